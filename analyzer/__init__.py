@@ -1,0 +1,1 @@
+"""Know a model's GPU memory before you have the GPU."""

@@ -1,0 +1,29 @@
+"""The protocol every allocator simulator follows, and nothing more."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class OutOfMemoryError(Exception):
+    """The simulated device has no room: `requested`, `allocated`, `reserved`, `limit` in bytes."""
+
+    def __init__(self, requested: int, allocated: int, reserved: int, limit: int) -> None:
+        super().__init__(f"{requested} bytes requested with {allocated} allocated and {reserved} reserved of {limit}")
+        self.requested, self.allocated, self.reserved, self.limit = requested, allocated, reserved, limit
+
+
+class Allocator(Protocol):
+    """`malloc` returns a handle that `free` takes once. All figures in bytes."""
+
+    @property
+    def allocated(self) -> int: ...
+    @property
+    def reserved(self) -> int: ...
+    @property
+    def peak_allocated(self) -> int: ...
+    @property
+    def peak_reserved(self) -> int: ...
+
+    def malloc(self, nbytes: int) -> int: ...
+    def free(self, handle: int) -> None: ...

@@ -1,0 +1,36 @@
+"""What must be known of a GPU to predict its memory, and where each figure comes from.
+
+A profile is a JSON file (`profiles/NAME.json`, or one written by `analyze calibrate`) with these fields. `sources`
+says for each figure whether it is "measured" (where, when, with what versions) or "specified" (a public document).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProfile:
+    """One GPU model.
+
+    capacity_bytes: memory the driver reports as total.
+    sm_count, max_threads_per_sm: multiprocessors, resident threads on each.
+    compute_capability: (major, minor).
+    context_bytes: NVML's figure for a process after CUDA is initialised and a first kernel ran, allocator empty.
+    modules_bytes: what each library family adds when first used ("cublas", "cudnn", ...), outside the allocator.
+    cublas_workspace_bytes, cublaslt_workspace_bytes: taken through the allocator once per thread.
+    sources: figure -> where it comes from.
+    """
+
+    name: str
+    capacity_bytes: int
+    compute_capability: tuple[int, int]
+    sm_count: int
+    max_threads_per_sm: int
+    context_bytes: int
+    modules_bytes: Mapping[str, int]
+    cublas_workspace_bytes: int
+    cublaslt_workspace_bytes: int
+    sources: Mapping[str, str] = field(default_factory=dict)
+    measured: bool = False

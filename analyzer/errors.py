@@ -1,0 +1,42 @@
+"""What a user can get wrong, as exceptions that say what happened, where, and what to do.
+
+Every error the command line turns into exit code 2 derives from `AnalyzerError`; anything else is a bug here.
+"""
+
+from __future__ import annotations
+
+
+class AnalyzerError(Exception):
+    """A problem the user can fix: `message` says what and where, `hint` says what to do."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
+
+
+class TargetError(AnalyzerError):
+    """The target cannot be opened, or is not a model."""
+
+
+class InputError(AnalyzerError):
+    """An input, batch or shape is missing, impossible, or does not suit the model."""
+
+
+class OptionError(AnalyzerError):
+    """An option has a value this project does not know."""
+
+
+class CaptureError(AnalyzerError):
+    """The model cannot be followed without its data, or does not run on the given shapes."""
+
+
+class UnknownOperatorError(AnalyzerError):
+    """`--strict`: an operator whose own memory use is not known."""
+
+
+class MissingDependencyError(AnalyzerError):
+    """A package or a GPU this command needs is not here."""

@@ -1,0 +1,39 @@
+"""The graph every target becomes: operators, the storages they read and write, and what happens when."""
+
+from analyzer.graph.dtype import dtype_bits, dtype_bytes, nbytes_of
+from analyzer.graph.model import (
+    Argument,
+    Birth,
+    Category,
+    Death,
+    Graph,
+    GraphError,
+    Mark,
+    Moment,
+    Operator,
+    Phase,
+    Run,
+    Storage,
+    TensorMeta,
+)
+from analyzer.graph.view import to_networkx
+
+__all__ = [
+    "Argument",
+    "Birth",
+    "Category",
+    "Death",
+    "Graph",
+    "GraphError",
+    "Mark",
+    "Moment",
+    "Operator",
+    "Phase",
+    "Run",
+    "Storage",
+    "TensorMeta",
+    "dtype_bits",
+    "dtype_bytes",
+    "nbytes_of",
+    "to_networkx",
+]

@@ -1,0 +1,214 @@
+"""Operators, storages, and the order in which things happen: one frozen value between capture and everything else.
+
+1. A **storage** is memory with one birth and one death. Views, aliases and in-place results share one; tensors are
+   only descriptions (`TensorMeta`) of how an operator looks at a storage.
+2. An **operator** is one call of one kernel (an ATen overload, an ONNX node), with everything about the call that
+   decides memory: shapes, strides, dtypes, scalar arguments, phase, step, module path and source line.
+3. The **program** is the order of moments: a storage is born outside any operator (`Birth`: weights, inputs), an
+   operator runs (`Run`: the storages that first appear among its outputs are born there), a storage dies (`Death`),
+   an event a user knows by name is over (`Mark`). Deaths are where Python and autograd (or an ONNX plan) really
+   drop the last reference; `liveness/` derives other policies from who reads what.
+4. Invariants (`Graph.check`): each storage is born once and dies at most once, after its birth; operators run once
+   each in index order and touch only living storages; sizes are not negative.
+
+Not modelled: values. Nothing here holds tensor data.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TypeAlias
+
+
+class GraphError(ValueError):
+    """An invariant of the graph does not hold: a bug in the capture that made it."""
+
+
+class Phase(enum.Enum):
+    """The part of a step an operator belongs to."""
+
+    SETUP = "setup"
+    INPUT = "input"
+    ZERO_GRAD = "zero_grad"
+    FORWARD = "forward"
+    LOSS = "loss"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+
+
+class Category(enum.Enum):
+    """What a storage is for; the rows of the breakdown at the peak."""
+
+    PARAMETER = "parameters"
+    BUFFER = "buffers"
+    INPUT = "inputs"
+    ACTIVATION = "activations"
+    SAVED = "saved for backward"
+    GRADIENT = "gradients"
+    OPTIMIZER_STATE = "optimizer state"
+    SCRATCH = "scratch"
+    WORKSPACE = "workspace"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMeta:
+    """How an operator sees a storage. `shape`, `stride`, `offset` in elements; `dtype` by name (`float32`)."""
+
+    storage: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: str
+    offset: int = 0
+    requires_grad: bool = False
+
+    @property
+    def element_count(self) -> int:
+        """Number of elements."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+
+# A call's argument: a tensor, a plain value, or a tuple of such.
+Argument: TypeAlias = "TensorMeta | None | bool | int | float | complex | str | tuple[Argument, ...]"
+
+_NO_KEYWORDS: Mapping[str, Argument] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One call of one kernel.
+
+    name: "aten::add.Tensor" (ATen, with overload) or "Conv" (ONNX; `domain` then names the operator set).
+    arguments, keywords: the call's arguments in schema order; for ONNX the inputs, and the attributes.
+    outputs: one entry a result, None where an optional output is absent.
+    writes: storages changed in place.
+    module: dotted path of the innermost module ("layer1.0.conv1"), "" at the top; for ONNX the node's name.
+    source: "file.py:123" of the line in the user's code, "" when there is none.
+    """
+
+    index: int
+    name: str
+    arguments: tuple[Argument, ...]
+    outputs: tuple[TensorMeta | None, ...]
+    keywords: Mapping[str, Argument] = field(default_factory=lambda: _NO_KEYWORDS)
+    writes: tuple[int, ...] = ()
+    phase: Phase = Phase.FORWARD
+    step: int = 0
+    module: str = ""
+    source: str = ""
+    domain: str = "aten"
+
+    @property
+    def inputs(self) -> tuple[TensorMeta, ...]:
+        """Every tensor among the arguments, in order."""
+        return (*tensors_in(self.arguments), *tensors_in(tuple(self.keywords.values())))
+
+
+def tensors_in(argument: Argument) -> Iterator[TensorMeta]:
+    """The tensors of an argument, depth first."""
+    if isinstance(argument, TensorMeta):
+        yield argument
+    elif isinstance(argument, tuple):
+        for part in argument:
+            yield from tensors_in(part)
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Memory with one birth and one death.
+
+    nbytes: requested size in bytes, before any allocator rounds it.
+    name: what a user would call it ("layer1.0.conv1.weight", "input 0", or the maker's operator name).
+    saved: autograd keeps it for the backward pass.
+    on_device: False for tensors that live in host memory (optimizer step counters, ONNX shape tensors).
+    """
+
+    index: int
+    nbytes: int
+    category: Category
+    name: str = ""
+    saved: bool = False
+    on_device: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """A storage appears that no operator of the program makes (weights, inputs copied to the device)."""
+
+    storage: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """An operator runs; storages that first appear among its outputs are born."""
+
+    operator: int
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """The last reference to a storage is dropped."""
+
+    storage: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An event a user knows by name is over: "model", "0.input", "0.forward", ..."""
+
+    name: str
+
+
+Moment: TypeAlias = Birth | Run | Death | Mark
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A captured program. `framework` is "pytorch" or "onnx"."""
+
+    framework: str
+    storages: tuple[Storage, ...]
+    operators: tuple[Operator, ...]
+    program: tuple[Moment, ...]
+    batch: int | None = None
+    notes: tuple[str, ...] = ()
+
+    def check(self) -> Graph:
+        """Return self if every invariant of the module docstring holds. Raises GraphError naming the first that fails."""
+        born: set[int] = set()
+        dead: set[int] = set()
+        ran = -1
+        for place, moment in enumerate(self.program):
+            match moment:
+                case Birth(storage):
+                    if storage in born:
+                        raise GraphError(f"moment {place}: storage {storage} is born twice")
+                    born.add(storage)
+                case Run(index):
+                    if index <= ran or index >= len(self.operators):
+                        raise GraphError(f"moment {place}: operator {index} runs out of order")
+                    ran = index
+                    operator = self.operators[index]
+                    for tensor in operator.inputs:
+                        if tensor.storage not in born or tensor.storage in dead:
+                            raise GraphError(f"{operator.name} (operator {index}) reads storage {tensor.storage}, which is not alive")
+                    for output in operator.outputs:
+                        if output is not None:
+                            if output.storage in dead:
+                                raise GraphError(f"{operator.name} (operator {index}) returns dead storage {output.storage}")
+                            born.add(output.storage)
+                case Death(storage):
+                    if storage not in born or storage in dead:
+                        raise GraphError(f"moment {place}: storage {storage} dies unborn or twice")
+                    dead.add(storage)
+                case Mark():
+                    pass
+        for position, entry in enumerate(self.storages):
+            if entry.index != position or entry.nbytes < 0:
+                raise GraphError(f"storage {position}: index {entry.index}, {entry.nbytes} bytes")
+        return self

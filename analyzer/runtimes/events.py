@@ -1,0 +1,45 @@
+"""Allocation events: what a runtime asks of its allocator, in order, with what each request is for.
+
+A runtime (`pytorch_eager`, `onnxruntime`, ...) is a function from a `Graph` to a tuple of these; `timeline.play` feeds
+them to an allocator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from analyzer.graph import Category
+
+
+@dataclass(frozen=True, slots=True)
+class Malloc:
+    """`key` names the allocation until its `Free`. `operator` is -1 outside any; `storage` is -1 for scratch.
+
+    basis: "exact", "measured" or "bounded" (`scratch.Basis`). label: what a user would call it.
+    """
+
+    key: int
+    nbytes: int
+    category: Category
+    operator: int = -1
+    storage: int = -1
+    basis: str = "exact"
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """The allocation `key` is given back."""
+
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A named event is over ("0.forward")."""
+
+    name: str
+
+
+AllocationEvent: TypeAlias = Malloc | Free | Event
