@@ -55,7 +55,11 @@ class Category(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class TensorMeta:
-    """How an operator sees a storage. `shape`, `stride`, `offset` in elements; `dtype` by name (`float32`)."""
+    """How an operator sees a storage. `shape`, `stride`, `offset` in elements; `dtype` by name (`float32`).
+
+    symbols: the shape as the runtime's planner sees it, where some dimensions are names ("batch") or unknown ("");
+    empty when it sees plain numbers (always, for PyTorch).
+    """
 
     storage: int
     shape: tuple[int, ...]
@@ -63,6 +67,7 @@ class TensorMeta:
     dtype: str
     offset: int = 0
     requires_grad: bool = False
+    symbols: tuple[str | int, ...] = ()
 
     @property
     def element_count(self) -> int:

@@ -1,0 +1,149 @@
+"""The frozen result of one analysis, and the pipeline that makes it.
+
+Target → Graph (capture) → allocation events (runtime, scratch rules, device profile) → Timeline (allocator) → Estimate.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Naive:
+    """The literature's sum (document 000), in bytes, every term shown.
+
+    training = D + W + O*b + W*(d + m) + (O*b + D); inference = D + W + O*b.
+    """
+
+    data: int
+    weights: int
+    forward_output: int
+    weight_gradient: int
+    output_gradient: int
+    precision_factor: float
+    ddp_factor: int
+    moments: int
+    mode: str
+
+    @property
+    def inference(self) -> int:
+        """D + W + O*b."""
+        return self.data + self.weights + self.forward_output
+
+    @property
+    def training(self) -> int:
+        """D + W + O*b + W*(d + m) + (O*b + D)."""
+        return self.inference + self.weight_gradient + self.output_gradient
+
+    @property
+    def total(self) -> int:
+        """The sum for this estimate's mode."""
+        return self.training if self.mode == "train" else self.inference
+
+
+@dataclass(frozen=True, slots=True)
+class MarkRow:
+    """State after a named event: bytes allocated and reserved then, and the peak allocated so far."""
+
+    event: str
+    allocated: int
+    peak: int
+    reserved: int
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRow:
+    """One allocation alive at the peak, for `Estimate.top`. `source` is "file.py:123"."""
+
+    name: str
+    nbytes: int
+    category: str
+    dtype: str
+    shape: tuple[int, ...]
+    operator: str
+    module: str
+    source: str
+    phase: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Every allocation event played: parallel tuples, one entry an event, bytes after it.
+
+    `delta` is the signed block size of the event; `label` says what it was for.
+    """
+
+    allocated: tuple[int, ...]
+    reserved: tuple[int, ...]
+    delta: tuple[int, ...]
+    label: tuple[str, ...]
+    category: tuple[str, ...]
+    phase: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Certainty:
+    """Bytes at the peak by how they are known, and the operators nothing is known of (name -> calls, bound in bytes)."""
+
+    exact: int
+    measured: int
+    bounded: int
+    unknown_operators: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a model needs of a GPU. All sizes in bytes.
+
+    peak_allocated, peak_reserved, device_used: the runtime's figures (`torch.cuda.max_memory_allocated`,
+        `max_memory_reserved`, what NVML counts for the process; for ONNX Runtime: arena in use, arena held, NVML).
+    graph_peak: liveness estimate, each tensor freed at its last use.
+    breakdown: bytes at the peak by category, summing to peak_allocated.
+    by_module, by_line: bytes at the peak by module path and by source line, largest first.
+    """
+
+    target: str
+    framework: str
+    runtime: str
+    mode: str
+    batch: int | None
+    optimizer: str
+    device: str
+    device_note: str
+    capacity_bytes: int
+    options: Mapping[str, Any]
+    peak_allocated: int
+    peak_reserved: int
+    device_used: int
+    peak_requested: int
+    graph_peak: int
+    saved_for_backward: int
+    naive: Naive
+    breakdown: Mapping[str, int]
+    by_module: Mapping[str, int]
+    by_line: Mapping[str, int]
+    marks: tuple[MarkRow, ...]
+    tensors: tuple[TensorRow, ...]
+    timeline: Timeline
+    certainty: Certainty
+    notes: tuple[str, ...] = ()
+    peak_at: str = ""
+
+    def top(self, n: int = 10) -> tuple[TensorRow, ...]:
+        """The n largest allocations alive at the peak, largest first."""
+        return self.tensors[:n]
+
+    def fits(self, device: str | int | None = None) -> bool:
+        """Whether `device_used` is within the device's capacity: a profile's name, a size ("24GiB"), bytes, or this estimate's own device."""
+        from analyzer.devices import capacity_of
+
+        return self.device_used <= (self.capacity_bytes if device is None else capacity_of(device))
+
+    def to_json(self) -> str:
+        """The estimate as JSON by the versioned schema `report/schema.json`."""
+        from analyzer.report.json import to_dict
+
+        return json.dumps(to_dict(self))
