@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import Protocol
+
+from analyzer.errors import OptionError
 
 
 class OutOfMemoryError(Exception):
     """The simulated device has no room: `requested`, `allocated`, `reserved`, `limit` in bytes."""
 
     def __init__(self, requested: int, allocated: int, reserved: int, limit: int) -> None:
-        super().__init__(f"{requested} bytes requested with {allocated} allocated and {reserved} reserved of {limit}")
+        super().__init__(
+            f"{requested} bytes requested with {allocated} allocated and {reserved} reserved of {limit}"
+        )
         self.requested, self.allocated, self.reserved, self.limit = requested, allocated, reserved, limit
 
 
@@ -27,3 +33,15 @@ class Allocator(Protocol):
 
     def malloc(self, nbytes: int) -> int: ...
     def free(self, handle: int) -> None: ...
+
+
+def check_settings(allocator: str, settings: Iterable[str], known: Iterable[str]) -> None:
+    """Raise OptionError for the first setting that is not among `known`."""
+    known = sorted(known)
+    for name in settings:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            guess = f"did you mean {near[0]!r}? " if near else ""
+            raise OptionError(
+                f"{allocator} has no setting {name!r}", f"{guess}its settings: {', '.join(known)}"
+            )

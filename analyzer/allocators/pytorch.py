@@ -1,0 +1,386 @@
+"""PyTorch's CUDA caching allocator on one stream: which block serves each request, and when memory is reserved.
+
+1. **Rounding**: up to a multiple of 512 B (or as `roundup_power2_divisions` says); zero bytes take no block.
+2. **Pools**: a rounded size of at most 1 MiB is served by the small pool, anything else by the large pool. A new
+   segment has 2 MiB for the small pool; for the large pool `large_segment_size_mb` below 10 MiB, else the size rounded
+   up to 2 MiB.
+3. **Search**: the smallest free block that fits, the lowest address among equals. Requests below `max_split_size_mb`
+   never take a block at or above it; requests at or above it only one less than `max_non_split_rounding_mb` larger.
+4. **Splitting**: the rest of a block becomes a free block if it has at least 512 B (small pool) or more than 1 MiB
+   (large pool, only below `max_split_size_mb`). A rest that is not split off counts as allocated, as in
+   `torch.cuda.memory_allocated`; `requested` counts the requests alone.
+5. **Freeing** joins a block with its free neighbours in the same segment.
+6. **No block**: garbage collection, if `garbage_collection_threshold` and a fraction are set; then a new segment;
+   failing that, cached blocks of at least `max_split_size_mb` are returned to the driver, if that is set, and the
+   segment is tried again; failing that, all wholly free segments are returned and it is tried a last time;
+   then `OutOfMemoryError`.
+
+Sources: `c10/cuda/CUDACachingAllocator.cpp`, `c10/core/AllocatorConfig.h` (PyTorch 2.11 to 2.13); segment addresses
+by `driver.py`. `expandable_segments:True` is `expandable.py`.
+Not modelled: several streams, `record_stream`, CUDA graph pools, user-made memory pools, `backend:cudaMallocAsync`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from analyzer.allocators.base import OutOfMemoryError, check_settings
+from analyzer.allocators.driver import MIB, AddressSpace
+from analyzer.allocators.pytorch_settings import PyTorchSettings, as_divisions, settings_from_conf
+
+MIN_BLOCK_BYTES = 512
+SMALL_BYTES = MIB
+SMALL_SEGMENT_BYTES = 2 * MIB
+MIN_LARGE_BYTES = 10 * MIB
+ROUND_LARGE_BYTES = 2 * MIB
+
+
+class Block:
+    """A part of a segment, linked with its neighbours in address order. `freed_at` counts searches, for rule 6."""
+
+    __slots__ = (
+        "address",
+        "allocated",
+        "freed_at",
+        "mapped",
+        "next",
+        "previous",
+        "requested",
+        "segment",
+        "size",
+    )
+
+    def __init__(self, address: int, size: int, segment: Segment, mapped: bool = True) -> None:
+        self.address, self.size, self.segment, self.mapped = address, size, segment, mapped
+        self.requested = self.freed_at = 0
+        self.allocated = False
+        self.previous: Block | None = None
+        self.next: Block | None = None
+
+    @property
+    def whole(self) -> bool:
+        """The only block of its segment."""
+        return self.previous is None and self.next is None
+
+
+class Segment:
+    """One `cudaMalloc`, or one expandable range; `first` is its block with the lowest address."""
+
+    __slots__ = ("address", "expandable", "first", "size", "small")
+
+    def __init__(self, address: int, size: int, small: bool, expandable: bool = False) -> None:
+        self.address, self.size, self.small, self.expandable = address, size, small, expandable
+        self.first = Block(address, size, self, mapped=not expandable)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockState:
+    """A block in a snapshot: bytes, and whether it is handed out."""
+
+    address: int
+    size: int
+    requested: int
+    allocated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentState:
+    """A segment in a snapshot; `blocks` tile it in address order (mapped blocks only, where it is expandable)."""
+
+    address: int
+    size: int
+    small: bool
+    expandable: bool
+    blocks: tuple[BlockState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentEvent:
+    """A segment was taken from or given back to the driver during malloc number `malloc_count` (counted from 0)."""
+
+    action: Literal["segment_alloc", "segment_free", "segment_map", "segment_unmap"]
+    malloc_count: int
+    address: int
+    size: int
+
+
+# A pool's free blocks in the order of rule 3. Addresses differ, so a comparison never reaches the block.
+FreeList = list[tuple[int, int, Block]]
+
+
+class PyTorchAllocator:
+    """The simulator. All figures in bytes; `malloc` raises OutOfMemoryError, `free` ValueError for a dead handle.
+
+    segment_events: every exchange with the driver, in order.
+    """
+
+    def __init__(self, settings: PyTorchSettings | None = None) -> None:
+        self.settings = settings or PyTorchSettings()
+        self.allocated = self.peak_allocated = 0
+        self.requested = self.peak_requested = 0
+        self.reserved = self.peak_reserved = 0
+        self.segment_events: list[SegmentEvent] = []
+        self._pools: dict[bool, FreeList] = {True: [], False: []}
+        self._segments: dict[int, Segment] = {}
+        self._space = AddressSpace()
+        self._live: dict[int, Block | None] = {}
+        self._malloc_count = 0
+        self._search_count = {True: 0, False: 0}
+        self._max_split = self.settings.max_split_bytes
+        self._limit = self.settings.limit_bytes
+        self._allowed = self.settings.allowed_bytes
+        self._divisions = self.settings.roundup_power2_divisions
+
+    def malloc(self, nbytes: int) -> int:
+        """Take a block for `nbytes` bytes and return its handle."""
+        handle = self._malloc_count
+        if nbytes <= 0:
+            if nbytes:
+                raise ValueError(f"malloc of {nbytes} bytes")
+            self._live[handle] = None
+            self._malloc_count += 1
+            return handle
+        size = self.rounded(nbytes)
+        small = size <= SMALL_BYTES
+        block = self._find(size, small) or self._obtain(size, small)
+        if self._splits(block.size - size, size, small):
+            self._split(block, size)
+        block.allocated = True
+        block.requested = nbytes
+        self.allocated += block.size
+        self.requested += nbytes
+        self.peak_allocated = max(self.peak_allocated, self.allocated)
+        self.peak_requested = max(self.peak_requested, self.requested)
+        self._live[handle] = block
+        self._malloc_count += 1
+        return handle
+
+    def free(self, handle: int) -> None:
+        """Give the block of `handle` back; it stays cached in its segment."""
+        try:
+            block = self._live.pop(handle)
+        except KeyError:
+            raise ValueError(f"handle {handle} is not alive") from None
+        if block is None:
+            return
+        self.allocated -= block.size
+        self.requested -= block.requested
+        block.allocated = False
+        block.requested = 0
+        self._join(block)
+        self._insert(block)
+
+    def empty_cache(self) -> None:
+        """Return every wholly free segment to the driver, as `torch.cuda.empty_cache` does."""
+        for small in (False, True):
+            for _, _, block in list(self._pools[small]):
+                if block.whole:
+                    self._release(block)
+
+    def reset_peaks(self) -> None:
+        """Start new peaks from the current state, as `torch.cuda.reset_peak_memory_stats` does."""
+        self.peak_allocated, self.peak_requested = self.allocated, self.requested
+        self.peak_reserved = self.reserved
+
+    def size_of(self, handle: int) -> int:
+        """Bytes of the block behind a live handle (0 for a request of 0 bytes)."""
+        block = self._live[handle]
+        return block.size if block else 0
+
+    def address_of(self, handle: int) -> int:
+        """Address of the block behind a live handle (0 for a request of 0 bytes)."""
+        block = self._live[handle]
+        return block.address if block else 0
+
+    def snapshot(self) -> tuple[SegmentState, ...]:
+        """Every segment and its blocks, by address."""
+        return tuple(
+            SegmentState(
+                segment.address,
+                sum(block.size for block in _blocks(segment) if block.mapped),
+                segment.small,
+                segment.expandable,
+                tuple(
+                    BlockState(block.address, block.size, block.requested, block.allocated)
+                    for block in _blocks(segment)
+                    if block.mapped
+                ),
+            )
+            for _, segment in sorted(self._segments.items())
+        )
+
+    def rounded(self, nbytes: int) -> int:
+        """The block size for a request (rule 1)."""
+        if self._divisions is None or nbytes < MIN_BLOCK_BYTES:
+            return -(-nbytes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
+        # One entry a power of two from 1 MiB; smaller and larger sizes use the first and the last.
+        at = min(max(0, nbytes.bit_length() - 21), len(self._divisions) - 1)
+        divisions = self._divisions[at]
+        if divisions <= 1 or nbytes <= MIN_BLOCK_BYTES * divisions:
+            return -(-nbytes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
+        part = (1 << (nbytes.bit_length() - 1)) // divisions
+        return -(-nbytes // part) * part
+
+    def _segment_bytes(self, size: int, small: bool) -> int:
+        if small:
+            return SMALL_SEGMENT_BYTES
+        if size < MIN_LARGE_BYTES:
+            return self.settings.large_segment_bytes
+        return -(-size // ROUND_LARGE_BYTES) * ROUND_LARGE_BYTES
+
+    def _find(self, size: int, small: bool) -> Block | None:
+        """Rule 3; the block leaves the pool."""
+        self._search_count[small] += 1
+        pool = self._pools[small]
+        at = bisect_left(pool, (size,))
+        if at == len(pool):
+            return None
+        found = pool[at][0]
+        if self._max_split is not None:
+            if size < self._max_split <= found:
+                return None
+            if size >= self._max_split and found >= size + self.settings.max_non_split_rounding_bytes:
+                return None
+        return pool.pop(at)[2]
+
+    def _splits(self, rest: int, size: int, small: bool) -> bool:
+        """Rule 4."""
+        if small:
+            return rest >= MIN_BLOCK_BYTES
+        return rest > SMALL_BYTES and (self._max_split is None or size < self._max_split)
+
+    def _split(self, block: Block, size: int) -> None:
+        """Cut `block` to `size`; what is left over becomes a free block behind it."""
+        rest = Block(block.address + size, block.size - size, block.segment)
+        block.size = size
+        rest.previous, rest.next = block, block.next
+        if block.next:
+            block.next.previous = rest
+        block.next = rest
+        self._insert(rest)
+
+    def _join(self, block: Block) -> None:
+        """Rule 5: `block` takes up its free neighbours of the same kind (mapped or not)."""
+        for other in (block.previous, block.next):
+            if other is None or other.allocated or other.mapped != block.mapped:
+                continue
+            self._remove(other)
+            block.size += other.size
+            if other is block.previous:
+                block.address, block.previous = other.address, other.previous
+                if block.previous:
+                    block.previous.next = block
+                else:
+                    block.segment.first = block
+            else:
+                block.next = other.next
+                if block.next:
+                    block.next.previous = block
+
+    def _insert(self, block: Block) -> None:
+        small = block.segment.small
+        block.freed_at = self._search_count[small]
+        insort(self._pools[small], (block.size, block.address, block))
+
+    def _remove(self, block: Block) -> None:
+        pool = self._pools[block.segment.small]
+        del pool[bisect_left(pool, (block.size, block.address))]
+
+    def _obtain(self, size: int, small: bool) -> Block:
+        """Rule 6."""
+        if self.settings.garbage_collection_threshold and self._allowed is not None:
+            self._collect_garbage()
+        block = self._grow(size, small)
+        if block is None and self._release_oversize(size, small):
+            block = self._grow(size, small)
+        if block is None:
+            self.empty_cache()
+            block = self._grow(size, small)
+        if block is None:
+            bounds = [bound for bound in (self._limit, self._allowed) if bound is not None]
+            raise OutOfMemoryError(size, self.allocated, self.reserved, min(bounds))
+        return block
+
+    def _grow(self, size: int, small: bool) -> Block | None:
+        """A new segment's block, outside the pool; None if it would pass the fraction or the driver has no room."""
+        taken = self._segment_bytes(size, small)
+        if not self._room(taken):
+            return None
+        segment = Segment(self._space.take(taken), taken, small)
+        self._segments[segment.address] = segment
+        self._reserve("segment_alloc", segment.address, taken)
+        return segment.first
+
+    def _room(self, taken: int) -> bool:
+        after = self.reserved + taken
+        return (self._limit is None or after <= self._limit) and (
+            self._allowed is None or after <= self._allowed
+        )
+
+    def _reserve(
+        self,
+        action: Literal["segment_alloc", "segment_free", "segment_map", "segment_unmap"],
+        address: int,
+        size: int,
+    ) -> None:
+        self.reserved += size if action in ("segment_alloc", "segment_map") else -size
+        self.peak_reserved = max(self.peak_reserved, self.reserved)
+        self.segment_events.append(SegmentEvent(action, self._malloc_count, address, size))
+
+    def _release(self, block: Block) -> None:
+        """Return a wholly free block's segment to the driver."""
+        self._remove(block)
+        del self._segments[block.segment.address]
+        self._space.give(block.address, block.size)
+        self._reserve("segment_free", block.address, block.size)
+
+    def _release_oversize(self, size: int, small: bool) -> bool:
+        """Return cached blocks of at least `max_split_size` to the driver, until one is as large as the request,
+        or, largest first, several are together. Whether that is enough."""
+        if self._max_split is None:
+            return False
+        pool = self._pools[small]
+        wanted = max(size, self._max_split)
+        at = bisect_left(pool, (wanted,))
+        if at < len(pool):
+            self._release(pool[at][2])
+            return True
+        released = 0
+        while pool and released < wanted and pool[-1][0] >= self._max_split:
+            released += pool[-1][0]
+            self._release(pool[-1][2])
+        return released >= wanted
+
+    def _collect_garbage(self) -> None:
+        """Return cached large segments at or above the average age, until reserved memory is below the threshold."""
+        assert self._allowed is not None
+        excess = self.reserved - int(self.settings.garbage_collection_threshold * self._allowed)
+        now = self._search_count[False]
+        blocks = [block for _, _, block in self._pools[False] if block.whole]
+        ages = sum(now - block.freed_at for block in blocks)
+        while excess > 0 and blocks:
+            threshold = ages / len(blocks)
+            old = [block for block in blocks if now - block.freed_at >= threshold]
+            for block in old:
+                ages -= now - block.freed_at
+                excess -= block.size
+                self._release(block)
+            blocks = [block for block in blocks if block not in old]
+
+
+def create(conf: str = "", **settings: Any) -> PyTorchAllocator:
+    """A simulator from a PYTORCH_ALLOC_CONF string and fields of PyTorchSettings, which win over the string."""
+    check_settings("pytorch", settings, PyTorchSettings.__dataclass_fields__)
+    if "roundup_power2_divisions" in settings:
+        settings["roundup_power2_divisions"] = as_divisions(settings["roundup_power2_divisions"])
+    return PyTorchAllocator(settings_from_conf(conf, **settings))
+
+
+def _blocks(segment: Segment) -> Iterator[Block]:
+    block: Block | None = segment.first
+    while block:
+        yield block
+        block = block.next
