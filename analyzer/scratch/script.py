@@ -57,9 +57,10 @@ class Give:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Result number `index` is allocated, if it is a new storage."""
+    """Result number `index` is allocated, if it is a new storage; `nbytes` overrides the captured size."""
 
     index: int
+    nbytes: int | None = None
 
 
 Step: TypeAlias = Take | Give | Output
@@ -96,9 +97,9 @@ class Script:
             self.steps.append(Take(self._next, nbytes, basis, keep=name))
             self._next += 1
 
-    def output(self, index: int) -> None:
-        """Result `index` is allocated now."""
-        self.steps.append(Output(index))
+    def output(self, index: int, nbytes: int | None = None) -> None:
+        """Result `index` is allocated now; `nbytes` where only the library knows the size (cuDNN's reserve)."""
+        self.steps.append(Output(index, nbytes))
 
     def outputs(self) -> None:
         """All results not yet mentioned are allocated now, in order."""
