@@ -88,7 +88,7 @@ class BlockState:
 
 @dataclass(frozen=True, slots=True)
 class SegmentState:
-    """A segment in a snapshot; `blocks` tile it in address order (mapped blocks only, where it is expandable)."""
+    """A segment in a snapshot; `blocks` tile it in address order (an expandable range appears once a run of mapped pages)."""
 
     address: int
     size: int
@@ -196,21 +196,20 @@ class PyTorchAllocator:
         return block.address if block else 0
 
     def snapshot(self) -> tuple[SegmentState, ...]:
-        """Every segment and its blocks, by address."""
-        return tuple(
-            SegmentState(
-                segment.address,
-                sum(block.size for block in _blocks(segment) if block.mapped),
-                segment.small,
-                segment.expandable,
-                tuple(
-                    BlockState(block.address, block.size, block.requested, block.allocated)
-                    for block in _blocks(segment)
-                    if block.mapped
-                ),
-            )
-            for _, segment in sorted(self._segments.items())
-        )
+        """Every segment and its blocks, by address; of an expandable range, every run of mapped pages."""
+        states = []
+        for segment in self._segments.values():
+            run: list[BlockState] = []
+            for block in (*_blocks(segment), None):
+                if block is not None and block.mapped:
+                    run.append(BlockState(block.address, block.size, block.requested, block.allocated))
+                elif run:
+                    total = sum(part.size for part in run)
+                    states.append(
+                        SegmentState(run[0].address, total, segment.small, segment.expandable, tuple(run))
+                    )
+                    run = []
+        return tuple(sorted(states, key=lambda state: state.address))
 
     def rounded(self, nbytes: int) -> int:
         """The block size for a request (rule 1)."""
@@ -376,7 +375,12 @@ def create(conf: str = "", **settings: Any) -> PyTorchAllocator:
     check_settings("pytorch", settings, PyTorchSettings.__dataclass_fields__)
     if "roundup_power2_divisions" in settings:
         settings["roundup_power2_divisions"] = as_divisions(settings["roundup_power2_divisions"])
-    return PyTorchAllocator(settings_from_conf(conf, **settings))
+    chosen = settings_from_conf(conf, **settings)
+    if chosen.expandable_segments:
+        from analyzer.allocators.expandable import ExpandableAllocator
+
+        return ExpandableAllocator(chosen)
+    return PyTorchAllocator(chosen)
 
 
 def _blocks(segment: Segment) -> Iterator[Block]:

@@ -185,7 +185,7 @@ def _pairs(conf: str) -> list[tuple[str, str]]:
 
 def _divisions(value: str) -> tuple[int, ...]:
     """One count for all sizes, or "[256:1,512:2,>:4]": each count serves its power of two in MiB; the first also
-    everything below it, ">" everything from the last named one on."""
+    everything below it, ">" everything above the last named one (above the first interval, if none is named)."""
     if not value.startswith("["):
         count = int(value)
         if count <= 0:
@@ -197,7 +197,8 @@ def _divisions(value: str) -> tuple[int, ...]:
         bound, _, count_text = part.partition(":")
         count = int(count_text)
         if bound == ">":
-            divisions[last or 0 :] = [count] * (INTERVAL_COUNT - (last or 0))
+            start = 1 if last is None else last + 1
+            divisions[start:] = [count] * (INTERVAL_COUNT - start)
             continue
         size = int(bound)
         if size <= 0 or size & (size - 1):
