@@ -1,0 +1,193 @@
+"""Plays allocation events on an allocator and remembers what happened, event by event.
+
+1. Events run in order on the allocator given; its own rules decide block sizes and reserved memory. A request of zero
+   bytes reaches the allocator, which has no block for it.
+2. An **iteration** N is everything after the last named event before its first "N.input". Peaks start anew there, from
+   the bytes then in use, as `torch.cuda.reset_peak_memory_stats` at the head of a training loop does; a mark's `peak`
+   is the peak since.
+3. The peak of all is the largest of the iterations' peaks, at the first event that reaches it. What happens before the
+   first iteration (loading the model) is not part of it, unless there are no iterations.
+4. `requested` counts the bytes asked for and follows rules 2 and 3 on its own; so does `reserved`.
+
+Not modelled: time. Events have an order, no clock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from analyzer.allocators import Allocator, OutOfMemoryError
+from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
+
+_INPUT = re.compile(r"(\d+)\.input")
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedMark:
+    """Bytes when the named event was over; `peak` is the peak allocated of its iteration so far."""
+
+    event: str
+    allocated: int
+    peak: int
+    reserved: int
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """A request alive at the peak and the size of its block in bytes."""
+
+    malloc: Malloc
+    block_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What happened. All sizes in bytes.
+
+    peak_position: index of the event that reached peak_allocated first (-1: nothing was ever allocated).
+    peak_phase: the named event under way at the peak ("" after the last).
+    alive: the requests alive at the peak, in the order they were made; their blocks sum to peak_allocated.
+    allocated, requested, reserved, delta, label, category, phase: parallel, one entry an event. State after the event;
+        signed change of `allocated`; what it was for ("" for an unnamed one; a named event's name); the category's
+        value; the named event under way.
+    """
+
+    marks: tuple[PlayedMark, ...]
+    peak_allocated: int
+    peak_reserved: int
+    peak_requested: int
+    peak_position: int
+    peak_phase: str
+    alive: tuple[Alive, ...]
+    allocated: tuple[int, ...]
+    requested: tuple[int, ...]
+    reserved: tuple[int, ...]
+    delta: tuple[int, ...]
+    label: tuple[str, ...]
+    category: tuple[str, ...]
+    phase: tuple[str, ...]
+
+
+def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
+    """Play `events` on `allocator`, which may already hold something.
+
+    Raises OutOfMemoryError, with a note on the request that failed, when the allocator's limit is reached; KeyError when
+    an event frees what is not alive.
+    """
+    events = tuple(events)
+    allocated, requested, reserved, delta, label, category = [], [], [], [], [], []
+    live: dict[int, tuple[int, Malloc, int]] = {}
+    before, asked = allocator.allocated, 0
+    start, start_reserved = before, allocator.reserved
+    for position, event in enumerate(events):
+        change, name, kind = 0, "", ""
+        if isinstance(event, Malloc):
+            name, kind = event.label, event.category.value
+            try:
+                handle = allocator.malloc(event.nbytes)
+            except OutOfMemoryError as error:
+                error.add_note(f"event {position}: {event.nbytes} bytes for {name or kind}")
+                raise
+            change = allocator.allocated - before
+            asked += event.nbytes
+            if event.key in live:
+                raise KeyError(f"event {position} allocates key {event.key}, which is alive")
+            live[event.key] = (handle, event, change)
+        elif isinstance(event, Free):
+            handle, malloc, _ = live.pop(event.key)
+            name, kind = malloc.label, malloc.category.value
+            allocator.free(handle)
+            change = allocator.allocated - before
+            asked -= malloc.nbytes
+        else:
+            name = event.name
+        before += change
+        allocated.append(before)
+        requested.append(asked)
+        reserved.append(allocator.reserved)
+        delta.append(change)
+        label.append(name)
+        category.append(kind)
+
+    starts = _iteration_starts(events)
+    first = starts[0] if starts else -1
+    peak, position = _peak(allocated, first, start)
+    phase = _phases(events)
+    return Played(
+        marks=_marks(events, allocated, reserved, set(starts), start),
+        peak_allocated=peak,
+        peak_reserved=_peak(reserved, first, start_reserved)[0],
+        peak_requested=_peak(requested, first, 0)[0],
+        peak_position=position,
+        peak_phase=phase[position] if position >= 0 else "",
+        alive=_alive(events, delta, position),
+        allocated=tuple(allocated),
+        requested=tuple(requested),
+        reserved=tuple(reserved),
+        delta=tuple(delta),
+        label=tuple(label),
+        category=tuple(category),
+        phase=phase,
+    )
+
+
+def _iteration_starts(events: tuple[AllocationEvent, ...]) -> list[int]:
+    """Positions of the named events after which an iteration begins (-1: with the first event of all)."""
+    starts, seen, previous = [], set(), -1
+    for position, event in enumerate(events):
+        if isinstance(event, Event):
+            found = _INPUT.fullmatch(event.name)
+            if found and found[1] not in seen:
+                seen.add(found[1])
+                starts.append(previous)
+            previous = position
+    return starts
+
+
+def _peak(values: list[int], first: int, start: int) -> tuple[int, int]:
+    """The largest value from position `first` on (-1: from `start`, before all) and where it is reached first."""
+    peak, position = (values[first], first) if first >= 0 else (start, -1)
+    for at in range(first + 1, len(values)):
+        if values[at] > peak:
+            peak, position = values[at], at
+    return peak, position
+
+
+def _marks(
+    events: tuple[AllocationEvent, ...],
+    allocated: list[int],
+    reserved: list[int],
+    starts: set[int],
+    start: int,
+) -> tuple[PlayedMark, ...]:
+    marks, peak = [], start
+    for position, event in enumerate(events):
+        peak = max(peak, allocated[position])
+        if isinstance(event, Event):
+            marks.append(PlayedMark(event.name, allocated[position], peak, reserved[position]))
+        if position in starts:
+            peak = allocated[position]
+    return tuple(marks)
+
+
+def _phases(events: tuple[AllocationEvent, ...]) -> tuple[str, ...]:
+    """For every event the named event under way: the next one, itself included."""
+    phases, name = [], ""
+    for event in reversed(events):
+        if isinstance(event, Event):
+            name = event.name
+        phases.append(name)
+    return tuple(reversed(phases))
+
+
+def _alive(events: tuple[AllocationEvent, ...], delta: list[int], position: int) -> tuple[Alive, ...]:
+    alive: dict[int, Alive] = {}
+    for at in range(position + 1):
+        event = events[at]
+        if isinstance(event, Malloc):
+            alive[event.key] = Alive(event, delta[at])
+        elif isinstance(event, Free):
+            del alive[event.key]
+    return tuple(alive.values())

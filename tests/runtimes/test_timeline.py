@@ -1,0 +1,104 @@
+"""Playing events: marks, iteration peaks, and what is alive at the peak."""
+
+from __future__ import annotations
+
+import pytest
+
+from analyzer import allocators
+from analyzer.allocators import OutOfMemoryError
+from analyzer.graph import Category
+from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
+from analyzer.runtimes.timeline import Alive, PlayedMark, play
+
+MIB = 2**20
+SEGMENT = 2 * MIB
+
+
+def take(key: int, nbytes: int, label: str = "", category: Category = Category.ACTIVATION) -> Malloc:
+    return Malloc(key, nbytes, category, label=label)
+
+
+def test_marks_follow_the_measuring_loop() -> None:
+    """Peaks start anew at each iteration: 0.input comes after 'model', 1.input after '0.step'."""
+    events: list[AllocationEvent] = [
+        take(90, 4096, "setup scratch"),
+        Free(90),
+        take(0, 512, "weight", Category.PARAMETER),
+        Event("model"),
+        take(1, 1000, "x", Category.INPUT),
+        Event("0.input"),
+        take(2, 1536),
+        take(3, 0, "empty"),
+        Event("0.forward"),
+        Free(2),
+        Event("0.step"),
+        take(4, 1000),
+        Free(1),
+        Event("1.input"),
+        take(5, 512),
+        Event("1.forward"),
+    ]
+    played = play(events, allocators.create("pytorch"))
+    assert played.marks == (
+        PlayedMark("model", 512, 4096, SEGMENT),
+        PlayedMark("0.input", 1536, 1536, SEGMENT),
+        PlayedMark("0.forward", 3072, 3072, SEGMENT),
+        PlayedMark("0.step", 1536, 3072, SEGMENT),
+        PlayedMark("1.input", 1536, 2560, SEGMENT),
+        PlayedMark("1.forward", 2048, 2560, SEGMENT),
+    )
+    assert (played.peak_allocated, played.peak_reserved, played.peak_requested) == (3072, SEGMENT, 3048)
+    assert (played.peak_position, played.peak_phase) == (6, "0.forward")
+    assert [(alive.malloc.key, alive.block_bytes) for alive in played.alive] == [
+        (0, 512),
+        (1, 1024),
+        (2, 1536),
+    ]
+    assert played.delta[:4] == (4096, -4096, 512, 0)
+    assert played.delta[7] == 0
+    assert played.label[:4] == ("setup scratch", "setup scratch", "weight", "model")
+    assert played.category[2:5] == ("parameters", "", "inputs")
+    assert played.phase[:6] == ("model",) * 4 + ("0.input",) * 2
+
+
+def test_accumulation_repeats_input_within_an_iteration() -> None:
+    """A second 0.input starts no new peak."""
+    events: list[AllocationEvent] = [
+        Event("model"),
+        take(0, 512),
+        Event("0.input"),
+        take(1, 2048),
+        Free(1),
+        Event("0.backward"),
+        take(2, 512),
+        Event("0.input"),
+    ]
+    played = play(events, allocators.create("pytorch"))
+    assert [mark.peak for mark in played.marks] == [0, 512, 2560, 2560]
+
+
+def test_iteration_peak_may_be_its_start() -> None:
+    events: list[AllocationEvent] = [take(0, 4096), Event("model"), Free(0), take(1, 512), Event("0.input")]
+    played = play(events, allocators.create("pytorch"))
+    assert (played.peak_allocated, played.peak_position, played.peak_phase) == (4096, 1, "model")
+    assert played.alive == (Alive(take(0, 4096), 4096),)
+
+
+def test_without_iterations_everything_counts() -> None:
+    played = play([take(0, 4096), Free(0), take(1, 1)], allocators.create("pytorch"))
+    assert (played.peak_allocated, played.peak_position, played.peak_phase) == (4096, 0, "")
+    nothing = play([Event("start")], allocators.create("pytorch"))
+    assert (nothing.peak_allocated, nothing.peak_position, nothing.alive) == (0, -1, ())
+
+
+def test_mistakes_are_errors() -> None:
+    with pytest.raises(KeyError):
+        play([Free(7)], allocators.create("pytorch"))
+    with pytest.raises(KeyError, match="which is alive"):
+        play([take(0, 1), take(0, 1)], allocators.create("pytorch"))
+
+
+def test_out_of_memory_names_the_request() -> None:
+    with pytest.raises(OutOfMemoryError) as caught:
+        play([take(0, 1), take(1, 10 * MIB, "logits")], allocators.create("pytorch", limit_bytes=4 * MIB))
+    assert caught.value.__notes__ == ["event 1: 10485760 bytes for logits"]
