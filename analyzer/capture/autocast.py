@@ -1,0 +1,173 @@
+"""Autocast as on CUDA, for meta tensors.
+
+PyTorch's own AutocastCUDA kernels skip tensors that are not CUDA tensors, so `torch.autocast("cuda")` does nothing to
+meta tensors. This module registers kernels with the same policies under the same dispatch key while a step is captured:
+
+1. The lists of operators by policy are those of `aten/src/ATen/autocast_mode.h` (torch 2.11).
+2. `lower_precision`: floating-point arguments (but float64) are cast to the autocast type; `fp32`: to float32;
+   `fp32_set_opt_dtype`: a float16/bfloat16 first argument makes the result float32 through the dtype argument;
+   `promote`: to the widest floating-point type among the arguments.
+3. Casts of float32 leaves that require grad are cached until the outermost autocast context ends
+   (`cached_cast`, `aten/src/ATen/autocast_mode.cpp`); the cached copies live as long as anything saved them.
+4. `_cudnn_rnn` casts input, hidden and flat weights to the autocast type (`aten/src/ATen/cudnn/AutocastRNN.cpp`).
+
+Not modelled: banned functions (`binary_cross_entropy`), which raise in PyTorch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+
+_KEY = torch._C.DispatchKey.AutocastCUDA
+_WITHOUT = torch._C.DispatchKeySet(_KEY)
+
+LOWER_PRECISION = """
+    _convolution.deprecated _convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input
+    conv_transpose3d.input convolution prelu addmm addmv addr matmul einsum mm mv linalg_vecdot linear addbmm baddbmm bmm
+    chain_matmul linalg_multi_dot _thnn_fused_lstm_cell _thnn_fused_gru_cell lstm_cell gru_cell rnn_tanh_cell
+    rnn_relu_cell _scaled_dot_product_flash_attention scaled_dot_product_attention _cudnn_rnn
+""".split()
+FP32 = """
+    acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar pow.Tensor_Tensor
+    pow.Scalar softplus layer_norm native_layer_norm group_norm frobenius_norm.dim nuclear_norm nuclear_norm.dim
+    cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss nll_loss2d hinge_embedding_loss kl_div l1_loss
+    smooth_l1_loss huber_loss mse_loss margin_ranking_loss multilabel_margin_loss soft_margin_loss triplet_margin_loss
+    multi_margin_loss binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp upsample_nearest1d
+    _upsample_nearest_exact1d upsample_nearest2d _upsample_nearest_exact2d upsample_nearest3d _upsample_nearest_exact3d
+    upsample_linear1d upsample_bilinear2d _upsample_bilinear2d_aa upsample_trilinear3d upsample_bicubic2d
+    _upsample_bicubic2d_aa
+""".split()
+FP32_SET_OPT_DTYPE = """
+    prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm
+    linalg_matrix_norm.str_ord sum sum.dim_IntList
+""".split()
+FP32_APPEND_DTYPE = ["norm.Scalar", "norm.ScalarOpt_dim"]
+PROMOTE = "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add".split()
+
+_HALF = (torch.float16, torch.bfloat16)
+
+
+class _CastCache:
+    """Rule 3: weak on the parameter, strong on its copy, cleared with the outermost context."""
+
+    def __init__(self) -> None:
+        self._copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def clear(self) -> None:
+        self._copies.clear()
+
+    def cast(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        if not tensor.is_floating_point() or tensor.dtype in (dtype, torch.float64) or tensor.device.type != "meta":
+            return tensor
+        cacheable = (
+            tensor.dtype is torch.float32
+            and dtype in _HALF
+            and tensor.requires_grad
+            and tensor.is_leaf
+            and not tensor._is_view()
+            and torch.is_autocast_cache_enabled()
+        )
+        if not cacheable:
+            return tensor.to(dtype)
+        entry = self._copies.get(id(tensor))
+        if entry is None:
+            entry = self._copies[id(tensor)] = (tensor, tensor.to(dtype))
+        return entry[1]
+
+    def cast_all(self, arguments: Any, dtype: torch.dtype) -> Any:
+        if isinstance(arguments, torch.Tensor):
+            return self.cast(arguments, dtype)
+        if isinstance(arguments, (list, tuple)):
+            return type(arguments)(self.cast_all(part, dtype) for part in arguments)
+        return arguments
+
+
+def _tensors(arguments: Any) -> Iterator[torch.Tensor]:
+    if isinstance(arguments, torch.Tensor):
+        yield arguments
+    elif isinstance(arguments, (list, tuple)):
+        for part in arguments:
+            yield from _tensors(part)
+
+
+def _overload(name: str) -> Any:
+    base, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, base), overload or "default")
+
+
+def _kernel(operator: Any, policy: str, cache: _CastCache) -> Callable[..., Any]:
+    names = [argument.name for argument in operator._schema.arguments]
+
+    def target(arguments: Any) -> torch.dtype | None:
+        if policy == "lower_precision":
+            return torch.get_autocast_dtype("cuda")
+        if policy == "fp32":
+            return torch.float32
+        if policy == "promote":
+            floats = [t.dtype for t in _tensors(arguments) if t.is_floating_point() and t.device.type == "meta"]
+            return torch.float32 if torch.float32 in floats else torch.get_autocast_dtype("cuda")
+        return None
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(_WITHOUT):
+            dtype = target((args, tuple(kwargs.values())))
+            if dtype is not None:
+                args = cache.cast_all(args, dtype)
+                kwargs = {name: cache.cast_all(value, dtype) for name, value in kwargs.items()}
+                return operator(*args, **kwargs)
+            first = next(_tensors(args), None)
+            half = first is not None and first.dtype in _HALF and first.device.type == "meta"
+            if policy == "fp32_append_dtype":
+                if not half:
+                    return operator(*args, **kwargs)
+                wider = {"norm.Scalar": "norm.ScalarOpt_dtype", "norm.ScalarOpt_dim": "norm.ScalarOpt_dim_dtype"}
+                return _overload(wider[operator.__name__])(*args, **kwargs, dtype=torch.float32)
+            place = names.index("dtype")
+            given = kwargs.get("dtype") or (args[place] if place < len(args) else None)
+            if half and given is None:
+                args = args[:place]
+                kwargs = {**kwargs, "dtype": torch.float32}
+            return operator(*args, **kwargs)
+
+    return kernel
+
+
+@contextlib.contextmanager
+def cuda_autocast() -> Iterator[None]:
+    """While open, `torch.autocast("cuda")` acts on meta tensors as it does on CUDA tensors."""
+    cache = _CastCache()
+    clear = torch.clear_autocast_cache
+
+    def clear_both() -> None:
+        cache.clear()
+        clear()
+
+    library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        # Replacing PyTorch's own AutocastCUDA kernels for the time of a capture is the point.
+        warnings.filterwarnings("ignore", message=".*[Oo]verrid.*")
+        for policy, listed in (
+            ("lower_precision", LOWER_PRECISION),
+            ("fp32", FP32),
+            ("fp32_set_opt_dtype", FP32_SET_OPT_DTYPE),
+            ("fp32_append_dtype", FP32_APPEND_DTYPE),
+            ("promote", PROMOTE),
+        ):
+            for name in listed:
+                operator = _overload(name)
+                library.impl(operator, _kernel(operator, policy, cache), "AutocastCUDA", allow_override=True)
+    included = torch._C._dispatch_tls_is_dispatch_key_included(_KEY)
+    torch._C._dispatch_tls_set_dispatch_key_included(_KEY, True)
+    try:
+        with mock.patch.object(torch, "clear_autocast_cache", clear_both):
+            yield
+    finally:
+        torch._C._dispatch_tls_set_dispatch_key_included(_KEY, included)
+        cache.clear()
+        library._destroy()

@@ -1,0 +1,152 @@
+"""Which attention kernel CUDA runs, and what happens around it.
+
+Source: `aten/src/ATen/native/transformers/cuda/sdp_utils.cpp` (constraints and priority), `transformers/attention.cpp`
+(masks, padding), torch 2.11; the choices on the H200 are the recorded ones (`tests/data`, probe of 27 cases).
+
+1. Order of preference: on compute capability 9.x and 10.x (with cuDNN > 9.15.1, which torch 2.11's CUDA 13 wheels
+   have) cuDNN, flash, efficient, math; elsewhere flash, efficient, math.
+2. cuDNN: float16/bfloat16, sm80 or newer, head sizes ≤ 128 and multiples of 8, key length > 1, query length > 1 with
+   dropout, last stride 1.
+3. flash: float16/bfloat16, sm80 or newer, no mask, equal head sizes ≤ 256, square when causal, last stride 1.
+4. efficient: float16, float32, bfloat16 (sm80+), sm50 or newer, head size aligned for tensor cores, last stride 1,
+   equal numbers of heads (grouped queries are not supported before torch 2.13).
+5. A boolean mask becomes an additive one in the query's type; efficient pads the mask's last stride to 8 elements.
+6. `math` is PyTorch's own composite code, which runs as it is.
+
+Not modelled: nested tensors, `sdpa_kernel` contexts other than those that switch a backend off.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+
+if TYPE_CHECKING:
+    from analyzer.devices import DeviceProfile
+
+aten = torch.ops.aten
+_HALF = (torch.float16, torch.bfloat16)
+
+
+class AttentionChoice:
+    """`scaled_dot_product_attention` as a device with this profile runs it."""
+
+    def __init__(self, device: DeviceProfile) -> None:
+        self._capability = device.compute_capability
+
+    def backend(self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool) -> str:
+        """ "cudnn", "flash", "efficient" or "math" for these arguments."""
+        order = ["flash", "efficient"]
+        if self._capability[0] in (9, 10):
+            order.insert(0, "cudnn")
+        if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
+            return "math"
+        for name in order:
+            if getattr(self, f"_{name}")(q, k, v, mask, dropout_p, is_causal, gqa):
+                return name
+        return "math"
+
+    def _dense(self, q: Any, k: Any, v: Any, gqa: bool, supports_gqa: bool) -> bool:
+        if 0 in (q.size(2), k.size(2), v.size(2)) or q.size(0) != k.size(0) or q.size(0) != v.size(0):
+            return False
+        same_heads = q.size(1) == k.size(1) == v.size(1)
+        if not same_heads and not (gqa and supports_gqa and k.size(1) == v.size(1) and q.size(1) % k.size(1) == 0):
+            return False
+        return all(t.stride(-1) == 1 or t.size(-1) == 1 for t in (q, k, v))
+
+    def _half(self, q: Any, k: Any, v: Any) -> bool:
+        allowed = _HALF if self._capability >= (8, 0) else (torch.float16,)
+        return q.dtype in allowed and q.dtype == k.dtype == v.dtype
+
+    def _cudnn(self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool) -> bool:
+        if not torch.backends.cuda.cudnn_sdp_enabled() or self._capability < (8, 0) or not self._half(q, k, v):
+            return False
+        if mask is not None and (mask.requires_grad or mask.dim() not in (2, 3, 4)):
+            return False
+        sizes = q.size(3) <= 128 and v.size(3) <= 128 and q.size(3) % 8 == 0 and v.size(3) % 8 == 0
+        lengths = k.size(2) != 1 and not (dropout_p and q.size(2) == 1)
+        return sizes and lengths and not (is_causal and mask is not None) and self._dense(q, k, v, gqa, True)
+
+    def _flash(self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool) -> bool:
+        if not torch.backends.cuda.flash_sdp_enabled() or self._capability < (8, 0) or not self._half(q, k, v):
+            return False
+        if mask is not None or not (q.size(3) == k.size(3) == v.size(3) <= 256):
+            return False
+        if is_causal and q.size(2) != k.size(2):
+            return False
+        narrow = (8, 6) <= self._capability <= (8, 9) or self._capability[0] == 12
+        grad = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
+        if narrow and grad and not (q.size(3) <= 192 or (not dropout_p and q.size(3) > 224)):
+            return False
+        return self._dense(q, k, v, gqa, True)
+
+    def _efficient(self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool) -> bool:
+        del dropout_p, is_causal
+        if not torch.backends.cuda.mem_efficient_sdp_enabled():
+            return False
+        allowed = (*_HALF, torch.float32) if self._capability >= (8, 0) else (torch.float16, torch.float32)
+        if q.dtype not in allowed or not (q.dtype == k.dtype == v.dtype):
+            return False
+        if mask is not None and mask.requires_grad and not torch.is_grad_enabled():
+            return False
+        bits = 16 if q.dtype in _HALF else 32
+        alignment = 4 if self._capability >= (8, 0) else 1
+        if self._capability >= (8, 0) or (self._capability >= (7, 0) and bits == 16):
+            alignment = max(alignment, 128 // bits)
+        if q.size(3) != k.size(3) or q.size(3) % alignment or v.size(3) % alignment:
+            return False
+        if any(t.stride(-1) != 1 for t in (q, k, v)):
+            return False
+        return self._dense(q, k, v, gqa, False)
+
+    def __call__(
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        attn_mask: Any = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        *,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Any:
+        """`aten::scaled_dot_product_attention` for meta tensors that stand for CUDA ones."""
+        backend = self.backend(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
+        mask = attn_mask
+        if mask is not None and mask.dtype is torch.bool and backend != "math":
+            minus_infinity = torch.scalar_tensor(float("-inf"), dtype=query.dtype, device=query.device)
+            mask = torch.where(mask, 0.0, minus_infinity)
+        grad = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
+        if backend == "cudnn":
+            return aten._scaled_dot_product_cudnn_attention(
+                query, key, value, mask, grad, dropout_p, is_causal, False, scale=scale
+            )[0]
+        if backend == "flash":
+            size = query.size(3)
+            scale = size**-0.5 if scale is None else scale
+            if size % 8:
+                query, key, value = (F.pad(t, (0, 8 - size % 8)) for t in (query, key, value))
+            result = aten._scaled_dot_product_flash_attention(
+                query, key, value, dropout_p, is_causal, False, scale=scale
+            )[0]
+            return result[..., :size] if size % 8 else result
+        if backend == "efficient":
+            if mask is not None:
+                mask = _aligned(mask).expand(query.size(0), query.size(1), query.size(2), key.size(2))
+            return aten._scaled_dot_product_efficient_attention(
+                query, key, value, mask, grad, dropout_p, is_causal, scale=scale
+            )[0]
+        return aten._scaled_dot_product_attention_math(
+            query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+        )[0]
+
+
+def _aligned(mask: Any) -> Any:
+    """Rule 5: strides but the last must be multiples of 8 elements."""
+    if mask.stride(-1) == 1 and all(stride % 8 == 0 for stride in mask.stride()[:-1]):
+        return mask
+    size = mask.size(-1)
+    return F.pad(mask, (0, 8 - size % 8))[..., :size]

@@ -1,0 +1,183 @@
+"""Python code that is captured must believe its tensors are on a GPU, though they are meta tensors.
+
+1. A meta tensor answers `cuda:0` when Python asks for its device, unless its storage is known to be in host memory
+   (a model or batch not moved yet). Decisions taken in Python (foreach optimizers, fast paths, autocast's device)
+   are then the ones a GPU would see.
+2. A device argument that names CUDA is replaced by meta before PyTorch sees it, so no CUDA build and no GPU is needed.
+3. `tensor.to("cuda")` of a host tensor is a copy with the same strides (`aten::_to_copy`), as the transfer is.
+4. Values of small integer tensors are known where `known_values.py` could follow them: `tolist`, `numpy` and `item`
+   answer from there.
+5. The few functions of `torch.cuda` that models call to look around answer for the device profile; nothing is
+   initialised.
+
+Not modelled: several GPUs, streams other than the default one, CUDA graphs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import types
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+if TYPE_CHECKING:
+    from analyzer.capture.recorder import Recorder
+    from analyzer.devices import DeviceProfile
+
+CUDA = torch.device("cuda", 0)
+META = torch.device("meta")
+_TO_CPU = {"cpu"}
+
+
+def _is_cuda(device: Any) -> bool:
+    """Whether a device argument names a GPU; PyTorch also takes a bare index."""
+    if isinstance(device, torch.device):
+        return device.type == "cuda"
+    if isinstance(device, str):
+        return device.partition(":")[0] == "cuda"
+    return isinstance(device, int) and not isinstance(device, bool)
+
+
+class CudaPretence(TorchFunctionMode):
+    """Rules 1 to 4 of the module docstring, as a mode around the captured step."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+        tensor = torch.Tensor
+        getter = lambda name: getattr(tensor, name).__get__  # noqa: E731
+        self._handlers: dict[Any, Callable[..., Any]] = {
+            getter("device"): lambda t: CUDA if self._on_gpu(t) else _host_device(t),
+            getter("is_cuda"): self._on_gpu,
+            getter("is_meta"): lambda t: False,  # noqa: ARG005
+            getter("is_cpu"): lambda t: not self._on_gpu(t),
+            tensor.get_device: lambda t: 0 if self._on_gpu(t) else -1,
+            tensor.data_ptr: self._data_ptr,
+            tensor.to: self._to,
+            tensor.cuda: lambda t, *a, **k: self._to(t, CUDA),  # noqa: ARG005
+            tensor.cpu: lambda t, *a, **k: self._to(t, "cpu"),  # noqa: ARG005
+            tensor.tolist: lambda t: recorder.host_value(t).tolist(),
+            tensor.numpy: lambda t, **k: recorder.host_value(t).numpy(**k),
+            tensor.__array__: lambda t, *a: recorder.host_value(t).__array__(*a),
+            tensor.pin_memory: lambda t, *a, **k: t,  # noqa: ARG005
+            tensor.record_stream: lambda t, s: None,  # noqa: ARG005
+            torch.tensor: self._from_data,
+            torch.as_tensor: self._from_data,
+            torch._use_cudnn_rnn_flatten_weight: lambda: True,
+        }
+        self._addresses: dict[int, int] = {}
+        self._next_address = itertools.count(1 << 40, 1 << 32)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        handler = self._handlers.get(func)
+        if handler is not None:
+            return handler(*args, **kwargs)
+        if kwargs:
+            device = kwargs.get("device")
+            if device is not None and _is_cuda(device):
+                kwargs["device"] = META
+        return func(*args, **kwargs)
+
+    def _on_gpu(self, tensor: torch.Tensor) -> bool:
+        return tensor.device.type == "meta" and not self._recorder.in_host_memory(tensor)
+
+    def _data_ptr(self, tensor: torch.Tensor) -> int:
+        """A made-up address, different for each storage: code compares addresses to find aliases."""
+        if tensor.device.type != "meta":
+            return tensor.data_ptr()
+        key = tensor.untyped_storage()._cdata
+        if key not in self._addresses:
+            self._addresses[key] = next(self._next_address)
+        return self._addresses[key] + tensor.storage_offset() * tensor.element_size()
+
+    def _from_data(self, data: Any, **kwargs: Any) -> torch.Tensor:
+        device = kwargs.pop("device", None)
+        if isinstance(data, torch.Tensor):
+            dtype = kwargs.get("dtype")
+            if device is not None:
+                return self._to(data, device, dtype) if dtype else self._to(data, device)
+            return data if dtype is None else data.to(dtype)
+        # A list of 0-d tensors is read element by element.
+        tensor = torch.tensor(_plain(data, self._recorder), **kwargs)
+        return tensor if device is None else self._to(tensor, device)
+
+    def _to(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        device = kwargs.pop("device", None)
+        if args and isinstance(args[0], torch.Tensor):
+            device, args = (CUDA if self._on_gpu(args[0]) else "cpu"), (args[0].dtype, *args[1:])
+        elif args and not isinstance(args[0], torch.dtype):
+            device, args = (args[0] if args[0] is not None else device), args[1:]
+        if device is None:
+            return tensor.to(*args, **kwargs)
+        if _is_cuda(device):
+            if self._on_gpu(tensor):
+                return tensor.to(*args, **kwargs)
+            return self._recorder.to_device(tensor, _dtype_of(args, kwargs), kwargs.get("memory_format"))
+        if torch.device(device).type in _TO_CPU:
+            if not self._on_gpu(tensor):
+                return tensor.to(*args, **kwargs)
+            return self._recorder.to_host(tensor, _dtype_of(args, kwargs))
+        return tensor.to(device, *args, **kwargs)
+
+
+def _host_device(tensor: torch.Tensor) -> torch.device:
+    return torch.device("cpu") if tensor.device.type == "meta" else tensor.device
+
+
+def _dtype_of(args: Any, kwargs: Any) -> torch.dtype | None:
+    return kwargs.get("dtype") or next((a for a in args if isinstance(a, torch.dtype)), None)
+
+
+def _plain(data: Any, recorder: Recorder) -> Any:
+    if isinstance(data, torch.Tensor):
+        return recorder.host_value(data).item()
+    if isinstance(data, (list, tuple)):
+        return [_plain(part, recorder) for part in data]
+    return data
+
+
+@contextlib.contextmanager
+def cuda_functions(device: DeviceProfile) -> Iterator[None]:
+    """Rule 5: what `torch.cuda` says while a step is captured."""
+    properties = types.SimpleNamespace(
+        name=device.name,
+        major=device.compute_capability[0],
+        minor=device.compute_capability[1],
+        total_memory=device.capacity_bytes,
+        multi_processor_count=device.sm_count,
+        max_threads_per_multi_processor=device.max_threads_per_sm,
+        warp_size=32,
+    )
+    answers: dict[str, Any] = {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "set_device": lambda *a: None,  # noqa: ARG005
+        "get_device_name": lambda *a: device.name,  # noqa: ARG005
+        "get_device_capability": lambda *a: device.compute_capability,  # noqa: ARG005
+        "get_device_properties": lambda *a: properties,  # noqa: ARG005
+        "is_bf16_supported": lambda *a, **k: device.compute_capability >= (8, 0),  # noqa: ARG005
+        "is_current_stream_capturing": lambda: False,
+        "synchronize": lambda *a: None,  # noqa: ARG005
+        "empty_cache": lambda: None,
+        "memory_allocated": lambda *a: 0,  # noqa: ARG005
+        "max_memory_allocated": lambda *a: 0,  # noqa: ARG005
+        "reset_peak_memory_stats": lambda *a: None,  # noqa: ARG005
+        "device_of": lambda *a: contextlib.nullcontext(),  # noqa: ARG005
+        "get_rng_state": lambda *a: torch.empty(16, dtype=torch.uint8),  # noqa: ARG005
+        "set_rng_state": lambda *a: None,  # noqa: ARG005
+    }
+    with contextlib.ExitStack() as stack:
+        for name, answer in answers.items():
+            stack.enter_context(mock.patch.object(torch.cuda, name, answer))
+        acceptable = lambda t: t.is_cuda and t.dtype in (torch.half, torch.float, torch.double, torch.bfloat16)  # noqa: E731
+        stack.enter_context(mock.patch.object(torch.backends.cudnn, "is_acceptable", acceptable))
+        stack.enter_context(mock.patch.object(torch.backends.cudnn, "version", lambda: 91900))
+        yield

@@ -1,0 +1,244 @@
+"""Operators that CUDA runs as other operators than a CPU or meta tensor would.
+
+PyTorch decides these in C++ by the tensor's device, which for a meta tensor falls out differently. While a step is
+captured, this module registers the CUDA decision for meta tensors, one function an operator, each citing the source.
+`FUSED` are operators without a meta kernel that CUDA implements as a sequence of others: the sequence is given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from analyzer.capture.cuda_attention import AttentionChoice
+
+if TYPE_CHECKING:
+    from analyzer.devices import DeviceProfile
+
+aten = torch.ops.aten
+_DROPOUT_STATES: dict[int, Any] = {}
+
+
+def dropout(x: Any, p: float, train: bool) -> Any:
+    """`aten/src/ATen/native/Dropout.cpp`: fused on CUDA for 0 < p < 1."""
+    if train and 0 < p < 1 and x.numel():
+        return aten.native_dropout(x, p, True)[0]
+    if p == 0 or not train or x.numel() == 0:
+        return x
+    return x.mul(torch.zeros((), dtype=x.dtype, device=x.device))
+
+
+def batch_norm(
+    x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float, cudnn: bool
+) -> Any:
+    """`_batch_norm_impl_index`, `aten/src/ATen/native/Normalization.cpp`: cuDNN where eligible."""
+    eligible = (
+        cudnn
+        and torch.backends.cudnn.enabled
+        and weight is not None
+        and bias is not None
+        and x.dtype is not torch.bfloat16
+        and weight.dtype is not torch.bfloat16
+        and (x.dtype is not torch.float16 or weight.dtype is torch.float32)
+        and ((mean is None) == (var is None))
+        and (mean is not None or training)
+        and x.dim() >= 3
+        and x.size(0) <= (880801 if training else 65535)
+        and eps >= 1e-5
+        and x.numel() < 2**31
+    )
+    if not eligible:
+        return aten.native_batch_norm(x, weight, bias, mean, var, training, momentum, eps)[0]
+    x = x.contiguous(memory_format=_suggested(x))
+    return aten.cudnn_batch_norm(x, weight.contiguous(), bias.contiguous(), mean, var, training, momentum, eps)[0]
+
+
+def softmax(x: Any, dim: int, dtype: Any = None) -> Any:
+    """`aten/src/ATen/native/SoftMax.cpp`: float16 to float32 without a converted copy."""
+    if x.dtype is torch.float16 and dtype is torch.float32:
+        return aten._softmax(x, dim, True)
+    return aten._softmax(x if dtype is None else x.to(dtype), dim, False)
+
+
+def log_softmax(x: Any, dim: int, dtype: Any = None) -> Any:
+    """As `softmax`."""
+    if x.dtype is torch.float16 and dtype is torch.float32:
+        return aten._log_softmax(x, dim, True)
+    return aten._log_softmax(x if dtype is None else x.to(dtype), dim, False)
+
+
+def weight_norm(v: Any, g: Any, dim: int = 0) -> Any:
+    """`aten/src/ATen/native/WeightNorm.cpp`: one fused kernel when the kept dimension is the first or last."""
+    if dim in (0, v.dim() - 1):
+        return aten._weight_norm_interface(v.contiguous(), g.contiguous(), dim)[0]
+    return v * (g / torch.norm_except_dim(v, 2, dim))
+
+
+def _suggested(x: Any) -> torch.memory_format:
+    """`suggest_memory_format`: channels-last only when the strides say so and contiguous does not."""
+    if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous():
+        return torch.channels_last
+    if x.dim() == 5 and x.is_contiguous(memory_format=torch.channels_last_3d) and not x.is_contiguous():
+        return torch.channels_last_3d
+    return torch.contiguous_format
+
+
+def _rnn(mode: int, has_cell: bool) -> Callable[..., Any]:
+    """cuDNN's recurrent layers: one operator a call (`aten/src/ATen/native/RNN.cpp`, `cudnn/RNN.cpp`)."""
+
+    def run(x: Any, hidden: Any, params: Any, biases: bool, layers: int, p: float, train: bool, both: bool, first: bool) -> Any:
+        hx, cx = hidden if has_cell else (hidden, None)
+        state = None
+        if p > 0 and train:
+            # One buffer of random-number state per process, made when first needed (`get_dropout_state`).
+            key = 0
+            if key not in _DROPOUT_STATES:
+                _DROPOUT_STATES[key] = aten._cudnn_init_dropout_state(p, True, 0, dtype=torch.uint8, device=torch.device("meta"))
+            state = _DROPOUT_STATES[key]
+        projection = hx.size(2) if has_cell and hx.size(2) != cx.size(2) else 0
+        size = cx.size(2) if has_cell else hx.size(2)
+        stride0 = len(params) // (layers * (2 if both else 1))
+        flat = params[0]
+        total = sum(t.numel() for t in params)
+        buffer = None
+        if flat.untyped_storage().nbytes() == total * flat.element_size():
+            buffer = torch.as_strided(flat.detach(), (total,), (1,), 0)
+        out = aten._cudnn_rnn(
+            x, params, stride0, buffer, hx, cx, mode, size, projection, layers, first, p, train, both, [], state
+        )
+        return (out[0], out[1], out[2]) if has_cell else (out[0], out[1])
+
+    return run
+
+
+def _flat_shapes(weights: Any) -> int:
+    return sum(w.numel() for w in weights)
+
+
+def flatten_rnn_weights(weights: Any, *_: Any) -> Any:
+    """`_cudnn_rnn_flatten_weight` (`cudnn/RNN.cpp`): one zeroed buffer, the weights become views of it."""
+    first = weights[0]
+    buffer = torch.zeros(_flat_shapes(weights), dtype=first.dtype, device=torch.device("meta"))
+    offset = 0
+    for weight in weights:
+        with torch.no_grad():
+            weight.set_(buffer.untyped_storage(), offset, weight.shape, weight.contiguous().stride())
+        offset += weight.numel()
+    return buffer
+
+
+def native_multi_head_attention(
+    query: Any, key: Any, value: Any, embed_dim: int, num_head: int, qkv_weight: Any, qkv_bias: Any, proj_weight: Any,
+    proj_bias: Any, mask: Any = None, need_weights: bool = True, average: bool = True, mask_type: Any = None,
+) -> Any:  # fmt: skip
+    """`native_multi_head_attention_cuda` (`transformers/cuda/attention.cu`): the inference path of MultiheadAttention."""
+    batch, length, width = query.shape
+    head = width // num_head
+    if mask is None and query is key and key is value and not need_weights:
+        # Fused path: project with bias, three views, fused attention.
+        x = aten.linear(query, qkv_weight, qkv_bias)
+        q, k, v = (t.view(batch, -1, num_head, head).transpose(1, 2) for t in x.chunk(3, -1))
+        y = aten.scaled_dot_product_attention(q, k, v, mask, 0.0, False)
+        past = y.transpose(1, 2).reshape(batch, -1, embed_dim)
+        return aten.linear(past, proj_weight, proj_bias), None
+    if query is key and key is value:
+        qkv = aten.linear(query, qkv_weight)
+    else:
+        wq, wk, wv = qkv_weight.chunk(3, 0)
+        qkv = torch.cat([aten.linear(query, wq), aten.linear(key, wk), aten.linear(value, wv)], 2)
+    q, k, v = aten._transform_bias_rescale_qkv(qkv, qkv_bias, num_head)
+    del qkv
+    scores = torch.bmm(q.view(-1, length, head), k.view(-1, k.size(2), head).transpose(1, 2))
+    scores = scores.view(batch, num_head, length, -1)
+    if mask is not None:
+        if mask_type == 0:
+            mask = mask.view(1, 1, length, length)
+        weights = aten._masked_softmax(scores, mask, 3, mask_type)
+    else:
+        weights = torch.softmax(scores, -1)
+    del scores, q, k
+    context = torch.bmm(weights.view(-1, length, weights.size(-1)), v.view(-1, v.size(2), head))
+    context = context.view(batch, num_head, length, head)
+    del v
+    out = aten.linear(context.transpose(1, 2).reshape(batch, length, width), proj_weight, proj_bias)
+    if need_weights and average:
+        weights = weights.sum(1) / num_head
+    return out, (weights if need_weights else None)
+
+
+def transformer_encoder_layer(
+    src: Any, embed_dim: int, num_heads: int, qkv_weight: Any, qkv_bias: Any, proj_weight: Any, proj_bias: Any,
+    use_gelu: bool, norm_first: bool, eps: float, norm_weight_1: Any, norm_bias_1: Any, norm_weight_2: Any,
+    norm_bias_2: Any, ffn_weight_1: Any, ffn_bias_1: Any, ffn_weight_2: Any, ffn_bias_2: Any, mask: Any = None,
+    mask_type: Any = None,
+) -> Any:  # fmt: skip
+    """`transformer_encoder_layer_forward` (`transformers/transformer.cpp`): the inference path of TransformerEncoderLayer."""
+    norm1 = lambda t: aten.layer_norm(t, [embed_dim], norm_weight_1, norm_bias_1, eps)  # noqa: E731
+    norm2 = lambda t: aten.layer_norm(t, [embed_dim], norm_weight_2, norm_bias_2, eps)  # noqa: E731
+    x = src
+    if norm_first:
+        x = norm1(x)
+    x = aten._native_multi_head_attention(
+        x, x, x, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, False, True, mask_type
+    )[0]
+    x.add_(src)
+    if not norm_first:
+        x = norm1(x)
+    pre_ffn = x
+    if norm_first:
+        x = norm2(x)
+    x = aten._addmm_activation(ffn_bias_1, x.view(-1, x.size(-1)), ffn_weight_1.t(), use_gelu=use_gelu)
+    x = x.view(*src.shape[:-1], -1)
+    x = aten.linear(x, ffn_weight_2, ffn_bias_2)
+    x.add_(pre_ffn)
+    return x if norm_first else norm2(x)
+
+
+def choices(device: DeviceProfile) -> dict[Any, Callable[..., Any]]:
+    """Operator overload → the CUDA decision, for operators PyTorch decomposes by device."""
+    return {
+        aten.scaled_dot_product_attention.default: AttentionChoice(device),
+        aten.dropout.default: dropout,
+        aten.batch_norm.default: batch_norm,
+        aten.softmax.int: softmax,
+        aten.log_softmax.int: log_softmax,
+        aten._weight_norm.default: weight_norm,
+        aten.lstm.input: _rnn(2, True),
+        aten.gru.input: _rnn(3, False),
+        aten.rnn_tanh.input: _rnn(1, False),
+        aten.rnn_relu.input: _rnn(0, False),
+    }
+
+
+FUSED: dict[Any, Callable[..., Any]] = {
+    aten._native_multi_head_attention.default: native_multi_head_attention,
+    aten._transformer_encoder_layer_fwd.default: transformer_encoder_layer,
+    aten._cudnn_rnn_flatten_weight.default: flatten_rnn_weights,
+}
+
+
+@contextlib.contextmanager
+def cuda_choices(device: DeviceProfile) -> Iterator[dict[Any, Callable[..., Any]]]:
+    """While open, meta tensors take CUDA's decisions; yields the table, for modes that see composite operators."""
+    table = choices(device)
+    library = torch.library.Library("aten", "IMPL")
+    _DROPOUT_STATES.clear()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*[Oo]verrid.*")
+        for overload, function in table.items():
+            library.impl(overload, function, "AutogradMeta")
+    try:
+        yield table
+    finally:
+        _DROPOUT_STATES.clear()
+        library._destroy()
+
+
+def element_count(shape: Any) -> int:
+    """Product of the sizes."""
+    return math.prod(shape)

@@ -1,0 +1,85 @@
+"""Values of small tensors a model computes from nothing but constants: positions, masks, flags.
+
+Meta tensors have no values, yet Python asks for some (`if mask.all():`, `range(lengths.max())`). For small integer and
+boolean tensors (and single floats) whose every input is known, the operator also runs on ordinary CPU memory, aliased
+the same way, so that in-place changes and views stay right.
+
+1. A storage is known while a CPU twin of it exists here.
+2. An operator with an unknown input makes unknown results, and makes a known storage it writes unknown.
+3. Random and uninitialised results are unknown.
+
+Not modelled: floating-point tensors of more than one element, tensors over `LIMIT` elements.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+LIMIT = 1 << 18
+_UNKNOWABLE = ("empty", "rand", "bernoulli", "multinomial", "normal", "uniform", "exponential", "new_empty")
+
+
+class KnownValues:
+    """CPU twins by storage key."""
+
+    def __init__(self) -> None:
+        self._twins: dict[int, torch.UntypedStorage] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._twins)
+
+    def forget(self, key: int) -> None:
+        """The storage is dead or changed by something unknown."""
+        self._twins.pop(key, None)
+
+    def twin(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The tensor's value, or None."""
+        if tensor.device.type != "meta":
+            return tensor
+        storage = self._twins.get(tensor.untyped_storage()._cdata)
+        if storage is None:
+            return None
+        twin = torch.empty(0, dtype=tensor.dtype)
+        return twin.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())  # type: ignore[call-overload,no-any-return]
+
+    def learn(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
+        """`tensor` (meta) has this value; strides must agree."""
+        self._twins[tensor.untyped_storage()._cdata] = value.untyped_storage()
+
+    def follow(self, func: Any, args: Any, kwargs: Any, tensors: list[torch.Tensor], results: list[torch.Tensor]) -> None:
+        """Run `func` on the twins as well, if every input is known and the results are worth knowing."""
+        name = func._schema.name.partition("::")[2]
+        if name.startswith(_UNKNOWABLE) or torch.Tag.nondeterministic_seeded in func.tags:
+            return
+        for result in results:
+            small = result.numel() <= (LIMIT if not result.dtype.is_floating_point else 1)
+            if not small or result.dtype.is_complex:
+                return
+        twins: dict[int, torch.Tensor] = {}
+        for tensor in tensors:
+            twin = self.twin(tensor)
+            if twin is None or tensor.numel() > LIMIT:
+                return
+            twins[id(tensor)] = twin
+
+        def on_cpu(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                return twins[id(value)]
+            return torch.device("cpu") if isinstance(value, torch.device) else value
+
+        cpu_kwargs = {key: on_cpu(value) if key != "device" else torch.device("cpu") for key, value in kwargs.items()}
+        cpu_kwargs = {key: tree_map(on_cpu, value) for key, value in cpu_kwargs.items()}
+        value = func(*tree_map(on_cpu, args), **cpu_kwargs)
+        values = [v for v in (value if isinstance(value, (tuple, list)) else (value,)) if isinstance(v, torch.Tensor)]
+        if len(values) != len(results):
+            return
+        for result, twin in zip(results, values, strict=True):
+            key = result.untyped_storage()._cdata
+            if key in self._twins:
+                continue
+            if twin.stride() != result.stride() or twin.storage_offset() != result.storage_offset():
+                twin = torch.empty_strided(result.shape, result.stride(), dtype=result.dtype).copy_(twin)
+            self._twins[key] = twin.untyped_storage()

@@ -1,0 +1,196 @@
+"""Results of CUDA operators that meta tensors cannot compute, or compute with other strides than CUDA does.
+
+Each function takes the operator's arguments and returns its results as meta tensors: shapes, strides and dtypes as
+the CUDA kernel makes them. Sources are files of `aten/src/ATen/native`, torch 2.11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+META = torch.device("meta")
+
+
+def channels_last_like(tensor: Any) -> bool:
+    """Strides descend as N, spatial, C (`is_channels_last_strides_2d/3d`, `c10/core/MemoryFormat.h`)."""
+    if tensor.dim() not in (4, 5):
+        return False
+    shape, stride = tensor.shape, tensor.stride()
+    smallest = 0
+    if stride[1] == 0:
+        return False
+    for dimension in (1, *range(tensor.dim() - 1, 1, -1), 0):
+        if shape[dimension] == 0 or stride[dimension] < smallest:
+            return False
+        if dimension == 0 and smallest == stride[1]:
+            return False
+        smallest = stride[dimension] * max(shape[dimension], 1)
+    return True
+
+
+def suggested_format(*tensors: Any) -> torch.memory_format:
+    """cuDNN's format for a convolution: channels-last as soon as input or weight is (`ConvUtils.h`)."""
+    if any(channels_last_like(tensor) for tensor in tensors) and tensors[0].dtype is not torch.float64:
+        return torch.channels_last if tensors[0].dim() == 4 else torch.channels_last_3d
+    return torch.contiguous_format
+
+
+def convolution(
+    x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any, groups: int
+) -> Any:
+    """`Convolution.cpp`: output in the suggested format."""
+    del bias
+    rank = x.dim() - 2
+    stride, padding, dilation, output_padding = (_each(v, rank) for v in (stride, padding, dilation, output_padding))
+    sizes = []
+    for i in range(rank):
+        reach = dilation[i] * (weight.size(i + 2) - 1)
+        if transposed:
+            sizes.append((x.size(i + 2) - 1) * stride[i] - 2 * padding[i] + reach + output_padding[i] + 1)
+        else:
+            sizes.append((x.size(i + 2) + 2 * padding[i] - reach - 1) // stride[i] + 1)
+    channels = weight.size(1) * groups if transposed else weight.size(0)
+    expected = weight.size(0) if transposed else weight.size(1) * groups
+    if x.size(1) != expected:
+        raise RuntimeError(f"expected input of shape {tuple(x.shape)} to have {expected} channels for a weight of shape {tuple(weight.shape)}")
+    if any(size <= 0 for size in sizes):
+        raise RuntimeError(f"an input of shape {tuple(x.shape)} is too small for a kernel of shape {tuple(weight.shape)}")
+    if x.dtype != weight.dtype:
+        raise RuntimeError(f"input is {x.dtype} and weight {weight.dtype}: they must be the same")
+    return torch.empty((x.size(0), channels, *sizes), dtype=x.dtype, device=META, memory_format=suggested_format(x, weight))
+
+
+def convolution_backward(
+    grad: Any, x: Any, weight: Any, bias_sizes: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
+    output_padding: Any, groups: int, mask: Any,
+) -> Any:  # fmt: skip
+    """`Convolution.cpp`: gradients in the suggested format."""
+    del stride, padding, dilation, transposed, output_padding, groups
+    layout = suggested_format(x, weight)
+    return (
+        torch.empty(x.shape, dtype=x.dtype, device=META, memory_format=layout) if mask[0] else None,
+        torch.empty(weight.shape, dtype=weight.dtype, device=META, memory_format=layout) if mask[1] else None,
+        torch.empty(bias_sizes or (grad.size(1),), dtype=grad.dtype, device=META) if mask[2] else None,
+    )
+
+
+def _each(value: Any, rank: int) -> Any:
+    return list(value) * rank if len(value) == 1 else list(value)
+
+
+def cudnn_batch_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float) -> Any:
+    """`cudnn/BatchNorm.cpp`: statistics only in training; the reserve's size is the library's (a scratch rule)."""
+    del bias, mean, var, momentum, eps
+    count = weight.shape if training else (0,)
+    return (
+        torch.empty_like(x, memory_format=suggested_format(x)),
+        torch.empty(count, dtype=weight.dtype, device=META),
+        torch.empty(count, dtype=weight.dtype, device=META),
+        torch.empty(0, dtype=torch.uint8, device=META),
+    )
+
+
+def cudnn_batch_norm_backward(x: Any, grad: Any, weight: Any, *rest: Any) -> Any:
+    """`cudnn/BatchNorm.cpp`."""
+    del grad, rest
+    return (
+        torch.empty_like(x, memory_format=suggested_format(x)),
+        torch.empty_like(weight),
+        torch.empty_like(weight),
+    )
+
+
+def cudnn_rnn(
+    x: Any, weights: Any, stride0: int, buffer: Any, hx: Any, cx: Any, mode: int, hidden: int, projection: int,
+    layers: int, batch_first: bool, p: float, train: bool, bidirectional: bool, batch_sizes: Any, state: Any,
+) -> Any:  # fmt: skip
+    """`cudnn/RNN.cpp`: output, hidden, cell, reserve (its size is the library's), weight buffer."""
+    del stride0, mode, p, train, state
+    directions = 2 if bidirectional else 1
+    width = (projection or hidden) * directions
+    if batch_sizes:
+        shape: tuple[int, ...] = (x.size(0), width)
+        batch = batch_sizes[0]
+    else:
+        shape = (x.size(0), x.size(1), width)
+        batch = x.size(0) if batch_first else x.size(1)
+    if batch_first and not batch_sizes:
+        # The kernel works on time-major memory and returns a transposed view of it.
+        output = torch.empty((shape[1], shape[0], width), dtype=x.dtype, device=META).transpose(0, 1)
+    else:
+        output = torch.empty(shape, dtype=x.dtype, device=META)
+    hy = torch.empty((layers * directions, batch, projection or hidden), dtype=hx.dtype, device=META)
+    cy = torch.empty((0,) if cx is None else tuple(cx.shape), dtype=x.dtype, device=META)
+    reserve = torch.empty(0, dtype=torch.uint8, device=META)
+    if buffer is None:
+        buffer = torch.empty(sum(w.numel() for w in weights), dtype=x.dtype, device=META)
+    else:
+        buffer = buffer.view(-1)
+    return output, hy, cy, reserve, buffer
+
+
+def cudnn_rnn_backward(
+    x: Any, weights: Any, stride0: int, buffer: Any, hx: Any, cx: Any, output: Any, grad_output: Any, grad_hy: Any,
+    grad_cy: Any, mode: int, hidden: int, projection: int, layers: int, batch_first: bool, p: float, train: bool,
+    bidirectional: bool, batch_sizes: Any, state: Any, reserve: Any, mask: Any,
+) -> Any:  # fmt: skip
+    """`cudnn/RNN.cpp`: weight gradients are views of one buffer."""
+    del stride0, buffer, output, grad_output, grad_hy, grad_cy, mode, hidden, projection, layers, p, train
+    del bidirectional, state, reserve
+    if batch_first and not batch_sizes:
+        dx = torch.empty((x.size(1), x.size(0), x.size(2)), dtype=x.dtype, device=META).transpose(0, 1)
+    else:
+        dx = torch.empty(x.shape, dtype=x.dtype, device=META)
+    dhx = torch.empty(hx.shape, dtype=hx.dtype, device=META)
+    dcx = torch.empty(cx.shape, dtype=cx.dtype, device=META) if cx is not None else None
+    grads = []
+    if mask[3]:
+        flat = torch.empty(sum(w.numel() for w in weights), dtype=weights[0].dtype, device=META)
+        offset = 0
+        for weight in weights:
+            grads.append(flat.as_strided(weight.shape, weight.contiguous().stride(), offset))
+            offset += weight.numel()
+    return dx, dhx, dcx, grads
+
+
+def transform_bias_rescale_qkv(qkv: Any, bias: Any, heads: int) -> Any:
+    """`transformers/cuda/attention.cu`: one buffer of three, returned as views."""
+    del bias
+    batch, length, width = qkv.shape
+    whole = torch.empty((3, batch, heads, length, width // 3 // heads), dtype=qkv.dtype, device=META)
+    return whole[0], whole[1], whole[2]
+
+
+def nothing(*_: Any, **__: Any) -> None:
+    """In-place operators of the fused optimizers: no results."""
+
+
+def weight_norm_interface(v: Any, g: Any, dim: int = 0) -> Any:
+    """`cuda/WeightNorm.cu`."""
+    del dim
+    dtype = torch.float32 if g.dtype in (torch.float16, torch.bfloat16) else g.dtype
+    return torch.empty_like(v), torch.empty_like(g, dtype=dtype)
+
+
+META_KERNELS: dict[Any, Callable[..., Any]] = {
+    aten.convolution.default: convolution,
+    aten.convolution_backward.default: convolution_backward,
+    aten.cudnn_batch_norm.default: cudnn_batch_norm,
+    aten.cudnn_batch_norm_backward.default: cudnn_batch_norm_backward,
+    aten._cudnn_rnn.default: cudnn_rnn,
+    aten._cudnn_rnn_backward.default: cudnn_rnn_backward,
+    aten._cudnn_init_dropout_state.default: lambda *a, **k: torch.empty(0, dtype=torch.uint8, device=META),  # noqa: ARG005
+    aten._transform_bias_rescale_qkv.default: transform_bias_rescale_qkv,
+    aten._masked_softmax.default: lambda x, *a: torch.empty_like(x),  # noqa: ARG005
+    aten._weight_norm_interface.default: weight_norm_interface,
+    aten._amp_foreach_non_finite_check_and_unscale_.default: nothing,
+    aten._amp_update_scale_.default: lambda scale, *a: scale,  # noqa: ARG005
+}
+for _name in ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_"):
+    for _overload in getattr(aten, _name).overloads() if hasattr(aten, _name) else ():
+        if not _overload.endswith("out"):
+            META_KERNELS[getattr(getattr(aten, _name), _overload)] = nothing

@@ -1,0 +1,226 @@
+"""A PyTorch module and a description of its batch become a `Graph`, without a GPU, weights or data.
+
+1. The user's module is copied in structure only: every parameter and buffer becomes a meta tensor of the same shape,
+   strides, dtype and sharing. The original is neither changed nor run, its weights are not copied.
+2. The step (`step.py`) runs on the copy under the recorder, with Python, autograd and the dispatcher believing in a
+   CUDA device (`cuda_device.py`, `cuda_kernels.py`, `autocast.py`).
+3. An exception in the model becomes a `CaptureError` that names the innermost module and source line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import torch
+
+from analyzer.capture.autocast import cuda_autocast
+from analyzer.capture.cuda_device import CudaPretence, cuda_functions
+from analyzer.capture.cuda_kernels import cuda_choices
+from analyzer.capture.recorder import Recorder
+from analyzer.capture.step import AMP_TYPES, Step, run
+from analyzer.errors import AnalyzerError, CaptureError, InputError
+from analyzer.graph import Graph
+from analyzer.spec import TensorSpec
+
+if TYPE_CHECKING:
+    from analyzer.devices import DeviceProfile
+
+
+@dataclass(frozen=True, slots=True)
+class LeafOutput:
+    """What a leaf module returned in the first forward pass: for the naive formula."""
+
+    module: str
+    nbytes: int
+    element_count: int
+    has_parameters: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """The graph, and what the naive formula sums up (bytes)."""
+
+    graph: Graph
+    leaves: tuple[LeafOutput, ...]
+    weight_bytes: int
+    input_bytes: int
+    output_bytes: int
+    trainable_bytes: int
+
+
+def capture_pytorch(
+    module: torch.nn.Module,
+    inputs: Sequence[torch.Tensor | TensorSpec],
+    *,
+    targets: Sequence[torch.Tensor | TensorSpec] = (),
+    loss: Callable[..., Any] | None = None,
+    optimizer: Callable[..., torch.optim.Optimizer] | None = None,
+    train: bool = False,
+    amp: str | None = None,
+    grad_accumulation: int = 1,
+    steps: int = 3,
+    device: DeviceProfile,
+    prepare: Callable[[torch.nn.Module], None] | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Captured:
+    """Capture a whole step. `prepare` may change the structural copy (checkpointing) before it runs.
+
+    Raises CaptureError when the model does not run on these shapes or needs values only a real run has.
+    """
+    if amp is not None and amp not in AMP_TYPES:
+        raise InputError(f"unknown autocast type {amp!r}", f"one of {', '.join(AMP_TYPES)}")
+    with contextlib.ExitStack() as stack:
+        choices = stack.enter_context(cuda_choices(device))
+        stack.enter_context(cuda_autocast())
+        stack.enter_context(cuda_functions(device))
+        recorder = Recorder(choices)
+        twin = structural_copy(module)
+        if prepare is not None:
+            prepare(twin)
+        for tensor in itertools.chain(twin.parameters(), twin.buffers()):
+            if tensor.device.type == "meta":
+                recorder.host(tensor)
+        step = Step(
+            model=twin,
+            inputs=tuple(recorder.host(meta_like(x)) for x in inputs),
+            targets=tuple(recorder.host(meta_like(y)) for y in targets),
+            loss=loss,
+            optimizer=optimizer,
+            train=train,
+            amp=amp,
+            grad_accumulation=grad_accumulation,
+            iterations=steps,
+        )
+        watch = stack.enter_context(module_paths(twin, recorder, progress))
+        stack.enter_context(CudaPretence(recorder))
+        stack.enter_context(recorder)
+        try:
+            run(step, recorder)
+        except AnalyzerError:
+            raise
+        except Exception as error:
+            raise _explained(error, recorder) from error
+    first = next(iter(step.inputs), None)
+    batch = first.shape[0] if first is not None and first.dim() else None
+    parameters = list({id(p): p for p in twin.parameters()}.values())
+    return Captured(
+        graph=recorder.finish(batch),
+        leaves=tuple(watch.leaves),
+        weight_bytes=sum(p.numel() * p.element_size() for p in parameters),
+        trainable_bytes=sum(p.numel() * p.element_size() for p in parameters if p.requires_grad),
+        input_bytes=sum(x.numel() * x.element_size() for x in step.inputs),
+        output_bytes=watch.output_bytes,
+    )
+
+
+def meta_like(spec: torch.Tensor | TensorSpec) -> torch.Tensor:
+    """A meta tensor of the same shape, strides and dtype."""
+    if isinstance(spec, TensorSpec):
+        dtype = getattr(torch, spec.dtype, None)
+        if not isinstance(dtype, torch.dtype):
+            raise InputError(f"unknown element type {spec.dtype!r}", "float32, float16, bfloat16, int64, bool, ...")
+        if spec.stride is not None:
+            return torch.empty_strided(spec.shape, spec.stride, dtype=dtype, device="meta")
+        return torch.empty(spec.shape, dtype=dtype, device="meta")
+    return torch.empty_strided(spec.shape, spec.stride(), dtype=spec.dtype, device="meta")
+
+
+def structural_copy(module: torch.nn.Module) -> torch.nn.Module:
+    """Rule 1. Tensors that share a storage share one in the copy; small host buffers keep their values.
+
+    Raises CaptureError when a part of the module cannot be copied.
+    """
+    storages: dict[int, torch.UntypedStorage] = {}
+
+    def twin(tensor: torch.Tensor) -> torch.Tensor:
+        old = tensor.untyped_storage()
+        if old._cdata not in storages:
+            storages[old._cdata] = torch.UntypedStorage(old.nbytes(), device="meta")
+        new = torch.empty(0, dtype=tensor.dtype, device="meta")
+        return new.set_(storages[old._cdata], tensor.storage_offset(), tensor.shape, tensor.stride())  # type: ignore[call-overload,no-any-return]
+
+    memo: dict[int, Any] = {}
+    for part in module.modules():
+        for parameter in part._parameters.values():
+            if parameter is not None and id(parameter) not in memo:
+                with torch.no_grad():
+                    memo[id(parameter)] = torch.nn.Parameter(twin(parameter), requires_grad=parameter.requires_grad)
+        for buffer in part._buffers.values():
+            if buffer is not None and id(buffer) not in memo:
+                keep = buffer.device.type == "cpu" and not buffer.is_floating_point() and buffer.numel() <= 1 << 16
+                memo[id(buffer)] = buffer.detach().clone() if keep else twin(buffer)
+    try:
+        return copy.deepcopy(module, memo)
+    except Exception as error:
+        raise CaptureError(
+            f"{type(module).__name__} cannot be copied: {type(error).__name__}: {error}",
+            "keep locks, open files, generators and graph tensors out of the module's attributes",
+        ) from error
+
+
+class _Watch:
+    """What `module_paths` saw: leaf outputs and the model's output, first forward pass only."""
+
+    def __init__(self) -> None:
+        self.leaves: list[LeafOutput] = []
+        self.output_bytes = 0
+        self.done = False
+
+
+def _bytes_in(value: Any) -> tuple[int, int]:
+    tensors = [t for t in torch.utils._pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]
+    return sum(t.numel() * t.element_size() for t in tensors), sum(t.numel() for t in tensors)
+
+
+@contextlib.contextmanager
+def module_paths(model: torch.nn.Module, recorder: Recorder, progress: Callable[[str], None] | None) -> Iterator[_Watch]:
+    """Keep `recorder.modules` a stack of dotted paths while modules run, and note what leaf modules return."""
+    paths = {id(part): name for name, part in model.named_modules()}
+    leaf = {id(part): not any(True for _ in part.children()) for part in model.modules()}
+    original = torch.nn.Module.__call__
+    watch = _Watch()
+
+    def call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        path = paths.get(id(self))
+        recorder.modules.append(type(self).__name__ if path is None else path)
+        if progress is not None and path is not None:
+            progress(path)
+        try:
+            out = original(self, *args, **kwargs)
+        except Exception:
+            recorder.failed_module = recorder.failed_module or recorder.modules[-1]
+            raise
+        finally:
+            recorder.modules.pop()
+        if not watch.done and path is not None:
+            if leaf[id(self)]:
+                nbytes, count = _bytes_in(out)
+                watch.leaves.append(LeafOutput(path, nbytes, count, bool(self._parameters)))
+            if self is model:
+                watch.output_bytes, _ = _bytes_in(out)
+                watch.done = True
+        return out
+
+    with mock.patch.object(torch.nn.Module, "__call__", call):
+        yield watch
+
+
+def _explained(error: Exception, recorder: Recorder) -> CaptureError:
+    """Rule 3: the innermost frame of the user's code, and the message in one line."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not recorder.is_library(f.filename)]
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "the model"
+    module = f" in module {recorder.failed_module}" if recorder.failed_module else ""
+    text = " ".join(str(error).split())[:300]
+    if isinstance(error, torch._subclasses.fake_tensor.DynamicOutputShapeException) or "meta" in text.lower():
+        hint = "the model makes shapes or branches from data; give the analysis a version that does not"
+    else:
+        hint = "check that the input's shape and dtype (--input NAME=3x224x224:float32) suit the model"
+    return CaptureError(f"{place}{module}: {type(error).__name__}: {text}", hint)
