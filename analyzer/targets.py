@@ -1,0 +1,333 @@
+"""What the user points at: a model file or a Python object, found, opened and built, but not yet looked into.
+
+1. TARGET is `model.onnx`, `program.pt2`, `file.py[:attr]` or `package.module:attr`; the suffix before the last colon
+   decides. `parse` needs neither torch nor onnx.
+2. A Python target is the user's own program and is executed, with its folder importable as under `python file.py`.
+   `attr` is an `nn.Module`, or a class or function that makes one when called without arguments; `make_model` when
+   it is not given.
+3. It is executed and built under the meta device, so that weights take no memory. Whatever fails there is tried once
+   more on the CPU (some constructors look at values), and only that attempt's error counts.
+4. `make_batch(batch)` and `loss(output, *targets)` are picked up from the same file or module when they are there.
+5. Code that raises is reported with its own source line, never with a traceback.
+
+Not modelled: what the code does besides; arguments of constructors.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import inspect
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal
+
+from analyzer.errors import AnalyzerError, MissingDependencyError, TargetError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Kind = Literal["onnx", "python", "module", "pt2"]
+FORMS = "give model.onnx, file.py[:attr], package.module:attr or program.pt2"
+DEFAULT_ATTRIBUTE = "make_model"
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a model is: `path` for files, `module` for `package.module:attr`; `attr` for Python; `name` to show."""
+
+    kind: Kind
+    name: str
+    path: Path | None = None
+    module: str = ""
+    attr: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A PyTorch target, built.
+
+    make_batch: batch -> (inputs, targets), both tuples, on the meta device; None if the target does not say.
+    loss: (output, *targets) -> scalar; None if the target does not say.
+    """
+
+    model: nn.Module
+    make_batch: Callable[[int], tuple[tuple[Any, ...], tuple[Any, ...]]] | None = None
+    loss: Callable[..., Any] | None = None
+
+
+def parse(text: str | os.PathLike[str]) -> Target:
+    """The target `text` names (rule 1). Raises TargetError for a missing file, a folder, or no known form."""
+    name = os.fspath(text)
+    if not name:
+        raise TargetError("the target is empty", FORMS)
+    head, colon, attr = name.rpartition(":")
+    if not colon or not (head.lower().endswith((".py", ".onnx", ".pt2")) or _MODULE.fullmatch(head)):
+        head, colon, attr = name, "", ""
+    suffix = Path(head).suffix.lower()
+    if suffix in (".onnx", ".pt2", ".py"):
+        path = Path(head)
+        _require_file(path)
+        if suffix == ".py":
+            return Target("python", name, path, attr=attr or DEFAULT_ATTRIBUTE)
+        if colon:
+            raise TargetError(f"{head} has no attributes, so ':{attr}' means nothing", f"give {head} alone")
+        return Target("onnx" if suffix == ".onnx" else "pt2", name, path)
+    if colon and attr:
+        return Target("module", name, module=head, attr=attr)
+    path = Path(name)
+    _require_file(path)
+    raise TargetError(f"{name}: no kind of model is known by the suffix '{path.suffix}'", FORMS)
+
+
+def load(target: Target) -> Program:
+    """Build a PyTorch target (rules 2 to 5). Raises TargetError, or MissingDependencyError without torch."""
+    require_torch(target.name)
+    if target.kind == "pt2":
+        return _exported(target)
+    try:
+        return _build(target, "meta")
+    except TargetError as error:
+        if error.__cause__ is None:  # nothing was raised by the target's code: the CPU would not help
+            raise
+        return _build(target, "cpu")
+
+
+def load_function(text: str) -> Callable[..., Any]:
+    """The function `file.py:name` or `package.module:name` names. Raises TargetError."""
+    require_torch(text)
+    target = parse(text)
+    found = _attribute(_execute(target), target)
+    if not callable(found):
+        raise TargetError(f"{text} is a {type(found).__name__}, not a function", "name a function")
+    return found  # type: ignore[no-any-return]
+
+
+def require_torch(name: str) -> None:
+    """Raises MissingDependencyError unless torch can be imported."""
+    if importlib.util.find_spec("torch") is None:
+        raise MissingDependencyError(
+            f"{name} is a PyTorch target, and torch is not installed",
+            "pip install 'analyzer[torch]', or export the model to ONNX, which needs no torch",
+        )
+
+
+def describe_error(error: BaseException, path: Path | str | None) -> str:
+    """`file.py:12: ValueError: message` with the innermost line of `path` the error passed through, if any."""
+    line = ""
+    if path is not None:
+        wanted = os.path.realpath(path)
+        frames = [
+            f for f in traceback.extract_tb(error.__traceback__) if os.path.realpath(f.filename) == wanted
+        ]
+        line = f"{path}:{frames[-1].lineno}: " if frames else ""
+        if isinstance(error, SyntaxError) and error.filename and os.path.realpath(error.filename) == wanted:
+            line = f"{path}:{error.lineno}: "
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    first = next(iter(text.strip().splitlines()), "")
+    return f"{line}{type(error).__name__}{': ' if first else ''}{first}"
+
+
+def close_names(name: str, known: list[str]) -> str:
+    """A hint naming what `name` may have been meant for; "" if nothing is close."""
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    return f"did you mean {' or '.join(close)}?" if close else ""
+
+
+def _require_file(path: Path) -> None:
+    if path.is_dir():
+        inside = sorted(p.name for p in path.iterdir() if p.suffix in (".onnx", ".py", ".pt2"))[:3]
+        raise TargetError(
+            f"{path} is a folder", f"give a file in it, such as {path / inside[0]}" if inside else FORMS
+        )
+    if not path.exists():
+        folder = path.parent
+        near = close_names(path.name, [p.name for p in folder.iterdir()]) if folder.is_dir() else ""
+        raise TargetError(f"{path}: no such file", near or FORMS)
+    if not path.is_file():
+        raise TargetError(f"{path} is not a regular file", FORMS)
+
+
+def _build(target: Target, device: str) -> Program:
+    import torch
+    from torch import nn
+
+    with torch.device(device):
+        namespace = _execute(target)
+        found = _attribute(namespace, target)
+        if not isinstance(found, nn.Module):
+            found = _call(found, target)
+    if not isinstance(found, nn.Module):
+        hint = f"{target.attr} must be, or return, a torch.nn.Module"
+        raise TargetError(f"{target.name}: {target.attr} gave {_kind_of(found)}, which is no model", hint)
+    make_batch, loss = getattr(namespace, "make_batch", None), getattr(namespace, "loss", None)
+    return Program(
+        found,
+        _batch_maker(make_batch, target) if callable(make_batch) else None,
+        loss if callable(loss) else None,
+    )
+
+
+def _execute(target: Target) -> ModuleType:
+    """The target's module, executed. A file is executed afresh, a package module imported as Python does."""
+    folder = str(target.path.resolve().parent) if target.path else str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # and it stays: the target may import its neighbours when it runs
+    with _reporting(target, "cannot be imported"):
+        if target.path is None:
+            return importlib.import_module(target.module)
+        name = f"analyzer_target_{target.path.stem}"
+        spec = importlib.util.spec_from_file_location(name, target.path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        # Dataclasses and pickling look the module up by name while it runs.
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+        return module
+
+
+def _attribute(namespace: ModuleType, target: Target) -> Any:
+    found: Any = namespace
+    for part in target.attr.split("."):
+        if not hasattr(found, part):
+            public = [name for name in dir(found) if not name.startswith("_")]
+            where = target.path or target.module
+            raise TargetError(
+                f"{where} has no attribute {target.attr!r}", _attribute_hint(target, part, public, namespace)
+            )
+        found = getattr(found, part)
+    return found
+
+
+def _attribute_hint(target: Target, part: str, public: list[str], namespace: ModuleType) -> str:
+    near = close_names(part, public)
+    if near:
+        return near
+    own = [
+        name
+        for name in public
+        if getattr(getattr(namespace, name, None), "__module__", None) == namespace.__name__
+    ]
+    listed = f"; it defines {', '.join(own[:8])}" if own else ""
+    return f"define make_model() in it, or name the model: {target.path or target.module}:attr{listed}"
+
+
+def _call(found: Any, target: Target) -> Any:
+    if not callable(found):
+        hint = f"{target.attr} must be a torch.nn.Module, or a class or function that makes one"
+        raise TargetError(f"{target.name}: {target.attr} is {_kind_of(found)}, which is no model", hint)
+    try:
+        parameters = inspect.signature(found).parameters.values()
+    except (TypeError, ValueError):
+        parameters = ()  # type: ignore[assignment]
+    needed = [
+        p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    if needed:
+        raise TargetError(
+            f"{target.name}: {target.attr} needs arguments: {', '.join(needed)}",
+            "write a function make_model() that calls it with them",
+        )
+    with _reporting(target, f"{target.attr}() failed"):
+        return found()
+
+
+def _batch_maker(
+    function: Callable[..., Any], target: Target
+) -> Callable[[int], tuple[tuple[Any, ...], tuple[Any, ...]]]:
+    def make_batch(batch: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        import torch
+
+        try:
+            with torch.device("meta"):
+                made = function(batch)
+        except Exception:
+            with torch.device("cpu"), _reporting(target, f"make_batch({batch}) failed"):
+                made = function(batch)
+        if not isinstance(made, tuple) or len(made) != 2:
+            raise TargetError(
+                f"{target.name}: make_batch({batch}) returned {_kind_of(made)}",
+                "return (inputs, targets), each a tuple of tensors",
+            )
+        inputs, targets = (part if isinstance(part, tuple) else (part,) for part in made)
+        return inputs, targets
+
+    return make_batch
+
+
+def _exported(target: Target) -> Program:
+    import torch
+
+    with _reporting(
+        target, "cannot be opened as a torch.export program", "save it with torch.export.save(program, path)"
+    ):
+        program = torch.export.load(str(target.path))
+    examples: tuple[Any, ...] = tuple((program.example_inputs or ((), {}))[0])
+
+    def make_batch(batch: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """The export's example inputs, with their common first dimension set to `batch`."""
+        sizes = {x.shape[0] for x in examples if isinstance(x, torch.Tensor) and x.dim()}
+        if len(sizes) != 1:
+            return examples, ()
+        resized = (
+            torch.empty((batch, *x.shape[1:]), dtype=x.dtype, device="meta")
+            if isinstance(x, torch.Tensor) and x.dim()
+            else x
+            for x in examples
+        )
+        return tuple(resized), ()
+
+    return Program(program.module(), make_batch if examples else None)
+
+
+@contextmanager
+def _reporting(target: Target, what: str, hint: str = "") -> Iterator[None]:
+    """Turn what the user's code raises into one TargetError with its source line."""
+    try:
+        yield
+    except (AnalyzerError, KeyboardInterrupt, MemoryError):
+        raise
+    except SystemExit as error:
+        raise TargetError(
+            f"{target.name} {what}: it ended the program (exit code {error.code})",
+            "put what the file runs under `if __name__ == '__main__':`",
+        ) from error
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if target.module and package == target.module.partition(".")[0]:
+            raise TargetError(
+                f"no module named {error.name}", "check the name, or run where it can be imported"
+            ) from error
+        raise TargetError(
+            f"{target.name} {what}: {describe_error(error, target.path)}",
+            f"install {package} in this environment",
+        ) from error
+    except Exception as error:
+        where = target.path or _file_of(target.module)
+        raise TargetError(
+            f"{target.name} {what}: {describe_error(error, where)}",
+            hint or "the same line fails under plain Python: mend it there",
+        ) from error
+
+
+def _file_of(module: str) -> str | None:
+    """The file a module would come from, without importing it anew."""
+    loaded = sys.modules.get(module)
+    return getattr(loaded, "__file__", None)
+
+
+def _kind_of(value: Any) -> str:
+    if value is None:
+        return "nothing (None)"
+    if isinstance(value, (tuple, list, Mapping)):
+        return f"a {type(value).__name__} of {len(value)}"
+    return f"a {type(value).__name__}"
