@@ -1,0 +1,241 @@
+"""The literature's sum: what textbooks and papers say a model needs, every term shown (document 000).
+
+With D = input batch + output batch, W = parameters, O = outputs of the leaf layers but the last, b = 0.5 under mixed
+precision else 1, d = 2 under distributed data parallel else 1, m = optimizer moments, all in bytes:
+
+1. training  = D + W + O·b + W·(d + m) + (O·b + D)
+2. inference = D + W + O·b
+3. m counts the tensors of a parameter's size that the optimizer keeps for each parameter: SGD 0; momentum, Adagrad,
+   RMSprop 1; Adam 2; the rest of `torch.optim` in `MOMENTS`. `moments_in` counts them in a captured graph.
+4. Under mixed precision O is taken in float32, so that b halves it once.
+5. In an ONNX graph the layers are the nodes, without those that only describe or rename a tensor (`METADATA`).
+
+`torchinfo_bytes` is another sum, that of the package torchinfo: input + 2 x outputs of leaf layers that have
+parameters + parameters, shown there in decimal megabytes.
+
+Sources: document 000; Gao et al., "Estimating GPU Memory Consumption of Deep Learning Models", ESEC/FSE 2020;
+torchinfo 1.8, `ModelStatistics`.
+
+Not modelled: everything else; that is why this is only the first of three estimates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+from analyzer.errors import OptionError
+from analyzer.graph import Category, Death, Graph
+
+FLOAT32_BYTES = 4
+
+# Tensors of the parameter's size kept for each parameter, with the optimizer's default settings (`torch.optim`
+# sources, the `_init_group` of each). "momentum" is SGD with momentum.
+MOMENTS = {
+    "sgd": 0,
+    "momentum": 1,
+    "sgd_momentum": 1,
+    "sgdm": 1,
+    "adagrad": 1,
+    "rmsprop": 1,
+    "adam": 2,
+    "adamw": 2,
+    "adamax": 2,
+    "nadam": 2,
+    "radam": 2,
+    "sparseadam": 2,
+    "adadelta": 2,
+    "rprop": 2,
+    "asgd": 1,
+    "muon": 1,
+    "adafactor": 0,
+    "none": 0,
+}
+
+# ONNX operators whose result holds no activation: descriptions, and views of their input.
+METADATA = frozenset({"Shape", "Size", "Constant", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+
+
+class Leaf(Protocol):
+    """What a leaf layer returned; `nbytes` as it is, `element_count` whatever the precision."""
+
+    @property
+    def module(self) -> str: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def element_count(self) -> int: ...
+    @property
+    def has_parameters(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LeafOutput:
+    """A `Leaf` made by hand or from an ONNX node."""
+
+    module: str
+    nbytes: int
+    element_count: int
+    has_parameters: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Naive:
+    """Every term of the sum in bytes, and the options it was made with."""
+
+    data: int
+    weights: int
+    forward_output: int
+    weight_gradient: int
+    output_gradient: int
+    precision_factor: float
+    ddp_factor: int
+    moments: int
+    mode: str
+
+    @property
+    def inference(self) -> int:
+        """D + W + O·b."""
+        return self.data + self.weights + self.forward_output
+
+    @property
+    def training(self) -> int:
+        """D + W + O·b + W·(d + m) + (O·b + D)."""
+        return self.inference + self.weight_gradient + self.output_gradient
+
+    @property
+    def total(self) -> int:
+        """The sum for `mode`."""
+        return self.training if self.mode == "train" else self.inference
+
+
+def formula(
+    *,
+    data_bytes: int,
+    weight_bytes: int,
+    output_bytes: int,
+    moments: int = 0,
+    precision_factor: float = 1.0,
+    ddp_factor: int = 1,
+    mode: str = "train",
+) -> Naive:
+    """Rules 1 and 2 from plain numbers: D, W, O in bytes; m, b, d."""
+    # A fraction, not a float: sizes beyond 2^53 stay exact.
+    forward_output = int(Fraction(precision_factor) * output_bytes)
+    return Naive(
+        data=data_bytes,
+        weights=weight_bytes,
+        forward_output=forward_output,
+        weight_gradient=weight_bytes * (ddp_factor + moments),
+        output_gradient=forward_output + data_bytes,
+        precision_factor=precision_factor,
+        ddp_factor=ddp_factor,
+        moments=moments,
+        mode=mode,
+    )
+
+
+def from_leaves(
+    leaves: Sequence[Leaf],
+    *,
+    data_bytes: int,
+    weight_bytes: int,
+    moments: int = 0,
+    precision_factor: float = 1.0,
+    ddp_factor: int = 1,
+    mode: str = "train",
+) -> Naive:
+    """The sum from the outputs of leaf layers in execution order, the last one left out of O (rule 4)."""
+    mixed = precision_factor != 1
+    return formula(
+        data_bytes=data_bytes,
+        weight_bytes=weight_bytes,
+        output_bytes=sum(
+            leaf.element_count * FLOAT32_BYTES if mixed else leaf.nbytes for leaf in leaves[:-1]
+        ),
+        moments=moments,
+        precision_factor=precision_factor,
+        ddp_factor=ddp_factor,
+        mode=mode,
+    )
+
+
+def from_onnx(
+    graph: Graph,
+    *,
+    moments: int = 0,
+    precision_factor: float = 1.0,
+    ddp_factor: int = 1,
+    mode: str = "infer",
+) -> Naive:
+    """The sum from an ONNX graph (rule 5): W its initializers, D its inputs and what is still alive at the end."""
+    made = {
+        tensor.storage for operator in graph.operators for tensor in operator.outputs if tensor is not None
+    }
+    dead = {moment.storage for moment in graph.program if isinstance(moment, Death)}
+    weights = inputs = results = 0
+    for storage in graph.storages:
+        if storage.category in (Category.PARAMETER, Category.BUFFER):
+            weights += storage.nbytes
+        elif storage.category is Category.INPUT:
+            inputs += storage.nbytes
+        elif storage.on_device and storage.index in made and storage.index not in dead:
+            results += storage.nbytes
+    return from_leaves(
+        onnx_leaves(graph),
+        data_bytes=inputs + results,
+        weight_bytes=weights,
+        moments=moments,
+        precision_factor=precision_factor,
+        ddp_factor=ddp_factor,
+        mode=mode,
+    )
+
+
+def onnx_leaves(graph: Graph) -> tuple[LeafOutput, ...]:
+    """What each node returns, in order; nodes that describe or rename a tensor, or whose results stay on the host, left out."""
+    seen: set[int] = set()
+    leaves = []
+    for operator in graph.operators:
+        new = [t for t in operator.outputs if t is not None and t.storage not in seen]
+        seen.update(tensor.storage for tensor in operator.inputs)
+        seen.update(tensor.storage for tensor in new)
+        new = [tensor for tensor in new if graph.storages[tensor.storage].on_device]
+        if operator.name in METADATA or not new:
+            continue
+        learns = any(graph.storages[t.storage].category is Category.PARAMETER for t in operator.inputs)
+        nbytes = sum(graph.storages[storage].nbytes for storage in {tensor.storage for tensor in new})
+        leaves.append(LeafOutput(operator.module, nbytes, sum(t.element_count for t in new), learns))
+    return tuple(leaves)
+
+
+def moments_of(optimizer: str) -> int:
+    """m for an optimizer's name (rule 3). Raises OptionError for a name not in `MOMENTS`."""
+    try:
+        return MOMENTS[optimizer.lower()]
+    except KeyError:
+        known = ", ".join(sorted(MOMENTS))
+        raise OptionError(
+            f"the optimizer moments of {optimizer!r} are not known", f"one of {known}"
+        ) from None
+
+
+def moments_in(graph: Graph) -> int:
+    """m as captured (rule 3): optimizer state on the device over trained parameters, to the nearest whole number.
+
+    State that is small beside the parameters (step counters, factored moments) so counts as none.
+    """
+    state = weights = 0
+    for storage in graph.storages:
+        if storage.on_device and storage.category is Category.OPTIMIZER_STATE:
+            state += storage.nbytes
+        elif storage.on_device and storage.category is Category.PARAMETER:
+            weights += storage.nbytes
+    return round(Fraction(state, weights)) if weights else 0
+
+
+def torchinfo_bytes(leaves: Sequence[Leaf], *, input_bytes: int, weight_bytes: int) -> int:
+    """torchinfo's "Estimated Total Size" in bytes (it prints decimal megabytes)."""
+    return input_bytes + 2 * sum(leaf.nbytes for leaf in leaves if leaf.has_parameters) + weight_bytes

@@ -1,0 +1,171 @@
+"""The naive sum against the figures document 000 publishes, and against torchinfo."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.errors import OptionError
+from analyzer.graph import Birth, Category, Death, Graph, Operator, Run, Storage, TensorMeta
+from analyzer.liveness.naive import (
+    LeafOutput,
+    formula,
+    from_leaves,
+    from_onnx,
+    moments_in,
+    moments_of,
+    onnx_leaves,
+    torchinfo_bytes,
+)
+
+MIB = 2**20
+
+# Document 000's CNN at batch 128: convolution to 8x222x222, average pool to 8x111x111, linear to 10, in float32.
+BATCH = 128
+CNN = [
+    LeafOutput("conv", BATCH * 8 * 222 * 222 * 4, BATCH * 8 * 222 * 222),
+    LeafOutput("pool", BATCH * 8 * 111 * 111 * 4, BATCH * 8 * 111 * 111, has_parameters=False),
+    LeafOutput("fc", BATCH * 10 * 4, BATCH * 10),
+]
+INPUT = BATCH * 3 * 224 * 224 * 4
+DATA = INPUT + BATCH * 10 * 4
+WEIGHTS = 985_914 * 4
+
+
+def mib(nbytes: int) -> float:
+    return round(nbytes / MIB, 1)
+
+
+def test_published_terms() -> None:
+    naive = from_leaves(CNN, data_bytes=DATA, weight_bytes=WEIGHTS)
+    assert mib(naive.data) == 73.5
+    assert mib(naive.weights) == 3.8
+    assert mib(naive.forward_output) == 240.6
+    assert mib(naive.weight_gradient) == 3.8
+    assert mib(naive.output_gradient) == 314.1
+    assert mib(naive.training) == 635.8
+    assert mib(naive.inference) == 317.9
+    assert naive.total == naive.training
+    assert from_leaves(CNN, data_bytes=DATA, weight_bytes=WEIGHTS, mode="infer").total == naive.inference
+
+
+def test_torchinfo_figure() -> None:
+    total = torchinfo_bytes(CNN, input_bytes=INPUT, weight_bytes=WEIGHTS)
+    assert total == 77_070_336 + 403_744_768 + 3_943_656
+    assert round(total / 1e6, 2) == 484.76
+
+
+def test_torchinfo_itself() -> None:
+    torchinfo = pytest.importorskip("torchinfo")
+    from torch import nn
+
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(8 * 111 * 111, 10))
+    shown = torchinfo.summary(model, (BATCH, 3, 224, 224), device="meta", verbose=0)
+    assert torchinfo_bytes(CNN, input_bytes=0, weight_bytes=0) == shown.total_output_bytes
+    assert shown.total_param_bytes == WEIGHTS
+    # torchinfo counts the size of Python's objects into the input, some tens of bytes.
+    assert "Estimated Total Size (MB): 484.76" in str(shown)
+
+
+def test_every_option_by_hand() -> None:
+    naive = formula(
+        data_bytes=10, weight_bytes=100, output_bytes=1000, moments=2, precision_factor=0.5, ddp_factor=2
+    )
+    assert naive.forward_output == 500
+    assert naive.weight_gradient == 100 * (2 + 2)
+    assert naive.output_gradient == 500 + 10
+    assert naive.inference == 10 + 100 + 500
+    assert naive.training == 610 + 400 + 510
+
+
+def test_mixed_precision_halves_the_outputs_once() -> None:
+    """Leaves captured under autocast are half already: O is taken in float32 before b halves it."""
+    half = [LeafOutput(leaf.module, leaf.nbytes // 2, leaf.element_count) for leaf in CNN]
+    captured = from_leaves(half, data_bytes=DATA, weight_bytes=WEIGHTS, precision_factor=0.5)
+    assert captured == from_leaves(CNN, data_bytes=DATA, weight_bytes=WEIGHTS, precision_factor=0.5)
+    assert 2 * captured.forward_output == sum(leaf.nbytes for leaf in CNN[:-1])
+
+
+@given(st.integers(0, 10**30), st.integers(0, 10**30), st.integers(0, 10**30), st.integers(0, 3))
+def test_sizes_stay_exact(data: int, weights: int, outputs: int, moments: int) -> None:
+    naive = formula(data_bytes=data, weight_bytes=weights, output_bytes=outputs, moments=moments)
+    assert naive.training == 2 * data + weights * (2 + moments) + 2 * outputs
+    half = formula(data_bytes=data, weight_bytes=weights, output_bytes=2 * outputs, precision_factor=0.5)
+    assert half.forward_output == outputs
+
+
+def test_moments_by_name() -> None:
+    assert [moments_of(name) for name in ("SGD", "momentum", "Adagrad", "RMSprop", "Adam")] == [0, 1, 1, 1, 2]
+    with pytest.raises(OptionError, match="'adm'"):
+        moments_of("adm")
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adagrad", "RMSprop", "Adam", "AdamW", "Adamax", "NAdam", "RAdam"])
+def test_moments_are_what_torch_keeps(name: str) -> None:
+    """The same for the optimizers with other names: count the state tensors of the parameter's shape."""
+    assert moments_of(name) == _kept(name)
+
+
+@pytest.mark.parametrize("name", ["Adadelta", "Rprop", "ASGD", "Muon"])
+def test_moments_of_the_rest(name: str) -> None:
+    assert moments_of(name) == _kept(name)
+
+
+def _kept(name: str) -> int:
+    torch = pytest.importorskip("torch")
+    if not hasattr(torch.optim, name):
+        pytest.skip(f"this torch has no {name}")
+    parameter = torch.nn.Parameter(torch.ones(6, 5))
+    optimizer = getattr(torch.optim, name)([parameter], lr=0.1)
+    parameter.grad = torch.ones(6, 5)
+    optimizer.step()
+    return sum(getattr(value, "shape", ()) == (6, 5) for value in optimizer.state[parameter].values())
+
+
+def meta(storage: int, *shape: int) -> TensorMeta:
+    return TensorMeta(storage, shape, shape, "float32")
+
+
+def test_onnx_nodes() -> None:
+    """input 0 -> Conv(weight 1) -> 2 -> Reshape -> 3 (own storage) -> Relu -> 4 -> Gemm(weight 5) -> 6; Shape -> 7 on the host."""
+    sizes = (40, 80, 400, 400, 400, 200, 24, 16)
+    categories = {0: Category.INPUT, 1: Category.PARAMETER, 5: Category.PARAMETER}
+    storages = tuple(
+        Storage(i, size, categories.get(i, Category.ACTIVATION), on_device=i != 7)
+        for i, size in enumerate(sizes)
+    )
+    operators = (
+        Operator(0, "Shape", (meta(0, 10),), (meta(7, 2),), module="shape"),
+        Operator(1, "Conv", (meta(0, 10), meta(1, 20)), (meta(2, 100),), module="conv"),
+        Operator(2, "Reshape", (meta(2, 100), meta(7, 2)), (meta(3, 100),), module="reshape"),
+        Operator(3, "Relu", (meta(3, 100),), (meta(4, 100),), module="relu"),
+        Operator(4, "Gemm", (meta(4, 100), meta(5, 50)), (meta(6, 6),), module="gemm"),
+    )
+    program = (
+        *(Birth(i) for i in (0, 1, 5)),
+        *(Run(0), Run(1), Run(2), Death(2), Run(3), Death(3), Run(4), Death(4), Death(7)),
+    )
+    graph = Graph("onnx", storages, operators, program).check()
+    assert onnx_leaves(graph) == (
+        LeafOutput("conv", 400, 100, True),
+        LeafOutput("relu", 400, 100, False),
+        LeafOutput("gemm", 24, 6, True),
+    )
+    naive = from_onnx(graph)
+    assert (naive.data, naive.weights, naive.forward_output) == (40 + 24, 280, 800)
+    assert naive.total == 64 + 280 + 800
+
+
+def test_moments_in_a_graph() -> None:
+    weight = Storage(0, 1000, Category.PARAMETER)
+    state = (
+        Storage(1, 1000, Category.OPTIMIZER_STATE),
+        Storage(2, 1000, Category.OPTIMIZER_STATE),
+        Storage(3, 4, Category.OPTIMIZER_STATE),
+        Storage(4, 4000, Category.OPTIMIZER_STATE, on_device=False),
+    )
+    births = tuple(Birth(i) for i in range(5))
+    assert moments_in(Graph("pytorch", (weight, *state), (), births)) == 2
+    assert moments_in(Graph("pytorch", (weight,), (), births[:1])) == 0
+    assert moments_in(Graph("pytorch", (), (), ())) == 0
