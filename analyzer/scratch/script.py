@@ -12,11 +12,13 @@ the story of the kernel's allocations in the order the kernel makes them:
 1. Results a rule does not mention are allocated, in order, before anything else the rule does if it mentions none,
    otherwise after. Results that are views or in-place allocate nothing: `output` on them is no allocation.
 2. Temporaries a rule does not release are given back when the operator ends, last taken first (C++ locals).
-3. `workspace` is memory a library takes once per thread and keeps (cuBLAS): taken at this point the first time only.
-4. Each byte says how sure it is (`Basis`): EXACT (decided by the framework's code), MEASURED (a library's choice,
+3. A result the kernel keeps in host memory (random-number seeds of attention) is named by `on_host` and never
+   allocated; one whose storage is larger than its shape says (a loss reduced in place) by `output(index, nbytes)`.
+4. `workspace` is memory a library takes once per thread and keeps (cuBLAS): taken at this point the first time only.
+5. Each byte says how sure it is (`Basis`): EXACT (decided by the framework's code), MEASURED (a library's choice,
    from recorded measurements), BOUNDED (neither: an upper bound).
-5. An operator without a rule allocates its results only, which is right for pointwise kernels; `registry.py` lists
-   operators known to need nothing, and anything else without a rule counts as unknown.
+6. An operator without a rule allocates its results only. `inert.py` lists the operators for which that is right;
+   anything else without a rule counts as unknown (`registry.py`).
 """
 
 from __future__ import annotations
@@ -68,11 +70,15 @@ Step: TypeAlias = Take | Give | Output
 
 @dataclass(slots=True)
 class Script:
-    """Records a rule's story; `finish` completes it by rules 1 and 2 of the module docstring."""
+    """Records a rule's story; `finish` completes it by rules 1 and 2 of the module docstring.
+
+    host_outputs: results that are never allocated on the device.
+    """
 
     output_count: int
     steps: list[Step] = field(default_factory=list)
     libraries: set[str] = field(default_factory=set)
+    host_outputs: set[int] = field(default_factory=set)
     _open: list[int] = field(default_factory=list)
     _next: int = 0
 
@@ -113,7 +119,9 @@ class Script:
     def finish(self) -> tuple[Step, ...]:
         """The complete story."""
         if not any(isinstance(step, Output) for step in self.steps):
-            self.steps[:0] = [Output(index) for index in range(self.output_count)]
+            self.steps[:0] = [
+                Output(index) for index in range(self.output_count) if index not in self.host_outputs
+            ]
         else:
             self.outputs()
         for token in reversed(self._open):

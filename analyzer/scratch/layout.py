@@ -1,0 +1,158 @@
+"""How a tensor lies in memory: contiguity, the strides a fresh result gets, and what a copy of it costs.
+
+1. A tensor is **contiguous** in a memory format when its strides are the format's, dimensions of size 1 not compared
+   (`c10/core/Contiguity.h`; the channels-last test is `is_channels_last_strides` of `c10/core/MemoryFormat.h`).
+2. A tensor is **dense** when its elements tile one block without gaps or overlap, in whatever order; operators that
+   "preserve" the memory format give a dense tensor's copy the same strides, and any other tensor's copy contiguous
+   ones.
+3. Every allocation starts at a multiple of 512 bytes, so alignment is a matter of the view's offset alone.
+
+Also here: reading a call's arguments by position or name, since a capture may leave trailing defaults out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from analyzer.graph import Argument, Operator, TensorMeta, dtype_bytes, nbytes_of
+
+_ACCUMULATE_IN_FLOAT = frozenset({"float16", "bfloat16"})
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides, in elements, of a row-major tensor of this shape."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def is_contiguous(tensor: TensorMeta) -> bool:
+    """Whether the tensor is row-major without gaps."""
+    step = 1
+    for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride), strict=True):
+        if size == 0:
+            return True
+        if size != 1:
+            if stride != step:
+                return False
+            step *= size
+    return True
+
+
+def is_channels_last(tensor: TensorMeta) -> bool:
+    """Whether a 4-D or 5-D tensor is contiguous with its second dimension innermost."""
+    if len(tensor.shape) not in (4, 5):
+        return False
+    step = 1
+    for dim in (1, *range(len(tensor.shape) - 1, 1, -1), 0):
+        if tensor.shape[dim] != 1:
+            if tensor.stride[dim] != step:
+                return False
+            step *= tensor.shape[dim]
+    return True
+
+
+def suggests_channels_last(tensor: TensorMeta) -> bool:
+    """Whether `suggest_memory_format` answers channels-last: the strides ascend in that order, gaps allowed.
+
+    Source: `is_channels_last_strides_2d_s4` and `_3d_s5`, `c10/core/MemoryFormat.h`.
+    """
+    if len(tensor.shape) not in (4, 5) or tensor.stride[1] == 0:
+        return False
+    smallest = 0
+    for dim in (1, *range(len(tensor.shape) - 1, 1, -1), 0):
+        if tensor.shape[dim] == 0 or tensor.stride[dim] < smallest:
+            return False
+        if dim == 0 and smallest == tensor.stride[1]:
+            return False
+        smallest = tensor.stride[dim]
+        if tensor.shape[dim] > 1:
+            smallest *= tensor.shape[dim]
+    return True
+
+
+def is_dense(tensor: TensorMeta) -> bool:
+    """Whether the elements tile one block, in any order, without gaps or overlap."""
+    step = 1
+    for stride, size in sorted(
+        (stride, size) for size, stride in zip(tensor.shape, tensor.stride, strict=True)
+    ):
+        if size == 0:
+            return True
+        if size != 1:
+            if stride != step:
+                return False
+            step *= size
+    return True
+
+
+def preserved_strides(tensor: TensorMeta) -> tuple[int, ...]:
+    """The strides of a copy that preserves the memory format (rule 2)."""
+    return tensor.stride if is_dense(tensor) else contiguous_strides(tensor.shape)
+
+
+def contiguous_like(tensor: TensorMeta) -> TensorMeta:
+    """The tensor as `contiguous()` returns it."""
+    return replace(tensor, stride=contiguous_strides(tensor.shape), offset=0)
+
+
+def bytes_of(tensor: TensorMeta) -> int:
+    """Bytes of the tensor's elements, laid out densely."""
+    return nbytes_of(tensor.element_count, tensor.dtype)
+
+
+def contiguous_copy_bytes(tensor: TensorMeta | None) -> int:
+    """Bytes that `tensor.contiguous()` allocates: none if it already is."""
+    return 0 if tensor is None or is_contiguous(tensor) else bytes_of(tensor)
+
+
+def accumulator_dtype(dtype: str) -> str:
+    """The type CUDA kernels compute in (`at::opmath_type`): float32 for 16-bit floats, else the type itself."""
+    if dtype in _ACCUMULATE_IN_FLOAT:
+        return "float32"
+    return "complex64" if dtype == "complex32" else dtype
+
+
+def accumulator_bytes(dtype: str) -> int:
+    """Bytes of one element of `accumulator_dtype`."""
+    return dtype_bytes(accumulator_dtype(dtype))
+
+
+def argument(operator: Operator, position: int, name: str, default: Argument = None) -> Argument:
+    """A call's argument by schema position or name, or its default if the capture left it out."""
+    if position < len(operator.arguments):
+        return operator.arguments[position]
+    return operator.keywords.get(name, default)
+
+
+def tensor_at(operator: Operator, position: int, name: str = "") -> TensorMeta | None:
+    """A call's tensor argument, None if it is absent or no tensor."""
+    value = argument(operator, position, name)
+    return value if isinstance(value, TensorMeta) else None
+
+
+def integer_at(operator: Operator, position: int, name: str, default: int) -> int:
+    """A call's integer (or boolean) argument."""
+    value = argument(operator, position, name)
+    return int(value) if isinstance(value, int) else default
+
+
+def integers_at(operator: Operator, position: int, name: str) -> tuple[int, ...] | None:
+    """A call's list of integers (one integer counts as a list of one), None if absent."""
+    value = argument(operator, position, name)
+    if isinstance(value, int):
+        return (value,)
+    if isinstance(value, tuple):
+        return tuple(part for part in value if isinstance(part, int))
+    return None
+
+
+def flags_at(operator: Operator, position: int, name: str, count: int) -> tuple[bool, ...]:
+    """A call's list of booleans (`output_mask`), all true if absent."""
+    value = argument(operator, position, name)
+    if isinstance(value, tuple) and len(value) == count:
+        return tuple(bool(part) for part in value)
+    return (True,) * count

@@ -1,0 +1,198 @@
+"""TensorIterator: the loop a kernel runs over, after dimensions are reordered and merged.
+
+Reductions take scratch by the *iterated* shape and strides, not by the tensor's own, so this rebuilds them.
+
+1. Operands are the results first, then the inputs; strides are in bytes, and a result has stride 0 along a reduced
+   dimension, as an input has along a broadcast one.
+2. **Reorder**: an insertion sort puts dimensions in ascending order of stride, the first operand that can tell two
+   dimensions apart deciding; reduced dimensions (stride 0 of a result) go to the front; a zero stride of an operand
+   decides nothing; at equal strides the smaller extent goes first.
+3. **Coalesce**: neighbours merge when either has size 1 or every operand steps over both as over one.
+4. **Split**: a loop whose extent or largest byte offset exceeds 2^31 − 1 is halved along the dimension with the
+   largest extent in bytes until every part fits (`with_32bit_indexing`); parts run one after the other, front first.
+
+Source: `aten/src/ATen/TensorIterator.cpp` (`compute_strides`, `reorder_dimensions`, `coalesce_dimensions`,
+`get_dim_to_split`, `split`).
+
+5. The **result of a pointwise operator** is dense, its dimensions in the order of rule 2 (`allocate_or_resize_outputs`).
+
+Not modelled: results handed in by the caller (`out=`), which keep their strides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from analyzer.graph import TensorMeta, dtype_bytes
+
+_INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """The iterated shape, fastest dimension first, and each operand's strides in bytes; `result_count` come first."""
+
+    shape: tuple[int, ...]
+    strides: tuple[tuple[int, ...], ...]
+    result_count: int
+
+    @property
+    def element_count(self) -> int:
+        """Iterations in all."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+    @property
+    def reduced_dim_count(self) -> int:
+        """Leading dimensions along which the first result does not move."""
+        return sum(stride == 0 for stride in self.strides[0])
+
+    @property
+    def output_element_count(self) -> int:
+        """Elements of the first result."""
+        count = 1
+        for size, stride in zip(self.shape, self.strides[0], strict=True):
+            if stride != 0 or size == 0:
+                count *= size
+        return count
+
+    def fits_32bit(self) -> bool:
+        """Whether 32-bit offsets reach every element of every operand."""
+        if self.element_count > _INT32_MAX:
+            return False
+        return all(
+            1 + sum((size - 1) * stride for size, stride in zip(self.shape, strides, strict=True))
+            <= _INT32_MAX
+            for strides in self.strides
+        )
+
+    def parts(self) -> Iterator[Loop]:
+        """This loop, split by rule 4."""
+        if self.fits_32bit():
+            yield self
+            return
+        dim, largest = 0, -1
+        for candidate in range(len(self.shape) - 1, -1, -1):
+            for strides in self.strides:
+                extent = (self.shape[candidate] - 1) * abs(strides[candidate])
+                if self.shape[candidate] and extent > largest:
+                    dim, largest = candidate, extent
+        front = self.shape[dim] // 2
+        for size in (front, self.shape[dim] - front):
+            shape = (*self.shape[:dim], size, *self.shape[dim + 1 :])
+            yield from Loop(shape, self.strides, self.result_count).parts()
+
+
+def reduction_loop(
+    source: TensorMeta, reduced: frozenset[int], result_dtypes: Sequence[str], keepdim: bool = False
+) -> Loop:
+    """The loop of a reduction of `source` over the dimensions `reduced` into fresh contiguous results.
+
+    A reduced dimension of size 1 that is kept has an ordinary stride, since nothing marks it as reduced.
+
+    Source: `make_reduction` and `review_reduce_result`, `aten/src/ATen/native/ReduceOpsUtils.h`.
+    """
+    results = []
+    for dtype in result_dtypes:
+        strides, step = [0] * len(source.shape), dtype_bytes(dtype)
+        for dim in range(len(source.shape) - 1, -1, -1):
+            if dim not in reduced or (keepdim and source.shape[dim] == 1):
+                strides[dim] = step
+                step *= max(source.shape[dim], 1)
+        results.append(tuple(strides))
+    width = dtype_bytes(source.dtype)
+    operands = (*results, tuple(stride * width for stride in source.stride))
+    return _coalesced(_reordered(Loop(source.shape, operands, len(results))))
+
+
+def pointwise_strides(inputs: Sequence[TensorMeta]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape and strides, in elements, of a pointwise operator's fresh result (rules 2 and 5); inputs broadcast."""
+    rank = max(len(tensor.shape) for tensor in inputs)
+    shape = [1] * rank
+    for tensor in inputs:
+        for dim, size in enumerate(tensor.shape, rank - len(tensor.shape)):
+            shape[dim] = size if size != 1 else shape[dim]
+    operands = []
+    for tensor in inputs:
+        width, lead = dtype_bytes(tensor.dtype), rank - len(tensor.shape)
+        operands.append(
+            (0,) * lead
+            + tuple(
+                0 if size == 1 and shape[lead + dim] != 1 else stride * width
+                for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride, strict=True))
+            )
+        )
+    strides, step = [0] * rank, 1
+    for dim in _order(Loop(tuple(shape), tuple(operands), 0)):
+        strides[dim] = step
+        step *= max(shape[dim], 1)
+    return tuple(shape), tuple(strides)
+
+
+def _reordered(loop: Loop) -> Loop:
+    return _permuted(loop, _order(loop))
+
+
+def _order(loop: Loop) -> list[int]:
+    """Rule 2: the dimensions, fastest first."""
+
+    def comes_after(first: int, second: int) -> int:
+        """1 if `first` belongs behind `second`, -1 if before, 0 if nothing tells."""
+        for operand, strides in enumerate(loop.strides):
+            one, other = strides[first], strides[second]
+            if operand < loop.result_count and (one == 0) != (other == 0):
+                return 1 if other == 0 else -1
+            if one == 0 or other == 0:
+                continue
+            if one != other:
+                return -1 if one < other else 1
+            if loop.shape[first] > loop.shape[second]:
+                return 1
+        return 0
+
+    order = list(range(len(loop.shape) - 1, -1, -1))
+    for start in range(1, len(order)):
+        moving = start
+        for before in range(start - 1, -1, -1):
+            verdict = comes_after(order[before], order[moving])
+            if verdict > 0:
+                order[before], order[moving] = order[moving], order[before]
+                moving = before
+            elif verdict < 0:
+                break
+    return order
+
+
+def _permuted(loop: Loop, order: Sequence[int]) -> Loop:
+    return Loop(
+        tuple(loop.shape[dim] for dim in order),
+        tuple(tuple(strides[dim] for dim in order) for strides in loop.strides),
+        loop.result_count,
+    )
+
+
+def _coalesced(loop: Loop) -> Loop:
+    """Rule 3."""
+    if len(loop.shape) <= 1:
+        return loop
+    shape = [loop.shape[0]]
+    strides = [[operand[0]] for operand in loop.strides]
+    for dim in range(1, len(loop.shape)):
+        size = loop.shape[dim]
+        merges = shape[-1] == 1 or size == 1
+        if merges or all(
+            shape[-1] * merged[-1] == operand[dim]
+            for merged, operand in zip(strides, loop.strides, strict=True)
+        ):
+            if shape[-1] == 1:
+                for merged, operand in zip(strides, loop.strides, strict=True):
+                    merged[-1] = operand[dim]
+            shape[-1] *= size
+        else:
+            shape.append(size)
+            for merged, operand in zip(strides, loop.strides, strict=True):
+                merged.append(operand[dim])
+    return Loop(tuple(shape), tuple(tuple(merged) for merged in strides), loop.result_count)
