@@ -1,13 +1,16 @@
 """What must be known of a GPU to predict its memory, and where each figure comes from.
 
-A profile is a JSON file (`profiles/NAME.json`, or one written by `analyze calibrate`) with these fields. `sources`
-says for each figure whether it is "measured" (where, when, with what versions) or "specified" (a public document).
+A profile is a JSON file (`profiles/NAME.json`, or one written by `analyze calibrate`) with these fields, by the schema
+`schema.json`. `sources` says for each figure whether it is "measured" (where, with what versions), "specified" (by
+what public document) or "assumed" (from which profile). Larger tables (convolution workspaces, for example) lie in
+files of their own next to the JSON; `data` names them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +22,13 @@ class DeviceProfile:
     compute_capability: (major, minor).
     context_bytes: NVML's figure for a process after CUDA is initialised and a first kernel ran, allocator empty.
     modules_bytes: what each library family adds when first used ("cublas", "cudnn", ...), outside the allocator.
+    per_thread_modules: the families whose bytes come once for each thread that uses them; a training step uses two
+        threads, because the backward pass runs on autograd's own.
     cublas_workspace_bytes, cublaslt_workspace_bytes: taken through the allocator once per thread.
     sources: figure -> where it comes from.
+    measured: the figures beyond the specification were measured on this GPU model.
+    nvml_names: the names NVML gives to this GPU model.
+    data: topic -> file with a table of its own ("convolution", ...), an existing absolute path.
     """
 
     name: str
@@ -34,3 +42,6 @@ class DeviceProfile:
     cublaslt_workspace_bytes: int
     sources: Mapping[str, str] = field(default_factory=dict)
     measured: bool = False
+    per_thread_modules: tuple[str, ...] = ()
+    nvml_names: tuple[str, ...] = ()
+    data: Mapping[str, Path] = field(default_factory=dict)

@@ -1,0 +1,212 @@
+"""Finds and checks device profiles.
+
+1. `load` takes a known name ("rtx4090"; case, spaces, dashes and underscores do not matter) or the path of a JSON file.
+2. `resolve` also takes a size ("24GiB" or bytes): the h200 profile's behaviour with that capacity. Without anything it
+   takes this machine's GPU if NVML names a known one, else h200. Its note says what was taken and why.
+3. Every file is checked field by field, so that a hand-written or calibrated profile with a mistake is refused with
+   the name of the field. `schema.json` states the same rules for editors; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import os
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from analyzer.devices.profile import DeviceProfile
+from analyzer.devices.sizes import is_size, parse_size
+from analyzer.errors import OptionError
+
+PROFILES = Path(__file__).parent / "profiles"
+DEFAULT = "h200"
+
+
+def names() -> tuple[str, ...]:
+    """Names of the profiles that come with this package. Files with other endings than .json are profiles' data."""
+    return tuple(sorted(path.stem for path in PROFILES.glob("*.json")))
+
+
+def load(name_or_path: str | Path) -> DeviceProfile:
+    """The profile of a known name, or in a JSON file. Raises OptionError for an unknown name or a faulty file."""
+    text = str(name_or_path)
+    if isinstance(name_or_path, Path) or text.endswith(".json") or os.sep in text:
+        return _read(Path(name_or_path))
+    known = {_plain(name): name for name in names()}
+    found = known.get(_plain(text))
+    if found is None:
+        near = difflib.get_close_matches(_plain(text), known, n=1)
+        guess = f"did you mean {known[near[0]]!r}? " if near else ""
+        raise OptionError(
+            f"unknown device {text!r}",
+            f'{guess}known devices: {", ".join(names())}; or a size such as "24GiB", or a profile\'s path',
+        )
+    return _known(found)
+
+
+def resolve(device: str | int | Path | None = None) -> tuple[DeviceProfile, str]:
+    """A profile and a note on why this one ("" where the caller named it). See rule 2. Raises OptionError."""
+    if device is None:
+        return _this_machine()
+    if isinstance(device, int):
+        if device < 1:
+            raise OptionError(f"{device} bytes is no device's memory", 'write a size such as "24GiB"')
+        return _sized(f"{device} bytes", device)
+    if isinstance(device, str) and is_size(device):
+        return _sized(device.strip(), parse_size(device))
+    return load(device), ""
+
+
+def capacity_of(device: str | int | Path) -> int:
+    """Bytes of a known device's memory, or of a size."""
+    return resolve(device)[0].capacity_bytes
+
+
+def _sized(text: str, nbytes: int) -> tuple[DeviceProfile, str]:
+    profile = dataclasses.replace(load(DEFAULT), name=text, capacity_bytes=nbytes, nvml_names=())
+    return profile, f"a GPU of {text} that behaves like {DEFAULT} in everything else"
+
+
+def _this_machine() -> tuple[DeviceProfile, str]:
+    name = _nvml_name()
+    if name is None:
+        return load(DEFAULT), f"{DEFAULT}, because this machine has no NVIDIA GPU that NVML can see"
+    for known in names():
+        profile = load(known)
+        if name in profile.nvml_names:
+            return profile, f"{known}, this machine's GPU ({name})"
+    return load(DEFAULT), f"{DEFAULT}, because no profile is known for this machine's GPU ({name})"
+
+
+def _nvml_name() -> str | None:
+    """NVML's name of the first visible GPU; None without NVML's package, a driver or a GPU."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    first = visible.split(",")[0].strip() if visible is not None else "0"
+    try:
+        pynvml.nvmlInit()
+        try:
+            if first.isdigit():
+                handle = pynvml.nvmlDeviceGetHandleByIndex(int(first))
+            elif first.startswith("GPU-"):
+                handle = pynvml.nvmlDeviceGetHandleByUUID(first)
+            else:
+                return None
+            name = pynvml.nvmlDeviceGetName(handle)
+        finally:
+            pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
+        return None
+    return name.decode() if isinstance(name, bytes) else str(name)
+
+
+def _plain(name: str) -> str:
+    return "".join(character for character in name.lower() if character not in " -_")
+
+
+@cache
+def _known(name: str) -> DeviceProfile:
+    return _read(PROFILES / f"{name}.json")
+
+
+def _read(path: Path) -> DeviceProfile:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise OptionError(
+            f"cannot read the device profile {path}: {error.strerror}", f"known devices: {', '.join(names())}"
+        ) from None
+    except ValueError as error:
+        raise OptionError(f"the device profile {path} is no JSON: {error}") from None
+    try:
+        return from_dict(content, path.resolve().parent)
+    except OptionError as error:
+        raise OptionError(f"device profile {path}: {error.message}", error.hint) from None
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(part, str) and part for part in value)
+
+
+def _is_mapping(of: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and all(of(part) for part in value.values())
+
+
+# field -> (what it must be, in words; the check).
+CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "name": ("a name", lambda value: isinstance(value, str) and value != ""),
+    "capacity_bytes": ("a number of bytes above 0", lambda value: _is_count(value) and value > 0),
+    "compute_capability": (
+        "[major, minor]",
+        lambda value: isinstance(value, list) and len(value) == 2 and all(map(_is_count, value)),
+    ),
+    "sm_count": ("a count above 0", lambda value: _is_count(value) and value > 0),
+    "max_threads_per_sm": ("a count above 0", lambda value: _is_count(value) and value > 0),
+    "context_bytes": ("a number of bytes", _is_count),
+    "modules_bytes": ("an object of library family to bytes", _is_mapping(_is_count)),
+    "cublas_workspace_bytes": ("a number of bytes", _is_count),
+    "cublaslt_workspace_bytes": ("a number of bytes", _is_count),
+    "sources": (
+        "an object of figure to its source",
+        _is_mapping(
+            lambda value: isinstance(value, str) and value.startswith(("measured", "specified", "assumed"))
+        ),
+    ),
+    "measured": ("true or false", lambda value: isinstance(value, bool)),
+    "per_thread_modules": ("a list of library families", _is_names),
+    "nvml_names": ("a list of names", _is_names),
+    "data": (
+        "an object of topic to file name",
+        _is_mapping(lambda value: isinstance(value, str) and Path(value).name == value),
+    ),
+}
+OPTIONAL = frozenset({"measured", "per_thread_modules", "nvml_names", "data"})
+
+
+def from_dict(content: Any, folder: Path) -> DeviceProfile:
+    """A profile from its JSON content; `folder` is where its data files lie. Raises OptionError naming the field."""
+    if not isinstance(content, dict):
+        raise OptionError("it must be a JSON object", f"fields: {', '.join(CHECKS)}")
+    for name in content:
+        if name not in CHECKS:
+            near = difflib.get_close_matches(name, CHECKS, n=1)
+            guess = f"did you mean {near[0]!r}? " if near else ""
+            raise OptionError(f"unknown field {name!r}", f"{guess}fields: {', '.join(CHECKS)}")
+    for name, (words, holds) in CHECKS.items():
+        if name not in content:
+            if name not in OPTIONAL:
+                raise OptionError(f"the field {name!r} is missing", f"it must be {words}")
+        elif not holds(content[name]):
+            hint = f"it must be {words}"
+            if name == "sources":
+                hint += ', which begins with "measured", "specified" or "assumed"'
+            raise OptionError(f"the field {name!r} is {content[name]!r}", hint)
+    for name in content["sources"]:
+        if name not in CHECKS:
+            raise OptionError(
+                f"'sources' speaks of an unknown field {name!r}", f"fields: {', '.join(CHECKS)}"
+            )
+    data: dict[str, Path] = {}
+    for topic, file_name in content.get("data", {}).items():
+        data[topic] = folder / file_name
+        if not data[topic].is_file():
+            raise OptionError(f"the {topic} data file {data[topic]} is missing", "put it next to the profile")
+    fields: Mapping[str, Any] = {
+        **content,
+        "compute_capability": tuple(content["compute_capability"]),
+        "per_thread_modules": tuple(content.get("per_thread_modules", ())),
+        "nvml_names": tuple(content.get("nvml_names", ())),
+        "data": data,
+    }
+    return DeviceProfile(**fields)

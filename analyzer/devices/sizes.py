@@ -1,0 +1,34 @@
+"""Sizes as people write them: "24GiB" is 24 * 2^30 bytes, "24GB" is 24 * 10^9, "8192MiB", "1.5 GiB", "4096" bytes."""
+
+from __future__ import annotations
+
+import re
+
+from analyzer.errors import OptionError
+
+UNITS = {
+    "": 1,
+    "b": 1,
+    **{f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", start=1)},
+    **{f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt", start=1)},
+}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+
+
+def is_size(text: str) -> bool:
+    """Whether `text` is a number, alone or with a unit of memory."""
+    found = _SIZE.fullmatch(text)
+    return found is not None and found[2].lower() in UNITS
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size such as "24GiB". Raises OptionError for anything else, and for less than one byte."""
+    found = _SIZE.fullmatch(text)
+    if found is None or found[2].lower() not in UNITS:
+        raise OptionError(f"{text!r} is no size", 'write a number with a unit: "24GiB", "24GB", "8192MiB"')
+    whole, _, fraction = found[1].partition(".")
+    scale = UNITS[found[2].lower()]
+    nbytes = int(whole + fraction) * scale // int(f"1{'0' * len(fraction)}")
+    if nbytes < 1:
+        raise OptionError(f"{text!r} is less than one byte", 'write a size such as "24GiB"')
+    return nbytes

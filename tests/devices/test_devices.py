@@ -1,0 +1,182 @@
+"""Profiles: every one is sound and sourced, the loader and the schema agree, and mistakes are explained."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from analyzer import devices
+from analyzer.devices import loader
+from analyzer.errors import OptionError
+
+GIB = 2**30
+SCHEMA = json.loads((Path(loader.__file__).parent / "schema.json").read_text())
+H200 = json.loads((loader.PROFILES / "h200.json").read_text())
+
+
+def test_names() -> None:
+    assert set(devices.names()) >= {
+        "h200", "a100-40gb", "a100-80gb", "h100", "l4", "t4", "v100", "rtx3090", "rtx4090", "rtx5090", "b200",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", devices.names())
+def test_every_profile(name: str) -> None:
+    """It follows the schema, has a source for every figure, and its workspace is what PyTorch takes."""
+    content = json.loads((loader.PROFILES / f"{name}.json").read_text())
+    jsonschema.validate(content, SCHEMA)
+    profile = devices.load(name)
+    assert profile.name == name
+    assert set(profile.sources) == set(loader.CHECKS) - {"name", "sources", "measured", "nvml_names", "data"}
+    assert set(profile.per_thread_modules) <= set(profile.modules_bytes)
+    big = profile.compute_capability[0] in (9, 10, 12)
+    assert profile.cublas_workspace_bytes == (32 * 2**20 if big else 8_519_680)
+
+
+def test_h200_is_measured() -> None:
+    profile = devices.load("h200")
+    assert (profile.capacity_bytes, profile.sm_count, profile.compute_capability) == (
+        143771 * 2**20,
+        132,
+        (9, 0),
+    )
+    assert profile.measured
+    assert profile.context_bytes == 612 * 2**20
+
+
+def test_schema_has_the_loaders_fields() -> None:
+    assert set(SCHEMA["properties"]) == set(loader.CHECKS)
+    assert set(loader.CHECKS) == {field.name for field in dataclasses.fields(devices.DeviceProfile)}
+    assert set(SCHEMA["required"]) == set(loader.CHECKS) - loader.OPTIONAL
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+MISTAKES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "missing": lambda content: content.pop("sm_count"),
+    "no sources": lambda content: content.pop("sources"),
+    "unknown": lambda content: content.update(sm_cuont=3),
+    "text for bytes": lambda content: content.update(capacity_bytes="24GiB"),
+    "truth for a count": lambda content: content.update(sm_count=True),
+    "zero": lambda content: content.update(capacity_bytes=0),
+    "negative": lambda content: content.update(context_bytes=-1),
+    "fraction": lambda content: content.update(sm_count=1.5),
+    "one part": lambda content: content.update(compute_capability=[9]),
+    "three parts": lambda content: content.update(compute_capability=[9, 0, 0]),
+    "list for an object": lambda content: content.update(modules_bytes=[1]),
+    "text inside": lambda content: content["modules_bytes"].update(cublas="64"),
+    "source without a kind": lambda content: content["sources"].update(sm_count="somewhere"),
+    "source of nothing": lambda content: content["sources"].update(speed="measured: by hand"),
+    "number for truth": lambda content: content.update(measured=1),
+    "empty name": lambda content: content.update(name=""),
+    "empty nvml name": lambda content: content.update(nvml_names=[""]),
+    "data elsewhere": lambda content: content.update(data={"convolution": "../x.json"}),
+    "data in itself": lambda content: content.update(data={"convolution": ".."}),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_loader_and_schema_refuse_the_same(mistake: str, tmp_path: Path) -> None:
+    content = copy.deepcopy(H200)
+    MISTAKES[mistake](content)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(content, SCHEMA)
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(OptionError, match=r"device profile .*mine\.json: "):
+        devices.load(path)
+
+
+def test_load_by_path(tmp_path: Path) -> None:
+    """A calibrated profile with a data file next to it."""
+    content = {**H200, "name": "mine", "data": {"convolution": "mine.convolution.json.gz"}}
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(OptionError, match="convolution data file"):
+        devices.load(str(path))
+    (tmp_path / "mine.convolution.json.gz").write_bytes(b"")
+    profile = devices.load(str(path))
+    assert profile.data == {"convolution": (tmp_path / "mine.convolution.json.gz").resolve()}
+    assert dataclasses.replace(profile, name="h200", data={}) == dataclasses.replace(
+        devices.load("h200"), data={}
+    )
+
+
+def test_faulty_files(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="cannot read"):
+        devices.load(tmp_path / "none.json")
+    for text in ("{", "[1]"):
+        path = tmp_path / "bad.json"
+        path.write_text(text)
+        with pytest.raises(OptionError):
+            devices.load(path)
+
+
+@pytest.mark.parametrize("spelling", ["rtx4090", "RTX 4090", "rtx_4090", "RTX-4090"])
+def test_spelling_of_names(spelling: str) -> None:
+    assert devices.load(spelling).name == "rtx4090"
+
+
+def test_unknown_device() -> None:
+    with pytest.raises(OptionError, match="unknown device 'rtx4080'") as caught:
+        devices.resolve("rtx4080")
+    assert "did you mean 'rtx4090'" in caught.value.hint
+    assert all(name in caught.value.hint for name in devices.names())
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [
+        ("24GiB", 24 * GIB),
+        ("24GB", 24 * 10**9),
+        ("8192MiB", 8 * GIB),
+        ("1.5 gib", 3 * GIB // 2),
+        ("0.1GB", 10**8),
+        ("4096", 4096),
+        ("512B", 512),
+        ("2TiB", 2048 * GIB),
+        ("3kb", 3000),
+    ],
+)
+def test_sizes(text: str, nbytes: int) -> None:
+    assert devices.parse_size(text) == nbytes
+    assert devices.capacity_of(text) == nbytes
+    profile, note = devices.resolve(text)
+    assert profile.sm_count == devices.load("h200").sm_count
+    assert "behaves like h200" in note
+
+
+@pytest.mark.parametrize("text", ["24G", "GiB", "-1GiB", "", "0.1B", "1e9", "0GiB"])
+def test_no_sizes(text: str) -> None:
+    with pytest.raises(OptionError):
+        devices.parse_size(text)
+
+
+def test_capacity_of() -> None:
+    assert devices.capacity_of("t4") == 15360 * 2**20
+    assert devices.capacity_of(5) == 5
+    with pytest.raises(OptionError):
+        devices.capacity_of(0)
+
+
+@pytest.mark.parametrize(
+    ("nvml_name", "profile", "note"),
+    [
+        ("NVIDIA GeForce RTX 4090", "rtx4090", "this machine's GPU (NVIDIA GeForce RTX 4090)"),
+        ("NVIDIA Something", "h200", "no profile is known for this machine's GPU (NVIDIA Something)"),
+        (None, "h200", "no NVIDIA GPU"),
+    ],
+)
+def test_this_machine(
+    monkeypatch: pytest.MonkeyPatch, nvml_name: str | None, profile: str, note: str
+) -> None:
+    monkeypatch.setattr(loader, "_nvml_name", lambda: nvml_name)
+    found, why = devices.resolve(None)
+    assert found.name == profile
+    assert note in why
