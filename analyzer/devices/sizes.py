@@ -6,7 +6,7 @@ import re
 
 from analyzer.errors import OptionError
 
-UNITS = {
+UNITS: dict[str, int] = {
     "": 1,
     "b": 1,
     **{f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", start=1)},
@@ -28,7 +28,7 @@ def parse_size(text: str) -> int:
         raise OptionError(f"{text!r} is no size", 'write a number with a unit: "24GiB", "24GB", "8192MiB"')
     whole, _, fraction = found[1].partition(".")
     scale = UNITS[found[2].lower()]
-    nbytes = int(whole + fraction) * scale // int(f"1{'0' * len(fraction)}")
+    nbytes = int(whole + fraction) * scale // int("1" + "0" * len(fraction))
     if nbytes < 1:
         raise OptionError(f"{text!r} is less than one byte", 'write a size such as "24GiB"')
     return nbytes
