@@ -1,0 +1,1 @@
+"""Views of one frozen `Estimate`: terminal text, JSON by a versioned schema, CSV, HTML, snapshot files."""

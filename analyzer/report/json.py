@@ -1,0 +1,101 @@
+"""An `Estimate` as JSON and back, by the versioned schema in `schema.json`.
+
+1. Keys are the attributes of `Estimate`; sizes are integers in bytes, of any size.
+2. Derived figures are written for readers and ignored when read: `naive.inference`, `naive.training`,
+   `naive.total`, `fits`, `headroom_bytes`.
+3. `schema` counts up only when a key changes its meaning or goes; new keys do not change it.
+4. Names are written as they are: JSON escapes what a terminal must not see.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from importlib import metadata
+from typing import Any
+
+from analyzer.errors import InputError
+from analyzer.estimate import Certainty, Estimate, MarkRow, Naive, TensorRow, Timeline
+
+SCHEMA = 1
+
+
+def to_dict(estimate: Estimate) -> dict[str, Any]:
+    """The estimate in plain Python values, in the order of `Estimate`'s attributes."""
+    document: dict[str, Any] = {"schema": SCHEMA, "analyzer": metadata.version("analyzer")}
+    document |= _plain(estimate)
+    naive = estimate.naive
+    document["naive"] |= {"inference": naive.inference, "training": naive.training, "total": naive.total}
+    document["certainty"]["unknown_operators"] = {
+        name: {"calls": calls, "bound_bytes": bound}
+        for name, (calls, bound) in estimate.certainty.unknown_operators.items()
+    }
+    document["fits"] = estimate.device_used <= estimate.capacity_bytes
+    document["headroom_bytes"] = estimate.capacity_bytes - estimate.device_used
+    return document
+
+
+def dumps(estimate: Estimate) -> str:
+    """The JSON text, one line for each key of the document."""
+    lines = (f" {json.dumps(key)}: {json.dumps(value)}" for key, value in to_dict(estimate).items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def from_dict(document: Mapping[str, Any]) -> Estimate:
+    """The estimate `to_dict` wrote. Raises InputError when `document` is none, or of another schema."""
+    if not isinstance(document, Mapping) or "schema" not in document:
+        raise InputError(
+            "this is not an estimate: it has no 'schema'",
+            "write one with: analyze TARGET --format json -o FILE",
+        )
+    if document["schema"] != SCHEMA:
+        raise InputError(
+            f"the estimate has schema {document['schema']!r}, this version reads {SCHEMA}",
+            "make the estimate again with this version",
+        )
+    try:
+        values: dict[str, Any] = {
+            field.name: document[field.name] for field in fields(Estimate) if field.name in document
+        }
+        values["naive"] = _row(Naive, document["naive"])
+        values["marks"] = tuple(_row(MarkRow, row) for row in document["marks"])
+        values["tensors"] = tuple(_row(TensorRow, row) for row in document["tensors"])
+        values["timeline"] = _row(Timeline, document["timeline"])
+        unknown = {
+            name: (entry["calls"], entry["bound_bytes"])
+            for name, entry in document["certainty"]["unknown_operators"].items()
+        }
+        values["certainty"] = _row(Certainty, {**document["certainty"], "unknown_operators": unknown})
+        values["notes"] = tuple(document["notes"])
+        return Estimate(**values)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"the estimate is damaged: {error}", "make it again: analyze TARGET --format json -o FILE"
+        ) from error
+
+
+def loads(text: str) -> Estimate:
+    """The estimate in a JSON text. Raises InputError."""
+    try:
+        return from_dict(json.loads(text))
+    except ValueError as error:
+        raise InputError(
+            f"not JSON: {error}", "give a file written by: analyze TARGET --format json -o FILE"
+        ) from error
+
+
+def _row(kind: type[Any], values: Mapping[str, Any]) -> Any:
+    """`kind` from its own keys of `values`, lists as tuples."""
+    known = {field.name for field in fields(kind)}
+    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k in known})
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(entry) for entry in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

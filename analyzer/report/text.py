@@ -1,0 +1,238 @@
+"""The estimate for a terminal: whether it fits, the estimates side by side, what the peak consists of.
+
+1. The first line is the verdict with the headroom; the second says on which device, and whether it was assumed.
+2. Everything fits 80 columns; long names lose their beginning, never a table its shape.
+3. Without a terminal there is no colour and no escape sequence, and the same estimate gives the same bytes.
+4. Names come out of models: they pass through `words.clean` and are never read as markup.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+from analyzer.report.words import clean, mib, percent, size, tail
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from analyzer.estimate import Estimate, TensorRow
+
+WIDTH = 80
+_BAR_WIDTH = 30
+_WHAT_WIDTH = 30
+_NAIVE_TERMS = (
+    ("data", "data"),
+    ("weights", "weights"),
+    ("forward_output", "outputs"),
+    ("weight_gradient", "weight grads"),
+    ("output_gradient", "output grads"),
+)
+
+
+def render(
+    estimate: Estimate,
+    *,
+    top: int = 10,
+    budget_bytes: int | None = None,
+    width: int = WIDTH,
+    color: bool = False,
+) -> str:
+    """The whole report, ending with a newline. `color` writes ANSI styles; `width` in columns."""
+    from rich.console import Console
+
+    stream = io.StringIO()
+    console = Console(
+        file=stream,
+        width=width,
+        force_terminal=color,
+        color_system="standard" if color else None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+    for part in _parts(estimate, top, budget_bytes, width):
+        console.print(part)
+    return "".join(line.rstrip() + "\n" for line in stream.getvalue().splitlines())
+
+
+def verdicts(estimate: Estimate, budget_bytes: int | None = None) -> list[tuple[bool, str]]:
+    """(holds, sentence) for the device and, when given, the budget; what does not hold comes first."""
+    used = estimate.device_used
+    found = [
+        _verdict(
+            ("fits", "does not fit"), used, estimate.capacity_bytes, f"on {tail(clean(estimate.device), 20)}"
+        )
+    ]
+    if budget_bytes is not None:
+        found.append(_verdict(("within budget", "over budget"), used, budget_bytes, "allowed"))
+    return sorted(found, key=lambda entry: entry[0])
+
+
+def _verdict(words: tuple[str, str], used: int, limit: int, where: str) -> tuple[bool, str]:
+    rest = limit - used
+    if rest >= 0:
+        return (
+            True,
+            f"{words[0]}: {size(used)} of {size(limit)} {where}, headroom {size(rest)} ({percent(rest, limit)})",
+        )
+    return False, f"{words[1]}: needs {size(used)} of {size(limit)} {where}, {size(-rest)} too much"
+
+
+def _parts(estimate: Estimate, top: int, budget_bytes: int | None, width: int) -> list[RenderableType]:
+    from rich.text import Text
+
+    parts: list[RenderableType] = [
+        Text(sentence, style="bold green" if holds else "bold red", no_wrap=True, overflow="ignore")
+        for holds, sentence in verdicts(estimate, budget_bytes)
+    ]
+    if estimate.device_note:
+        parts.append(Text(f"device: {clean(estimate.device_note)}", style="dim"))
+    parts += [
+        "",
+        Text(" · ".join(_subject(estimate)), style="bold"),
+        "",
+        _estimates(estimate),
+        _naive_terms(estimate),
+    ]
+    if estimate.breakdown:
+        where = f" ({clean(estimate.peak_at)})" if estimate.peak_at else ""
+        parts += ["", Text(f"At the peak{where}", style="bold"), _breakdown(estimate)]
+    if estimate.tensors and top > 0:
+        parts += ["", Text("Largest tensors at the peak", style="bold"), _tensors(estimate.top(top), width)]
+    parts += ["", *_certainty(estimate)]
+    if estimate.notes:
+        parts += ["", Text("Notes", style="bold"), _notes(estimate)]
+    return parts
+
+
+def _subject(estimate: Estimate) -> list[str]:
+    words = [
+        clean(estimate.target),
+        clean(estimate.runtime),
+        {"infer": "inference", "train": "training"}[estimate.mode],
+    ]
+    if estimate.batch is not None:
+        words.append(f"batch {estimate.batch:,}")
+    if estimate.mode == "train" and estimate.optimizer:
+        words.append(clean(estimate.optimizer))
+    return words
+
+
+def _estimates(estimate: Estimate, width: int) -> RenderableType:
+    from rich import box
+    from rich.table import Table
+
+    naive = estimate.naive.total
+    error = naive - estimate.peak_allocated
+    off = f"{percent(abs(error), estimate.peak_allocated)} {'over' if error >= 0 else 'under'} peak allocated"
+    runtime = tail(clean(estimate.runtime), 12)
+    rows = (
+        ("naive sum", naive, off),
+        ("graph liveness", estimate.graph_peak, "each tensor freed at its last use"),
+        (f"{runtime}: allocated", estimate.peak_allocated, "peak in use"),
+        (f"{runtime}: reserved", estimate.peak_reserved, "peak held by the allocator"),
+        (f"{runtime}: device", estimate.device_used, "what nvidia-smi shows"),
+    )
+    widths = [
+        max(len(cell) for cell in column)
+        for column in zip(*((n, f"{b:,}", mib(b)) for n, b, _ in rows), strict=True)
+    ]
+    room = width - sum(widths) - 9
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
+    table.add_column("estimate", width=widths[0], no_wrap=True)
+    table.add_column("bytes", justify="right", width=widths[1], no_wrap=True)
+    table.add_column("MiB", justify="right", width=max(3, widths[2]), no_wrap=True)
+    if room >= 10:
+        table.add_column("", max_width=room, no_wrap=True, overflow="ellipsis", style="dim")
+    for name, nbytes, meaning in rows:
+        table.add_row(*(name, f"{nbytes:,}", mib(nbytes), meaning)[: len(table.columns)])
+    return table
+
+
+def _naive_terms(estimate: Estimate) -> RenderableType:
+    from rich.text import Text
+
+    shown = _NAIVE_TERMS if estimate.mode == "train" else _NAIVE_TERMS[:3]
+    terms = (f"{name} {mib(getattr(estimate.naive, field))}" for field, name in shown)
+    return Text(f"naive = {' + '.join(terms)} MiB", style="dim")
+
+
+def _breakdown(estimate: Estimate) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1))
+    table.add_column(no_wrap=True)
+    table.add_column(width=_BAR_WIDTH, no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    rows = sorted(
+        ((nbytes, name) for name, nbytes in estimate.breakdown.items() if nbytes), key=lambda r: -r[0]
+    )
+    largest = rows[0][0] if rows else 1
+    for nbytes, name in rows:
+        bar = "█" * max(1, nbytes * _BAR_WIDTH // largest)
+        table.add_row(
+            clean(name),
+            Text(bar, style="cyan"),
+            f"{mib(nbytes)} MiB",
+            percent(nbytes, estimate.peak_allocated),
+        )
+    return table
+
+
+def _tensors(rows: tuple[TensorRow, ...], width: int) -> RenderableType:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    digits = max(3, *(len(mib(row.nbytes)) for row in rows))
+    room = max(16, width - digits - _WHAT_WIDTH - 6)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
+    table.add_column("MiB", justify="right", width=digits, no_wrap=True)
+    table.add_column("shape, type, category", width=_WHAT_WIDTH, no_wrap=True, overflow="ellipsis")
+    table.add_column("module, operator, source line", width=room, no_wrap=True, overflow="ellipsis")
+    for row in rows:
+        shape = "x".join(map(str, row.shape)) or "scalar"
+        what = Text.assemble(
+            f"{tail(shape, 22)} {clean(row.dtype)}", (f"\n{clean(row.category)}, {clean(row.phase)}", "dim")
+        )
+        made_by = " ".join(filter(None, (clean(row.operator), clean(row.source))))
+        where = Text.assemble(
+            tail(clean(row.module or row.name) or "(top)", room), (f"\n{tail(made_by, room)}", "dim")
+        )
+        table.add_row(mib(row.nbytes), what, where)
+    return table
+
+
+def _certainty(estimate: Estimate) -> list[RenderableType]:
+    from rich.text import Text
+
+    known = estimate.certainty
+    total = known.exact + known.measured + known.bounded
+    lines: list[RenderableType] = [
+        Text.assemble(
+            ("How sure: ", "bold"),
+            f"{percent(known.exact, total)} of the peak by rule, {percent(known.measured, total)} by measurement, "
+            f"{percent(known.bounded, total)} bounded",
+        )
+    ]
+    if known.unknown_operators:
+        lines.append(Text("Operators nothing is known of (counted at their bound):", style="bold yellow"))
+        for name, (calls, bound) in sorted(known.unknown_operators.items(), key=lambda entry: -entry[1][1]):
+            plural = "call" if calls == 1 else "calls"
+            lines.append(Text(f"  {tail(clean(name), 40)}: {calls:,} {plural}, at most {size(bound)}"))
+    return lines
+
+
+def _notes(estimate: Estimate) -> RenderableType:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1, 0, 0))
+    table.add_column(width=1)
+    table.add_column(overflow="fold")
+    for note in estimate.notes:
+        table.add_row("-", clean(note))
+    return table

@@ -1,0 +1,57 @@
+"""Bytes and untrusted names as text.
+
+1. Sizes are binary (1 MiB = 2^20 B), in integers of any size.
+2. Names come out of models and are untrusted: escape sequences, control, formatting (bidirectional, zero-width) and
+   unassigned characters never reach a terminal; what remains is one line.
+"""
+
+from __future__ import annotations
+
+import re
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+# ECMA-48: control sequences, operating-system commands and other strings, two-character escapes.
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x1b.?|\x9b[0-?]*[ -/]*[@-~]", re.DOTALL
+)
+_LOOK_ALIKES = str.maketrans({"─": "-", "█": "#", "…": "~", "·": "-"})
+
+
+def size(nbytes: int) -> str:
+    """`nbytes` in the largest unit that leaves at least 1, one decimal: "1.5 GiB"; signed."""
+    scale = min((abs(nbytes).bit_length() - 1) // 10, len(_UNITS) - 1) if nbytes else 0
+    return f"{nbytes:,} B" if scale == 0 else f"{_tenths(nbytes, 1024**scale)} {_UNITS[scale]}"
+
+
+def mib(nbytes: int) -> str:
+    """`nbytes` in MiB, one decimal, thousands separated, exact rounding for integers of any size."""
+    return _tenths(nbytes, MIB)
+
+
+def percent(part: int, whole: int) -> str:
+    """`part` of `whole` in percent, one decimal; a dash when there is no whole."""
+    return f"{_tenths(100 * part, whole)} %" if whole else "-"
+
+
+def clean(text: object) -> str:
+    """`text` as one printable line (rule 2)."""
+    stripped = _ESCAPES.sub("", str(text))
+    return "".join(c if c.isprintable() else " " if c.isspace() else "" for c in stripped).strip()
+
+
+def ascii_only(text: str) -> str:
+    """`text` for a stream that has ASCII alone: drawing characters by look-alikes, other characters by "?"."""
+    return text.translate(_LOOK_ALIKES).encode("ascii", "replace").decode("ascii")
+
+
+def tail(text: str, width: int) -> str:
+    """The end of `text` in `width` characters: of a module path or a file, the end says most."""
+    return text if len(text) <= width else "…" + text[len(text) - width + 1 :]
+
+
+def _tenths(numerator: int, denominator: int) -> str:
+    """numerator / denominator to one decimal, half away from zero, in integer arithmetic."""
+    tenths = (20 * abs(numerator) + denominator) // (2 * denominator)
+    sign = "-" if numerator < 0 and tenths else ""
+    return f"{sign}{tenths // 10:,}.{tenths % 10}"

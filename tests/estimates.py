@@ -1,0 +1,115 @@
+"""Hand-built estimates for tests of reports and the command line: every figure is made up, and consistent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from analyzer.estimate import Certainty, Estimate, MarkRow, Naive, TensorRow, Timeline
+
+MIB = 2**20
+
+TRAINING = Estimate(
+    target="models/small.py",
+    framework="pytorch",
+    runtime="pytorch",
+    mode="train",
+    batch=128,
+    optimizer="sgd",
+    device="h200",
+    device_note="h200, assumed: no --device given and no GPU found",
+    capacity_bytes=100 * MIB,
+    options={"amp": None, "steps": 3},
+    peak_allocated=40 * MIB,
+    peak_reserved=42 * MIB,
+    device_used=60 * MIB,
+    peak_requested=39 * MIB,
+    graph_peak=32 * MIB,
+    saved_for_backward=20 * MIB,
+    naive=Naive(
+        data=4 * MIB,
+        weights=8 * MIB,
+        forward_output=16 * MIB,
+        weight_gradient=8 * MIB,
+        output_gradient=20 * MIB,
+        precision_factor=1.0,
+        ddp_factor=1,
+        moments=0,
+        mode="train",
+    ),
+    breakdown={
+        "parameters": 8 * MIB,
+        "saved for backward": 20 * MIB,
+        "gradients": 8 * MIB,
+        "inputs": 4 * MIB,
+    },
+    by_module={"conv": 20 * MIB, "": 20 * MIB},
+    by_line={"small.py:12": 20 * MIB},
+    marks=(MarkRow("model", 8 * MIB, 8 * MIB, 20 * MIB), MarkRow("0.forward", 32 * MIB, 36 * MIB, 42 * MIB)),
+    tensors=(
+        TensorRow(
+            "conv.out",
+            20 * MIB,
+            "saved for backward",
+            "float32",
+            (128, 8, 80, 64),
+            "aten::convolution",
+            "conv",
+            "small.py:12",
+            "forward",
+        ),
+        TensorRow("fc.weight", 8 * MIB, "parameters", "float32", (2097152,), "", "fc", "", "setup"),
+    ),
+    timeline=Timeline(
+        allocated=(8 * MIB, 40 * MIB, 8 * MIB),
+        reserved=(20 * MIB, 42 * MIB, 42 * MIB),
+        delta=(8 * MIB, 32 * MIB, -32 * MIB),
+        label=("fc.weight", "conv, out", "conv, out"),
+        category=("parameters", "saved for backward", "saved for backward"),
+        phase=("setup", "forward", "backward"),
+    ),
+    certainty=Certainty(
+        exact=30 * MIB, measured=6 * MIB, bounded=4 * MIB, unknown_operators={"custom::op": (3, 4 * MIB)}
+    ),
+    notes=(
+        "A first note.",
+        "A second note that is long enough to be wrapped somewhere before the eightieth column of the terminal.",
+    ),
+    peak_at="0.backward, aten::convolution_backward",
+)
+
+INFERENCE = replace(
+    TRAINING,
+    target="models/small.onnx",
+    framework="onnx",
+    runtime="onnxruntime",
+    mode="infer",
+    optimizer="",
+    naive=replace(TRAINING.naive, mode="infer"),
+    notes=(),
+)
+
+
+def hostile(
+    text: str = "\x1b[31mred\x1b[0m\x1b]0;title\x07[bold]x[/bold]\r\n\u202eevil\u200b\x9b1mend",
+) -> Estimate:
+    """An estimate whose every name carries escape sequences, markup and invisible characters."""
+    row = TensorRow(text, MIB, text, text, (1,), text, text, text, text)
+    values: dict[str, Any] = {
+        "target": text,
+        "runtime": text,
+        "optimizer": text,
+        "device": text,
+        "device_note": text,
+    }
+    return replace(
+        TRAINING,
+        **values,
+        breakdown={text: MIB},
+        marks=(MarkRow(text, 1, 1, 1),),
+        tensors=(row,),
+        timeline=Timeline((1,), (1,), (1,), (text,), (text,), (text,)),
+        certainty=replace(TRAINING.certainty, unknown_operators={text: (1, 1)}),
+        notes=(text,),
+        peak_at=text,
+    )
