@@ -1,1 +1,50 @@
-"""Know a model's GPU memory before you have the GPU."""
+"""Know a model's GPU memory before you have the GPU.
+
+    import analyzer
+    estimate = analyzer.analyze("model.onnx", batch=64)
+    print(estimate.peak_reserved, estimate.fits("rtx4090"))
+
+Importing this package imports neither torch nor onnx; `analyze` imports what its target needs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from analyzer.errors import (
+    AnalyzerError,
+    CaptureError,
+    InputError,
+    MissingDependencyError,
+    OptionError,
+    TargetError,
+    UnknownOperatorError,
+)
+
+if TYPE_CHECKING:
+    from analyzer.estimate import Estimate
+    from analyzer.pipeline import analyze
+    from analyzer.spec import TensorSpec
+
+__version__ = "0.1.0"
+__all__ = [
+    "AnalyzerError",
+    "CaptureError",
+    "Estimate",
+    "InputError",
+    "MissingDependencyError",
+    "OptionError",
+    "TargetError",
+    "TensorSpec",
+    "UnknownOperatorError",
+    "__version__",
+    "analyze",
+]
+_LAZY = {"analyze": "analyzer.pipeline", "Estimate": "analyzer.estimate", "TensorSpec": "analyzer.spec"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'analyzer' has no attribute {name!r}")

@@ -1,7 +1,4 @@
-"""The frozen result of one analysis, and the pipeline that makes it.
-
-Target → Graph (capture) → allocation events (runtime, scratch rules, device profile) → Timeline (allocator) → Estimate.
-"""
+"""The frozen result of one analysis; `pipeline/` makes it, everything anyone reads is a view of it."""
 
 from __future__ import annotations
 
@@ -10,48 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-
-@dataclass(frozen=True, slots=True)
-class Naive:
-    """The literature's sum (document 000), in bytes, every term shown.
-
-    training = D + W + O*b + W*(d + m) + (O*b + D); inference = D + W + O*b.
-    """
-
-    data: int
-    weights: int
-    forward_output: int
-    weight_gradient: int
-    output_gradient: int
-    precision_factor: float
-    ddp_factor: int
-    moments: int
-    mode: str
-
-    @property
-    def inference(self) -> int:
-        """D + W + O*b."""
-        return self.data + self.weights + self.forward_output
-
-    @property
-    def training(self) -> int:
-        """D + W + O*b + W*(d + m) + (O*b + D)."""
-        return self.inference + self.weight_gradient + self.output_gradient
-
-    @property
-    def total(self) -> int:
-        """The sum for this estimate's mode."""
-        return self.training if self.mode == "train" else self.inference
+from analyzer.liveness.naive import Naive
 
 
 @dataclass(frozen=True, slots=True)
 class MarkRow:
-    """State after a named event: bytes allocated and reserved then, and the peak allocated so far."""
+    """State after a named event: bytes allocated and reserved then, the peak allocated so far, and what is alive."""
 
     event: str
     allocated: int
     peak: int
     reserved: int
+    by_category: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

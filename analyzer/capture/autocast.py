@@ -63,7 +63,11 @@ class _CastCache:
         self._copies.clear()
 
     def cast(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        if not tensor.is_floating_point() or tensor.dtype in (dtype, torch.float64) or tensor.device.type != "meta":
+        if (
+            not tensor.is_floating_point()
+            or tensor.dtype in (dtype, torch.float64)
+            or tensor.device.type != "meta"
+        ):
             return tensor
         cacheable = (
             tensor.dtype is torch.float32
@@ -110,7 +114,9 @@ def _kernel(operator: Any, policy: str, cache: _CastCache) -> Callable[..., Any]
         if policy == "fp32":
             return torch.float32
         if policy == "promote":
-            floats = [t.dtype for t in _tensors(arguments) if t.is_floating_point() and t.device.type == "meta"]
+            floats = [
+                t.dtype for t in _tensors(arguments) if t.is_floating_point() and t.device.type == "meta"
+            ]
             return torch.float32 if torch.float32 in floats else torch.get_autocast_dtype("cuda")
         return None
 
@@ -126,7 +132,10 @@ def _kernel(operator: Any, policy: str, cache: _CastCache) -> Callable[..., Any]
             if policy == "fp32_append_dtype":
                 if not half:
                     return operator(*args, **kwargs)
-                wider = {"norm.Scalar": "norm.ScalarOpt_dtype", "norm.ScalarOpt_dim": "norm.ScalarOpt_dim_dtype"}
+                wider = {
+                    "norm.Scalar": "norm.ScalarOpt_dtype",
+                    "norm.ScalarOpt_dim": "norm.ScalarOpt_dim_dtype",
+                }
                 return _overload(wider[operator.__name__])(*args, **kwargs, dtype=torch.float32)
             place = names.index("dtype")
             given = kwargs.get("dtype") or (args[place] if place < len(args) else None)

@@ -52,7 +52,9 @@ class AttentionChoice:
         if 0 in (q.size(2), k.size(2), v.size(2)) or q.size(0) != k.size(0) or q.size(0) != v.size(0):
             return False
         same_heads = q.size(1) == k.size(1) == v.size(1)
-        if not same_heads and not (gqa and supports_gqa and k.size(1) == v.size(1) and q.size(1) % k.size(1) == 0):
+        if not same_heads and not (
+            gqa and supports_gqa and k.size(1) == v.size(1) and q.size(1) % k.size(1) == 0
+        ):
             return False
         return all(t.stride(-1) == 1 or t.size(-1) == 1 for t in (q, k, v))
 
@@ -61,7 +63,11 @@ class AttentionChoice:
         return q.dtype in allowed and q.dtype == k.dtype == v.dtype
 
     def _cudnn(self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool) -> bool:
-        if not torch.backends.cuda.cudnn_sdp_enabled() or self._capability < (8, 0) or not self._half(q, k, v):
+        if (
+            not torch.backends.cuda.cudnn_sdp_enabled()
+            or self._capability < (8, 0)
+            or not self._half(q, k, v)
+        ):
             return False
         if mask is not None and (mask.requires_grad or mask.dim() not in (2, 3, 4)):
             return False
@@ -70,7 +76,11 @@ class AttentionChoice:
         return sizes and lengths and not (is_causal and mask is not None) and self._dense(q, k, v, gqa, True)
 
     def _flash(self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool) -> bool:
-        if not torch.backends.cuda.flash_sdp_enabled() or self._capability < (8, 0) or not self._half(q, k, v):
+        if (
+            not torch.backends.cuda.flash_sdp_enabled()
+            or self._capability < (8, 0)
+            or not self._half(q, k, v)
+        ):
             return False
         if mask is not None or not (q.size(3) == k.size(3) == v.size(3) <= 256):
             return False
@@ -82,7 +92,9 @@ class AttentionChoice:
             return False
         return self._dense(q, k, v, gqa, True)
 
-    def _efficient(self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool) -> bool:
+    def _efficient(
+        self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool
+    ) -> bool:
         del dropout_p, is_causal
         if not torch.backends.cuda.mem_efficient_sdp_enabled():
             return False

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 CUDA = torch.device("cuda", 0)
 META = torch.device("meta")
-_TO_CPU = {"cpu"}
 
 
 def _is_cuda(device: Any) -> bool:
@@ -101,37 +100,36 @@ class CudaPretence(TorchFunctionMode):
         if isinstance(data, torch.Tensor):
             dtype = kwargs.get("dtype")
             if device is not None:
-                return self._to(data, device, dtype) if dtype else self._to(data, device)
+                return self._to(data, device, dtype)
             return data if dtype is None else data.to(dtype)
         # A list of 0-d tensors is read element by element.
         tensor = torch.tensor(_plain(data, self._recorder), **kwargs)
         return tensor if device is None else self._to(tensor, device)
 
     def _to(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        device = kwargs.pop("device", None)
+        """`Tensor.to` in its three forms: (dtype, ...), (device, dtype, ...), (other, ...)."""
+        device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
         if args and isinstance(args[0], torch.Tensor):
-            device, args = (CUDA if self._on_gpu(args[0]) else "cpu"), (args[0].dtype, *args[1:])
-        elif args and not isinstance(args[0], torch.dtype):
-            device, args = (args[0] if args[0] is not None else device), args[1:]
-        if device is None:
-            return tensor.to(*args, **kwargs)
-        if _is_cuda(device):
-            if self._on_gpu(tensor):
-                return tensor.to(*args, **kwargs)
-            return self._recorder.to_device(tensor, _dtype_of(args, kwargs), kwargs.get("memory_format"))
-        if torch.device(device).type in _TO_CPU:
-            if not self._on_gpu(tensor):
-                return tensor.to(*args, **kwargs)
-            return self._recorder.to_host(tensor, _dtype_of(args, kwargs))
-        return tensor.to(device, *args, **kwargs)
+            device, dtype, args = (CUDA if self._on_gpu(args[0]) else "cpu"), args[0].dtype, args[1:]
+        elif args and isinstance(args[0], torch.dtype):
+            dtype, args = args[0], args[1:]
+        elif args:
+            device = args[0] if args[0] is not None else device
+            dtype, args = (args[1] if len(args) > 1 else dtype), args[2:]
+        kwargs = {"dtype": dtype, **dict(zip(("non_blocking", "copy"), args, strict=False)), **kwargs}
+        kwargs = {name: value for name, value in kwargs.items() if value is not None}
+        to_gpu = device is not None and _is_cuda(device)
+        if to_gpu and not self._on_gpu(tensor):
+            return self._recorder.to_device(tensor, dtype, kwargs.get("memory_format"))
+        if device is not None and not to_gpu and self._on_gpu(tensor) and torch.device(device).type == "cpu":
+            return self._recorder.to_host(tensor, dtype)
+        if device is None or to_gpu or torch.device(device).type == "cpu":
+            return tensor.to(**kwargs) if kwargs else tensor
+        return tensor.to(device, **kwargs)
 
 
 def _host_device(tensor: torch.Tensor) -> torch.device:
     return torch.device("cpu") if tensor.device.type == "meta" else tensor.device
-
-
-def _dtype_of(args: Any, kwargs: Any) -> torch.dtype | None:
-    return kwargs.get("dtype") or next((a for a in args if isinstance(a, torch.dtype)), None)
 
 
 def _plain(data: Any, recorder: Recorder) -> Any:
@@ -177,7 +175,9 @@ def cuda_functions(device: DeviceProfile) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name, answer in answers.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, answer))
-        acceptable = lambda t: t.is_cuda and t.dtype in (torch.half, torch.float, torch.double, torch.bfloat16)  # noqa: E731
+        acceptable = lambda t: (
+            t.is_cuda and t.dtype in (torch.half, torch.float, torch.double, torch.bfloat16)
+        )  # noqa: E731
         stack.enter_context(mock.patch.object(torch.backends.cudnn, "is_acceptable", acceptable))
         stack.enter_context(mock.patch.object(torch.backends.cudnn, "version", lambda: 91900))
         yield

@@ -34,7 +34,15 @@ def dropout(x: Any, p: float, train: bool) -> Any:
 
 
 def batch_norm(
-    x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float, cudnn: bool
+    x: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    var: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn: bool,
 ) -> Any:
     """`_batch_norm_impl_index`, `aten/src/ATen/native/Normalization.cpp`: cuDNN where eligible."""
     eligible = (
@@ -55,7 +63,9 @@ def batch_norm(
     if not eligible:
         return aten.native_batch_norm(x, weight, bias, mean, var, training, momentum, eps)[0]
     x = x.contiguous(memory_format=_suggested(x))
-    return aten.cudnn_batch_norm(x, weight.contiguous(), bias.contiguous(), mean, var, training, momentum, eps)[0]
+    return aten.cudnn_batch_norm(
+        x, weight.contiguous(), bias.contiguous(), mean, var, training, momentum, eps
+    )[0]
 
 
 def softmax(x: Any, dim: int, dtype: Any = None) -> Any:
@@ -91,14 +101,26 @@ def _suggested(x: Any) -> torch.memory_format:
 def _rnn(mode: int, has_cell: bool) -> Callable[..., Any]:
     """cuDNN's recurrent layers: one operator a call (`aten/src/ATen/native/RNN.cpp`, `cudnn/RNN.cpp`)."""
 
-    def run(x: Any, hidden: Any, params: Any, biases: bool, layers: int, p: float, train: bool, both: bool, first: bool) -> Any:
+    def run(
+        x: Any,
+        hidden: Any,
+        params: Any,
+        biases: bool,
+        layers: int,
+        p: float,
+        train: bool,
+        both: bool,
+        first: bool,
+    ) -> Any:
         hx, cx = hidden if has_cell else (hidden, None)
         state = None
         if p > 0 and train:
             # One buffer of random-number state per process, made when first needed (`get_dropout_state`).
             key = 0
             if key not in _DROPOUT_STATES:
-                _DROPOUT_STATES[key] = aten._cudnn_init_dropout_state(p, True, 0, dtype=torch.uint8, device=torch.device("meta"))
+                _DROPOUT_STATES[key] = aten._cudnn_init_dropout_state(
+                    p, True, 0, dtype=torch.uint8, device=torch.device("meta")
+                )
             state = _DROPOUT_STATES[key]
         projection = hx.size(2) if has_cell and hx.size(2) != cx.size(2) else 0
         size = cx.size(2) if has_cell else hx.size(2)
@@ -109,7 +131,22 @@ def _rnn(mode: int, has_cell: bool) -> Callable[..., Any]:
         if flat.untyped_storage().nbytes() == total * flat.element_size():
             buffer = torch.as_strided(flat.detach(), (total,), (1,), 0)
         out = aten._cudnn_rnn(
-            x, params, stride0, buffer, hx, cx, mode, size, projection, layers, first, p, train, both, [], state
+            x,
+            params,
+            stride0,
+            buffer,
+            hx,
+            cx,
+            mode,
+            size,
+            projection,
+            layers,
+            first,
+            p,
+            train,
+            both,
+            [],
+            state,
         )
         return (out[0], out[1], out[2]) if has_cell else (out[0], out[1])
 
@@ -184,7 +221,19 @@ def transformer_encoder_layer(
     if norm_first:
         x = norm1(x)
     x = aten._native_multi_head_attention(
-        x, x, x, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, False, True, mask_type
+        x,
+        x,
+        x,
+        embed_dim,
+        num_heads,
+        qkv_weight,
+        qkv_bias,
+        proj_weight,
+        proj_bias,
+        mask,
+        False,
+        True,
+        mask_type,
     )[0]
     x.add_(src)
     if not norm_first:

@@ -49,7 +49,9 @@ class KnownValues:
         """`tensor` (meta) has this value; strides must agree."""
         self._twins[tensor.untyped_storage()._cdata] = value.untyped_storage()
 
-    def follow(self, func: Any, args: Any, kwargs: Any, tensors: list[torch.Tensor], results: list[torch.Tensor]) -> None:
+    def follow(
+        self, func: Any, args: Any, kwargs: Any, tensors: list[torch.Tensor], results: list[torch.Tensor]
+    ) -> None:
         """Run `func` on the twins as well, if every input is known and the results are worth knowing."""
         name = func._schema.name.partition("::")[2]
         if name.startswith(_UNKNOWABLE) or torch.Tag.nondeterministic_seeded in func.tags:
@@ -70,10 +72,16 @@ class KnownValues:
                 return twins[id(value)]
             return torch.device("cpu") if isinstance(value, torch.device) else value
 
-        cpu_kwargs = {key: on_cpu(value) if key != "device" else torch.device("cpu") for key, value in kwargs.items()}
+        cpu_kwargs = {
+            key: on_cpu(value) if key != "device" else torch.device("cpu") for key, value in kwargs.items()
+        }
         cpu_kwargs = {key: tree_map(on_cpu, value) for key, value in cpu_kwargs.items()}
         value = func(*tree_map(on_cpu, args), **cpu_kwargs)
-        values = [v for v in (value if isinstance(value, (tuple, list)) else (value,)) if isinstance(v, torch.Tensor)]
+        values = [
+            v
+            for v in (value if isinstance(value, (tuple, list)) else (value,))
+            if isinstance(v, torch.Tensor)
+        ]
         if len(values) != len(results):
             return
         for result, twin in zip(results, values, strict=True):

@@ -40,12 +40,22 @@ def suggested_format(*tensors: Any) -> torch.memory_format:
 
 
 def convolution(
-    x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any, groups: int
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
 ) -> Any:
     """`Convolution.cpp`: output in the suggested format."""
     del bias
     rank = x.dim() - 2
-    stride, padding, dilation, output_padding = (_each(v, rank) for v in (stride, padding, dilation, output_padding))
+    stride, padding, dilation, output_padding = (
+        _each(v, rank) for v in (stride, padding, dilation, output_padding)
+    )
     sizes = []
     for i in range(rank):
         reach = dilation[i] * (weight.size(i + 2) - 1)
@@ -56,12 +66,18 @@ def convolution(
     channels = weight.size(1) * groups if transposed else weight.size(0)
     expected = weight.size(0) if transposed else weight.size(1) * groups
     if x.size(1) != expected:
-        raise RuntimeError(f"expected input of shape {tuple(x.shape)} to have {expected} channels for a weight of shape {tuple(weight.shape)}")
+        raise RuntimeError(
+            f"expected input of shape {tuple(x.shape)} to have {expected} channels for a weight of shape {tuple(weight.shape)}"
+        )
     if any(size <= 0 for size in sizes):
-        raise RuntimeError(f"an input of shape {tuple(x.shape)} is too small for a kernel of shape {tuple(weight.shape)}")
+        raise RuntimeError(
+            f"an input of shape {tuple(x.shape)} is too small for a kernel of shape {tuple(weight.shape)}"
+        )
     if x.dtype != weight.dtype:
         raise RuntimeError(f"input is {x.dtype} and weight {weight.dtype}: they must be the same")
-    return torch.empty((x.size(0), channels, *sizes), dtype=x.dtype, device=META, memory_format=suggested_format(x, weight))
+    return torch.empty(
+        (x.size(0), channels, *sizes), dtype=x.dtype, device=META, memory_format=suggested_format(x, weight)
+    )
 
 
 def convolution_backward(
@@ -82,7 +98,9 @@ def _each(value: Any, rank: int) -> Any:
     return list(value) * rank if len(value) == 1 else list(value)
 
 
-def cudnn_batch_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float) -> Any:
+def cudnn_batch_norm(
+    x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
+) -> Any:
     """`cudnn/BatchNorm.cpp`: statistics only in training; the reserve's size is the library's (a scratch rule)."""
     del bias, mean, var, momentum, eps
     count = weight.shape if training else (0,)

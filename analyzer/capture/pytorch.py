@@ -126,7 +126,9 @@ def meta_like(spec: torch.Tensor | TensorSpec) -> torch.Tensor:
     if isinstance(spec, TensorSpec):
         dtype = getattr(torch, spec.dtype, None)
         if not isinstance(dtype, torch.dtype):
-            raise InputError(f"unknown element type {spec.dtype!r}", "float32, float16, bfloat16, int64, bool, ...")
+            raise InputError(
+                f"unknown element type {spec.dtype!r}", "float32, float16, bfloat16, int64, bool, ..."
+            )
         if spec.stride is not None:
             return torch.empty_strided(spec.shape, spec.stride, dtype=dtype, device="meta")
         return torch.empty(spec.shape, dtype=dtype, device="meta")
@@ -152,10 +154,16 @@ def structural_copy(module: torch.nn.Module) -> torch.nn.Module:
         for parameter in part._parameters.values():
             if parameter is not None and id(parameter) not in memo:
                 with torch.no_grad():
-                    memo[id(parameter)] = torch.nn.Parameter(twin(parameter), requires_grad=parameter.requires_grad)
+                    memo[id(parameter)] = torch.nn.Parameter(
+                        twin(parameter), requires_grad=parameter.requires_grad
+                    )
         for buffer in part._buffers.values():
             if buffer is not None and id(buffer) not in memo:
-                keep = buffer.device.type == "cpu" and not buffer.is_floating_point() and buffer.numel() <= 1 << 16
+                keep = (
+                    buffer.device.type == "cpu"
+                    and not buffer.is_floating_point()
+                    and buffer.numel() <= 1 << 16
+                )
                 memo[id(buffer)] = buffer.detach().clone() if keep else twin(buffer)
     try:
         return copy.deepcopy(module, memo)
@@ -181,7 +189,9 @@ def _bytes_in(value: Any) -> tuple[int, int]:
 
 
 @contextlib.contextmanager
-def module_paths(model: torch.nn.Module, recorder: Recorder, progress: Callable[[str], None] | None) -> Iterator[_Watch]:
+def module_paths(
+    model: torch.nn.Module, recorder: Recorder, progress: Callable[[str], None] | None
+) -> Iterator[_Watch]:
     """Keep `recorder.modules` a stack of dotted paths while modules run, and note what leaf modules return."""
     paths = {id(part): name for name, part in model.named_modules()}
     leaf = {id(part): not any(True for _ in part.children()) for part in model.modules()}

@@ -29,11 +29,30 @@ from analyzer.capture.cuda_kernels import FUSED
 from analyzer.capture.known_values import KnownValues
 from analyzer.capture.meta_kernels import META_KERNELS
 from analyzer.errors import CaptureError
-from analyzer.graph import Argument, Birth, Category, Death, Graph, Mark, Moment, Operator, Phase, Run, Storage, TensorMeta
+from analyzer.graph import (
+    Argument,
+    Birth,
+    Category,
+    Death,
+    Graph,
+    Mark,
+    Moment,
+    Operator,
+    Phase,
+    Run,
+    Storage,
+    TensorMeta,
+)
 
 aten = torch.ops.aten
 META = torch.device("meta")
-_LIBRARY_FOLDERS = (f"{Path(torch.__file__).parent}/", f"{Path(analyzer.__file__).parent}/", "<frozen", "<string>")
+_LIBRARY_FOLDERS = (
+    f"{Path(torch.__file__).parent}/",
+    f"{Path(analyzer.__file__).parent}/",
+    "<frozen",
+    "<string>",
+)
+_STEP_FILE = str(Path(__file__).with_name("step.py"))
 _DTYPE_NAMES = {value: str(value)[6:] for value in vars(torch).values() if isinstance(value, torch.dtype)}
 _NO_KWARGS: dict[str, Argument] = {}
 
@@ -58,9 +77,13 @@ class _Schema:
     def __init__(self, func: Any) -> None:
         schema = func._schema
         self.name = schema.name + (f".{schema.overload_name}" if schema.overload_name else ".default")
-        self.writes = [i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
+        self.writes = [
+            i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
+        ]
         self.skip = schema.name.startswith("profiler::")
-        self.composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+        self.composite = torch._C._dispatch_has_kernel_for_dispatch_key(
+            func.name(), "CompositeImplicitAutograd"
+        )
 
 
 class Recorder(TorchDispatchMode):
@@ -111,7 +134,11 @@ class Recorder(TorchDispatchMode):
 
     def to_device(self, tensor: torch.Tensor, dtype: Any = None, layout: Any = None) -> torch.Tensor:
         """The host-to-device copy of a tensor, same strides."""
-        kwargs = {"device": META, **({"dtype": dtype} if dtype else {}), **({"memory_format": layout} if layout else {})}
+        kwargs = {
+            "device": META,
+            **({"dtype": dtype} if dtype else {}),
+            **({"memory_format": layout} if layout else {}),
+        }
         return aten._to_copy.default(tensor, **kwargs)  # type: ignore[no-any-return]
 
     def to_host(self, tensor: torch.Tensor, dtype: Any = None) -> torch.Tensor:
@@ -165,11 +192,19 @@ class Recorder(TorchDispatchMode):
         return out
 
     def _record(self, func: Any, schema: _Schema, args: Any, kwargs: Any, out: Any) -> None:
-        results = [out] if isinstance(out, torch.Tensor) else [t for t in tree_iter(out) if t is None or isinstance(t, torch.Tensor)]
+        results = (
+            [out]
+            if isinstance(out, torch.Tensor)
+            else [t for t in tree_iter(out) if t is None or isinstance(t, torch.Tensor)]
+        )
         inputs: list[torch.Tensor] = []
         arguments = tuple([self._argument(value, inputs) for value in args])
-        keywords = {name: self._argument(value, inputs) for name, value in kwargs.items()} if kwargs else _NO_KWARGS
-        on_meta = any(t is not None and t.device.type == "meta" for t in results) or any(t.device.type == "meta" for t in inputs)
+        keywords = (
+            {name: self._argument(value, inputs) for name, value in kwargs.items()} if kwargs else _NO_KWARGS
+        )
+        on_meta = any(t is not None and t.device.type == "meta" for t in results) or any(
+            t.device.type == "meta" for t in inputs
+        )
         if not on_meta:
             return
         written = [t for i in schema.writes for t in self._tensors_at(func, args, kwargs, i)]
@@ -177,14 +212,18 @@ class Recorder(TorchDispatchMode):
             tensors = [t for t in results if t is not None and t.device.type == "meta"]
             self._follow(func, args, kwargs, inputs, tensors, written)
         module, source = self._place()
-        outputs = tuple([None if t is None or t.device.type != "meta" else self._meta(t, schema.name) for t in results])
+        outputs = tuple(
+            [None if t is None or t.device.type != "meta" else self._meta(t, schema.name) for t in results]
+        )
         operator = Operator(
             index=len(self._operators),
             name=schema.name,
             arguments=arguments,
             outputs=outputs,
             keywords=keywords,
-            writes=tuple([self._live[t.untyped_storage()._cdata] for t in written if t.device.type == "meta"]),
+            writes=tuple(
+                [self._live[t.untyped_storage()._cdata] for t in written if t.device.type == "meta"]
+            ),
             phase=self.phase,
             step=self.step,
             module=module,
@@ -210,7 +249,9 @@ class Recorder(TorchDispatchMode):
 
     # -- storages ------------------------------------------------------------------------------------------------
 
-    def _index(self, tensor: torch.Tensor, name: str, category: Category, on_device: bool = True, born: bool = False) -> int:
+    def _index(
+        self, tensor: torch.Tensor, name: str, category: Category, on_device: bool = True, born: bool = False
+    ) -> int:
         storage = tensor.untyped_storage()
         key = storage._cdata
         index = self._live.get(key)
@@ -241,7 +282,9 @@ class Recorder(TorchDispatchMode):
             index = self._index(tensor, name, _CATEGORY[self.phase], born=born)
         elif self.phase is Phase.BACKWARD and not born:
             self._storages[index].read_in_backward = True
-        return TensorMeta(index, tuple(tensor.shape), tensor.stride(), _DTYPE_NAMES[tensor.dtype], tensor.storage_offset())
+        return TensorMeta(
+            index, tuple(tensor.shape), tensor.stride(), _DTYPE_NAMES[tensor.dtype], tensor.storage_offset()
+        )
 
     def _argument(self, value: Any, found: list[torch.Tensor]) -> Argument:
         if isinstance(value, torch.Tensor):
@@ -276,6 +319,8 @@ class Recorder(TorchDispatchMode):
         frame = sys._getframe(1)
         while frame is not None:
             code = frame.f_code
+            if code.co_filename == _STEP_FILE:  # beyond it is whoever asked for the analysis
+                break
             user = self._user_code.get(code)
             if user is None:
                 user = self._user_code[code] = not code.co_filename.startswith(_LIBRARY_FOLDERS)

@@ -63,7 +63,10 @@ def run(step: Step, recorder: Recorder) -> None:
         for micro in range(step.grad_accumulation):
             recorder.phase = Phase.INPUT
             xs = [_to_device(x) for x in step.inputs]
-            xs = [x.contiguous(memory_format=torch.channels_last) if channels_last_like(s) else x for x, s in zip(xs, step.inputs, strict=True)]
+            xs = [
+                x.contiguous(memory_format=torch.channels_last) if channels_last_like(s) else x
+                for x, s in zip(xs, step.inputs, strict=True)
+            ]
             ys = [y.to("cuda") for y in step.targets]
             _label_batch(xs, ys, recorder)
             recorder.mark(f"{iteration}.input")

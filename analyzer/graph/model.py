@@ -201,11 +201,15 @@ class Graph:
                     operator = self.operators[index]
                     for tensor in operator.inputs:
                         if tensor.storage not in born or tensor.storage in dead:
-                            raise GraphError(f"{operator.name} (operator {index}) reads storage {tensor.storage}, which is not alive")
+                            raise GraphError(
+                                f"{operator.name} (operator {index}) reads storage {tensor.storage}, which is not alive"
+                            )
                     for output in operator.outputs:
                         if output is not None:
                             if output.storage in dead:
-                                raise GraphError(f"{operator.name} (operator {index}) returns dead storage {output.storage}")
+                                raise GraphError(
+                                    f"{operator.name} (operator {index}) returns dead storage {output.storage}"
+                                )
                             born.add(output.storage)
                 case Death(storage):
                     if storage not in born or storage in dead:

@@ -1,34 +1,76 @@
 """The graph as networkx sees it: operators and storages as nodes, reads and writes as edges.
 
-Nodes are ("operator", i) and ("storage", i) with the frozen value as attribute `value`. An edge storage → operator is
-a read, operator → storage a write or a birth (attribute `kind`: "read", "write", "birth", "saved"); a storage that
-autograd saves for an operator of the backward pass has its read edge marked "saved".
+1. Nodes are ("operator", i) and ("storage", i), with the frozen value as attribute `value` and with places in
+   `Graph.program`: an operator's `position` is its `Run` (None if it never runs); a storage's `birth` is its `Birth`
+   or the `Run` that makes it, and its `death` is its `Death` (None if there is none).
+2. An edge storage → operator is a read, of `kind` "saved" where an operator of the backward pass reads what autograd
+   saved for it, else "read". An edge operator → storage is of `kind` "birth" where the operator makes the storage,
+   else "write".
+3. Several reads of one storage by one operator are one edge. In-place operators make cycles of two nodes; without
+   the "write" edges the graph is acyclic.
 """
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import networkx as nx
 
-from analyzer.graph.model import Graph, Phase
+from analyzer.graph.model import Birth, Death, Graph, Operator, Phase, Run, TensorMeta, tensors_in
+
+Node: TypeAlias = tuple[str, int]
 
 
 def to_networkx(graph: Graph) -> nx.DiGraph:
     """A bipartite directed graph of operators and storages (see the module docstring)."""
+    storages = graph.storages
+    birth: list[int | None] = [None] * len(storages)
+    death: list[int | None] = [None] * len(storages)
+    ran: list[int | None] = [None] * len(graph.operators)
+    made: set[tuple[int, int]] = set()
+    for position, moment in enumerate(graph.program):
+        match moment:
+            case Birth(storage):
+                birth[storage] = position
+            case Run(index):
+                ran[index] = position
+                for output in graph.operators[index].outputs:
+                    if output is not None and birth[output.storage] is None:
+                        birth[output.storage] = position
+                        made.add((index, output.storage))
+            case Death(storage):
+                death[storage] = position
     view = nx.DiGraph(framework=graph.framework, batch=graph.batch)
-    view.add_nodes_from((("storage", storage.index), {"value": storage}) for storage in graph.storages)
-    born = {moment.storage for moment in graph.program if hasattr(moment, "storage")} - {
-        output.storage for operator in graph.operators for output in operator.outputs if output is not None
-    }
+    storage_nodes: list[Node] = [("storage", index) for index in range(len(storages))]
+    for node, storage_value, born, died in zip(storage_nodes, storages, birth, death, strict=True):
+        view.add_node(node, value=storage_value, birth=born, death=died)
+    edges: list[tuple[Node, Node, dict[str, str]]] = []
     for operator in graph.operators:
         node = ("operator", operator.index)
-        view.add_node(node, value=operator)
-        for tensor in operator.inputs:
-            saved = operator.phase is Phase.BACKWARD and graph.storages[tensor.storage].saved
-            view.add_edge(("storage", tensor.storage), node, kind="saved" if saved else "read")
-        for storage in operator.writes:
-            view.add_edge(node, ("storage", storage), kind="write")
-        for output in operator.outputs:
-            if output is not None and output.storage not in born:
-                born.add(output.storage)
-                view.add_edge(node, ("storage", output.storage), kind="birth")
+        view.add_node(node, value=operator, position=ran[operator.index])
+        backward = operator.phase is Phase.BACKWARD
+        for storage in _read(operator):
+            kind = _SAVED if backward and storages[storage].saved else _READ
+            edges.append((storage_nodes[storage], node, kind))
+        changed = {output.storage for output in operator.outputs if output is not None}.union(operator.writes)
+        for storage in changed:
+            if (operator.index, storage) in made:
+                edges.append((node, storage_nodes[storage], _BIRTH))
+            elif storage in operator.writes:
+                edges.append((node, storage_nodes[storage], _WRITE))
+    view.add_edges_from(edges)
     return view
+
+
+def _read(operator: Operator) -> set[int]:
+    """Storages among the arguments; plain tensor arguments without the generator behind `Operator.inputs`."""
+    found: set[int] = set()
+    for argument in (*operator.arguments, *operator.keywords.values()):
+        if type(argument) is TensorMeta:
+            found.add(argument.storage)
+        elif type(argument) is tuple:
+            found.update(tensor.storage for tensor in tensors_in(argument))
+    return found
+
+
+_SAVED, _READ, _BIRTH, _WRITE = ({"kind": kind} for kind in ("saved", "read", "birth", "write"))

@@ -1,0 +1,5 @@
+"""Target → Graph → events → allocator → `Estimate`: one function, two ways in (PyTorch, ONNX)."""
+
+from analyzer.pipeline.analyze import analyze
+
+__all__ = ["analyze"]

@@ -1,0 +1,222 @@
+"""The PyTorch pipeline: module → captured graph → eager program → caching allocator → `Estimate`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from analyzer.allocators import create
+from analyzer.capture.checkpointing import apply_checkpointing
+from analyzer.capture.optimizers import loss as loss_by_name
+from analyzer.capture.optimizers import optimizer as optimizer_by_name
+from analyzer.capture.pytorch import Captured, capture_pytorch, meta_like
+from analyzer.devices import DeviceProfile, resolve
+from analyzer.errors import InputError, OptionError, TargetError, UnknownOperatorError
+from analyzer.estimate import Estimate
+from analyzer.liveness.lifetimes import lifetimes, peak, saved_for_backward
+from analyzer.liveness.naive import from_leaves, moments_in
+from analyzer.pipeline.assemble import Parts, assemble
+from analyzer.runtimes.pytorch_eager import EagerProgram
+from analyzer.runtimes.timeline import play
+from analyzer.spec import TensorSpec
+from analyzer.targets import Program, Target, load, load_function
+
+_KNOWN_OPTIONS = ("cublas_workspace", "alloc_conf")
+
+
+def analyze_pytorch(module: Any, target: Target | None, options: Any) -> Estimate:
+    """`options` is a checked `analyze.Options`; either a module or a parsed target is given."""
+    if target is not None:
+        program = load(target)
+        name = target.name
+    else:
+        if not isinstance(module, torch.nn.Module):
+            raise TargetError(
+                f"a {type(module).__name__} is no model", "give an nn.Module, a path or package.module:attr"
+            )
+        program = Program(module)
+        name = type(module).__name__
+    train = options.mode == "train"
+    device, device_note = resolve(options.device)
+    device = _with_workspaces(device, options.runtime_options)
+    inputs, targets = _batch(program, options)
+    loss, notes = _loss(program, options, targets) if train else (None, [])
+    captured = capture_pytorch(
+        program.model,
+        inputs,
+        targets=targets if train else (),
+        loss=loss,
+        optimizer=_optimizer(options.optimizer) if train else None,
+        train=train,
+        amp=options.amp,
+        grad_accumulation=options.grad_accumulation,
+        steps=options.steps,
+        device=device,
+        prepare=_preparation(options),
+        progress=options.progress,
+    )
+    eager = EagerProgram(captured.graph, device)
+    events = tuple(eager.events())
+    if options.strict and eager.unknown:
+        names = ", ".join(sorted(eager.unknown))
+        raise UnknownOperatorError(
+            f"{name} calls operators whose own memory use is not known: {names}",
+            "leave --strict out to have them bounded instead",
+        )
+    played = play(events, create("pytorch", conf=_alloc_conf(options.runtime_options)))
+    ranges = lifetimes(captured.graph)
+    naive = from_leaves(
+        captured.leaves,
+        data_bytes=captured.input_bytes + captured.output_bytes,
+        weight_bytes=captured.weight_bytes,
+        moments=moments_in(captured.graph) if train else 0,
+        precision_factor=0.5 if options.amp else 1.0,
+        mode=options.mode,
+    )
+    return assemble(
+        Parts(
+            target=name,
+            framework="pytorch",
+            runtime="pytorch",
+            options=options,
+            device=device,
+            device_note=device_note,
+            graph=captured.graph,
+            events=events,
+            played=played,
+            naive=naive,
+            graph_peak=peak(captured.graph, ranges=ranges).nbytes,
+            saved_for_backward=saved_for_backward(captured.graph, ranges).nbytes,
+            libraries=frozenset(eager.libraries),
+            unknown=eager.unknown,
+            notes=(*notes, *captured.graph.notes),
+            optimizer=_optimizer_name(options.optimizer) if train else "",
+        )
+    )
+
+
+def captured_only(
+    module: torch.nn.Module, inputs: Sequence[Any], options: Any, device: DeviceProfile
+) -> Captured:
+    """The capture without the rest, for `--dump-graph` and `verify`."""
+    program = Program(module)
+    targets = tuple(options.targets or ())
+    loss, _ = _loss(program, options, targets) if options.mode == "train" else (None, [])
+    return capture_pytorch(
+        module, inputs, targets=targets, loss=loss, optimizer=_optimizer(options.optimizer),
+        train=options.mode == "train", amp=options.amp, steps=options.steps, device=device,
+        grad_accumulation=options.grad_accumulation, prepare=_preparation(options),
+    )  # fmt: skip
+
+
+def _batch(program: Program, options: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Inputs and targets: those given, else the target's own `make_batch`. Raises InputError when there are none."""
+    inputs, targets = options.inputs, options.targets
+    if isinstance(inputs, Mapping):
+        inputs = tuple(inputs.values())
+    if inputs is None:
+        if program.make_batch is None:
+            raise InputError(
+                f"{type(program.model).__name__} does not say what its inputs are",
+                "give --input NAME=3x224x224:float32 with --batch, or define make_batch(batch) in the target's file",
+            )
+        if options.batch is None:
+            inputs, made = program.make_batch(1)
+        else:
+            inputs, made = program.make_batch(options.batch)
+        targets = made if targets is None else targets
+    converted = tuple(_converted(x, options) for x in inputs)
+    return converted, tuple(_converted(y, options, layout=False) for y in targets or ())
+
+
+def _converted(tensor: torch.Tensor | TensorSpec, options: Any, layout: bool = True) -> torch.Tensor:
+    """`--dtype` and `--channels-last` applied to a tensor of the batch."""
+    meta = meta_like(tensor)
+    if options.dtype is not None and meta.is_floating_point():
+        meta = meta.to(_dtype(options.dtype))
+    if layout and options.channels_last and meta.dim() == 4:
+        meta = meta.to(memory_format=torch.channels_last)
+    return meta
+
+
+def _dtype(name: str) -> torch.dtype:
+    names = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp64": "float64"}
+    dtype = getattr(torch, names.get(name, name), None)
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise OptionError(f"unknown dtype {name!r}", "float32, float16 or bfloat16")
+    return dtype
+
+
+def _preparation(options: Any) -> Callable[[torch.nn.Module], None]:
+    def prepare(model: torch.nn.Module) -> None:
+        if options.dtype is not None:
+            model.to(_dtype(options.dtype))
+        if options.channels_last:
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if options.checkpoint is not None:
+            apply_checkpointing(model, options.checkpoint)
+
+    return prepare
+
+
+def _loss(program: Program, options: Any, targets: tuple[Any, ...]) -> tuple[Callable[..., Any], list[str]]:
+    chosen = options.loss
+    if callable(chosen):
+        return chosen, []
+    if isinstance(chosen, str):
+        return (load_function(chosen) if ":" in chosen else loss_by_name(chosen)), []
+    if program.loss is not None:
+        return program.loss, []
+    if targets:
+        return loss_by_name("cross_entropy"), ["no loss was given: cross_entropy is assumed"]
+    return loss_by_name("sum"), ["no loss and no targets were given: the sum of the output is assumed"]
+
+
+def _optimizer(chosen: Any) -> Callable[..., torch.optim.Optimizer]:
+    return optimizer_by_name(chosen) if isinstance(chosen, str) else chosen  # type: ignore[no-any-return]
+
+
+def _optimizer_name(chosen: Any) -> str:
+    return chosen if isinstance(chosen, str) else getattr(chosen, "__name__", type(chosen).__name__)
+
+
+def _alloc_conf(given: Mapping[str, Any]) -> str:
+    variables = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    return str(given.get("alloc_conf") or next((os.environ[v] for v in variables if os.environ.get(v)), ""))
+
+
+def _with_workspaces(device: DeviceProfile, given: Mapping[str, Any]) -> DeviceProfile:
+    """The profile with the cuBLAS workspace the user configured.
+
+    `:4096:2:16:8` is PyTorch's notation (`CUBLAS_WORKSPACE_CONFIG`): pairs of KiB and count. A sum of zero switches the
+    workspaces off, cublasLt's too.
+    """
+    for name in given:
+        if name not in _KNOWN_OPTIONS:
+            raise OptionError(
+                f"unknown runtime option {name!r} for pytorch", f"one of {', '.join(_KNOWN_OPTIONS)}"
+            )
+    text = given.get("cublas_workspace", os.environ.get("CUBLAS_WORKSPACE_CONFIG"))
+    if text is None or text == "":
+        return device
+    if isinstance(text, int):
+        total = text
+    else:
+        parts = str(text).strip(":").split(":")
+        if len(parts) % 2 or not all(part.isdigit() for part in parts):
+            raise OptionError(
+                f"cublas_workspace is {text!r}",
+                "give :KIB:COUNT pairs as in CUBLAS_WORKSPACE_CONFIG, :0:0 for none",
+            )
+        total = 1024 * sum(
+            int(size) * int(count) for size, count in zip(parts[::2], parts[1::2], strict=True)
+        )
+    return dataclasses.replace(
+        device,
+        cublas_workspace_bytes=total,
+        cublaslt_workspace_bytes=device.cublaslt_workspace_bytes if total else 0,
+    )
