@@ -1,0 +1,123 @@
+"""Element types, value types and names of an ONNX file, as the rest of the project writes them.
+
+1. A **value type** is an element type by name and a shape whose dimensions are integers (known), names ("batch") or
+   "" (unknown); shape None means even the rank is unknown.
+2. A **sequence** (or optional, or map) has no shape: `shape` then is the number of elements held in all, and `proto`
+   keeps the declared type for inference.
+3. Names come from a file nobody checked: `display` makes them safe to print.
+
+Source: `onnx.proto` (`TensorProto.DataType`, `TypeProto`, `TensorShapeProto`), onnx 1.23.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+Dim: TypeAlias = "int | str"
+Shape: TypeAlias = "tuple[Dim, ...]"
+
+# `TensorProto.DataType` by number; the names are those of `analyzer.graph.dtype`.
+DTYPES = {
+    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string", 9: "bool",
+    10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 14: "complex64", 15: "complex128", 16: "bfloat16",
+    17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz", 21: "uint4", 22: "int4",
+    23: "float4_e2m1", 24: "float8_e8m0fnu", 25: "uint2", 26: "int2",
+}  # fmt: skip
+ELEMENT_TYPES = {name: number for number, name in DTYPES.items()}
+
+_LONGEST_NAME = 160
+
+
+@dataclass(frozen=True, slots=True)
+class ValueType:
+    """What is known of a value (rules 1 and 2 of the module docstring). dtype "" means unknown."""
+
+    dtype: str
+    shape: Shape | None
+    kind: str = "tensor"
+    proto: Any = None
+
+    @property
+    def known(self) -> bool:
+        """Whether the element type and every dimension are known as integers."""
+        return bool(self.dtype) and self.sizes is not None
+
+    @property
+    def sizes(self) -> tuple[int, ...] | None:
+        """The shape if every dimension is an integer, otherwise None."""
+        if self.shape is None:
+            return None
+        sizes = tuple(size for size in self.shape if isinstance(size, int))
+        return sizes if len(sizes) == len(self.shape) else None
+
+
+def element_count(sizes: tuple[int, ...]) -> int:
+    """Number of elements of a shape, as a Python integer of any size."""
+    count = 1
+    for size in sizes:
+        count *= size
+    return count
+
+
+def from_type_proto(proto: Any) -> ValueType:
+    """The value type of a `TypeProto` (anything but a dense or sparse tensor: its kind, no shape)."""
+    kind = proto.WhichOneof("value")
+    if kind in ("tensor_type", "sparse_tensor_type"):
+        tensor = getattr(proto, kind)
+        shape = shape_of(tensor.shape) if tensor.HasField("shape") else None
+        return ValueType(DTYPES.get(tensor.elem_type, ""), shape)
+    if kind is None:
+        return ValueType("", None)
+    return ValueType(_element_dtype(proto), None, kind.removesuffix("_type"), proto)
+
+
+def _element_dtype(proto: Any) -> str:
+    """The element type inside nested sequences and optionals; "" for maps and unknown types."""
+    for _ in range(64):
+        kind = proto.WhichOneof("value")
+        if kind in ("tensor_type", "sparse_tensor_type"):
+            return DTYPES.get(getattr(proto, kind).elem_type, "")
+        if kind not in ("sequence_type", "optional_type"):
+            return ""
+        proto = getattr(proto, kind).elem_type
+    return ""
+
+
+def shape_of(proto: Any) -> Shape:
+    """Dimensions of a `TensorShapeProto`: a negative size counts as unknown, as exporters mean it."""
+    return tuple(
+        (dim.dim_value if dim.dim_value >= 0 else "") if dim.HasField("dim_value") else dim.dim_param
+        for dim in proto.dim
+    )
+
+
+def to_type_proto(value: ValueType) -> Any:
+    """The `TypeProto` of a value type, for inference."""
+    import onnx
+
+    if value.proto is not None:
+        return value.proto
+    proto = onnx.TypeProto()
+    proto.tensor_type.elem_type = ELEMENT_TYPES.get(value.dtype, 0)
+    if value.shape is not None:
+        proto.tensor_type.shape.SetInParent()
+        for size in value.shape:
+            dim = proto.tensor_type.shape.dim.add()
+            if isinstance(size, int):
+                dim.dim_value = size
+            elif size:
+                dim.dim_param = size
+    return proto
+
+
+def display(name: str) -> str:
+    """The name, safe to print: control and unassigned characters escaped, the middle of a huge one left out."""
+    if len(name) > _LONGEST_NAME:
+        name = f"{name[: _LONGEST_NAME // 2]}...{name[-_LONGEST_NAME // 4 :]}"
+    return name if name.isprintable() else name.encode("unicode_escape", "backslashreplace").decode("ascii")
+
+
+def display_shape(shape: Shape | None) -> str:
+    """A shape for messages: [64, "?", batch]."""
+    return "?" if shape is None else "[" + ", ".join(display(str(size)) or "?" for size in shape) + "]"
