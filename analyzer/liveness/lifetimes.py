@@ -1,0 +1,218 @@
+"""Live ranges: from which moment to which a storage takes up memory, by three policies.
+
+A storage is **live** at a moment of the program (`Graph.program`) from its birth to its last moment, both included;
+an operator's inputs and results are therefore live together while it runs.
+
+1. `"eager"`: the program as it is. A storage is live until the moment before its `Death`; without one, to the end.
+2. `"last_use"`: a perfect executor of the same operators in the same order frees each storage right after the last
+   operator that reads or writes it.
+   a. What the backward pass reads stays: the operators that read it are in the program ("saved" edges).
+   b. Gradients stay until the optimizer has used them, by the same rule.
+   c. Parameters, buffers and optimizer state stay to the end: the next step needs them.
+   d. Inputs and targets stay to the end of the step they are for: they are the caller's.
+   e. What no operator reads is either the caller's result or nobody's: as in `"eager"`, but at most to the end of the
+      step that made it.
+   f. Never longer than `"eager"`.
+3. `"never"`: nothing is freed. Its peak is the sum of all storages.
+4. The **peak** is the largest sum of live bytes on the device at a moment, at the first moment that reaches it.
+
+Reads and writes come from the networkx view of the graph (`graph/view.py`), one edge each.
+
+Not modelled: the allocator's rounding, operators' own scratch memory and library workspaces (`scratch/`), reordering
+or recomputing operators, and sharing memory between storages (an output reusing its input's).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Literal, TypeAlias
+
+import networkx as nx
+
+from analyzer.graph import Category, Graph, Phase, Run, to_networkx
+
+Policy: TypeAlias = Literal["last_use", "eager", "never"]
+
+_KEPT = frozenset({Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE})
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetimes:
+    """`first[i]`, `last[i]`: the positions in the program between which storage i is live, both included.
+
+    A storage that is never born has `first` after `last`.
+    """
+
+    policy: Policy
+    first: tuple[int, ...]
+    last: tuple[int, ...]
+
+    def alive_at(self, position: int) -> tuple[int, ...]:
+        """Indices of the storages live at a moment, in order."""
+        ranges = enumerate(zip(self.first, self.last, strict=True))
+        return tuple(index for index, (first, last) in ranges if first <= position <= last)
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The most bytes live at once (rule 4).
+
+    position: the moment in the program, -1 if nothing is ever live. operator: the operator running then, or None.
+    members: indices of the device storages live then, largest first.
+    """
+
+    nbytes: int
+    position: int
+    operator: int | None
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What the forward pass keeps for the backward pass, in the step and micro-batch that keep most.
+
+    nbytes: bytes of device storages born in forward or loss and read in backward.
+    storages: their indices, largest first.
+    live_bytes: everything live on the device, by last use, when the forward pass (with the loss) is over.
+    position: that moment, -1 if there is no backward pass.
+    """
+
+    nbytes: int
+    storages: tuple[int, ...]
+    live_bytes: int
+    position: int
+
+
+def lifetimes(graph: Graph, policy: Policy = "last_use", view: nx.DiGraph | None = None) -> Lifetimes:
+    """Live ranges of every storage. `view`, if given, is `to_networkx(graph)`, made before."""
+    if view is None:
+        view = to_networkx(graph)
+    end = len(graph.program) - 1
+    nodes = view.nodes
+    first, eager = [], []
+    for storage in graph.storages:
+        attributes = nodes["storage", storage.index]
+        born, died = attributes["birth"], attributes["death"]
+        first.append(end + 1 if born is None else born)
+        eager.append(-1 if born is None else end if died is None else died - 1)
+    if policy == "eager":
+        return Lifetimes(policy, tuple(first), tuple(eager))
+    if policy == "never":
+        return Lifetimes(policy, tuple(first), tuple(-1 if last < 0 else end for last in eager))
+    step_end = _step_ends(graph)
+    last = []
+    for storage in graph.storages:
+        index = storage.index
+        if storage.category in _KEPT or eager[index] < 0:
+            use = eager[index]
+        elif storage.category is Category.INPUT:
+            use = step_end(first[index])
+        else:
+            use = _last_use(view, index, nodes)
+            if use < 0:
+                use = step_end(first[index])
+        last.append(min(use, eager[index]))
+    return Lifetimes(policy, tuple(first), tuple(last))
+
+
+def peak(graph: Graph, policy: Policy = "last_use", ranges: Lifetimes | None = None) -> Peak:
+    """The peak and who is in it (rule 4). `ranges`, if given, are the policy's lifetimes, made before."""
+    if ranges is None:
+        ranges = lifetimes(graph, policy)
+    curve = live_bytes(graph, ranges)
+    nbytes = max(curve, default=0)
+    if nbytes == 0:
+        return Peak(0, -1, None, ())
+    position = curve.index(nbytes)
+    moment = graph.program[position]
+    on_device = (index for index in ranges.alive_at(position) if graph.storages[index].on_device)
+    members = tuple(sorted(on_device, key=lambda index: -graph.storages[index].nbytes))
+    return Peak(nbytes, position, moment.operator if isinstance(moment, Run) else None, members)
+
+
+def live_bytes(graph: Graph, ranges: Lifetimes) -> tuple[int, ...]:
+    """Bytes live on the device at each moment of the program."""
+    change = [0] * (len(graph.program) + 1)
+    for storage, first, last in zip(graph.storages, ranges.first, ranges.last, strict=True):
+        if storage.on_device and first <= last:
+            change[first] += storage.nbytes
+            change[last + 1] -= storage.nbytes
+    return tuple(accumulate(change[:-1]))
+
+
+def saved_for_backward(
+    graph: Graph, ranges: Lifetimes | None = None, view: nx.DiGraph | None = None
+) -> Saved:
+    """What is kept between the passes. `ranges`, if given, are the "last_use" lifetimes, made before."""
+    if view is None:
+        view = to_networkx(graph)
+    if ranges is None:
+        ranges = lifetimes(graph, "last_use", view)
+    nodes = view.nodes
+    kept: list[tuple[int, int, int]] = []  # birth, last backward reader, storage
+    for storage in graph.storages:
+        node = ("storage", storage.index)
+        maker = next((m for m, edge in view.pred[node].items() if edge["kind"] == "birth"), None)
+        if (
+            maker is None
+            or nodes[maker]["value"].phase not in (Phase.FORWARD, Phase.LOSS)
+            or not storage.on_device
+        ):
+            continue
+        readers = [nodes[reader] for reader in view.succ[node]]
+        backward = [r["position"] for r in readers if r["value"].phase is Phase.BACKWARD]
+        if backward:
+            kept.append((ranges.first[storage.index], max(backward), storage.index))
+    best = Saved(0, (), 0, -1)
+    curve = live_bytes(graph, ranges)
+    for position in _forward_ends(graph):
+        storages = [index for born, read, index in kept if born <= position < read]
+        nbytes = sum(graph.storages[index].nbytes for index in storages)
+        if nbytes > best.nbytes or best.position < 0:
+            storages.sort(key=lambda index: -graph.storages[index].nbytes)
+            best = Saved(nbytes, tuple(storages), curve[position], position)
+    return best
+
+
+def _last_use(view: nx.DiGraph, index: int, nodes: nx.classes.reportviews.NodeView) -> int:
+    """Position of the last operator that reads or changes the storage; -1 if none reads it."""
+    node = ("storage", index)
+    readers = view.succ[node]
+    if not readers:
+        return -1
+    positions: list[int] = [nodes[user]["position"] for user in (*readers, *view.pred[node])]
+    return max(positions)
+
+
+def _step_ends(graph: Graph) -> Callable[[int], int]:
+    """A function from a position to the position of the last operator of the step under way there.
+
+    The step of a position is that of the next operator to run, so an input's birth belongs to the step it is for.
+    """
+    runs = [position for position, moment in enumerate(graph.program) if isinstance(moment, Run)]
+    steps = [graph.operators[moment.operator].step for moment in graph.program if isinstance(moment, Run)]
+    ends = dict(zip(steps, runs, strict=True))
+
+    def step_end(position: int) -> int:
+        following = bisect_left(runs, position)
+        return ends[steps[following]] if following < len(runs) else len(graph.program) - 1
+
+    return step_end
+
+
+def _forward_ends(graph: Graph) -> list[int]:
+    """Positions of the last forward or loss operator before each run of backward operators."""
+    ends = []
+    forward = -1
+    for position, moment in enumerate(graph.program):
+        if isinstance(moment, Run):
+            phase = graph.operators[moment.operator].phase
+            if phase in (Phase.FORWARD, Phase.LOSS):
+                forward = position
+            elif phase is Phase.BACKWARD and forward >= 0:
+                ends.append(forward)
+                forward = -1
+    return ends
