@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from analyzer.graph.model import Birth, Death, Graph, Operator, Phase, Run, TensorMeta, tensors_in
 
@@ -40,6 +40,8 @@ def to_networkx(graph: Graph) -> nx.DiGraph:
                         made.add((index, output.storage))
             case Death(storage):
                 death[storage] = position
+    import networkx as nx  # most runs never need it, and importing it takes longer than reading a model
+
     view = nx.DiGraph(framework=graph.framework, batch=graph.batch)
     storage_nodes: list[Node] = [("storage", index) for index in range(len(storages))]
     for node, storage_value, born, died in zip(storage_nodes, storages, birth, death, strict=True):
