@@ -12,11 +12,12 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from analyzer.graph.model import Birth, Death, Graph, Operator, Phase, Run, TensorMeta, tensors_in
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 Node: TypeAlias = tuple[str, int]
 
