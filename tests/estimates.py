@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from analyzer.estimate import Certainty, Estimate, MarkRow, Naive, TensorRow, Timeline
+from analyzer.estimate import Certainty, Estimate, MarkRow, TensorRow, Timeline
+from analyzer.liveness.naive import Naive
 
 MIB = 2**20
 

@@ -16,7 +16,8 @@ from importlib import metadata
 from typing import Any
 
 from analyzer.errors import InputError
-from analyzer.estimate import Certainty, Estimate, MarkRow, Naive, TensorRow, Timeline
+from analyzer.estimate import Certainty, Estimate, MarkRow, TensorRow, Timeline
+from analyzer.liveness.naive import Naive
 
 SCHEMA = 1
 

@@ -93,7 +93,7 @@ def _parts(estimate: Estimate, top: int, budget_bytes: int | None, width: int) -
         "",
         Text(" · ".join(_subject(estimate)), style="bold"),
         "",
-        _estimates(estimate),
+        _estimates(estimate, width),
         _naive_terms(estimate),
     ]
     if estimate.breakdown:
@@ -195,7 +195,7 @@ def _tensors(rows: tuple[TensorRow, ...], width: int) -> RenderableType:
     table.add_column("shape, type, category", width=_WHAT_WIDTH, no_wrap=True, overflow="ellipsis")
     table.add_column("module, operator, source line", width=room, no_wrap=True, overflow="ellipsis")
     for row in rows:
-        shape = "x".join(map(str, row.shape)) or "scalar"
+        shape = "x".join(map(str, row.shape)) or ("scalar" if row.dtype else "-")
         what = Text.assemble(
             f"{tail(shape, 22)} {clean(row.dtype)}", (f"\n{clean(row.category)}, {clean(row.phase)}", "dim")
         )
