@@ -32,7 +32,7 @@ from typing import Literal, TypeAlias
 
 import networkx as nx
 
-from analyzer.graph import Category, Graph, Phase, Run, to_networkx
+from analyzer.graph import Birth, Category, Graph, Phase, Run, to_networkx
 
 Policy: TypeAlias = Literal["last_use", "eager", "never"]
 
@@ -143,38 +143,42 @@ def live_bytes(graph: Graph, ranges: Lifetimes) -> tuple[int, ...]:
     return tuple(accumulate(change[:-1]))
 
 
-def saved_for_backward(
-    graph: Graph, ranges: Lifetimes | None = None, view: nx.DiGraph | None = None
-) -> Saved:
+def saved_for_backward(graph: Graph, ranges: Lifetimes | None = None) -> Saved:
     """What is kept between the passes. `ranges`, if given, are the "last_use" lifetimes, made before."""
-    if view is None:
-        view = to_networkx(graph)
     if ranges is None:
-        ranges = lifetimes(graph, "last_use", view)
-    nodes = view.nodes
-    kept: list[tuple[int, int, int]] = []  # birth, last backward reader, storage
-    for storage in graph.storages:
-        node = ("storage", storage.index)
-        maker = next((m for m, edge in view.pred[node].items() if edge["kind"] == "birth"), None)
-        if (
-            maker is None
-            or nodes[maker]["value"].phase not in (Phase.FORWARD, Phase.LOSS)
-            or not storage.on_device
-        ):
-            continue
-        readers = [nodes[reader] for reader in view.succ[node]]
-        backward = [r["position"] for r in readers if r["value"].phase is Phase.BACKWARD]
-        if backward:
-            kept.append((ranges.first[storage.index], max(backward), storage.index))
-    best = Saved(0, (), 0, -1)
+        ranges = lifetimes(graph, "last_use")
+    kept = _read_in_backward(graph)
     curve = live_bytes(graph, ranges)
+    best = Saved(0, (), 0, -1)
     for position in _forward_ends(graph):
-        storages = [index for born, read, index in kept if born <= position < read]
+        storages = [index for index, (born, read) in kept.items() if born <= position < read]
         nbytes = sum(graph.storages[index].nbytes for index in storages)
         if nbytes > best.nbytes or best.position < 0:
             storages.sort(key=lambda index: -graph.storages[index].nbytes)
             best = Saved(nbytes, tuple(storages), curve[position], position)
     return best
+
+
+def _read_in_backward(graph: Graph) -> dict[int, tuple[int, int]]:
+    """Device storages born in forward or loss: positions of their birth and of the last backward operator to read them."""
+    forward: dict[int, int] = {}
+    read: dict[int, tuple[int, int]] = {}
+    born: set[int] = set()
+    for position, moment in enumerate(graph.program):
+        if isinstance(moment, Birth):
+            born.add(moment.storage)
+        if not isinstance(moment, Run):
+            continue
+        operator = graph.operators[moment.operator]
+        if operator.phase is Phase.BACKWARD:
+            for tensor in operator.inputs:
+                if tensor.storage in forward:
+                    read[tensor.storage] = (forward[tensor.storage], position)
+        new = {output.storage for output in operator.outputs if output is not None} - born
+        born |= new
+        if operator.phase in (Phase.FORWARD, Phase.LOSS):
+            forward.update((storage, position) for storage in new if graph.storages[storage].on_device)
+    return read
 
 
 def _last_use(view: nx.DiGraph, index: int, nodes: nx.classes.reportviews.NodeView) -> int:
