@@ -127,10 +127,7 @@ class AttentionChoice:
     ) -> Any:
         """`aten::scaled_dot_product_attention` for meta tensors that stand for CUDA ones."""
         backend = self.backend(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
-        mask = attn_mask
-        if mask is not None and mask.dtype is torch.bool and backend != "math":
-            minus_infinity = torch.scalar_tensor(float("-inf"), dtype=query.dtype, device=query.device)
-            mask = torch.where(mask, 0.0, minus_infinity)
+        mask = attn_mask if backend == "math" else _additive(attn_mask, query)
         grad = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
         if backend == "cudnn":
             return aten._scaled_dot_product_cudnn_attention(
@@ -151,9 +148,49 @@ class AttentionChoice:
             return aten._scaled_dot_product_efficient_attention(
                 query, key, value, mask, grad, dropout_p, is_causal, scale=scale
             )[0]
-        return aten._scaled_dot_product_attention_math(
-            query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+        return attention_math(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )[0]
+
+
+def _additive(mask: Any, query: Any) -> Any:
+    """A boolean mask as one to be added (`convert_boolean_attn_mask`)."""
+    if mask is None or mask.dtype is not torch.bool:
+        return mask
+    minus_infinity = torch.scalar_tensor(float("-inf"), dtype=query.dtype, device=query.device)
+    return torch.where(mask, 0.0, minus_infinity)
+
+
+def attention_math(
+    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+    dropout_mask: Any = None, *, scale: float | None = None, enable_gqa: bool = False,
+) -> Any:  # fmt: skip
+    """`_scaled_dot_product_attention_math` for CUDA tensors: half precision computed in float32, the mask added in place.
+
+    PyTorch's own composite adds the mask out of place for meta tensors, which keeps the scores twice.
+    """
+    del dropout_mask
+    original = query.dtype
+    if original in _HALF and not torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed():
+        query, key, value = query.to(torch.float32), key.to(torch.float32), value.to(torch.float32)
+    factor = (query.size(-1) ** -0.5 if scale is None else abs(scale)) ** 0.5
+    query = aten.mul.Scalar(query, -factor if scale is not None and scale < 0 else factor)
+    if is_causal:
+        ones = torch.ones((query.size(-2), key.size(-2)), dtype=torch.bool, device=query.device)
+        attn_mask = ones.tril()
+        del ones
+    attn_mask = _additive(attn_mask, query)
+    if enable_gqa and query.size(-3) != key.size(-3):
+        key = key.repeat_interleave(query.size(-3) // key.size(-3), -3)
+        value = value.repeat_interleave(query.size(-3) // value.size(-3), -3)
+    scores = query.matmul(aten.mul.Scalar(key.transpose(-2, -1), factor))
+    if attn_mask is not None:
+        scores.add_(attn_mask)
+    weights = aten._safe_softmax(scores, -1)
+    del scores
+    if dropout_p > 0:
+        weights = torch.dropout(weights, dropout_p, True)
+    return weights.matmul(value).to(original), weights.to(original)
 
 
 def _aligned(mask: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from analyzer.capture.cuda_attention import AttentionChoice
+from analyzer.capture.cuda_attention import AttentionChoice, attention_math
 
 if TYPE_CHECKING:
     from analyzer.devices import DeviceProfile
@@ -66,6 +66,22 @@ def batch_norm(
     return aten.cudnn_batch_norm(
         x, weight.contiguous(), bias.contiguous(), mean, var, training, momentum, eps
     )[0]
+
+
+def linear(x: Any, weight: Any, bias: Any = None) -> Any:
+    """`aten/src/ATen/native/Linear.cpp`: one `addmm` for 2-D or contiguous 3-D input, else the bias added in place.
+
+    PyTorch's own composite adds the bias out of place for meta tensors.
+    """
+    if bias is not None and x.dim() == 2:
+        return aten.addmm(bias, x, weight.t())
+    if bias is not None and x.dim() == 3 and x.is_contiguous():
+        flat = aten.addmm(bias, x.reshape(x.size(0) * x.size(1), x.size(2)), weight.t())
+        return flat.view(x.size(0), x.size(1), flat.size(1))
+    out = aten.matmul(x, weight.t())
+    if bias is not None:
+        out.add_(bias)
+    return out
 
 
 def softmax(x: Any, dim: int, dtype: Any = None) -> Any:
@@ -252,6 +268,8 @@ def choices(device: DeviceProfile) -> dict[Any, Callable[..., Any]]:
     """Operator overload → the CUDA decision, for operators PyTorch decomposes by device."""
     return {
         aten.scaled_dot_product_attention.default: AttentionChoice(device),
+        aten._scaled_dot_product_attention_math.default: attention_math,
+        aten.linear.default: linear,
         aten.dropout.default: dropout,
         aten.batch_norm.default: batch_norm,
         aten.softmax.int: softmax,

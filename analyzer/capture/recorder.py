@@ -3,9 +3,10 @@
 1. Each ATen call that touches device memory becomes an `Operator`; calls among host tensors only are left out.
 2. A storage is born where it first appears and dies when Python and autograd drop their last reference to it: a weak
    reference on the storage object tells when, exactly as the CUDA tensor would have been freed.
-3. Composite operators that CUDA implements differently are replaced (`cuda_kernels.py`); operators without a usable
+3. Gradients that meet at a tensor are summed in place where autograd would on CUDA (`fan_in.py`).
+4. Composite operators that CUDA implements differently are replaced (`cuda_kernels.py`); operators without a usable
    meta kernel have one in `meta_kernels.py`.
-4. Module path and source line: forward operators get them from the Python stack, backward operators from the forward
+5. Module path and source line: forward operators get them from the Python stack, backward operators from the forward
    operator that made their autograd node (equal sequence numbers).
 
 Not modelled: several streams; tensors of user-written subclasses.
@@ -26,6 +27,7 @@ from torch.utils._pytree import tree_iter
 
 import analyzer
 from analyzer.capture.cuda_kernels import FUSED
+from analyzer.capture.fan_in import FanIn
 from analyzer.capture.known_values import KnownValues
 from analyzer.capture.meta_kernels import META_KERNELS
 from analyzer.errors import CaptureError
@@ -103,6 +105,7 @@ class Recorder(TorchDispatchMode):
         self._live: dict[int, int] = {}
         self._references: dict[int, weakref.ref[Any]] = {}
         self._known = KnownValues()
+        self._fan_in = FanIn()
         self._origin: dict[int, tuple[str, str]] = {}
         self._user_code: dict[Any, bool] = {}
         self._closed = False
@@ -166,9 +169,7 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
         kwargs = kwargs or {}
-        schema = self._schemas.get(func)
-        if schema is None:
-            schema = self._schemas[func] = _Schema(func)
+        schema = self._schema(func)
         if schema.skip:
             return func(*args, **kwargs)
         replacement = self._choices.get(func)
@@ -183,6 +184,12 @@ class Recorder(TorchDispatchMode):
         if func is aten._local_scalar_dense.default:
             value = self.host_value(args[0])
             return value.item()
+        if (
+            func is aten.add.Tensor
+            and self.phase is Phase.BACKWARD
+            and self._fan_in.accumulates_in_place(*args[:2])
+        ):
+            func, schema = aten.add_.Tensor, self._schema(aten.add_.Tensor)
         kernel = META_KERNELS.get(func)
         with torch._C.DisableTorchFunction():
             if "device" in kwargs and kwargs["device"] is not None and kwargs["device"].type == "cuda":
@@ -190,6 +197,12 @@ class Recorder(TorchDispatchMode):
             out = func(*args, **kwargs) if kernel is None else kernel(*args, **kwargs)
             self._record(func, schema, args, kwargs, out)
         return out
+
+    def _schema(self, func: Any) -> _Schema:
+        schema = self._schemas.get(func)
+        if schema is None:
+            schema = self._schemas[func] = _Schema(func)
+        return schema
 
     def _record(self, func: Any, schema: _Schema, args: Any, kwargs: Any, out: Any) -> None:
         results = (

@@ -1,0 +1,84 @@
+"""Whether autograd adds a second gradient into the first one's memory.
+
+`InputBuffer::accumulate` (`torch/csrc/autograd/input_buffer.cpp`) adds in place when the first gradient is a dense,
+ordinary tensor and the buffer holds the last reference to it and to its storage. It never does for meta tensors (they
+count as "subclass-like"), nor while a dispatch mode is active, so the capture has to take the decision itself:
+
+1. The engine itself asks for the sum: no Python frame lies between it and the dispatch mode.
+2. Reference counts of tensor and storage are those of a tensor that only the buffer holds; what they are as seen from
+   inside a dispatch mode is measured once, on a gradient known to be unshared.
+
+Not modelled: a backward formula in C++ that adds two fresh tensors of its own looks the same and is taken for a fan-in.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_ENGINE = "_engine_run_backward"
+
+
+def _counts(tensor: torch.Tensor) -> tuple[int, int]:
+    storage = tensor.untyped_storage()
+    uses = tensor._use_count() if hasattr(tensor, "_use_count") else 0
+    return uses, torch._C._storage_Use_Count(storage._cdata)  # type: ignore[attr-defined]
+
+
+def _called_by_engine() -> bool:
+    """Rule 1. `torch` wraps `__torch_dispatch__` in `_fn` and `inner` (no-compile guards)."""
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_code.co_name in ("__torch_dispatch__", "_fn", "inner"):
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None and frame.f_code.co_name == _ENGINE
+
+
+@functools.cache
+def _unshared_counts() -> tuple[int, int]:
+    """Rule 2: the counts of a gradient that only the engine's buffer holds."""
+    seen: list[tuple[int, int]] = []
+
+    class Probe(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: PLW0211
+            if func is torch.ops.aten.add.Tensor and torch._C._current_graph_task_id() >= 0:
+                first, _second = args[:2]
+                seen.append(_counts(first))
+                del first, _second
+            return func(*args, **(kwargs or {}))
+
+    x = torch.empty(2, device="meta", requires_grad=True)
+    with torch.enable_grad(), Probe():
+        y = x * 1
+        (y.sin() + y.cos()).backward(torch.empty(2, device="meta"))
+    return seen[-1]
+
+
+class FanIn:
+    """Answers for one capture."""
+
+    def __init__(self) -> None:
+        self._unshared = _unshared_counts()
+
+    def accumulates_in_place(self, first: Any, second: Any) -> bool:
+        """Whether this `add`, seen from the dispatch mode's handler, is a sum autograd makes in place."""
+        if not isinstance(second, torch.Tensor) or first.device.type != "meta" or first.shape != second.shape:
+            return False
+        if not _called_by_engine():
+            return False
+        return _counts(first) == self._unshared and _dense(first)
+
+
+def _dense(tensor: torch.Tensor) -> bool:
+    """`is_non_overlapping_and_dense`."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size == 1:
+            continue
+        if stride != expected:
+            return False
+        expected *= size
+    return True
