@@ -137,8 +137,8 @@ def reduce(
     source: TensorMeta,
     reduced: frozenset[int],
     result_dtypes: tuple[str, ...],
-    kernel: Kernel,
     *,
+    kernel: Kernel,
     keepdim: bool = False,
     accumulates_in_result: bool = True,
 ) -> None:
@@ -195,7 +195,9 @@ def _sum_like(vectorises_halves: bool, dims_at: int) -> Rule:
         copy, _ = converted(script, source, computes_in)
         vector = 8 if vectorises_halves and dtype_bytes(copy.dtype) == 2 else 4
         kernel = Kernel(accumulator_bytes(copy.dtype), vector)
-        reduce(script, device, copy, reduced_dims(source, dims), (result.dtype,), kernel, keepdim=keepdim)
+        reduce(
+            script, device, copy, reduced_dims(source, dims), (result.dtype,), kernel=kernel, keepdim=keepdim
+        )
 
     return tell
 
@@ -223,7 +225,7 @@ def _welford(
         source,
         reduced_dims(source, dims),
         dtypes,
-        Kernel(accumulator, 2),
+        kernel=Kernel(accumulator, 2),
         keepdim=keepdim,
         accumulates_in_result=False,
     )
@@ -257,7 +259,7 @@ def logic(operator: Operator, device: DeviceProfile, script: Script) -> None:
     keepdim = bool(integer_at(operator, 2, "keepdim", 0))
     result = operator.outputs[0]
     dtype = result.dtype if result is not None else "bool"
-    reduce(script, device, source, reduced_dims(source, dims), (dtype,), Kernel(1), keepdim=keepdim)
+    reduce(script, device, source, reduced_dims(source, dims), (dtype,), kernel=Kernel(1), keepdim=keepdim)
 
 
 @rule("aten::amax", "aten::amin", "aten::max", "aten::min")
@@ -273,7 +275,9 @@ def extremes(operator: Operator, device: DeviceProfile, script: Script) -> None:
     dims = integers_at(operator, 1, "dim")
     keepdim = bool(integer_at(operator, 2, "keepdim", 0))
     kernel = Kernel(dtype_bytes(source.dtype))
-    reduce(script, device, source, reduced_dims(source, dims), (source.dtype,), kernel, keepdim=keepdim)
+    reduce(
+        script, device, source, reduced_dims(source, dims), (source.dtype,), kernel=kernel, keepdim=keepdim
+    )
 
 
 def _with_index(operator: Operator, device: DeviceProfile, script: Script, dims_at: int) -> None:
@@ -289,7 +293,7 @@ def _with_index(operator: Operator, device: DeviceProfile, script: Script, dims_
         source,
         reduced_dims(source, dims),
         dtypes,
-        Kernel(16),
+        kernel=Kernel(16),
         keepdim=keepdim,
         accumulates_in_result=False,
     )
@@ -306,7 +310,7 @@ def arguments_of_extremes(operator: Operator, device: DeviceProfile, script: Scr
     flat = replace(source, shape=(source.element_count,), stride=(1,))
     if contiguous_strides(source.shape) != source.stride:
         script.temporary(bytes_of(source))
-    reduce(script, device, flat, frozenset({0}), ("int64",), Kernel(16), accumulates_in_result=False)
+    reduce(script, device, flat, frozenset({0}), ("int64",), kernel=Kernel(16), accumulates_in_result=False)
 
 
 @rule("aten::aminmax")
@@ -324,7 +328,7 @@ def both_extremes(operator: Operator, device: DeviceProfile, script: Script) -> 
         source,
         reduced_dims(source, dims),
         (source.dtype,) * 2,
-        kernel,
+        kernel=kernel,
         keepdim=keepdim,
         accumulates_in_result=False,
     )
@@ -336,4 +340,4 @@ def sum_over(
     """The staging memory of a `sum` inside another operator, for floating-point tensors."""
     vector = 8 if dtype_bytes(source.dtype) == 2 else 4
     kernel = Kernel(accumulator_bytes(source.dtype), vector)
-    reduce(script, device, source, reduced_dims(source, dims), (source.dtype,), kernel)
+    reduce(script, device, source, reduced_dims(source, dims), (source.dtype,), kernel=kernel)

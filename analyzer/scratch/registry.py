@@ -1,4 +1,13 @@
-"""From an operator to its story (`script.py`): the rule by full name, then by name without overload, else none."""
+"""From an operator to its story (`script.py`).
+
+1. A rule by full name ("aten::max.dim"), else by name without overload ("aten::max"), tells the story.
+2. Without a rule, results are allocated in order, and nothing else. For operators `inert.py` lists that is the
+   whole truth.
+3. Any other operator is **unknown**: its story is the same, `known` is False, and `bound_bytes` says what it may take
+   besides: contiguous copies of its inputs and float32 accumulators for its results, the two habits that explain
+   nearly all scratch memory here. The bound is reported, not added to the story: adding it would make a wrong
+   number of a probably right one, since most unknown operators are pointwise.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +15,47 @@ from dataclasses import dataclass
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator
-from analyzer.scratch.script import RULES, Script, Step
+from analyzer.scratch.inert import is_inert
+from analyzer.scratch.layout import contiguous_copy_bytes
+from analyzer.scratch.script import RULES, Rule, Script, Step
+
+_FLOAT = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """An operator's allocations, the library families it loads, and whether a rule told it."""
+    """An operator's allocations, the library families it loads, whether it is understood, and, if not, what it may
+    take besides its results at most (bytes)."""
 
     steps: tuple[Step, ...]
     libraries: frozenset[str]
     known: bool
+    bound_bytes: int = 0
+
+
+def rule_for(name: str) -> Rule | None:
+    """The rule that tells an operator's story, by rule 1."""
+    return RULES.get(name) or RULES.get(name.partition(".")[0])
+
+
+def is_known(name: str) -> bool:
+    """Whether an operator's scratch memory is understood: a rule tells it, or it is inert."""
+    return rule_for(name) is not None or is_inert(name)
 
 
 def story_of(operator: Operator, device: DeviceProfile) -> Story:
     """The allocations of one call on one device, in order."""
-    function = RULES.get(operator.name) or RULES.get(operator.name.partition(".")[0])
+    function = rule_for(operator.name)
     script = Script(len(operator.outputs))
     if function is not None:
         function(operator, device, script)
-    return Story(script.finish(), frozenset(script.libraries), function is not None)
+    known = function is not None or is_inert(operator.name)
+    bound_bytes = 0 if known else unknown_bound(operator)
+    return Story(script.finish(), frozenset(script.libraries), known, bound_bytes)
+
+
+def unknown_bound(operator: Operator) -> int:
+    """Bytes an unknown operator is assumed to take at most besides its results (rule 3)."""
+    copies = sum(contiguous_copy_bytes(tensor) for tensor in operator.inputs)
+    accumulators = sum(output.element_count * _FLOAT for output in operator.outputs if output is not None)
+    return copies + accumulators

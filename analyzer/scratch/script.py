@@ -104,13 +104,18 @@ class Script:
             self._next += 1
 
     def output(self, index: int, nbytes: int | None = None) -> None:
-        """Result `index` is allocated now; `nbytes` where only the library knows the size (cuDNN's reserve)."""
-        self.steps.append(Output(index, nbytes))
+        """Result `index` is allocated now; `nbytes` where its shape does not tell (cuDNN's reserve, a shrunk loss)."""
+        if index not in self.host_outputs:
+            self.steps.append(Output(index, nbytes))
 
     def outputs(self) -> None:
         """All results not yet mentioned are allocated now, in order."""
-        mentioned = {step.index for step in self.steps if isinstance(step, Output)}
+        mentioned = {step.index for step in self.steps if isinstance(step, Output)} | self.host_outputs
         self.steps.extend(Output(index) for index in range(self.output_count) if index not in mentioned)
+
+    def on_host(self, index: int) -> None:
+        """Result `index` lives in host memory: it takes nothing of the device."""
+        self.host_outputs.add(index)
 
     def library(self, family: str) -> None:
         """The operator loads this library family's modules ("cublas", "cudnn", "cusolver", "cufft") the first time."""
