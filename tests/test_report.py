@@ -45,12 +45,12 @@ gradients           ████████████                     8.0
 inputs              ██████                           4.0 MiB  10.0 %
 
 Largest tensors at the peak
- MiB   shape, type, category            module, operator, source line
+    size   shape, type, category            tensor or module, operator, line
 ────────────────────────────────────────────────────────────────────────────────
-20.0   128x8x80x64 float32              conv
-       saved for backward, forward      aten::convolution small.py:12
- 8.0   2097152 float32                  fc
-       parameters, setup
+20.0 MiB   128x8x80x64 float32              conv
+           saved for backward, forward      convolution small.py:12
+ 8.0 MiB   2097152 float32                  fc.weight
+           parameters, setup
 
 How sure: 75.0 % of the peak by rule, 15.0 % by measurement, 10.0 % bounded
 Operators nothing is known of (counted at their bound):
@@ -104,7 +104,7 @@ def test_tables_fit_eighty_columns_at_any_size(scale: int) -> None:
     })  # fmt: skip
     shown = text.render(big)
     assert max(map(len, shown.splitlines()[1:])) <= 80
-    assert f"{big.peak_allocated:,}" in shown and words.mib(row.nbytes) in shown
+    assert f"{big.peak_allocated:,}" in shown and words.size(row.nbytes) in shown
     assert shown.count("…") >= 2 and "f.py:3" in shown
 
 
@@ -129,7 +129,7 @@ def test_untrusted_names_cannot_reach_the_terminal(render: Any) -> None:
 def test_numbers_survive_hostile_names() -> None:
     shown = text.render(hostile("\x1b[2J" + "n" * 500))
     assert max(map(len, shown.splitlines())) <= 80
-    assert "41,943,040" in shown and re.search(r"^ *1\.0 ", shown.partition("Largest")[2], re.MULTILINE)
+    assert "41,943,040" in shown and re.search(r"^ *1\.0 MiB ", shown.partition("Largest")[2], re.MULTILINE)
 
 
 @given(st.text())

@@ -1,0 +1,111 @@
+"""The command `analyze`: one file a command, results on stdout, everything else on stderr.
+
+1. `analyze TARGET ...` is the command `estimate`; a first word that is the name of a file here is that command
+   (`what-if` is `what_if.py`). A command file exposes `command`, whose return value is the exit code (None: 0).
+   Files that begin with an underscore are no commands.
+2. Exit codes: 0 it fits, or no limit was given; 1 it does not fit, or is over budget; 2 bad usage or bad input.
+3. What a user got wrong is one message and one hint on stderr. Anything unexpected is one line that asks for a report;
+   `--debug` shows the traceback.
+4. Starting costs click alone: commands import what they need when they run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+from analyzer.errors import AnalyzerError
+
+DEFAULT = "estimate"
+ISSUES = "the project's issue tracker"
+_OWN_OPTIONS = ("-h", "--help", "--version")
+
+
+class Commands(click.Group):
+    """Finds commands by file name (rule 1)."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        files = Path(__file__).parent.glob("*.py")
+        return sorted(file.stem.replace("_", "-") for file in files if not file.stem.startswith("_"))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command: click.Command = import_module(f"analyzer.cli.{cmd_name.replace('-', '_')}").command
+        return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args:
+            raise click.UsageError(
+                "give a TARGET: model.onnx, file.py[:attr], package.module:attr or program.pt2"
+            )
+        if args[0] not in _OWN_OPTIONS and args[0] not in self.list_commands(ctx):
+            args = [DEFAULT, *args]
+        return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The default command's help, then the other commands."""
+        default = self.get_command(ctx, DEFAULT)
+        assert default is not None
+        formatter.write_usage("analyze", "TARGET [OPTIONS]  |  COMMAND [OPTIONS]")
+        default.format_help_text(ctx, formatter)
+        default.format_options(click.Context(default, info_name="analyze"), formatter)
+        self.format_commands(ctx, formatter)
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="analyzer", prog_name="analyze", message="%(prog)s %(version)s")
+def group() -> None:
+    """Know a model's GPU memory before you have the GPU."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code (rule 2)."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    try:
+        result = group.main(
+            [word for word in given if word != "--debug"], prog_name="analyze", standalone_mode=False
+        )
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except AnalyzerError as error:
+        return _failed(error.message, error.hint, error if debug else None)
+    except click.ClickException as error:
+        return _failed(error.format_message(), "see: analyze --help", error if debug else None)
+    except (KeyboardInterrupt, click.Abort):
+        print("analyze: interrupted", file=sys.stderr)
+        return 130
+    except SystemExit as error:  # click's own answer to a reader that has gone (`| head`)
+        return _reader_gone() if error.code == 1 else int(error.code or 0)
+    except BrokenPipeError:
+        return _reader_gone()
+    except Exception as error:
+        name = f"{type(error).__name__}: {error}"
+        return _failed(
+            f"internal error, {name}",
+            f"please report it to {ISSUES} with the output of --debug",
+            error if debug else None,
+        )
+
+
+def _reader_gone() -> int:
+    """What is still buffered must not raise again at exit. The code is the shell's for SIGPIPE, never 1: rule 2."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
+    return 141
+
+
+def _failed(message: str, hint: str, error: Exception | None) -> int:
+    from analyzer.cli._output import complain
+
+    if error is not None:
+        import traceback
+
+        traceback.print_exception(error)
+    complain("error", message, hint)
+    return 2

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 WIDTH = 80
 _BAR_WIDTH = 30
 _WHAT_WIDTH = 30
+_UNKNOWN_SHOWN = 8
 _NAIVE_TERMS = (
     ("data", "data"),
     ("weights", "weights"),
@@ -188,23 +189,38 @@ def _tensors(rows: tuple[TensorRow, ...], width: int) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    digits = max(3, *(len(mib(row.nbytes)) for row in rows))
+    digits = max(4, *(len(size(row.nbytes)) for row in rows))
     room = max(16, width - digits - _WHAT_WIDTH - 6)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
-    table.add_column("MiB", justify="right", width=digits, no_wrap=True)
+    table.add_column("size", justify="right", width=digits, no_wrap=True)
     table.add_column("shape, type, category", width=_WHAT_WIDTH, no_wrap=True, overflow="ellipsis")
-    table.add_column("module, operator, source line", width=room, no_wrap=True, overflow="ellipsis")
+    table.add_column("tensor or module, operator, line", width=room, no_wrap=True, overflow="ellipsis")
     for row in rows:
         shape = "x".join(map(str, row.shape)) or ("scalar" if row.dtype else "-")
-        what = Text.assemble(
-            f"{tail(shape, 22)} {clean(row.dtype)}", (f"\n{clean(row.category)}, {clean(row.phase)}", "dim")
+        kind = ", ".join(filter(None, (clean(row.category), clean(row.phase))))
+        name, maker = _who(row)
+        table.add_row(
+            size(row.nbytes),
+            Text.assemble(f"{tail(shape, 20)} {clean(row.dtype)}", (f"\n{kind}", "dim")),
+            Text.assemble(tail(name, room), (f"\n{tail(maker, room)}", "dim")),
         )
-        made_by = " ".join(filter(None, (clean(row.operator), clean(row.source))))
-        where = Text.assemble(
-            tail(clean(row.module or row.name) or "(top)", room), (f"\n{tail(made_by, room)}", "dim")
-        )
-        table.add_row(mib(row.nbytes), what, where)
     return table
+
+
+def _who(row: TensorRow) -> tuple[str, str]:
+    """What the tensor is called, by its own name or that of the module it comes from; the operator and line behind it."""
+    name, module = clean(row.name), clean(row.module)
+    if row.name == row.operator:
+        name = module or operator_name(row.operator)
+    elif module and not name.startswith(module):
+        name = f"{module}: {name}"
+    moved = row.phase in ("setup", "input")
+    return name, " ".join(filter(None, ("" if moved else operator_name(row.operator), clean(row.source))))
+
+
+def operator_name(name: str) -> str:
+    """An operator as users write it: "convolution" for "aten::convolution.default"."""
+    return clean(name).removeprefix("aten::").removesuffix(".default")
 
 
 def _certainty(estimate: Estimate) -> list[RenderableType]:
@@ -221,9 +237,14 @@ def _certainty(estimate: Estimate) -> list[RenderableType]:
     ]
     if known.unknown_operators:
         lines.append(Text("Operators nothing is known of (counted at their bound):", style="bold yellow"))
-        for name, (calls, bound) in sorted(known.unknown_operators.items(), key=lambda entry: -entry[1][1]):
+        by_bound = sorted(known.unknown_operators.items(), key=lambda entry: -entry[1][1])
+        for name, (calls, bound) in by_bound[:_UNKNOWN_SHOWN]:
             plural = "call" if calls == 1 else "calls"
-            lines.append(Text(f"  {tail(clean(name), 40)}: {calls:,} {plural}, at most {size(bound)}"))
+            lines.append(
+                Text(f"  {tail(operator_name(name), 44)}: {calls:,} {plural}, at most {size(bound)}")
+            )
+        if len(by_bound) > _UNKNOWN_SHOWN:
+            lines.append(Text(f"  and {len(by_bound) - _UNKNOWN_SHOWN:,} more (--format json lists all)"))
     return lines
 
 

@@ -1,0 +1,151 @@
+"""Streams and files: results out, progress and complaints to stderr, files written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import TextIO
+
+from analyzer.errors import OptionError, TargetError
+from analyzer.report.words import ascii_only, clean
+
+# A capture that takes less says nothing about its progress.
+_PATIENCE_SECONDS = 1.0
+
+
+def complain(kind: str, message: str, hint: str = "") -> None:
+    """One line `analyze: kind: message` on stderr, and one for the hint. Names in it are cleaned."""
+    _write(sys.stderr, f"analyze: {kind}: {clean(message)}\n" + (f"  hint: {clean(hint)}\n" if hint else ""))
+
+
+def check_writable(path: Path | None) -> None:
+    """Raises OptionError now rather than after a long analysis if `path` cannot be written."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise OptionError(f"-o {path} is a folder", "name a file in it")
+    if not path.parent.is_dir():
+        raise OptionError(
+            f"-o {path}: there is no folder {path.parent}", "make it first, or choose another place"
+        )
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise OptionError(f"-o {path} cannot be written: no permission", "choose another place")
+
+
+def deliver(content: str | bytes, path: Path | None) -> None:
+    """Write the result to `path`, or to stdout. Raises OptionError when `path` cannot be written."""
+    if path is None:
+        if isinstance(content, bytes):
+            sys.stdout.buffer.write(content)
+        else:
+            _write(sys.stdout, content)
+        return
+    data = content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace")
+    try:
+        replace_file(path, data)
+    except OSError as error:
+        raise OptionError(f"-o {path} cannot be written: {error.strerror}", "choose another place") from error
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """`path` holds all of `data`, or is untouched; a device or pipe is written through. Raises OSError."""
+    target = path.resolve()
+    if target.exists() and not target.is_file():
+        target.write_bytes(data)
+        return
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(name).chmod(target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~mask)
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def wants_color(path: Path | None) -> bool:
+    """Colour only on a terminal, and not where NO_COLOR (https://no-color.org) or TERM=dumb speaks against it."""
+    return (
+        path is None
+        and sys.stdout.isatty()
+        and not os.environ.get("NO_COLOR")
+        and os.environ.get("TERM") != "dumb"
+    )
+
+
+@contextmanager
+def working(what: str, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """Around long work: what it prints goes to stderr; on a terminal a spinner says how far it is.
+
+    Yields a function that takes a short text about the current stage.
+    """
+    spinner = None if quiet or not sys.stderr.isatty() else _Spinner(f"analysing {clean(what)}")
+    try:
+        with redirect_stdout(sys.stderr):
+            yield spinner.tell if spinner else lambda _: None
+    except SystemExit as error:
+        raise TargetError(
+            f"{what} ended the program (exit code {error.code}) while it was analysed",
+            "take sys.exit out of the model",
+        ) from error
+    finally:
+        if spinner:
+            spinner.stop()
+
+
+class _Spinner:
+    """Appears when the work has taken `_PATIENCE_SECONDS`, vanishes without a trace at the end."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._stage = ""
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._status: object | None = None
+        self._timer = threading.Timer(_PATIENCE_SECONDS, self._start)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def tell(self, stage: str) -> None:
+        self._stage = clean(stage)
+        with self._lock:
+            if self._status is not None:
+                self._status.update(self._text())  # type: ignore[attr-defined]
+
+    def stop(self) -> None:
+        self._timer.cancel()
+        with self._lock:
+            self._stopped = True
+            if self._status is not None:
+                self._status.stop()  # type: ignore[attr-defined]
+
+    def _text(self) -> object:
+        from rich.text import Text
+
+        return Text(
+            f"{self._what}: {self._stage}" if self._stage else self._what, no_wrap=True, overflow="ellipsis"
+        )
+
+    def _start(self) -> None:
+        from rich.console import Console
+
+        with self._lock:
+            if not self._stopped:
+                self._status = Console(stderr=True).status(self._text())  # type: ignore[arg-type]
+                self._status.start()
+
+
+def _write(stream: TextIO, text: str) -> None:
+    try:
+        text.encode(stream.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = ascii_only(text)
+    stream.write(text)

@@ -1,0 +1,101 @@
+"""`analyze TARGET`: what the target needs of a GPU, in the format asked for."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from analyzer.cli._options import analysis_keywords, analysis_options
+from analyzer.cli._output import check_writable, complain, deliver, wants_color, working
+
+if TYPE_CHECKING:
+    from analyzer.estimate import Estimate
+
+FORMATS = ("text", "json", "csv")
+
+
+@click.command()
+@analysis_options
+@click.option("--budget", metavar="SIZE", help="Exit with 1 if more device memory than this is used.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default="text",
+    show_default=True,
+    help="Form of the result.",
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write the result there."
+)
+@click.option(
+    "--top",
+    type=click.IntRange(min=0),
+    default=10,
+    metavar="N",
+    help="How many of the largest tensors to show.",
+)
+@click.option("--strict", is_flag=True, help="Fail when an operator's own memory use is unknown.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings.")
+def command(target: str, **options: Any) -> int:
+    """Predict the GPU memory TARGET needs: the textbook sum, the graph's own need, and what the runtime will take.
+
+    TARGET is model.onnx, file.py[:attr], package.module:attr or program.pt2. A Python file may define make_model(),
+    make_batch(batch) -> (inputs, targets) and loss(output, *targets).
+
+    Exit code 0: it fits the device and budget given, or none was given; 1: it does not; 2: bad usage or input.
+    """
+    check_writable(options["output"])
+    keywords = analysis_keywords(target, options)
+    budget = _budget(options["budget"])
+    if options["mode"] == "infer" and not options["quiet"]:
+        for name in ("loss", "optimizer"):
+            if options[name] is not None:
+                complain("warning", f"--{name} means nothing without --mode train")
+    with working(target, options["quiet"]) as tell:
+        from analyzer.pipeline.analyze import analyze
+
+        estimate = analyze(target, **keywords, strict=options["strict"], progress=tell)
+    deliver(
+        _render(estimate, options["form"], options["top"], budget, wants_color(options["output"])),
+        options["output"],
+    )
+    if estimate.certainty.unknown_operators and not options["quiet"]:
+        count = len(estimate.certainty.unknown_operators)
+        sys.stdout.flush()
+        complain(
+            "warning",
+            f"{count} kind{'s' if count > 1 else ''} of operator unknown, counted at an upper bound",
+        )
+    return exit_code(estimate, budget, limited=options["device"] is not None)
+
+
+def exit_code(estimate: Estimate, budget_bytes: int | None, limited: bool) -> int:
+    """1 if a limit the user gave (`limited`: the device's capacity) does not hold, else 0."""
+    over = budget_bytes is not None and estimate.device_used > budget_bytes
+    return int(over or (limited and not estimate.fits()))
+
+
+def _budget(text: str | None) -> int | None:
+    if text is None:
+        return None
+    from analyzer.devices import parse_size
+
+    return parse_size(text)
+
+
+def _render(estimate: Estimate, form: str, top: int, budget_bytes: int | None, color: bool) -> str | bytes:
+    if form == "json":
+        from analyzer.report import json
+
+        return json.dumps(estimate)
+    if form == "csv":
+        from analyzer.report import csv
+
+        return csv.render(estimate)
+    from analyzer.report import text
+
+    return text.render(estimate, top=top, budget_bytes=budget_bytes, color=color)
