@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from analyzer.allocators.base import Allocator, OutOfMemoryError
@@ -11,14 +11,14 @@ from analyzer.errors import OptionError
 
 __all__ = ["Allocator", "OutOfMemoryError", "create", "names"]
 
-
-def _pytorch(**settings: Any) -> Allocator:
-    from analyzer.allocators import pytorch
-
-    return pytorch.create(**settings)
-
-
-_MAKERS: dict[str, Callable[..., Allocator]] = {"pytorch": _pytorch}
+# name -> (module here, its function that makes one). Imported when asked for.
+_MAKERS = {
+    "pytorch": ("pytorch", "create"),
+    "onnxruntime_bfc": ("onnxruntime_bfc", "create"),
+    "tensorflow_bfc": ("tensorflow_bfc", "create"),
+    "paddle_auto_growth": ("paddle", "create_auto_growth"),
+    "paddle_naive_best_fit": ("paddle", "create_naive_best_fit"),
+}
 
 
 def names() -> tuple[str, ...]:
@@ -35,4 +35,6 @@ def create(name: str, **settings: Any) -> Allocator:
         near = difflib.get_close_matches(name, _MAKERS, n=1)
         guess = f"did you mean {near[0]!r}? " if near else ""
         raise OptionError(f"unknown allocator {name!r}", f"{guess}known allocators: {', '.join(names())}")
-    return _MAKERS[name](**settings)
+    module, function = _MAKERS[name]
+    allocator: Allocator = getattr(import_module(f"{__name__}.{module}"), function)(**settings)
+    return allocator

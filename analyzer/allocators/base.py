@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from analyzer.errors import OptionError
@@ -35,9 +36,9 @@ class Allocator(Protocol):
     def free(self, handle: int) -> None: ...
 
 
-def check_settings(allocator: str, settings: Iterable[str], known: Iterable[str]) -> None:
-    """Raise OptionError for the first setting that is not among `known`."""
-    known = sorted(known)
+def check_settings(allocator: str, settings: Iterable[str], maker: Callable[..., object]) -> None:
+    """Raise OptionError for the first setting that is not a keyword of `maker`."""
+    known = sorted(inspect.signature(maker).parameters)
     for name in settings:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)

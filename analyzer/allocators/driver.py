@@ -1,38 +1,91 @@
-"""Where the driver puts segments: the virtual addresses `cudaMalloc` returns.
+"""Where the driver puts allocations: the virtual addresses `cudaMalloc` returns, and the memory they occupy.
 
-Addresses matter because PyTorch's allocator breaks ties between free blocks of equal size by address, and ties decide
+Addresses matter because best-fit allocators break ties between free blocks of equal size by address, and ties decide
 which block stays whole, how much of it goes unused, and when the next segment is needed.
 
-1. A segment goes into the lowest-addressed hole that has room.
-2. Without such a hole, the driver opens a chunk of whole 32 MiB directly *below* the lowest chunk so far; the segment
-   lies at the chunk's start and what is left over is a hole.
-3. A process starts with two holes the context left behind: 6 MiB, and 22 MiB at a higher address.
-4. `cudaFree` makes the segment a hole again; adjacent holes join.
+1. Memory is handed out in pages of 2 MiB. An allocation of 2 MiB or more takes whole pages of its own; what it leaves
+   of its last page stays unused.
+2. Pages go into the lowest-addressed hole that has room.
+3. Without such a hole, the driver opens a chunk of whole 32 MiB directly *below* the lowest chunk so far; the pages
+   lie at the chunk's start and what is left over is a hole.
+4. Smaller allocations, in steps of 512 B, share pages: the smallest gap that fits, else a new page.
+5. A process starts with what its context and libraries left behind: `Leftover`.
+6. `cudaFree` makes pages a hole again; adjacent holes join.
 
-Source of 1 to 3: segment addresses recorded on an H200, driver 580 (70 training and inference runs; the replay is
-`tests/allocators/test_replay.py`). Not modelled: other processes' or libraries' own `cudaMalloc` calls.
+Source of 1 to 5: addresses recorded on an H200, driver 580: segments of 70 PyTorch runs (the replay is
+`tests/allocators/test_replay.py`), arena regions of 24 ONNX Runtime runs. Rule 6 is by symmetry, not recorded.
+Not modelled: the driver's and the libraries' own allocations while the process runs; when these fill a hole, later
+segments lie elsewhere (seen in 1 of the 70 runs to change a tie).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from dataclasses import dataclass
 
 MIB = 2**20
 CHUNK_BYTES = 32 * MIB
+PAGE_BYTES = 2 * MIB
+STEP_BYTES = 512
 # Any origin will do: only the order of addresses counts.
 ORIGIN = 1 << 46
-INITIAL_HOLES = ((ORIGIN + 26 * MIB, 6 * MIB), (ORIGIN + 1034 * MIB, 22 * MIB))
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """What a new process finds: holes of whole pages, and gaps in shared pages, as (address, size) in bytes."""
+
+    holes: tuple[tuple[int, int], ...]
+    gaps: tuple[tuple[int, int], ...] = ()
+
+
+# PyTorch after its first kernel: the ends of two 32 MiB chunks of the context.
+PYTORCH_LEFTOVER = Leftover(((ORIGIN + 26 * MIB, 6 * MIB), (ORIGIN + 1034 * MIB, 22 * MIB)))
+# ONNX Runtime's CUDA provider when the arena asks first: the end of a chunk, and of a page of the handles' allocations.
+ONNXRUNTIME_LEFTOVER = Leftover(((ORIGIN + 20 * MIB, 12 * MIB),), ((ORIGIN + 8 * MIB + 0x26A00, 0x1D9600),))
 
 
 class AddressSpace:
-    """Hands out addresses by the rules above. Sizes and addresses in bytes."""
+    """Hands out addresses by the rules above. Sizes and addresses in bytes.
 
-    def __init__(self, holes: tuple[tuple[int, int], ...] = INITIAL_HOLES) -> None:
-        self._holes = sorted(holes)
+    page_bytes: memory taken from the device in pages, as NVML counts it, beyond what was there at the start.
+    """
+
+    def __init__(self, leftover: Leftover = PYTORCH_LEFTOVER) -> None:
+        self._holes = sorted(leftover.holes)
+        self._gaps = sorted((size, address) for address, size in leftover.gaps)
         self._lowest = ORIGIN
+        self.page_bytes = 0
 
     def take(self, size: int) -> int:
-        """The address of a new segment of `size` bytes."""
+        """The address of a new allocation of `size` bytes."""
+        if size >= PAGE_BYTES:
+            return self._pages(-(-size // PAGE_BYTES) * PAGE_BYTES)
+        size = -(-size // STEP_BYTES) * STEP_BYTES
+        at = bisect_left(self._gaps, (size,))
+        room, address = self._gaps.pop(at) if at < len(self._gaps) else (PAGE_BYTES, self._pages(PAGE_BYTES))
+        if room > size:
+            insort(self._gaps, (room - size, address + size))
+        return address
+
+    def give(self, address: int, size: int) -> None:
+        """The allocation at `address` is freed. Shared pages are kept by the driver."""
+        if size < PAGE_BYTES:
+            insort(self._gaps, (-(-size // STEP_BYTES) * STEP_BYTES, address))
+            return
+        size = -(-size // PAGE_BYTES) * PAGE_BYTES
+        self.page_bytes -= size
+        at = bisect_left(self._holes, (address,))
+        if at < len(self._holes) and self._holes[at][0] == address + size:
+            size += self._holes.pop(at)[1]
+        if at and sum(self._holes[at - 1]) == address:
+            address, room = self._holes.pop(at - 1)
+            size += room
+        insort(self._holes, (address, size))
+
+    def _pages(self, size: int) -> int:
+        """Rules 2 and 3, for whole pages."""
+        self.page_bytes += size
         for at, (address, room) in enumerate(self._holes):
             if room >= size:
                 if room == size:
@@ -45,13 +98,3 @@ class AddressSpace:
         if chunk > size:
             insort(self._holes, (self._lowest + size, chunk - size))
         return self._lowest
-
-    def give(self, address: int, size: int) -> None:
-        """The segment at `address` is freed: its range becomes a hole and joins its neighbours."""
-        at = bisect_left(self._holes, (address,))
-        if at < len(self._holes) and self._holes[at][0] == address + size:
-            size += self._holes.pop(at)[1]
-        if at and sum(self._holes[at - 1]) == address:
-            address, room = self._holes.pop(at - 1)
-            size += room
-        insort(self._holes, (address, size))

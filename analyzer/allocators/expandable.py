@@ -20,6 +20,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 
+from analyzer.allocators.driver import AddressSpace
 from analyzer.allocators.pytorch import (
     MIN_BLOCK_BYTES,
     SMALL_SEGMENT_BYTES,
@@ -37,8 +38,8 @@ RANGE_BYTES = 1 << 44
 class ExpandableAllocator(PyTorchAllocator):
     """The simulator; the same interface as PyTorchAllocator."""
 
-    def __init__(self, settings: PyTorchSettings | None = None) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: PyTorchSettings | None = None, space: AddressSpace | None = None) -> None:
+        super().__init__(settings, space)
         # Unmapped blocks of each pool by address.
         self._unmapped: dict[bool, list[tuple[int, Block]]] = {True: [], False: []}
 

@@ -114,10 +114,10 @@ FreeList = list[tuple[int, int, Block]]
 class PyTorchAllocator:
     """The simulator. All figures in bytes; `malloc` raises OutOfMemoryError, `free` ValueError for a dead handle.
 
-    segment_events: every exchange with the driver, in order.
+    segment_events: every exchange with the driver, in order. space: where segments go, `driver.py`'s rules by default.
     """
 
-    def __init__(self, settings: PyTorchSettings | None = None) -> None:
+    def __init__(self, settings: PyTorchSettings | None = None, space: AddressSpace | None = None) -> None:
         self.settings = settings or PyTorchSettings()
         self.allocated = self.peak_allocated = 0
         self.requested = self.peak_requested = 0
@@ -125,7 +125,7 @@ class PyTorchAllocator:
         self.segment_events: list[SegmentEvent] = []
         self._pools: dict[bool, FreeList] = {True: [], False: []}
         self._segments: dict[int, Segment] = {}
-        self._space = AddressSpace()
+        self._space = space or AddressSpace()
         self._live: dict[int, Block | None] = {}
         self._malloc_count = 0
         self._search_count = {True: 0, False: 0}
@@ -372,7 +372,7 @@ class PyTorchAllocator:
 
 def create(conf: str = "", **settings: Any) -> PyTorchAllocator:
     """A simulator from a PYTORCH_ALLOC_CONF string and fields of PyTorchSettings, which win over the string."""
-    check_settings("pytorch", settings, PyTorchSettings.__dataclass_fields__)
+    check_settings("pytorch", settings, PyTorchSettings)
     if "roundup_power2_divisions" in settings:
         settings["roundup_power2_divisions"] = as_divisions(settings["roundup_power2_divisions"])
     chosen = settings_from_conf(conf, **settings)
