@@ -1,4 +1,4 @@
-"""ONNX Runtime's arena: recorded extensions, hand-computed sequences, the log of a real ONNX Runtime."""
+"""ONNX Runtime's arena: recorded extensions and hand-computed sequences."""
 
 from __future__ import annotations
 
