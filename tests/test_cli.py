@@ -117,7 +117,7 @@ def test_every_option_reaches_the_analysis(run: Any, answers: Any) -> None:
     )  # fmt: skip
     assert ran.code == 0 and ran.err == "a model that prints\n"
     target, keywords = calls[0]
-    assert callable(keywords.pop("progress"))
+    assert callable(keywords.pop("progress")) and callable(keywords.pop("on_graph"))
     assert target == "net.py:Net" and keywords == {
         "batch": 64,
         "mode": "train",
@@ -235,7 +235,11 @@ def test_a_model_that_exits_is_an_error(run: Any, answers: Any) -> None:
         (["m.onnx", "--budget", "lots"], "'lots' is no size"),
         (["m.onnx", "--top", "-1"], "is not in the range"),
         (["m.onnx", "-o", "/no/such/folder/file"], "there is no folder"),
-        (["m.onnx", "-o", "/tmp"], "is a folder"),
+        (["m.onnx", "-o", "/tmp"], "-o /tmp is a folder"),
+        (
+            ["m.onnx", "--dump-graph", "/no/such/folder/file"],
+            "--dump-graph /no/such/folder/file: there is no folder",
+        ),
         (["devices", "extra"], "unexpected extra argument"),
     ],
 )

@@ -23,33 +23,39 @@ def complain(kind: str, message: str, hint: str = "") -> None:
     _write(sys.stderr, f"analyze: {kind}: {clean(message)}\n" + (f"  hint: {clean(hint)}\n" if hint else ""))
 
 
-def check_writable(path: Path | None) -> None:
-    """Raises OptionError now rather than after a long analysis if `path` cannot be written."""
+def check_writable(option: str, path: Path | None) -> None:
+    """Raises OptionError now rather than after a long analysis if `path`, given by `option`, cannot be written."""
     if path is None:
         return
     if path.is_dir():
-        raise OptionError(f"-o {path} is a folder", "name a file in it")
+        raise OptionError(f"{option} {path} is a folder", "name a file in it")
     if not path.parent.is_dir():
         raise OptionError(
-            f"-o {path}: there is no folder {path.parent}", "make it first, or choose another place"
+            f"{option} {path}: there is no folder {path.parent}", "make it first, or choose another place"
         )
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise OptionError(f"-o {path} cannot be written: no permission", "choose another place")
+        raise OptionError(f"{option} {path} cannot be written: no permission", "choose another place")
 
 
 def deliver(content: str | bytes, path: Path | None) -> None:
-    """Write the result to `path`, or to stdout. Raises OptionError when `path` cannot be written."""
-    if path is None:
-        if isinstance(content, bytes):
-            sys.stdout.buffer.write(content)
-        else:
-            _write(sys.stdout, content)
-        return
+    """Write the result to `path` (`-o`), or to stdout. Raises OptionError when `path` cannot be written."""
+    if path is not None:
+        write_file("-o", path, content)
+    elif isinstance(content, bytes):
+        sys.stdout.buffer.write(content)
+    else:
+        _write(sys.stdout, content)
+
+
+def write_file(option: str, path: Path, content: str | bytes) -> None:
+    """Write the file `option` asked for. Raises OptionError when it cannot be written."""
     data = content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace")
     try:
         replace_file(path, data)
     except OSError as error:
-        raise OptionError(f"-o {path} cannot be written: {error.strerror}", "choose another place") from error
+        raise OptionError(
+            f"{option} {path} cannot be written: {error.strerror}", "choose another place"
+        ) from error
 
 
 def replace_file(path: Path, data: bytes) -> None:

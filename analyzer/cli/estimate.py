@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from analyzer.cli._options import analysis_keywords, analysis_options
-from analyzer.cli._output import check_writable, complain, deliver, wants_color, working
+from analyzer.cli._output import check_writable, complain, deliver, wants_color, working, write_file
 
 if TYPE_CHECKING:
     from analyzer.estimate import Estimate
+    from analyzer.graph import Graph
 
 FORMATS = ("text", "json", "csv")
 
@@ -38,6 +39,12 @@ FORMATS = ("text", "json", "csv")
     metavar="N",
     help="How many of the largest tensors to show.",
 )
+@click.option(
+    "--dump-graph",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the captured graph there, as text.",
+)
 @click.option("--strict", is_flag=True, help="Fail when an operator's own memory use is unknown.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings.")
 def command(target: str, **options: Any) -> int:
@@ -48,17 +55,27 @@ def command(target: str, **options: Any) -> int:
 
     Exit code 0: it fits the device and budget given, or none was given; 1: it does not; 2: bad usage or input.
     """
-    check_writable(options["output"])
+    check_writable("-o", options["output"])
+    check_writable("--dump-graph", options["dump_graph"])
     keywords = analysis_keywords(target, options)
     budget = _budget(options["budget"])
     if options["mode"] == "infer" and not options["quiet"]:
         for name in ("loss", "optimizer"):
             if options[name] is not None:
                 complain("warning", f"--{name} means nothing without --mode train")
+    graphs: list[Graph] = []
     with working(target, options["quiet"]) as tell:
         from analyzer.pipeline.analyze import analyze
 
-        estimate = analyze(target, **keywords, strict=options["strict"], progress=tell)
+        estimate = analyze(
+            target, **keywords, strict=options["strict"], progress=tell, on_graph=graphs.append
+        )
+    if options["dump_graph"] is not None:
+        from analyzer.pipeline.dump import dump
+        from analyzer.report.words import clean
+
+        lines = (line for graph in graphs for line in dump(graph).splitlines())
+        write_file("--dump-graph", options["dump_graph"], "".join(f"{clean(line)}\n" for line in lines))
     deliver(
         _render(estimate, options["form"], options["top"], budget, wants_color(options["output"])),
         options["output"],

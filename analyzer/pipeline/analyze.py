@@ -16,6 +16,8 @@ from analyzer.targets import Target, parse
 if TYPE_CHECKING:
     import torch
 
+    from analyzer.graph import Graph
+
 MODES = ("infer", "train")
 RUNTIMES = ("pytorch", "onnxruntime")
 AMP = (None, "bf16", "fp16")
@@ -42,6 +44,7 @@ class Options:
     runtime_options: Mapping[str, Any] = field(default_factory=dict)
     strict: bool = False
     progress: Callable[[str], None] | None = None
+    on_graph: Callable[[Graph], None] | None = None
 
     def check(self) -> Options:
         """Return self. Raises InputError or OptionError naming the first value that makes no sense."""
@@ -78,6 +81,7 @@ def analyze(
     channels_last: bool = False,
     strict: bool = False,
     progress: Callable[[str], None] | None = None,
+    on_graph: Callable[[Graph], None] | None = None,
 ) -> Estimate:
     """Predict what `target` needs of a GPU.
 
@@ -89,12 +93,13 @@ def analyze(
     loss: `loss(output, *targets)`, or "cross_entropy", "mse", "sum". optimizer: a name of `torch.optim` in lower case
         (with "_fused" for the fused kernels), or a function from parameters to an optimizer.
     device: a profile's name, a profile's JSON file, or a size ("24GiB"); this machine's GPU if known, else h200.
+    on_graph: called with the captured graph (`pipeline.dump` turns it into text).
     runtime_options: "cublas_workspace" and "alloc_conf" for PyTorch; ONNX Runtime's provider and session options.
     Raises AnalyzerError (a subclass says which kind) for everything a user can mend.
     """
     options = Options(
         inputs, batch, mode, targets, loss, optimizer, amp, grad_accumulation, checkpoint, steps, device, dtype,
-        channels_last, runtime, dict(runtime_options or {}), strict, progress,
+        channels_last, runtime, dict(runtime_options or {}), strict, progress, on_graph,
     ).check()  # fmt: skip
     if not isinstance(target, (str, Path, os.PathLike)):
         return _pytorch(target, None, options)

@@ -59,6 +59,8 @@ def analyze_pytorch(module: Any, target: Target | None, options: Any) -> Estimat
         prepare=_preparation(options),
         progress=options.progress,
     )
+    if options.on_graph is not None:
+        options.on_graph(captured.graph)
     eager = EagerProgram(captured.graph, device)
     events = tuple(eager.events())
     if options.strict and eager.unknown:
