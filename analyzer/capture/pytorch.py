@@ -77,11 +77,7 @@ def capture_pytorch(
     """
     if amp is not None and amp not in AMP_TYPES:
         raise InputError(f"unknown autocast type {amp!r}", f"one of {', '.join(AMP_TYPES)}")
-    with contextlib.ExitStack() as stack:
-        choices = stack.enter_context(cuda_choices(device))
-        stack.enter_context(cuda_autocast())
-        stack.enter_context(cuda_functions(device))
-        recorder = Recorder(choices)
+    with cuda_environment(device) as recorder:
         twin = structural_copy(module)
         if prepare is not None:
             prepare(twin)
@@ -99,15 +95,13 @@ def capture_pytorch(
             grad_accumulation=grad_accumulation,
             iterations=steps,
         )
-        watch = stack.enter_context(module_paths(twin, recorder, progress))
-        stack.enter_context(CudaPretence(recorder))
-        stack.enter_context(recorder)
-        try:
-            run(step, recorder)
-        except AnalyzerError:
-            raise
-        except Exception as error:
-            raise _explained(error, recorder) from error
+        with module_paths(twin, recorder, progress) as watch, watching(recorder):
+            try:
+                run(step, recorder)
+            except AnalyzerError:
+                raise
+            except Exception as error:
+                raise _explained(error, recorder) from error
     first = next(iter(step.inputs), None)
     batch = first.shape[0] if first is not None and first.dim() else None
     parameters = list({id(p): p for p in twin.parameters()}.values())
@@ -119,6 +113,20 @@ def capture_pytorch(
         input_bytes=sum(x.numel() * x.element_size() for x in step.inputs),
         output_bytes=watch.output_bytes,
     )
+
+
+@contextlib.contextmanager
+def cuda_environment(device: DeviceProfile) -> Iterator[Recorder]:
+    """Rule 2: everything but the watching itself. Yields a recorder to be used with `watching`."""
+    with cuda_choices(device) as choices, cuda_autocast(), cuda_functions(device):
+        yield Recorder(choices)
+
+
+@contextlib.contextmanager
+def watching(recorder: Recorder) -> Iterator[None]:
+    """While open, every tensor made on "cuda" is a meta tensor the recorder follows."""
+    with CudaPretence(recorder), recorder:
+        yield
 
 
 def meta_like(spec: torch.Tensor | TensorSpec) -> torch.Tensor:

@@ -366,7 +366,7 @@ class Recorder(TorchDispatchMode):
 
 
 _CATEGORY = {
-    Phase.SETUP: Category.PARAMETER,
+    Phase.SETUP: Category.BUFFER,
     Phase.INPUT: Category.INPUT,
     Phase.ZERO_GRAD: Category.SCRATCH,
     Phase.FORWARD: Category.ACTIVATION,

@@ -1,0 +1,30 @@
+"""A document's script, captured as it was written and played on the simulated allocator."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from analyzer.allocators import create  # noqa: E402
+from analyzer.capture.pytorch import cuda_environment, watching  # noqa: E402
+from analyzer.capture.recorder import Recorder  # noqa: E402
+from analyzer.devices import load  # noqa: E402
+from analyzer.runtimes.pytorch_eager import EagerProgram  # noqa: E402
+from analyzer.runtimes.timeline import Played, play  # noqa: E402
+
+
+def played(script: Callable[[Recorder], None], cublas_workspace_bytes: int) -> Played:
+    """Capture `script(recorder)`, which marks its own events, on an A100 with this cuBLAS workspace."""
+    device = dataclasses.replace(load("a100-40gb"), cublas_workspace_bytes=cublas_workspace_bytes)
+    with cuda_environment(device) as recorder, watching(recorder):
+        script(recorder)
+    return play(EagerProgram(recorder.finish(None), device).events(), create("pytorch"))
+
+
+def allocated(script: Callable[[Recorder], None], cublas_workspace_bytes: int = 0) -> dict[str, int]:
+    """Bytes allocated at each marked event."""
+    return {mark.event: mark.allocated for mark in played(script, cublas_workspace_bytes).marks}
