@@ -25,7 +25,8 @@ from analyzer.scratch import Output, Take, story_of
 class EagerProgram:
     """The requests of one program. `events` is an iterator to be played once; the rest is complete after that.
 
-    libraries: library families the operators load ("cublas", "cudnn", ...).
+    libraries: library families the operators load ("cublas", "cudnn", ...), once more with "@autograd" for those that
+        the thread of the backward pass uses.
     unknown: operators without a rule, name -> (calls, bound in bytes of what they might take).
     """
 
@@ -76,7 +77,8 @@ class EagerProgram:
         self, operator: Operator, born, workspaces: set[tuple[str, bool]], keys: Iterator[int]
     ) -> Iterator[AllocationEvent]:  # type: ignore[no-untyped-def]
         story = story_of(operator, self.device)
-        self.libraries |= story.libraries
+        thread = "@autograd" if operator.phase is Phase.BACKWARD else ""
+        self.libraries |= {family + thread for family in story.libraries}
         if not story.known:
             calls, bound = self.unknown.get(operator.name, (0, 0))
             self.unknown[operator.name] = (calls + 1, max(bound, getattr(story, "bound_bytes", 0)))
@@ -88,9 +90,9 @@ class EagerProgram:
                     yield from born(output.storage, operator.index, operator.name, step.nbytes)
             elif isinstance(step, Take):
                 if step.keep:
-                    thread = (step.keep, operator.phase is Phase.BACKWARD)
-                    if thread not in workspaces:
-                        workspaces.add(thread)
+                    workspace = (step.keep, operator.phase is Phase.BACKWARD)
+                    if workspace not in workspaces:
+                        workspaces.add(workspace)
                         yield Malloc(
                             next(keys),
                             step.nbytes,
