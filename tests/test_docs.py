@@ -1,0 +1,51 @@
+"""The documents say what is there: rooms, commands, links, the README's two commands and its output."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "models").glob("*.md")])
+
+
+def test_the_table_of_rooms_is_complete() -> None:
+    table = (ROOT / "docs/architecture.md").read_text()
+    rooms = {
+        name.removesuffix("/")
+        for name in re.findall(r"^\| `(?:analyzer/)?([\w./]+)` \|", table, re.MULTILINE)
+    }
+    there = {
+        path.name
+        for path in (ROOT / "analyzer").iterdir()
+        if path.suffix == ".py" or (path.is_dir() and (path / "__init__.py").exists())
+    }
+    assert rooms == there
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    for link in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text()):
+        assert link.startswith("https://") or (document.parent / link).exists(), link
+
+
+def test_the_readme_opens_with_two_commands_and_ci_runs_them() -> None:
+    blocks = re.findall(r"^```sh\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert [block.count("\n") for block in blocks[:2]] == [1, 1]
+    assert "pip install" in blocks[0] and "analyze models/resnet50.onnx --batch 64" in blocks[0]
+    assert "pip install" in blocks[1] and blocks[1].rstrip().endswith("pytest")
+    script = ROOT / ".ci/run"
+    assert os.access(script, os.X_OK)
+    for word in (
+        "README.md",
+        "ruff check",
+        "ruff format --check",
+        "mypy",
+        "lint-imports",
+        "commands[0]",
+        "commands[1]",
+    ):
+        assert word in script.read_text()
