@@ -114,10 +114,11 @@ class PyTorchSettings:
 
     @property
     def allowed_bytes(self) -> int | None:
-        """What the fraction allows to be reserved; None: no fraction set, or of an unknown total."""
-        if self.per_process_memory_fraction is None or self.device_total_bytes is None:
+        """What the fraction allows to be reserved; None: no fraction, or 1 (which PyTorch takes for none), or of an
+        unknown total."""
+        if self.per_process_memory_fraction in (None, 1) or self.device_total_bytes is None:
             return None
-        return int(self.per_process_memory_fraction * self.device_total_bytes)
+        return int((self.per_process_memory_fraction or 0) * self.device_total_bytes)
 
 
 def settings_from_conf(conf: str, **others: Any) -> PyTorchSettings:

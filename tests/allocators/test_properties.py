@@ -25,8 +25,8 @@ KINDS: dict[str, tuple[str, dict[str, Any], int]] = {
         "pytorch",
         {
             "garbage_collection_threshold": 0.5,
-            "per_process_memory_fraction": 1.0,
-            "device_total_bytes": 300 * MIB,
+            "per_process_memory_fraction": 0.5,
+            "device_total_bytes": 600 * MIB,
             "limit_bytes": 250 * MIB,
         },
         512,

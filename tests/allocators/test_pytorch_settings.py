@@ -132,7 +132,7 @@ def test_max_split_size_releases_enough_before_everything() -> None:
 
 
 def test_garbage_collection_skips_split_blocks() -> None:
-    """Fraction 1.0 of 100 MiB, threshold 0.5: with 60 reserved, the next segment first returns the block not split."""
+    """Half of 200 MiB, threshold 0.5: with 60 reserved, the next segment first returns the block not split."""
     allocator = _collecting()
     first, second = allocator.malloc(40 * MIB), allocator.malloc(20 * MIB)
     allocator.free(first)
@@ -155,8 +155,8 @@ def test_garbage_collection_takes_the_old() -> None:
 
 
 def _collecting() -> PyTorchAllocator:
-    conf = "garbage_collection_threshold:0.5,per_process_memory_fraction:1.0"
-    return PyTorchAllocator(settings_from_conf(conf, device_total_bytes=100 * MIB))
+    conf = "garbage_collection_threshold:0.5,per_process_memory_fraction:0.5"
+    return PyTorchAllocator(settings_from_conf(conf, device_total_bytes=200 * MIB))
 
 
 def _returned(allocator: PyTorchAllocator) -> list[int]:
@@ -170,3 +170,12 @@ def test_fraction() -> None:
     with pytest.raises(allocators.OutOfMemoryError) as caught:
         allocator.malloc(1)
     assert caught.value.limit == 50 * MIB
+
+
+def test_a_fraction_of_one_is_none() -> None:
+    """PyTorch sets no bound then, so that nothing is collected either."""
+    conf = "garbage_collection_threshold:0.5,per_process_memory_fraction:1.0"
+    allocator = PyTorchAllocator(settings_from_conf(conf, device_total_bytes=100 * MIB))
+    allocator.free(allocator.malloc(80 * MIB))
+    allocator.malloc(120 * MIB)
+    assert allocator.reserved == 200 * MIB
