@@ -23,9 +23,7 @@ from analyzer.errors import InputError
 Described = Mapping[str, tuple[Sequence[int], str | None]]
 
 # What exporters and people call the batch dimension, lower case.
-_BATCH_NAME = re.compile(
-    r"(.*_)?(batch|batch_?size|bs|n|b|batch_?dim|num_?batch(es)?)(_?\d+)?|(.*_)?batch(_.*)?"
-)
+_BATCH_NAME = re.compile(r"[\w.:]*batch[\w.:]*|(n|b|bs|bsz)(_?\d+)?")
 _LARGEST_RANK = 64
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.capture.onnx_structure import DEFAULT_DOMAINS, Structure, node_name
 from analyzer.capture.onnx_types import ValueType, display, display_shape, element_count
+from analyzer.errors import TargetError
 from analyzer.graph import nbytes_of
 
 if TYPE_CHECKING:
@@ -53,6 +54,12 @@ def _infer_if(
     branches = structure.subgraphs[place]
     if set(branches) != {"then_branch", "else_branch"}:
         return False
+    for attribute, branch in branches.items():
+        if len(branch.outputs) != len(node.output):
+            raise TargetError(
+                f"{node_name(node)} has {len(node.output)} results, its {attribute} {len(branch.outputs)}",
+                "both branches must give all results: export the model again",
+            )
     children = {
         name: infer(branch, _captured(branch, result), context, result.values)
         for name, branch in branches.items()
@@ -70,13 +77,9 @@ def _infer_if(
         if not name:
             continue
         types = {
-            branch: children[branch].types[inner.outputs[position]]
-            for branch, inner in branches.items()
-            if position < len(inner.outputs)
+            branch: children[branch].types[inner.outputs[position]] for branch, inner in branches.items()
         }
-        first = types.get(chosen)
-        if first is None:
-            continue
+        first = types[chosen]
         shapes = {value.shape for value in types.values()}
         if constant or len(shapes) == 1:
             result.types[name] = first
@@ -147,7 +150,7 @@ def _infer_loop(
             result.inexact.update(node.output[carried_count:])
     result.children[place] = {"body": child}
     scans = [child.types[name] for name in body.outputs[1 + carried_count :]]
-    length: int | str = trips if trips is not None else ("" if context.symbolic else 1)
+    length: int | str = "" if context.symbolic else 1 if trips is None else trips
     types = final + [_with_axis(value, length, 0) for value in scans]
     if trips == 0:
         types[:carried_count] = start

@@ -77,6 +77,8 @@ def parse(data: bytes, shown: str, hint: str = "export the model again") -> Any:
     except DecodeError:
         raise TargetError(f"{shown} is truncated or is not an ONNX file", hint) from None
     check_versions(model, shown, hint)
+    if not all(isinstance(text, str) for text in _texts(model)):
+        raise TargetError(f"{shown} is damaged: it has names that are no text", hint)
     return model
 
 
@@ -183,6 +185,45 @@ def tensors(graph: Any) -> Iterator[Any]:
                 yield from tensors(attribute.g)
             for inner in attribute.graphs:
                 yield from tensors(inner)
+
+
+def _texts(model: Any) -> Iterator[Any]:
+    """Every name in a model (protobuf hands out invalid UTF-8 as bytes)."""
+    yield from (entry.domain for entry in model.opset_import)
+    yield from _graph_texts(model.graph)
+    for function in model.functions:
+        yield from (function.name, function.domain, *function.input, *function.output, *function.attribute)
+        yield from (entry.domain for entry in function.opset_import)
+        yield from _node_texts(function.node)
+
+
+def _graph_texts(graph: Any) -> Iterator[Any]:
+    yield graph.name
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        yield value.name
+        yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
+    for tensor in (*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)):
+        yield from _tensor_texts(tensor)
+    yield from _node_texts(graph.node)
+
+
+def _node_texts(nodes: Any) -> Iterator[Any]:
+    for node in nodes:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        for attribute in node.attribute:
+            yield from (attribute.name, attribute.ref_attr_name)
+            if attribute.HasField("g"):
+                yield from _graph_texts(attribute.g)
+            if attribute.HasField("t"):
+                yield from _tensor_texts(attribute.t)
+        for entry in node.metadata_props:
+            yield from (entry.key, entry.value)
+
+
+def _tensor_texts(tensor: Any) -> Iterator[Any]:
+    yield tensor.name
+    for entry in tensor.external_data:
+        yield from (entry.key, entry.value)
 
 
 class _WireError(ValueError):

@@ -159,7 +159,8 @@ class _Builder:
         dtype = value.dtype or "float32"
         index = len(self.storages)
         self.storages.append(Storage(index, nbytes_of(element_count(sizes), dtype), category, display(name)))
-        return TensorMeta(index, sizes, _strides(sizes), dtype, symbols=_symbols(sizes, seen))
+        symbols = () if category is Category.PARAMETER else _symbols(sizes, seen)
+        return TensorMeta(index, sizes, _strides(sizes), dtype, symbols=symbols)
 
     def _initializers(self, structure: Structure, actual: Inferred, values: dict[str, TensorMeta]) -> None:
         """Births of a graph's parameters and of those of the subgraphs that run."""
@@ -299,7 +300,7 @@ def _strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
 def _symbols(sizes: tuple[int, ...], seen: ValueType | None) -> tuple[str | int, ...]:
     """The planner's view of a shape (rule 4); empty when it is all numbers."""
     if seen is None or seen.shape is None or len(seen.shape) != len(sizes):
-        return ("",) * len(sizes) if seen is not None else ()
+        return ("",) * len(sizes)
     if all(isinstance(size, int) for size in seen.shape):
         return ()
     return tuple(display(size) if isinstance(size, str) else size for size in seen.shape)

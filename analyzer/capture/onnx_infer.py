@@ -97,7 +97,10 @@ def _whole(structure: Structure, result: Inferred, context: Context) -> None:
         elif name not in own:
             graph.input.append(onnx.ValueInfoProto(name=name, type=to_type_proto(value)))
     for name in structure.outputs:
-        graph.output.append(onnx.ValueInfoProto(name=name))
+        declared = structure.declared[name] if context.symbolic else ValueType("", None)
+        graph.output.append(
+            onnx.ValueInfoProto(name=name, type=to_type_proto(declared) if declared.dtype else None)
+        )
     names = {size for value in result.types.values() for size in value.shape or () if isinstance(size, str)}
     if context.symbolic:
         names |= {
@@ -109,7 +112,7 @@ def _whole(structure: Structure, result: Inferred, context: Context) -> None:
         graph.value_info.extend(
             onnx.ValueInfoProto(name=name, type=to_type_proto(value))
             for name, value in structure.declared.items()
-            if name in structure.producers and (value.dtype or value.proto is not None)
+            if name in structure.producers and name not in structure.outputs and value.dtype
         )
     inferred = _run_inference(graph, context, strict=False, data_prop=not context.symbolic)
     for item in (*inferred.graph.value_info, *inferred.graph.output):
@@ -126,7 +129,7 @@ def _run_inference(graph: Any, context: Context, strict: bool, data_prop: bool) 
     )
     try:
         return onnx.shape_inference.infer_shapes(model, strict_mode=strict, data_prop=data_prop)
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, MemoryError) as error:
         if strict:
             raise
         raise InputError(
@@ -301,7 +304,7 @@ def single(
             graph.output.append(onnx.ValueInfoProto(name=name))
     try:
         inferred = _run_inference(graph, context, strict=True, data_prop=not context.symbolic)
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, MemoryError) as error:
         raise _NodeError(_message(error)) from None
     names = (
         {size for value in types.values() for size in value.shape or () if isinstance(size, str)}

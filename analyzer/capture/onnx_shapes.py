@@ -6,22 +6,26 @@
    instead and each dimension continued as a polynomial of degree two at most in Python integers (Newton's forward
    differences); the fourth batch must confirm it. The small batches are multiples of 5040, so that the divisions by
    small numbers that models make come out even.
+3. Where an input's size differs from the one the file fixes (a hard-coded batch), its declared shapes are void, and
+   ONNX Runtime is taken to see plain numbers, as after an export with that size.
+4. Shapes the file declares wrongly are noted and ignored, as ONNX Runtime does (`MergeShapeInfo` in `graph.cc` merges
+   leniently); a wrongly declared element type is an error, there too.
 
 Not modelled: dimensions that are no polynomial of the batch above `LARGEST_DIRECT` (an error, named).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from analyzer.capture.onnx_bind import Binding, Described, bind
 from analyzer.capture.onnx_infer import Context, Inferred, infer
-from analyzer.capture.onnx_structure import Structure
-from analyzer.capture.onnx_types import ValueType, display
-from analyzer.errors import InputError
+from analyzer.capture.onnx_structure import Structure, node_name
+from analyzer.capture.onnx_types import ValueType, display, display_shape
+from analyzer.errors import InputError, TargetError
 
 LARGEST_DIRECT = 1 << 20
 _PROBE = 5040
@@ -42,26 +46,68 @@ def infer_shapes(
     """Shapes of every value (rules of the module docstring). Raises InputError for what cannot be bound or contradicts."""
     opsets = {entry.domain: entry.version for entry in model.opset_import}
     binding = bind(structure.inputs, batch, described)
-    seen_inputs = dict(structure.inputs if binding.hard_coded is None else binding.inputs)
-    for name in described or {}:
-        if structure.inputs[name].shape is None:
-            seen_inputs[name] = binding.inputs[name]
-    seen = infer(
-        structure,
-        seen_inputs,
-        Context(opsets, model.ir_version, folder, symbolic=True, rebound=binding.hard_coded),
-    )
+    common = Context(opsets, model.ir_version, folder, rebound=binding.hard_coded)
 
     def at(size: int | None) -> Inferred:
         bound = binding if size == batch else bind(structure.inputs, size, described)
-        context = Context(
-            opsets, model.ir_version, folder, symbols=bound.symbols, rebound=bound.hard_coded, batch=size
-        )
-        return infer(structure, bound.inputs, context)
+        return infer(structure, bound.inputs, replace(common, symbols=bound.symbols, batch=size))
 
     if batch is None or batch <= LARGEST_DIRECT:
-        return Shapes(at(batch), seen, binding)
-    return Shapes(_continued([at(_PROBE * k) for k in (1, 2, 3, 4)], batch), seen, binding)
+        actual = at(batch)
+    else:
+        actual = _continued([at(_PROBE * k) for k in (1, 2, 3, 4)], batch)
+    if _refitted(structure, binding):
+        return Shapes(actual, actual, binding)
+    _check_declared(structure, actual, binding)
+    seen_inputs = {
+        name: value if value.shape is not None else binding.inputs[name]
+        for name, value in structure.inputs.items()
+    }
+    return Shapes(actual, infer(structure, seen_inputs, replace(common, symbolic=True)), binding)
+
+
+def _refitted(structure: Structure, binding: Binding) -> bool:
+    """Whether an input has another size than the file fixes: its own shapes then say nothing (rule 3)."""
+    for name, value in structure.inputs.items():
+        actual = binding.inputs[name].shape
+        if value.shape is not None and actual is not None:
+            pairs = zip(value.shape, actual, strict=True)
+            if any(isinstance(size, int) and size != bound for size, bound in pairs):
+                return True
+    return False
+
+
+def _check_declared(structure: Structure, actual: Inferred, binding: Binding) -> None:
+    """Compare what the file declares with what was inferred (rule 4). Raises TargetError for another element type."""
+    wrong = []
+    for name, declared in structure.declared.items():
+        value = actual.types.get(name)
+        if (
+            value is None
+            or name not in structure.producers
+            or declared.kind != "tensor"
+            or value.kind != "tensor"
+        ):
+            continue
+        if declared.dtype and value.dtype and declared.dtype != value.dtype:
+            raise TargetError(
+                f"{node_name(structure.producers[name])} makes {value.dtype}, but the file declares {declared.dtype}",
+                "the file contradicts itself: export the model again",
+            )
+        if declared.shape is None or value.shape is None or name in actual.inexact:
+            continue
+        bound = [
+            binding.symbols.get(size, size) if isinstance(size, str) else size for size in declared.shape
+        ]
+        if len(bound) != len(value.shape) or any(
+            isinstance(size, int) and size != found for size, found in zip(bound, value.shape, strict=True)
+        ):
+            wrong.append(
+                f"{display(name)} as {display_shape(declared.shape)}, it is {display_shape(value.shape)}"
+            )
+    if wrong:
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        actual.notes.append(f"the file declares wrong shapes, ignored: {'; '.join(wrong[:3])}{more}")
 
 
 def _continued(probes: list[Inferred], batch: int) -> Inferred:
@@ -72,6 +118,9 @@ def _continued(probes: list[Inferred], batch: int) -> Inferred:
     )
     for name, value in last.types.items():
         known = [probe.types.get(name) for probe in probes]
+        if all(item is not None and item.shape is None for item in known):
+            result.types[name] = value
+            continue
         shapes = [item.shape for item in known if item is not None and item.shape is not None]
         if value.shape is None or len({len(shape) for shape in shapes}) != 1 or len(shapes) != len(probes):
             raise InputError(

@@ -17,9 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.capture.onnx_file import read_external
-from analyzer.capture.onnx_types import DTYPES, ValueType, display, from_type_proto
+from analyzer.capture.onnx_types import (
+    DTYPES,
+    ValueType,
+    display,
+    display_shape,
+    element_count,
+    from_type_proto,
+)
 from analyzer.capture.onnx_values import constant_tensor
 from analyzer.errors import TargetError
+from analyzer.graph import nbytes_of
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
 _INTEGERS = (6, 7)  # int32, int64: the tensors that decide shapes
@@ -46,6 +54,8 @@ def prepare(
     """The structure of a `GraphProto`. `outer`: values visible around a subgraph. Raises TargetError (rule 3)."""
     if depth > _DEEPEST:
         raise TargetError(f"subgraphs are nested more than {_DEEPEST} deep", "export the model again")
+    for tensor in graph.initializer:
+        _check_data(tensor)
     initializers = {tensor.name: _readable(tensor, folder) for tensor in graph.initializer}
     initializers |= {sparse.values.name: _dense(sparse) for sparse in graph.sparse_initializer}
     if len(initializers) != len(graph.initializer) + len(graph.sparse_initializer):
@@ -68,6 +78,7 @@ def prepare(
                 _claim(name, node, producers, initializers, inputs)
                 producers[name] = node
         nodes.append(node)
+        _check_rank(node, initializers, inputs)
     here = frozenset(inputs) | initializers.keys() | outer
     visible = here | producers.keys()
     subgraphs: dict[int, dict[str, Structure]] = {}
@@ -103,10 +114,12 @@ def reads(structure: Structure, place: int) -> tuple[str, ...]:
 
 
 def node_name(node: Any) -> str:
-    """How messages name a node: 'conv1' (Conv), or by its first output where it has no name."""
+    """How messages name a node: "node 'conv1' (Conv)", or by its first output where it has no name."""
     shown = f"{display(node.domain)}.{display(node.op_type)}" if node.domain else display(node.op_type)
-    name = node.name or next((f"making {out!r}" for out in node.output if out), "without a name")
-    return f"node {display(name)!r} ({shown})"
+    if node.name:
+        return f"node {display(node.name)!r} ({shown})"
+    made = next((name for name in node.output if name), "")
+    return f"the {shown} that makes {display(made)!r}"
 
 
 def _reads(node: Any, inner: Mapping[str, Structure]) -> list[str]:
@@ -196,6 +209,51 @@ def _cycle(
     return TargetError(
         f"the graph has a cycle: {cycle}", "a model's graph must be acyclic: export the model again"
     )
+
+
+# Operators whose input at a position has an element for each dimension of a tensor.
+_SHAPE_INPUTS = {
+    "ConstantOfShape": 0,
+    "Expand": 1,
+    "Pad": 1,
+    "Reshape": 1,
+    "Resize": 3,
+    "Tile": 1,
+    "Unsqueeze": 1,
+}
+_LARGEST_RANK = 1024
+
+
+def _check_rank(node: Any, initializers: Mapping[str, Any], inputs: Mapping[str, ValueType]) -> None:
+    """Refuse a shape of thousands of dimensions, which inference would spell out."""
+    place = _SHAPE_INPUTS.get(node.op_type)
+    if place is None or place >= len(node.input):
+        return
+    name = node.input[place]
+    shape = (
+        tuple(initializers[name].dims)
+        if name in initializers
+        else inputs[name].shape
+        if name in inputs
+        else None
+    )
+    if shape and isinstance(shape[0], int) and shape[0] > _LARGEST_RANK:
+        raise TargetError(
+            f"{node_name(node)} takes a shape of {shape[0]} dimensions", "export the model again"
+        )
+
+
+def _check_data(tensor: Any) -> None:
+    """Refuse a tensor whose contents are not those of its shape (contents left out on loading are fine)."""
+    value = tensor_type(tensor)
+    if tensor.raw_data and tensor.data_location != 1:
+        expected = nbytes_of(element_count(value.sizes or ()), value.dtype)
+        if len(tensor.raw_data) != expected:
+            raise TargetError(
+                f"initializer {display(tensor.name)!r} holds {len(tensor.raw_data)} bytes, its shape "
+                f"{display_shape(value.shape)} of {value.dtype} needs {expected}",
+                "the file is damaged: export the model again",
+            )
 
 
 def _readable(tensor: Any, folder: Path | None) -> Any:

@@ -104,9 +104,9 @@ def to_type_proto(value: ValueType) -> Any:
         proto.tensor_type.shape.SetInParent()
         for size in value.shape:
             dim = proto.tensor_type.shape.dim.add()
-            if isinstance(size, int):
+            if isinstance(size, int) and size < 1 << 63:
                 dim.dim_value = size
-            elif size:
+            elif isinstance(size, str) and size:
                 dim.dim_param = size
     return proto
 
