@@ -6,7 +6,8 @@ meta tensors. This module registers kernels with the same policies under the sam
 1. The lists of operators by policy are those of `aten/src/ATen/autocast_mode.h` (torch 2.11).
 2. `lower_precision`: floating-point arguments (but float64) are cast to the autocast type; `fp32`: to float32;
    `fp32_set_opt_dtype`: a float16/bfloat16 first argument makes the result float32 through the dtype argument;
-   `promote`: to the widest floating-point type among the arguments.
+   `promote`: to the widest floating-point type among the arguments. Arguments are cast last to first, as the compiler
+   evaluates them (recorded order of allocations).
 3. Casts of float32 leaves that require grad are cached until the outermost autocast context ends
    (`cached_cast`, `aten/src/ATen/autocast_mode.cpp`); the cached copies live as long as anything saved them.
 4. `_cudnn_rnn` casts input, hidden and flat weights to the autocast type (`aten/src/ATen/cudnn/AutocastRNN.cpp`).
@@ -124,9 +125,9 @@ def _kernel(operator: Any, policy: str, cache: _CastCache) -> Callable[..., Any]
         with torch._C._ExcludeDispatchKeyGuard(_WITHOUT):
             dtype = target((args, tuple(kwargs.values())))
             if dtype is not None:
-                args = cache.cast_all(args, dtype)
-                kwargs = {name: cache.cast_all(value, dtype) for name, value in kwargs.items()}
-                return operator(*args, **kwargs)
+                cast = {name: cache.cast_all(value, dtype) for name, value in reversed(kwargs.items())}
+                args = [cache.cast_all(value, dtype) for value in reversed(args)][::-1]
+                return operator(*args, **{name: cast[name] for name in kwargs})
             first = next(_tensors(args), None)
             half = first is not None and first.dtype in _HALF and first.device.type == "meta"
             if policy == "fp32_append_dtype":

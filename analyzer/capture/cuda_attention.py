@@ -190,7 +190,12 @@ def attention_math(
     del scores
     if dropout_p > 0:
         weights = torch.dropout(weights, dropout_p, True)
-    return weights.matmul(value).to(original), weights.to(original)
+    out, weights = weights.matmul(value).to(original), weights.to(original)
+    # C++ drops its locals last to first; Python would go the other way.
+    del value, key
+    del query
+    del attn_mask
+    return out, weights
 
 
 def _aligned(mask: Any) -> Any:

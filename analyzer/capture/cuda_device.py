@@ -180,4 +180,6 @@ def cuda_functions(device: DeviceProfile) -> Iterator[None]:
         )  # noqa: E731
         stack.enter_context(mock.patch.object(torch.backends.cudnn, "is_acceptable", acceptable))
         stack.enter_context(mock.patch.object(torch.backends.cudnn, "version", lambda: 91900))
+        # `MultiheadAttention` refuses its fast path when any torch-function mode is active; ours changes no results.
+        stack.enter_context(mock.patch.object(torch.overrides, "has_torch_function", lambda _: False))
         yield

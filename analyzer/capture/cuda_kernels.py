@@ -197,8 +197,9 @@ def native_multi_head_attention(
         x = aten.linear(query, qkv_weight, qkv_bias)
         q, k, v = (t.view(batch, -1, num_head, head).transpose(1, 2) for t in x.chunk(3, -1))
         y = aten.scaled_dot_product_attention(q, k, v, mask, 0.0, False)
-        past = y.transpose(1, 2).reshape(batch, -1, embed_dim)
-        return aten.linear(past, proj_weight, proj_bias), None
+        out = aten.linear(y.transpose(1, 2).reshape(batch, -1, embed_dim), proj_weight, proj_bias)
+        del y  # before the projection, as C++ drops its locals
+        return out, None
     if query is key and key is value:
         qkv = aten.linear(query, qkv_weight)
     else:

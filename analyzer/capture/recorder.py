@@ -83,9 +83,10 @@ class _Schema:
             i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
         ]
         self.skip = schema.name.startswith("profiler::")
-        self.composite = torch._C._dispatch_has_kernel_for_dispatch_key(
-            func.name(), "CompositeImplicitAutograd"
-        )
+        # An operator that also has a kernel of its own for a device (`silu_backward`) is one kernel on CUDA too.
+        has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+        name = func.name()
+        self.composite = has_kernel(name, "CompositeImplicitAutograd") and not has_kernel(name, "CPU")
 
 
 class Recorder(TorchDispatchMode):
