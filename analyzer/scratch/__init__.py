@@ -3,6 +3,7 @@
 from analyzer.scratch import (
     attention,
     blas,
+    convolution,
     foreach,
     indexing,
     loss,
@@ -24,6 +25,7 @@ __all__ = [
     "Take",
     "attention",
     "blas",
+    "convolution",
     "foreach",
     "indexing",
     "is_known",
