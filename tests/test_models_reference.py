@@ -18,16 +18,21 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+VIEWS = ("aten.view.default", "aten.alias.default")
+NORMALISATIONS = ("aten.native_layer_norm.default", "aten.pow.Tensor_Scalar")
+
 
 class Watch(TorchDispatchMode):
-    """Records (operator, result shapes) of every call, and the most bytes alive of what the calls returned.
+    """Records (operator, result shapes) of every call, and the most bytes alive of what the calls made.
 
-    Without `bookkeeping`: only calls and bytes of floating-point results that are no plain views, which leaves out
-    position and mask arithmetic on small integers.
+    Without `bookkeeping`: only calls and bytes of floating-point results that are no plain views, and calls only from
+    the first normalisation on, which leaves out the arithmetic on positions and masks that releases of a library write
+    differently.
     """
 
-    def __init__(self, bookkeeping: bool) -> None:
+    def __init__(self, model: nn.Module, bookkeeping: bool) -> None:
         super().__init__()
+        self.held = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers())}
         self.bookkeeping = bookkeeping
         self.calls: list[tuple[str, tuple[tuple[int, ...], ...]]] = []
         self.alive: dict[int, int] = {}
@@ -38,12 +43,13 @@ class Watch(TorchDispatchMode):
         tensors = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
         if not self.bookkeeping:
             tensors = [tensor for tensor in tensors if tensor.is_floating_point()]
-        if self.bookkeeping or (tensors and str(function) not in ("aten.view.default", "aten.alias.default")):
+        started = self.calls or str(function) in NORMALISATIONS
+        if self.bookkeeping or (started and tensors and str(function) not in VIEWS):
             self.calls.append((str(function), tuple(tuple(tensor.shape) for tensor in tensors)))
         for tensor in tensors:
             storage = tensor.untyped_storage()
             key = storage._cdata
-            if key not in self.alive:
+            if key not in self.alive and key not in self.held:
                 self.alive[key] = storage.nbytes()
                 weakref.finalize(storage, self.alive.pop, key)
         self.peak = max(self.peak, sum(self.alive.values()))
@@ -53,7 +59,7 @@ class Watch(TorchDispatchMode):
 def run(model: nn.Module, inputs: tuple[Tensor, ...], train: bool, bookkeeping: bool) -> Watch:
     """A forward pass, and in training the backward pass of the output's sum."""
     model.train(train).zero_grad()
-    watch = Watch(bookkeeping)
+    watch = Watch(model, bookkeeping)
     with watch, torch.set_grad_enabled(train):
         output = model(*inputs)
         output = getattr(output, "logits", output)
