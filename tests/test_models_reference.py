@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -84,17 +85,20 @@ def assert_same(
         assert a.peak == b.peak
 
 
-_schemas: list[torch.library.Library] = []
+@pytest.fixture(autouse=True, scope="module")
+def torchvision_schemas() -> Iterator[None]:
+    """torchvision's wheel, which transformers imports too, needs two of its operators declared beside a CPU-only torch."""
+    library = None
+    if torch.version.cuda is None and "torchvision" not in sys.modules:
+        library = torch.library.Library("torchvision", "DEF")
+        for name in ("nms", "qnms"):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    yield
+    del library
 
 
 @pytest.fixture
 def torchvision() -> ModuleType:
-    """torchvision; beside a CPU-only torch two operators of its wheel need their schemas declared first."""
-    if torch.version.cuda is None and not _schemas and "torchvision" not in sys.modules:
-        library = torch.library.Library("torchvision", "DEF")
-        for name in ("nms", "qnms"):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        _schemas.append(library)
     return pytest.importorskip("torchvision", exc_type=(ImportError, RuntimeError))
 
 
