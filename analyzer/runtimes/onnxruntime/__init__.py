@@ -1,0 +1,11 @@
+"""ONNX Runtime: what a session takes from the GPU, predicted from the model file alone.
+
+    load → rewrite (the graph that really runs) → order, planner (who shares a buffer) → session (events) → arena
+
+`predict` is a pure function of the file, the batch, the options and the device.
+"""
+
+from analyzer.runtimes.onnxruntime.options import Options, parse
+from analyzer.runtimes.onnxruntime.prediction import Prediction, Region, RunFigures, predict, prepare
+
+__all__ = ["Options", "Prediction", "Region", "RunFigures", "parse", "predict", "prepare"]

@@ -1,0 +1,118 @@
+"""The arena as a session uses it: some requests bypass its regions, and chunks belong to the CUDA stream that used them.
+
+1. Requests during a run are made for the run's stream: the chunk handed out is tagged with it, and stays tagged when
+   freed. Requests outside a stream (initializers) may only take untagged chunks; the stream may take both.
+2. Free neighbours join only if both are tagged or both are not. When a run is over its tags go, and all free
+   neighbours join. So memory released during the first run joins the rest of its region only afterwards.
+3. Requests listed in `reserved` are single device allocations outside the regions.
+
+Source: `core/framework/bfc_arena.cc` (`FindChunkPtr`, `Coalesce`, `ResetChunksUsingStream`, `Reserve`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from analyzer.allocators.chunks import Chunk, ChunkPool
+from analyzer.allocators.onnxruntime_bfc import OnnxRuntimeArena
+from analyzer.runtimes.onnxruntime.options import Options
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Requests by number, from 0. `reserved`: rule 3; `outside`: made without a stream; `starts`: the first of a run."""
+
+    reserved: frozenset[int] = frozenset()
+    outside: frozenset[int] = frozenset()
+    starts: frozenset[int] = frozenset()
+
+
+class StreamPool(ChunkPool):
+    """Chunks with tags (rules 1 and 2). `untagged_only`: whether the next search is made without a stream."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tagged: set[Chunk] = set()
+        self.untagged_only = False
+
+    def find(self, size: int) -> Chunk | None:
+        """The smallest free chunk that fits and may be used."""
+        if not self.untagged_only or not self.tagged:
+            return super().find(size)
+        for at in range(bisect_left(self._free, (size,)), len(self._free)):
+            if self._free[at][2] not in self.tagged:
+                return self._free.pop(at)[2]
+        return None
+
+    def cut(self, chunk: Chunk, size: int, *, high: bool = False) -> Chunk:
+        """The rest keeps the chunk's tag."""
+        taken = super().cut(chunk, size, high=high)
+        if chunk in self.tagged and taken.next is not None:
+            self.tagged.add(taken.next)
+        return taken
+
+    def release(self, chunk: Chunk) -> None:
+        """Free neighbours join only within their kind."""
+        tag = chunk in self.tagged
+        apart = [
+            other
+            for other in (chunk.previous, chunk.next)
+            if other is not None and not other.used and (other in self.tagged) != tag
+        ]
+        gone = [other for other in (chunk.previous, chunk.next) if other is not None and not other.used]
+        for other in apart:
+            other.used = True
+        super().release(chunk)
+        for other in apart:
+            other.used = False
+        self.tagged.difference_update(other for other in gone if other not in apart)
+
+    def reset(self) -> None:
+        """The run is over: no tags, all free neighbours joined."""
+        if not self.tagged:
+            return
+        self.tagged.clear()
+        for region in self.regions.values():
+            chunk: Chunk | None = region.first
+            while chunk is not None:
+                if not chunk.used and chunk.next is not None and not chunk.next.used:
+                    self._remove(chunk)
+                    self.release(chunk)
+                    continue
+                chunk = chunk.next
+
+
+class SessionArena(OnnxRuntimeArena):
+    """The arena for one session's requests, in their order."""
+
+    def __init__(
+        self, options: Options, requests: Requests = Requests(), device_bytes: int | None = None
+    ) -> None:
+        super().__init__(
+            arena_extend_strategy=options.arena_extend_strategy,
+            gpu_mem_limit=options.gpu_mem_limit,
+            device_bytes=device_bytes,
+        )
+        self._pool: StreamPool = StreamPool()
+        self._requests = requests
+        self._number = 0
+
+    def malloc(self, nbytes: int) -> int:
+        """Take memory for the next request."""
+        number = self._number
+        self._number += 1
+        if number in self._requests.starts:
+            self._pool.reset()
+        if number in self._requests.reserved:
+            return self.reserve(nbytes)
+        self._pool.untagged_only = number in self._requests.outside
+        handle = super().malloc(nbytes)
+        chunk = self._live[handle]
+        if isinstance(chunk, Chunk) and not self._pool.untagged_only:
+            self._pool.tagged.add(chunk)
+        return handle
+
+    def end_run(self) -> None:
+        """The run is over (rule 2)."""
+        self._pool.reset()

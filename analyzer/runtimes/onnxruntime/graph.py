@@ -1,0 +1,143 @@
+"""The graph as ONNX Runtime holds it: nodes with stable indices, values with what the runtime knows of their shapes.
+
+1. A node's **index** is its place in the file, `Constant` nodes not counted; a node an optimizer adds takes the next
+   free index. Indices are never used twice, and order depends on them (`order.py`).
+   Source: `core/graph/graph.cc`, `Graph::Graph`, `Graph::AddNode`.
+2. A value has two shapes: `shape`, with numbers at the batch asked for, and `symbols`, as the runtime's planner sees
+   them when the session is made (numbers, names like "batch", or "" for unknown).
+3. A **constant** is an initializer that is no graph input. Its elements are kept when the file holds them and they
+   are few (axes, scales, shapes); otherwise only its type and shape are known.
+4. A subgraph (the body of If, Loop, Scan) belongs to a node; what it reads from outside are implicit inputs.
+
+Not modelled: sequence and map values' sizes (they live on the host), sparse initializers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from analyzer.graph import nbytes_of
+
+Symbols = tuple[int | str, ...]
+
+
+@dataclass(slots=True)
+class Value:
+    """A tensor by name. shape: at this batch, None if unknown. data: elements of a small constant."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...] | None
+    symbols: Symbols | None
+    data: np.ndarray[Any, Any] | None = None
+    bounded: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements; 0 if the shape is unknown."""
+        if self.shape is None or not self.dtype:
+            return 0
+        count = 1
+        for size in self.shape:
+            count *= size
+        return nbytes_of(count, self.dtype)
+
+
+@dataclass(slots=True)
+class Node:
+    """One kernel call. provider: "cuda" or "cpu", set by `placement`."""
+
+    index: int
+    name: str
+    op: str
+    domain: str
+    inputs: list[str]
+    outputs: list[str]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    bodies: dict[str, RuntimeGraph] = field(default_factory=dict)
+    implicit: list[str] = field(default_factory=list)
+    provider: str = ""
+
+    def ints(self, name: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
+        """An integer-list attribute."""
+        return tuple(self.attributes.get(name, default))
+
+
+@dataclass(slots=True)
+class RuntimeGraph:
+    """Nodes by index, values by name. `inputs` excludes initializers; `initializers` are names of constants."""
+
+    nodes: dict[int, Node]
+    values: dict[str, Value]
+    inputs: list[str]
+    outputs: list[str]
+    initializers: dict[str, None]
+    opset: int
+    next_index: int
+    notes: list[str] = field(default_factory=list)
+    outer: frozenset[str] = frozenset()
+    known: Callable[[str], Any] | None = None
+
+    def producers(self) -> dict[str, Node]:
+        """Value name to the node that makes it."""
+        return {name: node for node in self.nodes.values() for name in node.outputs if name}
+
+    def consumers(self) -> dict[str, list[Node]]:
+        """Value name to the nodes that read it, once a use, implicit uses included."""
+        readers: dict[str, list[Node]] = {}
+        for node in self.nodes.values():
+            for name in (*node.inputs, *node.implicit):
+                if name:
+                    readers.setdefault(name, []).append(node)
+        return readers
+
+    def add(
+        self,
+        name: str,
+        op: str,
+        inputs: list[str],
+        outputs: list[str],
+        attributes: dict[str, Any] | None = None,
+        domain: str = "",
+    ) -> Node:
+        """A new node with the next index (rule 1)."""
+        node = Node(self.next_index, name, op, domain, inputs, outputs, attributes or {})
+        self.nodes[node.index] = node
+        self.next_index += 1
+        return node
+
+    def constant(self, name: str) -> np.ndarray[Any, Any] | None:
+        """The elements of a constant, None if it is none or they are not known."""
+        if name not in self.initializers:
+            return None
+        value = self.values[name]
+        if value.data is None and self.known is not None:
+            value.data = self.known(name)
+        return value.data
+
+    def new_constant(self, stem: str, data: np.ndarray[Any, Any]) -> str:
+        """A constant the optimizer adds. Returns its name."""
+        name = self.fresh(stem)
+        shape = tuple(int(size) for size in data.shape)
+        self.values[name] = Value(name, str(data.dtype), shape, shape, data)
+        self.initializers[name] = None
+        return name
+
+    def fresh(self, stem: str) -> str:
+        """A value name not used yet."""
+        name, count = stem, 0
+        while name in self.values:
+            count += 1
+            name = f"{stem}_token_{count}"
+        return name
+
+    def walk(self) -> Iterator[Node]:
+        """Every node, subgraphs' included."""
+        for node in self.nodes.values():
+            yield node
+            for body in node.bodies.values():
+                yield from body.walk()

@@ -1,0 +1,132 @@
+"""What ONNX Runtime's kernels declare about memory: sharing with an input, and operands that live on the host.
+
+1. **Alias** (forced): the result is the input's buffer, whatever else reads it.
+2. **May be in place**: the result may take the input's buffer if nobody reads the input afterwards.
+3. **Host operands**: the CUDA kernels read (or write) these on the host; an initializer first read there stays on
+   the host, and a node computing such a value may be moved to the CPU provider (`placement.py`).
+
+The tables list the kernel registrations (`KernelDefBuilder().Alias/MayInplace/InputMemoryType/OutputMemoryType`) of
+ONNX Runtime 1.30 under `core/providers/{cpu,cuda}` and `contrib_ops/{cpu,cuda}`. Pairs are (input, output).
+
+Not modelled: registrations that differ by operator-set version where a newer one has replaced an older; custom
+operators (they declare nothing here: own buffer, device operands).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+Pairs = tuple[tuple[int, int], ...]
+
+_SAME: Pairs = ((0, 0),)
+
+ALIAS: Mapping[str, Mapping[str, Pairs]] = {
+    "cuda": dict.fromkeys(
+        ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "MemcpyFromHost_"), _SAME
+    ),
+    "cpu": dict.fromkeys(
+        ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Optional", "OptionalGetElement"), _SAME
+    ),
+}
+
+_BINARY: Pairs = ((0, 0), (1, 0))
+_CUDA_UNARY = (
+    "Relu", "LeakyRelu", "Elu", "Selu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Softplus", "Softsign",
+    "ThresholdedRelu", "Affine", "ParametricSoftplus", "ScaledTanh", "QuickGelu", "Gelu", "Shrink", "ScatterND",
+    "Trilu", "TensorScatter",
+)  # fmt: skip
+_CPU_UNARY = (
+    "Relu", "LeakyRelu", "Elu", "Selu", "Sigmoid", "Tanh", "HardSigmoid", "Softplus", "Softsign", "ThresholdedRelu",
+    "Abs", "Neg", "Floor", "Ceil", "Reciprocal", "Sqrt", "Exp", "Log", "Celu", "Softmax", "LogSoftmax", "Clip", "Cast",
+    "Shrink", "Trilu", "ScatterND", "ScatterElements", "Scatter", "Round", "Sign", "Not",
+)  # fmt: skip
+_CPU_BINARY = ("Add", "Sub", "Mul", "Div")
+
+IN_PLACE: Mapping[str, Mapping[str, Pairs]] = {
+    "cuda": dict.fromkeys(_CUDA_UNARY, _SAME),
+    "cpu": {**dict.fromkeys(_CPU_UNARY, _SAME), **dict.fromkeys(_CPU_BINARY, _BINARY)},
+}
+
+# Inputs the CUDA kernels read on the host. None stands for all inputs.
+HOST_INPUTS: Mapping[str, frozenset[int] | None] = {
+    "Reshape": frozenset({1}),
+    "Expand": frozenset({1}),
+    "Squeeze": frozenset({1}),
+    "Unsqueeze": frozenset({1}),
+    "Tile": frozenset({1}),
+    "Slice": frozenset({1, 2, 3, 4}),
+    "Split": frozenset({1}),
+    "Pad": frozenset({1, 2, 3}),
+    "Resize": frozenset({1, 2, 3}),
+    "Upsample": frozenset({1}),
+    "TopK": frozenset({1}),
+    "Range": None,
+    "ConstantOfShape": None,
+    "OneHot": frozenset({1}),
+    "CumSum": frozenset({1}),
+    "Clip": frozenset({1, 2}),
+    "Trilu": frozenset({1}),
+    "Dropout": frozenset({1, 2}),
+    "If": frozenset({0}),
+    "Loop": frozenset({0, 1}),
+    "NonMaxSuppression": frozenset({2, 3, 4}),
+    "GroupQueryAttention": frozenset({6}),
+    "MemcpyFromHost": frozenset({0}),
+    **{
+        f"Reduce{kind}": frozenset({1})
+        for kind in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")
+    },
+}
+
+# Outputs the CUDA kernels write on the host.
+HOST_OUTPUTS: Mapping[str, frozenset[int]] = {
+    "Shape": frozenset({0}),
+    "Size": frozenset({0}),
+    "MemcpyToHost": frozenset({0}),
+}
+
+
+def alias(provider: str, op: str, inputs: int, outputs: int) -> Pairs:
+    """Pairs that must share (rule 1)."""
+    if op in ("Loop", "If", "Scan"):
+        return ()
+    return tuple((i, o) for i, o in ALIAS[provider].get(op, ()) if i < inputs and o < outputs)
+
+
+def in_place(provider: str, op: str) -> Pairs:
+    """Pairs that may share (rule 2)."""
+    return IN_PLACE[provider].get(op, ())
+
+
+def input_on_host(provider: str, op: str, index: int) -> bool:
+    """Whether the kernel reads this input on the host."""
+    if provider == "cpu":
+        return True
+    inputs = HOST_INPUTS.get(op, frozenset())
+    return inputs is None or index in inputs
+
+
+def output_on_host(provider: str, op: str, index: int) -> bool:
+    """Whether the kernel writes this output on the host."""
+    return provider == "cpu" or index in HOST_OUTPUTS.get(op, ())
+
+
+# Operators of ONNX the CUDA provider has no kernel for; they run on the CPU with copies around them.
+NO_CUDA_KERNEL = frozenset(
+    {
+        "Det", "GatherElements_", "EyeLike_", "Multinomial", "NonZero_", "RandomUniform_", "SequenceMap", "StringNormalizer",
+        "TfIdfVectorizer", "Unique", "MaxUnpool", "LpPool", "GlobalLpPool", "LpNormalization", "MelWeightMatrix", "Hardmax",
+        "Bernoulli", "BitwiseAnd_", "Sinh", "Cosh", "Tan", "Asin", "Acos", "Atan", "Asinh", "Acosh", "Atanh", "Celu", "Mean",
+        "LabelEncoder", "Compress_", "MaxRoiPool_", "StringConcat", "StringSplit", "RegexFullMatch", "ConvInteger",
+    }
+)  # fmt: skip
+
+
+def available(provider: str, op: str, domain: str) -> bool:
+    """Whether the provider has a kernel for the operator."""
+    return provider == "cpu" or bool(domain) or op not in NO_CUDA_KERNEL
+
+
+def stays_on_gpu(op: str) -> bool:
+    """Operators whose result is data even when all they read is on the host (they make tensors from sizes)."""
+    return op in ("Expand", "ConstantOfShape", "Range", "Tile", "Reshape_")

@@ -1,0 +1,112 @@
+"""An ONNX model as ONNX Runtime first holds it: before any optimizer, shapes beside the planner's symbols.
+
+1. Constant nodes are initializers and take no index (`graph`, rule 1).
+2. Initializers nothing reads are dropped, as ONNX Runtime does when it resolves the graph.
+3. Function bodies are inlined first. Values whose shape is a bound or a guess are marked `bounded`.
+
+Source: `core/graph/graph.cc` (`Graph::Graph`, `CleanUnusedInitializersAndNodeArgs`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from analyzer.capture import onnx_file, onnx_graph
+from analyzer.capture.onnx_infer import Inferred
+from analyzer.capture.onnx_shapes import infer_shapes
+from analyzer.capture.onnx_structure import Structure, prepare, reads
+from analyzer.capture.onnx_types import ValueType
+from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
+
+
+def load(path_or_model: Any, batch: int | None, inputs: Any = None) -> RuntimeGraph:
+    """The graph of a file or `onnx.ModelProto` at `batch`. Raises TargetError and InputError as `capture_onnx` does."""
+    folder = None
+    if isinstance(path_or_model, str | Path):
+        folder = Path(path_or_model).parent
+        model = onnx_file.load(path_or_model)
+        onnx_file.check_external(model, folder)
+    else:
+        model = path_or_model
+        onnx_file.check_versions(model, "the model")
+    if model.functions:
+        model = onnx_graph._inlined(model)
+    structure = prepare(model.graph, folder)
+    shapes = infer_shapes(structure, model, batch, inputs, folder)
+    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
+    graph = _build(structure, shapes.actual, shapes.seen, opset, frozenset())
+    graph.notes.extend(dict.fromkeys((*shapes.binding.notes, *shapes.actual.notes)))
+    return graph
+
+
+def _build(
+    structure: Structure, actual: Inferred, seen: Inferred, opset: int, outer: frozenset[str]
+) -> RuntimeGraph:
+    values: dict[str, Value] = {}
+    for name, kind in actual.types.items():
+        values[name] = _value(name, kind, seen.types.get(name), name in actual.inexact)
+    nodes: dict[int, Node] = {}
+    read: set[str] = set(structure.outputs)
+    for place, proto in enumerate(structure.nodes):
+        node = Node(
+            place, proto.name, proto.op_type, "" if proto.domain == "ai.onnx" else proto.domain,
+            list(proto.input), list(proto.output), {item.name: _attribute(item) for item in proto.attribute},
+        )  # fmt: skip
+        while node.inputs and not node.inputs[-1]:
+            node.inputs.pop()
+        own = {name for name in node.inputs if name}
+        node.implicit = [name for name in reads(structure, place) if name not in own]
+        for attribute, inner in structure.subgraphs.get(place, {}).items():
+            if attribute in actual.children.get(place, {}):
+                node.bodies[attribute] = _build(
+                    inner,
+                    actual.children[place][attribute],
+                    seen.children.get(place, {}).get(attribute, actual.children[place][attribute]),
+                    opset,
+                    frozenset(inner.captured),
+                )
+        read.update(node.inputs, node.implicit)
+        nodes[place] = node
+        for name in proto.output:
+            if name and name not in values:
+                values[name] = Value(name, "", None, None)
+    initializers = {name: None for name in structure.initializers if name in read}
+    for name in outer:
+        values.setdefault(name, Value(name, "", None, None))
+    graph = RuntimeGraph(
+        nodes,
+        values,
+        list(structure.inputs),
+        list(structure.outputs),
+        initializers,
+        opset,
+        len(nodes),
+        outer=outer,
+    )
+    if seen.values is not None:
+        graph.known = seen.values.get
+    return graph
+
+
+def _value(name: str, kind: ValueType, seen: ValueType | None, bounded: bool) -> Value:
+    symbols = seen.shape if seen is not None else None
+    if kind.kind != "tensor":
+        return Value(name, kind.dtype, None, None)
+    return Value(name, kind.dtype, kind.sizes, symbols, bounded=bounded)
+
+
+def _attribute(proto: Any) -> Any:
+    """An attribute as a plain value; tensors stay protos, graphs are left out (they are `bodies`)."""
+    import onnx
+
+    if proto.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
+        return None
+    value = onnx.helper.get_attribute_value(proto)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return (
+        list(value)
+        if not isinstance(value, int | float | str) and proto.type != onnx.AttributeProto.TENSOR
+        else value
+    )

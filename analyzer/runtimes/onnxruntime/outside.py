@@ -1,0 +1,26 @@
+"""Device memory outside the arena: context, modules, and what the libraries keep.
+
+1. NVML's figure for the process minus the arena's driver pages, after the runs, on an H200 (driver 580,
+   onnxruntime-gpu 1.30.0, CUDA 13): 669 MiB with matrix kernels; 679 MiB when EXHAUSTIVE search ran convolutions other
+   than depthwise, 668 for HEURISTIC, 665 for DEFAULT. 50 of 56 runs lie within 2 MiB of this.
+2. Relative to the profile's `context_bytes` the provider adds 57 MiB (its modules, cuBLAS, cuDNN handles); other
+   devices are assumed to add the same.
+"""
+
+from __future__ import annotations
+
+from analyzer.devices import DeviceProfile
+from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
+from analyzer.runtimes.onnxruntime.options import Options
+
+MIB = 2**20
+_PROVIDER_BYTES = 57 * MIB
+_CONVOLUTION_BYTES = {"EXHAUSTIVE": 10 * MIB, "HEURISTIC": -MIB, "DEFAULT": -4 * MIB}
+
+
+def bytes_outside(graph: RuntimeGraph, options: Options, device: DeviceProfile) -> int:
+    """Bytes NVML counts besides the arena."""
+    extra = 0
+    if any(node.op in ("Conv", "ConvTranspose") and node.provider == "cuda" for node in graph.walk()):
+        extra = _CONVOLUTION_BYTES[options.cudnn_conv_algo_search]
+    return device.context_bytes + _PROVIDER_BYTES + extra

@@ -1,0 +1,53 @@
+"""The memory pattern: where each tensor lies in the one block later runs take.
+
+1. The first run records allocations and frees of every tensor with a buffer of its own, in order; graph outputs and
+   scratch are not recorded. Sizes are rounded up to 256 bytes.
+2. Each allocation goes into the smallest gap between living blocks that holds it (the lowest of equals), otherwise
+   behind the last one. The block's size is the furthest end ever reached.
+
+Source: `core/framework/mem_pattern_planner.h` (`TraceAllocation`, `TraceFree`), `execution_frame.cc`.
+Not modelled: sizes that change between runs of the same input shapes (NonZero): those fall back to the arena.
+"""
+
+from __future__ import annotations
+
+ALIGNMENT_BYTES = 256
+
+
+def aligned(nbytes: int) -> int:
+    """`nbytes` rounded up to the alignment."""
+    return -(-nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+class Pattern:
+    """Offsets inside the block; `size_bytes` is the block's size."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self.members: set[str] = set()
+        self._living: list[tuple[int, int, str]] = []
+
+    def allocate(self, name: str, nbytes: int) -> None:
+        """Place a tensor (rule 2)."""
+        size = aligned(nbytes)
+        self.members.add(name)
+        if size == 0:
+            return
+        best = max((offset + length for offset, length, _ in self._living), default=0)
+        waste, current = None, 0
+        for offset, length, _ in self._living:
+            gap = offset - current
+            if gap >= size and (waste is None or gap - size < waste):
+                waste, best = gap - size, current
+            current = max(current, offset + length)
+        if current < self.size_bytes:
+            gap = self.size_bytes - current
+            if gap >= size and (waste is None or gap - size < waste):
+                best = current
+        self.size_bytes = max(self.size_bytes, best + size)
+        self._living.append((best, size, name))
+        self._living.sort()
+
+    def free(self, name: str) -> None:
+        """The tensor is no longer needed."""
+        self._living = [entry for entry in self._living if entry[2] != name]

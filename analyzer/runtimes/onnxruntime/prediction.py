@@ -1,0 +1,293 @@
+"""The prediction: arena in use and held, device memory, where held memory beyond the tensors comes from.
+
+1. In use, peak in use and held are the arena's own figures, as `enable_profiling` reports them in
+   `mem_bytes_in_use`, `mem_in_use_peak` and `mem_arena_held`; peaks count from the start of the session.
+2. First run and steady state differ (`session`, rule 3): the second run's figures are the steady ones.
+3. Device memory: the driver's pages under the arena's regions, and what lies outside (`outside`).
+4. Cheaper settings are played for what they would hold.
+5. The order in which initializers are loaded is a hash table's, another in every process. Several random orders are
+   played; the one reported has the median held bytes and, among those, a peak nearest the median peak.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from analyzer.allocators import OutOfMemoryError
+from analyzer.devices import DeviceProfile
+from analyzer.errors import OptionError
+from analyzer.graph import Category
+from analyzer.runtimes.events import AllocationEvent, Event, Malloc
+from analyzer.runtimes.onnxruntime import outside
+from analyzer.runtimes.onnxruntime.arena import Requests, SessionArena
+from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
+from analyzer.runtimes.onnxruntime.load import load
+from analyzer.runtimes.onnxruntime.options import Options, parse
+from analyzer.runtimes.onnxruntime.rewrite import optimise
+from analyzer.runtimes.onnxruntime.scratch import Settings
+from analyzer.runtimes.onnxruntime.session import Frame, Recorder, frame
+
+MIB = 2**20
+_ORDERS = 15
+_EVENTS = 100_000  # played in all, so that large graphs stay quick
+
+
+@dataclass(frozen=True, slots=True)
+class RunFigures:
+    """Bytes after a run: in use, highest in use during it, held."""
+
+    in_use: int
+    peak_in_use: int
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A region the arena took: why (the request, and during what), and how much beyond the request."""
+
+    nbytes: int
+    requested_bytes: int
+    held_bytes: int
+    label: str
+    phase: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The first request the arena could not serve."""
+
+    requested_bytes: int
+    in_use: int
+    held: int
+    limit: int
+    label: str
+    phase: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a session needs. All sizes in bytes.
+
+    peak_in_use, held, device_used: after the steady run; `session`, `first_run`, `steady` the stages by themselves.
+    events: for `timeline.play` on `arena()`. regions: every extension of the arena with its reason.
+    explanation: one line each for held memory that is not tensors. savings: setting -> (peak in use, held).
+    unknown_operators: name -> (calls, bytes assumed).
+    """
+
+    peak_in_use: int
+    held: int
+    device_used: int
+    session: RunFigures
+    first_run: RunFigures
+    steady: RunFigures
+    events: tuple[AllocationEvent, ...]
+    regions: tuple[Region, ...]
+    explanation: tuple[str, ...]
+    savings: Mapping[str, tuple[int, int]]
+    failure: Failure | None
+    options: Options
+    graph: RuntimeGraph
+    requests: Requests
+    notes: tuple[str, ...]
+    unknown_operators: Mapping[str, tuple[int, int]]
+
+    def arena(self) -> SessionArena:
+        """A fresh arena to play the events on."""
+        return SessionArena(self.options, self.requests)
+
+
+def prepare(
+    path_or_model: Any, batch: int | None, options: Options, provider: str = "cuda", inputs: Any = None
+) -> Frame:
+    """Load, optimise and plan. Raises TargetError and InputError for a bad file or shapes."""
+    graph = load(path_or_model, batch, inputs)
+    optimise(graph, provider, options.graph_optimization_level)
+    return frame(graph, options)
+
+
+def predict(
+    path_or_model: Any,
+    *,
+    batch: int | None,
+    options: Mapping[str, Any],
+    device: DeviceProfile,
+    provider: str = "cuda",
+    inputs: Any = None,
+) -> Prediction:
+    """Predict a session at `batch`. Raises TargetError, InputError and OptionError for what the user got wrong."""
+    if provider not in ("cuda", "cpu"):
+        raise OptionError(f"unknown provider {provider!r}", "providers: cuda, cpu")
+    parsed = parse(options)
+    prepared = prepare(path_or_model, batch, parsed, provider, inputs)
+    recorder = _record(prepared, parsed, device, provider)
+    requests = recorder.requests
+    limit = device.capacity_bytes if provider == "cuda" else None
+    events, played, spread = _typical(recorder.events, parsed, requests, limit)
+    beyond = outside.bytes_outside(prepared.graph, parsed, device) if provider == "cuda" else 0
+    held = played.arena.reserved
+    pages = max(held, played.arena.page_bytes)
+    return Prediction(
+        peak_in_use=played.arena.peak_allocated,
+        held=held,
+        device_used=pages + beyond,
+        session=played.stages["session"],
+        first_run=played.stages.get("run 1", played.stages["session"]),
+        steady=played.stages.get("run 2", played.stages.get("run 1", played.stages["session"])),
+        events=events,
+        regions=played.regions,
+        explanation=_explain(played, parsed),
+        savings={} if played.failure or provider == "cpu" else _savings(prepared, parsed, device, provider),
+        failure=played.failure,
+        options=parsed,
+        graph=prepared.graph,
+        requests=requests,
+        notes=tuple(dict.fromkeys((*prepared.graph.notes, *_notes(parsed, provider, spread)))),
+        unknown_operators=recorder.unknown,
+    )
+
+
+def _record(prepared: Frame, options: Options, device: DeviceProfile, provider: str) -> Recorder:
+    settings = Settings(provider, options.cudnn_conv_algo_search, device, options.threads)
+    recorder = Recorder(settings, options)
+    _forget(prepared)
+    recorder.session(prepared)
+    for number in (1, 2):
+        recorder.run(prepared, number)
+    return recorder
+
+
+def _forget(prepared: Frame) -> None:
+    prepared.pattern = None
+    for inner in prepared.bodies.values():
+        _forget(inner)
+
+
+def _typical(
+    events: list[AllocationEvent], options: Options, requests: Requests, limit: int | None
+) -> tuple[tuple[AllocationEvent, ...], _Played, tuple[int, int]]:
+    """Rule 5: events with the initializers in a typical order, what happens with them, and the range held."""
+    count = next(
+        place
+        for place, event in enumerate(events)
+        if not isinstance(event, Malloc) or event.category is not Category.PARAMETER
+    )
+    orders = min(_ORDERS, max(1, _EVENTS // len(events)))
+    if count < 2 or options.arena_extend_strategy != "kNextPowerOfTwo" or 0 in requests.reserved:
+        orders = 1
+    outcomes = []
+    for seed in range(orders):
+        shuffled = events[:count]
+        random.Random(seed).shuffle(shuffled)
+        whole = (*shuffled, *events[count:])
+        outcomes.append((whole, _play(whole, options, requests, limit)))
+    outcomes.sort(key=lambda item: (item[1].arena.reserved, item[1].arena.peak_allocated))
+    spread = (outcomes[0][1].arena.reserved, outcomes[-1][1].arena.reserved)
+    held = outcomes[len(outcomes) // 2][1].arena.reserved
+    peak = sorted(item[1].arena.peak_allocated for item in outcomes)[len(outcomes) // 2]
+    whole, played = min(
+        (item for item in outcomes if item[1].arena.reserved == held),
+        key=lambda item: abs(item[1].arena.peak_allocated - peak),
+    )
+    return whole, played, spread
+
+
+@dataclass(slots=True)
+class _Played:
+    arena: SessionArena
+    stages: dict[str, RunFigures]
+    regions: tuple[Region, ...]
+    failure: Failure | None
+
+
+def _play(
+    events: tuple[AllocationEvent, ...], options: Options, requests: Requests, device_bytes: int | None = None
+) -> _Played:
+    arena = SessionArena(options, requests, device_bytes)
+    handles: dict[int, int] = {}
+    stages: dict[str, RunFigures] = {}
+    regions: list[Region] = []
+    phases = [event.name for event in events if isinstance(event, Event)]
+    phase, peak = 0, 0
+    failure = None
+    for event in events:
+        if isinstance(event, Malloc):
+            before = len(arena.extensions)
+            try:
+                handles[event.key] = arena.malloc(event.nbytes)
+            except OutOfMemoryError as error:
+                failure = Failure(
+                    event.nbytes, error.allocated, error.reserved, error.limit, event.label, phases[phase]
+                )
+                break
+            peak = max(peak, arena.allocated)
+            for extension in arena.extensions[before:]:
+                regions.append(
+                    Region(
+                        extension.region_bytes, event.nbytes, extension.held_bytes, event.label, phases[phase]
+                    )
+                )
+        elif isinstance(event, Event):
+            arena.end_run()
+            stages[event.name] = RunFigures(arena.allocated, peak, arena.reserved)
+            if options.enable_memory_arena_shrinkage and event.name != "session":
+                arena.shrink()
+            phase, peak = phase + 1, arena.allocated
+        else:
+            arena.free(handles.pop(event.key))
+    stages.setdefault("session", RunFigures(arena.allocated, peak, arena.reserved))
+    return _Played(arena, stages, tuple(regions), failure)
+
+
+def _explain(played: _Played, options: Options) -> tuple[str, ...]:
+    """One line for each region that holds clearly more than was asked for."""
+    lines = [
+        f"{region.nbytes / MIB:,.0f} MiB held for a request of {region.requested_bytes / MIB:,.1f} MiB "
+        f"({region.label}, {region.phase})"
+        for region in played.regions
+        if region.nbytes - region.requested_bytes >= max(MIB, region.nbytes // 4)
+    ]
+    waste = played.arena.peak_allocated - played.arena.peak_requested
+    if waste > MIB:
+        lines.append(f"{waste / MIB:,.0f} MiB of the peak in use are rests of chunks not worth splitting")
+    if played.failure is not None:
+        lost = played.failure
+        lines.insert(
+            0,
+            f"out of memory: {lost.requested_bytes:,} bytes for {lost.label} ({lost.phase}) with {lost.held:,} of "
+            f"{lost.limit:,} held" + ("" if options.gpu_mem_limit is None else " (gpu_mem_limit)"),
+        )
+    return tuple(lines)
+
+
+def _savings(
+    prepared: Frame, options: Options, device: DeviceProfile, provider: str
+) -> dict[str, tuple[int, int]]:
+    """Rule 4: settings that would hold less, with their peak in use and held."""
+    changes = {
+        "arena_extend_strategy=kSameAsRequested": replace(options, arena_extend_strategy="kSameAsRequested"),
+        "enable_mem_pattern=0": replace(options, enable_mem_pattern=False),
+        "cudnn_conv_algo_search=DEFAULT": replace(options, cudnn_conv_algo_search="DEFAULT"),
+    }
+    found: dict[str, tuple[int, int]] = {}
+    for name, changed in changes.items():
+        if changed == options:
+            continue
+        recorder = _record(prepared, changed, device, provider)
+        played = _play(tuple(recorder.events), changed, recorder.requests)
+        found[name] = (played.arena.peak_allocated, played.arena.reserved)
+    return found
+
+
+def _notes(options: Options, provider: str, spread: tuple[int, int]) -> list[str]:
+    notes = []
+    if provider == "cuda" and spread[0] != spread[1]:
+        notes.append(
+            "ONNX Runtime loads initializers in the order of a hash table, which changes from process to process: "
+            f"held between {spread[0] / MIB:,.0f} and {spread[1] / MIB:,.0f} MiB; figures are for a typical order"
+        )
+    if options.prefer_nhwc:
+        notes.append("prefer_nhwc: layout changes are not modelled; figures are for NCHW")
+    return notes

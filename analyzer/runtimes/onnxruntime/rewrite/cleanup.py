@@ -1,0 +1,118 @@
+"""Small eliminations: nodes that do nothing, constants and computations that are there twice.
+
+1. Identity, Dropout (inference), a Cast to the same type, an Unsqueeze or Expand of nothing, Add of zero and Mul by
+   one go; a node whose result is a graph output stays.
+2. Scalar constants (and 1-D ones of one element) of equal value and type are one constant.
+3. Two nodes of the same operator, inputs and attributes are one; the first in execution order stays.
+
+Source: `core/optimizer/identity_elimination.cc`, `dropout_elimination.cc`, `cast_elimination.cc`,
+`expand_elimination.cc`, `noop_elimination.cc`, `constant_sharing.cc`, `common_subexpression_elimination.cc`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analyzer.runtimes.onnxruntime.graph import Node
+from analyzer.runtimes.onnxruntime.order import topological
+from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
+
+_RANDOM = frozenset(
+    {"RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli"}
+)
+
+
+def run(editor: Editor) -> None:
+    """Rule 1."""
+    for node in topological(editor.graph):
+        if not node.domain and _does_nothing(editor, node):
+            bypass(editor, node)
+
+
+def bypass(editor: Editor, node: Node) -> None:
+    """Readers of the node's result read its first input instead."""
+    editor.replace_uses(node.outputs[0], node.inputs[0])
+    editor.remove(node)
+
+
+def _does_nothing(editor: Editor, node: Node) -> bool:
+    if not node.inputs or not node.inputs[0] or node.outputs[0] in editor.final:
+        return False
+    if any(editor.readers.get(name) for name in node.outputs[1:] if name):
+        return False
+    source, result = editor.value(node.inputs[0]), editor.value(node.outputs[0])
+    if node.op == "Identity":
+        return True
+    if node.op == "Dropout":
+        return len(node.inputs) < 3 or not node.inputs[2]
+    if node.op == "Cast":
+        return bool(source.dtype) and source.dtype == result.dtype
+    if node.op == "Expand":
+        return (
+            source.symbols is not None
+            and source.symbols == result.symbols
+            and all(isinstance(s, int) for s in source.symbols)
+        )
+    if node.op in ("Add", "Mul", "Sub", "Div") and len(node.inputs) == 2:
+        return _neutral(editor, node)
+    return False
+
+
+def _neutral(editor: Editor, node: Node) -> bool:
+    """x + 0, x - 0, x * 1, x / 1 with a constant that does not widen x."""
+    constant = editor.graph.constant(node.inputs[1])
+    if constant is None or constant.size != 1:
+        return False
+    source, result = editor.value(node.inputs[0]), editor.value(node.outputs[0])
+    if source.symbols is None or result.symbols is None or len(source.symbols) != len(result.symbols):
+        return False
+    return bool(constant.reshape(-1)[0] == (1 if node.op in ("Mul", "Div") else 0))
+
+
+def share_constants(editor: Editor) -> None:
+    """Rule 2."""
+    first: dict[tuple[Any, ...], str] = {}
+    for name in list(editor.graph.initializers):
+        value = editor.value(name)
+        if value.shape not in ((), (1,)) or name in editor.final:
+            continue
+        data = editor.graph.constant(name)
+        if data is None:
+            continue
+        key = (value.dtype, value.shape, data.tobytes())
+        kept = first.setdefault(key, name)
+        if kept != name:
+            editor.replace_uses(name, kept)
+            if not editor.readers.get(name):
+                del editor.graph.initializers[name]
+
+
+def common_subexpressions(editor: Editor) -> None:
+    """Rule 3."""
+    seen: dict[tuple[Any, ...], Node] = {}
+    for node in topological(editor.graph):
+        if node.bodies or node.op in _RANDOM or any(name in editor.final for name in node.outputs):
+            continue
+        key = (node.op, node.domain, tuple(node.inputs), len(node.outputs), _attributes(node))
+        kept = seen.setdefault(key, node)
+        if kept is node:
+            continue
+        for old, new in zip(node.outputs, kept.outputs, strict=True):
+            if old and new:
+                editor.replace_uses(old, new)
+        editor.remove(node)
+
+
+def _attributes(node: Node) -> tuple[tuple[str, Any], ...]:
+    return tuple(
+        (
+            name,
+            tuple(value)
+            if isinstance(value, list)
+            else value
+            if isinstance(value, int | float | str)
+            else repr(value),
+        )
+        for name, value in sorted(node.attributes.items())
+        if not name.startswith("pkg.")
+    )

@@ -1,0 +1,141 @@
+"""Edits of a runtime graph that keep "who makes it" and "who reads it" up to date."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Symbols, Value
+
+
+class Editor:
+    """`changes` counts edits, so that a driver knows when a round did nothing."""
+
+    def __init__(self, graph: RuntimeGraph) -> None:
+        self.graph = graph
+        self.changes = 0
+        self.maker = graph.producers()
+        self.readers: dict[str, dict[int, int]] = {}
+        self.final = set(graph.outputs)
+        for node in graph.nodes.values():
+            for name in (*node.inputs, *node.implicit):
+                self._count(name, node.index, 1)
+
+    def _count(self, name: str, index: int, by: int) -> None:
+        if name:
+            users = self.readers.setdefault(name, {})
+            users[index] = users.get(index, 0) + by
+            if not users[index]:
+                del users[index]
+
+    def users(self, name: str) -> list[Node]:
+        """Nodes that read the value, in index order."""
+        return [self.graph.nodes[index] for index in sorted(self.readers.get(name, ()))]
+
+    def edge_count(self, name: str) -> int:
+        """Number of input slots that read the value."""
+        return sum(self.readers.get(name, {}).values())
+
+    def only_user(self, node: Node) -> Node | None:
+        """The one node that reads the only output, once, if the output is no graph output."""
+        if len([name for name in node.outputs if name]) != 1 or node.outputs[0] in self.final:
+            return None
+        users = self.readers.get(node.outputs[0], {})
+        if len(users) != 1 or next(iter(users.values())) != 1:
+            return None
+        return self.graph.nodes[next(iter(users))]
+
+    def value(self, name: str) -> Value:
+        """The value of that name."""
+        return self.graph.values[name]
+
+    def is_constant(self, name: str) -> bool:
+        """Whether the value is an initializer."""
+        return name in self.graph.initializers
+
+    def set_input(self, node: Node, place: int, name: str) -> None:
+        """Let the node read another value."""
+        self.changes += 1
+        while len(node.inputs) <= place:
+            node.inputs.append("")
+        self._count(node.inputs[place], node.index, -1)
+        node.inputs[place] = name
+        self._count(name, node.index, 1)
+
+    def replace_uses(self, old: str, new: str) -> None:
+        """Everyone who reads `old` reads `new` instead."""
+        for node in self.users(old):
+            for place, name in enumerate(node.inputs):
+                if name == old:
+                    self.set_input(node, place, new)
+            if old in node.implicit:
+                node.implicit = [new if name == old else name for name in node.implicit]
+                self._count(old, node.index, -1)
+                self._count(new, node.index, 1)
+                for body in node.bodies.values():
+                    _rename_outer(body, old, new)
+
+    def add(
+        self, name: str, op: str, inputs: list[str], outputs: list[str], attributes: dict[str, Any] | None = None,
+        domain: str = "", provider: str = "",
+    ) -> Node:  # fmt: skip
+        """A new node (next index). Outputs already made by another node change hands."""
+        self.changes += 1
+        node = self.graph.add(name, op, inputs, outputs, attributes, domain)
+        node.provider = provider
+        for item in inputs:
+            self._count(item, node.index, 1)
+        for item in outputs:
+            if item:
+                self.maker[item] = node
+        return node
+
+    def remove(self, node: Node) -> None:
+        """Remove a node; its outputs lose their maker unless another took over."""
+        self.changes += 1
+        for name in (*node.inputs, *node.implicit):
+            self._count(name, node.index, -1)
+        for name in node.outputs:
+            if name and self.maker.get(name) is node:
+                del self.maker[name]
+        del self.graph.nodes[node.index]
+
+    def new_value(
+        self, like: str, shape: tuple[int, ...] | None, symbols: Symbols | None, stem: str = ""
+    ) -> str:
+        """A value of another shape and the same type."""
+        source = self.value(like)
+        name = self.graph.fresh(stem or like)
+        self.graph.values[name] = Value(name, source.dtype, shape, symbols, bounded=source.bounded)
+        return name
+
+    def move_output(self, node: Node, place: int, to: Node, at: int) -> str:
+        """`to` makes the output from now on; the node gets a new one. Returns the new one's name."""
+        self.changes += 1
+        old = node.outputs[place]
+        value = self.value(old)
+        name = self.new_value(old, value.shape, value.symbols)
+        node.outputs[place] = name
+        self.maker[name] = node
+        to.outputs[at] = old
+        self.maker[old] = to
+        return name
+
+    def drop_unread(self) -> None:
+        """Remove constants nobody reads."""
+        for name in [n for n in self.graph.initializers if not self.readers.get(n) and n not in self.final]:
+            del self.graph.initializers[name]
+
+
+def _rename_outer(body: RuntimeGraph, old: str, new: str) -> None:
+    """Inside a subgraph, an outer value goes by another name."""
+    if old not in body.outer:
+        return
+    body.outer = (body.outer - {old}) | {new}
+    if old in body.values:
+        body.values.setdefault(new, body.values[old])
+    for node in body.nodes.values():
+        node.inputs = [new if name == old else name for name in node.inputs]
+        if old in node.implicit:
+            node.implicit = [new if name == old else name for name in node.implicit]
+            for inner in node.bodies.values():
+                _rename_outer(inner, old, new)

@@ -1,0 +1,69 @@
+"""Constant folding: a node all of whose inputs are constants becomes constants.
+
+1. Only deterministic operators are folded, none with subgraphs, and none whose result the runtime must not keep
+   (random generators, `QuantizeLinear`/`DequantizeLinear` pairs that quantized kernels look for).
+2. `Shape` of a value whose dimensions are all known numbers is folded without the value being constant.
+3. What is folded keeps its type and shape; its elements only if they are few and the file holds all that make them.
+   Unknown elements (weights stored outside the file) fold just the same.
+
+Source: `core/optimizer/constant_folding.cc`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from analyzer.runtimes.onnxruntime.graph import Node
+from analyzer.runtimes.onnxruntime.order import topological
+from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
+
+_NEVER = frozenset(
+    {
+        "RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli",
+        "DequantizeLinear", "QuantizeLinear", "DynamicQuantizeLinear", "Optional", "OptionalGetElement",
+        "OptionalHasElement", "SequenceEmpty", "SequenceConstruct", "SequenceInsert", "SequenceErase", "SequenceAt",
+        "SequenceLength", "SplitToSequence", "ConcatFromSequence",
+    }
+)  # fmt: skip
+
+
+def run(editor: Editor) -> None:
+    """Fold every node that can be folded, in execution order."""
+    for node in topological(editor.graph):
+        if node.op == "Shape" and not node.domain:
+            _fold_shape(editor, node)
+        elif _foldable(editor, node):
+            _to_constants(editor, node)
+
+
+def _foldable(editor: Editor, node: Node) -> bool:
+    if node.domain or node.bodies or node.op in _NEVER or any(name in editor.final for name in node.outputs):
+        return False
+    names = [name for name in (*node.inputs, *node.implicit) if name]
+    if not names or not all(editor.is_constant(name) for name in names):
+        return False
+    return all(editor.value(name).shape is not None for name in node.outputs if name)
+
+
+def _to_constants(editor: Editor, node: Node) -> None:
+    for name in node.outputs:
+        if name:
+            editor.graph.initializers[name] = None
+            value = editor.value(name)
+            if value.shape is not None:
+                value.symbols = value.shape
+    editor.remove(node)
+
+
+def _fold_shape(editor: Editor, node: Node) -> None:
+    source = editor.value(node.inputs[0])
+    if source.symbols is None or node.outputs[0] in editor.final:
+        return
+    if not all(isinstance(size, int) for size in source.symbols):
+        return
+    start = int(node.attributes.get("start", 0))
+    end = node.attributes.get("end")
+    sizes = source.symbols[start : None if end is None else int(end)]
+    result = editor.value(node.outputs[0])
+    result.data = np.array(sizes, dtype=np.int64)
+    _to_constants(editor, node)

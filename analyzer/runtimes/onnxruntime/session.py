@@ -1,0 +1,226 @@
+"""One session as allocation events: initializers, a first run, a steady run.
+
+1. **Session**: every initializer used on the device is taken from the arena by itself, in an order that is a hash
+   table's and changes from process to process (here: the file's; `prediction` shuffles).
+   With `use_device_allocator_for_initializers` each is one device allocation outside the arena's regions. The CPU
+   provider reserves initializers up to 127 bytes and its packed weights; larger ones stay where the file was loaded.
+2. **Run**: inputs used on the device are copied there; then kernels run in order: outputs that have buffers of their
+   own (`planner`), scratch while the kernel runs (`scratch`), then the releases of the plan. What the caller gets, the
+   copies of inputs and buffers nobody reads live to the end of the run.
+3. The first run takes each buffer from the arena and records the memory pattern (`pattern`); every later run with the
+   same input shapes takes the pattern's block at its start instead. Outputs and scratch stay apart.
+4. A subgraph has a plan and a pattern of its own and runs inside its node: If the branch that is counted, Loop and
+   Scan their body once; its outputs are the node's.
+
+Source: `core/framework/session_state_utils.cc`, `execution_frame.cc`, `utils.cc` (CopyInputsAcrossDevices),
+`core/providers/cpu/controlflow`. Checked kernel by kernel on CPU and H200 (`tests/test_ort_*.py`).
+Not modelled: IO binding, several streams, run-to-run changes of shapes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from analyzer.graph import Category
+from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
+from analyzer.runtimes.onnxruntime import packing
+from analyzer.runtimes.onnxruntime.arena import Requests
+from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
+from analyzer.runtimes.onnxruntime.options import Options
+from analyzer.runtimes.onnxruntime.order import execution, streams, topological
+from analyzer.runtimes.onnxruntime.pattern import Pattern
+from analyzer.runtimes.onnxruntime.planner import Kind, Plan, plan
+from analyzer.runtimes.onnxruntime.scratch import Settings, scratch
+
+_INLINE_BYTES = 127
+
+
+@dataclass(slots=True)
+class Frame:
+    """A graph ready to run: plan, order, readers left for each release, the pattern once recorded."""
+
+    graph: RuntimeGraph
+    plan: Plan
+    order: list[Node]
+    waits: dict[str, int]
+    bodies: dict[tuple[int, str], Frame]
+    pattern: Pattern | None = None
+
+
+def frame(graph: RuntimeGraph, options: Options) -> Frame:
+    """Plan a graph and its subgraphs."""
+    ordered = topological(graph)
+    lanes = streams(ordered)
+    planned = plan(graph, lanes, options.enable_mem_reuse)
+    waits: dict[str, int] = {}
+    for buffers in planned.release.values():
+        for name in buffers:
+            waits[name] = waits.get(name, 0) + 1
+    bodies = {
+        (node.index, attribute): frame(body, options)
+        for node in graph.nodes.values()
+        for attribute, body in node.bodies.items()
+    }
+    return Frame(graph, planned, execution(graph, ordered), waits, bodies)
+
+
+@dataclass(slots=True)
+class KernelMark:
+    """After the kernel's outputs are taken (before releases): position in the events, to compare with a profile."""
+
+    node: Node
+    first_event: int
+    last_event: int
+    run: int
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Collects events; `requests` says which are special (`arena`)."""
+
+    settings: Settings
+    options: Options
+    events: list[AllocationEvent] = field(default_factory=list)
+    reserved: set[int] = field(default_factory=set)
+    outside: set[int] = field(default_factory=set)
+    starts: set[int] = field(default_factory=set)
+    kernels: list[KernelMark] = field(default_factory=list)
+    unknown: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _keys: int = 0
+    _stream_free: bool = True
+
+    @property
+    def requests(self) -> Requests:
+        """The special requests so far."""
+        return Requests(frozenset(self.reserved), frozenset(self.outside), frozenset(self.starts))
+
+    def take(
+        self,
+        nbytes: int,
+        category: Category,
+        label: str,
+        operator: int = -1,
+        basis: str = "exact",
+        *,
+        past: bool = False,
+    ) -> int:
+        """A request; returns its key."""
+        key = self._keys
+        self._keys += 1
+        if past:
+            self.reserved.add(key)
+        if self._stream_free:
+            self.outside.add(key)
+        storage = -1 if category in (Category.SCRATCH, Category.WORKSPACE) else key
+        self.events.append(Malloc(key, nbytes, category, operator, storage, basis, label))
+        return key
+
+    def give(self, key: int) -> None:
+        """The request's memory is given back."""
+        self.events.append(Free(key))
+
+    def counts(self, on_host: bool) -> bool:
+        """Whether a buffer there comes from the arena that is predicted."""
+        return self.settings.provider == "cpu" or not on_host
+
+    def session(self, whole: Frame) -> None:
+        """Rule 1."""
+        for graph, planned in _all(whole):
+            names = [name for name in graph.initializers if name in planned.placements]
+            if self.settings.provider == "cpu":
+                for name in names:
+                    nbytes = graph.values[name].nbytes
+                    if 0 < nbytes <= _INLINE_BYTES:
+                        self.take(nbytes, Category.PARAMETER, name, past=True)
+                continue
+            names = [name for name in names if not planned.placements[name].on_host]
+            past = self.options.use_device_allocator_for_initializers
+            for name in names:
+                self.take(graph.values[name].nbytes, Category.PARAMETER, name, past=past)
+        for graph, _ in _all(whole):
+            for node in graph.nodes.values():
+                for nbytes, basis in packing.packed(node, graph):
+                    self.take(
+                        nbytes,
+                        Category.WORKSPACE,
+                        f"{node.name} packed weights",
+                        node.index,
+                        basis,
+                        past=True,
+                    )
+        self.events.append(Event("session"))
+
+    def run(self, whole: Frame, number: int) -> None:
+        """Rules 2 and 3."""
+        feeds: list[int] = []
+        graph = whole.graph
+        self.starts.add(self._keys)
+        self._stream_free = self.settings.provider == "cpu"
+        if self.settings.provider == "cuda":
+            for name in graph.inputs:
+                place = whole.plan.placements[name]
+                if not place.on_host:
+                    feeds.append(self.take(graph.values[name].nbytes, Category.INPUT, name))
+        held = self.execute(whole, number)
+        for key in (*held, *feeds):
+            self.give(key)
+        self.events.append(Event(f"run {number}"))
+
+    def execute(self, current: Frame, number: int) -> list[int]:
+        """Run a graph once; returns what is still held at its end, to be given back by the caller."""
+        graph, placements = current.graph, current.plan.placements
+        recording = Pattern() if self.options.enable_mem_pattern and current.pattern is None else None
+        block = current.pattern if self.options.enable_mem_pattern else None
+        held: list[int] = []
+        if block is not None and block.size_bytes:
+            held.append(self.take(block.size_bytes, Category.ACTIVATION, "memory pattern"))
+        members = block.members if block is not None else set()
+        living: dict[str, int] = {}
+        waits = dict(current.waits)
+        for node in current.order:
+            first = len(self.events)
+            inner: list[int] = []
+            for attribute in node.bodies:
+                inner += self.execute(current.bodies[node.index, attribute], number)
+            for name in node.outputs:
+                place = placements.get(name) if name else None
+                if (
+                    place is None
+                    or place.kind not in (Kind.ALLOCATE, Kind.OUTPUT)
+                    or not self.counts(place.on_host)
+                ):
+                    continue
+                value = graph.values[name]
+                basis = "bounded" if value.bounded or value.shape is None else "exact"
+                if name in members:
+                    continue
+                living[name] = self.take(value.nbytes, Category.ACTIVATION, name, node.index, basis)
+                if recording is not None and place.kind is Kind.ALLOCATE:
+                    recording.allocate(name, value.nbytes)
+            taken = [
+                self.take(nbytes, Category.SCRATCH, f"{node.name or node.op} scratch", node.index, basis)
+                for nbytes, basis in (
+                    scratch(node, graph, self.settings) if self.counts(node.provider == "cpu") else ()
+                )
+            ]
+            for key in (*reversed(taken), *inner):
+                self.give(key)
+            self.kernels.append(KernelMark(node, first, len(self.events), number))
+            for name in current.plan.release.get(node.index, ()):
+                waits[name] -= 1
+                if waits[name]:
+                    continue
+                if recording is not None and name in recording.members:
+                    recording.free(name)
+                if name in living:
+                    self.give(living.pop(name))
+        if recording is not None:
+            current.pattern = recording
+        return [*held, *living.values()]
+
+
+def _all(whole: Frame) -> list[tuple[RuntimeGraph, Plan]]:
+    found = [(whole.graph, whole.plan)]
+    for inner in whole.bodies.values():
+        found += _all(inner)
+    return found
