@@ -8,7 +8,9 @@ from pathlib import Path
 from types import ModuleType
 
 MODELS = Path(__file__).parent.parent / "models"
-NAMES = sorted(path.stem for path in MODELS.glob("*.py"))
+NAMES = sorted(
+    path.stem for path in MODELS.glob("*.py") if path.stem != "export_onnx"
+)  # a script, not a model
 
 
 def load(name: str) -> ModuleType:

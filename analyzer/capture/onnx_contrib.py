@@ -49,38 +49,13 @@ _DELEGATES: dict[str, tuple[str, slice | tuple[int, ...]]] = {
 _FLOAT_RESULTS = frozenset({"DynamicQuantizeMatMul", "MatMulIntegerToFloat"})
 
 # First result like the first input.
-_SAME = frozenset(
-    [
-        "Affine",
-        "BiasAdd",
-        "BiasDropout",
-        "BiasGelu",
-        "BiasSoftmax",
-        "BitmaskBiasDropout",
-        "BitmaskDropout",
-        "ComplexMul",
-        "ComplexMulConj",
-        "FastGelu",
-        "Gelu",
-        "GemmaRotaryEmbedding",
-        "GroupNorm",
-        "ImageScaler",
-        "Inverse",
-        "LongformerAttention",
-        "MeanVarianceNormalization",
-        "MoE",
-        "ParametricSoftplus",
-        "QLinearLeakyRelu",
-        "QLinearSigmoid",
-        "QLinearSoftmax",
-        "QMoE",
-        "QuickGelu",
-        "RotaryEmbedding",
-        "ScaledTanh",
-        "ThresholdedRelu",
-        "Trilu",
-    ]
-)
+_SAME = frozenset({
+    "Affine", "BiasAdd", "BiasDropout", "BiasGelu", "BiasSoftmax", "BitmaskBiasDropout", "BitmaskDropout",
+    "ComplexMul", "ComplexMulConj", "FastGelu", "Gelu", "GemmaRotaryEmbedding", "GroupNorm",
+    "ImageScaler", "Inverse", "LongformerAttention", "MeanVarianceNormalization", "MoE",
+    "ParametricSoftplus", "QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax", "QMoE", "QuickGelu",
+    "RotaryEmbedding", "ScaledTanh", "ThresholdedRelu", "Trilu",
+})  # fmt: skip
 
 
 def overrides(node: Any) -> bool:

@@ -339,7 +339,7 @@ def _source(node: Any) -> str:
             for line in entry.value.split("\n"):
                 if line.lstrip().startswith('File "'):
                     name, _, rest = line.strip()[6:].partition('", line ')
-                    if rest and "/torch/" not in name:
+                    if rest and "/torch/" not in name and not name.startswith("torch/"):
                         found = f"{name}:{rest.split(',')[0]}"
             return display(found)
     return ""
