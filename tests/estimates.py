@@ -72,12 +72,12 @@ TRAINING = Estimate(
         ),
     ),
     timeline=Timeline(
-        allocated=(8 * MIB, 40 * MIB, 8 * MIB),
-        reserved=(20 * MIB, 42 * MIB, 42 * MIB),
-        delta=(8 * MIB, 32 * MIB, -32 * MIB),
-        label=("fc.weight", "conv, out", "conv, out"),
-        category=("parameters", "saved for backward", "saved for backward"),
-        phase=("setup", "forward", "backward"),
+        allocated=(8 * MIB, 8 * MIB, 40 * MIB, 40 * MIB, 8 * MIB),
+        reserved=(20 * MIB, 20 * MIB, 42 * MIB, 42 * MIB, 42 * MIB),
+        delta=(8 * MIB, 0, 32 * MIB, 0, -32 * MIB),
+        label=("fc.weight", "model", "conv, out", "0.forward", "conv, out"),
+        category=("parameters", "", "saved for backward", "", "saved for backward"),
+        phase=("model", "model", "0.forward", "0.forward", "0.backward"),
     ),
     certainty=Certainty(
         exact=30 * MIB, measured=6 * MIB, bounded=4 * MIB, unknown_operators={"custom::op": (3, 4 * MIB)}

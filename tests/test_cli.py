@@ -81,7 +81,14 @@ def test_quiet(run: Any, answers: Any) -> None:
 def test_json_and_csv_are_alone_on_stdout(run: Any, answers: Any) -> None:
     answers(TRAINING)
     assert json_report.loads(run("model.onnx", "--format", "json").out) == TRAINING
-    assert run("model.onnx", "--format", "csv").out.startswith("kind,index,name,")
+    assert run("model.onnx", "--format", "csv").out.startswith("index,kind,name,")
+    assert run("model.onnx", "--format", "html").out.startswith("<!DOCTYPE html>")
+
+
+def test_a_snapshot_is_a_binary_file(run: Any, answers: Any, tmp_path: Path) -> None:
+    answers(KNOWN)
+    assert run("model.onnx", "--format", "snapshot", "-o", tmp_path / "s.pickle").code == 0
+    assert (tmp_path / "s.pickle").read_bytes()[:2] == b"\x80\x04"
 
 
 @pytest.mark.parametrize(

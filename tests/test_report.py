@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import pickle
 import re
 from dataclasses import fields, replace
+from html.parser import HTMLParser
 from importlib import resources
 from typing import Any
 
@@ -17,10 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.errors import InputError
-from analyzer.estimate import Estimate
+from analyzer.estimate import Estimate, Timeline
 from analyzer.report import csv as csv_report
+from analyzer.report import html, snapshot, text, words
 from analyzer.report import json as json_report
-from analyzer.report import text, words
 
 GOLDEN = """\
 fits: 60.0 MiB of 100.0 MiB on h200, headroom 40.0 MiB (40.0 %)
@@ -119,7 +121,7 @@ def test_top_bounds_the_tensors() -> None:
     assert "Largest tensors" not in text.render(TRAINING, top=0)
 
 
-@pytest.mark.parametrize("render", [text.render, csv_report.render, json_report.dumps])
+@pytest.mark.parametrize("render", [text.render, csv_report.render, json_report.dumps, html.render])
 def test_untrusted_names_cannot_reach_the_terminal(render: Any) -> None:
     shown = render(hostile())
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e]", shown)
@@ -200,20 +202,127 @@ def test_reading_something_else_is_one_clear_error(document: str, message: str) 
 
 def test_csv() -> None:
     rows = list(csv.DictReader(io.StringIO(csv_report.render(TRAINING))))
-    assert [row["kind"] for row in rows] == ["event"] * 3 + ["mark"] * 2
-    assert rows[1] == {
-        "kind": "event",
-        "index": "1",
+    assert [row["kind"] for row in rows] == ["malloc", "mark", "malloc", "mark", "free"]
+    assert rows[2] == {
+        "index": "2",
+        "kind": "malloc",
         "name": "conv, out",
         "delta_bytes": str(32 * MIB),
         "allocated_bytes": str(40 * MIB),
         "reserved_bytes": str(42 * MIB),
-        "peak_bytes": str(40 * MIB),
+        "peak_bytes": "",
         "category": "saved for backward",
-        "phase": "forward",
+        "phase": "0.forward",
     }
-    assert (rows[4]["name"], rows[4]["peak_bytes"], rows[4]["delta_bytes"]) == (
+    assert (rows[3]["name"], rows[3]["peak_bytes"], rows[3]["delta_bytes"]) == (
         "0.forward",
         str(36 * MIB),
-        "",
+        "0",
     )
+
+
+class Tags(HTMLParser):
+    """Every tag with its attributes, and the text between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data.strip())
+
+
+def test_html_says_what_the_text_says_and_needs_nothing_else() -> None:
+    page = Tags()
+    page.feed(html.render(TRAINING, budget_bytes=48 * MIB))
+    said = " ".join(page.words)
+    for words_ in (
+        "over budget: needs 60.0 MiB",
+        "fits: 60.0 MiB",
+        "58,720,256",
+        "40.0 % over peak allocated",
+        "custom::op",
+    ):
+        assert words_ in said
+    assert "A first note." in said and "0.forward: 40.0 MiB allocated" in said and "fc.weight" in said
+    assert not {tag for tag, _ in page.tags} & {"script", "link", "img", "iframe", "object"}
+    assert not any(
+        name in attributes for _, attributes in page.tags for name in ("src", "href", "onclick", "onload")
+    )
+
+
+def test_html_escapes_names() -> None:
+    evil = '<script>alert(1)</script>" onload="x'
+    plain, page = Tags(), Tags()
+    plain.feed(html.render(hostile("name")))
+    page.feed(html.render(hostile(evil)))
+    assert page.tags == plain.tags and evil in " ".join(page.words)
+
+
+def test_the_chart_keeps_the_peak_of_many_events() -> None:
+    count = 50_001
+    values = tuple(1 + (event == 33_333) * 99 for event in range(count))
+    line = Timeline(values, values, (0,) * count, ("x",) * count, ("y",) * count, ("z",) * count)
+    shown = html.render(replace(TRAINING, timeline=line))
+    assert len(shown) < 100_000 and re.search(r"L6\d\d\.\d 10\.0 ", shown)
+
+
+def test_snapshot_blocks_tile_the_segment_and_the_trace_balances() -> None:
+    data = pickle.loads(snapshot.render(TRAINING))
+    (segment,), (trace,) = data["segments"], data["device_traces"]
+    assert [(entry["action"], entry["size"]) for entry in trace] == [
+        ("segment_alloc", 40 * MIB), ("alloc", 8 * MIB), ("alloc", 32 * MIB), ("free_requested", 32 * MIB), ("free_completed", 32 * MIB),
+    ]  # fmt: skip
+    assert trace[2]["addr"] == trace[4]["addr"] and trace[1]["frames"][0]["name"] == "fc.weight"
+    assert [(block["size"], block["state"]) for block in segment["blocks"]] == [
+        (8 * MIB, "active_allocated"), (32 * MIB, "inactive"),
+    ]  # fmt: skip
+    assert pickle.HIGHEST_PROTOCOL >= 4 and snapshot.render(TRAINING)[:2] == b"\x80\x04"
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 4)), max_size=60))
+def test_snapshot_addresses_never_overlap(requests: list[tuple[int, int]]) -> None:
+    living: list[tuple[str, int]] = []
+    course: list[tuple[str, int]] = []
+    for size, choice in requests:
+        if choice < 2 and living:
+            label, nbytes = living.pop(choice % len(living))
+            course.append((label, -nbytes))
+        else:
+            living.append((f"n{choice}", 512 * size))
+            course.append(living[-1])
+    states, total = [], 0
+    for _, delta in course:
+        total += delta
+        states.append(total)
+    labels, deltas = tuple(c[0] for c in course), tuple(c[1] for c in course)
+    line = Timeline(tuple(states), tuple(states), deltas, labels, ("x",) * len(course), ("p",) * len(course))
+    data = pickle.loads(snapshot.render(replace(TRAINING, timeline=line)))
+    alive: dict[int, int] = {}
+    for entry in data["device_traces"][0]:
+        if entry["action"] == "alloc":
+            start, end = entry["addr"], entry["addr"] + entry["size"]
+            assert all(end <= other or start >= other + size for other, size in alive.items())
+            alive[start] = entry["size"]
+        elif entry["action"] == "free_completed":
+            assert alive.pop(entry["addr"]) == entry["size"]
+    assert sum(alive.values()) == total
+    for segment in data["segments"]:
+        place = segment["address"]
+        for block in segment["blocks"]:
+            assert block["address"] == place
+            place += block["size"]
+        assert place == segment["address"] + segment["total_size"]
+        assert segment["allocated_size"] == total
+
+
+def test_pytorch_reads_the_snapshot() -> None:
+    viewer = pytest.importorskip("torch.cuda._memory_viz")
+    data = pickle.loads(snapshot.render(TRAINING))
+    assert "32.0MiB (0.0% internal) free" in viewer.segsum(data)
+    told = viewer.trace(pickle.loads(snapshot.render(TRAINING)))
+    assert "b = a[0:8.0MiB]" in told and "c = a[8388608:32.0MiB]" in told and "del c # 32.0MiB" in told

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from analyzer.estimate import Estimate
     from analyzer.graph import Graph
 
-FORMATS = ("text", "json", "csv")
+FORMATS = ("text", "json", "html", "csv", "snapshot")
 
 
 @click.command()
@@ -113,6 +113,14 @@ def _render(estimate: Estimate, form: str, top: int, budget_bytes: int | None, c
         from analyzer.report import csv
 
         return csv.render(estimate)
+    if form == "html":
+        from analyzer.report import html
+
+        return html.render(estimate, top=top, budget_bytes=budget_bytes)
+    if form == "snapshot":
+        from analyzer.report import snapshot
+
+        return snapshot.render(estimate)
     from analyzer.report import text
 
     return text.render(estimate, top=top, budget_bytes=budget_bytes, color=color)

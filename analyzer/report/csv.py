@@ -1,6 +1,7 @@
-"""The estimate's course as one table: a row an allocation event, then a row a mark. Sizes in bytes.
+"""The estimate's course as one table, a row an event of the allocator. Sizes in bytes, after the event.
 
-`kind` is "event" or "mark"; a mark is the state when a named event ("0.forward") is over and has no delta.
+`kind` is "malloc", "free", or "mark" for the end of a named event ("0.forward"), which changes nothing; a mark alone has
+`peak_bytes`, the peak of its iteration so far. `phase` is the named event under way.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from analyzer.estimate import Estimate
 from analyzer.report.words import clean
 
 HEADER = (
-    "kind",
     "index",
+    "kind",
     "name",
     "delta_bytes",
     "allocated_bytes",
@@ -29,15 +30,12 @@ def render(estimate: Estimate) -> str:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(HEADER)
-    line, peak = estimate.timeline, 0
+    line, marks = estimate.timeline, iter(estimate.marks)
     rows = zip(line.label, line.delta, line.allocated, line.reserved, line.category, line.phase, strict=True)
     for index, (label, delta, allocated, reserved, category, phase) in enumerate(rows):
-        peak = max(peak, allocated)
+        kind = "free" if delta < 0 else "malloc" if category else "mark"
+        peak = next(marks).peak if kind == "mark" else ""
         writer.writerow(
-            ("event", index, clean(label), delta, allocated, reserved, peak, clean(category), clean(phase))
-        )
-    for index, mark in enumerate(estimate.marks):
-        writer.writerow(
-            ("mark", index, clean(mark.event), "", mark.allocated, mark.reserved, mark.peak, "", "")
+            (index, kind, clean(label), delta, allocated, reserved, peak, clean(category), clean(phase))
         )
     return stream.getvalue()

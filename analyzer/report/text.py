@@ -92,10 +92,10 @@ def _parts(estimate: Estimate, top: int, budget_bytes: int | None, width: int) -
         parts.append(Text(f"device: {clean(estimate.device_note)}", style="dim"))
     parts += [
         "",
-        Text(" · ".join(_subject(estimate)), style="bold"),
+        Text(" · ".join(subject(estimate)), style="bold"),
         "",
         _estimates(estimate, width),
-        _naive_terms(estimate),
+        Text(naive_terms(estimate), style="dim"),
     ]
     if estimate.breakdown:
         where = f" ({clean(estimate.peak_at)})" if estimate.peak_at else ""
@@ -108,7 +108,8 @@ def _parts(estimate: Estimate, top: int, budget_bytes: int | None, width: int) -
     return parts
 
 
-def _subject(estimate: Estimate) -> list[str]:
+def subject(estimate: Estimate) -> list[str]:
+    """What was estimated, in words."""
     words = [
         clean(estimate.target),
         clean(estimate.runtime),
@@ -121,21 +122,41 @@ def _subject(estimate: Estimate) -> list[str]:
     return words
 
 
-def _estimates(estimate: Estimate, width: int) -> RenderableType:
-    from rich import box
-    from rich.table import Table
-
+def estimate_rows(estimate: Estimate) -> tuple[tuple[str, int, str], ...]:
+    """The estimates side by side: name, bytes, what it means."""
     naive = estimate.naive.total
     error = naive - estimate.peak_allocated
     off = f"{percent(abs(error), estimate.peak_allocated)} {'over' if error >= 0 else 'under'} peak allocated"
     runtime = tail(clean(estimate.runtime), 12)
-    rows = (
+    return (
         ("naive sum", naive, off),
         ("graph liveness", estimate.graph_peak, "each tensor freed at its last use"),
         (f"{runtime}: allocated", estimate.peak_allocated, "peak in use"),
         (f"{runtime}: reserved", estimate.peak_reserved, "peak held by the allocator"),
         (f"{runtime}: device", estimate.device_used, "what nvidia-smi shows"),
     )
+
+
+def naive_terms(estimate: Estimate) -> str:
+    """The naive sum, term by term."""
+    shown = _NAIVE_TERMS if estimate.mode == "train" else _NAIVE_TERMS[:3]
+    return (
+        f"naive = {' + '.join(f'{name} {mib(getattr(estimate.naive, field))}' for field, name in shown)} MiB"
+    )
+
+
+def breakdown_rows(estimate: Estimate) -> list[tuple[str, int]]:
+    """Categories at the peak with their bytes, largest first, empty ones left out."""
+    return sorted(
+        ((name, nbytes) for name, nbytes in estimate.breakdown.items() if nbytes), key=lambda r: -r[1]
+    )
+
+
+def _estimates(estimate: Estimate, width: int) -> RenderableType:
+    from rich import box
+    from rich.table import Table
+
+    rows = estimate_rows(estimate)
     widths = [
         max(len(cell) for cell in column)
         for column in zip(*((n, f"{b:,}", mib(b)) for n, b, _ in rows), strict=True)
@@ -152,14 +173,6 @@ def _estimates(estimate: Estimate, width: int) -> RenderableType:
     return table
 
 
-def _naive_terms(estimate: Estimate) -> RenderableType:
-    from rich.text import Text
-
-    shown = _NAIVE_TERMS if estimate.mode == "train" else _NAIVE_TERMS[:3]
-    terms = (f"{name} {mib(getattr(estimate.naive, field))}" for field, name in shown)
-    return Text(f"naive = {' + '.join(terms)} MiB", style="dim")
-
-
 def _breakdown(estimate: Estimate) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
@@ -169,18 +182,11 @@ def _breakdown(estimate: Estimate) -> RenderableType:
     table.add_column(width=_BAR_WIDTH, no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
-    rows = sorted(
-        ((nbytes, name) for name, nbytes in estimate.breakdown.items() if nbytes), key=lambda r: -r[0]
-    )
-    largest = rows[0][0] if rows else 1
-    for nbytes, name in rows:
-        bar = "█" * max(1, nbytes * _BAR_WIDTH // largest)
-        table.add_row(
-            clean(name),
-            Text(bar, style="cyan"),
-            f"{mib(nbytes)} MiB",
-            percent(nbytes, estimate.peak_allocated),
-        )
+    rows = breakdown_rows(estimate)
+    for name, nbytes in rows:
+        bar = "█" * max(1, nbytes * _BAR_WIDTH // rows[0][1])
+        share = percent(nbytes, estimate.peak_allocated)
+        table.add_row(tail(clean(name), 20), Text(bar, style="cyan"), size(nbytes), share)
     return table
 
 
@@ -198,7 +204,7 @@ def _tensors(rows: tuple[TensorRow, ...], width: int) -> RenderableType:
     for row in rows:
         shape = "x".join(map(str, row.shape)) or ("scalar" if row.dtype else "-")
         kind = ", ".join(filter(None, (clean(row.category), clean(row.phase))))
-        name, maker = _who(row)
+        name, maker = who(row)
         table.add_row(
             size(row.nbytes),
             Text.assemble(f"{tail(shape, 20)} {clean(row.dtype)}", (f"\n{kind}", "dim")),
@@ -207,7 +213,7 @@ def _tensors(rows: tuple[TensorRow, ...], width: int) -> RenderableType:
     return table
 
 
-def _who(row: TensorRow) -> tuple[str, str]:
+def who(row: TensorRow) -> tuple[str, str]:
     """What the tensor is called, by its own name or that of the module it comes from; the operator and line behind it."""
     name, module = clean(row.name), clean(row.module)
     if row.name == row.operator:
