@@ -79,7 +79,7 @@ class TensorMeta:
 
 
 # A call's argument: a tensor, a plain value, or a tuple of such.
-Argument: TypeAlias = "TensorMeta | None | bool | int | float | complex | str | tuple[Argument, ...]"
+Argument: TypeAlias = "TensorMeta | bool | int | float | complex | str | tuple[Argument, ...] | None"
 
 _NO_KEYWORDS: Mapping[str, Argument] = MappingProxyType({})
 
