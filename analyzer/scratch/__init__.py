@@ -11,6 +11,8 @@ from analyzer.scratch import (
     pooling,
     reduction,
     softmax,
+    sorting,
+    transformer,
 )
 from analyzer.scratch.registry import Story, is_known, story_of
 from analyzer.scratch.script import Basis, Give, Output, Script, Step, Take, rule
@@ -35,5 +37,7 @@ __all__ = [
     "reduction",
     "rule",
     "softmax",
+    "sorting",
     "story_of",
+    "transformer",
 ]

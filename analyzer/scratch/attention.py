@@ -1,12 +1,12 @@
 """Scaled dot-product attention: the memory-efficient, flash and cuDNN kernels, forward and backward.
 
 1. **Random state.** The efficient kernel returns its seed and offset in host memory. cuDNN's are on the device and
-   come first. Flash has a pair on the device when it drops out, else in host memory.
+   come first, flash's, a pair and a scalar, after its accumulators; flash takes one pair more when it drops out.
 2. **Efficient, backward**: an incoming gradient not contiguous as (batch, sequence, heads, size) is copied; then the
    three gradients; then `delta` (float32, one a query and head), which for float32 is a product of the outputs' size
    summed over the last dimension and transposed; then the kernel's workspace: per batch and head, a float32 tile of
    block_i × block_j and 16 bytes of locks per tile of the query gradient, and, where key and value gradients do not
-   fit registers (half precision above 128), float32 accumulators for those, once per key split.
+   fit registers (half precision above 128), float32 accumulators for those.
 3. **Which kernel** (block_i × block_j): 64 × 64 up to head size 64; above, 128 × 64 on GPUs with enough shared
    memory (compute capability 8.0 and 9.0), and 128 × 128 in half precision up to 128; half precision accumulates
    gradients in registers up to the larger of the two.
@@ -14,7 +14,7 @@
 5. **cuDNN, backward**: one workspace of a float32 query gradient, a float32 sum per query and head, full-head key and
    value gradients when heads are grouped, and 256 bytes; forward: 256 bytes.
 6. **Flash, backward**: float32 `softmax_d` and query-gradient accumulator over padded sequences (128) and head sizes
-   (32 up to 64, 64 above), and full-head key and value gradients when heads are grouped. Head sizes are padded to a
+   (32 up to 128, 64 above), and full-head key and value gradients when heads are grouped. Head sizes are padded to a
    multiple of 8 before; forward: split-key accumulators when the grid alone does not fill the GPU.
 
 Source: `aten/src/ATen/native/transformers/cuda/attention.cu`, `attention_backward.cu`,
@@ -45,6 +45,7 @@ from analyzer.scratch.script import Basis, Script, rule
 _FLOAT = 4
 _HALF = frozenset({"float16", "bfloat16"})
 _CUDNN_CONTROL_BYTES = 256
+_FLASH_STATE_BYTES = 16
 
 
 def _round_up(value: int, multiple: int) -> int:
@@ -102,28 +103,25 @@ def efficient_backward(operator: Operator, device: DeviceProfile, script: Script
     delta_bytes = batch * heads * queries * _FLOAT
     half = query.dtype in _HALF
     if half:
-        script.temporary(delta_bytes)
+        delta = script.temporary(delta_bytes)
     else:
-        product = replace(
-            grad, shape=_swapped(out).shape, stride=_swapped(out).stride, offset=0, dtype="float32"
-        )
+        product = replace(_swapped(out), offset=0, dtype="float32")
         product_token = script.temporary(bytes_of(product))
-        sums = script.temporary(delta_bytes)
+        delta = script.temporary(delta_bytes)
         sum_over(script, device, product, (3,))
         if heads > 1 and queries > 1:
-            script.temporary(delta_bytes)
+            sums, delta = delta, script.temporary(delta_bytes)
             script.release(sums)
         script.release(product_token)
-    script.temporary(_efficient_workspace(query, key, value, device, half))
+    script.temporary(_efficient_workspace(query, key, value, device))
+    script.release(delta)
 
 
-def _efficient_workspace(
-    query: TensorMeta, key: TensorMeta, value: TensorMeta, device: DeviceProfile, half: bool
-) -> int:
+def _efficient_workspace(query: TensorMeta, key: TensorMeta, value: TensorMeta, device: DeviceProfile) -> int:
     """Rules 2 and 3, in bytes."""
     batch, heads, queries, size = query.shape
     keys, value_size = key.shape[2], value.shape[3]
-    largest = max(size, value_size)
+    largest, half = max(size, value_size), query.dtype in _HALF
     roomy = device.compute_capability in ((8, 0), (9, 0), (10, 0)) or (
         device.compute_capability[0] == 7 and half
     )
@@ -131,16 +129,9 @@ def _efficient_workspace(
     most = next((limit for limit in (32, 64, 128) if largest <= limit), 1 << 16)
     in_registers = half and most <= block_i
     block_j = 128 if in_registers and device.compute_capability >= (8, 0) and most > 64 else 64
-    splits = -(-keys // block_j)
-    blocks = -(-keys // block_j) * heads * batch
-    if blocks >= 256 and keys <= 2 * block_j:
-        splits = 1
     elements = -(-queries // block_i) * -(-size // block_j) * (block_i * block_j + 4)
     if half and not in_registers:
-        splits = max(min(splits, 200 // (batch * heads)), 1)
-        elements += (
-            splits * _round_up(keys, block_j) * (_round_up(size, block_i) + _round_up(value_size, block_i))
-        )
+        elements += _round_up(keys, block_j) * (_round_up(size, block_i) + _round_up(value_size, block_i))
     return batch * heads * _round_up(elements, 4) * _FLOAT
 
 
@@ -182,21 +173,30 @@ def _same_strides(one: TensorMeta, other: TensorMeta) -> bool:
 @rule("aten::_scaled_dot_product_flash_attention", "aten::_flash_attention_forward")
 def flash(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """(query, key, value, dropout_p, is_causal, ...): rules 1 and 6."""
-    if _dropout(operator, 3) == 0:
-        for index in _random_state(operator):
-            script.on_host(index)
-    script.outputs()
+    random_state = _random_state(operator)
+    for index in range(len(operator.outputs)):
+        if index not in random_state:
+            script.output(index)
     query, key = tensor_at(operator, 0, "query"), tensor_at(operator, 1, "key")
-    if query is None or key is None or _dropout(operator, 3) > 0:
+    if query is None or key is None:
         return
     batch, heads, queries, size = query.shape
     keys = key.shape[2]
-    padded = _round_up(size, 32)
+    drops = _dropout(operator, 3) > 0
+    padded = _round_up(size, 32 if size <= 128 else 64)
     block_keys = 256 if padded <= 64 else (128 if padded <= 128 else 64)
-    splits = _flash_splits(batch * heads * -(-queries // 64), device.sm_count * 2, -(-keys // block_keys))
+    blocks = batch * heads * -(-queries // 64)
+    splits = 1 if drops else _flash_splits(blocks, device.sm_count * 2, -(-keys // block_keys))
     if splits > 1:
-        script.temporary(splits * batch * heads * queries * _FLOAT)
-        script.temporary(splits * batch * heads * queries * padded * _FLOAT)
+        sums = script.temporary(splits * batch * heads * queries * _FLOAT)
+        results = script.temporary(splits * batch * heads * queries * padded * _FLOAT)
+        script.outputs()
+        script.release(sums)
+        script.release(results)
+    else:
+        script.outputs()
+    if drops:
+        script.temporary(_FLASH_STATE_BYTES)
 
 
 def _flash_splits(blocks: int, slots: int, key_blocks: int) -> int:
@@ -228,7 +228,7 @@ def flash_backward(operator: Operator, _device: DeviceProfile, script: Script) -
     script.outputs()
     batch, heads, queries, size = query.shape
     padded_queries = _round_up(queries, 128)
-    padded_size = _round_up(size, 32 if size <= 64 else 64)
+    padded_size = _round_up(size, 32 if size <= 128 else 64)
     script.temporary(batch * heads * padded_queries * _FLOAT)
     script.temporary(batch * heads * padded_queries * padded_size * _FLOAT)
     if key.shape[1] != heads:

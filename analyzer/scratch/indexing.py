@@ -3,7 +3,8 @@
 1. **Embedding** looks up a flattened index, copied if it cannot be flattened in place (an expanded one).
 2. **Embedding backward** copies index and gradient if they are not contiguous. Up to 3,072 indices it adds straight
    into the result. Above, it sorts the indices, splits equal ones into segments of at most 10 and sums those first, in
-   float32: 64-bit index arrays of the index's length, and one row a partial segment.
+   float32: index arrays of the index's length, and one row a partial segment; or, where the segments alone would not
+   fill the GPU, adds partial segments up atomically (16-bit floats into a float32 copy of the result).
 3. **index_put_ with accumulation** turns the indices into one linear index (one addend per indexed dimension),
    makes the values contiguous, sorts the linear index with its positions, and adds row by row. Without accumulation
    it is pointwise. The functional form first clones into the result. Steps over dimensions of unequal layout are
@@ -26,6 +27,7 @@ from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
+from analyzer.scratch.cub import bits_for, radix_sort_bytes, scan_bytes, unique_bytes
 from analyzer.scratch.layout import (
     accumulator_bytes,
     argument,
@@ -36,12 +38,11 @@ from analyzer.scratch.layout import (
     is_contiguous,
     tensor_at,
 )
-from analyzer.scratch.reduction import converted
+from analyzer.scratch.reduction import Kernel, converted, reduce
 from analyzer.scratch.script import Script, rule
-from analyzer.scratch.sorting import key_bits, radix_sort_pairs_bytes, scan_bytes
 
 _INDEX_BYTES = 8
-_DIRECT_INDICES, _ROWS_PER_SEGMENT = 3072, 10
+_DIRECT_INDICES, _ROWS_PER_SEGMENT, _ATOMIC_BLOCKS_PER_SM = 3072, 10, 4
 
 
 def flattens_in_place(tensor: TensorMeta) -> bool:
@@ -66,7 +67,7 @@ def embedding(operator: Operator, _device: DeviceProfile, script: Script) -> Non
 
 
 @rule("aten::embedding_dense_backward")
-def embedding_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+def embedding_backward(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """(grad_output, indices, num_weights, padding_idx, scale_grad_by_freq): rule 2."""
     grad, indices = tensor_at(operator, 0), tensor_at(operator, 1)
     if grad is None or indices is None:
@@ -83,7 +84,7 @@ def embedding_backward(operator: Operator, _device: DeviceProfile, script: Scrip
     script.temporary(array)  # sorted indices
     script.temporary(array)  # their positions
     positions = script.temporary(array)
-    script.release(script.temporary(radix_sort_pairs_bytes(count, 8 * width, width, width)))
+    script.release(script.temporary(radix_sort_bytes(count, 8 * width, width, width)))
     script.release(positions)
     if by_frequency:
         script.temporary(array)
@@ -91,7 +92,7 @@ def embedding_backward(operator: Operator, _device: DeviceProfile, script: Scrip
     script.temporary(array)  # segment offsets
     script.temporary(_INDEX_BYTES)
     unique = script.temporary(array)
-    script.release(script.temporary(scan_bytes(count)))
+    script.release(script.temporary(unique_bytes(count)))
     script.release(unique)
     segments = min(count, weights)
     script.temporary(segments * width)
@@ -100,7 +101,15 @@ def embedding_backward(operator: Operator, _device: DeviceProfile, script: Scrip
     script.temporary(_INDEX_BYTES)
     partial = count // _ROWS_PER_SEGMENT + segments
     script.temporary(partial * width)
-    script.temporary(partial * grad.shape[-1] * accumulator_bytes(grad.dtype))
+    columns = grad.shape[-1]
+    lanes = -(-columns // 32) * 32
+    blocks = -(-segments * lanes // min(lanes, 1024))
+    if blocks < device.sm_count * _ATOMIC_BLOCKS_PER_SM and partial > 4 * blocks:
+        script.temporary(partial * width)
+        if accumulator_bytes(grad.dtype) != dtype_bytes(grad.dtype):
+            script.temporary(weights * columns * accumulator_bytes(grad.dtype))
+        return
+    script.temporary(partial * columns * accumulator_bytes(grad.dtype))
 
 
 def _index_tensors(operator: Operator) -> tuple[TensorMeta | None, ...]:
@@ -148,7 +157,7 @@ def index(operator: Operator, _device: DeviceProfile, script: Script) -> None:
 
 
 @rule("aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index_put")
-def index_put(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """(self, indices, values, accumulate): rule 3."""
     target, values = tensor_at(operator, 0), tensor_at(operator, 2, "values")
     script.outputs()
@@ -170,19 +179,40 @@ def index_put(operator: Operator, _device: DeviceProfile, script: Script) -> Non
             indexed *= target.shape[dim]
     row //= max(indexed, 1)
     array = count * _INDEX_BYTES
-    wrapped = [script.temporary(index.element_count * _INDEX_BYTES) for index in given]
-    linear = script.temporary(array)
-    for token in wrapped:
-        script.release(token)
+    checked = not operator.name.startswith("aten::_index_put_impl_") or not integer_at(
+        operator, 4, "unsafe", 0
+    )
+    linear = None
+    for entry in given:
+        expanded = _expanded(entry, shape)
+        if checked:
+            _check_bounds(script, device, expanded)
+        wrapped = script.temporary(array)
+        scaled = script.temporary(array)
+        script.release(wrapped)
+        if linear is None:
+            linear = scaled
+        else:
+            script.release(scaled)
     if not (is_contiguous(values) and values.element_count == count * row):
         script.temporary(count * row * dtype_bytes(values.dtype))
     script.temporary(array)  # sorted
     script.temporary(array)  # their positions
     positions = script.temporary(array)
-    bits = key_bits(indexed)
-    script.release(script.temporary(radix_sort_pairs_bytes(count, bits)))
+    script.release(script.temporary(radix_sort_bytes(count, bits_for(indexed))))
     script.release(positions)
-    _ = linear
+
+
+def _check_bounds(script: Script, device: DeviceProfile, entry: TensorMeta) -> None:
+    """The largest and the smallest index are read back (`wrapIndexOnce`); autograd's own calls skip this."""
+    flat = replace(entry, shape=(entry.element_count,), stride=(1,))
+    for _ in range(2):
+        extreme = script.temporary(_INDEX_BYTES)
+        copy = script.temporary(contiguous_copy_bytes(entry))
+        reduce(script, device, flat, frozenset({0}), (entry.dtype,), kernel=Kernel(_INDEX_BYTES))
+        script.release(copy)
+        script.release(script.temporary(1))
+        script.release(extreme)
 
 
 @rule("aten::roll")
@@ -192,9 +222,10 @@ def roll(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     dims = integers_at(operator, 2, "dims") or ()
     if source is None:
         return
-    script.temporary(contiguous_copy_bytes(source))
+    copy = script.temporary(contiguous_copy_bytes(source))
     for _ in range(len(dims) - 1):
         script.temporary(bytes_of(source))
+        script.release(copy)
     script.outputs()
 
 
@@ -207,5 +238,6 @@ def cumulative(operator: Operator, _device: DeviceProfile, script: Script) -> No
         return
     source, _ = converted(script, source, result.dtype)
     script.temporary(contiguous_copy_bytes(source))
-    if source.shape and max(source.shape) == source.element_count:
+    dim = integer_at(operator, 1, "dim", 0)
+    if source.shape and source.element_count and source.shape[dim] == source.element_count:
         script.temporary(scan_bytes(source.element_count, dtype_bytes(source.dtype)))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 _BY_MECHANISM = {
     "pointwise": """
-        abs acos acosh add addcdiv addcmul angle asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_not
+        acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_not
         bitwise_or bitwise_right_shift bitwise_xor ceil celu clamp clamp_max clamp_min clip clone conj_physical copysign
         cos cosh deg2rad digamma div elu elu_backward eq erf erfc erfinv exp exp2 expm1 float_power floor floor_divide
         fmax fmin fmod frac frexp gcd ge gelu gelu_backward glu glu_backward gt hardshrink hardshrink_backward
@@ -27,7 +27,7 @@ _BY_MECHANISM = {
         mvlgamma nan_to_num native_dropout_backward ne neg nextafter polygamma positive pow prelu_kernel
         _prelu_kernel _prelu_kernel_backward rad2deg reciprocal relu relu6 remainder round rrelu_with_noise rsqrt rsub
         selu sgn sigmoid sigmoid_backward sign signbit silu silu_backward sin sinc sinh smooth_l1_loss_backward
-        soft_margin_loss_backward softplus softplus_backward softshrink softshrink_backward sqrt square sub tan tanh
+        softplus softplus_backward softshrink softshrink_backward sqrt square sub tan tanh
         tanh_backward threshold threshold_backward true_divide trunc where xlogy binary_cross_entropy_backward
         special_airy_ai special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1 special_entr
         special_erfcx special_i0e special_i1 special_i1e special_log_ndtr special_ndtri special_xlog1py special_zeta
@@ -56,7 +56,9 @@ _BY_MECHANISM = {
         masked_scatter_backward _embedding_bag_forward_only grid_sampler_2d grid_sampler_3d grid_sampler_2d_backward
         grid_sampler_3d_backward _weight_norm_interface _weight_norm_interface_backward adaptive_avg_pool3d
         _adaptive_avg_pool3d _adaptive_avg_pool3d_backward affine_grid_generator_backward
-        _thnn_fused_lstm_cell _thnn_fused_gru_cell _chunk_cat im2col_backward
+        _thnn_fused_lstm_cell _thnn_fused_gru_cell _chunk_cat kthvalue searchsorted bucketize cummax cummin _embedding_bag
+        replication_pad1d replication_pad2d replication_pad3d replication_pad2d_backward replication_pad3d_backward
+        upsample_bicubic2d _fft_r2c _fft_c2c _fft_c2r median
     """,
     "optimizers": """
         _fused_adam _fused_adamw _fused_sgd _fused_adagrad _amp_foreach_non_finite_check_and_unscale _amp_update_scale

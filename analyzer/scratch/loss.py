@@ -17,8 +17,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
-from analyzer.graph import Operator, TensorMeta
-from analyzer.scratch.layout import bytes_of, contiguous_copy_bytes, contiguous_strides, integer_at, tensor_at
+from analyzer.graph import Operator, TensorMeta, dtype_bytes
+from analyzer.scratch.layout import bytes_of, contiguous_copy_bytes, integer_at, tensor_at
 from analyzer.scratch.reduction import sum_over
 from analyzer.scratch.script import Script, rule
 from analyzer.scratch.tensor_iterator import pointwise_strides
@@ -64,8 +64,44 @@ def binary_cross_entropy(operator: Operator, device: DeviceProfile, script: Scri
     if losses is None or integer_at(operator, 3, "reduction", 1) == _NO_REDUCTION:
         return
     script.output(0, bytes_of(losses))
-    script.temporary(4)
+    script.temporary(dtype_bytes(losses.dtype))
     sum_over(script, device, losses)
+
+
+@rule("aten::soft_margin_loss")
+def soft_margin_loss(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(self, target, reduction): rule 2, as `binary_cross_entropy`."""
+    losses = tensor_at(operator, 0)
+    if losses is None or integer_at(operator, 2, "reduction", 1) == _NO_REDUCTION:
+        return
+    script.output(0, bytes_of(losses))
+    script.temporary(dtype_bytes(losses.dtype))
+    sum_over(script, device, losses)
+
+
+@rule("aten::binary_cross_entropy_with_logits")
+def binary_cross_entropy_with_logits(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(self, target, weight, pos_weight, reduction): one minus target times self, and the log-sigmoid, then summed."""
+    losses = _elements(operator)
+    if losses is None:
+        return
+    script.temporary(bytes_of(losses))
+    if integer_at(operator, 4, "reduction", 1) == _NO_REDUCTION:
+        script.output(0)
+        return
+    script.temporary(bytes_of(losses))
+    script.output(0)
+    sum_over(script, device, losses)
+
+
+@rule("aten::soft_margin_loss_backward")
+def soft_margin_loss_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(grad_output, self, target, reduction): products of the input's size, two at a time."""
+    source = tensor_at(operator, 1)
+    script.outputs()
+    if source is not None:
+        script.temporary(bytes_of(source))
+        script.temporary(bytes_of(source))
 
 
 @rule("aten::nll_loss_forward", "aten::nll_loss_backward")
@@ -91,6 +127,3 @@ def nll_loss2d(operator: Operator, _device: DeviceProfile, script: Script) -> No
     positions = (2, 3) if backward else (0, 1, 2)
     for position in positions:
         script.temporary(contiguous_copy_bytes(tensor_at(operator, position)))
-
-
-_ = contiguous_strides

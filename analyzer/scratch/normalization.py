@@ -6,15 +6,16 @@
    blocks of 32 rows into partial sums, which a reduction then adds; the gradients first allocated are thrown away.
 3. Group norm computes per-channel factors (forward) or sums (backward) in float32.
 4. cuDNN's batch norm takes a workspace in its persistent mode, which PyTorch chooses for channels-last input: per
-   block of rows 8 bytes a channel (and a flag for every 16 in the forward pass), and 1 KiB of control data.
+   block of rows 8 bytes a channel (and a flag for every 16 in the forward pass), and 1 KiB of control data; channels
+   count in multiples of 64.
 5. PyTorch's own batch norm (bfloat16, or where cuDNN is not eligible) stages channels-last reductions.
 
 Source: `aten/src/ATen/native/cuda/layer_norm_kernel.cu` (`LaunchGammaBetaBackwardCUDAKernel`),
 `group_norm_kernel.cu`, `Normalization.cu` and `Normalization.cuh` (`flexible_launch_configs`),
 `aten/src/ATen/native/cudnn/BatchNorm.cpp`. Rule 4's formula is not PyTorch's: it was read off 46 recorded
-workspaces of ResNet-50 (H200, cuDNN 9.19), which it gives to the byte.
+workspaces of ResNet-50 (H200, cuDNN 9.19) and 16 of other shapes, which it gives to the byte.
 
-Not modelled: row-block sizes cuDNN chooses on other devices, or for more than 2,048 channels.
+Not modelled: fewer than 8 channels, and row-block sizes cuDNN chooses on other devices.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from analyzer.scratch.layout import (
     accumulator_dtype,
     bytes_of,
     contiguous_copy_bytes,
-    contiguous_strides,
     flags_at,
     integer_at,
     is_channels_last,
@@ -36,7 +36,7 @@ from analyzer.scratch.layout import (
     suggests_channels_last,
     tensor_at,
 )
-from analyzer.scratch.reduction import sum_over
+from analyzer.scratch.reduction import Kernel, converted, reduce, sum_over
 from analyzer.scratch.script import Basis, Script, rule
 
 _SPLIT_ROWS, _ROWS_PER_BLOCK, _LANES = 64 * 1024, 32, 32
@@ -127,31 +127,28 @@ def group_norm_backward(operator: Operator, _device: DeviceProfile, script: Scri
     samples, groups = integer_at(operator, 5, "N", 0), integer_at(operator, 8, "group", 0)
     per_channel = samples * integer_at(operator, 6, "C", 0) * width
     per_group = samples * groups * width
-    if integer_at(operator, 7, "HxW", 0) == 1:
-        if flags_at(operator, 9, "output_mask", 3)[0]:
-            for _ in range(2):
-                script.temporary(per_group)
-        return
     script.temporary(per_channel)
     script.temporary(per_channel)
     if flags_at(operator, 9, "output_mask", 3)[0]:
+        per_pixel = integer_at(operator, 7, "HxW", 0) > 1
         factors = [script.temporary(per_group), script.temporary(per_group)]
-        if tensor_at(operator, 4, "weight") is not None:
+        if tensor_at(operator, 4, "weight") is not None and per_pixel:
             factors.append(script.temporary(per_channel))
-        for token in reversed(factors):
+        for token in factors:
             script.release(token)
 
 
 # Rows a thread block of cuDNN's persistent batch norm covers: forward by element width, backward.
 _CUDNN_ROWS_FORWARD = {4: 64, 2: 160}
 _CUDNN_ROWS_BACKWARD = 96
+_CUDNN_CHANNELS = 64
 
 
 def _cudnn_workspace(source: TensorMeta, backward: bool) -> int:
     """Rule 4: workspace bytes of the persistent mode."""
-    channels = source.shape[1]
-    rows = source.element_count // channels if channels else 0
-    flags = -(-channels // 16)
+    rows = source.element_count // source.shape[1] if source.shape[1] else 0
+    channels = -(-source.shape[1] // _CUDNN_CHANNELS) * _CUDNN_CHANNELS
+    flags = channels // 16
     if backward:
         return 8 * channels * -(-rows // _CUDNN_ROWS_BACKWARD) + flags + 1056
     block = _CUDNN_ROWS_FORWARD[2 if bytes_of(source) == 2 * source.element_count else 4]
@@ -215,7 +212,7 @@ def _uses_channels_last_kernels(source: TensorMeta) -> bool:
 
 
 @rule("aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update")
-def native_batch_norm(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+def native_batch_norm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """(input, weight, bias, running_mean, running_var, training, ...)."""
     source = tensor_at(operator, 0)
     script.outputs()
@@ -224,23 +221,42 @@ def native_batch_norm(operator: Operator, _device: DeviceProfile, script: Script
     places = {"aten::_batch_norm_with_update": None, "aten::_native_batch_norm_legit.no_stats": 3}
     position = places.get(operator.name, 5)
     training = True if position is None else bool(integer_at(operator, position, "training", 1))
-    if training and _uses_channels_last_kernels(source) and not is_contiguous(source):
+    if not training:
+        return
+    two_dims = len(source.shape) == 2 and is_contiguous(source)
+    if two_dims or (len(source.shape) == 4 and is_channels_last(source) and not is_contiguous(source)):
         for nbytes in _channels_last_staging(source, 4):
             script.temporary(nbytes)
+    elif not is_contiguous(source):
+        copy, _ = converted(script, source, accumulator_dtype(source.dtype))
+        others = frozenset(range(len(source.shape))) - {1}
+        reduce(
+            script,
+            device,
+            copy,
+            others,
+            (copy.dtype,) * 2,
+            kernel=Kernel(16, 2),
+            accumulates_in_result=False,
+        )
 
 
 @rule("aten::native_batch_norm_backward", "aten::batch_norm_backward")
 def native_batch_norm_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(grad_out, input, weight, ...): channels-last goes through two sums per channel, then an elementwise kernel."""
+    """(grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, ...).
+
+    Channels-last goes through two sums per channel, then an elementwise kernel; in evaluation the inverse deviation is
+    computed anew if the forward pass (cuDNN's) saved none.
+    """
     source = tensor_at(operator, 1)
-    if (
-        source is None
-        or source.element_count == 0
-        or not _uses_channels_last_kernels(source)
-        or is_contiguous(source)
-    ):
+    if source is None or source.element_count == 0 or not _uses_channels_last_kernels(source):
+        return
+    if is_contiguous(source) and len(source.shape) != 2:
         return
     per_channel = source.shape[1] * accumulator_bytes(source.dtype)
+    saved = tensor_at(operator, 6, "save_invstd")
+    if not integer_at(operator, 7, "train", 1) and (saved is None or saved.element_count == 0):
+        script.temporary(per_channel)
     script.temporary(per_channel)
     script.temporary(per_channel)
     for index in (1, 2):
@@ -250,6 +266,3 @@ def native_batch_norm_backward(operator: Operator, _device: DeviceProfile, scrip
     for token in reversed(staging):
         script.release(token)
     script.output(0)
-
-
-_ = accumulator_dtype, contiguous_strides

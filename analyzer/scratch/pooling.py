@@ -51,24 +51,67 @@ def either_format(operator: Operator, _device: DeviceProfile, script: Script) ->
 
 @rule("aten::max_pool2d_with_indices_backward", "aten::avg_pool2d_backward")
 def either_format_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(grad_output, self, ..., indices): rule 1; average pooling reads the gradient alone."""
+    """(grad_output, self, ..., indices): rule 1, for the gradient, the input and the indices."""
     grad, source = tensor_at(operator, 0), tensor_at(operator, 1)
     script.outputs()
     if grad is None or source is None:
         return
     channels_last = suggests_channels_last(source)
     script.temporary(_format_copy(grad, channels_last))
+    script.temporary(_format_copy(source, channels_last))
     if operator.name.startswith("aten::max_pool2d"):
         script.temporary(_format_copy(tensor_at(operator, 7, "indices"), channels_last))
 
 
-@rule("aten::_adaptive_avg_pool2d", "aten::_adaptive_avg_pool2d_backward")
+@rule("aten::_adaptive_avg_pool2d")
 def adaptive_average(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Strided kernels read any layout; the backward pass needs its gradient in the input's format."""
+    """(self, output_size): an input in neither format is copied before the result is allocated."""
+    source = tensor_at(operator, 0)
+    if source is not None and not is_channels_last(source):
+        script.temporary(contiguous_copy_bytes(source))
+    script.outputs()
+
+
+@rule("aten::_adaptive_avg_pool2d_backward")
+def adaptive_average_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(grad_output, self): the gradient in the input's format."""
     script.outputs()
     grad, source = tensor_at(operator, 0), tensor_at(operator, 1)
-    if operator.name.endswith("_backward") and grad is not None and source is not None:
+    if grad is not None and source is not None:
         script.temporary(_format_copy(grad, suggests_channels_last(source)))
+
+
+@rule("aten::upsample_nearest2d_backward", "aten::upsample_bilinear2d_backward")
+def resize_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(grad_output, ...): read in place in either format."""
+    grad = tensor_at(operator, 0)
+    script.outputs()
+    if grad is not None:
+        script.temporary(_format_copy(grad, suggests_channels_last(grad)))
+
+
+@rule("aten::adaptive_max_pool2d", "aten::adaptive_max_pool2d_backward", "aten::_upsample_bilinear2d_aa")
+def contiguous_results(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """Rule 2, results included: strided ones are computed beside and copied over."""
+    script.outputs()
+    backward = operator.name.endswith("_backward")
+    if backward:
+        script.temporary(contiguous_copy_bytes(tensor_at(operator, 0)))
+        script.temporary(contiguous_copy_bytes(tensor_at(operator, 2, "indices")))
+    for result in operator.outputs:
+        script.temporary(contiguous_copy_bytes(result))
+    if not backward:
+        script.temporary(contiguous_copy_bytes(tensor_at(operator, 0)))
+
+
+@rule("aten::im2col")
+def im2col(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(self, ...): a contiguous copy, and always one more of the input's size, before the result (recorded)."""
+    source = tensor_at(operator, 0)
+    script.temporary(contiguous_copy_bytes(source))
+    if source is not None:
+        script.temporary(bytes_of(source))
+    script.outputs()
 
 
 @rule(
@@ -76,27 +119,20 @@ def adaptive_average(operator: Operator, _device: DeviceProfile, script: Script)
     "aten::avg_pool3d_backward",
     "aten::max_pool3d_with_indices",
     "aten::max_pool3d_with_indices_backward",
-    "aten::adaptive_max_pool2d",
-    "aten::adaptive_max_pool2d_backward",
     "aten::upsample_nearest1d",
     "aten::upsample_linear1d",
     "aten::upsample_trilinear3d",
-    "aten::upsample_bicubic2d",
     "aten::upsample_nearest1d_backward",
     "aten::upsample_linear1d_backward",
-    "aten::upsample_nearest2d_backward",
     "aten::upsample_nearest3d_backward",
     "aten::upsample_trilinear3d_backward",
+    "aten::_upsample_bilinear2d_aa_backward",
+    "aten::_upsample_bicubic2d_aa_backward",
     "aten::upsample_bicubic2d_backward",
-    "aten::upsample_bilinear2d_backward",
     "aten::reflection_pad1d",
     "aten::reflection_pad2d",
     "aten::reflection_pad1d_backward",
     "aten::reflection_pad2d_backward",
-    "aten::replication_pad1d",
-    "aten::replication_pad2d",
-    "aten::replication_pad3d",
-    "aten::im2col",
     "aten::col2im",
 )
 def contiguous_only(operator: Operator, _device: DeviceProfile, script: Script) -> None:

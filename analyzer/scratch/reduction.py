@@ -252,14 +252,22 @@ def moments(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::all", "aten::any")
 def logic(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Accumulates in bool (ReduceLogicKernel.cu)."""
+    """Results are bool, but the accumulator is of the input's type (`func_wrapper<bool>`, ReduceLogicKernel.cu)."""
     source = operator.inputs[0]
     dims = integers_at(operator, 1, "dim")
     script.outputs()
     keepdim = bool(integer_at(operator, 2, "keepdim", 0))
     result = operator.outputs[0]
     dtype = result.dtype if result is not None else "bool"
-    reduce(script, device, source, reduced_dims(source, dims), (dtype,), kernel=Kernel(1), keepdim=keepdim)
+    reduce(
+        script,
+        device,
+        source,
+        reduced_dims(source, dims),
+        (dtype,),
+        kernel=Kernel(dtype_bytes(source.dtype)),
+        keepdim=keepdim,
+    )
 
 
 @rule("aten::amax", "aten::amin", "aten::max", "aten::min")
@@ -332,6 +340,58 @@ def both_extremes(operator: Operator, device: DeviceProfile, script: Script) -> 
         keepdim=keepdim,
         accumulates_in_result=False,
     )
+
+
+@rule("aten::logsumexp")
+def log_sum_exp(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(self, dim, keepdim): the maxima and which are infinite; then the exponentials, whole, and their sum."""
+    source, result = operator.inputs[0], operator.outputs[0]
+    script.outputs()
+    if result is None:
+        return
+    dims = reduced_dims(source, integers_at(operator, 1, "dim"))
+    maxima = script.temporary(bytes_of(result))
+    reduce(
+        script, device, source, dims, (source.dtype,), kernel=Kernel(dtype_bytes(source.dtype)), keepdim=True
+    )
+    script.release(script.temporary(result.element_count))
+    script.release(maxima)
+    exponentials = script.temporary(bytes_of(source))
+    script.temporary(bytes_of(result))
+    sum_over(script, device, replace(source, stride=preserved_strides(source), offset=0), tuple(dims))
+    script.release(exponentials)
+
+
+@rule("aten::count_nonzero")
+def count_nonzero(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(self): a mask, summed as any bool tensor is (rule 5)."""
+    source = operator.inputs[0]
+    mask = replace(source, dtype="bool", offset=0, stride=preserved_strides(source))
+    script.temporary(mask.element_count)
+    script.outputs()
+    copy, _ = converted(script, mask, "int64")
+    reduce(script, device, copy, reduced_dims(copy, None), ("int64",), kernel=Kernel(8))
+
+
+@rule("aten::histc")
+def histogram(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(self, bins, min, max): without limits, the extremes are found first."""
+    source = operator.inputs[0]
+    script.outputs()
+    for _ in range(2):
+        extreme = script.temporary(dtype_bytes(source.dtype))
+        kernel = Kernel(dtype_bytes(source.dtype))
+        reduce(script, device, source, reduced_dims(source, None), (source.dtype,), kernel=kernel)
+        script.release(extreme)
+
+
+@rule("aten::abs", "aten::angle")
+def magnitude(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """Pointwise; a complex argument's magnitude is computed as complex, then its real part copied (UnaryOps.cpp)."""
+    source = operator.inputs[0]
+    script.outputs()
+    if source.dtype.startswith("complex"):
+        script.temporary(bytes_of(source))
 
 
 def sum_over(

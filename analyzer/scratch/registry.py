@@ -20,6 +20,7 @@ from analyzer.scratch.layout import contiguous_copy_bytes
 from analyzer.scratch.script import RULES, Rule, Script, Step
 
 _FLOAT = 4
+_LIBRARY_BY_PREFIX = {"aten::linalg_": "cusolver", "aten::_linalg_": "cusolver", "aten::_fft_": "cufft"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,9 @@ def story_of(operator: Operator, device: DeviceProfile) -> Story:
     if function is not None:
         function(operator, device, script)
     known = function is not None or is_inert(operator.name)
+    for prefix, family in _LIBRARY_BY_PREFIX.items():
+        if operator.name.startswith(prefix):
+            script.library(family)
     bound_bytes = 0 if known else unknown_bound(operator)
     return Story(script.finish(), frozenset(script.libraries), known, bound_bytes)
 

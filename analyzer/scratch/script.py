@@ -105,7 +105,7 @@ class Script:
 
     def output(self, index: int, nbytes: int | None = None) -> None:
         """Result `index` is allocated now; `nbytes` where its shape does not tell (cuDNN's reserve, a shrunk loss)."""
-        if index not in self.host_outputs:
+        if index < self.output_count and index not in self.host_outputs:
             self.steps.append(Output(index, nbytes))
 
     def outputs(self) -> None:

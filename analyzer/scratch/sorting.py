@@ -1,43 +1,113 @@
-"""CUB's temporary storage: radix sort, scan and unique, as PyTorch's index kernels call them.
+"""Sorting, the largest k, and random permutations.
 
-1. CUB lays its parts out at multiples of 256 bytes and asks for 255 more to align the first (`AliasTemporaries`).
-2. **Radix sort of pairs** (one-sweep): for every 8 bits of the key a 256-bin histogram of 64-bit counts, a 1 KiB
-   look-back table per tile, one counter table, and, with more than one pass, a second buffer of keys and values.
-3. **Scan** and **unique** keep a look-back entry of 16 bytes (8 for elements up to 4 bytes) per tile and 32 more.
+1. Up to 4,096 elements along the dimension are sorted in place in the results, after a temporary row of indices.
+2. Longer rows go through CUB: one row with a temporary of indices; several (fewer than 128) all at once by value
+   with (segment, position) pairs, then by segment. A dimension that is not the fast one is copied first.
+3. `topk` copies what is not contiguous. Few long rows are shared by several thread blocks of 1,024 elements, with
+   counts per block and 256-bin histograms of digits.
+4. `randperm` sorts random keys with the positions: as many bits as make repeated keys rare enough, so 32-bit keys up
+   to about 30,000 positions, 64-bit keys above.
 
-Source: `cub/device/dispatch/dispatch_radix_sort.cuh` (`InvokeOnesweep`), `dispatch_scan.cuh`,
-`cub/agent/single_pass_scan_operators.cuh` (CCCL, as vendored by CUDA 13); checked with recorded requests: 83,455 bytes
-for 4,096 pairs of 64-bit keys in 8 passes, 3,583 for 2,401 in one, 1,279 for scans of 4,096.
+Source: `aten/src/ATen/native/cuda/Sort.cpp`, `Sort.cu` (`segmented_sort_pairs_by_full_sort`), `TensorTopK.cu`
+(`should_use_topk_multi_block`, `mbtopk`), `Randperm.cu`; orders and sizes checked with recorded requests.
 
-Not modelled: tile sizes for other element widths; the single-tile sort of very short inputs.
+Not modelled: 128 rows or more of over 4,096 elements (bounded by the same), results too large for 32-bit indices.
 """
 
 from __future__ import annotations
 
-_ALIGNMENT = 256
-_SORT_TILE, _SCAN_TILE = 6144, 1024
-_BINS, _PADDING_TILES = 256, 32
+import math
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Operator, TensorMeta, dtype_bytes
+from analyzer.scratch.cub import radix_sort_bytes, scan_bytes
+from analyzer.scratch.layout import bytes_of, contiguous_copy_bytes, integer_at, tensor_at
+from analyzer.scratch.script import Basis, Script, rule
+
+_SMALL_SORT = 4096
+_INDEX_BYTES = 8
+# Rows at most -> elements a row must have to be shared by several thread blocks.
+_SHARED_ROWS = ((20, 20000), (40, 10000), (80, 8000), (199, 5000), (799, 3000), (4000, 800))
+_ELEMENTS_PER_BLOCK = 1024
 
 
-def aliased_bytes(*parts: int) -> int:
-    """Rule 1: bytes CUB asks for to hold these parts."""
-    return sum(-(-part // _ALIGNMENT) * _ALIGNMENT for part in parts) + _ALIGNMENT - 1
+def _along(tensor: TensorMeta, dim: int) -> tuple[int, int]:
+    """Elements along the dimension, and its stride."""
+    if not tensor.shape:
+        return 1, 1
+    return tensor.shape[dim], tensor.stride[dim]
 
 
-def radix_sort_pairs_bytes(count: int, key_bits: int = 64, key_bytes: int = 8, value_bytes: int = 8) -> int:
-    """Rule 2: temporary bytes to sort `count` pairs by `key_bits` of the key."""
-    passes = -(-key_bits // 8)
-    second_buffers = (count * key_bytes, count * value_bytes) if passes > 1 else ()
-    tiles = -(-count // _SORT_TILE)
-    return aliased_bytes(passes * _BINS * 8, tiles * _BINS * 4, *second_buffers, passes * 4)
+@rule("aten::sort", "aten::argsort.stable")
+def sort(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(self, dim, descending), or `.stable` (self, *, stable, dim, descending): rules 1 and 2."""
+    source = tensor_at(operator, 0)
+    script.outputs()
+    if source is None or source.element_count == 0:
+        return
+    dim = integer_at(operator, 2 if operator.name.endswith(".stable") else 1, "dim", -1)
+    size, stride = _along(source, dim)
+    if size <= _SMALL_SORT:
+        script.temporary(size * _INDEX_BYTES)
+        return
+    count, width = source.element_count, dtype_bytes(source.dtype)
+    if stride != 1:
+        script.temporary(bytes_of(source))
+        script.temporary(bytes_of(source))
+        script.temporary(count * _INDEX_BYTES)
+    if count == size:
+        script.temporary(count * _INDEX_BYTES)
+        script.temporary(radix_sort_bytes(count, 8 * width, width, _INDEX_BYTES))
+        return
+    script.temporary(count * _INDEX_BYTES)
+    script.temporary(count * _INDEX_BYTES)
+    keys = script.temporary(count * width)
+    script.release(script.temporary(radix_sort_bytes(count, 8 * width, width, _INDEX_BYTES)))
+    script.release(keys)
+    script.temporary(radix_sort_bytes(count, 8, _INDEX_BYTES, 0))
 
 
-def scan_bytes(count: int, element_bytes: int = 8) -> int:
-    """Rule 3: temporary bytes to scan `count` elements, or to drop repeated ones."""
-    entry = 16 if element_bytes > 4 else 8
-    return aliased_bytes((-(-count // _SCAN_TILE) + _PADDING_TILES) * entry)
+@rule("aten::topk")
+def topk(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(self, k, dim, largest, sorted): rule 3."""
+    source = tensor_at(operator, 0)
+    script.outputs()
+    if source is None or source.element_count == 0:
+        return
+    dim = integer_at(operator, 2, "dim", -1)
+    size, stride = _along(source, dim)
+    if stride != 1 and source.shape:
+        script.temporary(bytes_of(source))
+    else:
+        script.temporary(contiguous_copy_bytes(source))
+    rows = source.element_count // size
+    least = next((elements for most, elements in _SHARED_ROWS if rows <= most), 400)
+    if size < least:
+        return
+    blocks = rows * -(-size // _ELEMENTS_PER_BLOCK)
+    for nbytes in (
+        rows * dtype_bytes(source.dtype),
+        rows * 8,
+        rows * 8,
+        blocks * 512,
+        rows * 1024,
+        blocks * 4,
+        blocks * 4,
+    ):
+        script.temporary(nbytes)
+    for _ in range(2):
+        script.release(script.temporary(scan_bytes(blocks), Basis.MEASURED))
 
 
-def key_bits(largest: int) -> int:
-    """Bits that hold every key below `largest` (`get_num_bits`, `aten/src/ATen/cuda/cub.h`)."""
-    return max(1, largest.bit_length())
+@rule("aten::randperm")
+def randperm(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(n): rule 4."""
+    count = integer_at(operator, 0, "n", 0)
+    script.outputs()
+    script.release(script.temporary(_INDEX_BYTES))
+    bits = math.ceil(math.log2(max(2.0, count - (6 * count * count + 1) / (12 * math.log(0.9)))))
+    width = 4 if bits <= 32 else 8
+    script.temporary(count * _INDEX_BYTES)
+    script.temporary(count * width)
+    script.temporary(count * width)
+    script.temporary(radix_sort_bytes(count, bits, width, _INDEX_BYTES))

@@ -1,0 +1,55 @@
+"""Temporary storage of CUB's sorts, scans and selections, which PyTorch's index kernels take per call.
+
+1. CUB lays its parts out at multiples of 256 bytes and asks for 255 more to align the first (`AliasTemporaries`).
+2. **Radix sort** (one-sweep): for every 8 bits of the key a 256-bin histogram of 64-bit counts, a 1 KiB look-back
+   table per tile, a counter per pass, and, with more than one pass, second buffers of keys and values. What one
+   thread block sorts at once (256 threads × 9 elements of 8 bytes) takes 1 byte.
+3. **Scan**: a look-back entry of twice the element (at least 4 bytes) per tile and 32 more, and a control word.
+4. **Unique by key**, **select**: the same with 8-byte entries.
+
+Source: `cub/device/dispatch/dispatch_radix_sort.cuh` (`InvokeOnesweep`), `dispatch_scan.cuh`, `dispatch_unique_by_key.cuh`
+(CCCL, as vendored by CUDA 13). Tile sizes are those of compute capability 9.0, read off recorded requests
+(H200, torch 2.11, 100 to 320,000 elements: `tests/data/operators_h200.json.gz`).
+
+Not modelled: tile sizes of other architectures (a tile more or less is 1 KiB of sort storage).
+"""
+
+from __future__ import annotations
+
+_ALIGNMENT, _BINS, _PADDING_TILES = 256, 256, 32
+_SINGLE_TILE = 256 * 9
+# Pairs (keys) one tile sorts, by bytes of key and value.
+_SORT_TILE = {(8, 8): 384 * 12, (4, 8): 384 * 14, (8, 0): 384 * 15}
+_UNIQUE_TILE = 2304
+
+
+def aliased_bytes(*parts: int) -> int:
+    """Rule 1: bytes CUB asks for to hold these parts."""
+    return sum(-(-part // _ALIGNMENT) * _ALIGNMENT for part in parts) + _ALIGNMENT - 1
+
+
+def radix_sort_bytes(count: int, key_bits: int = 64, key_bytes: int = 8, value_bytes: int = 8) -> int:
+    """Rule 2: temporary bytes to sort `count` keys by `key_bits`, with values of `value_bytes` (0: keys alone)."""
+    if count <= _SINGLE_TILE:
+        return 1
+    passes = -(-key_bits // 8)
+    buffers = (count * key_bytes, count * value_bytes) if passes > 1 else ()
+    tiles = -(-count // _SORT_TILE.get((key_bytes, value_bytes), 384 * 12))
+    return aliased_bytes(passes * _BINS * 8, tiles * _BINS * 4, *buffers, passes * 4)
+
+
+def scan_bytes(count: int, element_bytes: int = 8) -> int:
+    """Rule 3: temporary bytes to scan `count` elements."""
+    tile = 128 * (7 if element_bytes > 4 else 15)
+    entry = max(4, 2 * element_bytes)
+    return aliased_bytes((-(-count // tile) + _PADDING_TILES) * entry, 1)
+
+
+def unique_bytes(count: int) -> int:
+    """Rule 4: temporary bytes to keep the first of every run of equal keys, with its value."""
+    return aliased_bytes((-(-count // _UNIQUE_TILE) + _PADDING_TILES) * 8, 1, 1)
+
+
+def bits_for(largest: int) -> int:
+    """Bits that hold every key below `largest` (`get_num_bits`, `aten/src/ATen/cuda/cub.h`)."""
+    return max(1, largest.bit_length())
