@@ -1,14 +1,14 @@
 """Values of small tensors a model computes from nothing but constants: positions, masks, flags.
 
-Meta tensors have no values, yet Python asks for some (`if mask.all():`, `range(lengths.max())`). For small integer and
-boolean tensors (and single floats) whose every input is known, the operator also runs on ordinary CPU memory, aliased
-the same way, so that in-place changes and views stay right.
+Meta tensors have no values, yet Python asks for some (`if mask.all():`, `range(lengths.max())`). For tensors of modest
+size whose every input is known, the operator also runs on ordinary CPU memory, aliased the same way, so that in-place
+changes and views stay right.
 
 1. A storage is known while a CPU twin of it exists here.
 2. An operator with an unknown input makes unknown results, and makes a known storage it writes unknown.
 3. Random and uninitialised results are unknown.
 
-Not modelled: floating-point tensors of more than one element, tensors over `LIMIT` elements.
+Not modelled: tensors over `LIMIT` elements.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-LIMIT = 1 << 18
+LIMIT = 1 << 20
 _UNKNOWABLE = ("empty", "rand", "bernoulli", "multinomial", "normal", "uniform", "exponential", "new_empty")
 
 
@@ -56,10 +56,8 @@ class KnownValues:
         name = func._schema.name.partition("::")[2]
         if name.startswith(_UNKNOWABLE) or torch.Tag.nondeterministic_seeded in func.tags:
             return
-        for result in results:
-            small = result.numel() <= (LIMIT if not result.dtype.is_floating_point else 1)
-            if not small or result.dtype.is_complex:
-                return
+        if any(result.numel() > LIMIT for result in results):
+            return
         twins: dict[int, torch.Tensor] = {}
         for tensor in tensors:
             twin = self.twin(tensor)

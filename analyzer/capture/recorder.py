@@ -166,6 +166,15 @@ class Recorder(TorchDispatchMode):
             )
         return value
 
+    def _scalar(self, tensor: torch.Tensor) -> Any:
+        """`item()`. An unknown float is taken for 1.0, and noted: floats scale values, integers and flags shape programs."""
+        if self._known.twin(tensor) is None and tensor.is_floating_point():
+            note = f"{self._source() or 'the optimizer'} reads a value only a real run has; 1.0 is assumed"
+            if note not in self.notes:
+                self.notes.append(note)
+            return 1.0
+        return self.host_value(tensor).item()
+
     # -- what PyTorch tells --------------------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
@@ -183,8 +192,7 @@ class Recorder(TorchDispatchMode):
             if result is not NotImplemented:
                 return result
         if func is aten._local_scalar_dense.default:
-            value = self.host_value(args[0])
-            return value.item()
+            return self._scalar(args[0])
         if (
             func is aten.add.Tensor
             and self.phase is Phase.BACKWARD

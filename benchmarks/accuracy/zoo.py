@@ -1,0 +1,314 @@
+"""Models of the held-out set: name -> (make_model, make_batch(batch) -> ((inputs, ...), target), loss(output, target)).
+
+They come from torchvision, MONAI, transformers and this file, and were chosen before any of them was predicted: other
+architectures, sizes and layer kinds than the 70 cases the rules were checked against while they were written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+Model = tuple[Callable[[], nn.Module], Callable[[int], Any], Callable[[Any, Any], Any]]
+
+
+def images(batch: int, size: int = 224, classes: int = 1000, channels: int = 3) -> Any:
+    return (torch.randn(batch, channels, size, size),), torch.randint(0, classes, (batch,))
+
+
+def masks(batch: int, size: int, classes: int) -> Any:
+    return (torch.randn(batch, 3, size, size),), torch.randint(0, classes, (batch, size, size))
+
+
+def volumes(batch: int, size: int, classes: int, channels: int = 1) -> Any:
+    return (torch.randn(batch, channels, size, size, size),), torch.randint(
+        0, classes, (batch, size, size, size)
+    )
+
+
+def clips(batch: int, frames: int = 16, size: int = 112, classes: int = 400) -> Any:
+    return (torch.randn(batch, 3, frames, size, size),), torch.randint(0, classes, (batch,))
+
+
+def tokens(batch: int, length: int, vocabulary: int) -> Any:
+    return (torch.randint(0, vocabulary, (batch, length)),), torch.randint(0, vocabulary, (batch, length))
+
+
+def labelled_tokens(batch: int, length: int, vocabulary: int, classes: int) -> Any:
+    return (torch.randint(0, vocabulary, (batch, length)),), torch.randint(0, classes, (batch,))
+
+
+def cross_entropy(output: Any, target: Any) -> Any:
+    return F.cross_entropy(output, target)
+
+
+def per_token(output: Any, target: Any) -> Any:
+    scores = output.logits if hasattr(output, "logits") else output
+    return F.cross_entropy(scores.reshape(-1, scores.size(-1)), target.reshape(-1))
+
+
+def by_logits(output: Any, target: Any) -> Any:
+    return F.cross_entropy(output.logits, target)
+
+
+def segmentation(output: Any, target: Any) -> Any:
+    return F.cross_entropy(output["out"], target)
+
+
+def googlenet_loss(output: Any, target: Any) -> Any:
+    return F.cross_entropy(output if isinstance(output, torch.Tensor) else output.logits, target)
+
+
+def mse(output: Any, target: Any) -> Any:
+    return F.mse_loss(output, target)
+
+
+def pooled(output: Any, target: Any) -> Any:
+    return F.cross_entropy(output.last_hidden_state.mean(1), target)
+
+
+def vision(name: str, **options: Any) -> Callable[[], nn.Module]:
+    def make() -> nn.Module:
+        import torchvision
+
+        namespaces = (torchvision.models, torchvision.models.segmentation, torchvision.models.video)
+        return next(getattr(n, name) for n in namespaces if hasattr(n, name))(**options)
+
+    return make
+
+
+def language(model: str, config: str, **options: Any) -> Callable[[], nn.Module]:
+    def make() -> nn.Module:
+        import transformers
+
+        return getattr(transformers, model)(getattr(transformers, config)(**options))
+
+    return make
+
+
+def medical(name: str, **options: Any) -> Callable[[], nn.Module]:
+    def make() -> nn.Module:
+        import monai.networks.nets as nets
+
+        return getattr(nets, name)(**options)
+
+    return make
+
+
+class GRUTagger(nn.Module):
+    """Two bidirectional GRU layers over embeddings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(2000, 128)
+        self.gru = nn.GRU(128, 256, num_layers=2, bidirectional=True, batch_first=True)
+        self.out = nn.Linear(512, 50)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.gru(self.embedding(x))[0])
+
+
+class SequenceLSTM(nn.Module):
+    """A time-major LSTM whose last state is classified."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(64, 384, num_layers=3, dropout=0.2)
+        self.out = nn.Linear(384, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.lstm(x.transpose(0, 1))[0][-1])
+
+
+class TemporalConvolutions(nn.Module):
+    """Dilated 1-D convolutions with weight normalisation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for i in range(6):
+            convolution = nn.Conv1d(64 if i else 16, 64, 3, padding=2**i, dilation=2**i)
+            layers += [nn.utils.parametrizations.weight_norm(convolution), nn.ReLU(), nn.Dropout(0.1)]
+        self.body, self.head = nn.Sequential(*layers), nn.Conv1d(64, 1, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(x))
+
+
+class Diffusion(nn.Module):
+    """A small denoising U-Net: GroupNorm, SiLU, attention at the lowest resolution."""
+
+    def __init__(self, c: int = 64) -> None:
+        super().__init__()
+
+        def block(i: int, o: int) -> nn.Module:
+            return nn.Sequential(
+                nn.GroupNorm(8, i),
+                nn.SiLU(),
+                nn.Conv2d(i, o, 3, padding=1),
+                nn.GroupNorm(8, o),
+                nn.SiLU(),
+                nn.Conv2d(o, o, 3, padding=1),
+            )
+
+        self.stem, self.down1, self.down2 = (
+            nn.Conv2d(3, c, 3, padding=1),
+            block(c, 2 * c),
+            block(2 * c, 4 * c),
+        )
+        self.attention = nn.MultiheadAttention(4 * c, 4, batch_first=True)
+        self.up2, self.up1, self.out = block(6 * c, 2 * c), block(3 * c, c), nn.Conv2d(c, 3, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        a = self.stem(x)
+        b = self.down1(F.avg_pool2d(a, 2))
+        c = self.down2(F.avg_pool2d(b, 2))
+        flat = c.flatten(2).transpose(1, 2)
+        c = c + self.attention(flat, flat, flat, need_weights=False)[0].transpose(1, 2).view_as(c)
+        y = self.up2(torch.cat([F.interpolate(c, scale_factor=2), b], 1))
+        y = self.up1(torch.cat([F.interpolate(y, scale_factor=2, mode="bilinear"), a], 1))
+        return self.out(y)
+
+
+class Translator(nn.Module):
+    """PyTorch's own encoder-decoder transformer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(4000, 256)
+        self.transformer = nn.Transformer(256, 4, 3, 3, 1024, batch_first=True)
+        self.out = nn.Linear(256, 4000)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        e = self.embedding(x)
+        mask = nn.Transformer.generate_square_subsequent_mask(x.size(1), device=x.device)
+        return self.out(self.transformer(e, e, tgt_mask=mask, tgt_is_causal=True))
+
+
+class Lora(nn.Module):
+    """Frozen layers with trained low-rank adapters."""
+
+    def __init__(self, d: int = 1024) -> None:
+        super().__init__()
+        self.frozen = nn.ModuleList([nn.Linear(d, d) for _ in range(6)]).requires_grad_(False)
+        self.down = nn.ModuleList([nn.Linear(d, 8, bias=False) for _ in range(6)])
+        self.up = nn.ModuleList([nn.Linear(8, d, bias=False) for _ in range(6)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for frozen, down, up in zip(self.frozen, self.down, self.up, strict=True):
+            x = F.gelu(frozen(x) + up(down(x)))
+        return x
+
+
+class AutoEncoder(nn.Module):
+    """Strided and transposed convolutions with batch and instance normalisation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Conv2d(3, 32, 4, 2, 1), nn.BatchNorm2d(32), nn.LeakyReLU(0.2, True),
+            nn.Conv2d(32, 64, 4, 2, 1), nn.InstanceNorm2d(64, affine=True), nn.PReLU(),
+            nn.ConvTranspose2d(64, 32, 4, 2, 1), nn.BatchNorm2d(32), nn.ELU(True),
+            nn.ConvTranspose2d(32, 3, 4, 2, 1), nn.Tanh(),
+        )  # fmt: skip
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.net(x)
+
+
+class Checkpointed(nn.Module):
+    """Reentrant checkpointing of convolution blocks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 64, 3, padding=1)
+        self.blocks = nn.ModuleList(
+            [nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU()) for _ in range(6)]
+        )
+        self.head = nn.Linear(64, 100)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        from torch.utils.checkpoint import checkpoint
+
+        x = self.stem(x)
+        for block in self.blocks:
+            x = x + checkpoint(block, x, use_reentrant=True)
+        return self.head(x.mean((2, 3)))
+
+
+def reconstruct(batch: int, size: int) -> Any:
+    x = torch.randn(batch, 3, size, size)
+    return (x,), torch.randn(batch, 3, size, size)
+
+
+SMALL = {"hidden_size": 512, "num_attention_heads": 8, "intermediate_size": 2048}
+M: dict[str, Model] = {
+    "resnet34": (vision("resnet34"), images, cross_entropy),
+    "wide_resnet50_2": (vision("wide_resnet50_2"), images, cross_entropy),
+    "googlenet": (vision("googlenet", aux_logits=True, init_weights=False), images, googlenet_loss),
+    "inception_v3": (vision("inception_v3", aux_logits=False, init_weights=False), lambda b: images(b, 299), cross_entropy),
+    "mobilenet_v2": (vision("mobilenet_v2"), images, cross_entropy),
+    "efficientnet_v2_s": (vision("efficientnet_v2_s"), images, cross_entropy),
+    "vit_b_32": (vision("vit_b_32"), images, cross_entropy),
+    "swin_v2_t": (vision("swin_v2_t"), lambda b: images(b, 256), cross_entropy),
+    "maxvit_t": (vision("maxvit_t"), images, cross_entropy),
+    "vgg11_bn": (vision("vgg11_bn"), images, cross_entropy),
+    "densenet169": (vision("densenet169"), images, cross_entropy),
+    "fcn_resnet50": (vision("fcn_resnet50", weights=None, weights_backbone=None), lambda b: masks(b, 256, 21), segmentation),
+    "deeplabv3_resnet50": (vision("deeplabv3_resnet50", weights=None, weights_backbone=None), lambda b: masks(b, 256, 21), segmentation),
+    "r3d_18": (vision("r3d_18"), clips, cross_entropy),
+    "mvit_v1_b": (vision("mvit_v1_b"), lambda b: clips(b, 16, 224), cross_entropy),
+    "s3d": (vision("s3d"), lambda b: clips(b, 16, 224), cross_entropy),
+    "monai_unet": (medical("UNet", spatial_dims=3, in_channels=1, out_channels=5, channels=(16, 32, 64, 128), strides=(2, 2, 2), num_res_units=2), lambda b: volumes(b, 64, 5), cross_entropy),
+    "segresnet": (medical("SegResNet", spatial_dims=3, in_channels=1, out_channels=3, init_filters=16), lambda b: volumes(b, 96, 3), cross_entropy),
+    "vnet": (medical("VNet", spatial_dims=3, in_channels=1, out_channels=2), lambda b: volumes(b, 64, 2), cross_entropy),
+    "swin_unetr": (medical("SwinUNETR", in_channels=1, out_channels=4, feature_size=24, spatial_dims=3), lambda b: volumes(b, 64, 4), cross_entropy),
+    "attention_unet": (medical("AttentionUnet", spatial_dims=2, in_channels=3, out_channels=4, channels=(32, 64, 128), strides=(2, 2)), lambda b: masks(b, 128, 4), cross_entropy),
+    "distilbert": (language("DistilBertForSequenceClassification", "DistilBertConfig", num_labels=4), lambda b: labelled_tokens(b, 128, 30522, 4), by_logits),
+    "roberta": (language("RobertaForMaskedLM", "RobertaConfig", vocab_size=20000, num_hidden_layers=6), lambda b: tokens(b, 128, 20000), per_token),
+    "electra": (language("ElectraForSequenceClassification", "ElectraConfig", num_labels=3), lambda b: labelled_tokens(b, 256, 30522, 3), by_logits),
+    "t5_encoder": (language("T5EncoderModel", "T5Config", d_model=512, num_layers=6), lambda b: labelled_tokens(b, 128, 32000, 512), pooled),
+    "opt": (language("OPTForCausalLM", "OPTConfig", vocab_size=16000, num_hidden_layers=6, ffn_dim=2048, hidden_size=512, num_attention_heads=8, word_embed_proj_dim=512, use_cache=False), lambda b: tokens(b, 256, 16000), per_token),
+    "mistral": (language("MistralForCausalLM", "MistralConfig", vocab_size=16000, num_hidden_layers=4, num_key_value_heads=2, use_cache=False, **SMALL), lambda b: tokens(b, 512, 16000), per_token),
+    "qwen2": (language("Qwen2ForCausalLM", "Qwen2Config", vocab_size=16000, num_hidden_layers=4, num_key_value_heads=8, use_cache=False, **SMALL), lambda b: tokens(b, 384, 16000), per_token),
+    "gemma": (language("GemmaForCausalLM", "GemmaConfig", vocab_size=16000, num_hidden_layers=4, num_key_value_heads=1, head_dim=64, use_cache=False, **SMALL), lambda b: tokens(b, 256, 16000), per_token),
+    "hf_vit": (language("ViTForImageClassification", "ViTConfig", num_labels=100), lambda b: images(b, 224, 100), by_logits),
+    "hf_convnext": (language("ConvNextForImageClassification", "ConvNextConfig", num_labels=100), lambda b: images(b, 224, 100), by_logits),
+    "segformer": (language("SegformerForImageClassification", "SegformerConfig", num_labels=100), lambda b: images(b, 224, 100), by_logits),
+    "wav2vec2": (language("Wav2Vec2ForSequenceClassification", "Wav2Vec2Config", num_labels=8, num_hidden_layers=6, apply_spec_augment=False, layerdrop=0.0), lambda b: ((torch.randn(b, 32000),), torch.randint(0, 8, (b,))), by_logits),
+    "gru": (GRUTagger, lambda b: ((torch.randint(0, 2000, (b, 100)),), torch.randint(0, 50, (b, 100))), per_token),
+    "sequence_lstm": (SequenceLSTM, lambda b: ((torch.randn(b, 80, 64),), torch.randint(0, 10, (b,))), cross_entropy),
+    "temporal": (TemporalConvolutions, lambda b: ((torch.randn(b, 16, 4096),), torch.randn(b, 1, 4096)), mse),
+    "diffusion": (Diffusion, lambda b: reconstruct(b, 64), mse),
+    "translator": (Translator, lambda b: tokens(b, 96, 4000), per_token),
+    "lora": (Lora, lambda b: ((torch.randn(b, 1024),), torch.randn(b, 1024)), mse),
+    "autoencoder": (AutoEncoder, lambda b: reconstruct(b, 128), mse),
+    "checkpointed": (Checkpointed, lambda b: images(b, 64, 100), cross_entropy),
+}  # fmt: skip
+
+OPT: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.01),
+    "sgdm": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9),
+    "nesterov": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9, nesterov=True, weight_decay=1e-4),
+    "sgd_fused": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9, fused=True),
+    "adam": lambda p: torch.optim.Adam(p, lr=1e-3),
+    "adam_l2": lambda p: torch.optim.Adam(p, lr=1e-3, weight_decay=1e-2),
+    "amsgrad": lambda p: torch.optim.Adam(p, lr=1e-3, amsgrad=True),
+    "adam_fused": lambda p: torch.optim.Adam(p, lr=1e-3, fused=True),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=1e-3),
+    "adamw_fused": lambda p: torch.optim.AdamW(p, lr=1e-3, fused=True),
+    "nadam": lambda p: torch.optim.NAdam(p, lr=1e-3),
+    "radam": lambda p: torch.optim.RAdam(p, lr=1e-3),
+    "adamax": lambda p: torch.optim.Adamax(p, lr=1e-3),
+    "adadelta": lambda p: torch.optim.Adadelta(p, lr=1.0),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=1e-3),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=1e-3),
+    "rmsprop_centered": lambda p: torch.optim.RMSprop(p, lr=1e-3, momentum=0.9, centered=True),
+    "asgd": lambda p: torch.optim.ASGD(p, lr=1e-3),
+    "rprop": lambda p: torch.optim.Rprop(p, lr=1e-3),
+    "adafactor": lambda p: torch.optim.Adafactor(p, lr=1e-3),
+}
