@@ -42,21 +42,21 @@ def analyze_pytorch(module: Any, target: Target | None, options: Any) -> Estimat
         name = type(module).__name__
     train = options.mode == "train"
     device, device_note = resolve(options.device)
-    device = _with_workspaces(device, options.runtime_options)
+    device = with_workspaces(device, options.runtime_options)
     inputs, targets = _batch(program, options)
-    loss, notes = _loss(program, options, targets) if train else (None, [])
+    loss, notes = loss_for(program, options, targets) if train else (None, [])
     captured = capture_pytorch(
         program.model,
         inputs,
         targets=targets if train else (),
         loss=loss,
-        optimizer=_optimizer(options.optimizer) if train else None,
+        optimizer=optimizer_for(options.optimizer) if train else None,
         train=train,
         amp=options.amp,
         grad_accumulation=options.grad_accumulation,
         steps=options.steps,
         device=device,
-        prepare=_preparation(options),
+        prepare=preparation(options),
         progress=options.progress,
     )
     if options.on_graph is not None:
@@ -69,7 +69,7 @@ def analyze_pytorch(module: Any, target: Target | None, options: Any) -> Estimat
             f"{name} calls operators whose own memory use is not known: {names}",
             "leave --strict out to have them bounded instead",
         )
-    played = play(events, create("pytorch", conf=_alloc_conf(options.runtime_options)))
+    played = play(events, create("pytorch", conf=alloc_conf(options.runtime_options)))
     ranges = lifetimes(captured.graph)
     naive = from_leaves(
         captured.leaves,
@@ -107,11 +107,11 @@ def captured_only(
     """The capture without the rest, for `--dump-graph` and `verify`."""
     program = Program(module)
     targets = tuple(options.targets or ())
-    loss, _ = _loss(program, options, targets) if options.mode == "train" else (None, [])
+    loss, _ = loss_for(program, options, targets) if options.mode == "train" else (None, [])
     return capture_pytorch(
-        module, inputs, targets=targets, loss=loss, optimizer=_optimizer(options.optimizer),
+        module, inputs, targets=targets, loss=loss, optimizer=optimizer_for(options.optimizer),
         train=options.mode == "train", amp=options.amp, steps=options.steps, device=device,
-        grad_accumulation=options.grad_accumulation, prepare=_preparation(options),
+        grad_accumulation=options.grad_accumulation, prepare=preparation(options),
     )  # fmt: skip
 
 
@@ -139,13 +139,13 @@ def _converted(tensor: torch.Tensor | TensorSpec, options: Any, layout: bool = T
     """`--dtype` and `--channels-last` applied to a tensor of the batch."""
     meta = meta_like(tensor)
     if options.dtype is not None and meta.is_floating_point():
-        meta = meta.to(_dtype(options.dtype))
+        meta = meta.to(dtype_named(options.dtype))
     if layout and options.channels_last and meta.dim() == 4:
         meta = meta.to(memory_format=torch.channels_last)
     return meta
 
 
-def _dtype(name: str) -> torch.dtype:
+def dtype_named(name: str) -> torch.dtype:
     names = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp64": "float64"}
     dtype = getattr(torch, names.get(name, name), None)
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
@@ -153,10 +153,10 @@ def _dtype(name: str) -> torch.dtype:
     return dtype
 
 
-def _preparation(options: Any) -> Callable[[torch.nn.Module], None]:
+def preparation(options: Any) -> Callable[[torch.nn.Module], None]:
     def prepare(model: torch.nn.Module) -> None:
         if options.dtype is not None:
-            model.to(_dtype(options.dtype))
+            model.to(dtype_named(options.dtype))
         if options.channels_last:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if options.checkpoint is not None:
@@ -165,7 +165,7 @@ def _preparation(options: Any) -> Callable[[torch.nn.Module], None]:
     return prepare
 
 
-def _loss(program: Program, options: Any, targets: tuple[Any, ...]) -> tuple[Callable[..., Any], list[str]]:
+def loss_for(program: Program, options: Any, targets: tuple[Any, ...]) -> tuple[Callable[..., Any], list[str]]:
     chosen = options.loss
     if callable(chosen):
         return chosen, []
@@ -178,7 +178,7 @@ def _loss(program: Program, options: Any, targets: tuple[Any, ...]) -> tuple[Cal
     return loss_by_name("sum"), ["no loss and no targets were given: the sum of the output is assumed"]
 
 
-def _optimizer(chosen: Any) -> Callable[..., torch.optim.Optimizer]:
+def optimizer_for(chosen: Any) -> Callable[..., torch.optim.Optimizer]:
     return optimizer_by_name(chosen) if isinstance(chosen, str) else chosen  # type: ignore[no-any-return]
 
 
@@ -186,16 +186,16 @@ def _optimizer_name(chosen: Any) -> str:
     return chosen if isinstance(chosen, str) else getattr(chosen, "__name__", type(chosen).__name__)
 
 
-def _alloc_conf(given: Mapping[str, Any]) -> str:
+def alloc_conf(given: Mapping[str, Any]) -> str:
     variables = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
     return str(given.get("alloc_conf") or next((os.environ[v] for v in variables if os.environ.get(v)), ""))
 
 
-def _with_workspaces(device: DeviceProfile, given: Mapping[str, Any]) -> DeviceProfile:
+def with_workspaces(device: DeviceProfile, given: Mapping[str, Any]) -> DeviceProfile:
     """The profile with the cuBLAS workspace the user configured.
 
-    `:4096:2:16:8` is PyTorch's notation (`CUBLAS_WORKSPACE_CONFIG`): pairs of KiB and count. A sum of zero switches the
-    workspaces off, cublasLt's too.
+    `:4096:2:16:8` is PyTorch's notation (`CUBLAS_WORKSPACE_CONFIG`): pairs of KiB and count. cublasLt then shares the
+    configured workspace, as from torch 2.13 on, so that a sum of zero switches both off.
     """
     for name in given:
         if name not in _KNOWN_OPTIONS:
@@ -220,5 +220,5 @@ def _with_workspaces(device: DeviceProfile, given: Mapping[str, Any]) -> DeviceP
     return dataclasses.replace(
         device,
         cublas_workspace_bytes=total,
-        cublaslt_workspace_bytes=device.cublaslt_workspace_bytes if total else 0,
+        cublaslt_workspace_bytes=0,
     )

@@ -1,7 +1,8 @@
 """Matrix products: cuBLAS's and cuBLASLt's workspaces, and copies of operands BLAS cannot read.
 
 1. Every product through cuBLAS takes the thread's workspace the first time, after its result is allocated.
-2. `addmm` with a 1-D contiguous bias as long as a row, beta 1, and a contiguous 2-D result, all sizes above 1, goes through cuBLASLt with the bias fused: on torch 2.11 that takes a further workspace once a thread.
+2. `addmm` with a 1-D contiguous bias as long as a row, beta 1, and a contiguous 2-D result, both sizes of the second
+   matrix above 1 (a first matrix of one row is no exception: measured), goes through cuBLASLt with the bias fused: on torch 2.11 that takes a further workspace once a thread.
 3. A 2-D operand is read as it is if it is dense, or one of its strides is 1 and the other at least the row's length;
    otherwise it is copied. A batched one must have stride 1 in one of its last two dimensions likewise.
 
@@ -83,7 +84,6 @@ def _fuses_bias(operator: Operator) -> bool:
         and beta == 1
         and is_contiguous(bias)
         and is_contiguous(result)
-        and result.shape[0] > 1
         and second.shape[0] > 1
         and second.shape[1] > 1
         and result.dtype in ("float64", "float32", "float16", "bfloat16")
