@@ -128,5 +128,7 @@ _RULES: dict[str, Callable[[Any, _Inputs, _Value], dict[int, ValueType]]] = {
     "OptionalGetElement": _sequence,
     "Identity": _sequence,
 }
+# Results whose bound is their shape: where each element of the input went.
+EXACT = frozenset({("Unique", 2)})
 # Inputs that must be known for the rule to bound anything.
 _NEEDED = {"NonMaxSuppression": 2, "SequenceEmpty": 0, "SequenceInsert": 2, "Optional": 0, "Reshape": 2}

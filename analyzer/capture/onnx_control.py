@@ -24,7 +24,8 @@ from analyzer.errors import TargetError
 from analyzer.graph import nbytes_of
 
 if TYPE_CHECKING:
-    from analyzer.capture.onnx_infer import Context, InferFunction, Inferred
+    from analyzer.capture.onnx_infer import InferFunction, Inferred
+    from analyzer.capture.onnx_native import Context
 
 # Trip counts from here on mean "until the condition is false".
 _ENDLESS = 1 << 31

@@ -1,7 +1,6 @@
 """Shapes of every value of one ONNX graph, for given input shapes.
 
-1. ONNX's own inference runs over the whole graph first, with data propagation. (ONNX Runtime's view, `symbolic`, is
-   without: its graph resolution calls the same functions but propagates no values, and keeps the file's value_info.)
+1. ONNX's own inference runs over the whole graph first (`onnx_native`).
 2. Then every node in order whose results are not known yet is repaired: control flow by its body
    (`onnx_control`), contrib operators by rule (`onnx_contrib`), the rest by ONNX's inference again with the constants
    that `onnx_values` can compute, then by bound (`onnx_bounds`).
@@ -15,38 +14,17 @@ Not modelled: dimensions above 2^63 (batches that large are extrapolated, `onnx_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from analyzer.capture.onnx_native import Context, NodeError, dimension_names, infer_graph, infer_node
 from analyzer.capture.onnx_structure import DEFAULT_DOMAINS, Structure, node_name, tensor_type
-from analyzer.capture.onnx_types import (
-    ValueType,
-    display,
-    display_shape,
-    element_count,
-    from_type_proto,
-    to_type_proto,
-)
+from analyzer.capture.onnx_types import ValueType, display, display_shape, element_count
 from analyzer.capture.onnx_values import Values
 from analyzer.errors import AnalyzerError, InputError
 
-_CONSTANT_COUNT = 4096  # elements of a constant worth telling inference about
 _INFERENCE_HINT = "check the given shapes; a size baked in at export must be exported as dynamic"
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What stays the same over a model. `symbolic`: ONNX Runtime's view. `rebound`: the hard-coded batch, if any."""
-
-    opsets: Mapping[str, int]
-    ir_version: int
-    folder: Path | None = None
-    symbolic: bool = False
-    symbols: Mapping[str, int] = field(default_factory=dict)
-    rebound: int | None = None
-    batch: int | None = None
 
 
 @dataclass(slots=True)
@@ -54,6 +32,7 @@ class Inferred:
     """Types of one graph's values; `inexact` values are bounds or guesses.
 
     children: types inside the subgraphs of the node at a place, by attribute. chosen: the branch an If is counted as.
+    names: the dimension names that mean something.
     """
 
     types: dict[str, ValueType]
@@ -61,6 +40,7 @@ class Inferred:
     children: dict[int, dict[str, Inferred]] = field(default_factory=dict)
     inexact: set[str] = field(default_factory=set)
     chosen: dict[int, str] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
     values: Values | None = None
 
 
@@ -79,78 +59,11 @@ def infer(
         opsets=dict(context.opsets),
         outer=outer,
     )
-    _whole(structure, result, context)
+    result.types |= infer_graph(structure, result.types, context)
+    if context.symbolic:
+        result.names = dimension_names((*result.types.values(), *structure.declared.values()))
     _repair(structure, result, context)
     return result
-
-
-def _whole(structure: Structure, result: Inferred, context: Context) -> None:
-    """Rule 1."""
-    import onnx
-
-    graph = onnx.GraphProto(name="g", node=structure.nodes)
-    own = {"", *structure.producers}
-    for name, value in result.types.items():
-        tensor = structure.initializers.get(name)
-        if tensor is not None and has_data(tensor):
-            graph.initializer.append(tensor)
-        elif name not in own:
-            graph.input.append(onnx.ValueInfoProto(name=name, type=to_type_proto(value)))
-    for name in structure.outputs:
-        declared = structure.declared[name] if context.symbolic else ValueType("", None)
-        graph.output.append(
-            onnx.ValueInfoProto(name=name, type=to_type_proto(declared) if declared.dtype else None)
-        )
-    names = {size for value in result.types.values() for size in value.shape or () if isinstance(size, str)}
-    if context.symbolic:
-        names |= {
-            size
-            for value in structure.declared.values()
-            for size in value.shape or ()
-            if isinstance(size, str)
-        }
-        graph.value_info.extend(
-            onnx.ValueInfoProto(name=name, type=to_type_proto(value))
-            for name, value in structure.declared.items()
-            if name in structure.producers and name not in structure.outputs and value.dtype
-        )
-    inferred = _run_inference(graph, context, strict=False, data_prop=not context.symbolic)
-    for item in (*inferred.graph.value_info, *inferred.graph.output):
-        if item.name in structure.producers:
-            result.types[item.name] = _anonymous(from_type_proto(item.type), names)
-
-
-def _run_inference(graph: Any, context: Context, strict: bool, data_prop: bool) -> Any:
-    import onnx
-
-    model = onnx.ModelProto(ir_version=context.ir_version, graph=graph)
-    model.opset_import.extend(
-        onnx.OperatorSetIdProto(domain=domain, version=version) for domain, version in context.opsets.items()
-    )
-    try:
-        return onnx.shape_inference.infer_shapes(model, strict_mode=strict, data_prop=data_prop)
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, MemoryError) as error:
-        if strict:
-            raise
-        raise InputError(
-            f"ONNX cannot infer this model's shapes: {_message(error)}", _INFERENCE_HINT
-        ) from None
-
-
-def has_data(tensor: Any) -> bool:
-    """Whether a tensor's contents are in the proto (they may have been left out on loading, or lie outside)."""
-    return tensor.data_location != 1 and bool(
-        tensor.raw_data or tensor.int64_data or tensor.float_data or tensor.int32_data or tensor.double_data
-        or tensor.uint64_data or tensor.string_data or 0 in tensor.dims
-    )  # fmt: skip
-
-
-def _anonymous(value: ValueType, names: Iterable[str]) -> ValueType:
-    """The type without the names that inference made up for unknown dimensions."""
-    if value.shape is None or all(isinstance(size, int) or size in names for size in value.shape):
-        return value
-    shape = tuple(size if isinstance(size, int) or size in names else "" for size in value.shape)
-    return ValueType(value.dtype, shape, value.kind, value.proto)
 
 
 def _repair(structure: Structure, result: Inferred, context: Context) -> None:
@@ -198,14 +111,14 @@ def _repair_node(node: Any, structure: Structure, result: Inferred, context: Con
     problem = ""
 
     def delegate(stand_in: Any) -> dict[str, ValueType]:
-        return single(stand_in, types, result.values, context)
+        return infer_node(stand_in, types, result.values, context, result.names)
 
     try:
         if node.domain in DEFAULT_DOMAINS and not onnx_contrib.overrides(node):
             found = delegate(node)
         else:
             found = onnx_contrib.infer_contrib(node, inputs, delegate)
-    except _NodeError as error:
+    except NodeError as error:
         problem = str(error)
     if context.symbolic:
         for name in filter(None, outputs):
@@ -233,7 +146,7 @@ def _repair_node(node: Any, structure: Structure, result: Inferred, context: Con
                     bound.kind,
                     value.proto if value else None,
                 )
-                if bound.kind == "tensor":
+                if bound.kind == "tensor" and (node.op_type, position) not in onnx_bounds.EXACT:
                     result.inexact.add(name)
                     result.notes.append(
                         f"{node_name(node)}: the shape of {display(name)!r} depends on data; "
@@ -275,54 +188,6 @@ def _guessed(node: Any, name: str, dtype: str, result: Inferred) -> ValueType:
         f"counted like its largest input, {dtype} {display_shape(largest.shape)}, which is a guess, not a bound"
     )
     return ValueType(dtype, largest.shape)
-
-
-class _NodeError(Exception):
-    """A node's inputs contradict each other."""
-
-
-def single(
-    node: Any, types: Mapping[str, ValueType], values: Values | None, context: Context
-) -> dict[str, ValueType]:
-    """ONNX's inference of one node, told the constants it reads. Raises _NodeError on a contradiction."""
-    import onnx
-
-    graph = onnx.GraphProto(name="n", node=[node])
-    for name in dict.fromkeys(node.input):
-        value = types.get(name)
-        if not name or value is None:
-            continue
-        array = None
-        if values is not None and (value.sizes is None or element_count(value.sizes) <= _CONSTANT_COUNT):
-            array = values.get(name)
-        if array is not None and array.size <= _CONSTANT_COUNT and array.dtype.kind in "biuf":
-            graph.initializer.append(onnx.numpy_helper.from_array(array, name))
-        else:
-            graph.input.append(onnx.ValueInfoProto(name=name, type=to_type_proto(value)))
-    for name in node.output:
-        if name:
-            graph.output.append(onnx.ValueInfoProto(name=name))
-    try:
-        inferred = _run_inference(graph, context, strict=True, data_prop=not context.symbolic)
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, MemoryError) as error:
-        raise _NodeError(_message(error)) from None
-    names = (
-        {size for value in types.values() for size in value.shape or () if isinstance(size, str)}
-        if context.symbolic
-        else ()
-    )
-    found = {}
-    for item in (*inferred.graph.value_info, *inferred.graph.output):
-        value = _anonymous(from_type_proto(item.type), names)
-        if value.dtype or value.proto is not None:
-            found[item.name] = value
-    return found
-
-
-def _message(error: Exception) -> str:
-    """The last, specific part of ONNX's message, on one line."""
-    text = display(" ".join(str(error).split()))
-    return text.rsplit("] ", 1)[-1] or "no reason given"
 
 
 def _check_reshape(node: Any, result: Inferred, context: Context) -> None:
