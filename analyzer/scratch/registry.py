@@ -1,6 +1,7 @@
 """From an operator to its story (`script.py`).
 
-1. A rule by full name ("aten::max.dim"), else by name without overload ("aten::max"), tells the story.
+1. A rule by full name ("aten::max.dim"), else by name without overload ("aten::max"), tells the story. The overload
+   "default" is no part of a name: rules see "aten::max" for "aten::max.default".
 2. Without a rule, results are allocated in order, and nothing else. For operators `inert.py` lists that is the
    whole truth.
 3. Any other operator is **unknown**: its story is the same, `known` is False, and `bound_bytes` says what it may take
@@ -11,7 +12,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator
@@ -20,6 +21,7 @@ from analyzer.scratch.layout import contiguous_copy_bytes
 from analyzer.scratch.script import RULES, Rule, Script, Step
 
 _FLOAT = 4
+_DEFAULT = ".default"
 _LIBRARY_BY_PREFIX = {"aten::linalg_": "cusolver", "aten::_linalg_": "cusolver", "aten::_fft_": "cufft"}
 
 
@@ -36,6 +38,7 @@ class Story:
 
 def rule_for(name: str) -> Rule | None:
     """The rule that tells an operator's story, by rule 1."""
+    name = name.removesuffix(_DEFAULT)
     return RULES.get(name) or RULES.get(name.partition(".")[0])
 
 
@@ -46,6 +49,8 @@ def is_known(name: str) -> bool:
 
 def story_of(operator: Operator, device: DeviceProfile) -> Story:
     """The allocations of one call on one device, in order."""
+    if operator.name.endswith(_DEFAULT):
+        operator = replace(operator, name=operator.name.removesuffix(_DEFAULT))
     function = rule_for(operator.name)
     script = Script(len(operator.outputs))
     if function is not None:

@@ -110,6 +110,13 @@ def test_unknown_operator_is_bounded_not_counted() -> None:
     assert story.bound_bytes == 10 * 20 * 4 + 10 * 20 * 4
 
 
+def test_the_default_overload_is_no_part_of_a_name() -> None:
+    arguments = (tensor(), tensor(4, 8, stride=(1, 4)), tensor(4, dtype="int64"), None, 1, -100, tensor())
+    plain = Operator(0, "aten::nll_loss_backward", arguments, (tensor(4, 8),))
+    named = dataclasses.replace(plain, name="aten::nll_loss_backward.default")
+    assert story_of(plain, H200).steps == story_of(named, H200).steps == (Output(0),)
+
+
 def test_cub_arithmetic() -> None:
     assert aliased_bytes(1, 257) == 256 + 512 + 255
     assert radix_sort_bytes(2000) == 1
