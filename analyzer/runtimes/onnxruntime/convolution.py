@@ -3,12 +3,13 @@
 1. The provider asks cuDNN's frontend for one plan: heuristics mode B for EXHAUSTIVE (the default), A for HEURISTIC,
    the fallback list for DEFAULT. The plan's workspace is taken from the arena while the kernel runs.
    Source: `core/providers/cuda/nn/conv.cc` (`CreateCudnnFeExecutionPlan`); 1-D convolutions get a trailing axis of 1.
-2. Plans were asked for 12,474 convolutions of 80 models at batches 1 to 64 (`devices/profiles/*.onnxruntime.json.gz`,
-   with provenance). A measured shape gives its figure.
-3. Any other shape takes the **form** of the nearest measured one of its kind (same search, transposed or not,
-   depthwise, grouped or dense, pointwise or not; nearest in the logarithms of batch, channels, extent and kernel):
-   measured workspaces are sums of copies of input (x), weights (w) and output (y) in NHWC order, plus a rest. In
-   1-of-1 forms nothing is copied. The fallback list needs 4 bytes a weight position of one output channel at most.
+2. Plans were asked for 88,000 convolutions: those of 80 models at batches 1 to 64, and random ones
+   (`devices/profiles/*.onnxruntime.npz`, with provenance). A measured shape gives its figure.
+3. Any other shape takes the **form** of the nearest measured one of its kind (same search, type, layout, rank, transposed
+   or not, depthwise, grouped or dense, pointwise or not; nearest in the logarithms of batch, channels, extent and
+   kernel): measured workspaces are sums of copies of input (x), weights (w) and output (y), made because cuDNN's
+   tensor-core kernels want NHWC, plus a rest. In the fallback list it is a table of 4 bytes a weight of one output
+   channel, or nothing.
 4. A device without a table uses the H200's, as a bound.
 
 Not modelled: `cudnn_conv_use_max_workspace=0`, cuDNN versions other than the table's.
@@ -16,20 +17,21 @@ Not modelled: `cudnn_conv_use_max_workspace=0`, cuDNN versions other than the ta
 
 from __future__ import annotations
 
-import gzip
-import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from analyzer.devices import DeviceProfile
 
 TOPIC = "onnxruntime"
 SEARCH = {"EXHAUSTIVE": 0, "HEURISTIC": 1, "DEFAULT": 2}
 _DTYPES = {"float32": (0, 4), "float16": (1, 2)}
+_Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,77 +59,121 @@ class Convolution:
         )  # fmt: skip
 
     @property
-    def kind(self) -> tuple[Any, ...]:
-        """What must agree for two convolutions to be compared (rule 3)."""
-        depthwise = self.groups > 1 and self.w[1] == 1
-        pointwise = all(size == 1 for size in self.w[2:]) and not any(self.pad)
-        strided = any(size != 1 for size in self.stride)
-        return (self.transposed, len(self.x), depthwise, self.groups > 1, pointwise, pointwise and strided)
-
-    @property
-    def place(self) -> tuple[float, ...]:
-        """Where it lies among its kind: logarithms of what cuDNN's choice depends on."""
-        channels = self.x[1] / self.groups
-        outputs = self.y[1] / self.groups
-        return tuple(
-            math.log2(max(value, 1))
-            for value in (
-                self.x[0], channels, outputs, math.prod(self.x[2:]), math.prod(self.w[2:]), math.prod(self.stride),
-                math.prod(self.dilation),
-            )
+    def row(self) -> tuple[int, ...]:
+        """The geometry as the table writes it (see its `source`)."""
+        return (
+            int(self.transposed), len(self.x) - 2, self.groups, *_filled(self.x[1:], 4, 1), *_filled(self.w, 5, 1),
+            *_filled(self.stride, 3, 1), *_filled(self.pad, 3, 0), *_filled(self.dilation, 3, 1), *_filled(self.y[1:], 4, 1),
         )  # fmt: skip
 
-    @property
-    def sizes(self) -> tuple[int, int, int]:
-        """Bytes of x, w and y."""
-        size = _DTYPES.get(self.dtype, (0, 4))[1]
-        return tuple(size * math.prod(shape) for shape in (self.x, self.w, self.y))  # type: ignore[return-value]
+
+def _filled(sizes: tuple[int, ...], count: int, value: int) -> tuple[int, ...]:
+    return (*sizes, *(value,) * (count - len(sizes)))
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """workspace = x * size(x) + w * size(w) + y * size(y) + rest bytes."""
-
-    x: int
-    w: int
-    y: int
-    rest: int
-
-
-@dataclass(slots=True)
 class _Table:
-    exact: dict[tuple[Any, ...], int] = field(default_factory=dict)
-    by_kind: dict[tuple[Any, ...], list[tuple[tuple[float, ...], Form]]] = field(default_factory=dict)
+    """Measurements row by row; `kind` must agree and `place` be near for rule 3."""
+
+    geometry: _Array
+    row: _Array
+    batch: _Array
+    mode: _Array
+    workspace: _Array
+    kind: _Array
+    place: _Array
 
 
 def workspace(convolution: Convolution, search: str, device: DeviceProfile) -> tuple[int, str]:
     """Bytes and how they are known ("measured" or "bounded"). Search: EXHAUSTIVE, HEURISTIC or DEFAULT."""
-    convolution = convolution.padded()
-    mode = SEARCH[search]
     path = device.data.get(TOPIC)
+    nbytes, measured = _workspace(convolution.padded(), SEARCH[search], path)
+    return nbytes, "measured" if measured and path is not None else "bounded"
+
+
+@lru_cache(maxsize=4096)
+def _workspace(convolution: Convolution, mode: int, path: Path | None) -> tuple[int, bool]:
     table = _load(path)
-    own = path is not None
-    found = table.exact.get(_key(convolution, mode))
-    if found is not None:
-        return found, "measured" if own else "bounded"
-    if mode == 2:
-        return 4 * convolution.w[1] * math.prod(convolution.w[2:]), "bounded"
-    dtype = _DTYPES.get(convolution.dtype, (0, 4))[0]
-    near = table.by_kind.get((*convolution.kind, mode, dtype, convolution.nhwc)) or table.by_kind.get(
-        (*convolution.kind, 0, 0, False), []
+    dtype, element = _DTYPES.get(convolution.dtype, (0, 4))
+    at = np.flatnonzero((table.geometry == np.array(convolution.row)).all(axis=1))
+    wanted = _mode(mode, dtype, int(convolution.nhwc))
+    if len(at):
+        rows = np.flatnonzero((table.row == at[0]) & (table.mode == wanted))
+        for row in rows:
+            if table.batch[row] == convolution.x[0]:
+                return int(table.workspace[row]), convolution.dtype in _DTYPES
+    return _nearest(convolution, table, (wanted, _mode(mode, 0, 0), _mode(0, 0, 0)), element), False
+
+
+def _nearest(convolution: Convolution, table: _Table, modes: tuple[int, ...], element: int) -> int:
+    """Rule 3; the modes in the order they are tried. Without any of the kind: a copy of everything."""
+    geometry = np.array([convolution.row])
+    kind = _kind(geometry)[0]
+    place = _place(geometry, np.array([convolution.x[0]]))[0]
+    x, w, y = (element * math.prod(shape) for shape in (convolution.x, convolution.w, convolution.y))
+    for mode in modes:
+        rows = np.flatnonzero((table.mode == mode) & (table.kind == kind))
+        if not len(rows):
+            continue
+        row = rows[np.argmin(((table.place[rows] - place) ** 2).sum(axis=1))]
+        found, batch = table.geometry[table.row[row]], int(table.batch[row])
+        size = element if mode % 4 < 2 else 2
+        near = (
+            size * batch * math.prod(int(v) for v in found[3:7]),
+            size * math.prod(int(v) for v in found[7:12]),
+            size * batch * math.prod(int(v) for v in found[21:25]),
+        )
+        copies, rest = _form(near, int(table.workspace[row]))
+        if mode // 4 == 2:
+            return 4 * convolution.w[1] * math.prod(convolution.w[2:]) if table.workspace[row] else 0
+        return copies[0] * x + copies[1] * w + copies[2] * y + rest
+    return x + w + y
+
+
+def _form(sizes: tuple[int, int, int], nbytes: int) -> tuple[tuple[int, int, int], int]:
+    """The largest set of copies of x, w, y that fits into a measured workspace, and the rest."""
+    best, least = (0, 0, 0), nbytes
+    for choice in ((1, 1, 1), (1, 1, 0), (0, 1, 1), (1, 0, 1), (0, 1, 0), (1, 0, 0), (0, 0, 1)):
+        rest = nbytes - sum(take * size for take, size in zip(choice, sizes, strict=True))
+        if 0 <= rest < least:
+            best, least = choice, rest
+    return best, least
+
+
+def _mode(mode: int, dtype: int, nhwc: int) -> int:
+    return 4 * mode + 2 * dtype + nhwc
+
+
+def _kind(geometry: _Array) -> _Array:
+    """What must agree, as one number a row."""
+    groups, inner = geometry[:, 2], geometry[:, 8]
+    kernel, pad, stride = geometry[:, 9:12], geometry[:, 15:18], geometry[:, 12:15]
+    transposed = geometry[:, 0]
+    inner = np.where(transposed == 1, geometry[:, 7] // groups, inner)
+    depthwise = (groups > 1) & (inner == 1)
+    pointwise = (kernel == 1).all(axis=1) & (pad == 0).all(axis=1)
+    strided = (stride != 1).any(axis=1)
+    flags = (transposed, depthwise, groups > 1, pointwise, pointwise & strided)
+    return geometry[:, 1] * 32 + sum(
+        np.asarray(flag).astype(np.int64) << place for place, flag in enumerate(flags)
     )
-    if not near:
-        return sum(convolution.sizes), "bounded"
-    place = convolution.place
-    form = min(near, key=lambda item: sum((a - b) ** 2 for a, b in zip(item[0], place, strict=True)))[1]
-    x, w, y = convolution.sizes
-    return form.x * x + form.w * w + form.y * y + form.rest, "bounded"
 
 
-def _key(convolution: Convolution, mode: int) -> tuple[Any, ...]:
-    c = convolution
-    dtype = _DTYPES.get(c.dtype, (-1, 0))[0]
-    return (c.transposed, c.x, c.w, c.y, c.stride, c.pad, c.dilation, c.groups, dtype, c.nhwc, mode)
+def _place(geometry: _Array, batch: _Array) -> _Array:
+    """Where rows lie among their kind: logarithms of what cuDNN's choice depends on."""
+    groups = geometry[:, 2]
+    return np.log2(
+        np.maximum(
+            np.stack(
+                [
+                    batch, geometry[:, 3] / groups, geometry[:, 21] / groups, geometry[:, 4:7].prod(axis=1),
+                    geometry[:, 9:12].prod(axis=1), geometry[:, 12:15].prod(axis=1), geometry[:, 18:21].prod(axis=1),
+                ],
+                axis=1,
+            ),
+            1,
+        )
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=4)
@@ -136,30 +182,12 @@ def _load(path: Path | None) -> _Table:
     file = (
         path
         if path is not None
-        else resources.files("analyzer.devices") / "profiles" / "h200.onnxruntime.json.gz"
+        else resources.files("analyzer.devices") / "profiles" / "h200.onnxruntime.npz"
     )
-    with file.open("rb") as stream, gzip.open(stream, "rt") as text:
-        content = json.load(text)
-    table = _Table()
-    names = {number: name for name, (number, _) in _DTYPES.items()}
-    for geometry, batch, mode, dtype, nhwc, nbytes in content["measurements"]:
-        transposed, x, w, stride, pad, dilation, groups, y = content["geometries"][geometry]
-        convolution = Convolution(
-            bool(transposed), (batch, *x), tuple(w), (batch, *y), tuple(stride), tuple(pad), tuple(dilation), groups,
-            names[dtype], bool(nhwc),
-        )  # fmt: skip
-        table.exact[_key(convolution, mode)] = nbytes
-        kind = (*convolution.kind, mode, dtype, bool(nhwc))
-        table.by_kind.setdefault(kind, []).append((convolution.place, _form(convolution, nbytes)))
-    return table
-
-
-def _form(convolution: Convolution, nbytes: int) -> Form:
-    """The largest set of copies that fits into a measured workspace, and the rest."""
-    x, w, y = convolution.sizes
-    best = Form(0, 0, 0, nbytes)
-    for choice in ((1, 1, 1), (1, 1, 0), (0, 1, 1), (1, 0, 1), (0, 1, 0), (1, 0, 0), (0, 0, 1)):
-        rest = nbytes - choice[0] * x - choice[1] * w - choice[2] * y
-        if 0 <= rest < best.rest:
-            best = Form(*choice, rest)
-    return best
+    with file.open("rb") as stream, np.load(stream, allow_pickle=False) as content:
+        geometry, measurement, nbytes = content["geometry"], content["measurement"], content["workspace"]
+    row, batch = measurement[:, 0], measurement[:, 1]
+    return _Table(
+        geometry, row, batch, 4 * measurement[:, 2] + 2 * measurement[:, 3] + measurement[:, 4], nbytes,
+        _kind(geometry)[row], _place(geometry[row], batch),
+    )  # fmt: skip

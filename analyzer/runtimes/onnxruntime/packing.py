@@ -1,28 +1,63 @@
-"""Weights the CPU provider packs for its matrix kernels when a session is made.
+"""Weights that kernels rearrange into buffers of their own when a session is made.
 
-1. A constant right operand of Gemm, MatMul or FusedMatMul in float32 is packed into panels of 16 columns: K rows by N
+1. CPU: a constant right operand of Gemm, MatMul or FusedMatMul in float32 is packed into panels of 16 columns: K rows by N
    rounded up to 16, in float32, reserved past the arena's regions once a node.
-2. Stacks of matrices are packed matrix by matrix into one buffer; vectors are not packed.
+2. Stacks of matrices are packed matrix by matrix into one buffer; vectors are not packed. LSTM packs both weights,
+   ConvTranspose its filter.
 
-Source: `core/providers/cpu/math/{gemm,matmul}.cc` (`PrePack`), `core/mlas/lib/sgemm.cpp` (`MlasGemmPackBSize`).
+3. CUDA: LSTM, GRU and RNN take the state of cuDNN's dropout generator from the arena, 24 bytes a resident thread of
+   the device, and, with constant weights, keep these in cuDNN's layout: for each direction and gate, hidden *
+   (input + hidden + 2) elements (both biases, whether given or not).
+
+Source: `core/providers/cuda/rnn/cudnn_rnn_base.cc` (`ReorganizeWeights`), `core/providers/cpu/math/{gemm,matmul}.cc` (`PrePack`), `core/mlas/lib/sgemm.cpp` (`MlasGemmPackBSize`).
 Measured: onnxruntime 1.31, `CPUExecutionProvider`, log line "Reserving memory in BFCArena for Cpu".
-Not modelled: quantized and half-precision packing, NCHWc filters; the CUDA provider packs nothing by default.
+Not modelled: quantized and half-precision packing, NCHWc filters.
 """
 
 from __future__ import annotations
 
 import math
 
+from analyzer.devices import DeviceProfile
+from analyzer.graph import dtype_bits
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 
 _COLUMNS = 16
+_DROPOUT_STATE_BYTES = 24
+
+
+def recurrent(node: Node, graph: RuntimeGraph) -> list[int]:
+    """Bytes of a recurrent layer's weights in cuDNN's layout (rule 3)."""
+    w = graph.values[node.inputs[1]]
+    hidden = int(node.attributes.get("hidden_size", 0))
+    if w.shape is None or len(w.shape) != 3 or not hidden:
+        return []
+    directions, rows, size = w.shape
+    return [directions * rows * (size + hidden + 2) * max(1, dtype_bits(w.dtype) // 8)]
+
+
+def cached(node: Node, graph: RuntimeGraph, device: DeviceProfile) -> list[int]:
+    """What the CUDA provider keeps from the session's start."""
+    if node.provider != "cuda" or node.op not in ("LSTM", "GRU", "RNN"):
+        return []
+    dropout = _DROPOUT_STATE_BYTES * device.sm_count * device.max_threads_per_sm
+    if not all(name in graph.initializers for name in node.inputs[1:3]):
+        return [dropout]
+    return [dropout, *recurrent(node, graph)]
 
 
 def packed(node: Node, graph: RuntimeGraph) -> list[tuple[int, str]]:
     """Bytes of each packed operand, and how they are known."""
-    if node.provider != "cpu" or node.op not in ("Gemm", "MatMul", "FusedMatMul") or len(node.inputs) < 2:
+    if node.provider != "cpu" or len(node.inputs) < 2:
         return []
+    if node.op == "LSTM":
+        return [*_panels(node, graph, 1), *_panels(node, graph, 2)]
     name = node.inputs[1]
+    if node.op == "ConvTranspose":
+        value = graph.values[name]
+        return [(value.nbytes, "exact")] if name in graph.initializers and value.dtype == "float32" else []
+    if node.op not in ("Gemm", "MatMul", "FusedMatMul"):
+        return []
     value = graph.values[name]
     if (
         name not in graph.initializers
@@ -37,3 +72,18 @@ def packed(node: Node, graph: RuntimeGraph) -> list[tuple[int, str]]:
     if not rows or not columns:
         return []
     return [(4 * stack * rows * (-(-columns // _COLUMNS) * _COLUMNS), "exact")]
+
+
+def _panels(node: Node, graph: RuntimeGraph, place: int) -> list[tuple[int, str]]:
+    """A recurrent layer's weights [directions, rows, columns], packed transposed."""
+    name = node.inputs[place]
+    value = graph.values[name]
+    if (
+        name not in graph.initializers
+        or value.dtype != "float32"
+        or value.shape is None
+        or len(value.shape) != 3
+    ):
+        return []
+    directions, rows, columns = value.shape
+    return [(4 * directions * columns * (-(-rows // _COLUMNS) * _COLUMNS), "exact")]

@@ -30,9 +30,10 @@ from analyzer.runtimes.onnxruntime.options import Options
 from analyzer.runtimes.onnxruntime.order import execution, streams, topological
 from analyzer.runtimes.onnxruntime.pattern import Pattern
 from analyzer.runtimes.onnxruntime.planner import Kind, Plan, plan
-from analyzer.runtimes.onnxruntime.scratch import Settings, scratch
+from analyzer.runtimes.onnxruntime.scratch import Settings, before_outputs, scratch
 
 _INLINE_BYTES = 127
+_OWN = (Kind.ALLOCATE, Kind.OUTPUT)
 
 
 @dataclass(slots=True)
@@ -148,6 +149,10 @@ class Recorder:
                         basis,
                         past=True,
                     )
+                for nbytes in packing.cached(node, graph, self.settings.device):
+                    self.take(
+                        nbytes, Category.WORKSPACE, f"{node.name} weights in cuDNN's layout", node.index
+                    )
         self.events.append(Event("session"))
 
     def run(self, whole: Frame, number: int) -> None:
@@ -182,27 +187,25 @@ class Recorder:
             inner: list[int] = []
             for attribute in node.bodies:
                 inner += self.execute(current.bodies[node.index, attribute], number)
+            taken: list[int] = []
+            if before_outputs(node):
+                taken += self._scratch(node, graph)
             for name in node.outputs:
                 place = placements.get(name) if name else None
                 if (
                     place is None
-                    or place.kind not in (Kind.ALLOCATE, Kind.OUTPUT)
+                    or place.kind not in _OWN
                     or not self.counts(place.on_host)
+                    or name in members
                 ):
                     continue
                 value = graph.values[name]
                 basis = "bounded" if value.bounded or value.shape is None else "exact"
-                if name in members:
-                    continue
                 living[name] = self.take(value.nbytes, Category.ACTIVATION, name, node.index, basis)
                 if recording is not None and place.kind is Kind.ALLOCATE:
                     recording.allocate(name, value.nbytes)
-            taken = [
-                self.take(nbytes, Category.SCRATCH, f"{node.name or node.op} scratch", node.index, basis)
-                for nbytes, basis in (
-                    scratch(node, graph, self.settings) if self.counts(node.provider == "cpu") else ()
-                )
-            ]
+            if not before_outputs(node):
+                taken += self._scratch(node, graph)
             for key in (*reversed(taken), *inner):
                 self.give(key)
             self.kernels.append(KernelMark(node, first, len(self.events), number))
@@ -217,6 +220,15 @@ class Recorder:
         if recording is not None:
             current.pattern = recording
         return [*held, *living.values()]
+
+    def _scratch(self, node: Node, graph: RuntimeGraph) -> list[int]:
+        """The kernel's scratch, in order."""
+        if not self.counts(node.provider == "cpu"):
+            return []
+        return [
+            self.take(nbytes, Category.SCRATCH, f"{node.name or node.op} scratch", node.index, basis)
+            for nbytes, basis in scratch(node, graph, self.settings)
+        ]
 
 
 def _all(whole: Frame) -> list[tuple[RuntimeGraph, Plan]]:
