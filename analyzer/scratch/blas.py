@@ -2,7 +2,9 @@
 
 1. Every product through cuBLAS takes the thread's workspace the first time, after its result is allocated.
 2. `addmm` with a 1-D contiguous bias as long as a row, beta 1, and a contiguous 2-D result, both sizes of the second
-   matrix above 1 (a first matrix of one row is no exception: measured), goes through cuBLASLt with the bias fused: on torch 2.11 that takes a further workspace once a thread.
+   matrix above 1 (a first matrix of one row is no exception: measured), goes through cuBLASLt with the bias fused: on
+   torch 2.11 that takes a further workspace once a thread, never more than cuBLAS's own (measured with
+   `CUBLAS_WORKSPACE_CONFIG` unset, `:4096:8`, `:16:8` and `:0:0`: 1 MiB, 1 MiB, 128 KiB and none).
 3. A 2-D operand is read as it is if it is dense, or one of its strides is 1 and the other at least the row's length;
    otherwise it is copied. A batched one must have stride 1 in one of its last two dimensions likewise.
 
@@ -26,7 +28,7 @@ def take_workspace(script: Script, device: DeviceProfile, lt: bool = False) -> N
     script.library("cublas")
     script.workspace("cublas", device.cublas_workspace_bytes)
     if lt:
-        script.workspace("cublaslt", device.cublaslt_workspace_bytes)
+        script.workspace("cublaslt", min(device.cublaslt_workspace_bytes, device.cublas_workspace_bytes))
 
 
 def _matrix_copy(tensor: TensorMeta | None) -> int:

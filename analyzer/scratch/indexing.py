@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
-from analyzer.graph import Operator, TensorMeta, dtype_bytes
+from analyzer.graph import Operator, Phase, TensorMeta, dtype_bytes
 from analyzer.scratch.cub import bits_for, radix_sort_bytes, scan_bytes, unique_bytes
 from analyzer.scratch.layout import (
     accumulator_bytes,

@@ -86,6 +86,9 @@ def test_cublaslt_takes_its_workspace_where_the_bias_is_fused() -> None:
     plain = Operator(0, "aten::mm", (tensor(100, 784), tensor(784, 10)), (tensor(100, 10),))
     assert workspaces(plain) == [("cublas", 32 << 20)]
     assert workspaces(plain, dataclasses.replace(H200, cublas_workspace_bytes=0)) == []
+    assert workspaces(bias, dataclasses.replace(H200, cublas_workspace_bytes=0)) == []
+    small = dataclasses.replace(H200, cublas_workspace_bytes=131072)
+    assert workspaces(bias, small) == [("cublas", 131072), ("cublaslt", 131072)]
 
 
 def test_operand_blas_cannot_read_is_copied() -> None:
