@@ -179,9 +179,8 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
             indexed *= target.shape[dim]
     row //= max(indexed, 1)
     array = count * _INDEX_BYTES
-    checked = not operator.name.startswith("aten::_index_put_impl_") or not integer_at(
-        operator, 4, "unsafe", 0
-    )
+    unsafe = operator.name.startswith("aten::_index_put_impl_") and integer_at(operator, 4, "unsafe", 0)
+    checked = not unsafe and operator.phase is not Phase.BACKWARD
     linear = None
     for entry in given:
         expanded = _expanded(entry, shape)
