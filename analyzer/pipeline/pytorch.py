@@ -194,8 +194,8 @@ def alloc_conf(given: Mapping[str, Any]) -> str:
 def with_workspaces(device: DeviceProfile, given: Mapping[str, Any]) -> DeviceProfile:
     """The profile with the cuBLAS workspace the user configured.
 
-    `:4096:2:16:8` is PyTorch's notation (`CUBLAS_WORKSPACE_CONFIG`): pairs of KiB and count. cublasLt then shares the
-    configured workspace, as from torch 2.13 on, so that a sum of zero switches both off.
+    `:4096:2:16:8` is PyTorch's notation (`CUBLAS_WORKSPACE_CONFIG`): pairs of KiB and count. cublasLt's own is never
+    larger (`scratch/blas.py`), so a sum of zero switches both off.
     """
     for name in given:
         if name not in _KNOWN_OPTIONS:
@@ -217,8 +217,4 @@ def with_workspaces(device: DeviceProfile, given: Mapping[str, Any]) -> DevicePr
         total = 1024 * sum(
             int(size) * int(count) for size, count in zip(parts[::2], parts[1::2], strict=True)
         )
-    return dataclasses.replace(
-        device,
-        cublas_workspace_bytes=total,
-        cublaslt_workspace_bytes=0,
-    )
+    return dataclasses.replace(device, cublas_workspace_bytes=total)
