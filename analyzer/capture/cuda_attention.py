@@ -9,7 +9,8 @@ Source: `aten/src/ATen/native/transformers/cuda/sdp_utils.cpp` (constraints and 
    dropout, last stride 1.
 3. flash: float16/bfloat16, sm80 or newer, no mask, equal head sizes ≤ 256, square when causal, last stride 1.
 4. efficient: float16, float32, bfloat16 (sm80+), sm50 or newer, head size aligned for tensor cores, last stride 1,
-   equal numbers of heads (grouped queries are not supported before torch 2.13).
+   equal numbers of heads (grouped queries are not supported before torch 2.13). The mask's last stride must be 1 too,
+   for every kernel (`check_last_dim_stride_equals_1_dense`).
 5. A boolean mask becomes an additive one in the query's type; efficient pads the mask's last stride to 8 elements.
 6. `math` is PyTorch's own composite code, which runs as it is.
 
@@ -48,13 +49,15 @@ class AttentionChoice:
                 return name
         return "math"
 
-    def _dense(self, q: Any, k: Any, v: Any, gqa: bool, supports_gqa: bool) -> bool:
+    def _dense(self, q: Any, k: Any, v: Any, mask: Any, gqa: bool, supports_gqa: bool) -> bool:
         if 0 in (q.size(2), k.size(2), v.size(2)) or q.size(0) != k.size(0) or q.size(0) != v.size(0):
             return False
         same_heads = q.size(1) == k.size(1) == v.size(1)
         if not same_heads and not (
             gqa and supports_gqa and k.size(1) == v.size(1) and q.size(1) % k.size(1) == 0
         ):
+            return False
+        if mask is not None and mask.stride(-1) != 1:
             return False
         return all(t.stride(-1) == 1 or t.size(-1) == 1 for t in (q, k, v))
 
@@ -73,7 +76,12 @@ class AttentionChoice:
             return False
         sizes = q.size(3) <= 128 and v.size(3) <= 128 and q.size(3) % 8 == 0 and v.size(3) % 8 == 0
         lengths = k.size(2) != 1 and not (dropout_p and q.size(2) == 1)
-        return sizes and lengths and not (is_causal and mask is not None) and self._dense(q, k, v, gqa, True)
+        return (
+            sizes
+            and lengths
+            and not (is_causal and mask is not None)
+            and self._dense(q, k, v, mask, gqa, True)
+        )
 
     def _flash(self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool) -> bool:
         if (
@@ -90,7 +98,7 @@ class AttentionChoice:
         grad = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
         if narrow and grad and not (q.size(3) <= 192 or (not dropout_p and q.size(3) > 224)):
             return False
-        return self._dense(q, k, v, gqa, True)
+        return self._dense(q, k, v, mask, gqa, True)
 
     def _efficient(
         self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool
@@ -111,7 +119,7 @@ class AttentionChoice:
             return False
         if any(t.stride(-1) != 1 for t in (q, k, v)):
             return False
-        return self._dense(q, k, v, gqa, False)
+        return self._dense(q, k, v, mask, gqa, False)
 
     def __call__(
         self,

@@ -65,6 +65,7 @@ class CudaPretence(TorchFunctionMode):
             tensor.__array__: lambda t, *a: recorder.host_value(t).__array__(*a),
             tensor.pin_memory: lambda t, *a, **k: t,  # noqa: ARG005
             tensor.record_stream: lambda t, s: None,  # noqa: ARG005
+            tensor.__setitem__: self._assign,
             torch.tensor: self._from_data,
             torch.as_tensor: self._from_data,
             torch._use_cudnn_rnn_flatten_weight: lambda: True,
@@ -94,6 +95,12 @@ class CudaPretence(TorchFunctionMode):
         if key not in self._addresses:
             self._addresses[key] = next(self._next_address)
         return self._addresses[key] + tensor.storage_offset() * tensor.element_size()
+
+    def _assign(self, tensor: torch.Tensor, index: Any, value: Any) -> None:
+        """A number assigned to a slice of a CUDA tensor becomes a host scalar (`python_variable_indexing.cpp`)."""
+        if isinstance(value, (bool, int, float)) and self._on_gpu(tensor):
+            value = torch.tensor(value, dtype=tensor.dtype)
+        tensor[index] = value
 
     def _from_data(self, data: Any, **kwargs: Any) -> torch.Tensor:
         device = kwargs.pop("device", None)

@@ -69,15 +69,16 @@ def batch_norm(
 
 
 def linear(x: Any, weight: Any, bias: Any = None) -> Any:
-    """`aten/src/ATen/native/Linear.cpp`: one `addmm` for 2-D or contiguous 3-D input, else the bias added in place.
+    """`aten/src/ATen/native/Linear.cpp`: one `addmm` for 2-D or contiguous input, else the bias added in place.
 
-    PyTorch's own composite adds the bias out of place for meta tensors.
+    PyTorch's own composite adds the bias out of place for meta tensors. Contiguous input of more than three dimensions
+    goes the same way as of three: recorded (MaxViT, Swin v2).
     """
     if bias is not None and x.dim() == 2:
         return aten.addmm(bias, x, weight.t())
-    if bias is not None and x.dim() == 3 and x.is_contiguous():
-        flat = aten.addmm(bias, x.reshape(x.size(0) * x.size(1), x.size(2)), weight.t())
-        return flat.view(x.size(0), x.size(1), flat.size(1))
+    if bias is not None and x.dim() >= 3 and x.is_contiguous():
+        flat = aten.addmm(bias, x.reshape(-1, x.size(-1)), weight.t())
+        return flat.view(*x.shape[:-1], flat.size(1))
     out = aten.matmul(x, weight.t())
     if bias is not None:
         out.add_(bias)
@@ -185,44 +186,56 @@ def flatten_rnn_weights(weights: Any, *_: Any) -> Any:
     return buffer
 
 
-def native_multi_head_attention(
-    query: Any, key: Any, value: Any, embed_dim: int, num_head: int, qkv_weight: Any, qkv_bias: Any, proj_weight: Any,
-    proj_bias: Any, mask: Any = None, need_weights: bool = True, average: bool = True, mask_type: Any = None,
-) -> Any:  # fmt: skip
+def _native_multi_head_attention(choice: AttentionChoice) -> Callable[..., Any]:
     """`native_multi_head_attention_cuda` (`transformers/cuda/attention.cu`): the inference path of MultiheadAttention."""
-    batch, length, width = query.shape
-    head = width // num_head
-    if mask is None and query is key and key is value and not need_weights:
-        # Fused path: project with bias, three views, fused attention.
-        x = aten.linear(query, qkv_weight, qkv_bias)
-        q, k, v = (t.view(batch, -1, num_head, head).transpose(1, 2) for t in x.chunk(3, -1))
-        y = aten.scaled_dot_product_attention(q, k, v, mask, 0.0, False)
-        out = aten.linear(y.transpose(1, 2).reshape(batch, -1, embed_dim), proj_weight, proj_bias)
-        del y  # before the projection, as C++ drops its locals
-        return out, None
-    if query is key and key is value:
-        qkv = aten.linear(query, qkv_weight)
-    else:
-        wq, wk, wv = qkv_weight.chunk(3, 0)
-        qkv = torch.cat([aten.linear(query, wq), aten.linear(key, wk), aten.linear(value, wv)], 2)
-    q, k, v = aten._transform_bias_rescale_qkv(qkv, qkv_bias, num_head)
-    del qkv
-    scores = torch.bmm(q.view(-1, length, head), k.view(-1, k.size(2), head).transpose(1, 2))
-    scores = scores.view(batch, num_head, length, -1)
-    if mask is not None:
-        if mask_type == 0:
-            mask = mask.view(1, 1, length, length)
-        weights = aten._masked_softmax(scores, mask, 3, mask_type)
-    else:
-        weights = torch.softmax(scores, -1)
-    del scores, q, k
-    context = torch.bmm(weights.view(-1, length, weights.size(-1)), v.view(-1, v.size(2), head))
-    context = context.view(batch, num_head, length, head)
-    del v
-    out = aten.linear(context.transpose(1, 2).reshape(batch, length, width), proj_weight, proj_bias)
-    if need_weights and average:
-        weights = weights.sum(1) / num_head
-    return out, (weights if need_weights else None)
+
+    def run(
+        query: Any, key: Any, value: Any, embed_dim: int, num_head: int, qkv_weight: Any, qkv_bias: Any,
+        proj_weight: Any, proj_bias: Any, mask: Any = None, need_weights: bool = True, average: bool = True,
+        mask_type: Any = None,
+    ) -> Any:  # fmt: skip
+        batch, length, width = query.shape
+        head = width // num_head
+        heads = query.as_strided(
+            (batch, num_head, length, head),
+            (query.stride(0), head * query.stride(2), query.stride(1), query.stride(2)),
+        )
+        alone = mask is None and query is key and key is value and not need_weights and head % 8 == 0
+        if alone and choice.backend(heads, heads, heads, None, 0.0, False, False) != "math":
+            x = aten.linear(query, qkv_weight, qkv_bias)
+            q, k, v = (t.view(batch, -1, num_head, head).transpose(1, 2) for t in x.chunk(3, -1))
+            y = aten.scaled_dot_product_attention(q, k, v, None, 0.0, False)
+            out = aten.linear(y.transpose(1, 2).reshape(batch, -1, embed_dim), proj_weight, proj_bias)
+            del y  # before the projection, as C++ drops its locals
+            return out, None
+        if query is key and key is value:
+            # Below autograd nothing requires grad, which decides how `matmul` folds.
+            qkv = aten.matmul(query.detach(), qkv_weight.detach().t())
+        else:
+            wq, wk, wv = qkv_weight.chunk(3, 0)
+            qkv = torch.cat([aten.linear(query, wq), aten.linear(key, wk), aten.linear(value, wv)], 2)
+        q, k, v = aten._transform_bias_rescale_qkv(qkv, qkv_bias, num_head)
+        del qkv
+        q, k, v = (t.view(batch * num_head, t.size(2), head) for t in (q, k, v))
+        weights = torch.bmm(q, k.transpose(1, 2)).view(batch, num_head, length, -1)
+        if mask is not None:
+            weights = aten._masked_softmax(
+                weights, mask.view(1, 1, length, length) if mask_type == 0 else mask, 3, mask_type
+            )
+        else:
+            weights = aten._softmax.out(weights, 3, False, out=weights)
+        # The product is written over q.
+        context = aten.bmm.out(weights.view(batch * num_head, length, -1), v, out=q).view(
+            batch, num_head, length, head
+        )
+        if not need_weights:
+            weights = None
+        out = aten.linear(context.transpose(1, 2).reshape(batch, length, width), proj_weight, proj_bias)
+        if need_weights and average:
+            weights = weights.sum(1) / num_head
+        return out, weights
+
+    return run
 
 
 def transformer_encoder_layer(
@@ -267,8 +280,10 @@ def transformer_encoder_layer(
 
 def choices(device: DeviceProfile) -> dict[Any, Callable[..., Any]]:
     """Operator overload → the CUDA decision, for operators PyTorch decomposes by device."""
+    attention = AttentionChoice(device)
     return {
-        aten.scaled_dot_product_attention.default: AttentionChoice(device),
+        aten.scaled_dot_product_attention.default: attention,
+        aten._native_multi_head_attention.default: _native_multi_head_attention(attention),
         aten._scaled_dot_product_attention_math.default: attention_math,
         aten.linear.default: linear,
         aten.dropout.default: dropout,
@@ -284,7 +299,6 @@ def choices(device: DeviceProfile) -> dict[Any, Callable[..., Any]]:
 
 
 FUSED: dict[Any, Callable[..., Any]] = {
-    aten._native_multi_head_attention.default: native_multi_head_attention,
     aten._transformer_encoder_layer_fwd.default: transformer_encoder_layer,
     aten._cudnn_rnn_flatten_weight.default: flatten_rnn_weights,
 }

@@ -1,12 +1,17 @@
-"""Whether autograd adds a second gradient into the first one's memory.
+"""Where autograd works in place on CUDA, but not for meta tensors or while a dispatch mode is active.
 
-`InputBuffer::accumulate` (`torch/csrc/autograd/input_buffer.cpp`) adds in place when the first gradient is a dense,
-ordinary tensor and the buffer holds the last reference to it and to its storage. It never does for meta tensors (they
-count as "subclass-like"), nor while a dispatch mode is active, so the capture has to take the decision itself:
+Meta tensors count as "subclass-like" (`ATen/TensorSubclassLikeUtils.h`), which makes the engine and some backward
+formulas take out-of-place variants. The capture puts the in-place ones back.
+
+**Fan-in.** `InputBuffer::accumulate` (`torch/csrc/autograd/input_buffer.cpp`) adds in place when the first gradient is a dense,
+ordinary tensor and the buffer holds the last reference to it and to its storage:
 
 1. The engine itself asks for the sum: no Python frame lies between it and the dispatch mode.
 2. Reference counts of tensor and storage are those of a tensor that only the buffer holds; what they are as seen from
    inside a dispatch mode is measured once, on a gradient known to be unshared.
+
+**Formulas** (`torch/csrc/autograd/FunctionsManual.cpp`): the backward of indexing, gathering and selecting writes into a
+tensor of zeros it has just made; `FORMULAS` lists the functional variants and what they stand for.
 
 Not modelled: a backward formula in C++ that adds two fresh tensors of its own looks the same and is taken for a fan-in.
 """
@@ -21,6 +26,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _ENGINE = "_engine_run_backward"
+_BETWEEN = ("_accumulates_in_place", "on_cuda", "__torch_dispatch__", "_fn", "inner")
 
 
 def _counts(tensor: torch.Tensor) -> tuple[int, int]:
@@ -31,8 +37,8 @@ def _counts(tensor: torch.Tensor) -> tuple[int, int]:
 
 def _called_by_engine() -> bool:
     """Rule 1. `torch` wraps `__torch_dispatch__` in `_fn` and `inner` (no-compile guards)."""
-    frame = sys._getframe(2)
-    while frame is not None and frame.f_code.co_name in ("__torch_dispatch__", "_fn", "inner"):
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name in _BETWEEN:
         frame = frame.f_back  # type: ignore[assignment]
     return frame is not None and frame.f_code.co_name == _ENGINE
 
@@ -57,13 +63,31 @@ def _unshared_counts() -> tuple[int, int]:
     return seen[-1]
 
 
+aten = torch.ops.aten
+FORMULAS: dict[Any, tuple[Any, tuple[Any, ...]]] = {
+    aten.index_put.default: (aten._index_put_impl_.default, (True,)),
+    aten.scatter_add.default: (aten.scatter_add_.default, ()),
+    aten.scatter.src: (aten.scatter_.src, ()),
+    aten.index_add.default: (aten.index_add_.default, ()),
+}
+
+
 class FanIn:
     """Answers for one capture."""
 
     def __init__(self) -> None:
         self._unshared = _unshared_counts()
 
-    def accumulates_in_place(self, first: Any, second: Any) -> bool:
+    def on_cuda(self, func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+        """The call as autograd makes it for CUDA tensors, given the one it made for meta tensors."""
+        if func is aten.add.Tensor:
+            return (aten.add_.Tensor, args) if self._accumulates_in_place(*args[:2]) else (func, args)
+        if func in FORMULAS and _called_by_engine():
+            in_place, more = FORMULAS[func]
+            return in_place, (*args, *more)
+        return func, args
+
+    def _accumulates_in_place(self, first: Any, second: Any) -> bool:
         """Whether this `add`, seen from the dispatch mode's handler, is a sum autograd makes in place."""
         if not isinstance(second, torch.Tensor) or first.device.type != "meta" or first.shape != second.shape:
             return False

@@ -122,6 +122,39 @@ def cudnn_batch_norm_backward(x: Any, grad: Any, weight: Any, *rest: Any) -> Any
     )
 
 
+def layer_norm_backward(
+    grad: Any, x: Any, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any
+) -> Any:
+    """`cuda/layer_norm_kernel.cu`: the input's gradient is contiguous whatever the strides that come in."""
+    del grad, shape, mean, rstd
+    return (
+        torch.empty(x.shape, dtype=x.dtype, device=META) if mask[0] else None,
+        torch.empty_like(weight) if mask[1] and weight is not None else None,
+        torch.empty_like(bias) if mask[2] and bias is not None else None,
+    )
+
+
+def group_norm(x: Any, weight: Any, bias: Any, n: int, c: int, hxw: int, groups: int, eps: float) -> Any:
+    """`group_norm.cpp`: contiguous on CUDA; statistics in the parameters' type when it differs from the input's."""
+    del bias, c, hxw, eps
+    dtype = x.dtype if weight is None else weight.dtype
+    statistics = torch.empty((n, groups), dtype=dtype, device=META)
+    return torch.empty(x.shape, dtype=x.dtype, device=META), statistics, torch.empty_like(statistics)
+
+
+def group_norm_backward(
+    grad: Any, x: Any, mean: Any, rstd: Any, weight: Any, n: int, c: int, hxw: int, groups: int, mask: Any
+) -> Any:
+    """`group_norm.cpp`: as the forward pass."""
+    del grad, mean, rstd, n, hxw, groups
+    dtype = x.dtype if weight is None else weight.dtype
+    return (
+        torch.empty(x.shape, dtype=x.dtype, device=META) if mask[0] else None,
+        torch.empty(c, dtype=dtype, device=META) if mask[1] else None,
+        torch.empty(c, dtype=dtype, device=META) if mask[2] else None,
+    )
+
+
 def cudnn_rnn(
     x: Any, weights: Any, stride0: int, buffer: Any, hx: Any, cx: Any, mode: int, hidden: int, projection: int,
     layers: int, batch_first: bool, p: float, train: bool, bidirectional: bool, batch_sizes: Any, state: Any,
@@ -199,6 +232,9 @@ META_KERNELS: dict[Any, Callable[..., Any]] = {
     aten.convolution_backward.default: convolution_backward,
     aten.cudnn_batch_norm.default: cudnn_batch_norm,
     aten.cudnn_batch_norm_backward.default: cudnn_batch_norm_backward,
+    aten.native_layer_norm_backward.default: layer_norm_backward,
+    aten.native_group_norm.default: group_norm,
+    aten.native_group_norm_backward.default: group_norm_backward,
     aten._cudnn_rnn.default: cudnn_rnn,
     aten._cudnn_rnn_backward.default: cudnn_rnn_backward,
     aten._cudnn_init_dropout_state.default: lambda *a, **k: torch.empty(0, dtype=torch.uint8, device=META),  # noqa: ARG005

@@ -193,12 +193,9 @@ class Recorder(TorchDispatchMode):
                 return result
         if func is aten._local_scalar_dense.default:
             return self._scalar(args[0])
-        if (
-            func is aten.add.Tensor
-            and self.phase is Phase.BACKWARD
-            and self._fan_in.accumulates_in_place(*args[:2])
-        ):
-            func, schema = aten.add_.Tensor, self._schema(aten.add_.Tensor)
+        if self.phase is Phase.BACKWARD:
+            func, args = self._fan_in.on_cuda(func, args)
+            schema = self._schema(func)
         kernel = META_KERNELS.get(func)
         with torch._C.DisableTorchFunction():
             if "device" in kwargs and kwargs["device"] is not None and kwargs["device"].type == "cuda":
