@@ -77,14 +77,14 @@ def capture_onnx(path_or_model: Any, *, batch: int | None = None, inputs: Descri
         model = path_or_model
         onnx_file.check_versions(model, "the model")
     if model.functions:
-        model = _inlined(model)
+        model = inlined(model)
     structure = prepare(model.graph, folder)
     shapes = infer_shapes(structure, model, batch, inputs, folder)
     builder = _Builder(batch, list(shapes.binding.notes))
     return builder.build(_Scope(structure, shapes.actual, shapes.seen))
 
 
-def _inlined(model: Any) -> Any:
+def inlined(model: Any) -> Any:
     """The model with its local functions replaced by their bodies (rule 5)."""
     import onnx
     import onnx.inliner
@@ -210,7 +210,7 @@ class _Builder:
 
     def _run(self, scope: _Scope, place: int, values: Mapping[str, TensorMeta]) -> None:
         node = scope.structure.nodes[place]
-        keywords = {attribute.name: _plain(attribute) for attribute in node.attribute}
+        keywords = {attribute.name: plain(attribute) for attribute in node.attribute}
         captured = reads(scope.structure, place)
         if captured:
             keywords[CAPTURED] = tuple(values[name] for name in captured)
@@ -306,7 +306,7 @@ def _symbols(sizes: tuple[int, ...], seen: ValueType | None) -> tuple[str | int,
     return tuple(display(size) if isinstance(size, str) else size for size in seen.shape)
 
 
-def _plain(attribute: Any) -> Argument:
+def plain(attribute: Any) -> Argument:
     """An attribute as a plain value; tensors as "dtype[shape]", subgraphs by name."""
     match attribute.type:
         case 1:
