@@ -20,9 +20,10 @@
 Source: `aten/src/ATen/native/transformers/cuda/attention.cu`, `attention_backward.cu`,
 `mem_eff_attention/kernel_backward.h` (`workspace_size`) and `kernels/generate_kernels.py`;
 `flash_attn/flash_api.cpp` (`mha_fwd`, `mha_bwd`, `set_params_splitkv`); `aten/src/ATen/native/cudnn/MHA.cpp`.
-Rule 5's sizes are cuDNN's: read off recorded workspaces (H200, cuDNN 9.19; head size 64, sequences 128 to 256).
+Rule 5's sizes are cuDNN's: read off recorded workspaces (H200, cuDNN 9.19; head sizes 32 to 256, sequences 49 to
+4,096).
 
-Not modelled: variable-length (nested) batches; deterministic mode.
+Not modelled: variable-length (nested) batches; deterministic mode; cuDNN's workspace for a single query.
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ from analyzer.scratch.layout import (
     argument,
     bytes_of,
     flags_at,
-    integer_at,
     is_contiguous,
     tensor_at,
 )
@@ -234,6 +234,3 @@ def flash_backward(operator: Operator, _device: DeviceProfile, script: Script) -
     if key.shape[1] != heads:
         for tensor in (key, value):
             script.temporary(bytes_of(tensor) // tensor.shape[1] * heads)
-
-
-_ = integer_at
