@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,19 @@ from analyzer.runtimes.timeline import Alive, Played
 
 
 @dataclass(frozen=True, slots=True)
+class Description:
+    """Where an allocation comes from, in the user's terms."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    operator: str
+    module: str
+    source: str
+    phase: str
+
+
+@dataclass(frozen=True, slots=True)
 class Parts:
     """Everything the stages before made."""
 
@@ -26,13 +39,14 @@ class Parts:
     options: Any
     device: DeviceProfile
     device_note: str
-    graph: Graph
+    batch: int | None
+    describe: Callable[[Malloc], Description]
     events: tuple[AllocationEvent, ...]
     played: Played
     naive: Naive
     graph_peak: int
     saved_for_backward: int
-    libraries: frozenset[str]
+    libraries: frozenset[str] = frozenset()
     unknown: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     optimizer: str = ""
@@ -41,9 +55,9 @@ class Parts:
 
 def assemble(parts: Parts) -> Estimate:
     """The `Estimate` of these parts."""
-    played, graph, options = parts.played, parts.graph, parts.options
+    played, options = parts.played, parts.options
     rows = sorted(
-        ((_row(alive, graph), alive.block_bytes) for alive in played.alive if alive.block_bytes),
+        ((_row(alive, parts.describe), alive.block_bytes) for alive in played.alive if alive.block_bytes),
         key=lambda r: -r[1],
     )
     basis = Counter[str]()
@@ -57,7 +71,7 @@ def assemble(parts: Parts) -> Estimate:
         framework=parts.framework,
         runtime=parts.runtime,
         mode=options.mode,
-        batch=graph.batch if options.batch is None else options.batch,
+        batch=parts.batch if options.batch is None else options.batch,
         optimizer=parts.optimizer,
         device=parts.device.name,
         device_note=parts.device_note,
@@ -91,29 +105,48 @@ def _sums(pairs: Any) -> dict[str, int]:
     return dict(sums.most_common())
 
 
-def _row(alive: Alive, graph: Graph) -> TensorRow:
-    malloc = alive.malloc
-    operator = graph.operators[malloc.operator] if malloc.operator >= 0 else None
-    meta: TensorMeta | None = None
-    name = malloc.label
-    if malloc.storage >= 0:
-        name = graph.storages[malloc.storage].name or name
-        if operator is not None:
-            meta = next((o for o in operator.outputs if o is not None and o.storage == malloc.storage), None)
-    module = operator.module if operator is not None else ""
-    if not module and name.endswith((".weight", ".bias", ".grad")) and "." in name:
-        module = name.removesuffix(".grad").rpartition(".")[0]
+def _row(alive: Alive, describe: Callable[[Malloc], Description]) -> TensorRow:
+    told = describe(alive.malloc)
     return TensorRow(
-        name=name,
+        name=told.name,
         nbytes=alive.block_bytes,
-        category=malloc.category.value,
-        dtype=meta.dtype if meta else "",
-        shape=meta.shape if meta else (),
-        operator=operator.name if operator else "",
-        module=module,
-        source=operator.source if operator else "",
-        phase=operator.phase.value if operator else "",
+        category=alive.malloc.category.value,
+        dtype=told.dtype,
+        shape=told.shape,
+        operator=told.operator,
+        module=told.module,
+        source=told.source,
+        phase=told.phase,
     )
+
+
+def graph_describer(graph: Graph) -> Callable[[Malloc], Description]:
+    """Descriptions of allocations whose operators and storages are those of a captured graph."""
+
+    def describe(malloc: Malloc) -> Description:
+        operator = graph.operators[malloc.operator] if malloc.operator >= 0 else None
+        meta: TensorMeta | None = None
+        name = malloc.label
+        if malloc.storage >= 0:
+            name = graph.storages[malloc.storage].name or name
+            if operator is not None:
+                meta = next(
+                    (o for o in operator.outputs if o is not None and o.storage == malloc.storage), None
+                )
+        module = operator.module if operator is not None else ""
+        if not module and name.endswith((".weight", ".bias", ".grad")) and "." in name:
+            module = name.removesuffix(".grad").rpartition(".")[0]
+        return Description(
+            name=name,
+            dtype=meta.dtype if meta else "",
+            shape=meta.shape if meta else (),
+            operator=operator.name if operator else "",
+            module=module,
+            source=operator.source if operator else "",
+            phase=operator.phase.value if operator else "",
+        )
+
+    return describe
 
 
 def _marks(events: tuple[AllocationEvent, ...], played: Played) -> tuple[MarkRow, ...]:

@@ -19,7 +19,7 @@ from analyzer.errors import InputError, OptionError, TargetError, UnknownOperato
 from analyzer.estimate import Estimate
 from analyzer.liveness.lifetimes import lifetimes, peak, saved_for_backward
 from analyzer.liveness.naive import from_leaves, moments_in
-from analyzer.pipeline.assemble import Parts, assemble
+from analyzer.pipeline.assemble import Parts, assemble, graph_describer
 from analyzer.runtimes.pytorch_eager import EagerProgram
 from analyzer.runtimes.timeline import play
 from analyzer.spec import TensorSpec
@@ -87,7 +87,8 @@ def analyze_pytorch(module: Any, target: Target | None, options: Any) -> Estimat
             options=options,
             device=device,
             device_note=device_note,
-            graph=captured.graph,
+            batch=captured.graph.batch,
+            describe=graph_describer(captured.graph),
             events=events,
             played=played,
             naive=naive,
@@ -146,6 +147,7 @@ def _converted(tensor: torch.Tensor | TensorSpec, options: Any, layout: bool = T
 
 
 def dtype_named(name: str) -> torch.dtype:
+    """The floating-point type of that name. Raises OptionError."""
     names = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp64": "float64"}
     dtype = getattr(torch, names.get(name, name), None)
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
@@ -154,6 +156,8 @@ def dtype_named(name: str) -> torch.dtype:
 
 
 def preparation(options: Any) -> Callable[[torch.nn.Module], None]:
+    """What `--dtype`, `--channels-last` and `--checkpoint` do to the model, in that order."""
+
     def prepare(model: torch.nn.Module) -> None:
         if options.dtype is not None:
             model.to(dtype_named(options.dtype))
@@ -165,7 +169,10 @@ def preparation(options: Any) -> Callable[[torch.nn.Module], None]:
     return prepare
 
 
-def loss_for(program: Program, options: Any, targets: tuple[Any, ...]) -> tuple[Callable[..., Any], list[str]]:
+def loss_for(
+    program: Program, options: Any, targets: tuple[Any, ...]
+) -> tuple[Callable[..., Any], list[str]]:
+    """The loss the options or the target name, and notes on one that had to be assumed."""
     chosen = options.loss
     if callable(chosen):
         return chosen, []
@@ -179,6 +186,7 @@ def loss_for(program: Program, options: Any, targets: tuple[Any, ...]) -> tuple[
 
 
 def optimizer_for(chosen: Any) -> Callable[..., torch.optim.Optimizer]:
+    """The optimizer by name, or the function given."""
     return optimizer_by_name(chosen) if isinstance(chosen, str) else chosen  # type: ignore[no-any-return]
 
 
@@ -187,6 +195,7 @@ def _optimizer_name(chosen: Any) -> str:
 
 
 def alloc_conf(given: Mapping[str, Any]) -> str:
+    """The caching allocator's settings: the option, else PyTorch's own environment variables."""
     variables = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
     return str(given.get("alloc_conf") or next((os.environ[v] for v in variables if os.environ.get(v)), ""))
 

@@ -1,0 +1,110 @@
+"""The ONNX pipeline: file → captured graph (naive sum, liveness) and ONNX Runtime's own plan and arena → `Estimate`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from analyzer.allocators import OutOfMemoryError
+from analyzer.capture.onnx_graph import capture_onnx
+from analyzer.devices import resolve
+from analyzer.errors import OptionError, UnknownOperatorError
+from analyzer.estimate import Estimate
+from analyzer.liveness.lifetimes import lifetimes, peak
+from analyzer.liveness.naive import from_onnx
+from analyzer.pipeline.assemble import Description, Parts, assemble
+from analyzer.runtimes.events import AllocationEvent, Free, Malloc
+from analyzer.runtimes.onnxruntime import Prediction, predict
+from analyzer.runtimes.timeline import play
+from analyzer.targets import Target
+
+
+def analyze_onnx(target: Target, options: Any) -> Estimate:
+    """`options` is a checked `analyze.Options`; inference under ONNX Runtime's CUDA provider."""
+    if options.mode == "train":
+        raise OptionError(
+            f"{target.name} is an ONNX file, and ONNX Runtime runs inference only",
+            "analyse the PyTorch model for training",
+        )
+    inputs = options.inputs
+    if inputs is not None and not isinstance(inputs, Mapping):
+        raise OptionError("inputs of an ONNX target need names", "give --input NAME=3x224x224:float32")
+    described = {name: (spec.shape, spec.dtype) for name, spec in inputs.items()} if inputs else None
+    device, device_note = resolve(options.device)
+    graph = capture_onnx(target.path, batch=options.batch, inputs=described)
+    prediction = predict(
+        target.path, batch=options.batch, options=options.runtime_options, device=device, inputs=described
+    )
+    if options.strict and prediction.unknown_operators:
+        names = ", ".join(sorted(prediction.unknown_operators))
+        raise UnknownOperatorError(
+            f"{target.name} has operators whose memory use is not known: {names}",
+            "leave --strict out to have them bounded instead",
+        )
+    events = _served(prediction)
+    return assemble(
+        Parts(
+            target=target.name,
+            framework="onnx",
+            runtime="onnxruntime",
+            options=options,
+            device=device,
+            device_note=device_note,
+            batch=graph.batch,
+            events=events,
+            played=play(events, prediction.arena()),
+            describe=_describer(prediction),
+            naive=from_onnx(graph, precision_factor=0.5 if options.amp else 1.0),
+            graph_peak=peak(graph, ranges=lifetimes(graph)).nbytes,
+            saved_for_backward=0,
+            unknown=prediction.unknown_operators,
+            notes=(*prediction.explanation, *_savings(prediction), *prediction.notes, *graph.notes),
+            device_used=prediction.device_used,
+        )
+    )
+
+
+def _served(prediction: Prediction) -> tuple[AllocationEvent, ...]:
+    """The events up to the first request the arena cannot serve: all of them where nothing fails."""
+    if prediction.failure is None:
+        return prediction.events
+    arena, handles = prediction.arena(), dict[int, int]()
+    for place, event in enumerate(prediction.events):
+        try:
+            if isinstance(event, Malloc):
+                handles[event.key] = arena.malloc(event.nbytes)
+            elif isinstance(event, Free):
+                arena.free(handles.pop(event.key))
+        except OutOfMemoryError:
+            return prediction.events[:place]
+    return prediction.events
+
+
+def _describer(prediction: Prediction) -> Any:
+    nodes, values = prediction.graph.nodes, prediction.graph.values
+
+    def describe(malloc: Malloc) -> Description:
+        node = nodes.get(malloc.operator)
+        value = values.get(malloc.label)
+        return Description(
+            name=malloc.label,
+            dtype=value.dtype if value else "",
+            shape=tuple(value.shape or ()) if value else (),
+            operator=node.op if node else "",
+            module=node.name if node else "",
+            source="",
+            phase="forward" if node else "setup",
+        )
+
+    return describe
+
+
+def _savings(prediction: Prediction) -> tuple[str, ...]:
+    """One line a cheaper setting that would hold at least 1 % less."""
+    mib = 2**20
+    return tuple(
+        f"{setting} would hold {held / mib:,.0f} MiB instead of {prediction.held / mib:,.0f} MiB "
+        f"(peak in use {in_use / mib:,.0f} MiB)"
+        for setting, (in_use, held) in prediction.savings.items()
+        if held < 0.99 * prediction.held
+    )
