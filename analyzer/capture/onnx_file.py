@@ -50,6 +50,8 @@ def load(path: str | Path) -> Any:
     try:
         if file.is_dir():
             raise TargetError(f"{shown} is a folder", "give the .onnx file inside it")
+        if file.exists() and not file.is_file():
+            raise TargetError(f"{shown} is no regular file", "give the path of an .onnx file")
         with file.open("rb") as stream:
             if not stream.seek(0, 2):
                 raise TargetError(

@@ -19,7 +19,7 @@ from analyzer.capture.onnx_file import read_external
 from analyzer.capture.onnx_types import ValueType, element_count
 
 LARGEST_COUNT = 65536
-_DEEPEST = 400
+_DEEPEST = 150  # a level takes two Python frames
 
 # Pure operators that occur in shape arithmetic; results no larger than their inferred shape.
 PURE = frozenset({

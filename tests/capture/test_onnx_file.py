@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,11 @@ def test_missing_file(tmp_path: Path) -> None:
 
 def test_folder(tmp_path: Path) -> None:
     refuse(tmp_path, "folder")
+
+
+def test_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "m.onnx")
+    refuse(tmp_path / "m.onnx", "no regular file")
 
 
 def test_empty_file(tmp_path: Path) -> None:
