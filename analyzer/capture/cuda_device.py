@@ -49,26 +49,28 @@ class CudaPretence(TorchFunctionMode):
         super().__init__()
         self._recorder = recorder
         tensor = torch.Tensor
-        getter = lambda name: getattr(tensor, name).__get__  # noqa: E731
+
+        def getter(name: str) -> Any:
+            return getattr(tensor, name).__get__
+
         self._handlers: dict[Any, Callable[..., Any]] = {
             getter("device"): lambda t: CUDA if self._on_gpu(t) else _host_device(t),
             getter("is_cuda"): self._on_gpu,
-            getter("is_meta"): lambda t: False,  # noqa: ARG005
+            getter("is_meta"): lambda t: False,
             getter("is_cpu"): lambda t: not self._on_gpu(t),
             tensor.get_device: lambda t: 0 if self._on_gpu(t) else -1,
             tensor.data_ptr: self._data_ptr,
             tensor.to: self._to,
-            tensor.cuda: lambda t, *a, **k: self._to(t, CUDA),  # noqa: ARG005
-            tensor.cpu: lambda t, *a, **k: self._to(t, "cpu"),  # noqa: ARG005
+            tensor.cuda: lambda t, *a, **k: self._to(t, CUDA),
+            tensor.cpu: lambda t, *a, **k: self._to(t, "cpu"),
             tensor.tolist: lambda t: recorder.host_value(t).tolist(),
             tensor.numpy: lambda t, **k: recorder.host_value(t).numpy(**k),
             tensor.__array__: lambda t, *a: recorder.host_value(t).__array__(*a),
-            tensor.pin_memory: lambda t, *a, **k: t,  # noqa: ARG005
-            tensor.record_stream: lambda t, s: None,  # noqa: ARG005
+            tensor.pin_memory: lambda t, *a, **k: t,
+            tensor.record_stream: lambda t, s: None,
             tensor.__setitem__: self._assign,
             torch.tensor: self._from_data,
             torch.as_tensor: self._from_data,
-            torch._use_cudnn_rnn_flatten_weight: lambda: True,
         }
         self._addresses: dict[int, int] = {}
         self._next_address = itertools.count(1 << 40, 1 << 32)
@@ -90,11 +92,11 @@ class CudaPretence(TorchFunctionMode):
     def _data_ptr(self, tensor: torch.Tensor) -> int:
         """A made-up address, different for each storage: code compares addresses to find aliases."""
         if tensor.device.type != "meta":
-            return tensor.data_ptr()
+            return int(tensor.data_ptr())
         key = tensor.untyped_storage()._cdata
         if key not in self._addresses:
             self._addresses[key] = next(self._next_address)
-        return self._addresses[key] + tensor.storage_offset() * tensor.element_size()
+        return self._addresses[key] + int(tensor.storage_offset()) * tensor.element_size()
 
     def _assign(self, tensor: torch.Tensor, index: Any, value: Any) -> None:
         """A number assigned to a slice of a CUDA tensor becomes a host scalar (`python_variable_indexing.cpp`)."""
@@ -164,29 +166,32 @@ def cuda_functions(device: DeviceProfile) -> Iterator[None]:
         "is_initialized": lambda: True,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
-        "set_device": lambda *a: None,  # noqa: ARG005
-        "get_device_name": lambda *a: device.name,  # noqa: ARG005
-        "get_device_capability": lambda *a: device.compute_capability,  # noqa: ARG005
-        "get_device_properties": lambda *a: properties,  # noqa: ARG005
-        "is_bf16_supported": lambda *a, **k: device.compute_capability >= (8, 0),  # noqa: ARG005
+        "set_device": lambda *a: None,
+        "get_device_name": lambda *a: device.name,
+        "get_device_capability": lambda *a: device.compute_capability,
+        "get_device_properties": lambda *a: properties,
+        "is_bf16_supported": lambda *a, **k: device.compute_capability >= (8, 0),
         "is_current_stream_capturing": lambda: False,
-        "synchronize": lambda *a: None,  # noqa: ARG005
+        "synchronize": lambda *a: None,
         "empty_cache": lambda: None,
-        "memory_allocated": lambda *a: 0,  # noqa: ARG005
-        "max_memory_allocated": lambda *a: 0,  # noqa: ARG005
-        "reset_peak_memory_stats": lambda *a: None,  # noqa: ARG005
-        "device_of": lambda *a: contextlib.nullcontext(),  # noqa: ARG005
-        "get_rng_state": lambda *a: torch.empty(16, dtype=torch.uint8),  # noqa: ARG005
-        "set_rng_state": lambda *a: None,  # noqa: ARG005
+        "memory_allocated": lambda *a: 0,
+        "max_memory_allocated": lambda *a: 0,
+        "reset_peak_memory_stats": lambda *a: None,
+        "device_of": lambda *a: contextlib.nullcontext(),
+        "get_rng_state": lambda *a: torch.empty(16, dtype=torch.uint8),
+        "set_rng_state": lambda *a: None,
     }
     with contextlib.ExitStack() as stack:
         for name, answer in answers.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, answer))
-        acceptable = lambda t: (
-            t.is_cuda and t.dtype in (torch.half, torch.float, torch.double, torch.bfloat16)
-        )  # noqa: E731
+        # As in torch 2.11 to 2.13: no bfloat16, whose recurrent layers therefore keep separate weights.
+        acceptable = lambda t: t.is_cuda and t.dtype in torch.backends.cudnn.CUDNN_TENSOR_DTYPES  # noqa: E731
         stack.enter_context(mock.patch.object(torch.backends.cudnn, "is_acceptable", acceptable))
         stack.enter_context(mock.patch.object(torch.backends.cudnn, "version", lambda: 91900))
+        # Has no tensor among its arguments, so no torch-function mode sees it.
+        stack.enter_context(mock.patch.object(torch, "_use_cudnn_rnn_flatten_weight", lambda: True))
+        modes = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}  # cudnnRNNMode_t
+        stack.enter_context(mock.patch.object(torch.backends.cudnn.rnn, "get_cudnn_mode", modes.__getitem__))
         # `MultiheadAttention` refuses its fast path when any torch-function mode is active; ours changes no results.
         stack.enter_context(mock.patch.object(torch.overrides, "has_torch_function", lambda _: False))
         yield

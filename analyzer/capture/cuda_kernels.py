@@ -8,7 +8,6 @@ captured, this module registers the CUDA decision for meta tensors, one function
 from __future__ import annotations
 
 import contextlib
-import math
 import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from analyzer.devices import DeviceProfile
 
 aten = torch.ops.aten
-_DROPOUT_STATES: dict[int, Any] = {}
 
 
 def dropout(x: Any, p: float, train: bool) -> Any:
@@ -115,30 +113,31 @@ def _suggested(x: Any) -> torch.memory_format:
     return torch.contiguous_format
 
 
-def _rnn(mode: int, has_cell: bool) -> Callable[..., Any]:
+def _rnn(mode: int, has_cell: bool, dropout_state: list[Any]) -> Callable[..., Any]:
     """cuDNN's recurrent layers: one operator a call (`aten/src/ATen/native/RNN.cpp`, `cudnn/RNN.cpp`)."""
 
     def run(
         x: Any,
         hidden: Any,
         params: Any,
-        biases: bool,
+        _biases: bool,
         layers: int,
         p: float,
         train: bool,
         both: bool,
         first: bool,
     ) -> Any:
-        hx, cx = hidden if has_cell else (hidden, None)
+        hx: Any = hidden[0] if has_cell else hidden
+        cx: Any = hidden[1] if has_cell else None
         state = None
         if p > 0 and train:
             # One buffer of random-number state per process, made when first needed (`get_dropout_state`).
-            key = 0
-            if key not in _DROPOUT_STATES:
-                _DROPOUT_STATES[key] = aten._cudnn_init_dropout_state(
+            if not dropout_state:
+                made = aten._cudnn_init_dropout_state(
                     p, True, 0, dtype=torch.uint8, device=torch.device("meta")
                 )
-            state = _DROPOUT_STATES[key]
+                dropout_state.append(made)
+            state = dropout_state[0]
         projection = hx.size(2) if has_cell and hx.size(2) != cx.size(2) else 0
         size = cx.size(2) if has_cell else hx.size(2)
         stride0 = len(params) // (layers * (2 if both else 1))
@@ -177,7 +176,8 @@ def _flat_shapes(weights: Any) -> int:
 def flatten_rnn_weights(weights: Any, *_: Any) -> Any:
     """`_cudnn_rnn_flatten_weight` (`cudnn/RNN.cpp`): one zeroed buffer, the weights become views of it."""
     first = weights[0]
-    buffer = torch.zeros(_flat_shapes(weights), dtype=first.dtype, device=torch.device("meta"))
+    # Left unfilled: the recorder need not follow its values.
+    buffer = torch.empty(_flat_shapes(weights), dtype=first.dtype, device=torch.device("meta"))
     offset = 0
     for weight in weights:
         with torch.no_grad():
@@ -229,11 +229,11 @@ def _native_multi_head_attention(choice: AttentionChoice) -> Callable[..., Any]:
             batch, num_head, length, head
         )
         if not need_weights:
-            weights = None
+            del weights
         out = aten.linear(context.transpose(1, 2).reshape(batch, length, width), proj_weight, proj_bias)
-        if need_weights and average:
-            weights = weights.sum(1) / num_head
-        return out, weights
+        if not need_weights:
+            return out, None
+        return out, (weights.sum(1) / num_head if average else weights)
 
     return run
 
@@ -245,42 +245,31 @@ def transformer_encoder_layer(
     mask_type: Any = None,
 ) -> Any:  # fmt: skip
     """`transformer_encoder_layer_forward` (`transformers/transformer.cpp`): the inference path of TransformerEncoderLayer."""
-    norm1 = lambda t: aten.layer_norm(t, [embed_dim], norm_weight_1, norm_bias_1, eps)  # noqa: E731
-    norm2 = lambda t: aten.layer_norm(t, [embed_dim], norm_weight_2, norm_bias_2, eps)  # noqa: E731
-    x = src
-    if norm_first:
-        x = norm1(x)
+
+    def norm(x: Any, weight: Any, bias: Any) -> Any:
+        return aten.layer_norm(x, [embed_dim], weight, bias, eps)
+
+    x = norm(src, norm_weight_1, norm_bias_1) if norm_first else src
     x = aten._native_multi_head_attention(
-        x,
-        x,
-        x,
-        embed_dim,
-        num_heads,
-        qkv_weight,
-        qkv_bias,
-        proj_weight,
-        proj_bias,
-        mask,
-        False,
-        True,
-        mask_type,
-    )[0]
+        x, x, x, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, False, True, mask_type
+    )[0]  # fmt: skip
     x.add_(src)
     if not norm_first:
-        x = norm1(x)
+        x = norm(x, norm_weight_1, norm_bias_1)
     pre_ffn = x
     if norm_first:
-        x = norm2(x)
+        x = norm(x, norm_weight_2, norm_bias_2)
     x = aten._addmm_activation(ffn_bias_1, x.view(-1, x.size(-1)), ffn_weight_1.t(), use_gelu=use_gelu)
     x = x.view(*src.shape[:-1], -1)
     x = aten.linear(x, ffn_weight_2, ffn_bias_2)
     x.add_(pre_ffn)
-    return x if norm_first else norm2(x)
+    return x if norm_first else norm(x, norm_weight_2, norm_bias_2)
 
 
 def choices(device: DeviceProfile) -> dict[Any, Callable[..., Any]]:
     """Operator overload → the CUDA decision, for operators PyTorch decomposes by device."""
     attention = AttentionChoice(device)
+    dropout_state: list[Any] = []
     return {
         aten.scaled_dot_product_attention.default: attention,
         aten._native_multi_head_attention.default: _native_multi_head_attention(attention),
@@ -291,10 +280,10 @@ def choices(device: DeviceProfile) -> dict[Any, Callable[..., Any]]:
         aten.softmax.int: softmax,
         aten.log_softmax.int: log_softmax,
         aten._weight_norm.default: weight_norm,
-        aten.lstm.input: _rnn(2, True),
-        aten.gru.input: _rnn(3, False),
-        aten.rnn_tanh.input: _rnn(1, False),
-        aten.rnn_relu.input: _rnn(0, False),
+        aten.lstm.input: _rnn(2, True, dropout_state),
+        aten.gru.input: _rnn(3, False, dropout_state),
+        aten.rnn_tanh.input: _rnn(1, False, dropout_state),
+        aten.rnn_relu.input: _rnn(0, False, dropout_state),
     }
 
 
@@ -309,7 +298,6 @@ def cuda_choices(device: DeviceProfile) -> Iterator[dict[Any, Callable[..., Any]
     """While open, meta tensors take CUDA's decisions; yields the table, for modes that see composite operators."""
     table = choices(device)
     library = torch.library.Library("aten", "IMPL")
-    _DROPOUT_STATES.clear()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*[Oo]verrid.*")
         for overload, function in table.items():
@@ -317,10 +305,4 @@ def cuda_choices(device: DeviceProfile) -> Iterator[dict[Any, Callable[..., Any]
     try:
         yield table
     finally:
-        _DROPOUT_STATES.clear()
         library._destroy()
-
-
-def element_count(shape: Any) -> int:
-    """Product of the sizes."""
-    return math.prod(shape)

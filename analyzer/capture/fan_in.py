@@ -32,7 +32,7 @@ _BETWEEN = ("_accumulates_in_place", "on_cuda", "__torch_dispatch__", "_fn", "in
 def _counts(tensor: torch.Tensor) -> tuple[int, int]:
     storage = tensor.untyped_storage()
     uses = tensor._use_count() if hasattr(tensor, "_use_count") else 0
-    return uses, torch._C._storage_Use_Count(storage._cdata)  # type: ignore[attr-defined]
+    return uses, torch._C._storage_Use_Count(storage._cdata)
 
 
 def _called_by_engine() -> bool:
@@ -49,7 +49,7 @@ def _unshared_counts() -> tuple[int, int]:
     seen: list[tuple[int, int]] = []
 
     class Probe(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: PLW0211
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if func is torch.ops.aten.add.Tensor and torch._C._current_graph_task_id() >= 0:
                 first, _second = args[:2]
                 seen.append(_counts(first))
@@ -57,7 +57,7 @@ def _unshared_counts() -> tuple[int, int]:
             return func(*args, **(kwargs or {}))
 
     x = torch.empty(2, device="meta", requires_grad=True)
-    with torch.enable_grad(), Probe():
+    with torch.enable_grad(), Probe():  # type: ignore[no-untyped-call]
         y = x * 1
         (y.sin() + y.cos()).backward(torch.empty(2, device="meta"))
     return seen[-1]

@@ -33,7 +33,9 @@ def to_fx(graph: Graph, step: int = 0, device: str = "cuda") -> fx.GraphModule:
 
     Placeholders appear in the order they are first read; `node.meta["tensor"]` is each one's `TensorMeta`.
     """
-    return _Translation(graph, device).run([op for op in graph.operators if op.step == step and op.phase.value != "setup"])
+    return _Translation(graph, device).run(
+        [op for op in graph.operators if op.step == step and op.phase.value != "setup"]
+    )
 
 
 def dump(graph: Graph, step: int = 0) -> str:
@@ -42,7 +44,11 @@ def dump(graph: Graph, step: int = 0) -> str:
     for node in to_fx(graph, step).graph.nodes:
         text = node.format_node()
         if text:
-            place = " ".join(part for part in (node.meta.get("phase"), node.meta.get("module"), node.meta.get("source")) if part)
+            place = " ".join(
+                part
+                for part in (node.meta.get("phase"), node.meta.get("module"), node.meta.get("source"))
+                if part
+            )
             lines.append(f"{text}  # {place}" if place else text)
     return "\n".join(lines) + "\n"
 
@@ -90,8 +96,15 @@ class _Translation:
         target = getattr(getattr(torch.ops.aten, name), overload)
         args = tuple(self._argument(argument) for argument in operator.arguments)
         node = self._graph.call_function(target, args, self._keywords(operator.keywords))
-        node.meta.update(phase=operator.phase.value, module=operator.module, source=operator.source, operator=operator.index)
-        single = len(target._schema.returns) == 1 and not isinstance(target._schema.returns[0].type, torch.ListType)
+        node.meta.update(
+            phase=operator.phase.value,
+            module=operator.module,
+            source=operator.source,
+            operator=operator.index,
+        )
+        single = len(target._schema.returns) == 1 and not isinstance(
+            target._schema.returns[0].type, torch.ListType
+        )
         for position, output in enumerate(operator.outputs):
             if output is None:
                 continue
@@ -100,7 +113,10 @@ class _Translation:
         return node
 
     def _keywords(self, keywords: Mapping[str, Argument]) -> dict[str, Any]:
-        return {name: self._device if name == "device" else self._argument(value) for name, value in keywords.items()}
+        return {
+            name: self._device if name == "device" else self._argument(value)
+            for name, value in keywords.items()
+        }
 
     def _argument(self, argument: Argument) -> Any:
         if isinstance(argument, TensorMeta):

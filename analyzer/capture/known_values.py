@@ -43,7 +43,7 @@ class KnownValues:
         if storage is None:
             return None
         twin = torch.empty(0, dtype=tensor.dtype)
-        return twin.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())  # type: ignore[call-overload,no-any-return]
+        return twin.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
 
     def learn(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
         """`tensor` (meta) has this value; strides must agree."""
@@ -87,5 +87,7 @@ class KnownValues:
             if key in self._twins:
                 continue
             if twin.stride() != result.stride() or twin.storage_offset() != result.storage_offset():
-                twin = torch.empty_strided(result.shape, result.stride(), dtype=result.dtype).copy_(twin)
-            self._twins[key] = twin.untyped_storage()
+                same = torch.empty_strided(result.shape, result.stride(), dtype=result.dtype).copy_(twin)
+                self._twins[key] = same.untyped_storage()
+            else:
+                self._twins[key] = twin.untyped_storage()

@@ -237,12 +237,12 @@ META_KERNELS: dict[Any, Callable[..., Any]] = {
     aten.native_group_norm_backward.default: group_norm_backward,
     aten._cudnn_rnn.default: cudnn_rnn,
     aten._cudnn_rnn_backward.default: cudnn_rnn_backward,
-    aten._cudnn_init_dropout_state.default: lambda *a, **k: torch.empty(0, dtype=torch.uint8, device=META),  # noqa: ARG005
+    aten._cudnn_init_dropout_state.default: lambda *a, **k: torch.empty(0, dtype=torch.uint8, device=META),
     aten._transform_bias_rescale_qkv.default: transform_bias_rescale_qkv,
-    aten._masked_softmax.default: lambda x, *a: torch.empty_like(x),  # noqa: ARG005
+    aten._masked_softmax.default: lambda x, *a: torch.empty_like(x),
     aten._weight_norm_interface.default: weight_norm_interface,
     aten._amp_foreach_non_finite_check_and_unscale_.default: nothing,
-    aten._amp_update_scale_.default: lambda scale, *a: scale,  # noqa: ARG005
+    aten._amp_update_scale_.default: lambda scale, *a: scale,
 }
 for _name in ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_"):
     for _overload in getattr(aten, _name).overloads() if hasattr(aten, _name) else ():

@@ -1,7 +1,8 @@
 """Which sizes an ONNX model's inputs have: the batch and the user's own descriptions, whatever the export calls them.
 
 1. A described input (`inputs[name] = (shape, dtype)`) has that shape; one dimension fewer than declared means the
-   batch goes in front. The names of its dimensions are bound everywhere else.
+   batch goes in front. The names of its dimensions are bound everywhere else. A description may also name a dimension
+   instead of an input and give its one size (`inputs["sequence"] = ((128,), None)`).
 2. `batch` binds, if any dimension has a name like "batch" or "N", every dimension of such a name on any axis;
    otherwise the name at axis 0 of the first input that has one; and in both cases every unnamed dimension at axis 0.
 3. If no dimension is dynamic there, the batch is hard-coded: the first input's size at axis 0 is taken for it and
@@ -50,7 +51,7 @@ def bind(declared: Mapping[str, ValueType], batch: int | None, described: Descri
     check_batch(batch)
     shapes, symbols = _described(declared, batch, described or {})
     open_inputs = {name: value for name, value in declared.items() if name not in shapes}
-    notes: list[str] = []
+    notes = _refused(declared, shapes)
     hard_coded = None
     unnamed: set[str] = set()
     if batch is not None:
@@ -93,8 +94,9 @@ def bind(declared: Mapping[str, ValueType], batch: int | None, described: Descri
         ]
         shapes[name] = ValueType(value.dtype, tuple(sizes))
     if missing:
+        unbound = {name: shapes.get(name, value) for name, value in open_inputs.items()}
         raise InputError(
-            f"unknown input dimensions: {'; '.join(missing)}", _binding_hint(declared, missing, batch)
+            f"unknown input dimensions: {'; '.join(missing)}", _binding_hint(declared, unbound, batch)
         )
     return Binding({name: shapes[name] for name in declared}, symbols, hard_coded, tuple(notes))
 
@@ -104,11 +106,10 @@ def _described(
 ) -> tuple[dict[str, ValueType], dict[str, int]]:
     shapes: dict[str, ValueType] = {}
     symbols: dict[str, int] = {}
+    dimensions = {
+        size for value in declared.values() for size in value.shape or () if isinstance(size, str) and size
+    }
     for name, (shape, dtype) in described.items():
-        known = ", ".join(display(other) for other in declared) or "none"
-        if name not in declared:
-            raise InputError(f"the model has no input {display(name)!r}", f"its inputs are: {known}")
-        value = declared[name]
         sizes = tuple(shape)
         if (
             any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in sizes)
@@ -118,6 +119,17 @@ def _described(
                 f"input {display(name)}: {sizes} is not a shape",
                 f"for example --input {display(name)}=3x224x224",
             )
+        if name not in declared and name in dimensions and len(sizes) == 1:
+            _bind_symbol(symbols, name, sizes[0], f"--input {display(name)}")
+            continue
+        if name not in declared:
+            known = ", ".join(display(other) for other in declared) or "none"
+            named = ", ".join(sorted(map(display, dimensions)))
+            raise InputError(
+                f"the model has no input {display(name)!r}",
+                f"its inputs are: {known}" + (f"; its named dimensions: {named}" if named else ""),
+            )
+        value = declared[name]
         if dtype and value.dtype and dtype != value.dtype:
             raise InputError(
                 f"input {display(name)} takes {value.dtype}, not {dtype}",
@@ -157,19 +169,38 @@ def _batch_names(inputs: Mapping[str, ValueType]) -> set[str]:
     return named or ({first} if isinstance(first, str) else set())
 
 
-def _binding_hint(declared: Mapping[str, ValueType], missing: list[str], batch: int | None) -> str:
-    """How to bind what is missing, with an example line."""
-    names = [name for name in declared if any(entry.startswith(display(name) + " ") for entry in missing)]
-    described = []
-    for name in names:
-        shape = declared[name].shape
-        sizes = (
-            "AxBxC"
-            if shape is None
-            else "x".join(str(s) if isinstance(s, int) else (display(s) or "SIZE").upper() for s in shape)
-        )
-        described.append(f"--input {display(name)}={sizes}:{declared[name].dtype or 'float32'}")
-    only_batch = batch is None and all("axis 0" in entry for entry in missing)
-    return (
-        "give the batch: --batch N, or describe the input: " if only_batch else "describe the input: "
-    ) + " ".join(described)
+def _refused(declared: Mapping[str, ValueType], shapes: Mapping[str, ValueType]) -> list[str]:
+    """Notes on described sizes that differ from those the file fixes: ONNX Runtime does not take them."""
+    notes = []
+    for name, value in shapes.items():
+        fixed = declared[name].shape
+        if fixed is not None and any(
+            isinstance(size, int) and size != given
+            for size, given in zip(fixed, value.shape or (), strict=True)
+        ):
+            notes.append(
+                f"{display(name)} is described as {display_shape(value.shape)}, the file fixes {display_shape(fixed)}; "
+                "ONNX Runtime refuses that until the model is exported with those dimensions dynamic"
+            )
+    return notes
+
+
+def _binding_hint(
+    declared: Mapping[str, ValueType], missing: Mapping[str, ValueType], batch: int | None
+) -> str:
+    """The options that bind what is missing, as they would be typed."""
+    batch_names = _batch_names(declared) if batch is None else set()
+    options: dict[str, None] = {}
+    for name, value in missing.items():
+        unnamed = value.shape is None
+        for axis, size in enumerate(value.shape or ()):
+            if size in batch_names or (size == "" and axis == 0 and batch is None):
+                options["--batch N"] = None
+            elif isinstance(size, str) and size:
+                options[f"--input {display(size)}=SIZE"] = None
+            elif size == "":
+                unnamed = True
+        if unnamed:
+            sizes = "AxBxC" if value.shape is None else "x".join(str(size or "SIZE") for size in value.shape)
+            options[f"--input {display(name)}={display(sizes)}"] = None
+    return "give " + " ".join(options)

@@ -23,7 +23,7 @@ _SUFFIXES: dict[str, dict[str, bool]] = {
     "_foreach": {"foreach": True},
     "_forloop": {"foreach": False},
 }
-_CLASSES = {
+_CLASSES: dict[str, Callable[..., torch.optim.Optimizer]] = {
     name.lower(): cls
     for name, cls in vars(torch.optim).items()
     if isinstance(cls, type) and issubclass(cls, torch.optim.Optimizer) and cls is not torch.optim.Optimizer

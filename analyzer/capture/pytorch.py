@@ -155,7 +155,7 @@ def structural_copy(module: torch.nn.Module) -> torch.nn.Module:
         if old._cdata not in storages:
             storages[old._cdata] = torch.UntypedStorage(old.nbytes(), device="meta")
         new = torch.empty(0, dtype=tensor.dtype, device="meta")
-        return new.set_(storages[old._cdata], tensor.storage_offset(), tensor.shape, tensor.stride())  # type: ignore[call-overload,no-any-return]
+        return new.set_(storages[old._cdata], tensor.storage_offset(), tensor.shape, tensor.stride())
 
     memo: dict[int, Any] = {}
     for part in module.modules():

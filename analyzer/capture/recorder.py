@@ -93,7 +93,7 @@ class Recorder(TorchDispatchMode):
     """The dispatch mode of the module docstring; `finish` returns the `Graph`."""
 
     def __init__(self, choices: dict[Any, Callable[..., Any]]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.phase = Phase.SETUP
         self.step = 0
         self.modules: list[str] = []
@@ -177,7 +177,7 @@ class Recorder(TorchDispatchMode):
 
     # -- what PyTorch tells --------------------------------------------------------------------------------------
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         schema = self._schema(func)
         if schema.skip:
@@ -302,7 +302,11 @@ class Recorder(TorchDispatchMode):
         elif self.phase is Phase.BACKWARD and not born:
             self._storages[index].read_in_backward = True
         return TensorMeta(
-            index, tuple(tensor.shape), tensor.stride(), _DTYPE_NAMES[tensor.dtype], tensor.storage_offset()
+            index,
+            tuple(tensor.shape),
+            tensor.stride(),
+            _DTYPE_NAMES[tensor.dtype],
+            int(tensor.storage_offset()),
         )
 
     def _argument(self, value: Any, found: list[torch.Tensor]) -> Argument:
@@ -319,7 +323,7 @@ class Recorder(TorchDispatchMode):
 
     def _place(self) -> tuple[str, str]:
         if self.phase is Phase.BACKWARD:
-            node = torch._C._current_autograd_node()  # type: ignore[attr-defined]
+            node = torch._C._current_autograd_node()
             if node is not None:
                 known = self._origin.get(node._sequence_nr())
                 if known is not None:
@@ -327,7 +331,7 @@ class Recorder(TorchDispatchMode):
         place = (self.modules[-1] if self.modules else "", self._source())
         if torch.is_grad_enabled():
             # Any node this operator belongs to has been made just before the call arrives here.
-            self._origin.setdefault(torch._C._autograd._get_sequence_nr() - 1, place)  # type: ignore[attr-defined]
+            self._origin.setdefault(torch._C._autograd._get_sequence_nr() - 1, place)
         return place
 
     def is_library(self, filename: str) -> bool:

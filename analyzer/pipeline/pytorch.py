@@ -187,7 +187,7 @@ def loss_for(
 
 def optimizer_for(chosen: Any) -> Callable[..., torch.optim.Optimizer]:
     """The optimizer by name, or the function given."""
-    return optimizer_by_name(chosen) if isinstance(chosen, str) else chosen  # type: ignore[no-any-return]
+    return optimizer_by_name(chosen) if isinstance(chosen, str) else chosen
 
 
 def _optimizer_name(chosen: Any) -> str:

@@ -12,7 +12,7 @@ Not modelled: requests of other streams, CUDA graphs.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from analyzer.devices import DeviceProfile
@@ -74,14 +74,18 @@ class EagerProgram:
                     yield Event(name)
 
     def _run(
-        self, operator: Operator, born, workspaces: set[tuple[str, bool]], keys: Iterator[int]
-    ) -> Iterator[AllocationEvent]:  # type: ignore[no-untyped-def]
+        self,
+        operator: Operator,
+        born: Callable[..., Iterator[AllocationEvent]],
+        workspaces: set[tuple[str, bool]],
+        keys: Iterator[int],
+    ) -> Iterator[AllocationEvent]:
         story = story_of(operator, self.device)
         thread = "@autograd" if operator.phase is Phase.BACKWARD else ""
         self.libraries |= {family + thread for family in story.libraries}
         if not story.known:
             calls, bound = self.unknown.get(operator.name, (0, 0))
-            self.unknown[operator.name] = (calls + 1, max(bound, getattr(story, "bound_bytes", 0)))
+            self.unknown[operator.name] = (calls + 1, max(bound, story.bound_bytes))
         taken: dict[int, int] = {}
         for step in story.steps:
             if isinstance(step, Output):

@@ -46,7 +46,7 @@ class Observer:
         return len(self.peaks)
 
     @step.setter
-    def step(self, iteration: int) -> None:
+    def step(self, _iteration: int) -> None:
         self.close()
         torch.cuda.reset_peak_memory_stats()
 

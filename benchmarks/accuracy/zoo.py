@@ -92,7 +92,7 @@ def language(model: str, config: str, **options: Any) -> Callable[[], nn.Module]
 
 def medical(name: str, **options: Any) -> Callable[[], nn.Module]:
     def make() -> nn.Module:
-        import monai.networks.nets as nets
+        from monai.networks import nets
 
         return getattr(nets, name)(**options)
 
