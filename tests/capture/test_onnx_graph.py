@@ -289,12 +289,26 @@ def test_unknown_dimensions_are_named_with_the_option_that_binds_them() -> None:
         capture("g (float[N,C,4] x, int64[N,length] ids) => (z) { z = Relu(x) }", batch=2)
     assert "x axis 1 ('C')" in caught.value.message
     assert "ids axis 1 ('length')" in caught.value.message
-    assert "--input x=NxCx4:float32 --input ids=NxLENGTHx" not in caught.value.message
-    assert "--input x=" in caught.value.hint
-    assert "--input ids=" in caught.value.hint
+    assert caught.value.hint == "give --input C=SIZE --input length=SIZE"
     with pytest.raises(InputError, match="axis 0") as caught:
         capture(CHAIN)
-    assert "--batch" in caught.value.hint
+    assert caught.value.hint == "give --batch N"
+    with pytest.raises(InputError, match="x axis 1") as caught:
+        capture("g (float[N,?,4] x) => (z) { z = Relu(x) }", batch=2)
+    assert caught.value.hint == "give --input x=2xSIZEx4"
+
+
+def test_a_named_dimension_can_be_given_by_itself() -> None:
+    text = "g (int64[N,length] ids, int64[N,length] mask) => (z) { z = Add(ids, mask) }"
+    graph = capture(text, batch=2, inputs={"length": ((7,), None)})
+    assert [s.nbytes for s in graph.storages] == [112, 112, 112]
+    assert graph.storages == capture(text, inputs={"length": ((7,), None), "N": ((2,), None)}).storages
+
+
+def test_a_size_the_file_fixes_differently_is_said() -> None:
+    graph = capture("g (float[N,4] x) => (y) { y = Relu(x) }", batch=2, inputs={"x": ((2, 6), None)})
+    assert graph.storages[-1].nbytes == 48
+    assert "the file fixes [N, 4]" in graph.notes[0]
 
 
 def test_described_inputs_bind_names_everywhere() -> None:
