@@ -20,12 +20,11 @@ from analyzer.targets import Target
 
 
 def analyze_onnx(target: Target, options: Any) -> Estimate:
-    """`options` is a checked `analyze.Options`; inference under ONNX Runtime's CUDA provider."""
+    """`options` is a checked `analyze.Options`; inference under ONNX Runtime's CUDA provider, training under PyTorch."""
     if options.mode == "train":
-        raise OptionError(
-            f"{target.name} is an ONNX file, and ONNX Runtime runs inference only",
-            "analyse the PyTorch model for training",
-        )
+        from analyzer.pipeline.onnx_train import analyze_onnx_training
+
+        return analyze_onnx_training(target, options)
     inputs = options.inputs
     if inputs is not None and not isinstance(inputs, Mapping):
         raise OptionError("inputs of an ONNX target need names", "give --input NAME=3x224x224:float32")

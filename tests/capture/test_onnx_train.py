@@ -17,7 +17,6 @@ from analyzer.capture.onnx_torch import FUNCTIONS
 from analyzer.capture.onnx_train import OnnxModule, lower
 from analyzer.errors import AnalyzerError, InputError
 from analyzer.spec import TensorSpec
-from analyzer.targets import parse
 
 MODELS = Path(__file__).parent.parent.parent / "models"
 HEADER = '<ir_version: 9, opset_import: ["":20, "com.microsoft":1, "my.domain":1]>\n'
@@ -210,10 +209,7 @@ def test_every_function_is_an_operator_somebody_defines() -> None:
 
 
 def train(path: Path, **options: Any) -> analyzer.Estimate:
-    from analyzer.pipeline.analyze import Options
-    from analyzer.pipeline.onnx_train import analyze_onnx_training
-
-    return analyze_onnx_training(parse(str(path)), Options(mode="train", device="h200", **options))
+    return analyzer.analyze(path, mode="train", device="h200", **options)
 
 
 def test_the_documents_cnn_trains_alike_from_onnx_and_from_pytorch() -> None:
