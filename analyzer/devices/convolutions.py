@@ -10,17 +10,19 @@ P: the filter in float32, j a count (or the batch size: one partial sum per imag
 and semaphores. The tuple (a, b, c, j, r) is the call's *form*. Rules:
 
 1. A measured call is what was measured.
-2. The same convolution at another batch size takes the form of the nearest measured batch sizes on both sides; where
-   these disagree, of the nearer one.
-3. Another convolution takes the form that most of the nearest measured ones have, weighted by nearness: the same
-   operation, dtype, layout and class (dimensions, filter, strides, dilated, grouped), near in the logarithms of
-   channels, positions and batch.
-4. A 16-bit dtype not measured for rules 1 and 2 takes the other 16-bit dtype's entry (equal in 90 % of pairs).
-5. Inferred figures carry the range their neighbours span. A device without measurements of its own takes the H200's,
-   and `Workspace.source` says so.
+2. A 16-bit call measured only in the other 16-bit dtype is taken to be equal (90 % of pairs are).
+3. Otherwise the nearest measured calls vote, each with its form and a weight that falls with distance: the same
+   convolution at other batch sizes, and others of the same operation, dtype, layout and class (dimensions, filter,
+   strides, dilated, grouped), near in the logarithms of channels, positions and batch.
+4. Figures of rules 2 and 3 carry the range the voters span. A device without measurements of its own takes the
+   H200's, and `Workspace.source` says so.
+
+Left out and asked for again (700 calls, float32 NCHW; forward, data, weight gradient), to the byte: 85, 88, 74 % of
+calls at an unseen batch size; 77, 85, 68 % of convolutions unseen altogether, mean error 5, 4, 17 % of the call's own
+tensors, the true figure within the range in 97, 98, 95 %. 16-bit dtypes fare better.
 
 How the data are made: `analyzer/verify/cudnn.py` (same calls as PyTorch makes, nothing run) and `grid.py`. Checked
-against 17,558 executed calls: one differed (a plan that built but did not run).
+against 77,576 calls executed through PyTorch: all but one agree (there PyTorch ran out of memory and took a second plan).
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +44,7 @@ _SIBLING = {"bfloat16": "float16", "float16": "bfloat16"}
 _ALIGNMENT_BYTES = 16
 _REST_BYTES = 2048
 _PARTIAL_MIN_BYTES = 8192
-_NEIGHBOURS = 6
+_VOTERS = 6
 
 Integers = npt.NDArray[np.int64]
 
@@ -100,7 +103,7 @@ class Convolution:
 class Workspace:
     """Bytes of workspace, the range they are believed to lie in, and how they are known.
 
-    source: "measured", "interpolated" (rule 2), "inferred" (rules 3, 4) or "unknown", then the device they come from.
+    source: "measured", "inferred" (rules 2, 3) or "unknown", and the device they come from if it is another one.
     """
 
     nbytes: int
@@ -177,7 +180,7 @@ def bytes_of(call: Convolution, form: Form) -> int:
 
 
 class Measurements:
-    """The table of one device (`profiles/NAME.convolutions.npz`).
+    """The table of one device (`profiles/NAME.convolutions.npz`, or the .npz file a calibrated profile names).
 
     Members: `about` (JSON: GPU, versions, date, method), `family` (int32 [families, 18], as `Convolution.family`), and
     for each dtype and layout measured, e.g. "float32.nchw": `.family` (row of the family table), `.batch`, and the
@@ -185,7 +188,8 @@ class Measurements:
     """
 
     def __init__(self, name: str) -> None:
-        path = resources.files("analyzer.devices").joinpath("profiles", f"{name}.convolutions.npz")
+        own = resources.files("analyzer.devices").joinpath("profiles", f"{name}.convolutions.npz")
+        path = Path(name) if name.endswith(".npz") else own
         with path.open("rb") as file:
             self._arrays = dict(np.load(file))  # the whole file: under 3 MB
         self.name = name
@@ -218,7 +222,7 @@ class Measurements:
             loose = self._classes[:, :1] == _classes(family)[:, :1]
             same = np.flatnonzero(loose.all(axis=1))
         distance = np.abs(self._features[same] - _features(family)).sum(axis=1)
-        order = np.argsort(distance, kind="stable")[: 4 * _NEIGHBOURS]
+        order = np.argsort(distance, kind="stable")[: 4 * _VOTERS]
         return [(float(distance[place]), int(same[place])) for place in order]
 
 
@@ -268,65 +272,35 @@ def workspace(call: Convolution, device: str) -> Workspace:
             if exact.size:
                 nbytes = int(sizes[exact[0]])
                 return Workspace(nbytes, nbytes, nbytes, ("measured", "inferred")[place] + origin)
-        for place, dtype in enumerate(dtypes):
-            batches, sizes = table.batches(call, family, dtype)
-            if batches.size:
-                return _between(call, batches, sizes, ("interpolated", "inferred")[place] + origin)
-    return _from_neighbours(call, table, dtypes, origin)
+    return _by_vote(call, table, dtypes, origin)
 
 
-def _between(call: Convolution, batches: Integers, sizes: Integers, source: str) -> Workspace:
-    """Rule 2."""
-    batch = call.x_shape[0]
-    place = int(np.searchsorted(batches, batch))
-    around = [index for index in (place - 1, place) if 0 <= index < batches.size]
-    guesses = [_carried(call, int(batches[index]), int(sizes[index])) for index in around]
-    nearest = min(range(len(around)), key=lambda k: abs(math.log(batches[around[k]] / batch)))
-    return Workspace(guesses[nearest], min(guesses), max(guesses), source)
-
-
-def _carried(call: Convolution, batch: int, nbytes: int) -> int:
-    """The call's workspace if it has the form `nbytes` has at another batch size."""
-    other = Convolution(
-        call.operation,
-        call.dtype,
-        call.channels_last,
-        (batch, *call.x_shape[1:]),
-        call.w_shape,
-        call.padding,
-        call.stride,
-        call.dilation,
-    )
-    return bytes_of(call, form_of(other, nbytes))
-
-
-def _from_neighbours(call: Convolution, table: Measurements, dtypes: list[str], origin: str) -> Workspace:
+def _by_vote(call: Convolution, table: Measurements, dtypes: Sequence[str], origin: str) -> Workspace:
     """Rule 3."""
     batch = call.x_shape[0]
     guesses: list[tuple[float, int]] = []
     for distance, row in table.nearest(call):
         for dtype in dtypes:
             batches, sizes = table.batches(call, row, dtype)
-            if batches.size == 0:
-                continue
             steps = np.abs(np.log2(batches / batch))
-            best = int(np.argmin(steps))
-            other = _call_of(table.families[row], int(batches[best]), call)
-            guess = bytes_of(call, form_of(other, int(sizes[best])))
-            guesses.append((distance + 0.5 * float(steps[best]), guess))
-            break
-        if len(guesses) == 2 * _NEIGHBOURS:
+            for place in np.argsort(steps, kind="stable")[: 3 if distance == 0 else 1]:
+                other = _call_of(table.families[row], int(batches[place]), call)
+                guess = bytes_of(call, form_of(other, int(sizes[place])))
+                guesses.append((distance + 0.5 * float(steps[place]), guess))
+            if batches.size:
+                break
+        if len(guesses) >= 2 * _VOTERS:
             break
     if not guesses:
         x, y, w, _ = _parts(call, True)
         return Workspace(0, 0, x + y + w, "unknown" + origin)
-    nearest = sorted(guesses)[:_NEIGHBOURS]
+    voters = sorted(guesses)[:_VOTERS]
     votes: dict[int, float] = {}
-    for distance, guess in nearest:
+    for distance, guess in voters:
         votes[-(-guess // 512)] = votes.get(-(-guess // 512), 0.0) + 1 / (distance + 0.2)
     winner = max(votes, key=lambda blocks: votes[blocks])
-    nbytes = next(guess for _, guess in nearest if -(-guess // 512) == winner)
-    values = [guess for _, guess in nearest]
+    nbytes = next(guess for _, guess in voters if -(-guess // 512) == winner)
+    values = [guess for _, guess in voters]
     return Workspace(nbytes, min(values), max(values), "inferred" + origin)
 
 
