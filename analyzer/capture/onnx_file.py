@@ -1,8 +1,8 @@
 """An ONNX file read as a description: everything but the weights.
 
-1. Only the structure is read. The file is mapped and walked field by field; tensors longer than `KEEP_BYTES` are
-   skipped where they stand, so neither embedded weights nor protobuf's 2 GB limit cost host memory. Their sizes
-   follow from dims and element type.
+1. Only the structure is read. The file is mapped and walked field by field; tensors longer than `KEEP_BYTES` (whole
+   numbers) or `KEEP_FLOAT_BYTES` are skipped where they stand, so neither embedded weights nor protobuf's 2 GB limit
+   cost host memory. Their sizes follow from dims and element type.
 2. External data is never loaded, except small tensors that decide shapes (`read_external`), and never from outside
    the model's folder: a location that is absolute, climbs with "..", or leaves through a symbolic link is refused.
    A missing data file is fine.
@@ -23,8 +23,10 @@ from typing import Any
 from analyzer.capture.onnx_types import DTYPES, display
 from analyzer.errors import TargetError
 
-# Shape tensors, axes, scales and zero points are far below this; weights above it need not be read.
+# Shapes, axes and scales, which decide shapes, are below these; what is above need not be read.
 KEEP_BYTES = 16384
+KEEP_FLOAT_BYTES = 1024
+_WHOLE_NUMBERS = frozenset({0, 6, 7, 9})  # int32, int64, bool, or not yet known
 _EXTERNAL = 1  # TensorProto.DataLocation.EXTERNAL
 
 # Message kind -> field number -> kind of the message in it.
@@ -241,6 +243,7 @@ def _copy(view: Any, start: int, end: int, kind: str, depth: int) -> list[bytes]
     if depth > _DEEPEST:
         raise _WireError("nested too deeply")
     inner = _MESSAGES[kind]
+    element_type = 0
     parts: list[bytes] = []
     kept = place = start
     while place < end:
@@ -250,16 +253,20 @@ def _copy(view: Any, start: int, end: int, kind: str, depth: int) -> list[bytes]
         if wire == 2:
             length, place = _varint(view, place, end)
             body, place = place, place + length
-            if length > KEEP_BYTES and place <= end:
+            if length > KEEP_FLOAT_BYTES and place <= end:
                 message = inner.get(tag >> 3)
-                if message or (kind == "tensor" and tag >> 3 in _BULK):
+                bulk = kind == "tensor" and tag >> 3 in _BULK
+                whole = element_type in _WHOLE_NUMBERS if kind == "tensor" else message != "tensor"
+                if (message or bulk) and (length > KEEP_BYTES or not whole):
                     parts.append(view[kept:field_start])
                     kept = place
                     if message:
                         content = _copy(view, body, place, message, depth + 1)
                         parts += [_encode(tag), _encode(sum(map(len, content))), *content]
         elif wire == 0:
-            _, place = _varint(view, place, end)
+            number, place = _varint(view, place, end)
+            if kind == "tensor" and tag >> 3 == 2:  # TensorProto.data_type, serialized before the contents
+                element_type = number
         elif wire == 1:
             place += 8
         elif wire == 5:

@@ -96,7 +96,7 @@ def _run_nodes(
     made = {name for node in nodes for name in node.output}
     for name, value in types.items():
         tensor = structure.initializers.get(name)
-        if tensor is not None and has_data(tensor):
+        if tensor is not None and has_data(tensor) and element_count(value.sizes or ()) <= LARGEST_PROPAGATED:
             graph.initializer.append(tensor)
         elif name and name not in made:
             if (
