@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,3 +51,27 @@ def test_the_readme_opens_with_two_commands_and_ci_runs_them() -> None:
         "commands[1]",
     ):
         assert word in script.read_text()
+
+
+def test_the_readme_shows_what_the_command_prints() -> None:
+    """`UPDATE_README=1 pytest tests/test_docs.py` writes the block anew."""
+    path = ROOT / "README.md"
+    before, marker, rest = re.split(
+        r"(<!-- output of: analyze .*? -->\n```text\n)", path.read_text(), maxsplit=1
+    )
+    shown, end, after = rest.partition("```\n")
+    arguments = re.findall(r"analyze (.*?) -->", marker)[0].split()
+    environment = {
+        **os.environ,
+        "PYTHONIOENCODING": "utf-8",
+        "CUDA_VISIBLE_DEVICES": "",
+    }  # as where there is no GPU
+    command = [sys.executable, "-m", "analyzer.cli", *arguments]
+    ran = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True, env=environment
+    )
+    if os.environ.get("UPDATE_README"):
+        path.write_text(before + marker + ran.stdout + end + after)
+    assert shown == ran.stdout or os.environ.get("UPDATE_README"), (
+        "run: UPDATE_README=1 pytest tests/test_docs.py"
+    )

@@ -31,9 +31,9 @@ device: h200, assumed: no --device given and no GPU found
 models/small.py · pytorch · training · batch 128 · sgd
 
 estimate                  bytes    MiB
-──────────────────────────────────────────────────────────────────────────
+───────────────────────────────────────────────────────────────────
 naive sum            58,720,256   56.0   40.0 % over peak allocated
-graph liveness       33,554,432   32.0   each tensor freed at its last use
+graph liveness       33,554,432   32.0   tensors freed at last use
 pytorch: allocated   41,943,040   40.0   peak in use
 pytorch: reserved    44,040,192   42.0   peak held by the allocator
 pytorch: device      62,914,560   60.0   what nvidia-smi shows

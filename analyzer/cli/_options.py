@@ -6,7 +6,8 @@
         estimate = analyzer.analyze(target, **analysis_keywords(target, options))
 
 1. `--input NAME=3x224x224:float32`: the shape of one sample. For an ONNX file it may also have every dimension of the
-   model's input; a PyTorch target's inputs have the batch in front, and are taken in the order given.
+   model's input, or NAME may be a dimension's name (`sequence=128`). A PyTorch target's inputs get the batch in front
+   and are taken in the order given.
 2. Values are checked where they mean something: here only their form.
 """
 

@@ -25,12 +25,20 @@ def analyze_onnx(target: Target, options: Any) -> Estimate:
         from analyzer.pipeline.onnx_train import analyze_onnx_training
 
         return analyze_onnx_training(target, options)
+    for option in ("dtype", "amp", "channels_last"):
+        if getattr(options, option):
+            raise OptionError(
+                f"--{option.replace('_', '-')} means nothing here: an ONNX file has its own types and layout",
+                "export the model that way, or give the PyTorch model",
+            )
     inputs = options.inputs
     if inputs is not None and not isinstance(inputs, Mapping):
         raise OptionError("inputs of an ONNX target need names", "give --input NAME=3x224x224:float32")
     described = {name: (spec.shape, spec.dtype) for name, spec in inputs.items()} if inputs else None
     device, device_note = resolve(options.device)
     graph = capture_onnx(target.path, batch=options.batch, inputs=described)
+    if options.on_graph is not None:
+        options.on_graph(graph)
     prediction = predict(
         target.path, batch=options.batch, options=options.runtime_options, device=device, inputs=described
     )
@@ -53,7 +61,7 @@ def analyze_onnx(target: Target, options: Any) -> Estimate:
             events=events,
             played=play(events, prediction.arena()),
             describe=_describer(prediction),
-            naive=from_onnx(graph, precision_factor=0.5 if options.amp else 1.0),
+            naive=from_onnx(graph),
             graph_peak=peak(graph, ranges=lifetimes(graph)).nbytes,
             saved_for_backward=0,
             unknown=prediction.unknown_operators,

@@ -130,7 +130,7 @@ def estimate_rows(estimate: Estimate) -> tuple[tuple[str, int, str], ...]:
     runtime = tail(clean(estimate.runtime), 12)
     return (
         ("naive sum", naive, off),
-        ("graph liveness", estimate.graph_peak, "each tensor freed at its last use"),
+        ("graph liveness", estimate.graph_peak, "tensors freed at last use"),
         (f"{runtime}: allocated", estimate.peak_allocated, "peak in use"),
         (f"{runtime}: reserved", estimate.peak_reserved, "peak held by the allocator"),
         (f"{runtime}: device", estimate.device_used, "what nvidia-smi shows"),
