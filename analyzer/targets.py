@@ -89,17 +89,22 @@ def parse(text: str | os.PathLike[str]) -> Target:
     raise TargetError(f"{name}: no kind of model is known by the suffix '{path.suffix}'", FORMS)
 
 
-def load(target: Target) -> Program:
-    """Build a PyTorch target (rules 2 to 5). Raises TargetError, or MissingDependencyError without torch."""
+def load(target: Target, real: bool = False) -> Program:
+    """Build a PyTorch target (rules 2 to 5). Raises TargetError, or MissingDependencyError without torch.
+
+    real: on the CPU, with memory, as running the program itself would; its batches too.
+    """
     require_torch(target.name)
     if target.kind == "pt2":
         return _exported(target)
+    if real:
+        return _build(target, "cpu", real=True)
     try:
-        return _build(target, "meta")
+        return _build(target, "meta", real=False)
     except TargetError as error:
         if error.__cause__ is None:  # nothing was raised by the target's code: the CPU would not help
             raise
-        return _build(target, "cpu")
+        return _build(target, "cpu", real=False)
 
 
 def load_function(text: str) -> Callable[..., Any]:
@@ -157,7 +162,7 @@ def _require_file(path: Path) -> None:
         raise TargetError(f"{path} is not a regular file", FORMS)
 
 
-def _build(target: Target, device: str) -> Program:
+def _build(target: Target, device: str, real: bool) -> Program:
     import torch
     from torch import nn
 
@@ -172,7 +177,7 @@ def _build(target: Target, device: str) -> Program:
     make_batch, loss = getattr(namespace, "make_batch", None), getattr(namespace, "loss", None)
     return Program(
         found,
-        _batch_maker(make_batch, target) if callable(make_batch) else None,
+        _batch_maker(make_batch, target, real) if callable(make_batch) else None,
         loss if callable(loss) else None,
     )
 
@@ -242,13 +247,13 @@ def _call(found: Any, target: Target) -> Any:
 
 
 def _batch_maker(
-    function: Callable[..., Any], target: Target
+    function: Callable[..., Any], target: Target, real: bool
 ) -> Callable[[int], tuple[tuple[Any, ...], tuple[Any, ...]]]:
     def make_batch(batch: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         import torch
 
         try:
-            with torch.device("meta"):
+            with torch.device("cpu" if real else "meta"):
                 made = function(batch)
         except Exception:
             with torch.device("cpu"), _reporting(target, f"make_batch({batch}) failed"):

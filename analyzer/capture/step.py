@@ -16,17 +16,27 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 
 from analyzer.capture.meta_kernels import channels_last_like
 from analyzer.graph import Category, Phase
 
-if TYPE_CHECKING:
-    from analyzer.capture.recorder import Recorder
-
 AMP_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Watcher(Protocol):
+    """Who is told where the step is: the recorder of a capture, or the observer of a real run (`verify`)."""
+
+    phase: Phase
+    step: int
+
+    def mark(self, name: str) -> None:
+        """A named event is over."""
+
+    def label(self, tensor: torch.Tensor, name: str, category: Category) -> None:
+        """What a tensor is called and what it is for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +54,7 @@ class Step:
     iterations: int
 
 
-def run(step: Step, recorder: Recorder) -> None:
+def run(step: Step, recorder: Watcher) -> None:
     """Run `step` while `recorder` watches."""
     model, amp = step.model, step.amp
     recorder.mark("start")
@@ -113,26 +123,26 @@ def _to_device(x: torch.Tensor) -> torch.Tensor:
     return (x.contiguous() if channels_last_like(x) else x).to("cuda")
 
 
-def _label_model(model: torch.nn.Module, recorder: Recorder) -> None:
+def _label_model(model: torch.nn.Module, recorder: Watcher) -> None:
     for name, parameter in model.named_parameters():
         recorder.label(parameter, name, Category.PARAMETER)
     for name, buffer in model.named_buffers():
         recorder.label(buffer, name, Category.BUFFER)
 
 
-def _label_batch(xs: list[torch.Tensor], ys: list[torch.Tensor], recorder: Recorder) -> None:
+def _label_batch(xs: list[torch.Tensor], ys: list[torch.Tensor], recorder: Watcher) -> None:
     for kind, tensors in (("input", xs), ("target", ys)):
         for number, tensor in enumerate(tensors):
             recorder.label(tensor, f"{kind} {number}", Category.INPUT)
 
 
-def _label_gradients(model: torch.nn.Module, recorder: Recorder) -> None:
+def _label_gradients(model: torch.nn.Module, recorder: Watcher) -> None:
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
             recorder.label(parameter.grad, f"{name}.grad", Category.GRADIENT)
 
 
-def _label_state(optimizer: torch.optim.Optimizer, recorder: Recorder) -> None:
+def _label_state(optimizer: torch.optim.Optimizer, recorder: Watcher) -> None:
     for state in optimizer.state.values():
         for key, value in state.items():
             if isinstance(value, torch.Tensor) and value.device.type == "cuda":

@@ -214,15 +214,13 @@ class Measurements:
         known = sizes >= 0
         return self._arrays[f"{prefix}.batch"][start:stop].astype(np.int64)[known], sizes[known]
 
-    def nearest(self, call: Convolution) -> list[tuple[float, int]]:
-        """(distance, family) of the nearest families of the call's class, nearest first."""
+    def nearest(self, call: Convolution, *, loosely: bool = False) -> list[tuple[float, int]]:
+        """(distance, family) of the nearest families, nearest first: of the call's class, or of its dimensions only."""
         family = np.array([call.family], dtype=np.int64)
-        same = np.flatnonzero((self._classes == _classes(family)).all(axis=1))
-        if same.size == 0:
-            loose = self._classes[:, :1] == _classes(family)[:, :1]
-            same = np.flatnonzero(loose.all(axis=1))
+        columns = slice(1) if loosely else slice(None)
+        same = np.flatnonzero((self._classes[:, columns] == _classes(family)[:, columns]).all(axis=1))
         distance = np.abs(self._features[same] - _features(family)).sum(axis=1)
-        order = np.argsort(distance, kind="stable")[: 4 * _VOTERS]
+        order = np.argsort(distance, kind="stable")[: 40 * _VOTERS]
         return [(float(distance[place]), int(same[place])) for place in order]
 
 
@@ -277,20 +275,7 @@ def workspace(call: Convolution, device: str) -> Workspace:
 
 def _by_vote(call: Convolution, table: Measurements, dtypes: Sequence[str], origin: str) -> Workspace:
     """Rule 3."""
-    batch = call.x_shape[0]
-    guesses: list[tuple[float, int]] = []
-    for distance, row in table.nearest(call):
-        for dtype in dtypes:
-            batches, sizes = table.batches(call, row, dtype)
-            steps = np.abs(np.log2(batches / batch))
-            for place in np.argsort(steps, kind="stable")[: 3 if distance == 0 else 1]:
-                other = _call_of(table.families[row], int(batches[place]), call)
-                guess = bytes_of(call, form_of(other, int(sizes[place])))
-                guesses.append((distance + 0.5 * float(steps[place]), guess))
-            if batches.size:
-                break
-        if len(guesses) >= 2 * _VOTERS:
-            break
+    guesses = _voters(call, table, dtypes, loosely=False) or _voters(call, table, dtypes, loosely=True)
     if not guesses:
         x, y, w, _ = _parts(call, True)
         return Workspace(0, 0, x + y + w, "unknown" + origin)
@@ -302,6 +287,27 @@ def _by_vote(call: Convolution, table: Measurements, dtypes: Sequence[str], orig
     nbytes = next(guess for _, guess in voters if -(-guess // 512) == winner)
     values = [guess for _, guess in voters]
     return Workspace(nbytes, min(values), max(values), "inferred" + origin)
+
+
+def _voters(
+    call: Convolution, table: Measurements, dtypes: Sequence[str], *, loosely: bool
+) -> list[tuple[float, int]]:
+    """Distances and guesses of the nearest measured calls."""
+    batch = call.x_shape[0]
+    guesses: list[tuple[float, int]] = []
+    for distance, row in table.nearest(call, loosely=loosely):
+        for dtype in dtypes:
+            batches, sizes = table.batches(call, row, dtype)
+            steps = np.abs(np.log2(batches / batch))
+            for place in np.argsort(steps, kind="stable")[: 3 if distance == 0 else 1]:
+                other = _call_of(table.families[row], int(batches[place]), call)
+                guess = bytes_of(call, form_of(other, int(sizes[place])))
+                guesses.append((distance + 0.5 * float(steps[place]), guess))
+            if batches.size:
+                break
+        if len(guesses) >= 2 * _VOTERS:
+            break
+    return guesses
 
 
 def _call_of(family: Integers, batch: int, like: Convolution) -> Convolution:

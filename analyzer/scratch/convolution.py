@@ -158,7 +158,7 @@ def _workspace(
         geometry.stride,
         geometry.dilation,
     )
-    found = workspace(call, device.name)
+    found = workspace(call, str(device.data.get("convolution", device.name)))
     if found.source.startswith("unknown"):
         return script.temporary(found.high_bytes, Basis.BOUNDED)
     return script.temporary(found.nbytes, Basis.MEASURED)

@@ -1,0 +1,83 @@
+"""`analyze calibrate`: this machine's GPU as a profile, measured."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from analyzer.cli._output import check_writable, deliver
+
+if TYPE_CHECKING:
+    from analyzer.verify.calibrate import Calibration
+
+
+@click.command()
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="PROFILE.json",
+    default=Path("profile.json"),
+    show_default=True,
+    help="Write the profile there; its table of convolutions goes next to it.",
+)
+@click.option("--name", metavar="NAME", help="What the profile is called; the GPU's own name if not given.")
+@click.option(
+    "--convolution-seconds",
+    type=click.FloatRange(min=0),
+    metavar="S",
+    help="Time for cuDNN's choices (0: leave them out).",
+)
+@click.option("-q", "--quiet", is_flag=True, help="No progress bar.")
+def command(output: Path, name: str | None, convolution_seconds: float | None, quiet: bool) -> int:
+    """Measure this machine's GPU and write a profile for --device PROFILE.json; takes some minutes.
+
+    An interrupted calibration goes on where it stopped when started again with the same -o.
+    """
+    from analyzer.errors import OptionError
+    from analyzer.verify import calibrate as module
+
+    if output.suffix != ".json":
+        raise OptionError(f"-o {output} is no .json file", "a profile's name ends in .json")
+    check_writable("-o", output)
+    seconds = module.CONVOLUTION_SECONDS if convolution_seconds is None else convolution_seconds
+    bar = nullcontext() if quiet or not sys.stderr.isatty() else _Bar()
+    with bar as progress:
+        found = module.calibrate(output, name=name, convolution_seconds=seconds, progress=progress)
+    deliver(_text(found), None)
+    return 0
+
+
+def _text(found: Calibration) -> str:
+    from analyzer.report.words import mib
+
+    whole = "" if found.complete else " (time was up; the rest is inferred)"
+    lines = [f"{found.profile}: written; {found.convolution_count:,} convolutions asked{whole}"]
+    exact = sum(check.predicted_bytes == check.measured_bytes for check in found.checks)
+    lines.append(f"operators checked: {exact} of {len(found.checks)} peaks exactly as predicted")
+    lines += [
+        f"  {check.name}: predicted {mib(check.predicted_bytes)} MiB, measured {mib(check.measured_bytes)} MiB"
+        for check in found.checks
+        if check.predicted_bytes != check.measured_bytes
+    ]
+    return "\n".join(lines) + "\n"
+
+
+class _Bar:
+    """A progress bar on stderr."""
+
+    def __enter__(self):  # type: ignore[no-untyped-def]
+        from rich.console import Console
+        from rich.progress import Progress
+
+        self._progress = Progress(console=Console(stderr=True), transient=True)
+        self._progress.start()
+        self._task = self._progress.add_task("calibrating", total=1.0)
+        return lambda stage, share: self._progress.update(self._task, description=stage, completed=share)
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()

@@ -1,0 +1,57 @@
+"""`analyze verify TARGET`: predict it, run it, show both."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from analyzer.cli._options import analysis_keywords, analysis_options
+from analyzer.cli._output import check_writable, complain, deliver, working
+
+
+@click.command()
+@analysis_options
+@click.option("--force", is_flag=True, help="Run it even if the estimate says it does not fit.")
+@click.option("--no-graph", is_flag=True, help="Do not execute the captured graph as well.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Form of the result.",
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write the result there."
+)
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def command(target: str, **options: Any) -> int:
+    """Run TARGET for real, in processes of its own, and compare with what was predicted, event by event.
+
+    PyTorch targets need an NVIDIA GPU. ONNX files run under ONNX Runtime: on the GPU if there is one, else on the CPU
+    provider; weights the file does not have are made at random.
+
+    Exit code 0: it ran; 1: it does not fit (or ran out of memory); 2: bad usage or input, or nothing to run it on.
+    """
+    check_writable("-o", options["output"])
+    keywords = analysis_keywords(target, options)
+    from analyzer.verify import DoesNotFit, verify
+
+    try:
+        with working(target, options["quiet"]) as tell:
+            result = verify(
+                target, force=options["force"], graph=not options["no_graph"], progress=tell, **keywords
+            )
+    except DoesNotFit as error:
+        complain("stopped", error.message, error.hint)
+        return 1
+    if options["form"] == "json":
+        deliver(json.dumps(result.to_dict(), indent=1) + "\n", options["output"])
+    else:
+        from analyzer.verify.text import render
+
+        deliver(render(result), options["output"])
+    return 0 if result.out_of_memory is None else 1

@@ -1,0 +1,262 @@
+"""Turn the GPU of this machine into a profile: stage by stage, each resumable, nothing guessed.
+
+1. Stages: the device and its context; the library families; cuDNN's choices for convolutions; checks of the scratch
+   rules. What each stage found is kept in `PROFILE.partial` until the last one is over: an interrupted calibration
+   goes on where it stopped.
+2. A family's modules are its growth outside the allocator at the first use. It counts **per thread** when a second
+   thread adds at least half as much again.
+3. A workspace is what the allocator keeps after the first matrix product of a thread; cublasLt's is what a product
+   with bias, which may take both, keeps beyond that.
+4. Convolutions: the calls of the H200's table in an order that puts common batch sizes first, shared by several
+   processes, until the time is up. They go into `PROFILE.convolutions.npz` next to the profile.
+5. Checks change nothing in the profile. Where a rule predicts other than was measured, that is said.
+
+The profile obeys `devices/schema.json` and is used with `--device PROFILE.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import date
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analyzer.devices.convolutions import OPERATIONS, Convolution, measurements
+from analyzer.devices.loader import from_dict
+from analyzer.verify import jobs, machine, result_of
+
+STAGES = ("device", "libraries", "convolutions", "checks")
+CONVOLUTION_SECONDS = 200.0
+_MODELLED_ON = "h200"
+# Batch sizes training and inference are run with most often come first (rule 4).
+_COMMON_BATCHES = (1, 32, 8, 64, 16, 4, 128, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One operator's peak in bytes, predicted with the new profile and measured."""
+
+    name: str
+    predicted_bytes: int
+    measured_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """profile: the file written. convolution_count: choices asked of cuDNN. complete: all calls of the table."""
+
+    profile: Path
+    convolution_count: int
+    complete: bool
+    checks: tuple[Check, ...]
+
+
+def calibrate(
+    output: Path,
+    *,
+    name: str | None = None,
+    convolution_seconds: float = CONVOLUTION_SECONDS,
+    progress: Callable[[str, float], None] | None = None,
+) -> Calibration:
+    """Measure this GPU and write its profile to `output` (a .json path); its table goes next to it.
+
+    name: what the profile is called; by default the GPU's own name in lower case.
+    convolution_seconds: time for the convolutions; 0 leaves them out (the profile then takes the H200's).
+    progress: told (stage, share done from 0 to 1).
+    Raises MissingDependencyError without a GPU, RunError when a probe fails.
+    """
+    machine.require_cuda("a profile")
+    tell = progress or (lambda *_: None)
+    unfinished = output.with_name(f"{output.name}.partial")
+    found: dict[str, Any] = json.loads(unfinished.read_text()) if unfinished.exists() else {}
+
+    def stage(key: str, measure: Callable[[], Any]) -> Any:
+        if key not in found:
+            found[key] = measure()
+            unfinished.write_text(json.dumps(found))
+        return found[key]
+
+    tell("device", 0.0)
+    device = stage("device", lambda: probe({"name": "device"}))
+    from analyzer.verify.probes import FAMILIES
+
+    for number, family in enumerate(FAMILIES):
+        tell("libraries", 0.02 + 0.2 * number / len(FAMILIES))
+        stage(f"library {family}", partial(probe, {"name": "library", "family": family}))
+    tell("convolutions", 0.25)
+    table = output.with_name(f"{output.stem}.convolutions.npz")
+    grid: dict[str, Any] = {"count": 0, "complete": False}
+    if convolution_seconds > 0:
+        if not table.exists():
+            found.pop("convolutions", None)
+        grid = stage("convolutions", lambda: _convolutions(table, convolution_seconds, device, tell))
+    tell("checks", 0.9)
+    document = profile(found, name, table.name if grid["count"] else None)
+    output.write_text(json.dumps(document, indent=2) + "\n")
+    loaded = from_dict(document, output.resolve().parent)
+    measured = stage("checks", lambda: probe({"name": "checks"}))["marks"]
+    from analyzer.verify import checks
+
+    compared = tuple(
+        Check(event.partition(".")[2], peak, theirs[2])
+        for (event, _, peak), theirs in zip(checks.predict(loaded), measured, strict=True)
+        if not event.endswith((".input", ".over"))
+    )
+    unfinished.unlink()
+    tell("done", 1.0)
+    return Calibration(output, grid["count"], grid["complete"], compared)
+
+
+def probe(description: Mapping[str, Any]) -> dict[str, Any]:
+    """Run one probe in a process of its own. Raises RunError."""
+    result = jobs.run({"kind": "probe", "probe": dict(description)}, {"CUBLAS_WORKSPACE_CONFIG": ""})
+    return result_of(result, f"the probe {description['name']}")
+
+
+def profile(found: Mapping[str, Any], name: str | None, table: str | None) -> dict[str, Any]:
+    """The profile's JSON from what the stages found (rules 2 and 3)."""
+    device = found["device"]
+    versions = device["versions"]
+    where = (
+        f"{device['nvml_name']}, driver {device['driver']}, torch {versions['torch']}, cuDNN {versions['cudnn']}, "
+        f"analyze calibrate"
+    )
+    modules, per_thread = {}, []
+    for family in ("cublas", "cudnn", "cusolver", "cufft"):
+        first, second = found[f"library {family}"]["outside_bytes"]
+        modules[family] = max(0, first)
+        if first > 0 and 2 * second >= first:
+            per_thread.append(family)
+    workspace = max(0, found["library cublas"]["kept_bytes"][0])
+    with_bias = max(0, found["library cublaslt"]["kept_bytes"][0])
+    document: dict[str, Any] = {
+        "name": name or re.sub(r"[^a-z0-9]+", "-", device["nvml_name"].lower()).strip("-"),
+        "nvml_names": [device["nvml_name"]],
+        "capacity_bytes": device["capacity_bytes"],
+        "compute_capability": device["compute_capability"],
+        "sm_count": device["sm_count"],
+        "max_threads_per_sm": device["max_threads_per_sm"],
+        "context_bytes": device["context_bytes"],
+        "modules_bytes": modules,
+        "per_thread_modules": per_thread,
+        "cublas_workspace_bytes": workspace,
+        "cublaslt_workspace_bytes": with_bias - workspace if with_bias >= workspace else with_bias,
+        "measured": True,
+        "sources": {
+            figure: f"measured: {how}, {where}"
+            for figure, how in (
+                ("capacity_bytes", "NVML"),
+                ("compute_capability", "CUDA's device properties"),
+                ("sm_count", "CUDA's device properties"),
+                ("max_threads_per_sm", "CUDA's device properties"),
+                ("context_bytes", "NVML's process figure after a first kernel, cache empty"),
+                (
+                    "modules_bytes",
+                    "NVML's process figure minus the reservation, before and after a first use",
+                ),
+                ("per_thread_modules", "the same from a second thread"),
+                ("cublas_workspace_bytes", "bytes allocated after a first matrix product"),
+                ("cublaslt_workspace_bytes", "bytes allocated after a first product with bias"),
+            )
+        },
+    }
+    if table is not None:
+        document["data"] = {"convolution": table}
+    return document
+
+
+def _convolutions(
+    table: Path, seconds: float, device: Mapping[str, Any], tell: Callable[[str, float], None]
+) -> dict[str, Any]:
+    """Rule 4: several processes ask, this one gathers and writes the table."""
+    parts = max(1, min(16, (os.cpu_count() or 2) - 1))
+    folder = table.with_name(f".{table.name}.parts")
+    folder.mkdir(exist_ok=True)
+    descriptions = [
+        {
+            "name": "convolutions",
+            "part": part,
+            "parts": parts,
+            "seconds": seconds,
+            "file": str((folder / f"{part}.npy").resolve()),
+        }
+        for part in range(parts)
+    ]
+    with ThreadPoolExecutor(parts) as pool:
+        futures = [pool.submit(probe, description) for description in descriptions]
+        done = []
+        for number, future in enumerate(futures):
+            done.append(future.result())
+            tell("convolutions", 0.25 + 0.6 * (number + 1) / parts)
+    rows = np.concatenate([np.load(str(description["file"])) for description in descriptions])
+    arrays = table_of(rows)
+    about = {
+        "gpu": device["nvml_name"],
+        "driver": device["driver"],
+        "cudnn": str(done[0]["cudnn"]),
+        "torch": device["versions"]["torch"],
+        "date": date.today().isoformat(),
+        "method": "cuDNN backend API on the GPU, heuristic mode INSTANT then FALLBACK, nothing executed (analyze calibrate)",
+        "entries": str(len(rows)),
+    }
+    arrays["about"] = np.array(json.dumps(about))
+    np.savez_compressed(table, allow_pickle=False, **arrays)
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+    return {"count": len(rows), "complete": all(entry["complete"] for entry in done)}
+
+
+@lru_cache(maxsize=1)
+def _groups() -> tuple[str, ...]:
+    """The dtypes and layouts of the shipped table, "float32.nchw", as every process numbers them."""
+    arrays = measurements(_MODELLED_ON)._arrays
+    return tuple(key.removesuffix(".batch") for key in arrays if key.endswith(".batch"))
+
+
+def grid_calls(part: int, parts: int) -> Iterator[tuple[int, int, int]]:
+    """(group, family row, batch) of the shipped table: every `parts`-th call, common batch sizes first."""
+    arrays = measurements(_MODELLED_ON)._arrays
+    order: list[tuple[int, int, int, int]] = []
+    for number, group in enumerate(_groups()):
+        families, batches = arrays[f"{group}.family"].tolist(), arrays[f"{group}.batch"].tolist()
+        for family, batch in zip(families, batches, strict=True):
+            rank = _COMMON_BATCHES.index(batch) if batch in _COMMON_BATCHES else len(_COMMON_BATCHES)
+            order.append((rank, number, family, batch))
+    order.sort()
+    for _, number, family, batch in order[part::parts]:
+        yield number, family, batch
+
+
+def call_of(group: int, family: int, batch: int, operation: str) -> Convolution:
+    """The convolution an entry of the table stands for."""
+    from analyzer.devices.convolutions import _call_of
+
+    dtype, _, layout = _groups()[group].partition(".")
+    like = Convolution(operation, dtype, layout == "nhwc", (1, 1), (1, 1), (), (), ())
+    return _call_of(measurements(_MODELLED_ON).families[family], batch, like)
+
+
+def table_of(rows: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of a table (`devices.convolutions.Measurements`) from (group, family, batch, operation, bytes)."""
+    arrays: dict[str, np.ndarray[Any, Any]] = {"family": measurements(_MODELLED_ON).families.astype(np.int32)}
+    for number, group in enumerate(_groups()):
+        own = rows[rows[:, 0] == number]
+        if not own.size:
+            continue
+        calls, place = np.unique(own[:, 1:3], axis=0, return_inverse=True)
+        sizes = np.full((len(OPERATIONS), len(calls)), -1, dtype=np.int64)
+        sizes[own[:, 3], place.ravel()] = own[:, 4]
+        arrays[f"{group}.family"] = calls[:, 0].astype(np.int32)
+        arrays[f"{group}.batch"] = calls[:, 1].astype(np.int32)
+        for index, operation in enumerate(OPERATIONS):
+            arrays[f"{group}.{operation}"] = sizes[index]
+    return arrays

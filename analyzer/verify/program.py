@@ -1,0 +1,193 @@
+"""The PyTorch program as it is, run on the GPU: the measured side of the comparison.
+
+1. The target is built on the CPU as running it would, and `capture/step.py`, the very step that was captured, runs
+   with an `Observer` in the recorder's place.
+2. Before it: CUDA is initialised, one kernel has run, the cache is empty. NVML's figure then is the context.
+3. Weights are random. Large tensors repeat one block of random values, because nobody needs billions of different ones.
+4. The allocator's history is recorded without stack traces and returned as one integer an event: n >= 0 for a request
+   of n bytes, -(k + 1) when the k-th request is given back.
+5. Out of memory is a result: the event under way, the counters, what was asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+from unittest import mock
+
+from analyzer.pipeline.analyze import Options
+from analyzer.verify import machine
+from analyzer.verify.observer import CudaMeter, Observer
+
+_HISTORY_ENTRIES = 4_000_000
+_BLOCK = 1 << 20
+
+
+def run(target: str, options: Options) -> dict[str, Any]:
+    """Run `target` on the GPU. Returns marks, peaks of each iteration, NVML's figures and the history (rule 4)."""
+    import torch
+
+    from analyzer.capture import step as steps
+
+    torch.manual_seed(0)
+    started = time.monotonic()
+    with fast_random():
+        step = build(target, options)
+    before = machine.process_bytes(), machine.device_bytes()
+    torch.cuda.init()
+    torch.zeros(1, device="cuda")
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    context = machine.process_bytes(), machine.device_bytes()
+    observer = Observer(CudaMeter())
+    torch.cuda.reset_peak_memory_stats()
+    torch.cuda.memory._record_memory_history(max_entries=_HISTORY_ENTRIES, context=None, stacks="python")
+    failed: dict[str, Any] | None = None
+    try:
+        steps.run(step, observer)
+    except torch.OutOfMemoryError as error:
+        failed = {
+            "after": observer.marks[-1][0],
+            "message": " ".join(str(error).split())[:500],
+            "counters": asdict(observer.meter.read()),
+        }
+    observer.finish()
+    torch.cuda.synchronize()
+    after = machine.process_bytes(), machine.device_bytes()
+    history = encode(torch.cuda.memory._snapshot()["device_traces"][0])
+    torch.cuda.memory._record_memory_history(enabled=None)
+    found = {
+        "marks": [{"event": event, **asdict(counters)} for event, counters in observer.marks],
+        "peaks": [asdict(counters) for counters in observer.peaks],
+        "nvml_process": dict(
+            zip(("before", "context", "end"), (before[0], context[0], after[0]), strict=True)
+        ),
+        "nvml_device": dict(
+            zip(("before", "context", "end"), (before[1], context[1], after[1]), strict=True)
+        ),
+        "history": history,
+        "versions": versions(),
+        "seconds": round(time.monotonic() - started, 1),
+    }
+    return found if failed is None else {**found, "out_of_memory": failed}
+
+
+def build(target: str, options: Options) -> Any:
+    """The step to run, with real tensors on the CPU. Raises InputError and TargetError as the analysis does."""
+    from analyzer.capture.step import Step
+    from analyzer.errors import InputError
+    from analyzer.pipeline import pytorch as pipeline
+    from analyzer.targets import load, parse
+
+    program = load(parse(target), real=True)
+    inputs, targets = options.inputs, options.targets
+    if isinstance(inputs, Mapping):
+        inputs = tuple(inputs.values())
+    if inputs is None:
+        if program.make_batch is None:
+            raise InputError(
+                f"{target} does not say what its inputs are", "give --input NAME=3x224x224:float32"
+            )
+        inputs, made = program.make_batch(1 if options.batch is None else options.batch)
+        targets = made if targets is None else targets
+    train = options.mode == "train"
+    targets = tuple(_tensor(y, options, layout=False) for y in targets or ())
+    pipeline.preparation(options)(program.model)
+    return Step(
+        model=program.model,
+        inputs=tuple(_tensor(x, options) for x in inputs),
+        targets=targets if train else (),
+        loss=pipeline.loss_for(program, options, targets)[0] if train else None,
+        optimizer=pipeline.optimizer_for(options.optimizer) if train else None,
+        train=train,
+        amp=options.amp,
+        grad_accumulation=options.grad_accumulation,
+        iterations=options.steps,
+    )
+
+
+def _tensor(given: Any, options: Options, layout: bool = True) -> Any:
+    """A real tensor for a `TensorSpec`, or the one given; `--dtype` and `--channels-last` applied."""
+    import torch
+
+    from analyzer.pipeline.pytorch import dtype_named
+    from analyzer.spec import TensorSpec
+
+    if isinstance(given, TensorSpec):
+        dtype = getattr(torch, given.dtype)
+        tensor = torch.zeros(given.shape, dtype=dtype)
+        if dtype.is_floating_point:
+            tensor.normal_()
+        if given.stride is not None:
+            tensor = torch.empty_strided(given.shape, given.stride, dtype=dtype).copy_(tensor)
+    else:
+        tensor = given
+    if options.dtype is not None and tensor.is_floating_point():
+        tensor = tensor.to(dtype_named(options.dtype))
+    if layout and options.channels_last and tensor.dim() == 4:
+        tensor = tensor.to(memory_format=torch.channels_last)
+    return tensor
+
+
+def versions() -> dict[str, str]:
+    """What only torch can tell."""
+    import torch
+
+    cudnn = torch.backends.cudnn.version() or 0
+    return {
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda or "",
+        "cudnn": f"{cudnn // 10000}.{cudnn // 100 % 100}.{cudnn % 100}" if cudnn else "",
+    }
+
+
+def encode(trace: Iterable[Mapping[str, Any]]) -> list[int]:
+    """PyTorch's recorded allocator trace as integers (rule 4). Frees of blocks older than the trace are left out.
+
+    >>> entry = lambda action, addr, size: {"action": action, "addr": addr, "size": size}
+    >>> encode([entry("alloc", 16, 100), entry("alloc", 32, 7), entry("free_completed", 16, 100)])
+    [100, 7, -1]
+    """
+    history: list[int] = []
+    live: dict[int, int] = {}
+    count = 0
+    for entry in trace:
+        if entry["action"] == "alloc":
+            live[entry["addr"]] = count
+            history.append(entry["size"])
+            count += 1
+        elif entry["action"] == "free_completed" and entry["addr"] in live:
+            history.append(-1 - live.pop(entry["addr"]))
+    return history
+
+
+@contextmanager
+def fast_random() -> Iterator[None]:
+    """While open, large tensors are initialised by repeating a block of random values (rule 3)."""
+    import torch
+
+    def quick(original: Any) -> Any:
+        def fill(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.numel() <= 4 * _BLOCK or not self.is_contiguous() or self.device.type != "cpu":
+                return original(self, *args, **kwargs)
+            with torch.no_grad():
+                flat = self.detach().view(-1)
+                original(flat[:_BLOCK], *args, **kwargs)
+                for start in range(_BLOCK, flat.numel(), _BLOCK):
+                    flat[start : start + _BLOCK].copy_(flat[: min(_BLOCK, flat.numel() - start)])
+            return self
+
+        return fill
+
+    names = ("normal_", "uniform_")
+    patches = [mock.patch.object(torch.Tensor, name, quick(getattr(torch.Tensor, name))) for name in names]
+    for patch in patches:
+        patch.start()
+    try:
+        yield
+    finally:
+        for patch in patches:
+            patch.stop()
