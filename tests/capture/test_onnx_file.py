@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy
 import onnx
@@ -279,6 +280,50 @@ def test_damaged_files(tmp_path: Path, flips: list[tuple[int, int]]) -> None:
     path.write_bytes(bytes(data))
     try:
         graph = capture_onnx(path, batch=2)
+    except AnalyzerError as error:
+        assert error.message
+    else:
+        assert all(storage.nbytes >= 0 for storage in graph.storages)
+
+
+NUMBERS = st.sampled_from([0, 1, -1, 2, 3, 7, 2**31, 2**62, -(2**62), 2**63 - 1])
+OPERATORS = st.sampled_from(
+    ["", "x", "Reshape", "Concat", "Slice", "Split", "Loop", "If", "TopK", "Tile", "Unique", "LSTM"]
+)
+
+
+def fields(message: Any) -> list[tuple[Any, Any]]:
+    """Every set field of a message and the messages in it."""
+    found = []
+    for field, value in message.ListFields():
+        found.append((message, field))
+        if field.message_type is not None:
+            for inner in value if field.is_repeated else [value]:
+                found += fields(inner)
+    return found
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_well_formed_nonsense(data: st.DataObject) -> None:
+    """Valid protobuf with wrong numbers, names, and missing, doubled or reordered parts."""
+    model = onnx.ModelProto.FromString(RAW)
+    for _ in range(data.draw(st.integers(1, 3))):
+        message, field = data.draw(st.sampled_from(fields(model)))
+        value = getattr(message, field.name)
+        if field.is_repeated:
+            items = data.draw(st.permutations(list(value) * 2))[: data.draw(st.integers(0, len(value) + 1))]
+            del value[:]
+            value.extend(items)
+        elif isinstance(value, str):
+            setattr(message, field.name, data.draw(OPERATORS))
+        elif isinstance(value, int) and field.enum_type is None:
+            try:
+                setattr(message, field.name, data.draw(NUMBERS))
+            except ValueError:
+                continue  # the field holds 32 bits
+    try:
+        graph = capture_onnx(model.SerializeToString(), batch=data.draw(st.sampled_from([1, 3, 10**12])))
     except AnalyzerError as error:
         assert error.message
     else:
