@@ -30,7 +30,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -301,13 +301,21 @@ def _voters(
             steps = np.abs(np.log2(batches / batch))
             for place in np.argsort(steps, kind="stable")[: 3 if distance == 0 else 1]:
                 other = _call_of(table.families[row], int(batches[place]), call)
-                guess = bytes_of(call, form_of(other, int(sizes[place])))
+                guess = bytes_of(call, _carried(form_of(other, int(sizes[place])), other, call))
                 guesses.append((distance + 0.5 * float(steps[place]), guess))
             if batches.size:
                 break
         if len(guesses) >= 2 * _VOTERS:
             break
     return guesses
+
+
+def _carried(form: Form, origin: Convolution, call: Convolution) -> Form:
+    """The form at another convolution: splits fill the GPU, so partial sums keep their bytes rather than their count."""
+    if form.partials == 0 or form.partials_per_image:
+        return form
+    ours, theirs = _parts(call, form.padded)[3], _parts(origin, form.padded)[3]
+    return replace(form, partials=round(form.partials * theirs / ours))
 
 
 def _call_of(family: Integers, batch: int, like: Convolution) -> Convolution:
