@@ -10,7 +10,8 @@ meta tensors. This module registers kernels with the same policies under the sam
    evaluates them (recorded order of allocations).
 3. Casts of float32 leaves that require grad are cached until the outermost autocast context ends
    (`cached_cast`, `aten/src/ATen/autocast_mode.cpp`); the cached copies live as long as anything saved them.
-4. `_cudnn_rnn` casts input, hidden and flat weights to the autocast type (`aten/src/ATen/cudnn/AutocastRNN.cpp`).
+4. `_cudnn_rnn`: weights are copied into one flat buffer of the autocast type, not cached; then cell, hidden and input
+   are cast (`aten/src/ATen/cudnn/AutocastRNN.cpp`).
 
 Not modelled: banned functions (`binary_cross_entropy`), which raise in PyTorch.
 """
@@ -249,6 +250,31 @@ def _kernel(operator: Any, policy: str, cache: _CastCache) -> Callable[..., Any]
     return kernel
 
 
+def _rnn_kernel(cache: _CastCache) -> Callable[..., Any]:
+    """Rule 4."""
+
+    def kernel(x: Any, weights: Any, stride0: int, buffer: Any, hx: Any, cx: Any, *rest: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(_WITHOUT):
+            dtype = torch.get_autocast_dtype("cuda")
+            if any(w.dtype is not dtype for w in weights):
+                flat = torch.zeros(sum(w.numel() for w in weights), dtype=dtype, device=x.device)
+                views, offset = [], 0
+                for weight in weights:
+                    # Not views to autograd, which must not see the buffer: tensors set on its storage.
+                    part = torch.empty(0, dtype=dtype, device=x.device)
+                    part.set_(flat.untyped_storage(), offset, weight.shape, weight.contiguous().stride())
+                    views.append(part.copy_(weight))
+                    offset += weight.numel()
+                weights, buffer = views, flat
+            if cx is not None:
+                cx = cache.cast(cx, dtype)
+            hx = cache.cast(hx, dtype)
+            x = cache.cast(x, dtype)
+            return torch.ops.aten._cudnn_rnn(x, weights, stride0, buffer, hx, cx, *rest)
+
+    return kernel
+
+
 @contextlib.contextmanager
 def cuda_autocast() -> Iterator[None]:
     """While open, `torch.autocast("cuda")` acts on meta tensors as it does on CUDA tensors."""
@@ -273,6 +299,8 @@ def cuda_autocast() -> Iterator[None]:
             for name in listed:
                 operator = _overload(name)
                 library.impl(operator, _kernel(operator, policy, cache), "AutocastCUDA", allow_override=True)
+        rnn = torch.ops.aten._cudnn_rnn.default
+        library.impl(rnn, _rnn_kernel(cache), "AutocastCUDA", allow_override=True)
     included = torch._C._dispatch_tls_is_dispatch_key_included(_KEY)
     torch._C._dispatch_tls_set_dispatch_key_included(_KEY, True)
     try:

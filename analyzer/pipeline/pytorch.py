@@ -48,7 +48,8 @@ def analyze_pytorch(module: Any, target: Target | None, options: Any) -> Estimat
     captured = capture_pytorch(
         program.model,
         inputs,
-        targets=targets if train else (),
+        # In inference only targets that were asked for travel to the device with the inputs.
+        targets=targets if train or options.targets is not None else (),
         loss=loss,
         optimizer=optimizer_for(options.optimizer) if train else None,
         train=train,

@@ -122,8 +122,10 @@ def nll_loss(operator: Operator, _device: DeviceProfile, script: Script) -> None
 @rule("aten::nll_loss2d_forward", "aten::nll_loss2d_backward")
 def nll_loss2d(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """As `nll_loss`, per pixel; the kernels of the reduced case read contiguous input and target (NLLLoss2d.cu)."""
-    script.outputs()
     backward = operator.name.endswith("backward")
+    if not backward:
+        script.output(1)  # the total weight comes first
+    script.outputs()
     positions = (2, 3) if backward else (0, 1, 2)
     for position in positions:
         script.temporary(contiguous_copy_bytes(tensor_at(operator, position)))

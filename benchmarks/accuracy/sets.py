@@ -1,0 +1,109 @@
+"""The measured sets: rows as committed, the models they were measured with, and the allocator's recorded histories."""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import sys
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+DATA = HERE.parents[1] / "tests" / "data" / "h200"
+sys.path.insert(0, str(HERE))
+
+NAMES = ("development", "held_out")
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCase:
+    """One measured run. `peaks`, `device_used` in bytes; `history` as `analyzer.verify.history` takes it."""
+
+    set_name: str
+    number: int
+    case: dict[str, Any]
+    peak_allocated: int
+    peak_reserved: int
+    device_used: int
+    versions: str
+
+    @property
+    def tag(self) -> str:
+        """ "resnet50 32 train adam amp=bf16"."""
+        plain = [str(self.case[k]) for k in ("model", "batch", "mode")]
+        if self.case["mode"] == "train":
+            plain.append(str(self.case["opt"]))
+        more = [f"{k}={v}" for k, v in self.case.items() if k not in ("model", "batch", "mode", "opt")]
+        return " ".join([*plain, *more])
+
+    def history(self) -> list[int]:
+        """Allocations as sizes, frees as -1 - (number of the allocation)."""
+        return (
+            _development_history(self.number)
+            if self.set_name == "development"
+            else _held_out_history(self.number)
+        )
+
+
+@functools.cache
+def load(set_name: str) -> tuple[MeasuredCase, ...]:
+    """The rows of a set, in the order they were measured."""
+    rows = json.loads((DATA / f"{set_name}.json").read_text())
+    return tuple(
+        MeasuredCase(
+            set_name=set_name,
+            number=number,
+            case=row["case"],
+            peak_allocated=row["peak_allocated"],
+            peak_reserved=row["peak_reserved"],
+            device_used=row["nvml_process"]["end"][0],
+            versions=f"{row['gpu']}, torch {row['torch']}, cuDNN {row['cudnn']}",
+        )
+        for number, row in enumerate(rows)
+    )
+
+
+def zoo(set_name: str) -> ModuleType:
+    """The module with `M` (models) and `OPT` (optimizers) of a set."""
+    import importlib
+
+    import torchvision_cpu
+
+    torchvision_cpu.enable()
+    return importlib.import_module("development_zoo" if set_name == "development" else "zoo")
+
+
+def _development_history(number: int) -> list[int]:
+    with tarfile.open(DATA / "traces.tgz") as archive:
+        file = archive.extractfile(f"truth/{number:03d}.npz")
+        assert file is not None
+        trace = np.load(io.BytesIO(file.read()))
+    actions = [str(action) for action in trace["actions"]]
+    entries: list[int] = []
+    live: dict[int, int] = {}
+    count = 0
+    for action, address, size in zip(trace["act"], trace["addr"], trace["size"], strict=True):
+        if actions[action] == "alloc":
+            live[int(address)] = count
+            entries.append(int(size))
+            count += 1
+        elif actions[action] == "free_completed" and int(address) in live:
+            entries.append(-1 - live.pop(int(address)))
+    return entries
+
+
+@functools.cache
+def _held_out_arrays() -> Any:
+    return np.load(DATA / "held_out_histories.npz")
+
+
+def _held_out_history(number: int) -> list[int]:
+    arrays, prefix = _held_out_arrays(), f"{number:03d}_"
+    act, size, ids = (arrays[prefix + name] for name in ("act", "size", "id"))
+    return [int(s) if a > 0 else -1 - int(i) for a, s, i in zip(act, size, ids, strict=True)]

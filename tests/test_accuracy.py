@@ -1,0 +1,55 @@
+"""No case that was measured may get worse: predictions beside the committed baseline.
+
+`docs/ACCURACY.md` and the baseline come from `python benchmarks/accuracy/report.py`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+for package in ("torchvision", "transformers", "monai"):
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed", allow_module_level=True)
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks" / "accuracy"))
+
+import sets  # noqa: E402
+from predict import predict  # noqa: E402
+
+BASELINE = json.loads((ROOT / "tests" / "data" / "accuracy_baseline.json").read_text())["sets"]
+CASES = [case for name in sets.NAMES for case in sets.load(name)]
+# Device used counts whole 2 MiB pages of libraries; a percent is 8 to 40 MiB of it.
+SLACK = (0.0, 0.0, 0.001)
+
+
+@pytest.mark.parametrize(
+    "case", CASES, ids=lambda case: f"{case.set_name}-{case.number:02d}-{case.case['model']}"
+)
+def test_no_worse_than_the_baseline(case: sets.MeasuredCase) -> None:
+    prediction = predict(case)
+    assert not prediction.error
+    known = BASELINE[case.set_name][case.tag]
+    for name, now, before, slack in zip(
+        ("allocated", "reserved", "device"), prediction.errors, known, SLACK, strict=True
+    ):
+        assert abs(now) <= abs(before) + slack + 1e-9, (
+            f"{name}: {now:+.6%} now, {before:+.6%} in the baseline"
+        )
+
+
+def test_what_the_project_promises_of_the_development_set() -> None:
+    errors = [BASELINE["development"][case.tag] for case in sets.load("development")]
+    allocated = sorted(abs(e[0]) for e in errors)
+    reserved = sorted(abs(e[1]) for e in errors)
+    used = sorted(abs(e[2]) for e in errors)
+    assert sum(e == 0 for e in allocated) >= 45
+    assert allocated[66] <= 0.005 and allocated[-1] <= 0.02
+    assert reserved[35] <= 0.003 and reserved[66] <= 0.03
+    assert used[35] <= 0.005 and used[66] <= 0.02
