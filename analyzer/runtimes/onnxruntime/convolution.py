@@ -154,15 +154,16 @@ def _kind(geometry: _Array) -> _Array:
     pointwise = (kernel == 1).all(axis=1) & (pad == 0).all(axis=1)
     strided = (stride != 1).any(axis=1)
     flags = (transposed, depthwise, groups > 1, pointwise, pointwise & strided)
-    return geometry[:, 1] * 32 + sum(
-        np.asarray(flag).astype(np.int64) << place for place, flag in enumerate(flags)
-    )
+    kind: _Array = geometry[:, 1].astype(np.int64)
+    for flag in flags:
+        kind = 2 * kind + np.asarray(flag).astype(np.int64)
+    return kind
 
 
 def _place(geometry: _Array, batch: _Array) -> _Array:
     """Where rows lie among their kind: logarithms of what cuDNN's choice depends on."""
     groups = geometry[:, 2]
-    return np.log2(
+    place: _Array = np.log2(
         np.maximum(
             np.stack(
                 [
@@ -174,6 +175,7 @@ def _place(geometry: _Array, batch: _Array) -> _Array:
             1,
         )
     )  # fmt: skip
+    return place
 
 
 @lru_cache(maxsize=4)

@@ -55,7 +55,7 @@ def temporaries(equation: str, shapes: Sequence[tuple[int, ...]], element_bytes:
         taken.append(element_bytes * math.prod(product.values()))
         result = [*both, *only_left, *reduced, *rest]
         last = place == len(operands) - 1
-        wanted = [s for s in output] if last else list(order)
+        wanted = list(output) if last else list(order)
         have = [s for s in result if s in wanted]
         if have != wanted:
             taken.append(element_bytes * math.prod(product.values()))

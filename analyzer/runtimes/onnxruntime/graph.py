@@ -69,7 +69,10 @@ class Node:
 
 @dataclass(slots=True)
 class RuntimeGraph:
-    """Nodes by index, values by name. `inputs` excludes initializers; `initializers` are names of constants."""
+    """Nodes by index, values by name. `inputs` excludes initializers; `initializers` are names of constants.
+
+    outer: what a subgraph reads from around it; `fixed`: those of them that are constants there.
+    """
 
     nodes: dict[int, Node]
     values: dict[str, Value]
@@ -80,6 +83,7 @@ class RuntimeGraph:
     next_index: int
     notes: list[str] = field(default_factory=list)
     outer: frozenset[str] = frozenset()
+    fixed: frozenset[str] = frozenset()
     known: Callable[[str], Any] | None = None
 
     def producers(self) -> dict[str, Node]:

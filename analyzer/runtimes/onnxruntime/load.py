@@ -31,7 +31,7 @@ def load(path_or_model: Any, batch: int | None, inputs: Any = None) -> RuntimeGr
         model = path_or_model
         onnx_file.check_versions(model, "the model")
     if model.functions:
-        model = onnx_graph._inlined(model)
+        model = onnx_graph.inlined(model)
     structure = prepare(model.graph, folder)
     shapes = infer_shapes(structure, model, batch, inputs, folder)
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
@@ -58,7 +58,8 @@ def _build(
         own = {name for name in node.inputs if name}
         node.implicit = [name for name in reads(structure, place) if name not in own]
         for attribute, inner in structure.subgraphs.get(place, {}).items():
-            if attribute in actual.children.get(place, {}):
+            counted = actual.chosen.get(place, attribute)
+            if attribute == counted and attribute in actual.children.get(place, {}):
                 node.bodies[attribute] = _build(
                     inner,
                     actual.children[place][attribute],
@@ -84,6 +85,12 @@ def _build(
         len(nodes),
         outer=outer,
     )
+    for node in nodes.values():
+        for body in node.bodies.values():
+            for name in body.outer:
+                if name in values and body.values[name].shape is None:
+                    body.values[name] = values[name]
+            body.fixed = frozenset(name for name in body.outer if name in initializers)
     if seen.values is not None:
         graph.known = seen.values.get
     return graph

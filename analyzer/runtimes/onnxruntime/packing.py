@@ -2,8 +2,8 @@
 
 1. CPU: a constant right operand of Gemm, MatMul or FusedMatMul in float32 is packed into panels of 16 columns: K rows by N
    rounded up to 16, in float32, reserved past the arena's regions once a node.
-2. Stacks of matrices are packed matrix by matrix into one buffer; vectors are not packed. LSTM packs both weights,
-   ConvTranspose its filter.
+2. Stacks of matrices are packed matrix by matrix into one buffer; vectors are not packed. LSTM and GRU pack both weights,
+   MatMulNBits its blocks, ConvTranspose its filter (taken from the arena's regions).
 
 3. CUDA: LSTM, GRU and RNN take the state of cuDNN's dropout generator from the arena, 24 bytes a resident thread of
    the device, and, with constant weights, keep these in cuDNN's layout: for each direction and gate, hidden *
@@ -26,6 +26,10 @@ _COLUMNS = 16
 _DROPOUT_STATE_BYTES = 24
 
 
+def _constant(graph: RuntimeGraph, name: str) -> bool:
+    return name in graph.initializers or name in graph.fixed
+
+
 def recurrent(node: Node, graph: RuntimeGraph) -> list[int]:
     """Bytes of a recurrent layer's weights in cuDNN's layout (rule 3)."""
     w = graph.values[node.inputs[1]]
@@ -41,7 +45,7 @@ def cached(node: Node, graph: RuntimeGraph, device: DeviceProfile) -> list[int]:
     if node.provider != "cuda" or node.op not in ("LSTM", "GRU", "RNN"):
         return []
     dropout = _DROPOUT_STATE_BYTES * device.sm_count * device.max_threads_per_sm
-    if not all(name in graph.initializers for name in node.inputs[1:3]):
+    if not all(_constant(graph, name) for name in node.inputs[1:3]):
         return [dropout]
     return [dropout, *recurrent(node, graph)]
 
@@ -50,21 +54,18 @@ def packed(node: Node, graph: RuntimeGraph) -> list[tuple[int, str]]:
     """Bytes of each packed operand, and how they are known."""
     if node.provider != "cpu" or len(node.inputs) < 2:
         return []
-    if node.op == "LSTM":
+    if node.op in ("LSTM", "GRU"):
         return [*_panels(node, graph, 1), *_panels(node, graph, 2)]
     name = node.inputs[1]
+    if node.op == "MatMulNBits":
+        return [(graph.values[name].nbytes, "exact")] if _constant(graph, name) else []
     if node.op == "ConvTranspose":
         value = graph.values[name]
-        return [(value.nbytes, "exact")] if name in graph.initializers and value.dtype == "float32" else []
-    if node.op not in ("Gemm", "MatMul", "FusedMatMul"):
+        return [(value.nbytes, "exact")] if _constant(graph, name) and value.dtype == "float32" else []
+    if node.op not in ("Gemm", "MatMul", "FusedMatMul", "FusedGemm"):
         return []
     value = graph.values[name]
-    if (
-        name not in graph.initializers
-        or value.dtype != "float32"
-        or value.shape is None
-        or len(value.shape) < 2
-    ):
+    if not _constant(graph, name) or value.dtype != "float32" or value.shape is None or len(value.shape) < 2:
         return []
     transposed = node.attributes.get("transB", 0)
     rows, columns = value.shape[-2:] if not transposed else reversed(value.shape[-2:])
@@ -78,12 +79,7 @@ def _panels(node: Node, graph: RuntimeGraph, place: int) -> list[tuple[int, str]
     """A recurrent layer's weights [directions, rows, columns], packed transposed."""
     name = node.inputs[place]
     value = graph.values[name]
-    if (
-        name not in graph.initializers
-        or value.dtype != "float32"
-        or value.shape is None
-        or len(value.shape) != 3
-    ):
+    if not _constant(graph, name) or value.dtype != "float32" or value.shape is None or len(value.shape) != 3:
         return []
     directions, rows, columns = value.shape
     return [(4 * directions * columns * (-(-rows // _COLUMNS) * _COLUMNS), "exact")]

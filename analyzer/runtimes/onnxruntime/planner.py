@@ -12,6 +12,7 @@
    name. Unknown dimensions match nothing; scalars are not taken from the free list. Bytes are never compared.
 5. A buffer is released after the last kernel that reads it, or any tensor sharing it; buffers nobody reads live to
    the end of the run.
+6. In the body of a Loop, an Identity of something the Loop passes in (but the iteration number) is no copy.
 
 Source: `core/framework/allocation_planner.cc` (`ComputeReuseCount`, `ComputeSingleStreamReusePlan`,
 `FindReusableInput`, `FindReusableTensor`, `SameSize`, `GenerateDeallocationPlan`).
@@ -86,7 +87,7 @@ def locations(graph: RuntimeGraph) -> dict[str, bool]:
     return on_host
 
 
-def plan(graph: RuntimeGraph, lanes: list[list[Node]], reuse: bool = True) -> Plan:
+def plan(graph: RuntimeGraph, lanes: list[list[Node]], reuse: bool = True, loop_body: bool = False) -> Plan:
     """The plan for the nodes of each stream (`order.streams`)."""
     values = graph.values
     on_host = locations(graph)
@@ -110,7 +111,8 @@ def plan(graph: RuntimeGraph, lanes: list[list[Node]], reuse: bool = True) -> Pl
                     "" if name in outputs else _shared_input(node, place, placements, uses, values, reuse)
                 )
                 if name in outputs:
-                    placements[name] = Placement(Kind.OUTPUT, name, host)
+                    shared = loop_body and node.op == "Identity" and node.inputs[0] in graph.inputs[1:]
+                    placements[name] = Placement(Kind.EXISTING if shared else Kind.OUTPUT, name, host)
                     continue
                 if not buffer and reuse:
                     buffer = _from_free_list(name, host, free, placements, values)

@@ -47,7 +47,7 @@ def scratch(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
 
 def before_outputs(node: Node) -> bool:
     """Kernels that take their scratch before their outputs."""
-    return node.op in ("Einsum", "NonZero") and node.provider == "cuda"
+    return node.op in _BEFORE_OUTPUTS[node.provider]
 
 
 def _shape(graph: RuntimeGraph, name: str) -> tuple[int, ...]:
@@ -87,16 +87,28 @@ def _cuda_conv(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
 
 
 def _cpu_conv(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
-    """MLAS: a product of matrices where the input already is one, otherwise a column buffer a thread."""
+    """convolve.cpp (MLAS): a product of matrices where the input already is one; with more filters than positions the
+    whole column matrix; otherwise a part of it a thread."""
     found = convolution_of(node, graph)
-    if found is None or len(found.x) not in (4, 5):
+    if found is None:
         return []
     kernel_ones = all(size == 1 for size in found.w[2:])
     if kernel_ones and not any(node.ints("pads")) and all(size == 1 for size in found.stride):
         return []
-    if found.groups > 1 and found.w[1] == 1 and found.x[1] == found.groups:
-        return []
-    return [(65536 * settings.threads, "exact")]
+    positions = math.prod(found.y[2:])
+    if found.w[0] // found.groups > positions:
+        return [(4 * positions * math.prod(found.w[1:]), "exact")]
+    return [(_COLUMN_BYTES * settings.threads, "exact")]
+
+
+def _cpu_bias_gelu(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+    """bias_gelu.cc: the biased input."""
+    return [(graph.values[node.inputs[0]].nbytes, "exact")]
+
+
+def _cpu_where(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+    """where_op.cc: the choice from each operand, then their merge."""
+    return [(graph.values[node.outputs[0]].nbytes, "exact")] * 2
 
 
 def _cpu_conv_transpose(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
@@ -125,13 +137,13 @@ def _recurrent(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
     if not all(name in graph.initializers for name in node.inputs[1:3]):
         takes += [(nbytes, "exact") for nbytes in packing.recurrent(node, graph)]
     one = (
-        (_RECURRENT_BYTES + 800) // 4
+        _RECURRENT_BYTES // 4
         + gates * hidden * (features + hidden)
         + (gates + 1) * steps * batch * hidden
         + (gates + (6 if node.op == "LSTM" else 2)) * batch * hidden
     )
     both = 4 * batch * hidden * (steps + 1) if directions == 2 else 0
-    work = size * (directions * one + both + steps * batch * features) + 8 * batch
+    work = size * (directions * one + both + steps * batch * features) + 256 + -(-8 * batch // 32) * 32
     basis = "measured" if settings.device.name == "h200" and size == 4 else "bounded"
     takes.append((work, basis))
     return [*takes, (size * state, "exact")] if directions == 2 else takes
@@ -327,6 +339,8 @@ def _n_bits(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # no
     return [(k * n * _element_bytes(graph, node.inputs[0]), "measured")] if rows > _N_BITS_ROWS else []
 
 
+_BEFORE_OUTPUTS = {"cuda": frozenset({"Einsum", "NonZero"}), "cpu": frozenset({"Where"})}
+_COLUMN_BYTES = 65536
 _SUMS = frozenset({"ReduceSum", "ReduceMean"})
 _RECURRENT_BYTES = 8 << 20
 _EFFICIENT_LENGTH = 256
@@ -361,4 +375,10 @@ _CUDA: dict[str, Rule] = {
         for kind in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")
     },
 }
-_CPU: dict[str, Rule] = {"Conv": _cpu_conv, "FusedConv": _cpu_conv, "ConvTranspose": _cpu_conv_transpose}
+_CPU: dict[str, Rule] = {
+    "Conv": _cpu_conv,
+    "FusedConv": _cpu_conv,
+    "ConvTranspose": _cpu_conv_transpose,
+    "Where": _cpu_where,
+    "BiasGelu": _cpu_bias_gelu,
+}

@@ -10,7 +10,7 @@
 3. The first run takes each buffer from the arena and records the memory pattern (`pattern`); every later run with the
    same input shapes takes the pattern's block at its start instead. Outputs and scratch stay apart.
 4. A subgraph has a plan and a pattern of its own and runs inside its node: If the branch that is counted, Loop and
-   Scan their body once; its outputs are the node's.
+   Scan twice, so that what the first iteration carries meets the second; its outputs are the node's.
 
 Source: `core/framework/session_state_utils.cc`, `execution_frame.cc`, `utils.cc` (CopyInputsAcrossDevices),
 `core/providers/cpu/controlflow`. Checked kernel by kernel on CPU and H200 (`tests/test_ort_*.py`).
@@ -34,6 +34,7 @@ from analyzer.runtimes.onnxruntime.scratch import Settings, before_outputs, scra
 
 _INLINE_BYTES = 127
 _OWN = (Kind.ALLOCATE, Kind.OUTPUT)
+_ITERATIONS = 2
 
 
 @dataclass(slots=True)
@@ -48,17 +49,17 @@ class Frame:
     pattern: Pattern | None = None
 
 
-def frame(graph: RuntimeGraph, options: Options) -> Frame:
+def frame(graph: RuntimeGraph, options: Options, loop_body: bool = False) -> Frame:
     """Plan a graph and its subgraphs."""
     ordered = topological(graph)
     lanes = streams(ordered)
-    planned = plan(graph, lanes, options.enable_mem_reuse)
+    planned = plan(graph, lanes, options.enable_mem_reuse, loop_body)
     waits: dict[str, int] = {}
     for buffers in planned.release.values():
         for name in buffers:
             waits[name] = waits.get(name, 0) + 1
     bodies = {
-        (node.index, attribute): frame(body, options)
+        (node.index, attribute): frame(body, options, node.op == "Loop")
         for node in graph.nodes.values()
         for attribute, body in node.bodies.items()
     }
@@ -73,6 +74,7 @@ class KernelMark:
     first_event: int
     last_event: int
     run: int
+    top: bool = True
 
 
 @dataclass(slots=True)
@@ -147,7 +149,7 @@ class Recorder:
                         f"{node.name} packed weights",
                         node.index,
                         basis,
-                        past=True,
+                        past=node.op != "ConvTranspose",
                     )
                 for nbytes in packing.cached(node, graph, self.settings.device):
                     self.take(
@@ -166,62 +168,13 @@ class Recorder:
                 place = whole.plan.placements[name]
                 if not place.on_host:
                     feeds.append(self.take(graph.values[name].nbytes, Category.INPUT, name))
-        held = self.execute(whole, number)
-        for key in (*held, *feeds):
+        running = Running(self, whole, number)
+        running.execute()
+        for key in (*running.held(), *feeds):
             self.give(key)
         self.events.append(Event(f"run {number}"))
 
-    def execute(self, current: Frame, number: int) -> list[int]:
-        """Run a graph once; returns what is still held at its end, to be given back by the caller."""
-        graph, placements = current.graph, current.plan.placements
-        recording = Pattern() if self.options.enable_mem_pattern and current.pattern is None else None
-        block = current.pattern if self.options.enable_mem_pattern else None
-        held: list[int] = []
-        if block is not None and block.size_bytes:
-            held.append(self.take(block.size_bytes, Category.ACTIVATION, "memory pattern"))
-        members = block.members if block is not None else set()
-        living: dict[str, int] = {}
-        waits = dict(current.waits)
-        for node in current.order:
-            first = len(self.events)
-            inner: list[int] = []
-            for attribute in node.bodies:
-                inner += self.execute(current.bodies[node.index, attribute], number)
-            taken: list[int] = []
-            if before_outputs(node):
-                taken += self._scratch(node, graph)
-            for name in node.outputs:
-                place = placements.get(name) if name else None
-                if (
-                    place is None
-                    or place.kind not in _OWN
-                    or not self.counts(place.on_host)
-                    or name in members
-                ):
-                    continue
-                value = graph.values[name]
-                basis = "bounded" if value.bounded or value.shape is None else "exact"
-                living[name] = self.take(value.nbytes, Category.ACTIVATION, name, node.index, basis)
-                if recording is not None and place.kind is Kind.ALLOCATE:
-                    recording.allocate(name, value.nbytes)
-            if not before_outputs(node):
-                taken += self._scratch(node, graph)
-            for key in (*reversed(taken), *inner):
-                self.give(key)
-            self.kernels.append(KernelMark(node, first, len(self.events), number))
-            for name in current.plan.release.get(node.index, ()):
-                waits[name] -= 1
-                if waits[name]:
-                    continue
-                if recording is not None and name in recording.members:
-                    recording.free(name)
-                if name in living:
-                    self.give(living.pop(name))
-        if recording is not None:
-            current.pattern = recording
-        return [*held, *living.values()]
-
-    def _scratch(self, node: Node, graph: RuntimeGraph) -> list[int]:
+    def scratch(self, node: Node, graph: RuntimeGraph) -> list[int]:
         """The kernel's scratch, in order."""
         if not self.counts(node.provider == "cpu"):
             return []
@@ -229,6 +182,121 @@ class Recorder:
             self.take(nbytes, Category.SCRATCH, f"{node.name or node.op} scratch", node.index, basis)
             for nbytes, basis in scratch(node, graph, self.settings)
         ]
+
+
+class Running:
+    """One execution of a graph. `parent`: for a subgraph, who provides its outputs (rule 4)."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        current: Frame,
+        number: int,
+        parent: tuple[Running, Node] | None = None,
+        *,
+        iteration: bool = False,
+    ) -> None:
+        self.recorder, self.current, self.number = recorder, current, number
+        self.graph = current.graph
+        pattern = recorder.options.enable_mem_pattern and not iteration
+        self.top = parent is None and not iteration
+        self.recording = Pattern() if pattern and current.pattern is None else None
+        block = current.pattern if pattern else None
+        self.members = block.members if block is not None else set()
+        self.living: dict[str, int] = {}
+        self.block: list[int] = []
+        if block is not None and block.size_bytes:
+            self.block.append(recorder.take(block.size_bytes, Category.ACTIVATION, "memory pattern"))
+        self.outer = dict(zip(current.graph.outputs, parent[1].outputs, strict=False)) if parent else {}
+        self.parent = parent
+
+    def allocate(self, name: str, operator: int) -> None:
+        """The value's buffer is needed now, if it has one of its own and none yet."""
+        place = self.current.plan.placements.get(name)
+        if place is None or place.kind not in _OWN or not self.recorder.counts(place.on_host):
+            return
+        if self.parent is not None and name in self.outer:
+            self.parent[0].allocate(self.outer[name], operator)
+            return
+        if name in self.members or name in self.living:
+            return
+        value = self.graph.values[name]
+        basis = "bounded" if value.bounded or value.shape is None else "exact"
+        self.living[name] = self.recorder.take(value.nbytes, Category.ACTIVATION, name, operator, basis)
+        if self.recording is not None and place.kind is Kind.ALLOCATE:
+            self.recording.allocate(name, value.nbytes)
+
+    def execute(self) -> None:
+        """Run every kernel in order."""
+        recorder = self.recorder
+        waits = dict(self.current.waits)
+        for node in self.current.order:
+            first = len(recorder.events)
+            if node.op == "If":
+                self._branch(node)
+            elif node.bodies:
+                self._iterate(node)
+            taken = recorder.scratch(node, self.graph) if before_outputs(node) else []
+            for name in node.outputs:
+                if name:
+                    self.allocate(name, node.index)
+            if not before_outputs(node):
+                taken += recorder.scratch(node, self.graph)
+            for key in reversed(taken):
+                recorder.give(key)
+            recorder.kernels.append(KernelMark(node, first, len(recorder.events), self.number, self.top))
+            for name in self.current.plan.release.get(node.index, ()):
+                waits[name] -= 1
+                if not waits[name]:
+                    self._release(name)
+        if self.recording is not None:
+            self.current.pattern = self.recording
+
+    def held(self) -> list[int]:
+        """What is still held: the block, outputs, buffers nobody read."""
+        return [*self.block, *self.living.values()]
+
+    def _release(self, name: str) -> None:
+        if self.recording is not None and name in self.recording.members:
+            self.recording.free(name)
+        if name in self.living:
+            self.recorder.give(self.living.pop(name))
+
+    def _branch(self, node: Node) -> None:
+        """If: the branch that is counted writes the node's outputs."""
+        for attribute in node.bodies:
+            inner = Running(
+                self.recorder, self.current.bodies[node.index, attribute], self.number, (self, node)
+            )
+            inner.execute()
+            for key in inner.held():
+                self.recorder.give(key)
+
+    def _iterate(self, node: Node) -> None:
+        """Loop, Scan: the iteration number and the condition, then two iterations: the second finds what the first
+        carries still alive. Iterations use no pattern; the last one's results are copied to the node's outputs."""
+        recorder = self.recorder
+        counters = []
+        if recorder.settings.provider == "cpu" and node.op == "Loop":
+            counters = [
+                recorder.take(size, Category.ACTIVATION, f"{node.name} counter", node.index)
+                for size in (8, 1)
+            ]
+        carried: list[int] = []
+        for _ in range(_ITERATIONS):
+            for attribute in node.bodies:
+                inner = Running(
+                    recorder, self.current.bodies[node.index, attribute], self.number, iteration=True
+                )
+                inner.execute()
+                for key in carried:
+                    recorder.give(key)
+                carried = inner.held()
+        for name in node.outputs:
+            if name:
+                self.allocate(name, node.index)
+        for key in (*carried, *counters):
+            recorder.give(key)
 
 
 def _all(whole: Frame) -> list[tuple[RuntimeGraph, Plan]]:

@@ -5,8 +5,10 @@ run in its order; the whole basic list is repeated until nothing changes, at mos
 
 1. basic: small eliminations and shared constants (`cleanup`), common subexpressions, constant folding (`folding`),
    MatMul+Add → Gemm, LayerNorm and Gelu recognition (`fusion`), transpose optimization last (`transpose`).
-2. Then nodes are assigned to providers (`placement`).
+2. Operators the provider has no kernel for, but ONNX defines by others, are expanded (`bodies`); nodes are assigned
+   to providers (`placement`).
 3. extended: Gather/Slice → Split, BiasGelu, SkipLayerNormalization, FastGelu, BiasSoftmax, MatMul scale (`fusion`).
+4. Copies between host and device are inserted (`copies`).
 
 Source: `core/optimizer/graph_transformer_utils.cc` (`GenerateTransformers`), `graph_transformer_mgr.cc`.
 Checked against the executed node lists of 14 models on onnxruntime-gpu 1.30 (`tests/data/ort`).
@@ -19,7 +21,7 @@ from __future__ import annotations
 
 from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
 from analyzer.runtimes.onnxruntime.placement import assign
-from analyzer.runtimes.onnxruntime.rewrite import cleanup, folding, fusion, transpose
+from analyzer.runtimes.onnxruntime.rewrite import bodies, cleanup, copies, folding, fusion, transpose
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 
 _STEPS = 10
@@ -42,9 +44,13 @@ def optimise(graph: RuntimeGraph, provider: str, level: int) -> None:
             transpose.run(editor)
             if editor.changes == before:
                 break
-    Editor(graph).drop_unread()
+    editor = Editor(graph)
+    bodies.expand(editor, provider)
+    editor.drop_unread()
     assign(graph, provider)
     if level >= 2:
         editor = Editor(graph)
         fusion.extended(editor, provider)
         editor.drop_unread()
+    if provider == "cuda":
+        copies.insert(Editor(graph))

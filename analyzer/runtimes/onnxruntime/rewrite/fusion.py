@@ -24,17 +24,28 @@ from analyzer.runtimes.onnxruntime.order import topological
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 
 _MS = "com.microsoft"
+_GELU_OPSET = 20  # before it, Gelu is a contrib operator, which basic optimization may not introduce
+_GEMM_ACTIVATIONS = (
+    "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign", "Tanh", "ThresholdedRelu",
+)  # fmt: skip
 _LAYER_NORM_TYPES = frozenset({"float32", "float16", "bfloat16"})
 
 
 def basic(editor: Editor) -> None:
     """Provider-independent fusions, in ONNX Runtime's order."""
-    for fuse in (_conv_batch_norm, _matmul_add, _gelu, _layer_norm, _rms_norm):
+    for fuse in (_conv_batch_norm, _matmul_add, _reshape):
+        _each(editor, fuse)
+    if editor.graph.opset >= _GELU_OPSET:
+        _each(editor, _gelu)
+    for fuse in (_layer_norm, _rms_norm):
         _each(editor, fuse)
 
 
 def extended(editor: Editor, provider: str) -> None:
     """Fusions after nodes are assigned, in ONNX Runtime's order."""
+    if provider == "cpu":
+        _each(editor, _gemm_activation)
+        _each(editor, _conv_activation)
     for fuse in (_gelu, _layer_norm, _rms_norm):
         _each(editor, fuse)
     _gather_slice_to_split(editor)
@@ -109,6 +120,104 @@ def _copy(editor: Editor, name: str) -> str:
     new = editor.new_value(name, value.shape, value.symbols)
     editor.graph.initializers[new] = None
     return new
+
+
+def _reshape(editor: Editor, node: Node) -> None:
+    """reshape_fusion.cc: a target shape put together from constants and sizes of the very tensor that is reshaped is
+    a constant: 0 for a size that stays in its place, -1 for one other."""
+    if not _is(node, "Reshape") or node.attributes.get("allowzero", 0):
+        return
+    concat = _maker(editor, node, 1)
+    if concat is None or not _is(concat, "Concat") or editor.only_user(concat) is not node:
+        return
+    sizes: list[int] = []
+    for name in concat.inputs:
+        data = editor.graph.constant(name)
+        if data is not None:
+            sizes += [int(size) for size in data.reshape(-1)]
+            continue
+        axis, root = _size_of(editor, name)
+        if axis is None:
+            return
+        if root == node.inputs[0] and axis == len(sizes):
+            sizes.append(0)
+        elif -1 in sizes:
+            return
+        else:
+            sizes.append(-1)
+    target = editor.graph.new_constant(f"{node.name}_shape", np.array(sizes, dtype=np.int64))
+    editor.set_input(node, 1, target)
+    _drop_chain(editor, concat)
+
+
+def _size_of(editor: Editor, name: str) -> tuple[int | None, str]:
+    """(axis, tensor) if the value is Unsqueeze(Gather(Shape(tensor), axis))."""
+    unsqueeze = editor.maker.get(name)
+    if unsqueeze is None or not _is(unsqueeze, "Unsqueeze"):
+        return None, ""
+    gather = _maker(editor, unsqueeze, 0)
+    if gather is None or not _is(gather, "Gather"):
+        return None, ""
+    shape = _maker(editor, gather, 0)
+    axis = _scalar(editor, gather.inputs[1])
+    if shape is None or not _is(shape, "Shape") or axis is None or axis < 0 or "start" in shape.attributes:
+        return None, ""
+    return int(axis), shape.inputs[0]
+
+
+def _drop_chain(editor: Editor, node: Node) -> None:
+    """Remove a node nobody reads, and what only it needed."""
+    if any(editor.readers.get(name) or name in editor.final for name in node.outputs):
+        return
+    sources = [editor.maker[name] for name in dict.fromkeys(node.inputs) if name in editor.maker]
+    editor.remove(node)
+    for source in sources:
+        if source.index in editor.graph.nodes:
+            _drop_chain(editor, source)
+
+
+def _gemm_activation(editor: Editor, node: Node) -> None:
+    """gemm_activation_fusion.cc (CPU): Gemm and the activation after it."""
+    if not _is(node, "Gemm") or editor.value(node.outputs[0]).dtype != "float32":
+        return
+    after = editor.only_user(node)
+    if after is None or not _is(after, *_GEMM_ACTIVATIONS):
+        return
+    editor.add(
+        f"fused {node.name}",
+        "FusedGemm",
+        list(node.inputs),
+        list(after.outputs),
+        dict(node.attributes),
+        _MS,
+        node.provider,
+    )
+    editor.remove(after)
+    editor.remove(node)
+
+
+def _conv_activation(editor: Editor, node: Node) -> None:
+    """conv_activation_fusion.cc (CPU): Conv and the activation after it."""
+    if not _is(node, "Conv") or editor.value(node.outputs[0]).dtype != "float32":
+        return
+    after = editor.only_user(node)
+    if after is None or not _is(after, "Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "Clip"):
+        return
+    if after.op == "Clip" and not all(
+        not name or _scalar(editor, name) is not None for name in after.inputs[1:]
+    ):
+        return
+    editor.add(
+        node.name,
+        "FusedConv",
+        list(node.inputs),
+        list(after.outputs),
+        dict(node.attributes),
+        _MS,
+        node.provider,
+    )
+    editor.remove(after)
+    editor.remove(node)
 
 
 def _matmul_add(editor: Editor, node: Node) -> None:
