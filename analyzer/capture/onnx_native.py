@@ -98,6 +98,8 @@ def _run_nodes(
         tensor = structure.initializers.get(name)
         if tensor is not None and has_data(tensor) and element_count(value.sizes or ()) <= LARGEST_PROPAGATED:
             graph.initializer.append(tensor)
+            # Tensors of Constant nodes carry no name, or another.
+            graph.initializer[-1].name = name
         elif name and name not in made:
             if (
                 data_prop
