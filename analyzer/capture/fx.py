@@ -102,10 +102,12 @@ class _Translation:
             source=operator.source,
             operator=operator.index,
         )
-        single = len(target._schema.returns) == 1 and not isinstance(
-            target._schema.returns[0].type, torch.ListType
-        )
-        for position, output in enumerate(operator.outputs):
+        returns = target._schema.returns
+        single = len(returns) == 1 and not isinstance(returns[0].type, torch.ListType)
+        # Plain numbers among the results (sizes, in attention) are none of the operator's outputs.
+        tensors = [place for place, result in enumerate(returns) if "Tensor" in str(result.type)]
+        places = tensors if len(returns) > 1 else range(len(operator.outputs))
+        for position, output in zip(places, operator.outputs, strict=True):
             if output is None:
                 continue
             value = node if single else self._graph.call_function(python_operator.getitem, (node, position))

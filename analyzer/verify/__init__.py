@@ -10,9 +10,9 @@ prediction: `calibrate` writes a profile only where it is told to.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import AnalyzerError, OptionError
 from analyzer.pipeline.analyze import Options, analyze
@@ -21,7 +21,16 @@ from analyzer.targets import parse
 from analyzer.verify import jobs, machine
 from analyzer.verify.comparison import Figure, MarkComparison, OutOfMemory, Verification
 
-__all__ = ["DoesNotFit", "Figure", "MarkComparison", "OutOfMemory", "RunError", "Verification", "verify"]
+if TYPE_CHECKING:
+    from analyzer.devices import DeviceProfile
+    from analyzer.estimate import Estimate
+    from analyzer.graph import Graph
+    from analyzer.runtimes.events import AllocationEvent
+
+__all__ = [
+    "DoesNotFit", "Figure", "MarkComparison", "OutOfMemory", "Predicted", "RunError", "Verification", "compared",
+    "predict", "verify",
+]  # fmt: skip
 
 
 class DoesNotFit(AnalyzerError):
@@ -61,36 +70,68 @@ def verify(
     return _verify_pytorch(target, chosen, force, graph, tell)
 
 
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """One side of the comparison: the estimate, and the requests it was played from."""
+
+    estimate: Estimate
+    events: tuple[AllocationEvent, ...]
+    graph: Graph
+    profile: DeviceProfile
+
+
 def _verify_pytorch(
     target: str, options: Options, force: bool, graph: bool, tell: Callable[[str], None]
 ) -> Verification:
-    from analyzer.devices import resolve
-    from analyzer.graph import Graph
-    from analyzer.pipeline.pytorch import with_workspaces
-    from analyzer.runtimes.pytorch_eager import EagerProgram
-    from analyzer.verify import comparison, execute, history
+    from analyzer.verify import execute
 
     gpu = machine.require_cuda(target)
     job = jobs.describe(target, options)
-    captured: list[Graph] = []
-    given = {field.name: getattr(options, field.name) for field in fields(options)}
-    estimate = analyze(target, **{**given, "on_graph": captured.append, "progress": tell})
-    notes = check_room(estimate.device_used, gpu, force)
+    predicted = predict(target, options, tell)
+    notes = check_room(predicted.estimate.device_used, gpu, force)
     tell("running the program")
     measured = result_of(jobs.run({**job, "kind": "pytorch"}, jobs.environment_of(options)), target)
-    failed = comparison.out_of_memory(estimate, measured)
     live_peak = None
-    if graph and failed is None:
+    if graph and "out_of_memory" not in measured:
         tell("executing the captured graph")
         done = jobs.run({**job, "kind": "graph"}, {**jobs.environment_of(options), **execute.ENVIRONMENT})
         if "ok" in done:
             live_peak = done["ok"]["live_peak"]
         else:
             notes.append(f"the captured graph could not be executed: {done['error']}")
-    environment = {**machine.fingerprint(gpu), **measured["versions"]}
-    profile = with_workspaces(resolve(options.device)[0], options.runtime_options)
-    notes += machine.differences(profile, environment)
     tell("comparing")
+    return compared(predicted, measured, live_peak, machine.fingerprint(gpu), notes)
+
+
+def predict(target: str, options: Options, tell: Callable[[str], None] | None = None) -> Predicted:
+    """The estimate of a PyTorch target with what it was made from. Raises what `analyzer.analyze` raises."""
+    from analyzer.devices import resolve
+    from analyzer.pipeline.pytorch import with_workspaces
+    from analyzer.runtimes.pytorch_eager import EagerProgram
+
+    captured: list[Graph] = []
+    given = {field.name: getattr(options, field.name) for field in fields(options)}
+    estimate = analyze(target, **{**given, "on_graph": captured.append, "progress": tell})
+    profile = with_workspaces(resolve(options.device)[0], options.runtime_options)
+    return Predicted(estimate, tuple(EagerProgram(captured[0], profile).events()), captured[0], profile)
+
+
+def compared(
+    predicted: Predicted,
+    measured: Mapping[str, Any],
+    live_peak: int | None,
+    environment: Mapping[str, str],
+    notes: Sequence[str] = (),
+) -> Verification:
+    """A prediction beside what `program.run` returned, now or when it was recorded.
+
+    live_peak: of the executed graph, None if it was not executed. environment: `machine.fingerprint` of the run.
+    """
+    from analyzer.verify import comparison, history
+
+    estimate = predicted.estimate
+    failed = comparison.out_of_memory(estimate, measured)
+    environment = {**environment, **measured["versions"]}
     return Verification(
         target=estimate.target,
         runtime="pytorch",
@@ -101,12 +142,10 @@ def _verify_pytorch(
         options=estimate.options,
         figures=comparison.figures(estimate, measured, live_peak),
         marks=comparison.marks(estimate, measured["marks"]),
-        history=None
-        if failed
-        else history.compare(EagerProgram(captured[0], profile).events(), measured["history"], captured[0]),
+        history=None if failed else history.compare(predicted.events, measured["history"], predicted.graph),
         out_of_memory=failed,
         environment=environment,
-        notes=tuple(notes),
+        notes=(*notes, *machine.differences(predicted.profile, environment)),
         seconds={"program": measured["seconds"]},
     )
 

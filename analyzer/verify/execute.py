@@ -148,6 +148,7 @@ class _Executor(fx.Interpreter):
         """Rule 2: the batch, and what outlives the iteration."""
         outputs = self._source.operators[operator].outputs
         results = result if isinstance(result, (tuple, list)) else [result]
+        results = [entry for entry in results if entry is None or isinstance(entry, torch.Tensor)]
         for meta, tensor in zip(outputs, results, strict=False):
             if meta is not None and tensor is not None:
                 storage = self._source.storages[meta.storage]

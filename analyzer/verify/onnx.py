@@ -3,7 +3,8 @@
 1. With a GPU and onnxruntime's CUDA provider the session runs there, otherwise on the CPU provider, which runs the
    same planner and the same arena code; `--runtime-option provider=cpu` asks for it.
 2. Compared are the arena's own figures (in use, highest in use, held) after the first and the last run, and NVML's.
-3. The naive sum and the graph estimate need the whole analysis; they are there when it is.
+3. The naive sum is compared with what was in use at the peak, where weights are in the arena (CUDA); the graph
+   estimate has nothing to be measured by: ONNX Runtime runs another graph.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any
 
 from analyzer.devices import resolve
 from analyzer.errors import MissingDependencyError, OptionError
-from analyzer.pipeline.analyze import Options
+from analyzer.estimate import Estimate
+from analyzer.pipeline.analyze import Options, analyze
 from analyzer.runtimes.onnxruntime import Prediction, predict
 from analyzer.verify import check_room, jobs, machine, result_of
 from analyzer.verify.comparison import Figure, MarkComparison, Verification, process_bytes
@@ -29,8 +31,12 @@ def verify_onnx(target: str, options: Options, force: bool, tell: Callable[[str]
     provider = _provider(settings.pop("provider", None), target)
     device, _ = resolve(options.device)
     tell("predicting")
+    described = _described(options)
+    estimate = analyze(
+        target, options.inputs, batch=options.batch, device=options.device, runtime_options=settings
+    )
     prediction = predict(
-        target, batch=options.batch, options=settings, device=device, provider=provider, inputs=options.inputs
+        target, batch=options.batch, options=settings, device=device, provider=provider, inputs=described
     )
     gpu, notes = None, list(prediction.notes)
     if provider == "cuda":
@@ -60,7 +66,7 @@ def verify_onnx(target: str, options: Options, force: bool, tell: Callable[[str]
         optimizer="",
         device=device.name,
         options={name: str(value) for name, value in settings.items()},
-        figures=_figures(prediction, measured, provider),
+        figures=_figures(estimate, prediction, measured, provider),
         marks=_marks(prediction, measured["runs"]),
         history=None,
         out_of_memory=None,
@@ -98,9 +104,22 @@ def _inputs(prediction: Prediction, target: str) -> dict[str, tuple[list[int], s
     return found
 
 
-def _figures(prediction: Prediction, measured: Mapping[str, Any], provider: str) -> tuple[Figure, ...]:
+def _described(options: Options) -> dict[str, tuple[tuple[int, ...], str]] | None:
+    """`--input` as the ONNX capture takes it. Raises OptionError for inputs without names."""
+    if options.inputs is None:
+        return None
+    if not isinstance(options.inputs, Mapping):
+        raise OptionError("inputs of an ONNX target need names", "give --input NAME=3x224x224:float32")
+    return {name: (tuple(spec.shape), spec.dtype) for name, spec in options.inputs.items()} or None
+
+
+def _figures(
+    estimate: Estimate, prediction: Prediction, measured: Mapping[str, Any], provider: str
+) -> tuple[Figure, ...]:
     last = measured["runs"][-1]
     rows = [
+        Figure("naive sum", estimate.naive.total, last["peak_in_use"] if provider == "cuda" else None),
+        Figure("graph", estimate.graph_peak, None),
         Figure("peak in use", prediction.peak_in_use, last["peak_in_use"]),
         Figure("held", prediction.held, last["held"]),
     ]

@@ -6,13 +6,15 @@
 3. Weights are random. Large tensors repeat one block of random values, because nobody needs billions of different ones.
 4. The allocator's history is recorded without stack traces and returned as one integer an event: n >= 0 for a request
    of n bytes, -(k + 1) when the k-th request is given back.
-5. Out of memory is a result: the event under way, the counters, what was asked for.
+5. float16 training: the optimizer steps even where the scaled gradients are not finite. Random weights often make
+   them so, trained ones hardly ever, and the prediction is for a training that goes on.
+6. Out of memory is a result: the event under way, the counters, what was asked for.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -33,9 +35,28 @@ def run(target: str, options: Options) -> dict[str, Any]:
     from analyzer.capture import step as steps
 
     torch.manual_seed(0)
-    started = time.monotonic()
     with fast_random():
         step = build(target, options)
+
+    def script(observer: Observer) -> None:
+        with _steps_taken():
+            steps.run(step, observer)
+
+    return watched(script)
+
+
+def run_script(name: str) -> dict[str, Any]:
+    """Run `file.py:function` on the GPU: it takes an observer (`capture.step.Watcher`) and marks its own events."""
+    from analyzer.targets import load_function
+
+    return watched(load_function(name))
+
+
+def watched(script: Callable[[Observer], Any]) -> dict[str, Any]:
+    """Run `script` on the GPU as the module docstring says. What it returns is `returned`."""
+    import torch
+
+    started = time.monotonic()
     before = machine.process_bytes(), machine.device_bytes()
     torch.cuda.init()
     torch.zeros(1, device="cuda")
@@ -46,11 +67,12 @@ def run(target: str, options: Options) -> dict[str, Any]:
     torch.cuda.reset_peak_memory_stats()
     torch.cuda.memory._record_memory_history(max_entries=_HISTORY_ENTRIES, context=None, stacks="python")
     failed: dict[str, Any] | None = None
+    returned: Any = None
     try:
-        steps.run(step, observer)
+        returned = script(observer)
     except torch.OutOfMemoryError as error:
         failed = {
-            "after": observer.marks[-1][0],
+            "after": observer.marks[-1][0] if observer.marks else "start",
             "message": " ".join(str(error).split())[:500],
             "counters": asdict(observer.meter.read()),
         }
@@ -59,16 +81,14 @@ def run(target: str, options: Options) -> dict[str, Any]:
     after = machine.process_bytes(), machine.device_bytes()
     history = encode(torch.cuda.memory._snapshot()["device_traces"][0])
     torch.cuda.memory._record_memory_history(enabled=None)
+    times = ("before", "context", "end")
     found = {
         "marks": [{"event": event, **asdict(counters)} for event, counters in observer.marks],
         "peaks": [asdict(counters) for counters in observer.peaks],
-        "nvml_process": dict(
-            zip(("before", "context", "end"), (before[0], context[0], after[0]), strict=True)
-        ),
-        "nvml_device": dict(
-            zip(("before", "context", "end"), (before[1], context[1], after[1]), strict=True)
-        ),
+        "nvml_process": dict(zip(times, (before[0], context[0], after[0]), strict=True)),
+        "nvml_device": dict(zip(times, (before[1], context[1], after[1]), strict=True)),
         "history": history,
+        "returned": returned,
         "versions": versions(),
         "seconds": round(time.monotonic() - started, 1),
     }
@@ -130,6 +150,17 @@ def _tensor(given: Any, options: Options, layout: bool = True) -> Any:
     if layout and options.channels_last and tensor.dim() == 4:
         tensor = tensor.to(memory_format=torch.channels_last)
     return tensor
+
+
+def _steps_taken() -> Any:
+    """Rule 5: `GradScaler` looks whether gradients are finite, and steps."""
+    import torch
+
+    def step(_: Any, optimizer: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+        sum(value.item() for value in state["found_inf_per_device"].values())
+        return optimizer.step(*args, **kwargs)
+
+    return mock.patch.object(torch.amp.GradScaler, "_maybe_opt_step", step)
 
 
 def versions() -> dict[str, str]:

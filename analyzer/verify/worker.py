@@ -39,6 +39,10 @@ def _run(job: Mapping[str, Any]) -> dict[str, Any]:
         from analyzer.verify import session
 
         return session.run(job)
+    if kind == "script":
+        from analyzer.verify import program
+
+        return program.run_script(job["script"])
     if kind == "probe":
         from analyzer.verify import probes
 
