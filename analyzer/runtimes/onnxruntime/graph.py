@@ -84,6 +84,7 @@ class RuntimeGraph:
     notes: list[str] = field(default_factory=list)
     outer: frozenset[str] = frozenset()
     fixed: frozenset[str] = frozenset()
+    tokens: int = 0
     known: Callable[[str], Any] | None = None
 
     def producers(self) -> dict[str, Node]:
@@ -133,10 +134,10 @@ class RuntimeGraph:
 
     def fresh(self, stem: str) -> str:
         """A value name not used yet."""
-        name, count = stem, 0
+        name = stem
         while name in self.values:
-            count += 1
-            name = f"{stem}_token_{count}"
+            self.tokens += 1
+            name = f"{stem}_token_{self.tokens}"
         return name
 
     def walk(self) -> Iterator[Node]:

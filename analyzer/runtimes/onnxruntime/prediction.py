@@ -31,6 +31,7 @@ from analyzer.runtimes.onnxruntime.scratch import Settings
 from analyzer.runtimes.onnxruntime.session import Frame, Recorder, frame
 
 MIB = 2**20
+_EXTENDED = 2
 _ORDERS = 21
 _RARE = 0.1  # how much nearer to the median peak an order must be to outweigh the common held bytes
 _EVENTS = 150_000  # played in all, so that large graphs stay quick
@@ -105,7 +106,7 @@ def prepare(
 ) -> Frame:
     """Load, optimise and plan. Raises TargetError and InputError for a bad file or shapes."""
     graph = load(path_or_model, batch, inputs)
-    optimise(graph, provider, options.graph_optimization_level)
+    optimise(graph, provider, options.graph_optimization_level, nhwc=options.prefer_nhwc)
     return frame(graph, options)
 
 
@@ -292,6 +293,8 @@ def _notes(options: Options, provider: str, spread: tuple[int, int]) -> list[str
             "ONNX Runtime loads initializers in the order of a hash table, which changes from process to process: "
             f"held between {spread[0] / MIB:,.0f} and {spread[1] / MIB:,.0f} MiB; figures are for a typical order"
         )
-    if options.prefer_nhwc:
-        notes.append("prefer_nhwc: layout changes are not modelled; figures are for NCHW")
+    if provider == "cpu" and options.graph_optimization_level > _EXTENDED:
+        notes.append(
+            "the CPU provider's blocked layouts (graph optimization level all) are not modelled; figures are for extended"
+        )
     return notes

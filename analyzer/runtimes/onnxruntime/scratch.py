@@ -22,6 +22,7 @@ from analyzer.runtimes.onnxruntime import packing
 from analyzer.runtimes.onnxruntime.convolution import Convolution, workspace
 from analyzer.runtimes.onnxruntime.einsum import temporaries
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
+from analyzer.runtimes.onnxruntime.rewrite.layout import NHWC
 
 Takes = list[tuple[int, str]]
 
@@ -41,8 +42,24 @@ Rule = Callable[[Node, RuntimeGraph, Settings], Takes]
 
 def scratch(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
     """What the node's kernel takes besides its outputs."""
+    if unknown(node):
+        return _everything(node, graph)
     rule = (_CUDA if node.provider == "cuda" else _CPU).get(node.op)
     return [] if rule is None else [(n, basis) for n, basis in rule(node, graph, settings) if n > 0]
+
+
+def unknown(node: Node) -> bool:
+    """Operators whose kernels these rules know nothing of: custom domains, rarer contrib operators, functions that ONNX
+    Runtime expands (`rewrite/bodies.py` names them)."""
+    if node.domain == "com.microsoft":
+        return node.op not in _KNOWN_CONTRIB
+    return node.domain not in _KNOWN_DOMAINS or node.op in _EXPANDED
+
+
+def _everything(node: Node, graph: RuntimeGraph) -> Takes:
+    """A bound for an unknown kernel: every operand and result once more."""
+    names = dict.fromkeys(name for name in (*node.inputs, *node.outputs) if name)
+    return [(sum(graph.values[name].nbytes for name in names), "bounded")]
 
 
 def before_outputs(node: Node) -> bool:
@@ -59,8 +76,11 @@ def _element_bytes(graph: RuntimeGraph, name: str) -> int:
 
 
 def convolution_of(node: Node, graph: RuntimeGraph) -> Convolution | None:
-    """The node's convolution, None if its shapes are unknown."""
+    """The node's convolution, channels first, None if its shapes are unknown."""
     x, w, y = (_shape(graph, name) for name in (node.inputs[0], node.inputs[1], node.outputs[0]))
+    nhwc = node.domain == NHWC
+    if nhwc and x and y:
+        x, y = (x[0], x[-1], *x[1:-1]), (y[0], y[-1], *y[1:-1])
     if len(x) < 3 or len(w) != len(x) or len(y) != len(x):
         return None
     rank = len(x) - 2
@@ -77,7 +97,7 @@ def convolution_of(node: Node, graph: RuntimeGraph) -> Convolution | None:
         pads = tuple(t // 2 for t in total) * 2
     return Convolution(
         node.op == "ConvTranspose", x, w, y, stride, tuple(pads[:rank]), dilation, int(node.attributes.get("group", 1)),
-        graph.values[node.inputs[0]].dtype,
+        graph.values[node.inputs[0]].dtype, nhwc,
     )  # fmt: skip
 
 
@@ -122,7 +142,7 @@ def _cpu_conv_transpose(node: Node, graph: RuntimeGraph, settings: Settings) -> 
 def _recurrent(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
     """cudnn_rnn_base.cc: sequence lengths, Y where the model does not ask for it, weights in cuDNN's layout unless
     cached, cuDNN's work space, and Y once more to reorder two directions. The work space is a fit without residue to
-    246 measurements (H200, cuDNN 9.19; LSTM, GRU, RNN; `docs/onnxruntime.md`)."""
+    246 measurements (H200, cuDNN 9.19; LSTM, GRU, RNN; `tests/data/ort/kernels.json.gz`)."""
     x, w = _shape(graph, node.inputs[0]), _shape(graph, node.inputs[1])
     size = _element_bytes(graph, node.inputs[0])
     hidden = int(node.attributes.get("hidden_size", 0))
@@ -339,6 +359,17 @@ def _n_bits(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # no
     return [(k * n * _element_bytes(graph, node.inputs[0]), "measured")] if rows > _N_BITS_ROWS else []
 
 
+_KNOWN_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", NHWC})
+_EXPANDED = frozenset({"GroupNormalization", "AffineGrid", "CenterCropPad", "NegativeLogLikelihoodLoss"})
+_KNOWN_CONTRIB = frozenset(
+    {
+        "Attention", "BiasAdd", "BiasDropout", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "DequantizeLinear",
+        "EmbedLayerNormalization", "FastGelu", "FusedConv", "FusedGemm", "FusedMatMul", "FusedMatMulActivation",
+        "GatherBlockQuantized", "Gelu", "GroupQueryAttention", "MatMulNBits", "MultiHeadAttention", "QuantizeLinear",
+        "QuickGelu", "RotaryEmbedding", "SimplifiedLayerNormalization", "SkipLayerNormalization",
+        "SkipSimplifiedLayerNormalization",
+    }
+)  # fmt: skip
 _BEFORE_OUTPUTS = {"cuda": frozenset({"Einsum", "NonZero"}), "cpu": frozenset({"Where"})}
 _COLUMN_BYTES = 65536
 _SUMS = frozenset({"ReduceSum", "ReduceMean"})

@@ -30,7 +30,8 @@ from analyzer.runtimes.onnxruntime.options import Options
 from analyzer.runtimes.onnxruntime.order import execution, streams, topological
 from analyzer.runtimes.onnxruntime.pattern import Pattern
 from analyzer.runtimes.onnxruntime.planner import Kind, Plan, plan
-from analyzer.runtimes.onnxruntime.scratch import Settings, before_outputs, scratch
+from analyzer.runtimes.onnxruntime.rewrite.layout import NHWC
+from analyzer.runtimes.onnxruntime.scratch import Settings, before_outputs, scratch, unknown
 
 _INLINE_BYTES = 127
 _OWN = (Kind.ALLOCATE, Kind.OUTPUT)
@@ -91,6 +92,7 @@ class Recorder:
     unknown: dict[str, tuple[int, int]] = field(default_factory=dict)
     _keys: int = 0
     _stream_free: bool = True
+    _run: int = 0
 
     @property
     def requests(self) -> Requests:
@@ -128,6 +130,7 @@ class Recorder:
 
     def session(self, whole: Frame) -> None:
         """Rule 1."""
+        keys: dict[str, int] = {}
         for graph, planned in _all(whole):
             names = [name for name in graph.initializers if name in planned.placements]
             if self.settings.provider == "cpu":
@@ -139,7 +142,7 @@ class Recorder:
             names = [name for name in names if not planned.placements[name].on_host]
             past = self.options.use_device_allocator_for_initializers
             for name in names:
-                self.take(graph.values[name].nbytes, Category.PARAMETER, name, past=past)
+                keys[name] = self.take(graph.values[name].nbytes, Category.PARAMETER, name, past=past)
         for graph, _ in _all(whole):
             for node in graph.nodes.values():
                 for nbytes, basis in packing.packed(node, graph):
@@ -155,13 +158,24 @@ class Recorder:
                     self.take(
                         nbytes, Category.WORKSPACE, f"{node.name} weights in cuDNN's layout", node.index
                     )
+                self._repack(node, graph, keys)
         self.events.append(Event("session"))
+
+    def _repack(self, node: Node, graph: RuntimeGraph, keys: dict[str, int]) -> None:
+        """Channels-last convolutions keep their weights in that order; what only they read is given back."""
+        if node.domain != NHWC or node.op not in ("Conv", "ConvTranspose") or node.inputs[1] not in keys:
+            return
+        name = node.inputs[1]
+        self.take(graph.values[name].nbytes, Category.PARAMETER, f"{name} in NHWC", node.index)
+        if sum(name in other.inputs for other in graph.nodes.values()) == 1:
+            self.give(keys.pop(name))
 
     def run(self, whole: Frame, number: int) -> None:
         """Rules 2 and 3."""
         feeds: list[int] = []
         graph = whole.graph
         self.starts.add(self._keys)
+        self._run = number
         self._stream_free = self.settings.provider == "cpu"
         if self.settings.provider == "cuda":
             for name in graph.inputs:
@@ -178,9 +192,14 @@ class Recorder:
         """The kernel's scratch, in order."""
         if not self.counts(node.provider == "cpu"):
             return []
+        takes = scratch(node, graph, self.settings)
+        if unknown(node) and self._run == 1:
+            name = f"{node.domain}.{node.op}" if node.domain else node.op
+            calls, nbytes = self.unknown.get(name, (0, 0))
+            self.unknown[name] = (calls + 1, nbytes + sum(size for size, _ in takes))
         return [
             self.take(nbytes, Category.SCRATCH, f"{node.name or node.op} scratch", node.index, basis)
-            for nbytes, basis in scratch(node, graph, self.settings)
+            for nbytes, basis in takes
         ]
 
 

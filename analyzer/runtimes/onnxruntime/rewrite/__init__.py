@@ -6,7 +6,7 @@ run in its order; the whole basic list is repeated until nothing changes, at mos
 1. basic: small eliminations and shared constants (`cleanup`), common subexpressions, constant folding (`folding`),
    MatMul+Add → Gemm, LayerNorm and Gelu recognition (`fusion`), transpose optimization last (`transpose`).
 2. Operators the provider has no kernel for, but ONNX defines by others, are expanded (`bodies`); nodes are assigned
-   to providers (`placement`).
+   to providers (`placement`); with `prefer_nhwc` layouts change (`layout`).
 3. extended: Gather/Slice → Split, BiasGelu, SkipLayerNormalization, FastGelu, BiasSoftmax, MatMul scale (`fusion`).
 4. Copies between host and device are inserted (`copies`).
 
@@ -21,17 +21,17 @@ from __future__ import annotations
 
 from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
 from analyzer.runtimes.onnxruntime.placement import assign
-from analyzer.runtimes.onnxruntime.rewrite import bodies, cleanup, copies, folding, fusion, transpose
+from analyzer.runtimes.onnxruntime.rewrite import bodies, cleanup, copies, folding, fusion, layout, transpose
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 
 _STEPS = 10
 
 
-def optimise(graph: RuntimeGraph, provider: str, level: int) -> None:
+def optimise(graph: RuntimeGraph, provider: str, level: int, *, nhwc: bool = False) -> None:
     """Rewrite the graph in place for "cuda" or "cpu" and assign every node to a provider."""
     for node in graph.nodes.values():
         for body in node.bodies.values():
-            optimise(body, provider, level)
+            optimise(body, provider, level, nhwc=nhwc)
     if level >= 1:
         for _ in range(_STEPS):
             editor = Editor(graph)
@@ -48,6 +48,9 @@ def optimise(graph: RuntimeGraph, provider: str, level: int) -> None:
     bodies.expand(editor, provider)
     editor.drop_unread()
     assign(graph, provider)
+    if nhwc and provider == "cuda":
+        layout.to_channels_last(Editor(graph))
+        assign(graph, provider)
     if level >= 2:
         editor = Editor(graph)
         fusion.extended(editor, provider)

@@ -68,8 +68,8 @@ _HANDLED = _UNARY | _BROADCAST | _REDUCE | _SOFTMAX | _OTHER
 _UNKNOWN_RANK = 5
 
 
-def run(editor: Editor) -> None:
-    """One pass over the graph (rule 1)."""
+def run(editor: Editor, *, layout: bool = False) -> None:
+    """One pass over the graph (rule 1). `layout`: after a layout change its Transposes are pushed at any cost."""
     nodes = topological(editor.graph)
     leading: set[str] = set()
     for node in reversed(nodes):
@@ -84,7 +84,7 @@ def run(editor: Editor) -> None:
             maker = editor.maker.get(name)
             if maker is not None and _is_transpose(maker):
                 perm = _perm(editor, maker)
-                if perm is not None and _process(editor, maker, node, perm, place, leading):
+                if perm is not None and _process(editor, maker, node, perm, place, leading, layout):
                     break
 
 
@@ -145,10 +145,13 @@ def _cost(editor: Editor, node: Node, perm: Perm, leading: set[str]) -> int:
     return cost
 
 
-def _process(editor: Editor, transpose: Node, node: Node, perm: Perm, place: int, leading: set[str]) -> bool:
+def _process(
+    editor: Editor, transpose: Node, node: Node, perm: Perm, place: int, leading: set[str], layout: bool
+) -> bool:
     if not _handled(node) or place not in _inputs(editor, node):
         return False
-    if not _is_transpose(node) and _cost(editor, node, perm, leading) >= 0:
+    forced = layout and node.op != "Concat" and perm in _layouts(len(perm))
+    if not forced and not _is_transpose(node) and _cost(editor, node, perm, leading) >= 0:
         return False
     if _is_transpose(node):
         return _merge(editor, transpose, node, perm)
@@ -165,15 +168,20 @@ def _process(editor: Editor, transpose: Node, node: Node, perm: Perm, place: int
     return True
 
 
+def _layouts(rank: int) -> tuple[Perm, Perm]:
+    """Channels first to last, and last to first."""
+    return (0, *range(2, rank), 1), (0, rank - 1, *range(1, rank - 1))
+
+
 def _push(editor: Editor, node: Node, perm: Perm, out_perm: Perm | None = None) -> None:
     """Transpose the inputs by the inverse, the outputs by `out_perm` (default: the permutation itself)."""
     for place in _inputs(editor, node):
-        _transpose_input(editor, node, place, _invert(perm))
+        transpose_input(editor, node, place, _invert(perm))
     out = perm if out_perm is None else out_perm
     if out != tuple(range(len(out))):
         for place, name in enumerate(node.outputs):
             if name:
-                _transpose_output(editor, node, place, out)
+                transpose_output(editor, node, place, out)
 
 
 def _permute(sizes: Symbols, perm: Perm) -> Symbols:
@@ -186,7 +194,7 @@ def _permuted_value(editor: Editor, name: str, perm: Perm) -> str:
     return editor.new_value(name, shape, None if value.symbols is None else _permute(value.symbols, perm))
 
 
-def _transpose_input(editor: Editor, node: Node, place: int, perm: Perm) -> None:
+def transpose_input(editor: Editor, node: Node, place: int, perm: Perm) -> None:
     name = node.inputs[place]
     if editor.is_constant(name):
         data = editor.graph.constant(name)
@@ -217,7 +225,7 @@ def _transpose_input(editor: Editor, node: Node, place: int, perm: Perm) -> None
     editor.set_input(node, place, result)
 
 
-def _transpose_output(editor: Editor, node: Node, place: int, perm: Perm) -> None:
+def transpose_output(editor: Editor, node: Node, place: int, perm: Perm) -> None:
     transpose = editor.add("Transpose", "Transpose", [], [""], {"perm": list(perm)})
     new = editor.move_output(node, place, transpose, 0)
     inverse = _invert(perm)
@@ -400,7 +408,7 @@ def _shape(editor: Editor, node: Node, perm: Perm) -> bool:
     start = int(node.attributes.pop("start", 0))
     end = node.attributes.pop("end", None)
     chosen = perm[start : None if end is None else int(end)]
-    _transpose_input(editor, node, 0, _invert(perm))
+    transpose_input(editor, node, 0, _invert(perm))
     indices = editor.graph.new_constant("indices", np.array(chosen, dtype=np.int64))
     gather = editor.add("Gather", "Gather", ["", indices], [""], {"axis": 0})
     new = editor.move_output(node, 0, gather, 0)

@@ -1,0 +1,49 @@
+"""Layout change for `prefer_nhwc`: layout-sensitive kernels run on channels-last tensors.
+
+1. Each such node the CUDA provider has an NHWC kernel for is wrapped: its data input transposed to channels last, its
+   output back. Then the transpose optimizer moves these Transposes down wherever it can (Concat by its usual cost),
+   so that most of them cancel.
+2. Convolution weights are packed to NHWC when the session is made (`packing`).
+
+Source: `core/optimizer/layout_transformation/layout_transformation.cc`,
+`core/providers/cuda/cuda_execution_provider.cc` (`ShouldConvertDataLayoutForOp`).
+Checked: executed nodes of ResNet-18 and EfficientNet-B0 on an H200.
+"""
+
+from __future__ import annotations
+
+from analyzer.runtimes.onnxruntime.graph import Node
+from analyzer.runtimes.onnxruntime.order import topological
+from analyzer.runtimes.onnxruntime.rewrite import transpose
+from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
+
+NHWC = "com.ms.internal.nhwc"
+_KERNELS = frozenset(
+    {
+        "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "DepthToSpace", "GlobalAveragePool", "GlobalMaxPool",
+        "GridSample", "LRN", "MaxPool", "SpaceToDepth",
+    }
+)  # fmt: skip
+_TYPES = ("float32", "float16")
+
+
+def to_channels_last(editor: Editor) -> None:
+    """Rules 1 and 2."""
+    for node in topological(editor.graph):
+        value = editor.value(node.inputs[0]) if node.inputs and node.inputs[0] else None
+        if node.domain or node.op not in _KERNELS or value is None or value.dtype not in _TYPES:
+            continue
+        rank = len(value.symbols or ())
+        if rank == 4:
+            _wrap(editor, node, rank)
+    transpose.run(editor, layout=True)
+
+
+def _wrap(editor: Editor, node: Node, rank: int) -> None:
+    last = (0, *range(2, rank), 1)
+    first = (0, rank - 1, *range(1, rank - 1))
+    transpose.transpose_input(editor, node, 0, last)
+    transpose.transpose_output(editor, node, 0, first)
+    # The node in the internal domain is a new one.
+    editor.add(node.name, node.op, list(node.inputs), list(node.outputs), dict(node.attributes), NHWC)
+    editor.remove(node)
