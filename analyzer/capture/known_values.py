@@ -6,7 +6,8 @@ changes and views stay right.
 
 1. A storage is known while a CPU twin of it exists here.
 2. An operator with an unknown input makes unknown results, and makes a known storage it writes unknown.
-3. Random and uninitialised results are unknown.
+3. Where a result's size depends on values (`nonzero`, boolean indices, `masked_select`), it is known with them.
+4. Random and uninitialised results are unknown.
 
 Not modelled: tensors over `LIMIT` elements.
 """
@@ -18,6 +19,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
+aten = torch.ops.aten
 LIMIT = 1 << 20
 _UNKNOWABLE = ("empty", "rand", "bernoulli", "multinomial", "normal", "uniform", "exponential", "new_empty")
 

@@ -216,6 +216,24 @@ def transform_bias_rescale_qkv(qkv: Any, bias: Any, heads: int) -> Any:
     return whole[0], whole[1], whole[2]
 
 
+def grouped_mm(a: Any, b: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
+    """`cuda/GroupedBlas.cpp`: results whose rows start on 16 bytes; also for types PyTorch's meta kernel refuses."""
+    del bias
+    if a.dim() == 2 and b.dim() == 3:
+        shape: tuple[int, ...] = (a.size(0), b.size(2))
+    elif a.dim() == 3 and b.dim() == 2:
+        shape = (a.size(1), b.size(1))
+    elif a.dim() == 2:
+        shape = (offs.size(0), a.size(0), b.size(1))
+    else:
+        shape = (a.size(0), a.size(1), b.size(2))
+    dtype = out_dtype or a.dtype
+    step = 16 // dtype.itemsize
+    row = -(-shape[-1] // step) * step
+    stride = (row, 1) if len(shape) == 2 else (shape[1] * row, row, 1)
+    return torch.empty_strided(shape, stride, dtype=dtype, device=META)
+
+
 def nothing(*_: Any, **__: Any) -> None:
     """In-place operators of the fused optimizers: no results."""
 
@@ -235,6 +253,7 @@ META_KERNELS: dict[Any, Callable[..., Any]] = {
     aten.native_layer_norm_backward.default: layer_norm_backward,
     aten.native_group_norm.default: group_norm,
     aten.native_group_norm_backward.default: group_norm_backward,
+    aten._grouped_mm.default: grouped_mm,
     aten._cudnn_rnn.default: cudnn_rnn,
     aten._cudnn_rnn_backward.default: cudnn_rnn_backward,
     aten._cudnn_init_dropout_state.default: lambda *a, **k: torch.empty(0, dtype=torch.uint8, device=META),

@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_iter
 
 import analyzer
 from analyzer.capture.cuda_kernels import FUSED
+from analyzer.capture.data_branches import assumed
 from analyzer.capture.fan_in import FanIn
 from analyzer.capture.known_values import KnownValues
 from analyzer.capture.meta_kernels import META_KERNELS
@@ -74,7 +75,7 @@ class _Growing:
 class _Schema:
     """What the recorder needs of an operator's schema, computed once."""
 
-    __slots__ = ("composite", "name", "skip", "writes")
+    __slots__ = ("composite", "name", "sized_by_values", "skip", "writes")
 
     def __init__(self, func: Any) -> None:
         schema = func._schema
@@ -82,6 +83,7 @@ class _Schema:
         self.writes = [
             i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
         ]
+        self.sized_by_values = torch.Tag.dynamic_output_shape in func.tags
         self.skip = schema.name.startswith("profiler::")
         # An operator that also has a kernel of its own for a device (`silu_backward`) is one kernel on CUDA too.
         has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
@@ -168,12 +170,21 @@ class Recorder(TorchDispatchMode):
 
     def _scalar(self, tensor: torch.Tensor) -> Any:
         """`item()`. An unknown float is taken for 1.0, and noted: floats scale values, integers and flags shape programs."""
-        if self._known.twin(tensor) is None and tensor.is_floating_point():
-            note = f"{self._source() or 'the optimizer'} reads a value only a real run has; 1.0 is assumed"
-            if note not in self.notes:
-                self.notes.append(note)
-            return 1.0
+        if self._known.twin(tensor) is None:
+            if tensor.is_floating_point():
+                self._note(
+                    f"{self._source() or 'the optimizer'} reads a value only a real run has; 1.0 is assumed"
+                )
+                return 1.0
+            branch = assumed() if tensor.dtype is torch.bool else None
+            if branch is not None:
+                self._note(branch[1])
+                return branch[0]
         return self.host_value(tensor).item()
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
 
     # -- what PyTorch tells --------------------------------------------------------------------------------------
 
@@ -200,9 +211,33 @@ class Recorder(TorchDispatchMode):
         with torch._C.DisableTorchFunction():
             if "device" in kwargs and kwargs["device"] is not None and kwargs["device"].type == "cuda":
                 kwargs = {**kwargs, "device": META}
-            out = func(*args, **kwargs) if kernel is None else kernel(*args, **kwargs)
+            try:
+                out = self._known.sized(func, args) if schema.sized_by_values else None
+                if out is None:
+                    out = func(*args, **kwargs) if kernel is None else kernel(*args, **kwargs)
+            except NotImplementedError:
+                out = self._without_meta_kernel(func, args, kwargs)
             self._record(func, schema, args, kwargs, out)
         return out
+
+    def _without_meta_kernel(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Results of an operator that cannot say their shapes: each as large as its largest input, and noted.
+
+        Raises NotImplementedError for operators whose results depend on data, and where there is nothing to go by.
+        """
+        inputs = [
+            t for t in tree_iter((args, kwargs)) if isinstance(t, torch.Tensor) and t.device.type == "meta"
+        ]
+        returns = func._schema.returns
+        plain = all(isinstance(r.type, torch.TensorType) for r in returns)
+        if torch.Tag.dynamic_output_shape in func.tags or func.namespace == "aten" or not inputs or not plain:
+            raise NotImplementedError(f"{func} has no kernel for meta tensors")
+        largest = max(inputs, key=lambda t: t.numel() * t.element_size())
+        self._note(
+            f"{func.name()} has no meta kernel: each result is taken to be as large as its largest input"
+        )
+        results = [torch.empty_like(largest) for _ in returns]
+        return results[0] if len(results) == 1 else tuple(results)
 
     def _schema(self, func: Any) -> _Schema:
         schema = self._schemas.get(func)
