@@ -13,6 +13,7 @@ plan for. The assumption is noted in the estimate.
 from __future__ import annotations
 
 import sys
+from types import FrameType
 
 # (end of the file's path, function or "" for any) -> (value, what is assumed).
 BRANCHES: dict[tuple[str, str], tuple[bool, str]] = {
@@ -29,11 +30,11 @@ BRANCHES: dict[tuple[str, str], tuple[bool, str]] = {
 
 def assumed(depth: int = 1) -> tuple[bool, str] | None:
     """The value assumed for a flag asked for by the code that is running, and the note; None where there is none."""
-    frame = sys._getframe(depth)
+    frame: FrameType | None = sys._getframe(depth)
     while frame is not None:
         path = frame.f_code.co_filename.replace("\\", "/")
         for (ending, function), answer in BRANCHES.items():
             if path.endswith(ending) and function in ("", frame.f_code.co_name):
                 return answer
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None

@@ -51,6 +51,34 @@ class KnownValues:
         """`tensor` (meta) has this value; strides must agree."""
         self._twins[tensor.untyped_storage()._cdata] = value.untyped_storage()
 
+    def sized(self, func: Any, args: tuple[Any, ...]) -> Any:
+        """Rule 3: the results as meta tensors of the right size, or None where that is not known."""
+        if func is aten.nonzero.default:
+            twin = self.twin(args[0])
+            if twin is None:
+                return None
+            shape = (int(twin.count_nonzero()), twin.dim())
+            return torch.empty(shape, dtype=torch.long, device="meta")
+        if func is aten.masked_select.default:
+            twin = self.twin(args[1])
+            if twin is None:
+                return None
+            count = int(twin.expand(torch.broadcast_shapes(twin.shape, args[0].shape)).count_nonzero())
+            return torch.empty(count, dtype=args[0].dtype, device="meta")
+        if func is not aten.index.Tensor:
+            return None
+        indices: list[Any] = []
+        for index in args[1]:
+            if index is None or index.dtype not in (torch.bool, torch.uint8):
+                indices.append(index)
+                continue
+            twin = self.twin(index)
+            if twin is None:
+                return None
+            count = int(twin.count_nonzero())
+            indices += [torch.empty(count, dtype=torch.long, device="meta") for _ in range(twin.dim())]
+        return func(args[0], indices)
+
     def follow(
         self, func: Any, args: Any, kwargs: Any, tensors: list[torch.Tensor], results: list[torch.Tensor]
     ) -> None:
