@@ -34,7 +34,11 @@ def test_a_variable_of_one_gib_is_allocated_and_reserved_exactly() -> None:
     assert marks == {"define": (2**30, 2**30), "delete": (0, 2**30)}
 
 
-@pytest.mark.parametrize(("optimizer", "moments"), [("sgd", 0), ("sgdm", 1), ("adagrad", 1), ("rmsprop", 1), ("adam", 2)])
+@pytest.mark.parametrize(
+    ("optimizer", "moments"), [("sgd", 0), ("sgdm", 1), ("adagrad", 1), ("rmsprop", 1), ("adam", 2)]
+)
 def test_moments_are_what_the_optimizer_keeps(optimizer: str, moments: int) -> None:
-    naive = analyzer.analyze(MODELS / "cnn.py", batch=2, mode="train", optimizer=optimizer, device="h200").naive
+    naive = analyzer.analyze(
+        MODELS / "cnn.py", batch=2, mode="train", optimizer=optimizer, device="h200"
+    ).naive
     assert naive.moments == moments

@@ -26,7 +26,15 @@ def test_a_tensor_of_1024_floats_reserves_a_segment_and_keeps_it() -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "bytes_each"),
-    [(torch.float32, 4), (torch.float64, 8), (torch.float16, 2), (torch.bfloat16, 2), (torch.int8, 1), (torch.int64, 8), (torch.bool, 1)],
+    [
+        (torch.float32, 4),
+        (torch.float64, 8),
+        (torch.float16, 2),
+        (torch.bfloat16, 2),
+        (torch.int8, 1),
+        (torch.int64, 8),
+        (torch.bool, 1),
+    ],
 )
 def test_allocation_grows_in_steps_of_512_bytes(dtype: torch.dtype, bytes_each: int) -> None:
     def script(recorder: Recorder) -> None:
@@ -87,7 +95,10 @@ def test_a_block_of_two_linear_layers_keeps_its_inputs_in_training_only() -> Non
     assert training["forward"] == weights + inputs + output + WORKSPACE
     # After backward: the block's input and output, weights and gradients, two workspaces.
     assert training["backward"] == 2 * weights + 2 * output + 2 * WORKSPACE
-    assert allocated(lambda recorder: script(recorder, True), WORKSPACE)["forward"] == weights + 2 * output + WORKSPACE
+    assert (
+        allocated(lambda recorder: script(recorder, True), WORKSPACE)["forward"]
+        == weights + 2 * output + WORKSPACE
+    )
 
 
 def test_normalisation_written_out_keeps_one_intermediate() -> None:
@@ -137,7 +148,12 @@ def test_four_optimizer_steps_event_by_event(name: str) -> None:
     model = chunk(256 * 250) + chunk(250)
     x, y = chunk(100 * 256), chunk(100 * 250)
     state = ADAM_STATES[name] * model
-    expected = {"baseline": 0, "model_allocation": model, "optimizer_init": model, "input_allocation": model + x}
+    expected = {
+        "baseline": 0,
+        "model_allocation": model,
+        "optimizer_init": model,
+        "input_allocation": model + x,
+    }
     for n in range(1, 5):
         kept = model + x + (state if n > 1 else 0)
         expected[f"optim_zero_grad_{n}"] = kept

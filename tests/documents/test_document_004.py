@@ -15,7 +15,12 @@ COMMON = {"model": 32_256, "0.input": 347_136, "0.forward": 351_232, "0.loss": 3
 @pytest.mark.parametrize(("optimizer", "step"), [("sgd", 384_000), ("adam", 448_512)])
 def test_bytes_after_each_line(optimizer: str, step: int) -> None:
     estimate = analyzer.analyze(
-        MODEL, batch=100, mode="train", optimizer=optimizer, runtime_options={"cublas_workspace": ":0:0"}, device="h200"
+        MODEL,
+        batch=100,
+        mode="train",
+        optimizer=optimizer,
+        runtime_options={"cublas_workspace": ":0:0"},
+        device="h200",
     )
     marks = {mark.event: mark.allocated for mark in estimate.marks}
     assert {event: marks[event] for event in COMMON} == COMMON
