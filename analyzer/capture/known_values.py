@@ -7,7 +7,7 @@ changes and views stay right.
 1. A storage is known while a CPU twin of it exists here.
 2. An operator with an unknown input makes unknown results, and makes a known storage it writes unknown.
 3. Where a result's size depends on values (`nonzero`, boolean indices, `masked_select`), it is known with them.
-4. Random and uninitialised results are unknown.
+4. Random and uninitialised results are unknown, and so are those of operators a CPU does not have.
 
 Not modelled: tensors over `LIMIT` elements.
 """
@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_map
 aten = torch.ops.aten
 LIMIT = 1 << 20
 _UNKNOWABLE = ("empty", "rand", "bernoulli", "multinomial", "normal", "uniform", "exponential", "new_empty")
+_ALIASING = ("set_",)  # no values change: the tensor now lies on a storage that is known or not
 
 
 class KnownValues:
@@ -84,7 +85,7 @@ class KnownValues:
     ) -> None:
         """Run `func` on the twins as well, if every input is known and the results are worth knowing."""
         name = func._schema.name.partition("::")[2]
-        if name.startswith(_UNKNOWABLE) or torch.Tag.nondeterministic_seeded in func.tags:
+        if name.startswith((*_UNKNOWABLE, *_ALIASING)) or torch.Tag.nondeterministic_seeded in func.tags:
             return
         if any(result.numel() > LIMIT for result in results):
             return
@@ -104,7 +105,10 @@ class KnownValues:
             key: on_cpu(value) if key != "device" else torch.device("cpu") for key, value in kwargs.items()
         }
         cpu_kwargs = {key: tree_map(on_cpu, value) for key, value in cpu_kwargs.items()}
-        value = func(*tree_map(on_cpu, args), **cpu_kwargs)
+        try:
+            value = func(*tree_map(on_cpu, args), **cpu_kwargs)
+        except NotImplementedError:
+            return
         values = [
             v
             for v in (value if isinstance(value, (tuple, list)) else (value,))

@@ -5,6 +5,8 @@
 2. The step (`step.py`) runs on the copy under the recorder, with Python, autograd and the dispatcher believing in a
    CUDA device (`cuda_device.py`, `cuda_kernels.py`, `autocast.py`).
 3. An exception in the model becomes a `CaptureError` that names the innermost module and source line.
+4. Random numbers drawn on the host (layer drop) come from generators seeded anew and put back afterwards: equal
+   analyses are equal, and the caller's own sequence goes on undisturbed.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+import random
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+import numpy
 import torch
 
 from analyzer.capture.autocast import cuda_autocast
@@ -77,7 +81,7 @@ def capture_pytorch(
     """
     if amp is not None and amp not in AMP_TYPES:
         raise InputError(f"unknown autocast type {amp!r}", f"one of {', '.join(AMP_TYPES)}")
-    with cuda_environment(device) as recorder:
+    with own_randomness(), cuda_environment(device) as recorder:
         twin = structural_copy(module)
         if prepare is not None:
             prepare(twin)
@@ -116,6 +120,21 @@ def capture_pytorch(
 
 
 @contextlib.contextmanager
+def own_randomness() -> Iterator[None]:
+    """Rule 4, for the generators of torch's CPU, Python and NumPy."""
+    python, legacy = random.getstate(), numpy.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        random.seed(0)
+        numpy.random.seed(0)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            numpy.random.set_state(legacy)
+
+
+@contextlib.contextmanager
 def cuda_environment(device: DeviceProfile) -> Iterator[Recorder]:
     """Rule 2: everything but the watching itself. Yields a recorder to be used with `watching`."""
     with cuda_choices(device) as choices, cuda_autocast(), cuda_functions(device):
@@ -146,7 +165,8 @@ def meta_like(spec: torch.Tensor | TensorSpec) -> torch.Tensor:
 def structural_copy(module: torch.nn.Module) -> torch.nn.Module:
     """Rule 1. Tensors that share a storage share one in the copy; small host buffers keep their values.
 
-    Raises CaptureError when a part of the module cannot be copied.
+    Results of autograd that a module keeps (`torch.nn.utils.weight_norm` does) become meta tensors too: deepcopy refuses
+    them. Raises CaptureError when a part of the module cannot be copied.
     """
     storages: dict[int, torch.UntypedStorage] = {}
 
@@ -158,8 +178,13 @@ def structural_copy(module: torch.nn.Module) -> torch.nn.Module:
         return new.set_(storages[old._cdata], tensor.storage_offset(), tensor.shape, tensor.stride())
 
     memo: dict[int, Any] = {}
-    for part in module.modules():
-        for parameter in part._parameters.values():
+    for path, part in module.named_modules():
+        for name, parameter in part._parameters.items():
+            if torch.nn.parameter.is_lazy(parameter):
+                raise CaptureError(
+                    f"{name!r} of {type(part).__name__}{f' {path}' if path else ''} has no shape yet",
+                    "run the lazy module on a dummy batch first, which gives its parameters their shapes",
+                )
             if parameter is not None and id(parameter) not in memo:
                 with torch.no_grad():
                     memo[id(parameter)] = torch.nn.Parameter(
@@ -173,6 +198,9 @@ def structural_copy(module: torch.nn.Module) -> torch.nn.Module:
                     and buffer.numel() <= 1 << 16
                 )
                 memo[id(buffer)] = buffer.detach().clone() if keep else twin(buffer)
+        for kept in vars(part).values():
+            if isinstance(kept, torch.Tensor) and not kept.is_leaf:
+                memo[id(kept)] = twin(kept)
     try:
         return copy.deepcopy(module, memo)
     except Exception as error:
