@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -71,17 +71,27 @@ def _filled(sizes: tuple[int, ...], count: int, value: int) -> tuple[int, ...]:
     return (*sizes, *(value,) * (count - len(sizes)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Table:
-    """Measurements row by row; `kind` must agree and `place` be near for rule 3."""
+    """Measurements row by row, sorted by the number of their geometry; `digest` finds a geometry quickly."""
 
     geometry: _Array
+    digest: _Array
     row: _Array
     batch: _Array
     mode: _Array
     workspace: _Array
-    kind: _Array
-    place: _Array
+
+    @cached_property
+    def kind(self) -> _Array:
+        """What must agree for rule 3."""
+        kinds: _Array = _kind(self.geometry)[self.row]
+        return kinds
+
+    @cached_property
+    def place(self) -> _Array:
+        """What must be near for rule 3."""
+        return _place(self.geometry[self.row], self.batch)
 
 
 def workspace(convolution: Convolution, search: str, device: DeviceProfile) -> tuple[int, str]:
@@ -95,12 +105,14 @@ def workspace(convolution: Convolution, search: str, device: DeviceProfile) -> t
 def _workspace(convolution: Convolution, mode: int, path: Path | None) -> tuple[int, bool]:
     table = _load(path)
     dtype, element = _DTYPES.get(convolution.dtype, (0, 4))
-    at = np.flatnonzero((table.geometry == np.array(convolution.row)).all(axis=1))
     wanted = _mode(mode, dtype, int(convolution.nhwc))
-    if len(at):
-        rows = np.flatnonzero((table.row == at[0]) & (table.mode == wanted))
-        for row in rows:
-            if table.batch[row] == convolution.x[0]:
+    geometry = np.array(convolution.row, dtype=table.geometry.dtype)
+    for at in np.flatnonzero(table.digest == _digest(geometry)):
+        if not np.array_equal(table.geometry[at], geometry):
+            continue
+        first, last = np.searchsorted(table.row, (at, at + 1))
+        for row in range(int(first), int(last)):
+            if table.mode[row] == wanted and table.batch[row] == convolution.x[0]:
                 return int(table.workspace[row]), convolution.dtype in _DTYPES
     return _nearest(convolution, table, (wanted, _mode(mode, 0, 0), _mode(0, 0, 0)), element), False
 
@@ -142,6 +154,13 @@ def _form(sizes: tuple[int, int, int], nbytes: int) -> tuple[tuple[int, int, int
 
 def _mode(mode: int, dtype: int, nhwc: int) -> int:
     return 4 * mode + 2 * dtype + nhwc
+
+
+def _digest(geometry: _Array) -> _Array:
+    """One number a row: equal rows have equal ones."""
+    weights = 31 ** np.arange(geometry.shape[-1], dtype=np.uint64)  # wraps around: it is only a digest
+    digest: _Array = geometry.astype(np.uint64) @ weights
+    return digest
 
 
 def _kind(geometry: _Array) -> _Array:
@@ -188,8 +207,8 @@ def _load(path: Path | None) -> _Table:
     )
     with file.open("rb") as stream, np.load(stream, allow_pickle=False) as content:
         geometry, measurement, nbytes = content["geometry"], content["measurement"], content["workspace"]
-    row, batch = measurement[:, 0], measurement[:, 1]
+    measurement = measurement[order := np.argsort(measurement[:, 0], kind="stable")]
     return _Table(
-        geometry, row, batch, 4 * measurement[:, 2] + 2 * measurement[:, 3] + measurement[:, 4], nbytes,
-        _kind(geometry)[row], _place(geometry[row], batch),
+        geometry, _digest(geometry), measurement[:, 0], measurement[:, 1],
+        4 * measurement[:, 2] + 2 * measurement[:, 3] + measurement[:, 4], nbytes[order],
     )  # fmt: skip
