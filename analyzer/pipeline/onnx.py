@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from analyzer.allocators import OutOfMemoryError
 from analyzer.capture.onnx_graph import capture_onnx
-from analyzer.devices import resolve
+from analyzer.devices import DeviceProfile, resolve
 from analyzer.errors import OptionError, UnknownOperatorError
 from analyzer.estimate import Estimate
 from analyzer.liveness.lifetimes import lifetimes, peak
 from analyzer.liveness.naive import from_onnx
 from analyzer.pipeline.assemble import Description, Parts, assemble
-from analyzer.runtimes.events import AllocationEvent, Free, Malloc
+from analyzer.runtimes.events import Malloc
 from analyzer.runtimes.onnxruntime import Prediction, predict
 from analyzer.runtimes.timeline import play
 from analyzer.targets import Target
@@ -48,7 +48,7 @@ def analyze_onnx(target: Target, options: Any) -> Estimate:
             f"{target.name} has operators whose memory use is not known: {names}",
             "leave --strict out to have them bounded instead",
         )
-    events = _served(prediction)
+    device, device_note = _within_limit(device, device_note, prediction)
     return assemble(
         Parts(
             target=target.name,
@@ -58,8 +58,8 @@ def analyze_onnx(target: Target, options: Any) -> Estimate:
             device=device,
             device_note=device_note,
             batch=graph.batch,
-            events=events,
-            played=play(events, prediction.arena()),
+            events=prediction.events,
+            played=play(prediction.events, prediction.arena()),
             describe=_describer(prediction),
             naive=from_onnx(graph),
             graph_peak=peak(graph, ranges=lifetimes(graph)).nbytes,
@@ -71,20 +71,14 @@ def analyze_onnx(target: Target, options: Any) -> Estimate:
     )
 
 
-def _served(prediction: Prediction) -> tuple[AllocationEvent, ...]:
-    """The events up to the first request the arena cannot serve: all of them where nothing fails."""
-    if prediction.failure is None:
-        return prediction.events
-    arena, handles = prediction.arena(), dict[int, int]()
-    for place, event in enumerate(prediction.events):
-        try:
-            if isinstance(event, Malloc):
-                handles[event.key] = arena.malloc(event.nbytes)
-            elif isinstance(event, Free):
-                arena.free(handles.pop(event.key))
-        except OutOfMemoryError:
-            return prediction.events[:place]
-    return prediction.events
+def _within_limit(device: DeviceProfile, note: str, prediction: Prediction) -> tuple[DeviceProfile, str]:
+    """The device with as much memory as `gpu_mem_limit` leaves of it, when the arena does not get by with that."""
+    lost = prediction.failure
+    if lost is None or lost.limit >= device.capacity_bytes:
+        return device, note
+    beyond = prediction.device_used - prediction.held
+    capacity = min(device.capacity_bytes, lost.limit + beyond)
+    return dataclasses.replace(device, capacity_bytes=capacity), f"{note}; gpu_mem_limit caps the arena"
 
 
 def _describer(prediction: Prediction) -> Any:

@@ -205,7 +205,9 @@ def with_workspaces(device: DeviceProfile, given: Mapping[str, Any]) -> DevicePr
     """The profile with the cuBLAS workspace the user configured.
 
     `:4096:2:16:8` is PyTorch's notation (`CUBLAS_WORKSPACE_CONFIG`): pairs of KiB and count. cublasLt's own is never
-    larger (`scratch/blas.py`), so a sum of zero switches both off.
+    larger (`scratch/blas.py`), so a sum of zero switches both off. The library reads the variable too: it is the size
+    of what each thread's handle holds outside the allocator (NVML on an H200: +2 MiB at :0:0 and :16:8, +10 at
+    :4096:2:16:8, +34 at :4096:8, against +66 at the default).
     """
     for name in given:
         if name not in _KNOWN_OPTIONS:
@@ -227,4 +229,5 @@ def with_workspaces(device: DeviceProfile, given: Mapping[str, Any]) -> DevicePr
         total = 1024 * sum(
             int(size) * int(count) for size, count in zip(parts[::2], parts[1::2], strict=True)
         )
-    return dataclasses.replace(device, cublas_workspace_bytes=total)
+    modules = {**device.modules_bytes, "cublas": min(total, device.modules_bytes.get("cublas", 0))}
+    return dataclasses.replace(device, cublas_workspace_bytes=total, modules_bytes=modules)

@@ -73,6 +73,7 @@ class Failure:
 class Prediction:
     """What a session needs. All sizes in bytes.
 
+    failure: the first request that device or limit cannot serve; the figures are then what it would take without one.
     peak_in_use, held, device_used: after the steady run; `session`, `first_run`, `steady` the stages by themselves.
     events: for `timeline.play` on `arena()`. regions: every extension of the arena with its reason.
     explanation: one line each for held memory that is not tensors. savings: setting -> (peak in use, held).
@@ -128,6 +129,12 @@ def predict(
     requests = recorder.requests
     limit = device.capacity_bytes if provider == "cuda" else None
     events, played, spread = _typical(recorder.events, parsed, requests, limit)
+    lost = played.failure
+    explained = parsed
+    if lost is not None:
+        # The device or the arena's limit is too small: say so, but also what it would take.
+        parsed = replace(parsed, gpu_mem_limit=None)
+        events, played, spread = _typical(recorder.events, parsed, requests, None)
     beyond = outside.bytes_outside(prepared.graph, parsed, device) if provider == "cuda" else 0
     held = played.arena.reserved
     pages = max(held, played.arena.page_bytes)
@@ -140,9 +147,9 @@ def predict(
         steady=played.stages.get("run 2", played.stages.get("run 1", played.stages["session"])),
         events=events,
         regions=played.regions,
-        explanation=_explain(played, parsed),
-        savings={} if played.failure or provider == "cpu" else _savings(prepared, parsed, device, provider),
-        failure=played.failure,
+        explanation=_explain(played, explained, lost),
+        savings={} if lost or provider == "cpu" else _savings(prepared, parsed, device, provider),
+        failure=lost,
         options=parsed,
         graph=prepared.graph,
         requests=requests,
@@ -246,7 +253,7 @@ def _play(
     return _Played(arena, stages, tuple(regions), failure)
 
 
-def _explain(played: _Played, options: Options) -> tuple[str, ...]:
+def _explain(played: _Played, options: Options, lost: Failure | None) -> tuple[str, ...]:
     """One line for each region that holds clearly more than was asked for."""
     lines = [
         f"{region.nbytes / MIB:,.0f} MiB held for a request of {region.requested_bytes / MIB:,.1f} MiB "
@@ -257,8 +264,7 @@ def _explain(played: _Played, options: Options) -> tuple[str, ...]:
     waste = played.arena.peak_allocated - played.arena.peak_requested
     if waste > MIB:
         lines.append(f"{waste / MIB:,.0f} MiB of the peak in use are rests of chunks not worth splitting")
-    if played.failure is not None:
-        lost = played.failure
+    if lost is not None:
         lines.insert(
             0,
             f"out of memory: {lost.requested_bytes:,} bytes for {lost.label} ({lost.phase}) with {lost.held:,} of "
