@@ -245,9 +245,21 @@ def weight_norm_interface(v: Any, g: Any, dim: int = 0) -> Any:
     return torch.empty_like(v), torch.empty_like(g, dtype=dtype)
 
 
+def cudnn_attention(
+    query: Any, key: Any, value: Any, bias: Any, log_sumexp: bool, *rest: Any, **kwargs: Any
+) -> Any:
+    """Without gradients to come there is no log-sum-exp (`run_cudnn_SDP_fprop`, native/cudnn/MHA.cpp)."""
+    operator = aten._scaled_dot_product_cudnn_attention.default
+    out, statistics, *others = operator(query, key, value, bias, log_sumexp, *rest, **kwargs)
+    if not log_sumexp:
+        statistics = torch.empty(0, dtype=torch.float32, device=META)
+    return (out, statistics, *others)
+
+
 META_KERNELS: dict[Any, Callable[..., Any]] = {
     aten.convolution.default: convolution,
     aten.convolution_backward.default: convolution_backward,
+    aten._scaled_dot_product_cudnn_attention.default: cudnn_attention,
     aten.cudnn_batch_norm.default: cudnn_batch_norm,
     aten.cudnn_batch_norm_backward.default: cudnn_batch_norm_backward,
     aten.native_layer_norm_backward.default: layer_norm_backward,

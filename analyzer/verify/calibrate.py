@@ -34,7 +34,7 @@ from analyzer.devices.loader import from_dict
 from analyzer.verify import jobs, machine, result_of
 
 STAGES = ("device", "libraries", "convolutions", "checks")
-CONVOLUTION_SECONDS = 200.0
+CONVOLUTION_SECONDS = 360.0
 _MODELLED_ON = "h200"
 # Batch sizes training and inference are run with most often come first (rule 4).
 _COMMON_BATCHES = (1, 32, 8, 64, 16, 4, 128, 2)
