@@ -87,7 +87,9 @@ def command(target: str, **options: Any) -> int:
             "warning",
             f"{count} kind{'s' if count > 1 else ''} of operator unknown, counted at an upper bound",
         )
-    return exit_code(estimate, budget, limited=options["device"] is not None)
+    # A limit on the arena is a limit given, as a device is.
+    limited = options["device"] is not None or any("gpu_mem_limit" in name for name in estimate.options)
+    return exit_code(estimate, budget, limited=limited)
 
 
 def exit_code(estimate: Estimate, budget_bytes: int | None, limited: bool) -> int:
