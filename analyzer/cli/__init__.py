@@ -67,8 +67,9 @@ def group() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code (rule 2)."""
-    # One command, then the process ends: collecting cycles would only cost time.
-    gc.disable()
+    if arguments is None:
+        # One command, then the process ends: collecting cycles would only cost time.
+        gc.disable()
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     try:
