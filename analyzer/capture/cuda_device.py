@@ -178,12 +178,18 @@ def cuda_functions(device: DeviceProfile) -> Iterator[None]:
         "max_memory_allocated": lambda *a: 0,
         "reset_peak_memory_stats": lambda *a: None,
         "device_of": lambda *a: contextlib.nullcontext(),
+        "device": lambda *a: contextlib.nullcontext(),
+        "stream": lambda *a: contextlib.nullcontext(),
+        # Streams and events take every call and do nothing: one stream is modelled.
+        **dict.fromkeys(("Stream", "Event", "current_stream", "default_stream"), mock.MagicMock()),
         "get_rng_state": lambda *a: torch.empty(16, dtype=torch.uint8),
         "set_rng_state": lambda *a: None,
     }
     with contextlib.ExitStack() as stack:
         for name, answer in answers.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, answer))
+        for name in ("range_push", "range_pop", "mark"):
+            stack.enter_context(mock.patch.object(torch.cuda.nvtx, name, lambda *a: None))
         # As in torch 2.11 to 2.13: no bfloat16, whose recurrent layers therefore keep separate weights.
         acceptable = lambda t: t.is_cuda and t.dtype in torch.backends.cudnn.CUDNN_TENSOR_DTYPES  # noqa: E731
         stack.enter_context(mock.patch.object(torch.backends.cudnn, "is_acceptable", acceptable))

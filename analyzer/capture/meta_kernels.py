@@ -234,6 +234,19 @@ def grouped_mm(a: Any, b: Any, offs: Any = None, bias: Any = None, out_dtype: An
     return torch.empty_strided(shape, stride, dtype=dtype, device=META)
 
 
+def same_types(product: Any) -> Callable[..., Any]:
+    """A matrix product with CUDA's check (`cuda/Blas.cpp`), which PyTorch's meta kernels leave out."""
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        dtypes = {value.dtype for value in args if isinstance(value, torch.Tensor)}
+        if len(dtypes) > 1:
+            names = " and ".join(sorted(str(dtype)[6:] for dtype in dtypes))
+            raise RuntimeError(f"the matrices of {product.name()} must have the same dtype, but got {names}")
+        return product(*args, **kwargs)
+
+    return kernel
+
+
 def nothing(*_: Any, **__: Any) -> None:
     """In-place operators of the fused optimizers: no results."""
 
@@ -275,6 +288,8 @@ META_KERNELS: dict[Any, Callable[..., Any]] = {
     aten._amp_foreach_non_finite_check_and_unscale_.default: nothing,
     aten._amp_update_scale_.default: lambda scale, *a: scale,
 }
+for _product in (aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.mv, aten.addmv, aten.dot):
+    META_KERNELS[_product.default] = same_types(_product.default)
 for _name in ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_"):
     for _overload in getattr(aten, _name).overloads() if hasattr(aten, _name) else ():
         if not _overload.endswith("out"):

@@ -15,6 +15,7 @@ import contextlib
 import copy
 import itertools
 import random
+import re
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from analyzer.capture.cuda_kernels import cuda_choices
 from analyzer.capture.recorder import Recorder
 from analyzer.capture.step import AMP_TYPES, Step, run
 from analyzer.errors import AnalyzerError, CaptureError, InputError
-from analyzer.graph import Graph
+from analyzer.graph import Graph, Phase
 from analyzer.spec import TensorSpec
 
 if TYPE_CHECKING:
@@ -241,8 +242,9 @@ def module_paths(
             progress(path)
         try:
             out = original(self, *args, **kwargs)
-        except Exception:
-            recorder.failed_module = recorder.failed_module or recorder.modules[-1]
+        except Exception as error:
+            if recorder.failed[0] is not error:
+                recorder.failed = (error, recorder.modules[-1])
             raise
         finally:
             recorder.modules.pop()
@@ -262,11 +264,27 @@ def module_paths(
 def _explained(error: Exception, recorder: Recorder) -> CaptureError:
     """Rule 3: the innermost frame of the user's code, and the message in one line."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not recorder.is_library(f.filename)]
-    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "the model"
-    module = f" in module {recorder.failed_module}" if recorder.failed_module else ""
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else _PLACES[recorder.phase]
+    failed, path = recorder.failed
+    module = f" in module {path}" if path and failed is error else ""
     text = " ".join(str(error).split())[:300]
-    if isinstance(error, torch._subclasses.fake_tensor.DynamicOutputShapeException) or "meta" in text.lower():
+    if "device meta" in text or re.search(r"devices.*\bmeta\b", text):
+        hint = "a tensor was left on the host: register_buffer moves it with the module, .to(x.device) where it is made"
+    elif "meta" in text.lower():
         hint = "the model makes shapes or branches from data; give the analysis a version that does not"
+    elif recorder.phase is Phase.LOSS:
+        hint = "check that the loss takes the model's output and these targets, and that they suit each other"
     else:
         hint = "check that the input's shape and dtype (--input NAME=3x224x224:float32) suit the model"
+    # That tensors here are meta tensors is none of the user's business.
+    text = re.sub(r"\bmeta tensor", "tensor without data", text)
+    text = re.sub(r"(devices?(?: |.*, .* and |.*, ))meta\b", r"\1cuda:0", text)
     return CaptureError(f"{place}{module}: {type(error).__name__}: {text}", hint)
+
+
+_PLACES = {
+    **dict.fromkeys(Phase, "the model"),
+    Phase.LOSS: "the loss",
+    Phase.BACKWARD: "backward()",
+    Phase.OPTIMIZER: "the optimizer",
+}

@@ -1,6 +1,7 @@
 """Watches a step run on meta tensors and writes down every operator, and every storage's birth and death.
 
-1. Each ATen call that touches device memory becomes an `Operator`; calls among host tensors only are left out.
+1. Each ATen call that touches device memory becomes an `Operator`; calls among host tensors only are left out, and
+   what they make is in host memory too.
 2. A storage is born where it first appears and dies when Python and autograd drop their last reference to it: a weak
    reference on the storage object tells when, exactly as the CUDA tensor would have been freed.
 3. Gradients that meet at a tensor are summed in place where autograd would on CUDA (`fan_in.py`).
@@ -99,7 +100,7 @@ class Recorder(TorchDispatchMode):
         self.phase = Phase.SETUP
         self.step = 0
         self.modules: list[str] = []
-        self.failed_module = ""
+        self.failed: tuple[BaseException | None, str] = (None, "")
         self._choices = {**choices, **FUSED}
         self._schemas: dict[Any, _Schema] = {}
         self._storages: list[_Growing] = []
@@ -129,6 +130,9 @@ class Recorder(TorchDispatchMode):
         """Whether a meta tensor stands for one in host memory."""
         index = self._live.get(tensor.untyped_storage()._cdata)
         return index is not None and not self._storages[index].on_device
+
+    def _in_host_memory(self, tensor: torch.Tensor) -> bool:
+        return tensor.device.type != "meta" or self.in_host_memory(tensor)
 
     def label(self, tensor: torch.Tensor, name: str, category: Category) -> None:
         """Name a storage and say what it is for."""
@@ -160,13 +164,19 @@ class Recorder(TorchDispatchMode):
         """The tensor's value. Raises CaptureError naming the source line if it cannot be known."""
         value = self._known.twin(tensor)
         if value is None:
-            raise CaptureError(
-                f"{self._source() or 'the model'} needs the value of a tensor of shape {tuple(tensor.shape)} and type "
-                f"{_DTYPE_NAMES[tensor.dtype]}, which is not known before the model runs"
-                + (f" (in module {self.modules[-1]})" if self.modules and self.modules[-1] else ""),
-                "make the branch independent of data, or replace the value by a constant upper bound for the analysis",
+            raise self._unknown(
+                f"needs the value of a tensor of shape {tuple(tensor.shape)} and type {_DTYPE_NAMES[tensor.dtype]}, "
+                "which is not known before the model runs"
             )
         return value
+
+    def _unknown(self, what: str) -> CaptureError:
+        """The error of code that depends on data."""
+        inside = f" (in module {self.modules[-1]})" if self.modules and self.modules[-1] else ""
+        return CaptureError(
+            f"{self._source() or 'the model'} {what}{inside}",
+            "make the branch independent of data, or replace the value by a constant upper bound for the analysis",
+        )
 
     def _scalar(self, tensor: torch.Tensor) -> Any:
         """`item()`. An unknown float is taken for 1.0, and noted: floats scale values, integers and flags shape programs."""
@@ -223,15 +233,19 @@ class Recorder(TorchDispatchMode):
     def _without_meta_kernel(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Results of an operator that cannot say their shapes: each as large as its largest input, and noted.
 
-        Raises NotImplementedError for operators whose results depend on data, and where there is nothing to go by.
+        Raises CaptureError for results whose shapes depend on data, NotImplementedError where there is nothing to go by.
         """
+        if torch.Tag.dynamic_output_shape in func.tags:
+            raise self._unknown(
+                f"calls {func.name()}, whose result's shape depends on data not known before the model runs"
+            )
         inputs = [
             t for t in tree_iter((args, kwargs)) if isinstance(t, torch.Tensor) and t.device.type == "meta"
         ]
         returns = func._schema.returns
         plain = all(isinstance(r.type, torch.TensorType) for r in returns)
-        if torch.Tag.dynamic_output_shape in func.tags or func.namespace == "aten" or not inputs or not plain:
-            raise NotImplementedError(f"{func} has no kernel for meta tensors")
+        if func.namespace == "aten" or not inputs or not plain:
+            raise NotImplementedError(f"{func} cannot be followed without data")
         largest = max(inputs, key=lambda t: t.numel() * t.element_size())
         self._note(
             f"{func.name()} has no meta kernel: each result is taken to be as large as its largest input"
@@ -260,6 +274,11 @@ class Recorder(TorchDispatchMode):
             t.device.type == "meta" for t in inputs
         )
         if not on_meta:
+            return
+        if inputs and "device" not in kwargs and all(map(self._in_host_memory, inputs)):
+            for result in results:
+                if result is not None and result.device.type == "meta":
+                    self._index(result, "host tensor", _CATEGORY[self.phase], on_device=False)
             return
         written = [t for i in schema.writes for t in self._tensors_at(func, args, kwargs, i)]
         if self._known or not inputs or func is aten._to_copy.default:

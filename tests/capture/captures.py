@@ -10,7 +10,7 @@ from torch import nn
 
 from analyzer.capture.pytorch import capture_pytorch, cuda_environment, watching
 from analyzer.devices import load
-from analyzer.graph import Death, Graph, Operator, Phase, Run, Storage
+from analyzer.graph import Birth, Death, Graph, Mark, Operator, Phase, Run, Storage
 
 H200 = load("h200")
 VIEWS = {
@@ -65,9 +65,14 @@ def traced(function: Callable[[], Any], device: Any = H200, phase: Phase = Phase
     return graph
 
 
+def short(operator: Operator) -> str:
+    """The operator's name without namespace and default overload."""
+    return operator.name.removeprefix("aten::").removesuffix(".default")
+
+
 def names(graph: Graph, phase: str | None = None, views: bool = False) -> list[str]:
     """Short names of the operators, of one phase or all, without views unless asked for."""
-    found = [o.name.removeprefix("aten::").removesuffix(".default") for o in operators(graph, phase)]
+    found = map(short, operators(graph, phase))
     return [name for name in found if views or name not in VIEWS]
 
 
@@ -91,13 +96,32 @@ def storage(graph: Graph, name: str) -> Storage:
 
 
 def deaths(graph: Graph) -> dict[int, str]:
-    """Storage → what happened last before it died: an operator's short name or a mark."""
+    """Storage → the operator (views do not count) or mark after which it died."""
     last, found = "", {}
     for moment in graph.program:
         if isinstance(moment, Run):
-            last = graph.operators[moment.operator].name.removeprefix("aten::").removesuffix(".default")
+            name = short(graph.operators[moment.operator])
+            last = last if name in VIEWS else name
+        elif isinstance(moment, Mark):
+            last = moment.name
         elif isinstance(moment, Death):
             found[moment.storage] = last
+    return found
+
+
+def live_bytes(graph: Graph) -> dict[str, int]:
+    """Requested bytes alive on the device when each mark is reached."""
+    alive: set[int] = set()
+    found = {}
+    for moment in graph.program:
+        if isinstance(moment, Birth):
+            alive.add(moment.storage)
+        elif isinstance(moment, Death):
+            alive.discard(moment.storage)
+        elif isinstance(moment, Run):
+            alive.update(o.storage for o in graph.operators[moment.operator].outputs if o is not None)
+        else:
+            found[moment.name] = sum(graph.storages[i].nbytes for i in alive if graph.storages[i].on_device)
     return found
 
 
