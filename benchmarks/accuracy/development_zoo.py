@@ -4,8 +4,8 @@ Names and structure are kept as measured, so that prediction and measurement are
 """
 
 import torch
-from torch import nn
 import torch.nn.functional as F
+from torch import nn
 
 
 class SeedCNN(nn.Module):
