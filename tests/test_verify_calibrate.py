@@ -140,3 +140,18 @@ def test_parts_share_all_calls_and_common_batches_come_first() -> None:
     everything = [call for part in parts for call in part]
     assert len(everything) == len(set(everything)) > 400_000
     assert {batch for _, _, batch in parts[0][:1000]} == {1}
+
+
+def test_on_the_shipped_tables_own_hardware_the_rest_comes_from_it(tmp_path: Path) -> None:
+    calls = list(grid_calls(3, 100_000))
+    rows = np.array([(*call, number, 512) for call in calls for number in range(len(OPERATIONS))])
+    path = tmp_path / "t.convolutions.npz"
+    np.savez_compressed(path, about=np.array("{}"), **table_of(rows, on_shipped=True))
+    assert workspace(call_of(*calls[0], "forward"), str(path)).nbytes == 512
+    for call in grid_calls(4, 100_000):
+        for operation in OPERATIONS:
+            asked = call_of(*call, operation)
+            assert workspace(asked, str(path)).nbytes == workspace(asked, "h200").nbytes
+    assert calibrate._same_hardware("NVIDIA H200", "91900")
+    assert not calibrate._same_hardware("NVIDIA H200", "91800")
+    assert not calibrate._same_hardware("NVIDIA H20", "91900")

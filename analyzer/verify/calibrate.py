@@ -8,7 +8,9 @@
 3. A workspace is what the allocator keeps after the first matrix product of a thread; cublasLt's is what a product
    with bias, which may take both, keeps beyond that.
 4. Convolutions: the calls of the H200's table in an order that puts common batch sizes first, shared by several
-   processes, until the time is up. They go into `PROFILE.convolutions.npz` next to the profile.
+   processes, until the time is up. They go into `PROFILE.convolutions.npz` next to the profile. Calls there was no
+   time for are taken from the shipped table where it was measured on this GPU model with this cuDNN; elsewhere they
+   stay unknown and are inferred when asked for.
 5. Checks change nothing in the profile. Where a rule predicts other than was measured, that is said.
 
 The profile obeys `devices/schema.json` and is used with `--device PROFILE.json`.
@@ -197,7 +199,8 @@ def _convolutions(
             done.append(future.result())
             tell("convolutions", 0.25 + 0.6 * (number + 1) / parts)
     rows = np.concatenate([np.load(str(description["file"])) for description in descriptions])
-    arrays = table_of(rows)
+    shipped = _same_hardware(device["nvml_name"], str(done[0]["cudnn"]))
+    arrays = table_of(rows, shipped)
     about = {
         "gpu": device["nvml_name"],
         "driver": device["driver"],
@@ -206,6 +209,9 @@ def _convolutions(
         "date": date.today().isoformat(),
         "method": "cuDNN backend API on the GPU, heuristic mode INSTANT then FALLBACK, nothing executed (analyze calibrate)",
         "entries": str(len(rows)),
+        "others": "the shipped table, measured on the same GPU model with the same cuDNN"
+        if shipped
+        else "none",
     }
     arrays["about"] = np.array(json.dumps(about))
     np.savez_compressed(table, allow_pickle=False, **arrays)
@@ -245,18 +251,39 @@ def call_of(group: int, family: int, batch: int, operation: str) -> Convolution:
     return _call_of(measurements(_MODELLED_ON).families[family], batch, like)
 
 
-def table_of(rows: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a table (`devices.convolutions.Measurements`) from (group, family, batch, operation, bytes)."""
-    arrays: dict[str, np.ndarray[Any, Any]] = {"family": measurements(_MODELLED_ON).families.astype(np.int32)}
+def _same_hardware(gpu: str, cudnn: str) -> bool:
+    """Whether the shipped table was measured on this GPU model with this cuDNN ("91900" is 9.19.0)."""
+    about = measurements(_MODELLED_ON).about
+    number = int(cudnn)
+    version = f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+    return about["gpu"].startswith(f"{gpu} (") and about["cudnn"].startswith(f"{version}.")
+
+
+def table_of(rows: np.ndarray[Any, Any], on_shipped: bool = False) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of a table (`devices.convolutions.Measurements`) from (group, family, batch, operation, bytes).
+
+    on_shipped: what was not asked is as in the shipped table, instead of unknown.
+    """
+    source = measurements(_MODELLED_ON)._arrays
+    arrays: dict[str, np.ndarray[Any, Any]] = {"family": source["family"]}
     for number, group in enumerate(_groups()):
         own = rows[rows[:, 0] == number]
-        if not own.size:
+        if not own.size and not on_shipped:
             continue
-        calls, place = np.unique(own[:, 1:3], axis=0, return_inverse=True)
-        sizes = np.full((len(OPERATIONS), len(calls)), -1, dtype=np.int64)
-        sizes[own[:, 3], place.ravel()] = own[:, 4]
-        arrays[f"{group}.family"] = calls[:, 0].astype(np.int32)
-        arrays[f"{group}.batch"] = calls[:, 1].astype(np.int32)
+        families, batches = source[f"{group}.family"], source[f"{group}.batch"]
+        known = {
+            call: place for place, call in enumerate(zip(families.tolist(), batches.tolist(), strict=True))
+        }
+        places = np.array(
+            [known[call] for call in zip(own[:, 1].tolist(), own[:, 2].tolist(), strict=True)], np.int64
+        )
+        wanted = np.arange(len(families)) if on_shipped else np.unique(places)
+        arrays[f"{group}.family"], arrays[f"{group}.batch"] = families[wanted], batches[wanted]
         for index, operation in enumerate(OPERATIONS):
-            arrays[f"{group}.{operation}"] = sizes[index]
+            sizes = (
+                source[f"{group}.{operation}"].copy() if on_shipped else np.full(len(families), -1, np.int64)
+            )
+            asked = own[:, 3] == index
+            sizes[places[asked]] = own[asked, 4]
+            arrays[f"{group}.{operation}"] = sizes[wanted]
     return arrays

@@ -16,7 +16,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from cases import CASES, MODELS, SCRIPTS, Case, Script
+from experiment_cases import CASES, MODELS, SCRIPTS, Case, Script
 
 from analyzer.pipeline.analyze import Options
 from analyzer.verify import execute, jobs, machine
@@ -36,9 +36,9 @@ def run_case(case: Case) -> dict[str, Any]:
 
 
 def run_script(script: Script) -> dict[str, Any]:
-    """One function of `scripts.py`."""
+    """One function of `experiment_scripts.py`."""
     environment = {} if script.workspace is None else {"CUBLAS_WORKSPACE_CONFIG": script.workspace}
-    job = {"kind": "script", "script": f"{FOLDER / 'scripts.py'}:{script.function}"}
+    job = {"kind": "script", "script": f"{FOLDER / 'experiment_scripts.py'}:{script.function}"}
     return {"program": jobs.run(job, environment)}
 
 

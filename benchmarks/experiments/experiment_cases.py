@@ -21,7 +21,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A function of `scripts.py`. workspace: `CUBLAS_WORKSPACE_CONFIG`, None for the GPU's own default."""
+    """A function of `experiment_scripts.py`. workspace: `CUBLAS_WORKSPACE_CONFIG`, None for the GPU's own default."""
 
     name: str
     document: str
