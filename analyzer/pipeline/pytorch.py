@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from analyzer.runtimes.timeline import play
 from analyzer.spec import TensorSpec
 from analyzer.targets import Program, Target, load, load_function
 
+_SET_BY_MONAI = ":4096:8"
 _KNOWN_OPTIONS = ("cublas_workspace", "alloc_conf")
 
 
@@ -42,7 +44,7 @@ def analyze_pytorch(module: Any, target: Target | None, options: Any) -> Estimat
         name = type(module).__name__
     train = options.mode == "train"
     device, device_note = resolve(options.device)
-    device = with_workspaces(device, options.runtime_options)
+    device = with_workspaces(device, options.runtime_options, program.model)
     inputs, targets = _batch(program, options)
     loss, notes = loss_for(program, options, targets) if train else (None, [])
     captured = capture_pytorch(
@@ -201,7 +203,25 @@ def alloc_conf(given: Mapping[str, Any]) -> str:
     return str(given.get("alloc_conf") or next((os.environ[v] for v in variables if os.environ.get(v)), ""))
 
 
-def with_workspaces(device: DeviceProfile, given: Mapping[str, Any]) -> DeviceProfile:
+def _cublas_variable(model: torch.nn.Module | None) -> str | None:
+    """`CUBLAS_WORKSPACE_CONFIG` as the program to predict will see it.
+
+    MONAI sets the variable when it is imported (`monai/utils/misc.py`). If that happened here only because another
+    model was analysed before, it means nothing to this one: then it counts if the process was started with it.
+    """
+    value = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
+    if value != _SET_BY_MONAI or model is None:
+        return value
+    if any(type(part).__module__.partition(".")[0] == "monai" for part in model.modules()):
+        return value
+    started_with = Path("/proc/self/environ")
+    own = f"CUBLAS_WORKSPACE_CONFIG={value}".encode()
+    return value if not started_with.exists() or own in started_with.read_bytes().split(b"\0") else None
+
+
+def with_workspaces(
+    device: DeviceProfile, given: Mapping[str, Any], model: torch.nn.Module | None = None
+) -> DeviceProfile:
     """The profile with the cuBLAS workspace the user configured.
 
     `:4096:2:16:8` is PyTorch's notation (`CUBLAS_WORKSPACE_CONFIG`): pairs of KiB and count. cublasLt's own is never
@@ -214,7 +234,7 @@ def with_workspaces(device: DeviceProfile, given: Mapping[str, Any]) -> DevicePr
             raise OptionError(
                 f"unknown runtime option {name!r} for pytorch", f"one of {', '.join(_KNOWN_OPTIONS)}"
             )
-    text = given.get("cublas_workspace", os.environ.get("CUBLAS_WORKSPACE_CONFIG"))
+    text = given.get("cublas_workspace", _cublas_variable(model))
     if text is None or text == "":
         return device
     if isinstance(text, int):
