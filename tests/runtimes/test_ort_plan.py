@@ -267,3 +267,21 @@ def test_transposes_meet_and_cancel() -> None:
     loaded = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), 2)
     optimise(loaded, "cuda", 99)
     assert [node.op for node in topological(loaded)] == ["Exp", "Neg"]
+
+
+def test_outputs_left_out_are_no_tensors() -> None:
+    """A GRU asked only for its last state; no rewrite reads the output that has no name."""
+    weights = [
+        helper.make_tensor(name, TensorProto.FLOAT, shape, [0.5] * (shape[0] * shape[1] * shape[2]))
+        for name, shape in (("w", [1, 12, 3]), ("r", [1, 12, 4]))
+    ]
+    graph = helper.make_graph(
+        [helper.make_node("GRU", ["x", "w", "r"], ["", "y"], name="gru", hidden_size=4)],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [5, "n", 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, "n", 4])],
+        weights,
+    )
+    loaded = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), 2)
+    optimise(loaded, "cuda", 99)
+    assert [node.op for node in topological(loaded)] == ["GRU"]

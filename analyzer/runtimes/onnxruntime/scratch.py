@@ -246,11 +246,14 @@ def _split(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noq
     """split.cc: as Concat."""
     shape = _shape(graph, node.inputs[0])
     axis = int(node.attributes.get("axis", 0))
-    sizes = [_shape(graph, name)[axis] if _shape(graph, name) else 1 for name in node.outputs if name]
+    parts = [_shape(graph, name) for name in node.outputs if name]
+    if not all(-len(part) <= axis < len(part) for part in (shape, *parts)):
+        return []
+    sizes = [part[axis] for part in parts]
     count = len(sizes)
     if len(set(sizes)) <= 1:
         return [(8 * count, "exact")] if count > 32 else []
-    return [(8 * count, "exact")] * 3 + [(8 * shape[axis] if shape else 0, "exact")]
+    return [(8 * count, "exact")] * 3 + [(8 * shape[axis], "exact")]
 
 
 def _matmul(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
@@ -331,7 +334,10 @@ def _multi_head(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  
 
 
 def _attention(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
-    """attention.cc: the joint projection, then as MultiHeadAttention on operands that must be transposed."""
+    """attention.cc: the joint projection, then as MultiHeadAttention on operands that must be transposed. The operator
+    of ONNX itself (opset 23) has no projection: bounded by three transposed operands."""
+    if not node.domain:
+        return [(graph.values[name].nbytes, "bounded") for name in node.inputs[:3] if name]
     x = graph.values[node.inputs[0]]
     shape = x.shape or ()
     joint = _shape(graph, node.inputs[1])

@@ -36,7 +36,7 @@ def bypass(editor: Editor, node: Node) -> None:
 
 
 def _does_nothing(editor: Editor, node: Node) -> bool:
-    if not node.inputs or not node.inputs[0] or node.outputs[0] in editor.final:
+    if not node.inputs or not node.inputs[0] or not node.outputs[0] or node.outputs[0] in editor.final:
         return False
     if any(editor.readers.get(name) for name in node.outputs[1:] if name):
         return False

@@ -262,6 +262,14 @@ def _broadcast(editor: Editor, node: Node, perm: Perm) -> bool:
         symbols = editor.value(node.inputs[place]).symbols
         if symbols is None or len(symbols) > len(perm):
             return False
+    results = [editor.value(name) for name in node.outputs if name]
+    if any(
+        len(sizes) != len(perm)
+        for value in results
+        for sizes in (value.shape, value.symbols)
+        if sizes is not None
+    ):
+        return False
     for place in _inputs(editor, node):
         name = node.inputs[place]
         value = editor.value(name)
