@@ -236,7 +236,7 @@ def _concat(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # no
     shapes = [_shape(graph, name) for name in node.inputs]
     axis = int(node.attributes.get("axis", 0))
     count = len(shapes)
-    sizes = [shape[axis] if shape else 1 for shape in shapes]
+    sizes = [shape[axis] if -len(shape) <= axis < len(shape) else 1 for shape in shapes]
     if len(set(sizes)) <= 1:
         return [(8 * count, "exact")] if count > 32 else []
     return [(8 * count, "exact"), (8 * count, "exact"), (8 * sum(sizes), "exact"), (8 * count, "exact")]
