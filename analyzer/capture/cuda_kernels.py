@@ -113,20 +113,19 @@ def _suggested(x: Any) -> torch.memory_format:
     return torch.contiguous_format
 
 
-def _rnn(mode: int, has_cell: bool, dropout_state: list[Any]) -> Callable[..., Any]:
-    """cuDNN's recurrent layers: one operator a call (`aten/src/ATen/native/RNN.cpp`, `cudnn/RNN.cpp`)."""
+def _rnn(mode: int, has_cell: bool, dropout_state: list[Any], packed: bool = False) -> Callable[..., Any]:
+    """cuDNN's recurrent layers: one operator a call (`aten/src/ATen/native/RNN.cpp`, `cudnn/RNN.cpp`).
 
-    def run(
-        x: Any,
-        hidden: Any,
-        params: Any,
-        _biases: bool,
-        layers: int,
-        p: float,
-        train: bool,
-        both: bool,
-        first: bool,
-    ) -> Any:
+    A packed sequence comes with the batch size of every time step instead of the order of dimensions.
+    """
+
+    def run(x: Any, *rest: Any) -> Any:
+        if packed:
+            sizes, hidden, params, _biases, layers, p, train, both = rest
+            first, batch_sizes = False, sizes.tolist()
+        else:
+            hidden, params, _biases, layers, p, train, both, first = rest
+            batch_sizes = []
         hx: Any = hidden[0] if has_cell else hidden
         cx: Any = hidden[1] if has_cell else None
         state = None
@@ -161,7 +160,7 @@ def _rnn(mode: int, has_cell: bool, dropout_state: list[Any]) -> Callable[..., A
             p,
             train,
             both,
-            [],
+            batch_sizes,
             state,
         )
         return (out[0], out[1], out[2]) if has_cell else (out[0], out[1])
@@ -281,9 +280,13 @@ def choices(device: DeviceProfile) -> dict[Any, Callable[..., Any]]:
         aten.log_softmax.int: log_softmax,
         aten._weight_norm.default: weight_norm,
         aten.lstm.input: _rnn(2, True, dropout_state),
+        aten.lstm.data: _rnn(2, True, dropout_state, packed=True),
         aten.gru.input: _rnn(3, False, dropout_state),
+        aten.gru.data: _rnn(3, False, dropout_state, packed=True),
         aten.rnn_tanh.input: _rnn(1, False, dropout_state),
+        aten.rnn_tanh.data: _rnn(1, False, dropout_state, packed=True),
         aten.rnn_relu.input: _rnn(0, False, dropout_state),
+        aten.rnn_relu.data: _rnn(0, False, dropout_state, packed=True),
     }
 
 

@@ -122,6 +122,24 @@ def cudnn_batch_norm_backward(x: Any, grad: Any, weight: Any, *rest: Any) -> Any
     )
 
 
+def native_batch_norm_backward(
+    grad: Any, x: Any, weight: Any, mean: Any, var: Any, save_mean: Any, save_invstd: Any, train: bool, eps: float,
+    mask: Any,
+) -> Any:  # fmt: skip
+    """`cuda/Normalization.cu`: with running statistics the input's gradient is contiguous (recorded)."""
+    dx, *rest = aten.native_batch_norm_backward.default(
+        grad, x, weight, mean, var, save_mean, save_invstd, train, eps, mask
+    )
+    if dx is not None and not train:
+        dx = torch.empty(x.shape, dtype=dx.dtype, device=META)
+    return dx, *rest
+
+
+def log_sigmoid_forward(x: Any) -> Any:
+    """`Activation.cpp`: the buffer for the backward pass is empty on CUDA."""
+    return torch.empty_like(x), torch.empty(0, dtype=x.dtype, device=META)
+
+
 def layer_norm_backward(
     grad: Any, x: Any, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any
 ) -> Any:
@@ -275,6 +293,8 @@ META_KERNELS: dict[Any, Callable[..., Any]] = {
     aten._scaled_dot_product_cudnn_attention.default: cudnn_attention,
     aten.cudnn_batch_norm.default: cudnn_batch_norm,
     aten.cudnn_batch_norm_backward.default: cudnn_batch_norm_backward,
+    aten.native_batch_norm_backward.default: native_batch_norm_backward,
+    aten.log_sigmoid_forward.default: log_sigmoid_forward,
     aten.native_layer_norm_backward.default: layer_norm_backward,
     aten.native_group_norm.default: group_norm,
     aten.native_group_norm_backward.default: group_norm_backward,
