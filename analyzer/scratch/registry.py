@@ -22,6 +22,15 @@ from analyzer.scratch.script import RULES, Rule, Script, Step
 
 _FLOAT = 4
 _DEFAULT = ".default"
+# Norms and products under `linalg_` are PyTorch's own kernels: no solver is loaded (NVML of recorded runs).
+_OWN_KERNELS = (
+    "aten::linalg_vector_norm",
+    "aten::linalg_matrix_norm",
+    "aten::linalg_norm",
+    "aten::linalg_cross",
+    "aten::linalg_vecdot",
+    "aten::linalg_diagonal",
+)
 _LIBRARY_BY_PREFIX = {"aten::linalg_": "cusolver", "aten::_linalg_": "cusolver", "aten::_fft_": "cufft"}
 
 
@@ -57,7 +66,7 @@ def story_of(operator: Operator, device: DeviceProfile) -> Story:
         function(operator, device, script)
     known = function is not None or is_inert(operator.name)
     for prefix, family in _LIBRARY_BY_PREFIX.items():
-        if operator.name.startswith(prefix):
+        if operator.name.startswith(prefix) and not operator.name.startswith(_OWN_KERNELS):
             script.library(family)
     bound_bytes = 0 if known else unknown_bound(operator)
     return Story(script.finish(), frozenset(script.libraries), known, bound_bytes)

@@ -36,3 +36,21 @@ CASES = [
     _case("autoencoder", 16, "adam"), _case("autoencoder", 16, "adam", channels_last=True), _case("checkpointed", 16, "sgdm"),
     _case("resnet34", 16, "adagrad", accum=3),
 ]  # fmt: skip
+
+SECOND = [
+    _case("resnet101", 16, "adamw"), _case("resnet101", 24, mode="infer"), _case("efficientnet_b3", 12, "rmsprop"),
+    _case("efficientnet_b3", 12, "adam", amp="bf16"), _case("convnext_small", 12, "adamw", amp="bf16"),
+    _case("convnext_small", 12, mode="infer"), _case("regnet_x_1_6gf", 24, "sgdm"), _case("mnasnet0_5", 64, "adamax"),
+    _case("shufflenet_v2_x0_5", 64, "nadam"), _case("squeezenet1_0", 40, "adagrad"), _case("vit_b_16_384", 6, "adamw"),
+    _case("vit_b_16_384", 6, "adamw", dtype="bf16"), _case("swin_s", 12, "adamw"), _case("swin_s", 12, mode="infer"),
+    _case("lraspp_mobilenet_v3_large", 12, "adam"), _case("r2plus1d_18", 3, "sgdm"), _case("mc3_18", 4, "adam", amp="bf16"),
+    _case("dynunet", 2, "adam"), _case("dynunet", 2, mode="infer"), _case("basic_unet", 1, "adamw"),
+    _case("basic_unet", 1, "adamw", amp="bf16"), _case("highresnet", 1, "adam"), _case("monai_densenet", 2, "adam"),
+    _case("monai_vit", 4, "adamw"), _case("monai_vit", 4, mode="infer"), _case("unetr_2d", 4, "adamw"),
+    _case("albert", 8, "adamw"), _case("deberta_v2", 8, "adamw"), _case("mpnet", 12, "adamw_fused"),
+    _case("mpnet", 12, mode="infer"), _case("gpt_neo", 6, "adamw"), _case("bloom", 6, "adamw", amp="bf16"),
+    _case("gemma2", 4, "adafactor"), _case("gemma2", 4, "adamw", dtype="bf16"), _case("falcon", 6, "adamw"),
+    _case("falcon", 6, mode="infer"), _case("mamba", 2, "adam"), _case("beit", 8, "adamw"), _case("dinov2", 8, "adamw", amp="bf16"),
+    _case("mobilevit", 12, "adamw"), _case("levit", 24, "adamw"), _case("hf_swinv2", 6, "adamw"), _case("hubert", 3, "adamw"),
+    _case("ast", 4, "adamw", amp="bf16"),
+]  # fmt: skip

@@ -1,7 +1,7 @@
-"""Measure the held-out cases on this machine's GPU: `python benchmarks/accuracy/measure.py OUT_FOLDER [--workers N]`.
+"""Measure the held-out cases on this machine's GPU: `python benchmarks/accuracy/measure.py OUT_FOLDER [--workers N] [--second]`.
 
 Each case runs in a process of its own: the step of `analyzer/capture/step.py` on real CUDA tensors, random weights.
-Written: `held_out.json` (a row a case: peaks, marks, NVML, versions) and `held_out_histories.npz` (the allocator's own
+Written: `held_out.json` (or `held_out_2.json`) (a row a case: peaks, marks, NVML, versions) and `held_out_histories.npz` (the allocator's own
 sequence of allocations and frees, `NNN_act` +1/-1 and `NNN_size`, in order; `NNN_id` pairs a free with its allocation).
 """
 
@@ -25,7 +25,7 @@ import torch
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
-from cases import CASES  # noqa: E402
+from cases import CASES, SECOND  # noqa: E402
 from zoo import OPT, M  # noqa: E402
 
 from analyzer.capture.step import Step, run  # noqa: E402
@@ -156,12 +156,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out")
     parser.add_argument("--workers", type=int, default=6)
+    parser.add_argument("--second", action="store_true", help="the second held-out set")
     parser.add_argument("--child")
     arguments = parser.parse_args()
     if arguments.child:
         child(arguments.child, arguments.out)
         return
-    folder = Path(arguments.out)
+    folder, name = Path(arguments.out), "held_out_2" if arguments.second else "held_out"
+    cases = SECOND if arguments.second else CASES
     work = Path("/tmp/held_out")
     work.mkdir(exist_ok=True)
 
@@ -176,15 +178,15 @@ def main() -> None:
         return json.loads(path.read_text())  # type: ignore[no-any-return]
 
     with ThreadPoolExecutor(arguments.workers) as pool:
-        rows = list(pool.map(one, enumerate(CASES)))
-    (folder / "held_out.json").write_text(json.dumps(rows))
+        rows = list(pool.map(one, enumerate(cases)))
+    (folder / f"{name}.json").write_text(json.dumps(rows))
     histories = {}
-    for number in range(len(CASES)):
+    for number in range(len(cases)):
         path = work / f"{number:03d}.npz"
         if path.exists():
             loaded = np.load(path)
             histories.update({f"{number:03d}_{name}": loaded[name] for name in loaded.files})
-    np.savez_compressed(folder / "held_out_histories.npz", **histories)
+    np.savez_compressed(folder / f"{name}_histories.npz", **histories)
     for row in rows:
         tag = " ".join(str(v) for v in row["case"].values())
         print(tag, row.get("error") or f"{row['peak_allocated']} {row['peak_reserved']}", flush=True)

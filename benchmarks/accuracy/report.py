@@ -80,7 +80,6 @@ def write(results: dict[str, list[Prediction]]) -> None:
         "Errors are predicted / measured - 1, in percent. Failures count as 100 %. `fp16` training is predicted with "
         "finite gradients; a real run may skip its first optimizer steps.\n",
     ]
-    first = ROOT / "benchmarks" / "accuracy" / "held_out_first.json"
     for name, predictions in results.items():
         parts += [f"## {name.replace('_', '-')}: {ABOUT[name]}\n"]
         parts += [
@@ -88,11 +87,11 @@ def write(results: dict[str, list[Prediction]]) -> None:
                 ["figure", "byte-exact", "median %", "95th percentile %", "maximum %"], summary(predictions)
             )
         ]
-        if name == "held_out" and first.exists():
+        first = ROOT / "benchmarks" / "accuracy" / f"{name}_first.json"
+        if first.exists():
             parts += [
                 "Mechanisms these cases showed to be missing have been added since they were measured, so the figures "
-                "above are no longer held out. This is how they were first predicted (recurrent layers were not "
-                "modelled yet):\n",
+                "above are no longer held out. This is how they were first predicted:\n",
                 table(
                     ["figure", "byte-exact", "median %", "95th percentile %", "maximum %"],
                     json.loads(first.read_text()),

@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 DATA = HERE.parents[1] / "tests" / "data" / "h200"
 sys.path.insert(0, str(HERE))
 
-NAMES = ("development", "held_out")
+NAMES = ("development", "held_out", "held_out_2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +99,11 @@ def _development_history(number: int) -> list[int]:
 
 
 @functools.cache
-def _held_out_arrays() -> Any:
-    return np.load(DATA / "held_out_histories.npz")
+def _held_out_arrays(set_name: str) -> Any:
+    return np.load(DATA / f"{set_name}_histories.npz")
 
 
-def _held_out_history(number: int) -> list[int]:
-    arrays, prefix = _held_out_arrays(), f"{number:03d}_"
+def _held_out_history(set_name: str, number: int) -> list[int]:
+    arrays, prefix = _held_out_arrays(set_name), f"{number:03d}_"
     act, size, ids = (arrays[prefix + name] for name in ("act", "size", "id"))
     return [int(s) if a > 0 else -1 - int(i) for a, s, i in zip(act, size, ids, strict=True)]

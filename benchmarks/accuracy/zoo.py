@@ -290,6 +290,59 @@ M: dict[str, Model] = {
     "checkpointed": (Checkpointed, lambda b: images(b, 64, 100), cross_entropy),
 }  # fmt: skip
 
+
+def by_first_logits(output: Any, target: Any) -> Any:
+    scores = output.logits if hasattr(output, "logits") else output[0]
+    return F.cross_entropy(scores.float().flatten(1), target)
+
+
+def to_classes(output: Any, target: Any) -> Any:
+    return F.cross_entropy(output[0] if isinstance(output, (tuple, list)) else output, target)
+
+
+def deep_supervision(output: Any, target: Any) -> Any:
+    first = output[0] if isinstance(output, (tuple, list)) else output
+    return F.cross_entropy(first, target)
+
+
+TINY = {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536}
+# The second held-out set: measured and predicted once, after everything above had been learnt from the first.
+M.update({
+    "resnet101": (vision("resnet101"), images, cross_entropy),
+    "efficientnet_b3": (vision("efficientnet_b3"), lambda b: images(b, 300), cross_entropy),
+    "convnext_small": (vision("convnext_small"), images, cross_entropy),
+    "regnet_x_1_6gf": (vision("regnet_x_1_6gf"), images, cross_entropy),
+    "mnasnet0_5": (vision("mnasnet0_5"), images, cross_entropy),
+    "shufflenet_v2_x0_5": (vision("shufflenet_v2_x0_5"), lambda b: images(b, 192), cross_entropy),
+    "squeezenet1_0": (vision("squeezenet1_0"), images, cross_entropy),
+    "vit_b_16_384": (vision("vit_b_16", image_size=384), lambda b: images(b, 384), cross_entropy),
+    "swin_s": (vision("swin_s"), images, cross_entropy),
+    "lraspp_mobilenet_v3_large": (vision("lraspp_mobilenet_v3_large", weights=None, weights_backbone=None), lambda b: masks(b, 224, 21), segmentation),
+    "r2plus1d_18": (vision("r2plus1d_18"), clips, cross_entropy),
+    "mc3_18": (vision("mc3_18"), clips, cross_entropy),
+    "dynunet": (medical("DynUNet", spatial_dims=3, in_channels=1, out_channels=3, kernel_size=[3, 3, 3, 3], strides=[1, 2, 2, 2], upsample_kernel_size=[2, 2, 2]), lambda b: volumes(b, 64, 3), cross_entropy),
+    "basic_unet": (medical("BasicUNet", spatial_dims=3, in_channels=1, out_channels=2), lambda b: volumes(b, 64, 2), cross_entropy),
+    "highresnet": (medical("HighResNet", spatial_dims=3, in_channels=1, out_channels=4), lambda b: volumes(b, 48, 4), cross_entropy),
+    "monai_densenet": (medical("DenseNet121", spatial_dims=3, in_channels=1, out_channels=4), lambda b: ((torch.randn(b, 1, 64, 64, 64),), torch.randint(0, 4, (b,))), to_classes),
+    "monai_vit": (medical("ViT", in_channels=1, img_size=(64, 64, 64), patch_size=(16, 16, 16), classification=True, num_classes=4), lambda b: ((torch.randn(b, 1, 64, 64, 64),), torch.randint(0, 4, (b,))), to_classes),
+    "unetr_2d": (medical("UNETR", in_channels=3, out_channels=4, img_size=128, spatial_dims=2, feature_size=16), lambda b: masks(b, 128, 4), cross_entropy),
+    "albert": (language("AlbertForSequenceClassification", "AlbertConfig", num_labels=3, hidden_size=768, num_attention_heads=12, intermediate_size=3072), lambda b: labelled_tokens(b, 128, 30000, 3), by_logits),
+    "deberta_v2": (language("DebertaV2ForSequenceClassification", "DebertaV2Config", num_labels=3, num_hidden_layers=4, vocab_size=20000, **TINY), lambda b: labelled_tokens(b, 128, 20000, 3), by_logits),
+    "mpnet": (language("MPNetForSequenceClassification", "MPNetConfig", num_labels=3, num_hidden_layers=6), lambda b: labelled_tokens(b, 128, 30000, 3), by_logits),
+    "gpt_neo": (language("GPTNeoForCausalLM", "GPTNeoConfig", vocab_size=16000, hidden_size=512, num_layers=4, attention_types=[[["global", "local"], 2]], num_heads=8, use_cache=False), lambda b: tokens(b, 256, 16000), per_token),
+    "bloom": (language("BloomForCausalLM", "BloomConfig", vocab_size=16000, hidden_size=512, n_layer=4, n_head=8, use_cache=False), lambda b: tokens(b, 192, 16000), per_token),
+    "gemma2": (language("Gemma2ForCausalLM", "Gemma2Config", vocab_size=16000, num_hidden_layers=4, num_key_value_heads=3, head_dim=64, use_cache=False, **TINY), lambda b: tokens(b, 256, 16000), per_token),
+    "falcon": (language("FalconForCausalLM", "FalconConfig", vocab_size=16000, hidden_size=512, num_hidden_layers=4, num_attention_heads=8, use_cache=False), lambda b: tokens(b, 256, 16000), per_token),
+    "mamba": (language("MambaForCausalLM", "MambaConfig", vocab_size=8000, hidden_size=256, num_hidden_layers=2, use_cache=False), lambda b: tokens(b, 64, 8000), per_token),
+    "beit": (language("BeitForImageClassification", "BeitConfig", num_labels=50, num_hidden_layers=6), lambda b: images(b, 224, 50), by_logits),
+    "dinov2": (language("Dinov2ForImageClassification", "Dinov2Config", num_labels=50, num_hidden_layers=6), lambda b: images(b, 224, 50), by_logits),
+    "mobilevit": (language("MobileViTForImageClassification", "MobileViTConfig", num_labels=50), lambda b: images(b, 256, 50), by_logits),
+    "levit": (language("LevitForImageClassification", "LevitConfig", num_labels=50), lambda b: images(b, 224, 50), by_logits),
+    "hf_swinv2": (language("Swinv2ForImageClassification", "Swinv2Config", num_labels=50, image_size=256, window_size=8), lambda b: images(b, 256, 50), by_logits),
+    "hubert": (language("HubertForSequenceClassification", "HubertConfig", num_labels=8, num_hidden_layers=4, apply_spec_augment=False, layerdrop=0.0), lambda b: ((torch.randn(b, 24000),), torch.randint(0, 8, (b,))), by_logits),
+    "ast": (language("ASTForAudioClassification", "ASTConfig", num_labels=20, num_hidden_layers=4, max_length=512), lambda b: ((torch.randn(b, 512, 128),), torch.randint(0, 20, (b,))), by_logits),
+})  # fmt: skip
+
 OPT: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.01),
     "sgdm": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9),
