@@ -44,11 +44,9 @@ class MeasuredCase:
 
     def history(self) -> list[int]:
         """Allocations as sizes, frees as -1 - (number of the allocation)."""
-        return (
-            _development_history(self.number)
-            if self.set_name == "development"
-            else _held_out_history(self.number)
-        )
+        if self.set_name == "development":
+            return _development_history(self.number)
+        return _held_out_history(self.set_name, self.number)
 
 
 @functools.cache
