@@ -243,8 +243,10 @@ def module_paths(
         try:
             out = original(self, *args, **kwargs)
         except Exception as error:
-            if recorder.failed[0] is not error:
-                recorder.failed = (error, recorder.modules[-1])
+            # By number: the exception itself would keep its frames, and their tensors, alive (checkpointing stops
+            # its recomputation with an exception).
+            if recorder.failed[0] != id(error):
+                recorder.failed = (id(error), recorder.modules[-1])
             raise
         finally:
             recorder.modules.pop()
@@ -266,7 +268,7 @@ def _explained(error: Exception, recorder: Recorder) -> CaptureError:
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not recorder.is_library(f.filename)]
     place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else _PLACES[recorder.phase]
     failed, path = recorder.failed
-    module = f" in module {path}" if path and failed is error else ""
+    module = f" in module {path}" if path and failed == id(error) else ""
     text = " ".join(str(error).split())[:300]
     if "device meta" in text or re.search(r"devices.*\bmeta\b", text):
         hint = "a tensor was left on the host: register_buffer moves it with the module, .to(x.device) where it is made"
@@ -274,6 +276,8 @@ def _explained(error: Exception, recorder: Recorder) -> CaptureError:
         hint = "the model makes shapes or branches from data; give the analysis a version that does not"
     elif recorder.phase is Phase.LOSS:
         hint = "check that the loss takes the model's output and these targets, and that they suit each other"
+    elif recorder.phase is Phase.OPTIMIZER:
+        hint = "the optimizer must step on dense gradients, without a closure"
     else:
         hint = "check that the input's shape and dtype (--input NAME=3x224x224:float32) suit the model"
     # That tensors here are meta tensors is none of the user's business.

@@ -100,7 +100,7 @@ class Recorder(TorchDispatchMode):
         self.phase = Phase.SETUP
         self.step = 0
         self.modules: list[str] = []
-        self.failed: tuple[BaseException | None, str] = (None, "")
+        self.failed: tuple[int, str] = (0, "")  # number of the exception, innermost module
         self._choices = {**choices, **FUSED}
         self._schemas: dict[Any, _Schema] = {}
         self._storages: list[_Growing] = []
