@@ -196,6 +196,13 @@ def cuda_functions(device: DeviceProfile) -> Iterator[None]:
         stack.enter_context(mock.patch.object(torch.backends.cudnn, "version", lambda: 91900))
         # Has no tensor among its arguments, so no torch-function mode sees it.
         stack.enter_context(mock.patch.object(torch, "_use_cudnn_rnn_flatten_weight", lambda: True))
+        # Tensor lists are grouped by device in C++, and by the answer `clip_grad_norm_` decides for or against foreach.
+        grouped = torch._C._group_tensors_by_device_and_dtype
+        on_cuda = lambda *a: {  # noqa: E731
+            (CUDA if where.type == "meta" else where, dtype): group
+            for (where, dtype), group in grouped(*a).items()
+        }
+        stack.enter_context(mock.patch.object(torch._C, "_group_tensors_by_device_and_dtype", on_cuda))
         modes = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}  # cudnnRNNMode_t
         stack.enter_context(mock.patch.object(torch.backends.cudnn.rnn, "get_cudnn_mode", modes.__getitem__))
         # `MultiheadAttention` refuses its fast path when any torch-function mode is active; ours changes no results.

@@ -168,6 +168,19 @@ def _rnn(mode: int, has_cell: bool, dropout_state: list[Any], packed: bool = Fal
     return run
 
 
+def lstm_cell(x: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+    """`LSTMCell`, `RNN.cpp`: on CUDA one kernel behind the two products."""
+    hidden, cell = hx
+    gates = aten.matmul(x, w_ih.t()), aten.matmul(hidden, w_hh.t())
+    return aten._thnn_fused_lstm_cell(*gates, cell, b_ih, b_hh)[:2]
+
+
+def gru_cell(x: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+    """`GRUCell`, `RNN.cpp`: as `lstm_cell`."""
+    gates = aten.matmul(x, w_ih.t()), aten.matmul(hx, w_hh.t())
+    return aten._thnn_fused_gru_cell(*gates, hx, b_ih, b_hh)[0]
+
+
 def _flat_shapes(weights: Any) -> int:
     return sum(w.numel() for w in weights)
 
@@ -210,6 +223,9 @@ def _native_multi_head_attention(choice: AttentionChoice) -> Callable[..., Any]:
         if query is key and key is value:
             # Below autograd nothing requires grad, which decides how `matmul` folds.
             qkv = aten.matmul(query.detach(), qkv_weight.detach().t())
+        elif key is value:
+            wq, wkv = qkv_weight.split([embed_dim, 2 * embed_dim], 0)
+            qkv = torch.cat([aten.linear(query, wq), aten.linear(key, wkv)], 2)
         else:
             wq, wk, wv = qkv_weight.chunk(3, 0)
             qkv = torch.cat([aten.linear(query, wq), aten.linear(key, wk), aten.linear(value, wv)], 2)
@@ -218,9 +234,13 @@ def _native_multi_head_attention(choice: AttentionChoice) -> Callable[..., Any]:
         q, k, v = (t.view(batch * num_head, t.size(2), head) for t in (q, k, v))
         weights = torch.bmm(q, k.transpose(1, 2)).view(batch, num_head, length, -1)
         if mask is not None:
+            flags = mask.to(
+                torch.bool
+            )  # `masked_softmax` (`transformers/attention.cpp`) takes additive masks as flags
             weights = aten._masked_softmax(
-                weights, mask.view(1, 1, length, length) if mask_type == 0 else mask, 3, mask_type
+                weights, flags.view(1, 1, length, length) if mask_type == 0 else flags, 3, mask_type
             )
+            del flags
         else:
             weights = aten._softmax.out(weights, 3, False, out=weights)
         # The product is written over q.
@@ -232,7 +252,7 @@ def _native_multi_head_attention(choice: AttentionChoice) -> Callable[..., Any]:
         out = aten.linear(context.transpose(1, 2).reshape(batch, length, width), proj_weight, proj_bias)
         if not need_weights:
             return out, None
-        return out, (weights.sum(1) / num_head if average else weights)
+        return out, (weights.sum(1).div_(num_head) if average else weights)
 
     return run
 
@@ -279,6 +299,8 @@ def choices(device: DeviceProfile) -> dict[Any, Callable[..., Any]]:
         aten.softmax.int: softmax,
         aten.log_softmax.int: log_softmax,
         aten._weight_norm.default: weight_norm,
+        aten.lstm_cell.default: lstm_cell,
+        aten.gru_cell.default: gru_cell,
         aten.lstm.input: _rnn(2, True, dropout_state),
         aten.lstm.data: _rnn(2, True, dropout_state, packed=True),
         aten.gru.input: _rnn(3, False, dropout_state),
@@ -290,8 +312,14 @@ def choices(device: DeviceProfile) -> dict[Any, Callable[..., Any]]:
     }
 
 
+def nested_from_mask_is_possible(_: Any, mask: Any) -> bool:
+    """`_nested_tensor_from_mask_left_aligned`: whether all padding is at the end, which only data tells."""
+    return bool(mask.all())
+
+
 FUSED: dict[Any, Callable[..., Any]] = {
     aten._transformer_encoder_layer_fwd.default: transformer_encoder_layer,
+    aten._nested_tensor_from_mask_left_aligned.default: nested_from_mask_is_possible,
     aten._cudnn_rnn_flatten_weight.default: flatten_rnn_weights,
 }
 

@@ -8,6 +8,9 @@ plan for. The assumption is noted in the estimate.
    (`warn_if_padding_and_no_attention_mask`): the warning is not taken.
 2. transformers skips an attention mask that masks nothing (`masking_utils.py`): a mask that is passed in is taken to
    mask something, which needs more memory.
+3. `nn.TransformerEncoder` packs a batch whose padding is all at the end into a nested tensor: the batch is taken to
+   stay padded, which needs more memory. It also asks whether a mask is the causal one, which runs other kernels: the
+   mask is taken for an arbitrary one.
 """
 
 from __future__ import annotations
@@ -24,6 +27,14 @@ BRANCHES: dict[tuple[str, str], tuple[bool, str]] = {
     ("transformers/masking_utils.py", ""): (
         False,
         "attention masks passed in are assumed to mask something",
+    ),
+    ("torch/nn/modules/transformer.py", "_detect_is_causal_mask"): (
+        False,
+        "attention masks passed to nn.Transformer are assumed not to be causal",
+    ),
+    ("torch/nn/modules/transformer.py", ""): (
+        False,
+        "padded batches of nn.TransformerEncoder are assumed to stay padded",
     ),
 }
 

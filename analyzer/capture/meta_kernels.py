@@ -226,6 +226,34 @@ def cudnn_rnn_backward(
     return dx, dhx, dcx, grads
 
 
+def fused_lstm_cell(gates: Any, _hidden: Any, cell: Any, *_: Any) -> Any:
+    """`cuda/RNN.cu`: hidden state, cell state, and the activated gates as workspace for the backward pass."""
+    return _like(cell), _like(cell), _like(gates)
+
+
+def fused_lstm_cell_backward(_hy: Any, _cy: Any, cell: Any, _new: Any, workspace: Any, has_bias: bool) -> Any:
+    """`cuda/RNN.cu`: gradients of the gates, the cell state, and the bias."""
+    bias = torch.empty(workspace.size(1), dtype=workspace.dtype, device=META) if has_bias else None
+    return _like(workspace), _like(cell), bias
+
+
+def fused_gru_cell(_gates: Any, _hidden: Any, hx: Any, *_: Any) -> Any:
+    """`cuda/RNN.cu`: hidden state, and five values a unit as workspace for the backward pass."""
+    return _like(hx), torch.empty((hx.size(0), 5 * hx.size(1)), dtype=hx.dtype, device=META)
+
+
+def fused_gru_cell_backward(grad: Any, workspace: Any, has_bias: bool) -> Any:
+    """`cuda/RNN.cu`: gradients of both gates, the hidden state, and both biases."""
+    width = 3 * workspace.size(1) // 5
+    gates = [torch.empty((workspace.size(0), width), dtype=workspace.dtype, device=META) for _ in range(2)]
+    biases = [torch.empty(width, dtype=workspace.dtype, device=META) if has_bias else None for _ in range(2)]
+    return *gates, _like(grad), *biases
+
+
+def _like(tensor: Any) -> Any:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=META)
+
+
 def transform_bias_rescale_qkv(qkv: Any, bias: Any, heads: int) -> Any:
     """`transformers/cuda/attention.cu`: one buffer of three, returned as views."""
     del bias
@@ -301,6 +329,10 @@ META_KERNELS: dict[Any, Callable[..., Any]] = {
     aten._grouped_mm.default: grouped_mm,
     aten._cudnn_rnn.default: cudnn_rnn,
     aten._cudnn_rnn_backward.default: cudnn_rnn_backward,
+    aten._thnn_fused_lstm_cell.default: fused_lstm_cell,
+    aten._thnn_fused_lstm_cell_backward_impl.default: fused_lstm_cell_backward,
+    aten._thnn_fused_gru_cell.default: fused_gru_cell,
+    aten._thnn_fused_gru_cell_backward.default: fused_gru_cell_backward,
     aten._cudnn_init_dropout_state.default: lambda *a, **k: torch.empty(0, dtype=torch.uint8, device=META),
     aten._transform_bias_rescale_qkv.default: transform_bias_rescale_qkv,
     aten._masked_softmax.default: lambda x, *a: torch.empty_like(x),
