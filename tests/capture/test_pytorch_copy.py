@@ -79,7 +79,7 @@ class TestModuleUnchanged:
 
     def test_checkpointing_is_put_on_the_copy_only(self) -> None:
         module = nn.Sequential(nn.Linear(2, 2))
-        step(module, torch.empty(1, 2), prepare=lambda twin: twin.half())
+        step(module, torch.empty(1, 2, dtype=torch.half), prepare=lambda twin: twin.half())
         assert module[0].weight.dtype is torch.float32
 
     def test_meta_module(self) -> None:
