@@ -13,6 +13,7 @@ import dataclasses
 import difflib
 import json
 import os
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -84,6 +85,9 @@ def _this_machine() -> tuple[DeviceProfile, str]:
 
 def _nvml_name() -> str | None:
     """NVML's name of the first visible GPU; None without NVML's package, a driver or a GPU."""
+    # Without a driver there is nothing to ask, and importing the library to learn that takes longer than this.
+    if sys.platform == "linux" and not any(Path(file).exists() for file in ("/dev/nvidiactl", "/dev/dxg")):
+        return None
     try:
         import pynvml
     except ImportError:

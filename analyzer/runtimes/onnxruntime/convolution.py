@@ -88,11 +88,6 @@ class _Table:
         kinds: _Array = _kind(self.geometry)[self.row]
         return kinds
 
-    @cached_property
-    def place(self) -> _Array:
-        """What must be near for rule 3."""
-        return _place(self.geometry[self.row], self.batch)
-
 
 def workspace(convolution: Convolution, search: str, device: DeviceProfile) -> tuple[int, str]:
     """Bytes and how they are known ("measured" or "bounded"). Search: EXHAUSTIVE, HEURISTIC or DEFAULT."""
@@ -127,7 +122,8 @@ def _nearest(convolution: Convolution, table: _Table, modes: tuple[int, ...], el
         rows = np.flatnonzero((table.mode == mode) & (table.kind == kind))
         if not len(rows):
             continue
-        row = rows[np.argmin(((table.place[rows] - place) ** 2).sum(axis=1))]
+        places = _place(table.geometry[table.row[rows]], table.batch[rows])
+        row = rows[np.argmin(((places - place) ** 2).sum(axis=1))]
         found, batch = table.geometry[table.row[row]], int(table.batch[row])
         size = element if mode % 4 < 2 else 2
         near = (
@@ -206,7 +202,9 @@ def _load(path: Path | None) -> _Table:
         else resources.files("analyzer.devices") / "profiles" / "h200.onnxruntime.npz"
     )
     with file.open("rb") as stream, np.load(stream, allow_pickle=False) as content:
-        geometry, measurement, nbytes = content["geometry"], content["measurement"], content["workspace"]
+        # Stored uncompressed and in 16 bits: unpacking takes longer than reading.
+        geometry, measurement = content["geometry"].astype(np.int32), content["measurement"].astype(np.int32)
+        nbytes = content["workspace"]
     measurement = measurement[order := np.argsort(measurement[:, 0], kind="stable")]
     return _Table(
         geometry, _digest(geometry), measurement[:, 0], measurement[:, 1],
