@@ -65,7 +65,7 @@ class CudaPretence(TorchFunctionMode):
             tensor.cpu: lambda t, *a, **k: self._to(t, "cpu"),
             tensor.tolist: lambda t: recorder.host_value(t).tolist(),
             tensor.numpy: lambda t, **k: recorder.host_value(t).numpy(**k),
-            tensor.__array__: lambda t, *a: recorder.host_value(t).__array__(*a),
+            tensor.__array__: lambda t, *a, **k: recorder.host_value(t).__array__(*a, **k),
             tensor.pin_memory: lambda t, *a, **k: t,
             tensor.record_stream: lambda t, s: None,
             tensor.__setitem__: self._assign,

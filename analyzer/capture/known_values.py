@@ -85,15 +85,32 @@ class KnownValues:
     ) -> None:
         """Run `func` on the twins as well, if every input is known and the results are worth knowing."""
         name = func._schema.name.partition("::")[2]
-        if name.startswith((*_UNKNOWABLE, *_ALIASING)) or torch.Tag.nondeterministic_seeded in func.tags:
+        if name.startswith(_ALIASING):
             return
+        known = self._run(func, name, args, kwargs, tensors, results)
+        if not known and func._schema.is_mutable:  # rule 4: what was written is no longer what it was
+            for result in results:
+                self.forget(result.untyped_storage()._cdata)
+
+    def _run(
+        self,
+        func: Any,
+        name: str,
+        args: Any,
+        kwargs: Any,
+        tensors: list[torch.Tensor],
+        results: list[torch.Tensor],
+    ) -> bool:
+        """Whether the results could be made known."""
+        if name.startswith(_UNKNOWABLE) or torch.Tag.nondeterministic_seeded in func.tags:
+            return False
         if any(result.numel() > LIMIT for result in results):
-            return
+            return False
         twins: dict[int, torch.Tensor] = {}
         for tensor in tensors:
             twin = self.twin(tensor)
             if twin is None or tensor.numel() > LIMIT:
-                return
+                return False
             twins[id(tensor)] = twin
 
         def on_cpu(value: Any) -> Any:
@@ -108,14 +125,14 @@ class KnownValues:
         try:
             value = func(*tree_map(on_cpu, args), **cpu_kwargs)
         except NotImplementedError:
-            return
+            return False
         values = [
             v
             for v in (value if isinstance(value, (tuple, list)) else (value,))
             if isinstance(v, torch.Tensor)
         ]
         if len(values) != len(results):
-            return
+            return False
         for result, twin in zip(results, values, strict=True):
             key = result.untyped_storage()._cdata
             if key in self._twins or twin.shape != result.shape:
@@ -125,3 +142,4 @@ class KnownValues:
                 self._twins[key] = same.untyped_storage()
             else:
                 self._twins[key] = twin.untyped_storage()
+        return True
