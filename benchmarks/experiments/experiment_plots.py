@@ -33,7 +33,7 @@ def grouped_bars(path: Path, labels: Sequence[str], series: dict[str, Sequence[f
         axes.bar(places, values, width, label=name, color=COLOURS[number])
     axes.set_xticks(range(len(labels)), labels, rotation=20, ha="right")
     axes.set_ylabel(unit)
-    axes.legend(frameon=False, ncols=len(series))
+    axes.legend(frameon=False, ncols=len(series), loc="lower left", bbox_to_anchor=(0, 1))
     _save(figure, path)
 
 
@@ -49,7 +49,7 @@ def stacked_timeline(
     axes.plot(range(len(events)), measured, "k_", markersize=12, label="measured")
     axes.set_xticks(range(len(events)), events, rotation=45, ha="right")
     axes.set_ylabel(unit)
-    axes.legend(frameon=False, ncols=4, loc="upper left", bbox_to_anchor=(0, 1.25))
+    axes.legend(frameon=False, ncols=len(parts) + 1, loc="lower left", bbox_to_anchor=(0, 1))
     _save(figure, path)
 
 

@@ -156,8 +156,12 @@ def _optimizer(watcher: Watcher, kind: type[torch.optim.Optimizer]) -> None:
         watcher.phase = Phase.FORWARD
         y = model(x)
         watcher.mark(f"forward_{n}")
+        # `y.sum().backward()` in the document: the sum is dropped after the backward pass here too.
+        watcher.phase = Phase.LOSS
+        total = y.sum()
         watcher.phase = Phase.BACKWARD
-        y.sum().backward()
+        total.backward()
+        del total
         for name, parameter in model.named_parameters():
             assert parameter.grad is not None
             watcher.label(parameter.grad, f"{name}.grad", Category.GRADIENT)
