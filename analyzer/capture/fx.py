@@ -65,6 +65,7 @@ class _Translation:
     def run(self, operators: list[Operator]) -> fx.GraphModule:
         for storage, meta in self._read_before_made(operators).items():
             name = re.sub(r"\W+", "_", self._source.storages[storage].name) or "tensor"
+            name = f"_{name}" if name[0].isdigit() else name  # a child of nn.Sequential
             node = self._graph.placeholder(f"{name}_{storage}")
             # The whole storage, so that every view of it can be made from here.
             itemsize = torch.empty(0, dtype=getattr(torch, meta.dtype)).element_size()
@@ -92,8 +93,9 @@ class _Translation:
         return read
 
     def _call(self, operator: Operator) -> fx.Node:
-        name, _, overload = operator.name.partition("::")[2].partition(".")
-        target = getattr(getattr(torch.ops.aten, name), overload)
+        namespace, _, called = operator.name.partition("::")
+        name, _, overload = called.partition(".")
+        target = getattr(getattr(getattr(torch.ops, namespace), name), overload)
         args = tuple(self._argument(argument) for argument in operator.arguments)
         node = self._graph.call_function(target, args, self._keywords(operator.keywords))
         node.meta.update(
