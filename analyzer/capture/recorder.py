@@ -225,7 +225,9 @@ class Recorder(TorchDispatchMode):
                 out = self._known.sized(func, args) if schema.sized_by_values else None
                 if out is None:
                     out = func(*args, **kwargs) if kernel is None else kernel(*args, **kwargs)
-            except NotImplementedError:
+            except RuntimeError as error:  # NotImplementedError is one
+                if not isinstance(error, NotImplementedError) and "no fake impl" not in str(error):
+                    raise
                 out = self._without_meta_kernel(func, args, kwargs)
             self._record(func, schema, args, kwargs, out)
         return out
