@@ -8,7 +8,8 @@ runs the first whose plan can be built; the fallback list comes after it. This m
 1. Tensors are described by shape, strides of the memory format, type and an alignment of 32 bytes (what allocator
    blocks have).
 2. 1-D convolutions are 2-D ones of height 1, as in `Convolution.cpp`.
-3. The factors alpha and beta are float32, as PyTorch sets them (with float64 cuDNN leaves some engines out). The compute type is float32 for float32 (TF32 allowed, PyTorch's default for convolutions), bfloat16 and float16.
+3. The factors alpha and beta are float32, as PyTorch sets them (with float64 cuDNN leaves some engines out). The
+   compute type is float32 for float32 (TF32 allowed, PyTorch's default for convolutions), bfloat16 and float16.
 
 Nothing is launched and no tensor is allocated, so one query takes about a millisecond.
 Not modelled: a plan that builds but fails when it runs (PyTorch then goes on to the next).
