@@ -21,7 +21,7 @@ Left out and asked for again (700 calls, float32 NCHW; forward, data, weight gra
 calls at an unseen batch size; 77, 85, 68 % of convolutions unseen altogether, mean error 5, 4, 17 % of the call's own
 tensors, the true figure within the range in 97, 98, 95 %. 16-bit dtypes fare better.
 
-How the data are made: `analyzer/verify/cudnn.py` (same calls as PyTorch makes, nothing run) and `grid.py`. Checked
+How the data are made: `analyzer/verify/cudnn.py` (same calls as PyTorch makes, nothing run), as `analyze calibrate` does. Checked
 against 77,576 calls executed through PyTorch: all but one agree (there PyTorch ran out of memory and took a second plan).
 """
 
