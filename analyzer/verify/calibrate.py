@@ -4,7 +4,7 @@
    rules. What each stage found is kept in `PROFILE.partial` until the last one is over: an interrupted calibration
    goes on where it stopped.
 2. A family's modules are its growth outside the allocator at the first use. It counts **per thread** when a second
-   thread adds at least half as much again.
+   thread adds at least half as much again, with the mean of both: NVML counts in steps of 2 MiB.
 3. A workspace is what the allocator keeps after the first matrix product of a thread; cublasLt's is what a product
    with bias, which may take both, keeps beyond that.
 4. Convolutions: the calls of the H200's table in an order that puts common batch sizes first, shared by several
@@ -136,6 +136,7 @@ def profile(found: Mapping[str, Any], name: str | None, table: str | None) -> di
         first, second = found[f"library {family}"]["outside_bytes"]
         modules[family] = max(0, first)
         if first > 0 and 2 * second >= first:
+            modules[family] = (first + second) // 2
             per_thread.append(family)
     workspace = max(0, found["library cublas"]["kept_bytes"][0])
     with_bias = max(0, found["library cublaslt"]["kept_bytes"][0])
