@@ -7,7 +7,8 @@
 3. `tensor.to("cuda")` of a host tensor is a copy with the same strides (`aten::_to_copy`), as the transfer is.
 4. Values of small integer tensors are known where `known_values.py` could follow them: `tolist`, `numpy` and `item`
    answer from there.
-5. The few functions of `torch.cuda` that models call to look around answer for the device profile; nothing is
+5. User code that autograd calls (checkpointed modules, functions' backward, hooks on saved tensors) believes so too.
+6. The few functions of `torch.cuda` that models call to look around answer for the device profile; nothing is
    initialised.
 
 Not modelled: several GPUs, streams other than the default one, CUDA graphs.
@@ -43,7 +44,7 @@ def _is_cuda(device: Any) -> bool:
 
 
 class CudaPretence(TorchFunctionMode):
-    """Rules 1 to 4 of the module docstring, as a mode around the captured step."""
+    """Rules 1 to 5 of the module docstring, as a mode around the captured step."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
@@ -69,6 +70,7 @@ class CudaPretence(TorchFunctionMode):
             tensor.pin_memory: lambda t, *a, **k: t,
             tensor.record_stream: lambda t, s: None,
             tensor.__setitem__: self._assign,
+            tensor.backward: self._backward,
             torch.tensor: self._from_data,
             torch.as_tensor: self._from_data,
         }
@@ -88,6 +90,34 @@ class CudaPretence(TorchFunctionMode):
 
     def _on_gpu(self, tensor: torch.Tensor) -> bool:
         return tensor.device.type == "meta" and not self._recorder.in_host_memory(tensor)
+
+    @contextlib.contextmanager
+    def saved_tensor_hooks(self) -> Iterator[None]:
+        """While open, hooks on saved tensors run with this mode on, which PyTorch leaves while an operator runs."""
+        hooks = torch.autograd.graph.saved_tensors_hooks
+        original = hooks.__init__
+
+        def init(new: Any, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
+            original(new, self._believing(pack), self._believing(unpack))
+
+        with mock.patch.object(hooks, "__init__", init):
+            yield
+
+    def _believing(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def call(value: Any) -> Any:
+            with contextlib.nullcontext() if torch._C._len_torch_function_stack() else _Again(self):
+                return function(value)
+
+        return call
+
+    def _backward(
+        self, tensor: Any, gradient: Any = None, retain: Any = None, create: bool = False, inputs: Any = None,
+        **named: Any,
+    ) -> None:  # fmt: skip
+        """`Tensor.backward`, staying in this mode."""
+        retain, create = named.get("retain_graph", retain), named.get("create_graph", create)
+        with _Again(self):
+            torch.autograd.backward(tensor, gradient, retain, create, inputs=inputs)
 
     def _data_ptr(self, tensor: torch.Tensor) -> int:
         """A made-up address, different for each storage: code compares addresses to find aliases."""
@@ -137,6 +167,17 @@ class CudaPretence(TorchFunctionMode):
         return tensor.to(device, **kwargs)
 
 
+class _Again(TorchFunctionMode):
+    """A mode that is entered once more, from inside itself."""
+
+    def __init__(self, mode: CudaPretence) -> None:
+        super().__init__()
+        self._mode = mode
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._mode.__torch_function__(func, types, args, kwargs)
+
+
 def _host_device(tensor: torch.Tensor) -> torch.device:
     return torch.device("cpu") if tensor.device.type == "meta" else tensor.device
 
@@ -151,7 +192,7 @@ def _plain(data: Any, recorder: Recorder) -> Any:
 
 @contextlib.contextmanager
 def cuda_functions(device: DeviceProfile) -> Iterator[None]:
-    """Rule 5: what `torch.cuda` says while a step is captured."""
+    """Rule 6: what `torch.cuda` says while a step is captured."""
     properties = types.SimpleNamespace(
         name=device.name,
         major=device.compute_capability[0],
@@ -207,4 +248,6 @@ def cuda_functions(device: DeviceProfile) -> Iterator[None]:
         stack.enter_context(mock.patch.object(torch.backends.cudnn.rnn, "get_cudnn_mode", modes.__getitem__))
         # `MultiheadAttention` refuses its fast path when any torch-function mode is active; ours changes no results.
         stack.enter_context(mock.patch.object(torch.overrides, "has_torch_function", lambda _: False))
+        # Autograd would leave the mode before user code runs in the backward pass (rule 5).
+        stack.enter_context(mock.patch.object(torch.autograd, "has_torch_function", lambda _: False))
         yield

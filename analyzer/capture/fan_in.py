@@ -26,7 +26,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _ENGINE = "_engine_run_backward"
-_BETWEEN = ("_accumulates_in_place", "on_cuda", "__torch_dispatch__", "_fn", "inner")
+_BETWEEN = ("_accumulates_in_place", "on_cuda", "_called", "__torch_dispatch__", "_fn", "inner")
 
 
 def _counts(tensor: torch.Tensor) -> tuple[int, int]:

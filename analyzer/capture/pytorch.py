@@ -145,7 +145,7 @@ def cuda_environment(device: DeviceProfile) -> Iterator[Recorder]:
 @contextlib.contextmanager
 def watching(recorder: Recorder) -> Iterator[None]:
     """While open, every tensor made on "cuda" is a meta tensor the recorder follows."""
-    with CudaPretence(recorder), recorder:
+    with CudaPretence(recorder) as pretence, pretence.saved_tensor_hooks(), recorder:
         yield
 
 

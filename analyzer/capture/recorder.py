@@ -199,7 +199,11 @@ class Recorder(TorchDispatchMode):
     # -- what PyTorch tells --------------------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        # In the backward pass nobody has left the torch-function mode before coming here.
+        with torch._C.DisableTorchFunction():
+            return self._called(func, args, kwargs or {})
+
+    def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
         schema = self._schema(func)
         if schema.skip:
             return func(*args, **kwargs)
@@ -218,18 +222,17 @@ class Recorder(TorchDispatchMode):
             func, args = self._fan_in.on_cuda(func, args)
             schema = self._schema(func)
         kernel = META_KERNELS.get(func)
-        with torch._C.DisableTorchFunction():
-            if "device" in kwargs and kwargs["device"] is not None and kwargs["device"].type == "cuda":
-                kwargs = {**kwargs, "device": META}
-            try:
-                out = self._known.sized(func, args) if schema.sized_by_values else None
-                if out is None:
-                    out = func(*args, **kwargs) if kernel is None else kernel(*args, **kwargs)
-            except RuntimeError as error:  # NotImplementedError is one
-                if not isinstance(error, NotImplementedError) and "no fake impl" not in str(error):
-                    raise
-                out = self._without_meta_kernel(func, args, kwargs)
-            self._record(func, schema, args, kwargs, out)
+        if "device" in kwargs and kwargs["device"] is not None and kwargs["device"].type == "cuda":
+            kwargs = {**kwargs, "device": META}
+        try:
+            out = self._known.sized(func, args) if schema.sized_by_values else None
+            if out is None:
+                out = func(*args, **kwargs) if kernel is None else kernel(*args, **kwargs)
+        except RuntimeError as error:  # NotImplementedError is one
+            if not isinstance(error, NotImplementedError) and "no fake impl" not in str(error):
+                raise
+            out = self._without_meta_kernel(func, args, kwargs)
+        self._record(func, schema, args, kwargs, out)
         return out
 
     def _without_meta_kernel(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -378,7 +381,7 @@ class Recorder(TorchDispatchMode):
     # -- where an operator comes from ----------------------------------------------------------------------------
 
     def _place(self) -> tuple[str, str]:
-        if self.phase is Phase.BACKWARD:
+        if self.phase is Phase.BACKWARD and not self.modules:  # no checkpointed module that runs again
             node = torch._C._current_autograd_node()
             if node is not None:
                 known = self._origin.get(node._sequence_nr())
