@@ -64,6 +64,7 @@ class CudaPretence(TorchFunctionMode):
             tensor.to: self._to,
             tensor.cuda: lambda t, *a, **k: self._to(t, CUDA),
             tensor.cpu: lambda t, *a, **k: self._to(t, "cpu"),
+            tensor.type: self._type,
             tensor.tolist: lambda t: recorder.host_value(t).tolist(),
             tensor.numpy: lambda t, **k: recorder.host_value(t).numpy(**k),
             tensor.__array__: lambda t, *a, **k: recorder.host_value(t).__array__(*a, **k),
@@ -134,6 +135,16 @@ class CudaPretence(TorchFunctionMode):
             value = torch.tensor(value, dtype=tensor.dtype)
         tensor[index] = value
 
+    def _type(self, tensor: torch.Tensor, dtype: Any = None, *_: Any, **__: Any) -> Any:
+        """`Tensor.type`, with the legacy names of types (`torch.cuda.HalfTensor`)."""
+        if dtype is None:
+            return f"torch.{'cuda.' if self._on_gpu(tensor) else ''}{_legacy_name(tensor.dtype)}"
+        if isinstance(dtype, torch.dtype):
+            return tensor.to(dtype)
+        name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
+        wanted = getattr(torch, name.rpartition(".")[2]).dtype
+        return self._to(tensor, CUDA if ".cuda." in name else "cpu", wanted)
+
     def _from_data(self, data: Any, **kwargs: Any) -> torch.Tensor:
         device = kwargs.pop("device", None)
         if isinstance(data, torch.Tensor):
@@ -182,6 +193,14 @@ def _host_device(tensor: torch.Tensor) -> torch.device:
     return torch.device("cpu") if tensor.device.type == "meta" else tensor.device
 
 
+def _legacy_name(dtype: torch.dtype) -> str:
+    """ "FloatTensor" for float32, and so on."""
+    kinds = {
+        name: kind for name, kind in vars(torch).items() if name.endswith("Tensor") and hasattr(kind, "dtype")
+    }
+    return next(name for name, kind in kinds.items() if kind.dtype is dtype)
+
+
 def _plain(data: Any, recorder: Recorder) -> Any:
     if isinstance(data, torch.Tensor):
         return recorder.host_value(data).item()
@@ -217,7 +236,12 @@ def cuda_functions(device: DeviceProfile) -> Iterator[None]:
         "empty_cache": lambda: None,
         "memory_allocated": lambda *a: 0,
         "max_memory_allocated": lambda *a: 0,
+        "memory_reserved": lambda *a: 0,
+        "max_memory_reserved": lambda *a: 0,
+        "mem_get_info": lambda *a: (device.capacity_bytes, device.capacity_bytes),
         "reset_peak_memory_stats": lambda *a: None,
+        "manual_seed": lambda *a: None,
+        "manual_seed_all": lambda *a: None,
         "device_of": lambda *a: contextlib.nullcontext(),
         "device": lambda *a: contextlib.nullcontext(),
         "stream": lambda *a: contextlib.nullcontext(),

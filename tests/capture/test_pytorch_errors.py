@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from captures import Model, inference, step
+from captures import H200, Model, inference, step
 from torch import nn
 
 from analyzer import TensorSpec, analyze
@@ -166,10 +166,24 @@ class TestDevices:
                 start.record()
                 torch.cuda.synchronize()
                 assert torch.cuda.is_available() and torch.cuda.device_count() == 1
+                torch.cuda.manual_seed(0)
+                assert torch.cuda.mem_get_info()[1] == H200.capacity_bytes
+                assert torch.cuda.memory_reserved() == torch.cuda.max_memory_reserved() == 0
                 assert torch.cuda.get_device_properties(0).multi_processor_count == 132
             return x + 1
 
         inference(Model(forward), X)
+
+    def test_legacy_names_of_types(self) -> None:
+        def forward(_: Any, x: Any) -> Any:
+            assert x.type() == "torch.cuda.FloatTensor" and torch.ones(1).long().type() == "torch.LongTensor"
+            assert x.type("torch.cuda.HalfTensor").dtype is torch.float16
+            assert x.type(torch.int64).type() == "torch.cuda.LongTensor"
+            assert torch.ones(4).type("torch.cuda.DoubleTensor").is_cuda
+            return x.type_as(x.half())
+
+        result = inference(Model(forward), X).operators[-1].outputs[0]
+        assert result and result.dtype == "float16"
 
 
 class TestDtypes:
