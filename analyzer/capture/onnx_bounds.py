@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from analyzer.capture.onnx_structure import DEFAULT_DOMAINS
+from analyzer.capture.onnx_node import DEFAULT_DOMAINS
 from analyzer.capture.onnx_types import ValueType, element_count
 
 _Inputs = list["ValueType | None"]

@@ -76,7 +76,11 @@ def infer_contrib(node: Any, inputs: _Inputs, delegate: _Delegate) -> dict[str, 
     else:
         return {}
     return {
-        name: value for name, value in zip(node.output, results, strict=False) if name and value is not None
+        name: value
+        for name, value in zip(node.output, results, strict=False)
+        if name
+        and value is not None
+        and all(isinstance(size, str) or size >= 0 for size in value.shape or ())
     }
 
 
@@ -183,7 +187,7 @@ def _embed_layer_norm(_node: Any, inputs: _Inputs) -> _Results:
 def _attention(node: Any, inputs: _Inputs) -> _Results:
     """Input [B, S, D], weight [D, Q+K+V]: [B, S, V]; present [2, B, heads, past + S, head size]."""
     first, weight = inputs[0], _shape(inputs, 1)
-    if first is None or first.shape is None or weight is None or len(first.shape) < 3:
+    if first is None or first.shape is None or not weight or len(first.shape) < 3:
         return []
     sizes = _integers(node, "qkv_hidden_sizes")
     value: Dim = sizes[2] if len(sizes) == 3 else _over(weight[-1], 3)

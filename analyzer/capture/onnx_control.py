@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from analyzer.capture.onnx_structure import DEFAULT_DOMAINS, Structure, node_name
+from analyzer.capture.onnx_node import DEFAULT_DOMAINS, node_name
+from analyzer.capture.onnx_structure import Structure
 from analyzer.capture.onnx_types import ValueType, display, display_shape, element_count
 from analyzer.errors import TargetError
 from analyzer.graph import nbytes_of

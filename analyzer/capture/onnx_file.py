@@ -97,19 +97,18 @@ def check_versions(model: Any, shown: str, hint: str = "export the model again")
             f"{shown} has IR version {model.ir_version}; ONNX {onnx.__version__} reads 1 to {onnx.IR_VERSION}",
             "upgrade the onnx package" if model.ir_version > onnx.IR_VERSION else hint,
         )
-    opsets = {entry.domain or "ai.onnx": entry.version for entry in model.opset_import}
     newest = onnx.defs.onnx_opset_version()
-    default = opsets.get("ai.onnx")
-    if default is None:
-        if model.ir_version >= 3 and any(not node.domain for node in model.graph.node):
-            raise TargetError(
-                f"{shown} names no operator set", "export the model again with opset_version=17 or later"
-            )
-    elif not 1 <= default <= newest:
+    default = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    if not default and model.ir_version >= 3 and any(not node.domain for node in model.graph.node):
         raise TargetError(
-            f"{shown} uses operator set {default}; ONNX {onnx.__version__} knows 1 to {newest}",
-            "upgrade the onnx package, or export with a lower opset_version",
+            f"{shown} names no operator set", "export the model again with opset_version=17 or later"
         )
+    for version in default:
+        if not 1 <= version <= newest:
+            raise TargetError(
+                f"{shown} uses operator set {version}; ONNX {onnx.__version__} knows 1 to {newest}",
+                "upgrade the onnx package, or export with a lower opset_version",
+            )
 
 
 def check_external(model: Any, folder: Path) -> None:

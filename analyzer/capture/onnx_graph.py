@@ -22,16 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from analyzer.capture import onnx_file
-from analyzer.capture.onnx_bind import Described, check_batch
+from analyzer.capture.onnx_bind import Described
 from analyzer.capture.onnx_infer import Inferred
-from analyzer.capture.onnx_shapes import infer_shapes
-from analyzer.capture.onnx_structure import DEFAULT_DOMAINS, Structure, node_name, prepare, reads
+from analyzer.capture.onnx_model import read
+from analyzer.capture.onnx_node import DEFAULT_DOMAINS
+from analyzer.capture.onnx_structure import Structure, reads
 from analyzer.capture.onnx_types import ValueType, display, element_count
-from analyzer.errors import TargetError
 from analyzer.graph import (
     Argument,
     Birth,
@@ -61,48 +59,14 @@ _KEPT_ATTRIBUTE_BYTES = 1024
 def capture_onnx(path_or_model: Any, *, batch: int | None = None, inputs: Described | None = None) -> Graph:
     """The graph of an ONNX model at given input shapes.
 
-    path_or_model: a path, an `onnx.ModelProto`, or its serialized bytes. batch: what the batch dimension is bound to,
-    whatever the export calls it. inputs: name -> (shape, dtype or None), for inputs the batch alone does not settle.
+    path_or_model: whatever `onnx_model.read` takes; a model read before keeps its batch and inputs. batch: what the
+    batch dimension is bound to, whatever the export calls it. inputs: name -> (shape, dtype or None), for inputs the
+    batch alone does not settle.
     Raises TargetError for a file that is no sound model, InputError for shapes that are missing or do not fit.
     """
-    check_batch(batch)
-    folder = None
-    if isinstance(path_or_model, str | Path):
-        folder = Path(path_or_model).parent
-        model = onnx_file.load(path_or_model)
-        onnx_file.check_external(model, folder)
-    elif isinstance(path_or_model, bytes):
-        model = onnx_file.parse(onnx_file.without_bulk(path_or_model), "the model")
-    else:
-        model = path_or_model
-        onnx_file.check_versions(model, "the model")
-    if model.functions:
-        model = inlined(model)
-    structure = prepare(model.graph, folder)
-    shapes = infer_shapes(structure, model, batch, inputs, folder)
-    builder = _Builder(batch, list(shapes.binding.notes))
-    return builder.build(_Scope(structure, shapes.actual, shapes.seen))
-
-
-def inlined(model: Any) -> Any:
-    """The model with its local functions replaced by their bodies (rule 5)."""
-    import onnx
-    import onnx.inliner
-
-    names = {(function.domain, function.name) for function in model.functions}
-    try:
-        inlined = onnx.inliner.inline_local_functions(model)
-    except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
-        raise TargetError(
-            f"the model's local functions cannot be inlined: {display(' '.join(str(error).split()))}",
-            "export the model again without local functions",
-        ) from None
-    left = next((node for node in inlined.graph.node if (node.domain, node.op_type) in names), None)
-    if left is not None:
-        raise TargetError(
-            f"{node_name(left)} is a local function that calls itself", "export the model again"
-        )
-    return inlined
+    model = read(path_or_model, batch, inputs)
+    builder = _Builder(model.batch, list(model.shapes.binding.notes))
+    return builder.build(_Scope(model.structure, model.shapes.actual, model.shapes.seen))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analyzer.capture.onnx_native import Context, NodeError, dimension_names, infer_graph, infer_node
-from analyzer.capture.onnx_structure import DEFAULT_DOMAINS, Structure, node_name, tensor_type
+from analyzer.capture.onnx_node import DEFAULT_DOMAINS, node_name
+from analyzer.capture.onnx_structure import Structure, tensor_type
 from analyzer.capture.onnx_types import ValueType, display, display_shape, element_count
 from analyzer.capture.onnx_values import Values
 from analyzer.errors import AnalyzerError, InputError

@@ -24,7 +24,8 @@ from typing import Any
 from analyzer.capture.onnx_bind import Binding, Described, bind
 from analyzer.capture.onnx_infer import Inferred, infer
 from analyzer.capture.onnx_native import Context
-from analyzer.capture.onnx_structure import Structure, node_name
+from analyzer.capture.onnx_node import node_name
+from analyzer.capture.onnx_structure import Structure
 from analyzer.capture.onnx_types import ValueType, display, display_shape
 from analyzer.errors import InputError, TargetError
 

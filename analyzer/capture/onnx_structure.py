@@ -4,6 +4,7 @@
 2. Constant nodes are initializers: ONNX Runtime stores them so. Sparse initializers count dense, as it unpacks them.
 3. Every value has one maker. A value made twice, read but never made, or depending on itself is a TargetError.
 4. Subgraphs (If, Loop, Scan, SequenceMap) are structures of their own that may read (`captured`) outer values.
+5. A node without what its operator demands (`onnx_node`) is a TargetError.
 
 Source: IR specification of ONNX (`docs/IR.md`), single static assignment and name scopes.
 """
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.capture.onnx_file import read_external
+from analyzer.capture.onnx_node import DAMAGED, DEFAULT_DOMAINS, check_node, node_name
 from analyzer.capture.onnx_types import (
     DTYPES,
     ValueType,
@@ -29,7 +31,6 @@ from analyzer.capture.onnx_values import constant_tensor
 from analyzer.errors import TargetError
 from analyzer.graph import nbytes_of
 
-DEFAULT_DOMAINS = ("", "ai.onnx")
 _INTEGERS = (6, 7)  # int32, int64: the tensors that decide shapes
 _DEEPEST = 50
 
@@ -49,9 +50,12 @@ class Structure:
 
 
 def prepare(
-    graph: Any, folder: Path | None = None, outer: frozenset[str] = frozenset(), depth: int = 0
+    graph: Any, opset: int, folder: Path | None = None, outer: frozenset[str] = frozenset(), depth: int = 0
 ) -> Structure:
-    """The structure of a `GraphProto`. `outer`: values visible around a subgraph. Raises TargetError (rule 3)."""
+    """The structure of a `GraphProto`. opset: version of ONNX's own operators; outer: values visible around a subgraph.
+
+    Raises TargetError (rules 3 and 5).
+    """
     if depth > _DEEPEST:
         raise TargetError(f"subgraphs are nested more than {_DEEPEST} deep", "export the model again")
     for tensor in graph.initializer:
@@ -67,6 +71,7 @@ def prepare(
     producers: dict[str, Any] = {}
     nodes: list[Any] = []
     for node in graph.node:
+        check_node(node, opset)
         if node.op_type == "Constant" and node.domain in DEFAULT_DOMAINS and len(node.output) == 1:
             tensor = constant_tensor(node)
             if tensor is not None:
@@ -84,7 +89,7 @@ def prepare(
     subgraphs: dict[int, dict[str, Structure]] = {}
     for node in nodes:
         inner = {
-            attribute.name: prepare(attribute.g, folder, visible, depth + 1)
+            attribute.name: prepare(attribute.g, opset, folder, visible, depth + 1)
             for attribute in node.attribute
             if attribute.HasField("g")
         }
@@ -111,15 +116,6 @@ def reads(structure: Structure, place: int) -> tuple[str, ...]:
     """The outer values that node `place`'s subgraphs read besides its inputs."""
     inner = structure.subgraphs.get(place, {})
     return tuple(dict.fromkeys(name for sub in inner.values() for name in sub.captured))
-
-
-def node_name(node: Any) -> str:
-    """How messages name a node: "node 'conv1' (Conv)", or by its first output where it has no name."""
-    shown = f"{display(node.domain)}.{display(node.op_type)}" if node.domain else display(node.op_type)
-    if node.name:
-        return f"node {display(node.name)!r} ({shown})"
-    made = next((name for name in node.output if name), "")
-    return f"the {shown} that makes {display(made)!r}"
 
 
 def _reads(node: Any, inner: Mapping[str, Structure]) -> list[str]:
@@ -252,7 +248,7 @@ def _check_data(tensor: Any) -> None:
             raise TargetError(
                 f"initializer {display(tensor.name)!r} holds {len(tensor.raw_data)} bytes, its shape "
                 f"{display_shape(value.shape)} of {value.dtype} needs {expected}",
-                "the file is damaged: export the model again",
+                DAMAGED,
             )
 
 

@@ -25,16 +25,18 @@ from torch import Tensor, nn
 
 from analyzer.capture import onnx_file, onnx_torch_layers, onnx_torch_ops  # noqa: F401 (they register their functions)
 from analyzer.capture.onnx_bind import Described
-from analyzer.capture.onnx_graph import inlined, plain
+from analyzer.capture.onnx_graph import plain
 from analyzer.capture.onnx_infer import Inferred
-from analyzer.capture.onnx_shapes import infer_shapes
-from analyzer.capture.onnx_structure import DEFAULT_DOMAINS, Structure, prepare, reads
+from analyzer.capture.onnx_model import read
+from analyzer.capture.onnx_node import DEFAULT_DOMAINS
+from analyzer.capture.onnx_structure import Structure, reads
 from analyzer.capture.onnx_torch import FUNCTIONS, SETTINGS, Call, opaque, torch_dtype
-from analyzer.capture.onnx_types import element_count
+from analyzer.capture.onnx_types import display, display_shape, element_count
 from analyzer.capture.onnx_values import Values
 from analyzer.errors import InputError
 
 LARGEST_BATCH = 1 << 20
+_LARGEST_TENSOR = 1 << 58  # elements: torch counts bytes in 63 bits
 _STATISTICS = {"BatchNormalization": (3, 4)}  # inputs that are running statistics
 
 
@@ -51,14 +53,15 @@ def lower(path: str | Path, *, batch: int | None = None, inputs: Described | Non
     """The module of an ONNX file. Raises TargetError and InputError as `capture_onnx` does."""
     if batch is not None and isinstance(batch, int) and batch > LARGEST_BATCH:
         raise InputError(f"training is analysed up to batch {LARGEST_BATCH}", "give a smaller batch")
-    folder = Path(path).parent
-    model = onnx_file.load(path)
-    onnx_file.check_external(model, folder)
-    if model.functions:
-        model = inlined(model)
-    structure = prepare(model.graph, folder)
-    shapes = infer_shapes(structure, model, batch, inputs, folder)
+    model = read(path, batch, inputs)
+    structure, shapes = model.structure, model.shapes
     types = shapes.actual.types
+    for name in (*structure.inputs, *structure.initializers):
+        if element_count(types[name].sizes or ()) > _LARGEST_TENSOR:
+            raise InputError(
+                f"{display(name)!r} is too large to train: {display_shape(types[name].shape)}",
+                "training is analysed by torch, whose tensors stay below 2^63 bytes",
+            )
     module = OnnxModule(structure, shapes.actual)
     given = tuple(
         torch.empty(types[name].sizes or (), dtype=torch_dtype(types[name].dtype), device="meta")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from analyzer.capture.onnx_graph import capture_onnx
+from analyzer.capture.onnx_model import read
 from analyzer.devices import DeviceProfile, resolve
 from analyzer.errors import OptionError, UnknownOperatorError
 from analyzer.estimate import Estimate
@@ -36,12 +37,11 @@ def analyze_onnx(target: Target, options: Any) -> Estimate:
         raise OptionError("inputs of an ONNX target need names", "give --input NAME=3x224x224:float32")
     described = {name: (spec.shape, spec.dtype) for name, spec in inputs.items()} if inputs else None
     device, device_note = resolve(options.device)
-    graph = capture_onnx(target.path, batch=options.batch, inputs=described)
+    model = read(target.path, options.batch, described)
+    graph = capture_onnx(model)
     if options.on_graph is not None:
         options.on_graph(graph)
-    prediction = predict(
-        target.path, batch=options.batch, options=options.runtime_options, device=device, inputs=described
-    )
+    prediction = predict(model, options=options.runtime_options, device=device)
     if options.strict and prediction.unknown_operators:
         names = ", ".join(sorted(prediction.unknown_operators))
         raise UnknownOperatorError(

@@ -15,10 +15,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, parser
 
-from analyzer.capture import onnx_file
+from analyzer.capture import onnx_file, onnx_model
 from analyzer.capture.onnx_graph import capture_onnx
+from analyzer.devices import resolve
 from analyzer.errors import AnalyzerError, TargetError
 from analyzer.graph import Category
+from analyzer.runtimes.onnxruntime.prediction import predict
+
+H200, _ = resolve("h200")
 
 HEADER = '<ir_version: 9, opset_import: ["":18]>'
 SMALL = parser.parse_model(
@@ -112,6 +116,41 @@ def test_versions(tmp_path: Path, ir_version: int, opset: int, word: str) -> Non
     path = tmp_path / "m.onnx"
     path.write_bytes(model.SerializeToString())
     refuse(path, word)
+
+
+def test_operator_set_named_twice(tmp_path: Path) -> None:
+    model = onnx.ModelProto()
+    model.CopyFrom(SMALL)
+    model.opset_import.add(domain="ai.onnx", version=2**62)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    refuse(path, "operator set")
+
+
+@pytest.mark.parametrize(
+    ("node", "said"),
+    [
+        ("y = Reshape(x)", "has 1 inputs, not 2"),
+        ("y = MatMul(x, )", "has 1 inputs, not 2"),
+        ("y = Conv( , x)", "lacks its input X"),
+        ("y = Concat<axis = 0>(x, , x)", "lacks its input inputs"),
+        ("y = Relu(x, x)", "has 2 inputs, not 1"),
+        ("y, z = Relu(x)", "has 2 outputs, not 1"),
+        ("y, a, b = Split<num_outputs = 2>(x)", "has 3 outputs and says 2"),
+        ("y = Softmax<axis = 1.5>(x)", "axis of the Softmax that makes 'y' has the wrong type"),
+        ("y = com.microsoft.FusedMatMul(x)", "lacks some of its 2 inputs"),
+        ("y = com.microsoft.RotaryEmbedding( , x, x, x)", "lacks some of its 4 inputs"),
+    ],
+)
+def test_no_node_of_its_operator(tmp_path: Path, node: str, said: str) -> None:
+    model = parser.parse_model(
+        '<ir_version: 9, opset_import: ["":18, "com.microsoft":1]> g (float[N,4] x) => (float[N,4] y) {'
+        + node
+        + "}"
+    )
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    refuse(path, said)
 
 
 def test_no_operator_set(tmp_path: Path) -> None:
@@ -286,10 +325,27 @@ def test_damaged_files(tmp_path: Path, flips: list[tuple[int, int]]) -> None:
         assert all(storage.nbytes >= 0 for storage in graph.storages)
 
 
+MANY = parser.parse_model(
+    '<ir_version: 9, opset_import: ["":18, "com.microsoft":1]>'
+    "g (int32[N,6] ids, float[N,3,8,8] image, float[6,N,8] steps) => (float[N,6,8] y, float z, float u, float v)"
+    "<float[10,8] words, float[16,8] places, float[8] gamma, float[8] beta, float[8,24] wq, float[24] bq, float[8,8] w,"
+    " uint8[8,1,8] packed, float[8] scales, float[1,16,8] lw, float[1,16,4] lr, float[3,4,2,2] cw, int64[1] k = {1}>"
+    "{ e, mask = com.microsoft.EmbedLayerNormalization(ids, , words, places, , gamma, beta)"
+    "  a = com.microsoft.Attention<num_heads = 2>(e, wq, bq)"
+    "  s = com.microsoft.SkipLayerNormalization(a, e, gamma)"
+    "  h = com.microsoft.MultiHeadAttention<num_heads = 2>(s, s, s)"
+    "  f = com.microsoft.FusedMatMul<transB = 1>(h, w)  b = com.microsoft.BiasGelu(f, beta)"
+    "  n = com.microsoft.MatMulNBits<K = 8, N = 8, bits = 4, block_size = 16>(b, packed, scales)"
+    "  p, q = Split<axis = 2, num_outputs = 2>(n)  c = Concat<axis = 2>(p, q)"
+    '  t = Transpose<perm = [0, 2, 1]>(c)  y = Einsum<equation = "bij,bjk->bik">(c, t)'
+    "  best, where = TopK(y, k)  z = ReduceMean<keepdims = 0>(best)"
+    "  u = ConvTranspose<strides = [2, 2]>(image, cw)  v = LSTM<hidden_size = 4>(steps, lw, lr)"
+    "  found = NonZero(ids) }"
+)
 NUMBERS = st.sampled_from([0, 1, -1, 2, 3, 7, 2**31, 2**62, -(2**62), 2**63 - 1])
 OPERATORS = st.sampled_from(
-    ["", "x", "Reshape", "Concat", "Slice", "Split", "Loop", "If", "TopK", "Tile", "Unique", "LSTM"]
-)
+    ["x", "Reshape", "Concat", "Slice", "Split", "Loop", "If", "TopK", "Tile", "Unique", "LSTM", "Conv", "Pad", "Resize", "Expand", "Gather", "NonZero", "Squeeze", "com.microsoft", "Attention", "FusedMatMul", "MatMulNBits", ""]
+)  # fmt: skip
 
 
 def fields(message: Any) -> list[tuple[Any, Any]]:
@@ -303,16 +359,19 @@ def fields(message: Any) -> list[tuple[Any, Any]]:
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=1000, deadline=None)
 @given(st.data())
 def test_well_formed_nonsense(data: st.DataObject) -> None:
-    """Valid protobuf with wrong numbers, names, and missing, doubled or reordered parts."""
-    model = onnx.ModelProto.FromString(RAW)
+    """Valid protobuf with wrong numbers, names, and missing, doubled or reordered parts: captured, planned, or refused."""
+    model = onnx.ModelProto()
+    model.CopyFrom(data.draw(st.sampled_from([SMALL, MANY])))
     for _ in range(data.draw(st.integers(1, 3))):
         message, field = data.draw(st.sampled_from(fields(model)))
         value = getattr(message, field.name)
         if field.is_repeated:
             items = data.draw(st.permutations(list(value) * 2))[: data.draw(st.integers(0, len(value) + 1))]
+            if items and isinstance(items[0], str) and data.draw(st.booleans()):
+                items[data.draw(st.integers(0, len(items) - 1))] = ""
             del value[:]
             value.extend(items)
         elif isinstance(value, str):
@@ -323,8 +382,13 @@ def test_well_formed_nonsense(data: st.DataObject) -> None:
             except ValueError:
                 continue  # the field holds 32 bits
     try:
-        graph = capture_onnx(model.SerializeToString(), batch=data.draw(st.sampled_from([1, 3, 10**12])))
+        shaped = onnx_model.read(model.SerializeToString(), data.draw(st.sampled_from([1, 3, 10**12])))
+        graph = capture_onnx(shaped)
+        predicted = predict(
+            shaped, options={}, device=H200, provider=data.draw(st.sampled_from(["cuda", "cpu"]))
+        )
     except AnalyzerError as error:
         assert error.message
     else:
         assert all(storage.nbytes >= 0 for storage in graph.storages)
+        assert predicted.held >= predicted.peak_in_use >= 0

@@ -100,6 +100,8 @@ def workspace(convolution: Convolution, search: str, device: DeviceProfile) -> t
 def _workspace(convolution: Convolution, mode: int, path: Path | None) -> tuple[int, bool]:
     table = _load(path)
     dtype, element = _DTYPES.get(convolution.dtype, (0, 4))
+    if max(map(abs, convolution.row)) > np.iinfo(table.geometry.dtype).max:
+        return element * sum(map(math.prod, (convolution.x, convolution.w, convolution.y))), False
     wanted = _mode(mode, dtype, int(convolution.nhwc))
     geometry = np.array(convolution.row, dtype=table.geometry.dtype)
     for at in np.flatnonzero(table.digest == _digest(geometry)):

@@ -9,33 +9,21 @@ Source: `core/graph/graph.cc` (`Graph::Graph`, `CleanUnusedInitializersAndNodeAr
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from analyzer.capture import onnx_file, onnx_graph
+from analyzer.capture.onnx_graph import plain
 from analyzer.capture.onnx_infer import Inferred
-from analyzer.capture.onnx_shapes import infer_shapes
-from analyzer.capture.onnx_structure import Structure, prepare, reads
+from analyzer.capture.onnx_model import read
+from analyzer.capture.onnx_structure import Structure, reads
 from analyzer.capture.onnx_types import ValueType
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
 
 
 def load(path_or_model: Any, batch: int | None, inputs: Any = None) -> RuntimeGraph:
-    """The graph of a file or `onnx.ModelProto` at `batch`. Raises TargetError and InputError as `capture_onnx` does."""
-    folder = None
-    if isinstance(path_or_model, str | Path):
-        folder = Path(path_or_model).parent
-        model = onnx_file.load(path_or_model)
-        onnx_file.check_external(model, folder)
-    else:
-        model = path_or_model
-        onnx_file.check_versions(model, "the model")
-    if model.functions:
-        model = onnx_graph.inlined(model)
-    structure = prepare(model.graph, folder)
-    shapes = infer_shapes(structure, model, batch, inputs, folder)
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
-    graph = _build(structure, shapes.actual, shapes.seen, opset, frozenset())
+    """The graph of whatever `onnx_model.read` takes, at `batch`. Raises TargetError and InputError as `capture_onnx` does."""
+    model = read(path_or_model, batch, inputs)
+    shapes = model.shapes
+    graph = _build(model.structure, shapes.actual, shapes.seen, model.opset, frozenset())
     graph.notes.extend(dict.fromkeys((*shapes.binding.notes, *shapes.actual.notes)))
     return graph
 
@@ -107,13 +95,8 @@ def _attribute(proto: Any) -> Any:
     """An attribute as a plain value; tensors stay protos, graphs are left out (they are `bodies`)."""
     import onnx
 
+    if proto.type == onnx.AttributeProto.TENSOR:
+        return proto.t
     if proto.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
         return None
-    value = onnx.helper.get_attribute_value(proto)
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    return (
-        list(value)
-        if not isinstance(value, int | float | str) and proto.type != onnx.AttributeProto.TENSOR
-        else value
-    )
+    return plain(proto)

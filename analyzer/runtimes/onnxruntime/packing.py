@@ -34,7 +34,7 @@ def recurrent(node: Node, graph: RuntimeGraph) -> list[int]:
     """Bytes of a recurrent layer's weights in cuDNN's layout (rule 3)."""
     w = graph.values[node.inputs[1]]
     hidden = int(node.attributes.get("hidden_size", 0))
-    if w.shape is None or len(w.shape) != 3 or not hidden:
+    if w.shape is None or len(w.shape) != 3 or hidden <= 0:
         return []
     directions, rows, size = w.shape
     return [directions * rows * (size + hidden + 2) * max(1, dtype_bits(w.dtype) // 8)]
@@ -42,7 +42,7 @@ def recurrent(node: Node, graph: RuntimeGraph) -> list[int]:
 
 def cached(node: Node, graph: RuntimeGraph, device: DeviceProfile) -> list[int]:
     """What the CUDA provider keeps from the session's start."""
-    if node.provider != "cuda" or node.op not in ("LSTM", "GRU", "RNN"):
+    if node.provider != "cuda" or node.domain or node.op not in ("LSTM", "GRU", "RNN"):
         return []
     dropout = _DROPOUT_STATE_BYTES * device.sm_count * device.max_threads_per_sm
     if not all(_constant(graph, name) for name in node.inputs[1:3]):
@@ -52,9 +52,9 @@ def cached(node: Node, graph: RuntimeGraph, device: DeviceProfile) -> list[int]:
 
 def packed(node: Node, graph: RuntimeGraph) -> list[tuple[int, str]]:
     """Bytes of each packed operand, and how they are known."""
-    if node.provider != "cpu" or len(node.inputs) < 2:
+    if node.provider != "cpu" or node.domain not in ("", "com.microsoft") or len(node.inputs) < 2:
         return []
-    if node.op in ("LSTM", "GRU"):
+    if not node.domain and node.op in ("LSTM", "GRU"):
         return [*_panels(node, graph, 1), *_panels(node, graph, 2)]
     name = node.inputs[1]
     if node.op == "MatMulNBits":

@@ -114,13 +114,16 @@ def prepare(
 def predict(
     path_or_model: Any,
     *,
-    batch: int | None,
+    batch: int | None = None,
     options: Mapping[str, Any],
     device: DeviceProfile,
     provider: str = "cuda",
     inputs: Any = None,
 ) -> Prediction:
-    """Predict a session at `batch`. Raises TargetError, InputError and OptionError for what the user got wrong."""
+    """Predict a session of whatever `onnx_model.read` takes, at `batch`; one read before keeps its batch and inputs.
+
+    Raises TargetError, InputError and OptionError for what the user got wrong.
+    """
     if provider not in ("cuda", "cpu"):
         raise OptionError(f"unknown provider {provider!r}", "providers: cuda, cpu")
     parsed = parse(options)

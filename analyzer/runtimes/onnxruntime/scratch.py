@@ -68,7 +68,7 @@ def before_outputs(node: Node) -> bool:
 
 
 def _shape(graph: RuntimeGraph, name: str) -> tuple[int, ...]:
-    return graph.values[name].shape or ()
+    return graph.values[name].shape or () if name else ()
 
 
 def _element_bytes(graph: RuntimeGraph, name: str) -> int:
@@ -81,7 +81,8 @@ def convolution_of(node: Node, graph: RuntimeGraph) -> Convolution | None:
     nhwc = node.domain == NHWC
     if nhwc and x and y:
         x, y = (x[0], x[-1], *x[1:-1]), (y[0], y[-1], *y[1:-1])
-    if len(x) < 3 or len(w) != len(x) or len(y) != len(x):
+    groups = int(node.attributes.get("group", 1))
+    if len(x) < 3 or len(w) != len(x) or len(y) != len(x) or groups < 1:
         return None
     rank = len(x) - 2
     ones = (1,) * rank
@@ -96,7 +97,7 @@ def convolution_of(node: Node, graph: RuntimeGraph) -> Convolution | None:
         ]
         pads = tuple(t // 2 for t in total) * 2
     return Convolution(
-        node.op == "ConvTranspose", x, w, y, stride, tuple(pads[:rank]), dilation, int(node.attributes.get("group", 1)),
+        node.op == "ConvTranspose", x, w, y, stride, tuple(pads[:rank]), dilation, groups,
         graph.values[node.inputs[0]].dtype, nhwc,
     )  # fmt: skip
 
@@ -146,7 +147,7 @@ def _recurrent(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
     x, w = _shape(graph, node.inputs[0]), _shape(graph, node.inputs[1])
     size = _element_bytes(graph, node.inputs[0])
     hidden = int(node.attributes.get("hidden_size", 0))
-    if len(x) != 3 or len(w) != 3 or not hidden:
+    if len(x) != 3 or len(w) != 3 or hidden <= 0:
         return []
     steps, batch, features = x
     directions, gates = w[0], w[1] // hidden

@@ -105,14 +105,7 @@ def common_subexpressions(editor: Editor) -> None:
 
 def _attributes(node: Node) -> tuple[tuple[str, Any], ...]:
     return tuple(
-        (
-            name,
-            tuple(value)
-            if isinstance(value, list)
-            else value
-            if isinstance(value, int | float | str)
-            else repr(value),
-        )
+        (name, value if isinstance(value, int | float | str | tuple) else repr(value))
         for name, value in sorted(node.attributes.items())
         if not name.startswith("pkg.")
     )

@@ -16,14 +16,16 @@ Not modelled: QuantizeLinear/DequantizeLinear units, Reshapes that equal a Trans
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 
-from analyzer.runtimes.onnxruntime.graph import Node, Symbols, Value
+from analyzer.runtimes.onnxruntime.graph import Node, Value
 from analyzer.runtimes.onnxruntime.order import topological
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 
 Perm = tuple[int, ...]
+_Size = TypeVar("_Size")
 
 _UNARY = frozenset(
     {
@@ -101,7 +103,7 @@ def _perm(editor: Editor, node: Node) -> Perm | None:
     if perm is None:
         symbols = editor.value(node.inputs[0]).symbols
         return None if symbols is None else tuple(reversed(range(len(symbols))))
-    return tuple(int(axis) for axis in perm)
+    return tuple(perm) if sorted(perm) == list(range(len(perm))) else None
 
 
 def _invert(perm: Perm) -> Perm:
@@ -184,14 +186,14 @@ def _push(editor: Editor, node: Node, perm: Perm, out_perm: Perm | None = None) 
                 transpose_output(editor, node, place, out)
 
 
-def _permute(sizes: Symbols, perm: Perm) -> Symbols:
-    return tuple(sizes[axis] for axis in perm)
+def _permute(sizes: tuple[_Size, ...] | None, perm: Perm) -> tuple[_Size, ...] | None:
+    """The sizes in that order; None if they are unknown or, being bounds, of another rank."""
+    return tuple(sizes[axis] for axis in perm) if sizes is not None and len(sizes) == len(perm) else None
 
 
 def _permuted_value(editor: Editor, name: str, perm: Perm) -> str:
     value = editor.value(name)
-    shape = None if value.shape is None else tuple(value.shape[axis] for axis in perm)
-    return editor.new_value(name, shape, None if value.symbols is None else _permute(value.symbols, perm))
+    return editor.new_value(name, _permute(value.shape, perm), _permute(value.symbols, perm))
 
 
 def transpose_input(editor: Editor, node: Node, place: int, perm: Perm) -> None:
@@ -230,8 +232,7 @@ def transpose_output(editor: Editor, node: Node, place: int, perm: Perm) -> None
     new = editor.move_output(node, place, transpose, 0)
     inverse = _invert(perm)
     value, old = editor.value(new), editor.value(transpose.outputs[0])
-    value.shape = None if old.shape is None else tuple(old.shape[axis] for axis in inverse)
-    value.symbols = None if old.symbols is None else _permute(old.symbols, inverse)
+    value.shape, value.symbols = _permute(old.shape, inverse), _permute(old.symbols, inverse)
     editor.set_input(transpose, 0, new)
 
 
@@ -292,12 +293,18 @@ def _broadcast(editor: Editor, node: Node, perm: Perm) -> bool:
 
 
 def _with_axis(editor: Editor, node: Node, perm: Perm, default: int | None) -> bool:
-    axis = node.attributes.get("axis", default)
+    axis = _moved_axis(node, perm, default)
     if axis is None:
         return False
     _push(editor, node, perm)
-    node.attributes["axis"] = perm[int(axis)]
+    node.attributes["axis"] = axis
     return True
+
+
+def _moved_axis(node: Node, perm: Perm, default: int | None) -> int | None:
+    """Where the node's axis lies before the Transpose; None without one, or with one that cannot be."""
+    axis = node.attributes.get("axis", default)
+    return perm[axis] if axis is not None and -len(perm) <= axis < len(perm) else None
 
 
 def _axes(editor: Editor, node: Node, place: int) -> list[int] | None:
@@ -426,7 +433,9 @@ def _shape(editor: Editor, node: Node, perm: Perm) -> bool:
 
 
 def _arg(editor: Editor, node: Node, perm: Perm) -> bool:
-    new = perm[int(node.attributes.get("axis", 0))]
+    new = _moved_axis(node, perm, 0)
+    if new is None:
+        return False
     node.attributes["axis"] = new
     _push(editor, node, perm, perm if node.attributes.get("keepdims", 1) else _without(perm, [new]))
     return True
@@ -435,9 +444,9 @@ def _arg(editor: Editor, node: Node, perm: Perm) -> bool:
 def _gather(editor: Editor, node: Node, perm: Perm) -> bool:
     """Gather by a scalar removes the axis, by a vector keeps it."""
     indices = editor.value(node.inputs[1]).symbols
-    if indices is None or len(indices) > 1:
+    new = _moved_axis(node, perm, 0)
+    if indices is None or len(indices) > 1 or new is None:
         return False
-    new = perm[int(node.attributes.get("axis", 0))]
     node.attributes["axis"] = new
     _push(editor, node, perm, perm if indices else _without(perm, [new]))
     return True
