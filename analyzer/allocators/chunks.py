@@ -1,6 +1,7 @@
 """Regions cut into chunks, with a best-fit search: what the BFC arena and PaddlePaddle's allocators have in common.
 
-1. A region is one piece of device memory; its chunks tile it and know their neighbours.
+1. A region is one piece of device memory; its chunks tile it and know their neighbours. PyTorch's segments and blocks
+   are regions and chunks too, with a search of their own.
 2. The search takes the smallest free chunk that fits, the lowest address among equals, and removes it from the pool.
 3. A chunk may be cut in two; the part handed out is its low or its high end.
 4. A freed chunk joins its free neighbours of the same region.
@@ -14,35 +15,63 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Self
 
 
 class Chunk:
-    """A part of a region. `requested` is what its user asked for, while `used`."""
+    """A part of a region. `requested` is what its user asked for, while `used`. `mapped`: whether memory
+    lies behind its addresses, as it does everywhere but in `expandable.py`."""
 
-    __slots__ = ("address", "next", "previous", "region", "requested", "size", "used")
+    __slots__ = ("address", "mapped", "next", "previous", "region", "requested", "size", "used")
 
     def __init__(self, address: int, size: int, region: Region) -> None:
         self.address, self.size, self.region = address, size, region
         self.requested = 0
         self.used = False
-        self.previous: Chunk | None = None
-        self.next: Chunk | None = None
+        self.mapped = True
+        self.previous: Self | None = None
+        self.next: Self | None = None
 
+    def cut(self, size: int) -> Self:
+        """Keep the first `size` bytes; the others are a new chunk, which is returned."""
+        rest = type(self)(self.address + size, self.size - size, self.region)
+        self.size = size
+        rest.previous, rest.next = self, self.next
+        if self.next:
+            self.next.previous = rest
+        self.next = rest
+        return rest
 
-class Region:
-    """One piece of device memory; `first` is its chunk with the lowest address, `number` counts regions from 0."""
+    def absorb(self, other: Self) -> None:
+        """Take up a neighbour."""
+        self.size += other.size
+        if other is self.next:
+            self.next = other.next
+            if self.next:
+                self.next.previous = self
+            return
+        self.address, self.previous = other.address, other.previous
+        if self.previous:
+            self.previous.next = self
+        else:
+            self.region.first = self
 
-    __slots__ = ("address", "first", "number", "size")
-
-    def __init__(self, address: int, size: int, number: int) -> None:
-        self.address, self.size, self.number = address, size, number
-        self.first = Chunk(address, size, self)
-
-    def __iter__(self) -> Iterator[Chunk]:
-        chunk: Chunk | None = self.first
+    def onwards(self) -> Iterator[Self]:
+        """This chunk and those behind it."""
+        chunk: Self | None = self
         while chunk:
             yield chunk
             chunk = chunk.next
+
+
+class Region:
+    """One piece of device memory; `first` is its chunk with the lowest address, of the kind given."""
+
+    __slots__ = ("address", "first", "size")
+
+    def __init__(self, address: int, size: int, kind: type[Chunk] = Chunk) -> None:
+        self.address, self.size = address, size
+        self.first = kind(address, size, self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +99,10 @@ class ChunkPool:
     def __init__(self) -> None:
         self.regions: dict[int, Region] = {}
         self._free: list[tuple[int, int, Chunk]] = []
-        self._count = 0
 
     def add(self, address: int, size: int) -> Region:
         """A new region, one free chunk."""
-        region = self.regions[address] = Region(address, size, self._count)
-        self._count += 1
+        region = self.regions[address] = Region(address, size)
         self._insert(region.first)
         return region
 
@@ -86,13 +113,7 @@ class ChunkPool:
 
     def cut(self, chunk: Chunk, size: int, *, high: bool = False) -> Chunk:
         """Rule 3: the part of `size` bytes; the rest becomes a free chunk."""
-        low_size = chunk.size - size if high else size
-        upper = Chunk(chunk.address + low_size, chunk.size - low_size, chunk.region)
-        chunk.size = low_size
-        upper.previous, upper.next = chunk, chunk.next
-        if chunk.next:
-            chunk.next.previous = upper
-        chunk.next = upper
+        upper = chunk.cut(chunk.size - size if high else size)
         taken, rest = (upper, chunk) if high else (chunk, upper)
         self._insert(rest)
         return taken
@@ -102,20 +123,9 @@ class ChunkPool:
         chunk.used = False
         chunk.requested = 0
         for other in (chunk.previous, chunk.next):
-            if other is None or other.used:
-                continue
-            self._remove(other)
-            chunk.size += other.size
-            if other is chunk.previous:
-                chunk.address, chunk.previous = other.address, other.previous
-                if chunk.previous:
-                    chunk.previous.next = chunk
-                else:
-                    chunk.region.first = chunk
-            else:
-                chunk.next = other.next
-                if chunk.next:
-                    chunk.next.previous = chunk
+            if other is not None and not other.used:
+                self._remove(other)
+                chunk.absorb(other)
         self._insert(chunk)
 
     def idle(self) -> list[Region]:
@@ -135,7 +145,10 @@ class ChunkPool:
             RegionState(
                 region.address,
                 region.size,
-                tuple(ChunkState(chunk.address, chunk.size, chunk.requested, chunk.used) for chunk in region),
+                tuple(
+                    ChunkState(chunk.address, chunk.size, chunk.requested, chunk.used)
+                    for chunk in region.first.onwards()
+                ),
             )
             for _, region in sorted(self.regions.items())
         )

@@ -18,7 +18,6 @@ Not modelled: switching the setting on or off in a running process.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
 
 from analyzer.allocators.driver import AddressSpace
 from analyzer.allocators.pytorch import (
@@ -56,17 +55,9 @@ class ExpandableAllocator(PyTorchAllocator):
         """Rule 2."""
         pool = self._pools[small]
         at = bisect_left(pool, (size,))
-        if at == len(pool):
-            return None
         while at + 1 < len(pool) and _reach(pool[at + 1][2]) < _reach(pool[at][2]):
             at += 1
-        found = pool[at][0]
-        if self._max_split is not None:
-            if size < self._max_split <= found:
-                return None
-            if size >= self._max_split and found >= size + self.settings.max_non_split_rounding_bytes:
-                return None
-        return pool.pop(at)[2]
+        return pool.pop(at)[2] if at < len(pool) and self._serves(pool[at][0], size) else None
 
     def _splits(self, rest: int, size: int, small: bool) -> bool:  # noqa: ARG002
         """Rule 4."""
@@ -94,7 +85,7 @@ class ExpandableAllocator(PyTorchAllocator):
         """The first of the free and unmapped blocks that together have room, at the lowest address; else a new range."""
         for _, block in self._unmapped[small]:
             front = block.previous
-            start = front if front is not None and not front.allocated else block
+            start = front if front is not None and not front.used else block
             if _room_from(start, size) >= size:
                 return start
         page = self._page(small)
@@ -107,7 +98,7 @@ class ExpandableAllocator(PyTorchAllocator):
 
     def _map(self, block: Block, size: int) -> bool:
         """Map the first `size` bytes of an unmapped block, in whole pages; False if the driver has no memory left."""
-        small = block.segment.small
+        small = block.region.small
         page = self._page(small)
         taken = -(-size // page) * page
         if self._limit is not None and self.reserved + taken > self._limit:
@@ -115,9 +106,8 @@ class ExpandableAllocator(PyTorchAllocator):
         self._remove(block)
         block.mapped = True
         if taken < block.size:
-            rest = Block(block.address + taken, block.size - taken, block.segment, mapped=False)
-            block.size = taken
-            _link(block, rest)
+            rest = block.cut(taken)
+            rest.mapped = False
             self._insert(rest)
         address = block.address
         self._join(block)
@@ -127,7 +117,7 @@ class ExpandableAllocator(PyTorchAllocator):
 
     def _unmap(self, block: Block) -> None:
         """Unmap the whole pages inside a free block; drop its range when nothing of it is mapped any more."""
-        segment = block.segment
+        segment = block.region
         page = self._page(segment.small)
         begin = segment.address + -(-(block.address - segment.address) // page) * page
         end = segment.address + (block.address + block.size - segment.address) // page * page
@@ -135,20 +125,10 @@ class ExpandableAllocator(PyTorchAllocator):
             return
         self._remove(block)
         if begin > block.address:
-            front = Block(block.address, begin - block.address, segment)
-            block.size -= front.size
-            block.address = begin
-            if block.previous:
-                _link(block.previous, front)
-            else:
-                segment.first = front
-            front.next, block.previous = block, front
+            front, block = block, block.cut(begin - block.address)
             self._insert(front)
         if block.address + block.size > end:
-            behind = Block(end, block.address + block.size - end, segment)
-            block.size -= behind.size
-            _link(block, behind)
-            self._insert(behind)
+            self._insert(block.cut(end - begin))
         block.mapped = False
         self._join(block)
         self._reserve("segment_unmap", begin, end - begin)
@@ -161,13 +141,13 @@ class ExpandableAllocator(PyTorchAllocator):
         if block.mapped:
             super()._insert(block)
         else:
-            insort(self._unmapped[block.segment.small], (block.address, block))
+            insort(self._unmapped[block.region.small], (block.address, block))
 
     def _remove(self, block: Block) -> None:
         if block.mapped:
             super()._remove(block)
         else:
-            unmapped = self._unmapped[block.segment.small]
+            unmapped = self._unmapped[block.region.small]
             del unmapped[bisect_left(unmapped, (block.address,))]
 
     def _release_oversize(self, size: int, small: bool) -> bool:  # noqa: ARG002
@@ -185,22 +165,8 @@ def _reach(block: Block) -> int:
 def _room_from(block: Block, wanted: int) -> int:
     """Bytes of free and unmapped blocks in a row from `block`, counted until they suffice."""
     room = 0
-    for part in _from(block):
-        if part.allocated or room >= wanted:
+    for part in block.onwards():
+        if part.used or room >= wanted:
             break
         room += part.size
     return room
-
-
-def _from(block: Block | None) -> Iterator[Block]:
-    while block:
-        yield block
-        block = block.next
-
-
-def _link(block: Block, behind: Block) -> None:
-    """Put `behind` directly after `block`."""
-    behind.previous, behind.next = block, block.next
-    if block.next:
-        block.next.previous = behind
-    block.next = behind

@@ -70,8 +70,9 @@ class OnnxRuntimeArena(BfcArena):
     def shrink(self) -> int:
         """Rule 4. Returns the bytes given back."""
         before = self.reserved
+        first = next(iter(self._pool.regions.values()), None)
         for region in self._pool.idle():
-            if region.number == 0 and self.strategy == "kNextPowerOfTwo":
+            if region is first and self.strategy == "kNextPowerOfTwo":
                 continue
             self._pool.drop(region)
             self._space.give(region.address, region.size)

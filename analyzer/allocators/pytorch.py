@@ -23,11 +23,11 @@ Not modelled: several streams, `record_stream`, CUDA graph pools, user-made memo
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from analyzer.allocators.base import OutOfMemoryError, check_settings
+from analyzer.allocators.chunks import Chunk, Region
 from analyzer.allocators.driver import MIB, AddressSpace
 from analyzer.allocators.pytorch_settings import PyTorchSettings, as_divisions, settings_from_conf
 
@@ -38,27 +38,12 @@ MIN_LARGE_BYTES = 10 * MIB
 ROUND_LARGE_BYTES = 2 * MIB
 
 
-class Block:
-    """A part of a segment, linked with its neighbours in address order. `freed_at` counts searches, for rule 6."""
+class Block(Chunk):
+    """A part of a segment. `freed_at` counts searches, for rule 6; it is set whenever the block joins its pool."""
 
-    __slots__ = (
-        "address",
-        "allocated",
-        "freed_at",
-        "mapped",
-        "next",
-        "previous",
-        "requested",
-        "segment",
-        "size",
-    )
-
-    def __init__(self, address: int, size: int, segment: Segment, mapped: bool = True) -> None:
-        self.address, self.size, self.segment, self.mapped = address, size, segment, mapped
-        self.requested = self.freed_at = 0
-        self.allocated = False
-        self.previous: Block | None = None
-        self.next: Block | None = None
+    __slots__ = ("freed_at",)
+    freed_at: int
+    region: Segment
 
     @property
     def whole(self) -> bool:
@@ -66,14 +51,16 @@ class Block:
         return self.previous is None and self.next is None
 
 
-class Segment:
-    """One `cudaMalloc`, or one expandable range; `first` is its block with the lowest address."""
+class Segment(Region):
+    """One `cudaMalloc`, or one expandable range, which begins unmapped."""
 
-    __slots__ = ("address", "expandable", "first", "size", "small")
+    __slots__ = ("expandable", "small")
+    first: Block
 
     def __init__(self, address: int, size: int, small: bool, expandable: bool = False) -> None:
-        self.address, self.size, self.small, self.expandable = address, size, small, expandable
-        self.first = Block(address, size, self, mapped=not expandable)
+        super().__init__(address, size, Block)
+        self.small, self.expandable = small, expandable
+        self.first.mapped = not expandable
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +134,8 @@ class PyTorchAllocator:
         small = size <= SMALL_BYTES
         block = self._find(size, small) or self._obtain(size, small)
         if self._splits(block.size - size, size, small):
-            self._split(block, size)
-        block.allocated = True
+            self._insert(block.cut(size))
+        block.used = True
         block.requested = nbytes
         self.allocated += block.size
         self.requested += nbytes
@@ -168,7 +155,7 @@ class PyTorchAllocator:
             return
         self.allocated -= block.size
         self.requested -= block.requested
-        block.allocated = False
+        block.used = False
         block.requested = 0
         self._join(block)
         self._insert(block)
@@ -200,9 +187,9 @@ class PyTorchAllocator:
         states = []
         for segment in self._segments.values():
             run: list[BlockState] = []
-            for block in (*_blocks(segment), None):
+            for block in (*segment.first.onwards(), None):
                 if block is not None and block.mapped:
-                    run.append(BlockState(block.address, block.size, block.requested, block.allocated))
+                    run.append(BlockState(block.address, block.size, block.requested, block.used))
                 elif run:
                     total = sum(part.size for part in run)
                     states.append(
@@ -235,15 +222,15 @@ class PyTorchAllocator:
         self._search_count[small] += 1
         pool = self._pools[small]
         at = bisect_left(pool, (size,))
-        if at == len(pool):
-            return None
-        found = pool[at][0]
-        if self._max_split is not None:
-            if size < self._max_split <= found:
-                return None
-            if size >= self._max_split and found >= size + self.settings.max_non_split_rounding_bytes:
-                return None
-        return pool.pop(at)[2]
+        return pool.pop(at)[2] if at < len(pool) and self._serves(pool[at][0], size) else None
+
+    def _serves(self, found: int, size: int) -> bool:
+        """Whether rule 3 lets a block of `found` bytes serve a request of `size`."""
+        if self._max_split is None:
+            return True
+        if size < self._max_split:
+            return found < self._max_split
+        return found < size + self.settings.max_non_split_rounding_bytes
 
     def _splits(self, rest: int, size: int, small: bool) -> bool:
         """Rule 4."""
@@ -251,41 +238,20 @@ class PyTorchAllocator:
             return rest >= MIN_BLOCK_BYTES
         return rest > SMALL_BYTES and (self._max_split is None or size < self._max_split)
 
-    def _split(self, block: Block, size: int) -> None:
-        """Cut `block` to `size`; what is left over becomes a free block behind it."""
-        rest = Block(block.address + size, block.size - size, block.segment)
-        block.size = size
-        rest.previous, rest.next = block, block.next
-        if block.next:
-            block.next.previous = rest
-        block.next = rest
-        self._insert(rest)
-
     def _join(self, block: Block) -> None:
         """Rule 5: `block` takes up its free neighbours of the same kind (mapped or not)."""
         for other in (block.previous, block.next):
-            if other is None or other.allocated or other.mapped != block.mapped:
-                continue
-            self._remove(other)
-            block.size += other.size
-            if other is block.previous:
-                block.address, block.previous = other.address, other.previous
-                if block.previous:
-                    block.previous.next = block
-                else:
-                    block.segment.first = block
-            else:
-                block.next = other.next
-                if block.next:
-                    block.next.previous = block
+            if other is not None and not other.used and other.mapped == block.mapped:
+                self._remove(other)
+                block.absorb(other)
 
     def _insert(self, block: Block) -> None:
-        small = block.segment.small
+        small = block.region.small
         block.freed_at = self._search_count[small]
         insort(self._pools[small], (block.size, block.address, block))
 
     def _remove(self, block: Block) -> None:
-        pool = self._pools[block.segment.small]
+        pool = self._pools[block.region.small]
         del pool[bisect_left(pool, (block.size, block.address))]
 
     def _obtain(self, size: int, small: bool) -> Block:
@@ -332,7 +298,7 @@ class PyTorchAllocator:
     def _release(self, block: Block) -> None:
         """Return a wholly free block's segment to the driver."""
         self._remove(block)
-        del self._segments[block.segment.address]
+        del self._segments[block.region.address]
         self._space.give(block.address, block.size)
         self._reserve("segment_free", block.address, block.size)
 
@@ -381,10 +347,3 @@ def create(conf: str = "", **settings: Any) -> PyTorchAllocator:
 
         return ExpandableAllocator(chosen)
     return PyTorchAllocator(chosen)
-
-
-def _blocks(segment: Segment) -> Iterator[Block]:
-    block: Block | None = segment.first
-    while block:
-        yield block
-        block = block.next
