@@ -5,8 +5,9 @@
 3. **Splitting**: if the chunk has at least twice the rounded request, or `max_dead_bytes` more than it; otherwise the
    whole chunk counts as in use.
 4. **Freeing** joins free neighbours of the same region; regions stay.
-5. **Extension**: with no chunk that fits, a new region is taken, as large as the subclass's strategy says but at most
-   what the limit has left. If the device has not that much, nine tenths of it, and so on down to the request.
+5. **Extension**: with no chunk that fits, a new region is taken. A request larger than the next region doubles this
+   until it fits, and it stays there; otherwise the region is taken as it is and the next doubles. No region has more
+   than the limit has left; if the device has not that much, nine tenths of it, and so on down to the request.
 6. `reserve` takes memory from the device past all this: one allocation, given back when freed, counted like a region.
 
 Sources: `tensorflow/core/common_runtime/bfc_allocator.cc` and `onnxruntime/core/framework/bfc_arena.cc` (1.30).
@@ -16,15 +17,14 @@ with its virtual memory allocator).
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from analyzer.allocators.base import OutOfMemoryError
-from analyzer.allocators.chunks import Chunk, ChunkPool, RegionState
-from analyzer.allocators.driver import AddressSpace, Leftover
+from analyzer.allocators.chunks import Chunk, Direct, PoolAllocator
+from analyzer.allocators.driver import Leftover
 
 ROUND_BYTES = 256
 # Float arithmetic on purpose: the arenas multiply by a C `float`.
@@ -48,7 +48,7 @@ class Extension:
     reserved: bool = False
 
 
-class BfcArena(ABC):
+class BfcArena(PoolAllocator):
     """The simulator. All figures in bytes; `malloc` raises OutOfMemoryError, `free` ValueError for a dead handle.
 
     allocated (also `in_use`): chunks in use, unsplit rests included. requested: what was asked for.
@@ -58,16 +58,12 @@ class BfcArena(ABC):
     leftover: ClassVar[Leftover]
 
     def __init__(self, limit_bytes: int | None, max_dead_bytes: int, device_bytes: int | None) -> None:
-        self.allocated = self.peak_allocated = 0
+        super().__init__(self.leftover)
         self.requested = self.peak_requested = 0
-        self.reserved = self.peak_reserved = 0
         self.extensions: list[Extension] = []
         self._limit, self._max_dead, self._device = limit_bytes, max_dead_bytes, device_bytes
         self._growth = 0
-        self._pool = ChunkPool()
-        self._space = AddressSpace(self.leftover)
-        self._live: dict[int, Chunk | tuple[int, int] | None] = {}
-        self._malloc_count = 0
+        self._largest: int | None = None
 
     @property
     def in_use(self) -> int:
@@ -94,7 +90,7 @@ class BfcArena(ABC):
         if nbytes < 0:
             raise ValueError(f"malloc of {nbytes} bytes")
         if nbytes == 0:
-            return self._hand_out(None, 0, 0)
+            return self._hand_out(None, 0)
         size = -(-nbytes // ROUND_BYTES) * ROUND_BYTES
         chunk = self._pool.find(size)
         if chunk is None:
@@ -104,7 +100,7 @@ class BfcArena(ABC):
         if chunk.size >= 2 * size or chunk.size - size >= self._max_dead:
             chunk = self._pool.cut(chunk, size)
         chunk.used, chunk.requested = True, nbytes
-        return self._hand_out(chunk, chunk.size, nbytes)
+        return self._hand_out(chunk, nbytes)
 
     def reserve(self, nbytes: int) -> int:
         """Take `nbytes` from the device directly, as for initializers with
@@ -113,9 +109,9 @@ class BfcArena(ABC):
             return self.malloc(nbytes)
         if self._device is not None and self.reserved + nbytes > self._device:
             raise OutOfMemoryError(nbytes, self.allocated, self.reserved, self._device)
-        address = self._space.take(nbytes)
+        direct = Direct(self._space.take(nbytes), nbytes)
         self._hold(nbytes, nbytes, nbytes, reserved=True)
-        return self._hand_out((address, nbytes), nbytes, nbytes)
+        return self._hand_out(direct, nbytes)
 
     def free(self, handle: int) -> None:
         """Give back what `malloc` or `reserve` took."""
@@ -125,42 +121,32 @@ class BfcArena(ABC):
             raise ValueError(f"handle {handle} is not alive") from None
         if held is None:
             return
+        self.allocated -= held.size
         if isinstance(held, Chunk):
-            self.allocated -= held.size
             self.requested -= held.requested
             self._pool.release(held)
             return
-        address, nbytes = held
-        self._space.give(address, nbytes)
-        self.allocated -= nbytes
-        self.requested -= nbytes
-        self.reserved -= nbytes
-
-    def size_of(self, handle: int) -> int:
-        """Bytes in use behind a live handle."""
-        held = self._live[handle]
-        return 0 if held is None else held.size if isinstance(held, Chunk) else held[1]
-
-    def address_of(self, handle: int) -> int:
-        """Address of what a live handle stands for (0 for a request of 0 bytes)."""
-        held = self._live[handle]
-        return 0 if held is None else held.address if isinstance(held, Chunk) else held[0]
-
-    def snapshot(self) -> tuple[RegionState, ...]:
-        """Every region and its chunks, by address; reserved memory is not among them."""
-        return self._pool.snapshot()
+        self._space.give(held.address, held.size)
+        self.requested -= held.size
+        self.reserved -= held.size
 
     def reset_peaks(self) -> None:
         """Start new peaks from the current state."""
         self.peak_allocated, self.peak_requested = self.allocated, self.requested
         self.peak_reserved = self.reserved
 
-    @abstractmethod
     def _strategy(self, size: int) -> int:
-        """Bytes of the region that a rounded request of `size` bytes makes the arena take; updates `_growth`."""
+        """Bytes of the region that a rounded request of `size` bytes makes the arena take; `_growth` is the next."""
+        if size <= self._growth:
+            taken = self._growth
+            self._growth = 2 * taken if self._largest is None else min(2 * taken, self._largest)
+            return taken
+        while size > self._growth:
+            self._growth *= 2
+        return self._growth
 
-    def _hand_out(self, held: Chunk | tuple[int, int] | None, size: int, nbytes: int) -> int:
-        self.allocated += size
+    def _hand_out(self, held: Chunk | Direct | None, nbytes: int) -> int:
+        self.allocated += held.size if held else 0
         self.requested += nbytes
         self.peak_allocated = max(self.peak_allocated, self.allocated)
         self.peak_requested = max(self.peak_requested, self.requested)

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
+from analyzer.allocators.driver import AddressSpace, Leftover
+
 
 class Chunk:
     """A part of a region. `requested` is what its user asked for, while `used`. `mapped`: whether memory
@@ -72,6 +74,14 @@ class Region:
     def __init__(self, address: int, size: int, kind: type[Chunk] = Chunk) -> None:
         self.address, self.size = address, size
         self.first = kind(address, size, self)
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """Memory taken from the device past all regions."""
+
+    address: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,3 +168,29 @@ class ChunkPool:
 
     def _remove(self, chunk: Chunk) -> None:
         del self._free[bisect_left(self._free, (chunk.size, chunk.address))]
+
+
+class PoolAllocator:
+    """What allocators on a pool share. Handles count requests from 0; behind that of zero bytes there is nothing."""
+
+    def __init__(self, leftover: Leftover) -> None:
+        self.allocated = self.peak_allocated = 0
+        self.reserved = self.peak_reserved = 0
+        self._pool = ChunkPool()
+        self._space = AddressSpace(leftover)
+        self._live: dict[int, Chunk | Direct | None] = {}
+        self._malloc_count = 0
+
+    def size_of(self, handle: int) -> int:
+        """Bytes in use behind a live handle (0 for a request of 0 bytes)."""
+        held = self._live[handle]
+        return held.size if held else 0
+
+    def address_of(self, handle: int) -> int:
+        """Address of what a live handle stands for (0 for a request of 0 bytes)."""
+        held = self._live[handle]
+        return held.address if held else 0
+
+    def snapshot(self) -> tuple[RegionState, ...]:
+        """Every region and its chunks, by address; direct allocations are not among them."""
+        return self._pool.snapshot()

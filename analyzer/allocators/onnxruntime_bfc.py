@@ -1,8 +1,7 @@
 """ONNX Runtime's device arena: BFC with two ways to grow, and shrinking.
 
-1. `kNextPowerOfTwo` (default): the next region has `initial_chunk_size_bytes`. A request that is larger doubles this
-   until it fits, and it stays there; otherwise the region is taken as it is and the next doubles, as long as that
-   stays below `max_power_of_two_extend_bytes`, which is the next size from then on.
+1. `kNextPowerOfTwo` (default): regions double from `initial_chunk_size_bytes`. After one that was taken as it is, the
+   next has at most `max_power_of_two_extend_bytes`.
 2. `kSameAsRequested`: the rounded request.
 3. `gpu_mem_limit` bounds regions and reserved memory together, `device_bytes` is what the device has to give.
 4. `shrink` (run option `memory.enable_memory_arena_shrinkage`) gives idle regions back, but never the first with
@@ -81,16 +80,7 @@ class OnnxRuntimeArena(BfcArena):
         return before - self.reserved
 
     def _strategy(self, size: int) -> int:
-        if self.strategy == "kSameAsRequested":
-            return size
-        grown = False
-        while size > self._growth:
-            self._growth *= 2
-            grown = True
-        taken = self._growth
-        if not grown:
-            self._growth = self._growth * 2 if self._growth * 2 < self._largest else self._largest
-        return taken
+        return size if self.strategy == "kSameAsRequested" else super()._strategy(size)
 
 
 def create(**settings: Any) -> OnnxRuntimeArena:

@@ -31,8 +31,8 @@ from __future__ import annotations
 from typing import Any
 
 from analyzer.allocators.base import OutOfMemoryError, check_settings
-from analyzer.allocators.chunks import Chunk, ChunkPool, RegionState
-from analyzer.allocators.driver import PYTORCH_LEFTOVER, AddressSpace
+from analyzer.allocators.chunks import Chunk, Direct, PoolAllocator
+from analyzer.allocators.driver import PYTORCH_LEFTOVER
 from analyzer.errors import OptionError
 
 MIB = 2**20
@@ -41,11 +41,12 @@ ROUND_BYTES = 256
 AVAILABLE_BYTES = 16 * 2**30
 
 
-class _PaddleAllocator:
+class _PaddleAllocator(PoolAllocator):
     """What both strategies share. All figures in bytes; `malloc` raises OutOfMemoryError, `free` ValueError for a dead
     handle. allocated: blocks in use. reserved: what was taken from the device."""
 
     def __init__(self, gpu_memory_limit_mb: int, available_bytes: int | None) -> None:
+        super().__init__(PYTORCH_LEFTOVER)
         if gpu_memory_limit_mb < 0:
             raise OptionError(
                 f"gpu_memory_limit_mb is {gpu_memory_limit_mb}", "it must be 0 (no limit) or above"
@@ -54,12 +55,6 @@ class _PaddleAllocator:
             raise OptionError(f"available_bytes is {available_bytes}", "it must be above 0")
         bounds = [available_bytes, gpu_memory_limit_mb * MIB or None]
         self._limit = min((bound for bound in bounds if bound is not None), default=None)
-        self.allocated = self.peak_allocated = 0
-        self.reserved = self.peak_reserved = 0
-        self._pool = ChunkPool()
-        self._space = AddressSpace(PYTORCH_LEFTOVER)
-        self._live: dict[int, Chunk | tuple[int, int] | None] = {}
-        self._malloc_count = 0
 
     def free(self, handle: int) -> None:
         """Give back what `malloc` took."""
@@ -71,24 +66,10 @@ class _PaddleAllocator:
             self.allocated -= held.size
             self._pool.release(held)
         elif held is not None:
-            self.allocated -= held[1]
-            self._give(*held)
+            self.allocated -= held.size
+            self._give(held.address, held.size)
 
-    def size_of(self, handle: int) -> int:
-        """Bytes in use behind a live handle (0 for a request of 0 bytes)."""
-        held = self._live[handle]
-        return 0 if held is None else held.size if isinstance(held, Chunk) else held[1]
-
-    def address_of(self, handle: int) -> int:
-        """Address behind a live handle (0 for a request of 0 bytes)."""
-        held = self._live[handle]
-        return 0 if held is None else held.address if isinstance(held, Chunk) else held[0]
-
-    def snapshot(self) -> tuple[RegionState, ...]:
-        """Every chunk taken from the device and its blocks, by address; direct allocations are not among them."""
-        return self._pool.snapshot()
-
-    def _hand_out(self, held: Chunk | tuple[int, int] | None, nbytes: int) -> int:
+    def _hand_out(self, held: Chunk | Direct | None, nbytes: int) -> int:
         if isinstance(held, Chunk):
             held.used, held.requested = True, nbytes
         handle = self._malloc_count
@@ -199,7 +180,7 @@ class NaiveBestFitAllocator(_PaddleAllocator):
         if size == 0:
             return self._hand_out(None, 0)
         if nbytes > self.chunk_bytes:
-            return self._hand_out((self._take(size), size), nbytes)
+            return self._hand_out(Direct(self._take(size), size), nbytes)
         block = self._pool.find(size)
         if block is None:
             taken = self.chunk_bytes if not self._pool.regions else self._again_bytes or self._share()

@@ -1,7 +1,6 @@
 """TensorFlow's GPU allocator: BFC that either takes all its memory at once or doubles.
 
-1. `allow_growth=True`: the first region has 2 MiB (1 MiB before TensorFlow 2.3). A request that is larger doubles this
-   until it fits, and it stays there; otherwise the region is taken as it is and the next doubles, without an end.
+1. `allow_growth=True`: regions double from 2 MiB (1 MiB before TensorFlow 2.3), without an end.
 2. `allow_growth=False`, TensorFlow's own default: the first request takes `memory_limit_bytes` in one region.
 3. `memory_limit_bytes` bounds the regions, `device_bytes` is what the device has to give.
 4. `fragmentation_fraction` of the limit is the most a chunk may waste before it is split; 0 means 128 MiB.
@@ -58,16 +57,6 @@ class TensorFlowArena(BfcArena):
         if not allow_growth and memory_limit_bytes is not None:
             first = memory_limit_bytes
         self._growth = -(-first // ROUND_BYTES) * ROUND_BYTES
-
-    def _strategy(self, size: int) -> int:
-        grown = False
-        while size > self._growth:
-            self._growth *= 2
-            grown = True
-        taken = self._growth
-        if not grown:
-            self._growth *= 2
-        return taken
 
 
 def create(**settings: Any) -> TensorFlowArena:
