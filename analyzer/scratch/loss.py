@@ -2,8 +2,8 @@
 
 1. `mse_loss` and `smooth_l1_loss` compute every element's loss into their *result*, shrink the result to a scalar
    (its storage stays), and sum into it: the elements' losses are a second temporary.
-2. `huber_loss` reduces a temporary into a fresh scalar; `binary_cross_entropy` reduces into a scalar that is copied
-   over its own, shrunk, full-size result.
+2. `huber_loss` reduces a temporary into a fresh scalar; `binary_cross_entropy` and `soft_margin_loss` reduce into a
+   scalar that is copied over their own, shrunk, full-size result.
 3. Negative log likelihood needs nothing beyond its result and total weight, but copies non-contiguous input in 2-D.
 
 Source: `aten/src/ATen/native/Loss.cpp` (`mse_loss_out`, `smooth_l1_loss_out`, `huber_loss`),
@@ -57,22 +57,12 @@ def huber_loss(operator: Operator, device: DeviceProfile, script: Script) -> Non
     sum_over(script, device, losses)
 
 
-@rule("aten::binary_cross_entropy")
+@rule("aten::binary_cross_entropy", "aten::soft_margin_loss")
 def binary_cross_entropy(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """(self, target, weight, reduction): rule 2."""
+    """(self, target, weight, reduction), or without the weight: rule 2."""
     losses = tensor_at(operator, 0)
-    if losses is None or integer_at(operator, 3, "reduction", 1) == _NO_REDUCTION:
-        return
-    script.output(0, bytes_of(losses))
-    script.temporary(dtype_bytes(losses.dtype))
-    sum_over(script, device, losses)
-
-
-@rule("aten::soft_margin_loss")
-def soft_margin_loss(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """(self, target, reduction): rule 2, as `binary_cross_entropy`."""
-    losses = tensor_at(operator, 0)
-    if losses is None or integer_at(operator, 2, "reduction", 1) == _NO_REDUCTION:
+    place = 2 if operator.name.startswith("aten::soft_margin_loss") else 3
+    if losses is None or integer_at(operator, place, "reduction", 1) == _NO_REDUCTION:
         return
     script.output(0, bytes_of(losses))
     script.temporary(dtype_bytes(losses.dtype))
