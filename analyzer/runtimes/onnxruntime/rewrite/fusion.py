@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -183,17 +184,7 @@ def _gemm_activation(editor: Editor, node: Node) -> None:
     after = editor.only_user(node)
     if after is None or not _is(after, *_GEMM_ACTIVATIONS):
         return
-    editor.add(
-        f"fused {node.name}",
-        "FusedGemm",
-        list(node.inputs),
-        list(after.outputs),
-        dict(node.attributes),
-        _MS,
-        node.provider,
-    )
-    editor.remove(after)
-    editor.remove(node)
+    _replace(editor, after, [node], "FusedGemm", node.inputs, _MS, node.attributes, f"fused {node.name}")
 
 
 def _conv_activation(editor: Editor, node: Node) -> None:
@@ -207,17 +198,7 @@ def _conv_activation(editor: Editor, node: Node) -> None:
         not name or _scalar(editor, name) is not None for name in after.inputs[1:]
     ):
         return
-    editor.add(
-        node.name,
-        "FusedConv",
-        list(node.inputs),
-        list(after.outputs),
-        dict(node.attributes),
-        _MS,
-        node.provider,
-    )
-    editor.remove(after)
-    editor.remove(node)
+    _replace(editor, after, [node], "FusedConv", node.inputs, _MS, node.attributes, node.name)
 
 
 def _matmul_add(editor: Editor, node: Node) -> None:
@@ -237,16 +218,17 @@ def _matmul_add(editor: Editor, node: Node) -> None:
     wanted: tuple[Symbols, ...] = ((right[1],), (1, right[1]), (left[0], right[1]))
     if bias not in wanted or "" in bias:
         return
-    editor.add(f"{node.name}/MatMulAddFusion/", "Gemm", [*node.inputs, bias_name], list(add.outputs), {})
-    editor.remove(add)
-    editor.remove(node)
+    _replace(editor, add, [node], "Gemm", [*node.inputs, bias_name], name=f"{node.name}/MatMulAddFusion/")
 
 
 def _replace(
-    editor: Editor, last: Node, rest: list[Node], name: str, op: str, inputs: list[str], domain: str
-) -> None:
-    """A fused node in place of `last` and the nodes before it."""
-    editor.add(name, op, inputs, [last.outputs[0]], {}, domain, last.provider)
+    editor: Editor, last: Node, rest: list[Node], op: str, inputs: list[str], domain: str = "",
+    attributes: dict[str, Any] | None = None, name: str | None = None,
+) -> None:  # fmt: skip
+    """A fused node in place of `last` and the nodes before it, called like its operator unless a name is given."""
+    editor.add(
+        op if name is None else name, op, inputs, list(last.outputs), attributes, domain, last.provider
+    )
     editor.remove(last)
     for node in rest:
         editor.remove(node)
@@ -291,7 +273,7 @@ def _gelu(editor: Editor, node: Node) -> None:
             return
         rest = [half]
     domain = "" if editor.graph.opset >= 20 else _MS
-    _replace(editor, found[-1], [*found[:-1], *rest], "Gelu", "Gelu", [x], domain)
+    _replace(editor, found[-1], [*found[:-1], *rest], "Gelu", [x], domain)
 
 
 def _layer_norm(editor: Editor, node: Node) -> None:
@@ -316,15 +298,7 @@ def _layer_norm(editor: Editor, node: Node) -> None:
             scale, bias = _other(mul, div.outputs[0]), _other(add, mul.outputs[0])
             if not (editor.is_constant(scale) and editor.is_constant(bias)):
                 continue
-            _replace(
-                editor,
-                add,
-                [*found[:-1], *subs, node],
-                "LayerNormalization",
-                "LayerNormalization",
-                [x, scale, bias],
-                "",
-            )
+            _replace(editor, add, [*found[:-1], *subs, node], "LayerNormalization", [x, scale, bias])
             return
 
 
@@ -356,15 +330,7 @@ def _rms_norm(editor: Editor, node: Node) -> None:
     scale = _other(scaled, product.outputs[0])
     if not editor.is_constant(scale) or len(editor.value(scale).shape or ()) != 1:
         return
-    _replace(
-        editor,
-        scaled,
-        [*found, *rest, product],
-        "SimplifiedLayerNormalization",
-        "SimplifiedLayerNormalization",
-        [x, scale],
-        "",
-    )
+    _replace(editor, scaled, [*found, *rest, product], "SimplifiedLayerNormalization", [x, scale])
 
 
 def _gather_slice_to_split(editor: Editor) -> None:
@@ -490,16 +456,7 @@ def _matmul_transpose(editor: Editor, node: Node) -> None:
         gone.append(maker)
     if not gone:
         return
-    editor.add(
-        f"{node.name}/MatmulTransposeFusion/",
-        "FusedMatMul",
-        inputs,
-        list(node.outputs),
-        attributes,
-        _MS,
-        node.provider,
-    )
-    editor.remove(node)
+    _replace(editor, node, [], "FusedMatMul", inputs, _MS, attributes, f"{node.name}/MatmulTransposeFusion/")
     for maker in gone:
         if (
             maker.index in editor.graph.nodes
@@ -530,10 +487,7 @@ def _bias_gelu(editor: Editor, node: Node) -> None:
         inputs = [node.inputs[1], node.inputs[0]]
     else:
         return
-    op = "FastGelu" if fast else "BiasGelu"
-    editor.add(op, op, inputs, list(gelu.outputs), {}, _MS, gelu.provider)
-    editor.remove(gelu)
-    editor.remove(node)
+    _replace(editor, gelu, [node], "FastGelu" if fast else "BiasGelu", inputs, _MS)
 
 
 def _skip_layer_norm(editor: Editor, node: Node) -> None:
@@ -544,7 +498,7 @@ def _skip_layer_norm(editor: Editor, node: Node) -> None:
     if add is None or not _is(add, "Add") or not _first_add(editor, add) or add.provider != node.provider:
         return
     inputs = [add.inputs[0], add.inputs[1], node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else ""]
-    gone = [add, node]
+    rest = [add]
     for place in (0, 1):
         bias = _maker(editor, add, place)
         if (
@@ -555,13 +509,9 @@ def _skip_layer_norm(editor: Editor, node: Node) -> None:
         ):
             inputs[place] = bias.inputs[0]
             inputs.append(bias.inputs[1])
-            gone.append(bias)
+            rest.append(bias)
             break
-    editor.add(
-        "SkipLayerNormalization", "SkipLayerNormalization", inputs, list(node.outputs), {}, _MS, node.provider
-    )
-    for item in gone:
-        editor.remove(item)
+    _replace(editor, node, rest, "SkipLayerNormalization", inputs, _MS)
 
 
 def _first_add(editor: Editor, add: Node) -> bool:
@@ -610,10 +560,7 @@ def _fast_gelu_pow(editor: Editor, node: Node) -> None:
         return
     if not _near(_scalar(editor, _other(half, x)), 0.5):
         return
-    editor.add("GPT2Gelu", "FastGelu", [x], list(last.outputs), {}, _MS, last.provider)
-    editor.remove(last)
-    for item in (*found[:-1], half):
-        editor.remove(item)
+    _replace(editor, last, [*found[:-1], half], "FastGelu", [x], _MS, name="GPT2Gelu")
 
 
 def _quick_gelu(editor: Editor, node: Node) -> None:
@@ -635,7 +582,7 @@ def _quick_gelu(editor: Editor, node: Node) -> None:
         rest = [scale, node]
     else:
         return
-    _replace(editor, last, rest, "QuickGelu", "QuickGelu", [other], _MS)
+    _replace(editor, last, rest, "QuickGelu", [other], _MS)
 
 
 def _bias_softmax(editor: Editor, node: Node) -> None:
@@ -663,11 +610,7 @@ def _bias_softmax(editor: Editor, node: Node) -> None:
         inputs = [node.inputs[1], node.inputs[0]]
     else:
         return
-    editor.add(
-        "BiasSoftmax", "BiasSoftmax", inputs, list(softmax.outputs), {"axis": axis}, _MS, softmax.provider
-    )
-    editor.remove(softmax)
-    editor.remove(node)
+    _replace(editor, softmax, [node], "BiasSoftmax", inputs, _MS, {"axis": axis})
 
 
 def _broadcast_bias(whole: Symbols, bias: Symbols, axis: int) -> bool:
