@@ -45,7 +45,7 @@ def analyze_pytorch(module: Any, target: Target | None, options: Any) -> Estimat
     train = options.mode == "train"
     device, device_note = resolve(options.device)
     device = with_workspaces(device, options.runtime_options, program.model)
-    inputs, targets = _batch(program, options)
+    inputs, targets = batch_for(program, options, meta_like)
     loss, notes = loss_for(program, options, targets) if train else (None, [])
     captured = capture_pytorch(
         program.model,
@@ -119,8 +119,13 @@ def captured_only(
     )  # fmt: skip
 
 
-def _batch(program: Program, options: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Inputs and targets: those given, else the target's own `make_batch`. Raises InputError when there are none."""
+def batch_for(
+    program: Program, options: Any, make: Callable[[torch.Tensor | TensorSpec], torch.Tensor]
+) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
+    """Inputs and targets: those given, else the target's own `make_batch`. Raises InputError when there are none.
+
+    make: the tensor for what was given; `--dtype` and `--channels-last` are applied to it here.
+    """
     inputs, targets = options.inputs, options.targets
     if isinstance(inputs, Mapping):
         inputs = tuple(inputs.values())
@@ -130,23 +135,19 @@ def _batch(program: Program, options: Any) -> tuple[tuple[Any, ...], tuple[Any, 
                 f"{type(program.model).__name__} does not say what its inputs are",
                 "give --input NAME=3x224x224:float32 with --batch, or define make_batch(batch) in the target's file",
             )
-        if options.batch is None:
-            inputs, made = program.make_batch(1)
-        else:
-            inputs, made = program.make_batch(options.batch)
+        inputs, made = program.make_batch(1 if options.batch is None else options.batch)
         targets = made if targets is None else targets
-    converted = tuple(_converted(x, options) for x in inputs)
-    return converted, tuple(_converted(y, options, layout=False) for y in targets or ())
+    targets = tuple(_converted(make(y), options, layout=False) for y in targets or ())
+    return tuple(_converted(make(x), options) for x in inputs), targets
 
 
-def _converted(tensor: torch.Tensor | TensorSpec, options: Any, layout: bool = True) -> torch.Tensor:
+def _converted(tensor: torch.Tensor, options: Any, layout: bool = True) -> torch.Tensor:
     """`--dtype` and `--channels-last` applied to a tensor of the batch."""
-    meta = meta_like(tensor)
-    if options.dtype is not None and meta.is_floating_point():
-        meta = meta.to(dtype_named(options.dtype))
-    if layout and options.channels_last and meta.dim() == 4:
-        meta = meta.to(memory_format=torch.channels_last)
-    return meta
+    if options.dtype is not None and tensor.is_floating_point():
+        tensor = tensor.to(dtype_named(options.dtype))
+    if layout and options.channels_last and tensor.dim() == 4:
+        tensor = tensor.to(memory_format=torch.channels_last)
+    return tensor
 
 
 def dtype_named(name: str) -> torch.dtype:

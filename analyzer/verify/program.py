@@ -98,27 +98,16 @@ def watched(script: Callable[[Observer], Any]) -> dict[str, Any]:
 def build(target: str, options: Options) -> Any:
     """The step to run, with real tensors on the CPU. Raises InputError and TargetError as the analysis does."""
     from analyzer.capture.step import Step
-    from analyzer.errors import InputError
     from analyzer.pipeline import pytorch as pipeline
     from analyzer.targets import load, parse
 
     program = load(parse(target), real=True)
-    inputs, targets = options.inputs, options.targets
-    if isinstance(inputs, Mapping):
-        inputs = tuple(inputs.values())
-    if inputs is None:
-        if program.make_batch is None:
-            raise InputError(
-                f"{target} does not say what its inputs are", "give --input NAME=3x224x224:float32"
-            )
-        inputs, made = program.make_batch(1 if options.batch is None else options.batch)
-        targets = made if targets is None else targets
+    inputs, targets = pipeline.batch_for(program, options, _real)
     train = options.mode == "train"
-    targets = tuple(_tensor(y, options, layout=False) for y in targets or ())
     pipeline.preparation(options)(program.model)
     return Step(
         model=program.model,
-        inputs=tuple(_tensor(x, options) for x in inputs),
+        inputs=inputs,
         targets=targets if train else (),
         loss=pipeline.loss_for(program, options, targets)[0] if train else None,
         optimizer=pipeline.optimizer_for(options.optimizer) if train else None,
@@ -129,26 +118,20 @@ def build(target: str, options: Options) -> Any:
     )
 
 
-def _tensor(given: Any, options: Options, layout: bool = True) -> Any:
-    """A real tensor for a `TensorSpec`, or the one given; `--dtype` and `--channels-last` applied."""
+def _real(given: Any) -> Any:
+    """A real tensor for a `TensorSpec`, or the one given."""
     import torch
 
-    from analyzer.pipeline.pytorch import dtype_named
     from analyzer.spec import TensorSpec
 
-    if isinstance(given, TensorSpec):
-        dtype = getattr(torch, given.dtype)
-        tensor = torch.zeros(given.shape, dtype=dtype)
-        if dtype.is_floating_point:
-            tensor.normal_()
-        if given.stride is not None:
-            tensor = torch.empty_strided(given.shape, given.stride, dtype=dtype).copy_(tensor)
-    else:
-        tensor = given
-    if options.dtype is not None and tensor.is_floating_point():
-        tensor = tensor.to(dtype_named(options.dtype))
-    if layout and options.channels_last and tensor.dim() == 4:
-        tensor = tensor.to(memory_format=torch.channels_last)
+    if not isinstance(given, TensorSpec):
+        return given
+    dtype = getattr(torch, given.dtype)
+    tensor = torch.zeros(given.shape, dtype=dtype)
+    if dtype.is_floating_point:
+        tensor.normal_()
+    if given.stride is not None:
+        tensor = torch.empty_strided(given.shape, given.stride, dtype=dtype).copy_(tensor)
     return tensor
 
 
