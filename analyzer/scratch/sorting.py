@@ -3,13 +3,14 @@
 1. Up to 4,096 elements along the dimension are sorted in place in the results, after a temporary row of indices.
 2. Longer rows go through CUB: one row with a temporary of indices; several (fewer than 128) all at once by value
    with (segment, position) pairs, then by segment. A dimension that is not the fast one is copied first.
-3. `topk` copies what is not contiguous. Few long rows are shared by several thread blocks of 1,024 elements, with
-   counts per block and 256-bin histograms of digits.
+3. `topk` copies what is not contiguous. Few long rows are shared by several thread blocks, with counts per block and
+   256-bin histograms of digits. A block of 256 threads takes 4 to 64 elements a thread: as many as it needs for all
+   blocks to run at once, at 40 of a multiprocessor's 65,536 registers a thread.
 4. `randperm` sorts random keys with the positions: as many bits as make repeated keys rare enough, so 32-bit keys up
    to about 30,000 positions, 64-bit keys above.
 
 Source: `aten/src/ATen/native/cuda/Sort.cpp`, `Sort.cu` (`segmented_sort_pairs_by_full_sort`), `TensorTopK.cu`
-(`should_use_topk_multi_block`, `mbtopk`), `Randperm.cu`; orders and sizes checked with recorded requests.
+(`should_use_topk_multi_block`, `mbtopk`, `get_items_per_thread`), `Randperm.cu`; orders and sizes checked with recorded requests.
 
 Not modelled: 128 rows or more of over 4,096 elements (bounded by the same), results too large for 32-bit indices.
 """
@@ -28,7 +29,9 @@ _SMALL_SORT = 4096
 _INDEX_BYTES = 8
 # Rows at most -> elements a row must have to be shared by several thread blocks.
 _SHARED_ROWS = ((20, 20000), (40, 10000), (80, 8000), (199, 5000), (799, 3000), (4000, 800))
-_ELEMENTS_PER_BLOCK = 1024
+_BLOCK_THREADS = 256
+_BLOCKS_AT_ONCE = 65536 // (40 * _BLOCK_THREADS)
+_LEAST_ITEMS, _MOST_ITEMS = 4, 64
 
 
 def _along(tensor: TensorMeta, dim: int) -> tuple[int, int]:
@@ -68,7 +71,7 @@ def sort(operator: Operator, _device: DeviceProfile, script: Script) -> None:
 
 
 @rule("aten::topk")
-def topk(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+def topk(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """(self, k, dim, largest, sorted): rule 3."""
     source = tensor_at(operator, 0)
     script.outputs()
@@ -84,7 +87,8 @@ def topk(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     least = next((elements for most, elements in _SHARED_ROWS if rows <= most), 400)
     if size < least:
         return
-    blocks = rows * -(-size // _ELEMENTS_PER_BLOCK)
+    items = -(-size * rows // (device.sm_count * _BLOCKS_AT_ONCE * _BLOCK_THREADS))
+    blocks = rows * -(-size // (_BLOCK_THREADS * max(_LEAST_ITEMS, min(items, _MOST_ITEMS))))
     for nbytes in (
         rows * dtype_bytes(source.dtype),
         rows * 8,
