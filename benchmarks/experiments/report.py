@@ -1,8 +1,7 @@
 """Write `docs/EXPERIMENTS.md` and its figures: `python benchmarks/experiments/report.py`.
 
 Measured figures come from the committed `data/h200` (made by `run.py` and `xla.py` on the GPU), predicted ones from this
-checkout, now (`experiment_results.py`). `tests/data/verify/NAME.json` are written along: each file of `models/` as `analyze verify
---format json` shows it.
+checkout, now (`experiment_results.py`); those of ONNX files as `analyze verify` printed them (`tests/data/verify`).
 """
 
 from __future__ import annotations
@@ -546,20 +545,11 @@ arena's chunks split; predictions are for a typical order.
 {table(("model", "peak in use", "held", "device (NVML)"), rows)}"""
 
 
-def write_verifications() -> None:
-    """`tests/data/verify/NAME.json`."""
-    folder = ROOT / "tests/data/verify"
-    for case in model_cases():
-        document = compare(case).verification.to_dict()
-        (folder / f"{case.title}.json").write_text(json.dumps(document, indent=1) + "\n")
-
-
 def main() -> int:
     """Write everything; 1 if a row's peak is off by more than is allowed."""
     FIGURES.mkdir(parents=True, exist_ok=True)
     text = "".join((head(), models(), document_000(), document_001(), document_002(), document_004(), onnx()))
     (OUT / "EXPERIMENTS.md").write_text(text)
-    write_verifications()
     bad = 0
     for case in (*CASES, *model_cases()):
         figure = compare(case).verification.figure("allocated")

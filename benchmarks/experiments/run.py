@@ -12,7 +12,6 @@ import gzip
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,7 @@ def main() -> None:
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     gpu = machine.require_cuda("an experiment")
-    about = {**machine.fingerprint(gpu), "date": date.today().isoformat()}
+    about = machine.fingerprint(gpu)
     models = [Case(f"model_{name}", "models", name, target, options) for name, target, options in MODELS]
     wanted = [
         entry for entry in (*CASES, *SCRIPTS, *models) if fnmatch.fnmatchcase(entry.name, given.pattern)
