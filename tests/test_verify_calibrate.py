@@ -15,12 +15,13 @@ pytest.importorskip("torch")
 
 from analyzer.devices import load
 from analyzer.devices.convolutions import workspace
-from analyzer.devices.loader import PROFILES
+from analyzer.devices.loader import PROFILES, from_dict
 from analyzer.verify import RunError, calibrate, checks, machine
 from analyzer.verify.calibrate import call_of, grid_calls, table_of
 from tests.model_files import MODELS
 
 MIB = 2**20
+ROOT = Path(__file__).parents[1]
 OPERATIONS = ("forward", "data", "weight")
 
 
@@ -52,6 +53,7 @@ class FakeGpu:
                 "cudnn": {"outside_bytes": [10 * MIB, 2 * MIB], "kept_bytes": [0, 0]},
                 "cusolver": {"outside_bytes": [90 * MIB, 0], "kept_bytes": [0, 0]},
                 "cufft": {"outside_bytes": [0, 0], "kept_bytes": [0, 0]},
+                "kernels": {"outside_bytes": [132 * MIB, 0], "kept_bytes": [0, 0]},
             }[description["family"]]
         if description["name"] == "convolutions":
             rows = []
@@ -86,7 +88,9 @@ def test_the_profile_is_valid_and_used(tmp_path: Path) -> None:
     jsonschema.validate(document, json.loads((PROFILES.parent / "schema.json").read_text()))
     profile = load(path)
     assert (profile.name, profile.capacity_bytes, profile.sm_count) == ("nvidia-pretend-24", 24 << 30, 60)
-    assert profile.modules_bytes == {"cublas": 59 * MIB, "cudnn": 10 * MIB, "cusolver": 90 * MIB, "cufft": 0}
+    assert profile.modules_bytes == {
+        "cublas": 58 * MIB, "cudnn": 10 * MIB, "cusolver": 90 * MIB, "cufft": 0, "kernels": 6 * MIB,
+    }  # fmt: skip
     assert profile.per_thread_modules == ("cublas",)
     assert (profile.cublas_workspace_bytes, profile.cublaslt_workspace_bytes) == (8_519_680, MIB)
     assert profile.measured and profile.data["convolution"] == tmp_path / "mine.convolutions.npz"
@@ -117,7 +121,7 @@ def test_an_interrupted_calibration_goes_on_where_it_stopped(gpu: FakeGpu, tmp_p
     assert not path.exists() and (tmp_path / "p.json.partial").exists()
     gpu.fail_at, gpu.asked = "", []
     calibrate.calibrate(path, convolution_seconds=0)
-    assert gpu.asked == ["library cusolver", "library cufft", "checks"]
+    assert gpu.asked == ["library cusolver", "library cufft", "library kernels", "checks"]
 
 
 def test_the_table_gives_back_what_was_asked(tmp_path: Path) -> None:
@@ -155,3 +159,31 @@ def test_on_the_shipped_tables_own_hardware_the_rest_comes_from_it(tmp_path: Pat
     assert calibrate._same_hardware("NVIDIA H200", "91900")
     assert not calibrate._same_hardware("NVIDIA H200", "91800")
     assert not calibrate._same_hardware("NVIDIA H20", "91900")
+
+
+def test_the_profile_it_wrote_on_the_h200_predicts_no_worse_than_the_shipped_one() -> None:
+    """`benchmarks/accuracy/report.py --device`, 180 measured cases; the shipped profile's errors are the baseline's."""
+    found = json.loads((ROOT / "benchmarks/accuracy/calibrated.json").read_text())
+    shipped = json.loads((ROOT / "tests/data/accuracy_baseline.json").read_text())["sets"]
+    assert found["seconds"] < 480
+    for place in range(3):
+        own, theirs = (
+            [
+                1.0 if case[place] is None else abs(case[place])
+                for cases in sets.values()
+                for case in cases.values()
+            ]
+            for sets in (found["sets"], shipped)
+        )
+        assert len(own) == len(theirs) == 180
+        assert sum(own) <= sum(theirs) + 1e-6
+    profile = from_dict({**found["profile"], "data": {}}, ROOT)
+    like = load("h200")
+    for figure in (
+        "context_bytes",
+        "modules_bytes",
+        "per_thread_modules",
+        "cublas_workspace_bytes",
+        "sm_count",
+    ):
+        assert getattr(profile, figure) == getattr(like, figure)

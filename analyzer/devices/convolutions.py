@@ -184,7 +184,7 @@ class Measurements:
 
     Members: `about` (JSON: GPU, versions, date, method), `family` (int32 [families, 18], as `Convolution.family`), and
     for each dtype and layout measured, e.g. "float32.nchw": `.family` (row of the family table), `.batch`, and the
-    workspaces `.forward`, `.data`, `.weight` (bytes; -1: cuDNN has no plan), sorted by family, then batch.
+    workspaces `.forward`, `.data`, `.weight` (bytes; -1: cuDNN has no plan, -2: not asked), sorted by family, then batch.
     """
 
     def __init__(self, name: str) -> None:

@@ -227,8 +227,8 @@ def with_workspaces(
 
     `:4096:2:16:8` is PyTorch's notation (`CUBLAS_WORKSPACE_CONFIG`): pairs of KiB and count. cublasLt's own is never
     larger (`scratch/blas.py`), so a sum of zero switches both off. The library reads the variable too: it is the size
-    of what each thread's handle holds outside the allocator (NVML on an H200: +2 MiB at :0:0 and :16:8, +10 at
-    :4096:2:16:8, +34 at :4096:8, against +66 at the default).
+    of what each thread's handle holds outside the allocator (NVML on an H200, with 2 MiB of kernels: 2 MiB at :0:0 and
+    :16:8, 10 at :4096:2:16:8, 34 at :4096:8, against 66 at the default).
     """
     for name in given:
         if name not in _KNOWN_OPTIONS:

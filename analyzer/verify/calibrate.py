@@ -4,7 +4,8 @@
    rules. What each stage found is kept in `PROFILE.partial` until the last one is over: an interrupted calibration
    goes on where it stopped.
 2. A family's modules are its growth outside the allocator at the first use. It counts **per thread** when a second
-   thread adds at least half as much again, with the mean of both: NVML counts in steps of 2 MiB.
+   thread adds at least half as much again: then its bytes are what the second adds, because the first also loads code.
+   The code of all kernels is what a small training step adds beyond its two threads' cuBLAS and cuDNN.
 3. A workspace is what the allocator keeps after the first matrix product of a thread; cublasLt's is what a product
    with bias, which may take both, keeps beyond that.
 4. Convolutions: the calls of the H200's table in an order that puts common batch sizes first, shared by several
@@ -136,8 +137,10 @@ def profile(found: Mapping[str, Any], name: str | None, table: str | None) -> di
         first, second = found[f"library {family}"]["outside_bytes"]
         modules[family] = max(0, first)
         if first > 0 and 2 * second >= first:
-            modules[family] = (first + second) // 2
+            modules[family] = second
             per_thread.append(family)
+    handles = sum(modules[family] * (1 + (family in per_thread)) for family in ("cublas", "cudnn"))
+    modules["kernels"] = max(0, found["library kernels"]["outside_bytes"][0] - handles)
     workspace = max(0, found["library cublas"]["kept_bytes"][0])
     with_bias = max(0, found["library cublaslt"]["kept_bytes"][0])
     document: dict[str, Any] = {
@@ -163,7 +166,7 @@ def profile(found: Mapping[str, Any], name: str | None, table: str | None) -> di
                 ("context_bytes", "NVML's process figure after a first kernel, cache empty"),
                 (
                     "modules_bytes",
-                    "NVML's process figure minus the reservation, before and after a first use",
+                    "NVML's process figure minus the reservation, before and after a first use, and a small training step",
                 ),
                 ("per_thread_modules", "the same from a second thread"),
                 ("cublas_workspace_bytes", "bytes allocated after a first matrix product"),

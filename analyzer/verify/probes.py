@@ -2,7 +2,8 @@
 
 1. **device**: what CUDA and NVML say of the GPU, and the process's bytes after a first kernel, cache empty.
 2. **library FAMILY**: what the process grows by, outside the allocator, when the main thread uses the family's usual
-   kernels, and again when another thread does; and what the allocator keeps for each thread (workspaces).
+   kernels, and again when another thread does; and what the allocator keeps for each thread (workspaces). "kernels" is
+   a small training step, which uses common kernels of all kinds.
 3. **convolutions**: cuDNN's choices for the calls of the shipped table (`devices/convolutions.py`), this process's
    share of them, until the time is up. Nothing is executed (`cudnn`).
 4. **checks**: operators whose own memory the scratch rules predict (reductions, attention, normalisation, embedding,
@@ -109,12 +110,33 @@ def _transform() -> None:
     torch.fft.fft(torch.zeros(1024, device="cuda"))
 
 
+def _training_step() -> None:
+    import torch
+    from torch import nn
+
+    model = nn.Sequential(
+        nn.Conv2d(3, 32, 3), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3), nn.ReLU(),
+        nn.Flatten(), nn.LazyLinear(128), nn.LayerNorm(128), nn.GELU(), nn.Dropout(), nn.Linear(128, 10),
+    ).cuda()  # fmt: skip
+    images, labels = (
+        torch.rand(32, 3, 32, 32, device="cuda"),
+        torch.zeros(32, dtype=torch.int64, device="cuda"),
+    )
+    model(images)  # gives the lazy layer its size
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(2):
+        nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 FAMILIES: dict[str, Callable[[], None]] = {
     "cublas": _matrix_product,
     "cublaslt": _matrix_product_with_bias,
     "cudnn": _convolution,
     "cusolver": _solver,
     "cufft": _transform,
+    "kernels": _training_step,
 }
 # cuSOLVER's routines call cuBLAS themselves, which then is not theirs.
 NEEDS: dict[str, Callable[[], None]] = {"cusolver": _matrix_product}

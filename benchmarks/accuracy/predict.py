@@ -42,7 +42,7 @@ class Prediction:
         )
 
 
-def predict(measured: MeasuredCase, events: bool = False) -> Prediction:
+def predict(measured: MeasuredCase, events: bool = False, device: str = "h200") -> Prediction:
     """The prediction for one case; with `events` also the recorded sequence beside the predicted one."""
     case, models = measured.case, zoo(measured.set_name)
     make_model, make_batch, loss = models.M[case["model"]]
@@ -61,14 +61,14 @@ def predict(measured: MeasuredCase, events: bool = False) -> Prediction:
                 optimizer=models.OPT[case["opt"]],
                 amp=case.get("amp"),
                 grad_accumulation=case.get("accum", 1),
-                device="h200",
+                device=device,
                 on_graph=graphs.append,
             )
     except analyzer.AnalyzerError as error:
         return Prediction(measured, error=str(error))
     comparison = None
     if events:
-        program = list(EagerProgram(graphs[0], load("h200")).events())
+        program = list(EagerProgram(graphs[0], load(device)).events())
         if measured.set_name == "development":
             # Those recordings end with the last event, before Python drops the loop's variables.
             last = max(place for place, event in enumerate(program) if isinstance(event, Event))

@@ -2,7 +2,9 @@
 
 Writes `docs/ACCURACY.md` (for people) and `tests/data/accuracy_baseline.json` (what `tests/test_accuracy.py` holds the
 project to). A failure counts as an error of 100 %. `--case TAG` predicts the cases whose tag contains TAG, prints them
-with their first differing event, and writes nothing.
+with their first differing event, and writes nothing. `--device PROFILE.json` predicts all of them with a profile that
+`analyze calibrate` made on the same GPU, and writes `benchmarks/accuracy/calibrated.json`; the report then has a section
+on it.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from rich.progress import track
 import analyzer
 
 ROOT = Path(__file__).resolve().parents[2]
+CALIBRATED = ROOT / "benchmarks" / "accuracy" / "calibrated.json"
+HEADER = ["figure", "byte-exact", "median %", "95th percentile %", "maximum %"]
 BASELINE = ROOT / "tests" / "data" / "accuracy_baseline.json"
 FIGURES = ("peak allocated", "peak reserved", "device used")
 ABOUT = {
@@ -33,11 +37,11 @@ ABOUT = {
 }
 
 
-def summary(predictions: list[Prediction]) -> list[list[str]]:
-    """Rows: figure, byte-exact, median, 95th percentile, maximum (percent)."""
+def summary(all_errors: list[tuple[float, float, float]]) -> list[list[str]]:
+    """Rows of HEADER."""
     rows = []
     for place, name in enumerate(FIGURES):
-        errors = sorted(abs(p.errors[place]) for p in predictions)
+        errors = sorted(abs(errors[place]) for errors in all_errors)
         at95 = errors[min(len(errors) - 1, int(0.95 * len(errors)))]
         exact = sum(error == 0 for error in errors)
         rows.append(
@@ -85,50 +89,77 @@ def write(results: dict[str, list[Prediction]]) -> None:
     ]
     for name, predictions in results.items():
         parts += [f"## {name.replace('_', '-')}: {ABOUT[name]}\n"]
-        parts += [
-            table(
-                ["figure", "byte-exact", "median %", "95th percentile %", "maximum %"], summary(predictions)
-            )
-        ]
+        parts += [table(HEADER, summary([p.errors for p in predictions]))]
         first = ROOT / "benchmarks" / "accuracy" / f"{name}_first.json"
         if first.exists():
             parts += [
                 "Mechanisms these cases showed to be missing have been added since they were measured, so the figures "
                 "above are no longer held out. This is how they were first predicted:\n",
-                table(
-                    ["figure", "byte-exact", "median %", "95th percentile %", "maximum %"],
-                    json.loads(first.read_text()),
-                ),
+                table(HEADER, json.loads(first.read_text())),
             ]
         agree = sum(p.comparison is not None and p.comparison.same for p in predictions)
         parts += [
             f"The whole sequence of allocations and frees is predicted in {agree} of {len(predictions)} cases.\n"
         ]
+    if CALIBRATED.exists():
+        parts += [calibrated(results)]
     for name, predictions in results.items():
         header = ["case", "allocated %", "reserved %", "device %", "events: first difference"]
         parts += [f"## Cases: {name.replace('_', '-')}\n", table(header, [case_row(p) for p in predictions])]
     (ROOT / "docs" / "ACCURACY.md").write_text("\n".join(parts))
-    baseline = {
+    BASELINE.write_text(json.dumps({"torch": torch.__version__, "sets": errors_of(results)}, indent=1) + "\n")
+
+
+def errors_of(results: dict[str, list[Prediction]]) -> dict[str, dict[str, list[float | None]]]:
+    """Errors by set and case; None for a failure."""
+    return {
         name: {p.case.tag: [None if p.error else round(e, 9) for e in p.errors] for p in predictions}
         for name, predictions in results.items()
     }
-    BASELINE.write_text(json.dumps({"torch": torch.__version__, "sets": baseline}, indent=1) + "\n")
+
+
+def calibrated(results: dict[str, list[Prediction]]) -> str:
+    """The section on a calibrated profile: all sets together, with it and with the shipped one."""
+    found = json.loads(CALIBRATED.read_text())
+    shipped = [p.errors for predictions in results.values() for p in predictions]
+    own = [
+        tuple(-1.0 if e is None else e for e in errors)
+        for cases in found["sets"].values()
+        for errors in cases.values()
+    ]
+    return (
+        "## With a profile of `analyze calibrate`\n\n"
+        f"All {len(own)} cases once more, with the profile that `analyze calibrate` wrote on the same GPU model "
+        f"({found['profile']['sources']['context_bytes'].split(', ', 2)[-1]}; {found['seconds']} s).\n\n"
+        + table(HEADER, summary(own))  # type: ignore[arg-type]
+        + "\nThe same cases with the shipped profile:\n\n"
+        + table(HEADER, summary(shipped))
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--case", help="only cases whose tag contains this; print, write nothing")
+    parser.add_argument("--device", default="h200", help="a profile's path; writes calibrated.json only")
+    parser.add_argument("--seconds", type=int, help="how long the calibration of --device took")
     arguments = parser.parse_args()
     results: dict[str, list[Prediction]] = {}
     for name in sets.NAMES:
         chosen = [c for c in sets.load(name) if not arguments.case or arguments.case in c.tag]
         results[name] = [
-            predict(case, events=True) for case in track(chosen, name, disable=bool(arguments.case))
+            predict(case, arguments.device == "h200", arguments.device)
+            for case in track(chosen, name, disable=bool(arguments.case))
         ]
         for prediction in results[name] if arguments.case else ():
             print(" | ".join(case_row(prediction)))
-    if not arguments.case:
+    if arguments.case:
+        return
+    if arguments.device == "h200":
         write(results)
+        return
+    profile = json.loads(Path(arguments.device).read_text())
+    found = {"profile": profile, "seconds": arguments.seconds, "sets": errors_of(results)}
+    CALIBRATED.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":
