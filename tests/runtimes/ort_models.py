@@ -73,6 +73,23 @@ def hard_coded_batch() -> Any:
 
 
 @_model
+def shared_weights() -> Any:
+    """One weight for several products: packed for each kernel, kept once for each kind of kernel and transposition."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="m0"),
+        helper.make_node("Sin", ["a"], ["b"], name="s0"),
+        helper.make_node("MatMul", ["b", "w"], ["c"], name="m1"),
+        helper.make_node("Sin", ["c"], ["d"], name="s1"),
+        helper.make_node("Gemm", ["d", "w"], ["e"], name="g0"),
+        helper.make_node("Sin", ["e"], ["f"], name="s2"),
+        helper.make_node("Gemm", ["f", "w"], ["g"], name="g1", transB=1),
+        helper.make_node("Sin", ["g"], ["h"], name="s3"),
+        helper.make_node("Gemm", ["h", "w"], ["y"], name="g2", transB=1),
+    ]
+    return _whole(nodes, [_info("x", F32, ["n", 96])], [_info("y", F32, ["n", 96])], {"w": _random(96, 96)})
+
+
+@_model
 def half_precision() -> Any:
     """float16 throughout the elementwise part."""
     nodes = [

@@ -4,7 +4,8 @@
    rounded up to 16, in float32, reserved past the arena's regions once a node.
 2. Stacks of matrices are packed matrix by matrix into one buffer; vectors are not packed. LSTM and GRU pack both weights,
    MatMulNBits its blocks, ConvTranspose its filter (taken from the arena's regions).
-
+   Kernels of one operator that pack the same weights alike share the first one's buffer; theirs is packed all the same,
+   compared, and given back. (Equal weights of different names are shared too, which is not known here.)
 3. CUDA: LSTM, GRU and RNN take the state of cuDNN's dropout generator from the arena, 24 bytes a resident thread of
    the device, and, with constant weights, keep these in cuDNN's layout: for each direction and gate, hidden *
    (input + hidden + 2) elements (both biases, whether given or not).
@@ -50,18 +51,18 @@ def cached(node: Node, graph: RuntimeGraph, device: DeviceProfile) -> list[int]:
     return [dropout, *recurrent(node, graph)]
 
 
-def packed(node: Node, graph: RuntimeGraph) -> list[tuple[int, str]]:
-    """Bytes of each packed operand, and how they are known."""
+def packed(node: Node, graph: RuntimeGraph) -> list[tuple[str, int, str]]:
+    """Each packed operand, its bytes, and how they are known."""
     if node.provider != "cpu" or node.domain not in ("", "com.microsoft") or len(node.inputs) < 2:
         return []
     if not node.domain and node.op in ("LSTM", "GRU"):
         return [*_panels(node, graph, 1), *_panels(node, graph, 2)]
     name = node.inputs[1]
     if node.op == "MatMulNBits":
-        return [(graph.values[name].nbytes, "exact")] if _constant(graph, name) else []
+        return [(name, graph.values[name].nbytes, "exact")] if _constant(graph, name) else []
     if node.op == "ConvTranspose":
         value = graph.values[name]
-        return [(value.nbytes, "exact")] if _constant(graph, name) and value.dtype == "float32" else []
+        return [(name, value.nbytes, "exact")] if _constant(graph, name) and value.dtype == "float32" else []
     if node.op not in ("Gemm", "MatMul", "FusedMatMul", "FusedGemm"):
         return []
     value = graph.values[name]
@@ -72,14 +73,14 @@ def packed(node: Node, graph: RuntimeGraph) -> list[tuple[int, str]]:
     stack = math.prod(value.shape[:-2])
     if not rows or not columns:
         return []
-    return [(4 * stack * rows * (-(-columns // _COLUMNS) * _COLUMNS), "exact")]
+    return [(name, 4 * stack * rows * (-(-columns // _COLUMNS) * _COLUMNS), "exact")]
 
 
-def _panels(node: Node, graph: RuntimeGraph, place: int) -> list[tuple[int, str]]:
+def _panels(node: Node, graph: RuntimeGraph, place: int) -> list[tuple[str, int, str]]:
     """A recurrent layer's weights [directions, rows, columns], packed transposed."""
     name = node.inputs[place]
     value = graph.values[name]
     if not _constant(graph, name) or value.dtype != "float32" or value.shape is None or len(value.shape) != 3:
         return []
     directions, rows, columns = value.shape
-    return [(4 * directions * columns * (-(-rows // _COLUMNS) * _COLUMNS), "exact")]
+    return [(name, 4 * directions * columns * (-(-rows // _COLUMNS) * _COLUMNS), "exact")]

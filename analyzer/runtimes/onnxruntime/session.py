@@ -144,9 +144,10 @@ class Recorder:
             for name in names:
                 keys[name] = self.take(graph.values[name].nbytes, Category.PARAMETER, name, past=past)
         for graph, _ in _all(whole):
+            packed: set[tuple[str, str, int]] = set()
             for node in graph.nodes.values():
-                for nbytes, basis in packing.packed(node, graph):
-                    self.take(
+                for name, nbytes, basis in packing.packed(node, graph):
+                    key = self.take(
                         nbytes,
                         Category.WORKSPACE,
                         f"{node.name} packed weights",
@@ -154,6 +155,10 @@ class Recorder:
                         basis,
                         past=node.op != "ConvTranspose",
                     )
+                    same = (node.op, name, int(node.attributes.get("transB", 0)))
+                    if same in packed:
+                        self.give(key)
+                    packed.add(same)
                 for nbytes in packing.cached(node, graph, self.settings.device):
                     self.take(
                         nbytes, Category.WORKSPACE, f"{node.name} weights in cuDNN's layout", node.index
