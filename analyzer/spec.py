@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from analyzer.errors import InputError
+
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
@@ -12,3 +14,10 @@ class TensorSpec:
     shape: tuple[int, ...]
     dtype: str = "float32"
     stride: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Raises InputError for sizes that are none, and for an element type that is no name."""
+        if not all(isinstance(size, int) and size >= 0 for size in self.shape):
+            raise InputError(f"a shape is {self.shape!r}", "give whole numbers of at least 0")
+        if not isinstance(self.dtype, str):
+            raise InputError(f"an element type is {self.dtype!r}", 'give its name, such as "float32"')

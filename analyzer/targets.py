@@ -19,6 +19,7 @@ import difflib
 import importlib
 import importlib.util
 import inspect
+import logging
 import os
 import re
 import sys
@@ -57,12 +58,14 @@ class Program:
     """A PyTorch target, built.
 
     make_batch: batch -> (inputs, targets), both tuples, on the meta device; None if the target does not say.
+    own_batch: what it is called with where nobody gives a batch.
     loss: (output, *targets) -> scalar; None if the target does not say.
     """
 
     model: nn.Module
     make_batch: Callable[[int], tuple[tuple[Any, ...], tuple[Any, ...]]] | None = None
     loss: Callable[..., Any] | None = None
+    own_batch: int = 1
 
 
 def parse(text: str | os.PathLike[str]) -> Target:
@@ -263,7 +266,16 @@ def _batch_maker(
                 f"{target.name}: make_batch({batch}) returned {_kind_of(made)}",
                 "return (inputs, targets), each a tuple of tensors",
             )
-        inputs, targets = (part if isinstance(part, tuple) else (part,) for part in made)
+        inputs, targets = (
+            tuple(part) if isinstance(part, tuple | list) else () if part is None else (part,)
+            for part in made
+        )
+        for part in (*inputs, *targets):
+            if not hasattr(part, "shape"):
+                raise TargetError(
+                    f"{target.name}: make_batch({batch}) returned {_kind_of(part)} among its tensors",
+                    "return (inputs, targets), each a tuple of tensors",
+                )
         return inputs, targets
 
     return make_batch
@@ -275,12 +287,17 @@ def _exported(target: Target) -> Program:
     with _reporting(
         target, "cannot be opened as a torch.export program", "save it with torch.export.save(program, path)"
     ):
-        program = torch.export.load(str(target.path))
+        logging.disable(logging.CRITICAL)  # torch logs the traceback of what is said in one line here
+        try:
+            program = torch.export.load(str(target.path))
+        finally:
+            logging.disable(logging.NOTSET)
     examples: tuple[Any, ...] = tuple((program.example_inputs or ((), {}))[0])
+
+    sizes = {x.shape[0] for x in examples if isinstance(x, torch.Tensor) and x.dim()}
 
     def make_batch(batch: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """The export's example inputs, with their common first dimension set to `batch`."""
-        sizes = {x.shape[0] for x in examples if isinstance(x, torch.Tensor) and x.dim()}
         if len(sizes) != 1:
             return examples, ()
         resized = (
@@ -291,7 +308,8 @@ def _exported(target: Target) -> Program:
         )
         return tuple(resized), ()
 
-    return Program(program.module(), make_batch if examples else None)
+    own = max(1, *sizes) if len(sizes) == 1 else 1
+    return Program(program.module(), make_batch if examples else None, own_batch=own)
 
 
 @contextmanager

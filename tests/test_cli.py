@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -308,6 +309,37 @@ def test_a_reader_that_leaves_causes_no_traceback() -> None:
     assert process.stderr.read() == b""
     assert process.wait(60) == 141
     process.stderr.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ("nope.onnx 2>&-", 2, ""),
+        ("nope.onnx 2>/dev/full", 2, ""),
+        ("devices >&-", 0, ""),
+        ("devices 2>&-", 0, ""),
+        ("devices >/dev/full", 2, "analyze: error: the result cannot be written: no space left on device"),
+    ],
+)
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_stream_that_takes_nothing(arguments: str, code: int, said: str) -> None:
+    ran = subprocess.run(
+        ["sh", "-c", f'"{sys.executable}" -m analyzer.cli {arguments}'],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr.splitlines()[:1]) == (code, [said] if said else [])
+
+
+@pytest.mark.skipif(not Path("/dev/stdout").exists(), reason="needs /dev/stdout")
+def test_a_pipe_is_written_through() -> None:
+    """/dev/stdout is a link to no path when it is a pipe."""
+    read, write = os.pipe()
+    _output.replace_file(Path(f"/dev/fd/{write}"), b"whole")
+    os.close(write)
+    with os.fdopen(read, "rb") as stream:
+        assert stream.read() == b"whole"
 
 
 def test_the_spinner_appears_on_a_terminal_only(monkeypatch: Any, capsys: Any) -> None:

@@ -119,6 +119,16 @@ def test_an_absurd_batch_still_has_an_answer(capsys: pytest.CaptureFixture[str],
     assert run(capsys, RESNET, "-b", 10**12)[0] == 0
 
 
+def test_an_operator_onnx_does_not_know(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["":18]> g (float[N,4] x) => (float[N,4] y) { y = Foo(x) }'
+    )
+    path = save(model, tmp_path / "foo.onnx")
+    code, _, err = run(capsys, path, "-b", "4", "--strict")
+    assert code == 2 and "Foo" in err
+    assert json.loads(run(capsys, path, "-b", "4", "--format", "json")[1])["certainty"]["unknown_operators"]
+
+
 def test_hostile_names_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = save(linear(name="\x1b[31mevil\u202e[bold]"), tmp_path / "m.onnx")
     graph = tmp_path / "graph.txt"

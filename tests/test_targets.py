@@ -106,6 +106,7 @@ def test_an_exported_program(tmp_path: Path) -> None:
     assert program.make_batch is not None
     inputs, labels = program.make_batch(7)
     assert [tuple(x.shape) for x in inputs] == [(7, 8)] and labels == ()
+    assert program.own_batch == 2
 
 
 @pytest.mark.parametrize(
@@ -158,6 +159,8 @@ def test_code_that_raises_is_named_with_its_line(tmp_path: Path, source: str, me
     [
         ("return torch.zeros(batch)", "make_batch(2) returned a Tensor"),
         ("return None", "make_batch(2) returned nothing"),
+        ("return {'x': torch.zeros(batch)}, ()", "make_batch(2) returned a dict of 1 among its tensors"),
+        ("return torch.zeros(batch), 3", "make_batch(2) returned a int among its tensors"),
         ("raise RuntimeError('no data')", "m.py:4: RuntimeError: no data"),
     ],
 )
@@ -168,6 +171,16 @@ def test_a_bad_batch_maker(tmp_path: Path, body: str, message: str) -> None:
     with pytest.raises(TargetError) as caught:
         program.make_batch(2)
     assert message in caught.value.message
+
+
+def test_a_batch_without_targets(tmp_path: Path) -> None:
+    program = loaded(
+        tmp_path / "m.py",
+        "import torch\nmake_model = torch.nn.ReLU\ndef make_batch(batch):\n    return [torch.zeros(batch)], None\n",
+    )
+    assert program.make_batch is not None
+    inputs, labels = program.make_batch(2)
+    assert ([tuple(x.shape) for x in inputs], labels) == ([(2,)], ())
 
 
 def test_a_loss_by_name(file: Path) -> None:

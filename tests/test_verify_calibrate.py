@@ -75,7 +75,7 @@ class FakeGpu:
 def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     fake = FakeGpu()
     monkeypatch.setattr(calibrate, "probe", fake.probe)
-    monkeypatch.setattr(machine, "require_cuda", lambda _: None)
+    monkeypatch.setattr(machine, "require_cuda", lambda *_: None)
     return fake
 
 

@@ -162,6 +162,8 @@ class BfcArena(PoolAllocator):
             available = (self._limit - self.reserved) // ROUND_BYTES * ROUND_BYTES
             if size > available:
                 raise OutOfMemoryError(nbytes, self.allocated, self.reserved, self._limit)
+        if self._device is not None and self.reserved + size > self._device:
+            raise OutOfMemoryError(nbytes, self.allocated, self.reserved, self._device)
         region_bytes = self._strategy(size)
         if available is not None:
             region_bytes = min(region_bytes, available)

@@ -20,7 +20,7 @@ _Delegate = Callable[[Any], dict[str, ValueType]]
 _Results = list["ValueType | None"]
 
 # Operators ONNX Runtime keeps in the default domain though ONNX (of that operator set) does not define them.
-_IN_DEFAULT_DOMAIN = frozenset({"SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"})
+IN_DEFAULT_DOMAIN = frozenset({"SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"})
 
 # Contrib operator -> (ONNX operator it follows, which inputs that one gets).
 _DELEGATES: dict[str, tuple[str, slice | tuple[int, ...]]] = {
@@ -60,7 +60,7 @@ _SAME = frozenset({
 
 def overrides(node: Any) -> bool:
     """Whether a node of the default domain is one of ONNX Runtime's own."""
-    return node.op_type in _IN_DEFAULT_DOMAIN
+    return node.op_type in IN_DEFAULT_DOMAIN
 
 
 def infer_contrib(node: Any, inputs: _Inputs, delegate: _Delegate) -> dict[str, ValueType]:

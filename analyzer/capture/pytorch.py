@@ -17,6 +17,7 @@ import itertools
 import random
 import re
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,9 +158,15 @@ def meta_like(spec: torch.Tensor | TensorSpec) -> torch.Tensor:
             raise InputError(
                 f"unknown element type {spec.dtype!r}", "float32, float16, bfloat16, int64, bool, ..."
             )
-        if spec.stride is not None:
-            return torch.empty_strided(spec.shape, spec.stride, dtype=dtype, device="meta")
-        return torch.empty(spec.shape, dtype=dtype, device="meta")
+        try:
+            if spec.stride is not None:
+                return torch.empty_strided(spec.shape, spec.stride, dtype=dtype, device="meta")
+            return torch.empty(spec.shape, dtype=dtype, device="meta")
+        except (RuntimeError, TypeError):  # torch counts bytes in 63 bits
+            raise InputError(
+                f"no tensor of torch can be {list(spec.shape)} of {spec.dtype}",
+                "give a smaller shape or batch",
+            ) from None
     return torch.empty_strided(spec.shape, spec.stride(), dtype=spec.dtype, device="meta")
 
 
@@ -203,7 +210,11 @@ def structural_copy(module: torch.nn.Module) -> torch.nn.Module:
             if isinstance(kept, torch.Tensor) and not kept.is_leaf:
                 memo[id(kept)] = twin(kept)
     try:
-        return copy.deepcopy(module, memo)
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", FutureWarning
+            )  # torch's, of the tree specs in an exported program
+            return copy.deepcopy(module, memo)
     except Exception as error:
         raise CaptureError(
             f"{type(module).__name__} cannot be copied: {type(error).__name__}: {error}",

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
@@ -70,6 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         # One command, then the process ends: collecting cycles would only cost time.
         gc.disable()
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller (`2>&-`)
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (it lives as long as the process)
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     try:
@@ -89,13 +93,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _reader_gone() if error.code == 1 else int(error.code or 0)
     except BrokenPipeError:
         return _reader_gone()
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            return _internal(error, debug)
+        _reader_gone()
+        return _failed("the result cannot be written: no space left on device", "choose another place", None)
     except Exception as error:
-        name = f"{type(error).__name__}: {error}"
-        return _failed(
-            f"internal error, {name}",
-            f"please report it to {ISSUES} with the output of --debug",
-            error if debug else None,
-        )
+        return _internal(error, debug)
+
+
+def _internal(error: Exception, debug: bool) -> int:
+    return _failed(
+        f"internal error, {type(error).__name__}: {error}",
+        f"please report it to {ISSUES} with the output of --debug",
+        error if debug else None,
+    )
 
 
 def _reader_gone() -> int:

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -20,7 +20,11 @@ _PATIENCE_SECONDS = 1.0
 
 def complain(kind: str, message: str, hint: str = "") -> None:
     """One line `analyze: kind: message` on stderr, and one for the hint. Names in it are cleaned."""
-    _write(sys.stderr, f"analyze: {kind}: {clean(message)}\n" + (f"  hint: {clean(hint)}\n" if hint else ""))
+    with suppress(OSError):  # a full or closed stderr changes no exit code
+        _write(
+            sys.stderr, f"analyze: {kind}: {clean(message)}\n" + (f"  hint: {clean(hint)}\n" if hint else "")
+        )
+        sys.stderr.flush()
 
 
 def check_writable(option: str, path: Path | None) -> None:
@@ -60,10 +64,10 @@ def write_file(option: str, path: Path, content: str | bytes) -> None:
 
 def replace_file(path: Path, data: bytes) -> None:
     """`path` holds all of `data`, or is untouched; a device or pipe is written through. Raises OSError."""
-    target = path.resolve()
-    if target.exists() and not target.is_file():
-        target.write_bytes(data)
+    if path.exists() and not path.is_file():  # before links are resolved: /dev/stdout leads to no path
+        path.write_bytes(data)
         return
+    target = path.resolve()
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "wb") as stream:

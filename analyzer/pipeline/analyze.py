@@ -54,6 +54,8 @@ class Options:
             raise OptionError(f"unknown autocast type {self.amp!r}", "bf16 or fp16")
         if self.runtime is not None and self.runtime not in RUNTIMES:
             raise OptionError(f"unknown runtime {self.runtime!r}", f"one of {', '.join(RUNTIMES)}")
+        if not isinstance(self.checkpoint, str | None):
+            raise OptionError(f"checkpoint is {self.checkpoint!r}", "give one pattern, such as 'layers.*'")
         for name in ("batch", "grad_accumulation", "steps"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
@@ -97,8 +99,10 @@ def analyze(
     runtime_options: "cublas_workspace" and "alloc_conf" for PyTorch; ONNX Runtime's provider and session options.
     Raises AnalyzerError (a subclass says which kind) for everything a user can mend.
     """
+    if not isinstance(runtime_options, Mapping | None):
+        raise OptionError(f"runtime_options is {runtime_options!r}", "give a mapping from name to value")
     options = Options(
-        inputs, batch, mode, targets, loss, optimizer, amp, grad_accumulation, checkpoint, steps, device, dtype,
+        _several(inputs), batch, mode, _several(targets), loss, optimizer, amp, grad_accumulation, checkpoint, steps, device, dtype,
         channels_last, runtime, dict(runtime_options or {}), strict, progress, on_graph,
     ).check()  # fmt: skip
     if not isinstance(target, (str, Path, os.PathLike)):
@@ -117,6 +121,11 @@ def analyze(
             f"{parsed.name} is a PyTorch target", "export it to ONNX first, or use --runtime pytorch"
         )
     return _pytorch(None, parsed, options)
+
+
+def _several(given: Any) -> Any:
+    """One tensor, or one TensorSpec, as a sequence of one."""
+    return (given,) if hasattr(given, "shape") else given
 
 
 def _pytorch(module: Any, target: Target | None, options: Options) -> Estimate:

@@ -135,7 +135,7 @@ def batch_for(
                 f"{type(program.model).__name__} does not say what its inputs are",
                 "give --input NAME=3x224x224:float32 with --batch, or define make_batch(batch) in the target's file",
             )
-        inputs, made = program.make_batch(1 if options.batch is None else options.batch)
+        inputs, made = program.make_batch(program.own_batch if options.batch is None else options.batch)
         targets = made if targets is None else targets
     targets = tuple(_converted(make(y), options, layout=False) for y in targets or ())
     return tuple(_converted(make(x), options) for x in inputs), targets

@@ -76,7 +76,7 @@ def calibrate(
     progress: told (stage, share done from 0 to 1).
     Raises MissingDependencyError without a GPU, RunError when a probe fails.
     """
-    machine.require_cuda("a profile")
+    machine.require_cuda("a profile", "measured", "run it on a machine with an NVIDIA GPU")
     tell = progress or (lambda *_: None)
     unfinished = output.with_name(f"{output.name}.partial")
     found: dict[str, Any] = json.loads(unfinished.read_text()) if unfinished.exists() else {}

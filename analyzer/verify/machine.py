@@ -37,28 +37,28 @@ class Gpu:
     others: Mapping[int, int]
 
 
-def require_cuda(what: str) -> Gpu:
+def require_cuda(what: str, done: str = "verified", hint: str = _HINT) -> Gpu:
     """The GPU PyTorch would run `what` on. Raises MissingDependencyError saying what is missing (rule 1)."""
     if importlib.util.find_spec("torch") is None:
         raise MissingDependencyError(
-            f"{what} can only be verified by running it, and torch is not installed",
+            f"{what} can only be {done} by running it, and torch is not installed",
             "pip install 'analyzer[torch]' on a machine with an NVIDIA GPU",
         )
     import torch
 
     if torch.version.cuda is None:
         raise MissingDependencyError(
-            f"{what} can only be verified on an NVIDIA GPU, and this torch ({torch.__version__}) is built without CUDA",
-            _HINT,
+            f"{what} can only be {done} on an NVIDIA GPU, and this torch ({torch.__version__}) is built without CUDA",
+            hint,
         )
-    return gpu(what)
+    return gpu(what, done, hint)
 
 
-def gpu(what: str) -> Gpu:
+def gpu(what: str, done: str = "verified", hint: str = _HINT) -> Gpu:
     """The first visible GPU. Raises MissingDependencyError saying what is missing (rule 1)."""
     found = _gpu()
     if isinstance(found, str):
-        raise MissingDependencyError(f"{what} can only be verified on an NVIDIA GPU, and {found}", _HINT)
+        raise MissingDependencyError(f"{what} can only be {done} on an NVIDIA GPU, and {found}", hint)
     return found
 
 

@@ -60,6 +60,22 @@ class TestPattern:
         )
         assert kept(step(wide, X)) - kept(checkpointed("?", wide)) == 3 * 4 * 2 * 32
 
+    def test_a_container_stands_for_what_is_in_it(self) -> None:
+        """A ModuleList is never called itself."""
+
+        class Layers(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.layers = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(3))
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                for layer in self.layers:
+                    x = layer(x)
+                return x
+
+        for pattern in ("layers", "*", "layers.?"):
+            assert products(checkpointed(pattern, Layers()), "backward") == 3
+
     def test_the_forward_runs_again_in_the_backward_pass(self) -> None:
         graph = checkpointed("?")
         assert products(graph, "forward") == products(graph, "backward") == 3

@@ -15,7 +15,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
+from analyzer.capture.onnx_contrib import IN_DEFAULT_DOMAIN
 from analyzer.devices import DeviceProfile
 from analyzer.graph import dtype_bits
 from analyzer.runtimes.onnxruntime import packing
@@ -49,11 +51,20 @@ def scratch(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
 
 
 def unknown(node: Node) -> bool:
-    """Operators whose kernels these rules know nothing of: custom domains, rarer contrib operators, functions that ONNX
-    Runtime expands (`rewrite/bodies.py` names them)."""
+    """Operators whose kernels these rules know nothing of: custom domains, rarer contrib operators, names ONNX does not
+    know, functions that ONNX Runtime expands (`rewrite/bodies.py` names them)."""
     if node.domain == "com.microsoft":
         return node.op not in _KNOWN_CONTRIB
+    if node.domain in ("", "ai.onnx") and not _in_onnx(node.op):
+        return node.op not in IN_DEFAULT_DOMAIN
     return node.domain not in _KNOWN_DOMAINS or node.op in _EXPANDED
+
+
+@lru_cache(maxsize=1024)
+def _in_onnx(op: str) -> bool:
+    import onnx
+
+    return bool(onnx.defs.has(op))
 
 
 def _everything(node: Node, graph: RuntimeGraph) -> Takes:
