@@ -17,7 +17,7 @@ class TensorSpec:
 
     def __post_init__(self) -> None:
         """Raises InputError for sizes that are none, and for an element type that is no name."""
-        if not all(isinstance(size, int) and size >= 0 for size in self.shape):
+        if not all(hasattr(size, "__index__") and size >= 0 for size in self.shape):
             raise InputError(f"a shape is {self.shape!r}", "give whole numbers of at least 0")
         if not isinstance(self.dtype, str):
             raise InputError(f"an element type is {self.dtype!r}", 'give its name, such as "float32"')

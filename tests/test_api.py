@@ -31,6 +31,17 @@ def test_one_tensor_is_one_target() -> None:
     assert trained(labels) == trained((labels,))
 
 
+def test_inputs_by_name_are_in_the_order_of_forward() -> None:
+    class Two(torch.nn.Module):
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return a @ b
+
+    a, b = TensorSpec((4, 64)), TensorSpec((64, 8))
+    named = analyzer.analyze(Two(), {"b": b, "a": a})
+    assert named.peak_allocated == analyzer.analyze(Two(), (a, b)).peak_allocated
+    assert analyzer.analyze(Two(), {"x": a, "y": b}).peak_allocated == named.peak_allocated
+
+
 @pytest.mark.parametrize(
     ("options", "kind"),
     [

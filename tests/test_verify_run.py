@@ -243,7 +243,7 @@ def test_command_line_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert hint.startswith("  hint: ")
     assert main(["calibrate"]) == 2
-    assert "can only be verified on an NVIDIA GPU" in capsys.readouterr().err
+    assert "can only be measured on an NVIDIA GPU" in capsys.readouterr().err
 
 
 def test_too_little_memory_stops_before_the_run() -> None:

@@ -59,6 +59,10 @@ def bind(declared: Mapping[str, ValueType], batch: int | None, described: Descri
         for name in names:
             _bind_symbol(symbols, name, batch, "the batch")
         unnamed = {name for name, value in open_inputs.items() if value.shape and value.shape[0] == ""}
+        if not open_inputs and not any(batch in (value.sizes or ()) for value in shapes.values()):
+            notes.append(
+                f"every input's shape is given, and none has the batch of {batch}: it changes nothing"
+            )
         if not names and not unnamed and not shapes:
             hard_coded = next(
                 (v.shape[0] for v in open_inputs.values() if v.shape and isinstance(v.shape[0], int)), None

@@ -60,7 +60,7 @@ def command(target: str, **options: Any) -> int:
     keywords = analysis_keywords(target, options)
     budget = _budget(options["budget"])
     if options["mode"] == "infer" and not options["quiet"]:
-        for name in ("loss", "optimizer"):
+        for name in ("loss", "optimizer", "checkpoint"):
             if options[name] is not None:
                 complain("warning", f"--{name} means nothing without --mode train")
     graphs: list[Graph] = []

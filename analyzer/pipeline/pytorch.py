@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -128,7 +129,7 @@ def batch_for(
     """
     inputs, targets = options.inputs, options.targets
     if isinstance(inputs, Mapping):
-        inputs = tuple(inputs.values())
+        inputs = _in_order(program.model, inputs)
     if inputs is None:
         if program.make_batch is None:
             raise InputError(
@@ -139,6 +140,13 @@ def batch_for(
         targets = made if targets is None else targets
     targets = tuple(_converted(make(y), options, layout=False) for y in targets or ())
     return tuple(_converted(make(x), options) for x in inputs), targets
+
+
+def _in_order(model: torch.nn.Module, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Inputs in the order of `forward`'s parameters, if all are called as those are; else as given."""
+    order = list(inspect.signature(model.forward).parameters)
+    known = set(inputs) <= set(order)
+    return tuple(inputs[name] for name in (sorted(inputs, key=order.index) if known else inputs))
 
 
 def _converted(tensor: torch.Tensor, options: Any, layout: bool = True) -> torch.Tensor:
