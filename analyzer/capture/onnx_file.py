@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
+from analyzer.capture.onnx_node import DEFAULT_DOMAINS
 from analyzer.capture.onnx_types import DTYPES, display
 from analyzer.errors import TargetError
 
@@ -98,7 +99,7 @@ def check_versions(model: Any, shown: str, hint: str = "export the model again")
             "upgrade the onnx package" if model.ir_version > onnx.IR_VERSION else hint,
         )
     newest = onnx.defs.onnx_opset_version()
-    default = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    default = [entry.version for entry in model.opset_import if entry.domain in DEFAULT_DOMAINS]
     if not default and model.ir_version >= 3 and any(not node.domain for node in model.graph.node):
         raise TargetError(
             f"{shown} names no operator set", "export the model again with opset_version=17 or later"

@@ -11,7 +11,7 @@ from typing import Any
 
 from analyzer.capture import onnx_file
 from analyzer.capture.onnx_bind import Described, check_batch
-from analyzer.capture.onnx_node import node_name
+from analyzer.capture.onnx_node import DEFAULT_DOMAINS, node_name
 from analyzer.capture.onnx_shapes import Shapes, infer_shapes
 from analyzer.capture.onnx_structure import Structure, prepare
 from analyzer.capture.onnx_types import display
@@ -50,13 +50,13 @@ def read(path_or_model: Any, batch: int | None = None, inputs: Described | None 
         onnx_file.check_versions(model, "the model")
     if model.functions:
         model = _inlined(model)
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
+    opset = next((entry.version for entry in model.opset_import if entry.domain in DEFAULT_DOMAINS), 1)
     structure = prepare(model.graph, opset, folder)
     return ShapedModel(structure, infer_shapes(structure, model, batch, inputs, folder), opset, batch)
 
 
 def _inlined(model: Any) -> Any:
-    """The model with its local functions replaced by their bodies (rule 5)."""
+    """The model with its local functions replaced by their bodies."""
     import onnx
     import onnx.inliner
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.capture.onnx_file import read_external
+from analyzer.capture.onnx_node import DEFAULT_DOMAINS
 from analyzer.capture.onnx_types import ValueType, element_count
 
 LARGEST_COUNT = 65536
@@ -79,7 +80,7 @@ class Values:
         if name in self._constants:
             return self._tensor(self._constants[name])
         node = self._producers.get(name)
-        if node is None or node.domain not in ("", "ai.onnx"):
+        if node is None or node.domain not in DEFAULT_DOMAINS:
             return None
         if node.op_type in ("Shape", "Size"):
             return self._shape(node)

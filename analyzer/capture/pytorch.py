@@ -211,9 +211,8 @@ def structural_copy(module: torch.nn.Module) -> torch.nn.Module:
                 memo[id(kept)] = twin(kept)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", FutureWarning
-            )  # torch's, of the tree specs in an exported program
+            # torch's own, about the tree specs in an exported program.
+            warnings.simplefilter("ignore", FutureWarning)
             return copy.deepcopy(module, memo)
     except Exception as error:
         raise CaptureError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -319,6 +320,13 @@ def made(value: Any) -> Any:
 class TestFusedTransformer:
     """One operator on CUDA; taken apart here. What it asks of the allocator was recorded on an H200."""
 
+    def check_requests(self, run: Callable[[], Any], expected: list[int]) -> None:
+        graph = traced(run)
+        begin = sum(1 for o in operators(graph) if o.name.startswith("aten::empty_strided"))
+        found = requests(graph, begin)
+        assert found[: len(expected)] == expected
+        assert all(nbytes < 0 for nbytes in found[len(expected) :])  # the arguments and results go
+
     @pytest.mark.parametrize("number", [0, 1])
     def test_attention_asks_for_what_was_recorded(self, number: int) -> None:
         _, expected, arguments, keywords, _ = recorded_calls(
@@ -331,11 +339,7 @@ class TestFusedTransformer:
             with torch.no_grad():
                 return torch._native_multi_head_attention(*args, **keywords)
 
-        graph = traced(run)
-        begin = sum(1 for o in operators(graph) if o.name.startswith("aten::empty_strided"))
-        found = requests(graph, begin)
-        assert found[: len(expected)] == expected
-        assert all(nbytes < 0 for nbytes in found[len(expected) :])  # the arguments and results go
+        self.check_requests(run, expected)
 
     @pytest.mark.parametrize("number", range(4))
     def test_encoder_layer_asks_for_what_was_recorded(self, number: int) -> None:
@@ -347,11 +351,7 @@ class TestFusedTransformer:
             with torch.no_grad():
                 return torch._transformer_encoder_layer_fwd(*args, **keywords)
 
-        graph = traced(run)
-        begin = sum(1 for o in operators(graph) if o.name.startswith("aten::empty_strided"))
-        found = requests(graph, begin)
-        assert found[: len(expected)] == expected
-        assert all(nbytes < 0 for nbytes in found[len(expected) :])  # the arguments and results go
+        self.check_requests(run, expected)
 
     X = torch.empty(2, 16, 64)
 

@@ -55,7 +55,7 @@ def unknown(node: Node) -> bool:
     know, functions that ONNX Runtime expands (`rewrite/bodies.py` names them)."""
     if node.domain == "com.microsoft":
         return node.op not in _KNOWN_CONTRIB
-    if node.domain in ("", "ai.onnx") and not _in_onnx(node.op):
+    if not node.domain and not _in_onnx(node.op):
         return node.op not in IN_DEFAULT_DOMAIN
     return node.domain not in _KNOWN_DOMAINS or node.op in _EXPANDED
 

@@ -223,12 +223,12 @@ def transpose_input(editor: Editor, node: Node, place: int, perm: Perm) -> None:
             editor.set_input(node, place, user.outputs[0])
             return
     result = _permuted_value(editor, name, perm)
-    editor.add("Transpose", "Transpose", [name], [result], {"perm": list(perm)})
+    editor.add("Transpose", "Transpose", [name], [result], {"perm": perm})
     editor.set_input(node, place, result)
 
 
 def transpose_output(editor: Editor, node: Node, place: int, perm: Perm) -> None:
-    transpose = editor.add("Transpose", "Transpose", [], [""], {"perm": list(perm)})
+    transpose = editor.add("Transpose", "Transpose", [], [""], {"perm": perm})
     new = editor.move_output(node, place, transpose, 0)
     inverse = _invert(perm)
     value, old = editor.value(new), editor.value(transpose.outputs[0])
@@ -252,7 +252,7 @@ def _merge(editor: Editor, transpose: Node, node: Node, perm: Perm) -> bool:
         editor.replace_uses(node.outputs[0], transpose.inputs[0])
         editor.remove(node)
     else:
-        node.attributes["perm"] = [perm[axis] for axis in second]
+        node.attributes["perm"] = tuple(perm[axis] for axis in second)
         editor.set_input(node, 0, transpose.inputs[0])
     _drop_if_unread(editor, transpose)
     return True
@@ -319,7 +319,7 @@ def _axes(editor: Editor, node: Node, place: int) -> list[int] | None:
 
 def _set_axes(editor: Editor, node: Node, place: int, axes: list[int]) -> None:
     if "axes" in node.attributes:
-        node.attributes["axes"] = axes
+        node.attributes["axes"] = tuple(axes)
     else:
         editor.set_input(node, place, editor.graph.new_constant("axes", np.array(axes, dtype=np.int64)))
 
