@@ -5,6 +5,9 @@ Every error the command line turns into exit code 2 derives from `AnalyzerError`
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class AnalyzerError(Exception):
     """A problem the user can fix: `message` says what and where, `hint` says what to do."""
@@ -40,3 +43,17 @@ class UnknownOperatorError(AnalyzerError):
 
 class MissingDependencyError(AnalyzerError):
     """A package or a GPU this command needs is not here."""
+
+
+class DoesNotFit(AnalyzerError):
+    """The estimate says a run would end without memory, so it was not tried."""
+
+
+class RunError(AnalyzerError):
+    """A real run failed for another reason than memory."""
+
+
+def did_you_mean(name: str, known: Iterable[str], count: int = 1) -> str:
+    """The beginning of a hint, "did you mean 'adam'? ", naming at most `count`; "" if nothing is close."""
+    close = difflib.get_close_matches(name, list(known), n=count, cutoff=0.6)
+    return f"did you mean {' or '.join(map(repr, close))}? " if close else ""

@@ -15,7 +15,6 @@ Not modelled: what the code does besides; arguments of constructors.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -31,7 +30,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
-from analyzer.errors import AnalyzerError, MissingDependencyError, TargetError
+from analyzer.errors import AnalyzerError, MissingDependencyError, TargetError, did_you_mean
 
 if TYPE_CHECKING:
     from torch import nn
@@ -145,12 +144,6 @@ def describe_error(error: BaseException, path: Path | str | None) -> str:
     return f"{line}{type(error).__name__}{': ' if first else ''}{first}"
 
 
-def close_names(name: str, known: list[str]) -> str:
-    """A hint naming what `name` may have been meant for; "" if nothing is close."""
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
-    return f"did you mean {' or '.join(close)}?" if close else ""
-
-
 def _require_file(path: Path) -> None:
     if path.is_dir():
         inside = sorted(p.name for p in path.iterdir() if p.suffix in (".onnx", ".py", ".pt2"))[:3]
@@ -159,8 +152,8 @@ def _require_file(path: Path) -> None:
         )
     if not path.exists():
         folder = path.parent
-        near = close_names(path.name, [p.name for p in folder.iterdir()]) if folder.is_dir() else ""
-        raise TargetError(f"{path}: no such file", near or FORMS)
+        near = did_you_mean(path.name, [p.name for p in folder.iterdir()], 3) if folder.is_dir() else ""
+        raise TargetError(f"{path}: no such file", near.strip() or FORMS)
     if not path.is_file():
         raise TargetError(f"{path} is not a regular file", FORMS)
 
@@ -217,9 +210,9 @@ def _attribute(namespace: ModuleType, target: Target) -> Any:
 
 
 def _attribute_hint(target: Target, part: str, public: list[str], namespace: ModuleType) -> str:
-    near = close_names(part, public)
+    near = did_you_mean(part, public, 3)
     if near:
-        return near
+        return near.strip()
     own = [
         name
         for name in public

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -17,11 +15,10 @@ for package in ("torchvision", "transformers", "monai"):
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed", allow_module_level=True)
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "benchmarks" / "accuracy"))
-
 import sets  # noqa: E402
 from predict import predict  # noqa: E402
+
+from tests.paths import ROOT  # noqa: E402
 
 BASELINE = json.loads((ROOT / "tests" / "data" / "accuracy_baseline.json").read_text())["sets"]
 CASES = [case for name in sets.NAMES for case in sets.load(name)]

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "benchmarks" / "experiments"))
 
-from experiment_cases import CASES, SCRIPTS, Case, Script  # noqa: E402
-from experiment_results import compare, measured_marks, model_cases, predict_script, raw  # noqa: E402
+from experiment_cases import CASES, SCRIPTS, Case, Script
+from experiment_results import compare, measured_marks, model_cases, predict_script, raw
+
+from tests.paths import ROOT
 
 PREDICTED_AS_A_WHOLE = [entry for entry in SCRIPTS if not entry.function.endswith(("_nvml", "_released"))]
 

@@ -114,10 +114,10 @@ def test_an_exported_program(tmp_path: Path) -> None:
     [
         ("", "the target is empty", "model.onnx"),
         ("{folder}/absent.onnx", "absent.onnx: no such file", ""),
-        ("{folder}/nets.py", "nets.py: no such file", "did you mean net.py?"),
+        ("{folder}/nets.py", "nets.py: no such file", "did you mean 'net.py'?"),
         ("{folder}", "is a folder", "empty.onnx"),
         ("{folder}/weights.bin", "no kind of model is known by the suffix '.bin'", "model.onnx"),
-        ("{folder}/net.py:make_modle", "has no attribute 'make_modle'", "did you mean make_model"),
+        ("{folder}/net.py:make_modle", "has no attribute 'make_modle'", "did you mean 'make_model'"),
         ("{folder}/net.py:zzz", "has no attribute 'zzz'", "it defines"),
         ("{folder}/net.py:number", "number is a int, which is no model", "must be a torch.nn.Module"),
         ("{folder}/net.py:nothing", "nothing gave nothing (None)", "must be, or return, a torch.nn.Module"),

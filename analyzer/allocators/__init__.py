@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 from importlib import import_module
 from typing import Any
 
 from analyzer.allocators.base import Allocator, OutOfMemoryError
-from analyzer.errors import OptionError
+from analyzer.errors import OptionError, did_you_mean
 
 __all__ = ["Allocator", "OutOfMemoryError", "create", "names"]
 
 # name -> (module here, its function that makes one). Imported when asked for.
 _MAKERS = {
-    "pytorch": ("pytorch", "create"),
+    "pytorch": ("pytorch.create", "create"),
     "onnxruntime_bfc": ("onnxruntime_bfc", "create"),
     "tensorflow_bfc": ("tensorflow_bfc", "create"),
     "paddle_auto_growth": ("paddle", "create_auto_growth"),
@@ -32,9 +31,10 @@ def create(name: str, **settings: Any) -> Allocator:
     Raises OptionError for an unknown name, an unknown setting or a value the framework would refuse.
     """
     if name not in _MAKERS:
-        near = difflib.get_close_matches(name, _MAKERS, n=1)
-        guess = f"did you mean {near[0]!r}? " if near else ""
-        raise OptionError(f"unknown allocator {name!r}", f"{guess}known allocators: {', '.join(names())}")
+        raise OptionError(
+            f"unknown allocator {name!r}",
+            f"{did_you_mean(name, _MAKERS)}known allocators: {', '.join(names())}",
+        )
     module, function = _MAKERS[name]
     allocator: Allocator = getattr(import_module(f"{__name__}.{module}"), function)(**settings)
     return allocator

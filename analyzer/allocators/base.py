@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from analyzer.errors import OptionError
+from analyzer.errors import OptionError, did_you_mean
 
 
 class OutOfMemoryError(Exception):
@@ -41,8 +40,7 @@ def check_settings(allocator: str, settings: Iterable[str], maker: Callable[...,
     known = sorted(inspect.signature(maker).parameters)
     for name in settings:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            guess = f"did you mean {near[0]!r}? " if near else ""
             raise OptionError(
-                f"{allocator} has no setting {name!r}", f"{guess}its settings: {', '.join(known)}"
+                f"{allocator} has no setting {name!r}",
+                f"{did_you_mean(name, known)}its settings: {', '.join(known)}",
             )

@@ -13,7 +13,7 @@ which block stays whole, how much of it goes unused, and when the next segment i
 6. `cudaFree` makes pages a hole again; adjacent holes join.
 
 Source of 1 to 5: addresses recorded on an H200, driver 580: segments of 70 PyTorch runs (the replay is
-`tests/allocators/test_replay.py`), arena regions of 24 ONNX Runtime runs. Rule 6 is by symmetry, not recorded.
+`tests/allocators/pytorch/test_replay.py`), arena regions of 24 ONNX Runtime runs. Rule 6 is by symmetry, not recorded.
 Not modelled: the driver's and the libraries' own allocations while the process runs; when these fill a hole, later
 segments lie elsewhere (seen in 1 of the 70 runs to change a tie).
 """

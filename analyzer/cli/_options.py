@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,65 +22,41 @@ from typing import Any, TypeVar
 import click
 
 from analyzer.errors import OptionError
+from analyzer.options import Options
 from analyzer.spec import TensorSpec
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _INPUT = re.compile(r"(?P<shape>\d{1,30}(x\d{1,30})*)?(:(?P<dtype>\w+))?", re.IGNORECASE)
-DTYPE_ALIASES = {
-    "fp16": "float16",
-    "half": "float16",
-    "bf16": "bfloat16",
-    "fp32": "float32",
-    "float": "float32",
-    "fp64": "float64",
-}
 
-_OPTIONS = (
-    click.argument("target"),
-    click.option("-b", "--batch", type=int, metavar="N", help="Batch size."),
-    click.option("--mode", type=click.Choice(["infer", "train"]), default="infer", show_default=True, help="A forward pass, or whole training steps."),
-    click.option("--input", "inputs", multiple=True, metavar="NAME=SHAPE[:TYPE]", help="An input's shape, such as x=3x224x224:float32. Repeatable."),
-    click.option("--loss", metavar="NAME", help="cross_entropy, mse, sum, or file.py:function."),
-    click.option("--optimizer", metavar="NAME", help="sgd (default), adam, adamw, ...: a name of torch.optim."),
-    click.option("--dtype", metavar="TYPE", help="Weights and inputs in this type."),
-    click.option("--amp", type=click.Choice(["bf16", "fp16"]), help="Automatic mixed precision."),
-    click.option("--channels-last", is_flag=True, help="Channels-last memory format."),
-    click.option("--grad-accumulation", type=int, default=1, metavar="N", help="Batches a training step."),
-    click.option("--checkpoint", metavar="PATTERN", help="Recompute the modules whose path matches in backward."),
-    click.option("--device", metavar="NAME|SIZE", help="A GPU ('analyze devices' lists them), a profile.json, or a size such as 24GiB."),
-    click.option("--runtime", metavar="NAME", help="pytorch or onnxruntime."),
-    click.option("--runtime-option", "runtime_options", multiple=True, metavar="K=V", help="A setting of the runtime. Repeatable."),
-)  # fmt: skip
+
+def _click_options() -> tuple[Callable[[Any], Any], ...]:
+    """TARGET, and an option for every field of `Options` that names its flags."""
+    made: list[Callable[[Any], Any]] = [click.argument("target")]
+    for field in dataclasses.fields(Options):
+        if flags := field.metadata["flags"]:
+            how = dict(field.metadata["click"])
+            if choices := how.pop("choices", None):
+                how["type"] = click.Choice(choices)
+            if "show_default" in how or "type" in how or how.get("is_flag"):
+                how.setdefault("default", field.default)
+            name = f"{field.name}" if how.get("multiple") or len(flags) > 1 else None
+            made.append(click.option(*flags, *filter(None, [name]), **how, help=field.metadata["help"]))
+    return tuple(made)
 
 
 def analysis_options(function: _Function) -> _Function:
-    """TARGET and the options in `_OPTIONS`, in that order in the help."""
-    for option in reversed(_OPTIONS):
+    """TARGET and the options of an analysis, in the order of the fields of `Options`."""
+    for option in reversed(_click_options()):
         function = option(function)
     return function
 
 
 def analysis_keywords(target: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords of `analyzer.analyze` the parsed options stand for. Raises OptionError."""
-    keywords = {
-        name: options[name]
-        for name in (
-            "batch",
-            "mode",
-            "loss",
-            "amp",
-            "channels_last",
-            "grad_accumulation",
-            "checkpoint",
-            "device",
-            "runtime",
-        )
-    }
+    """The keywords of `analyzer.analyze` the parsed options stand for; what was not said is left out. Raises OptionError."""
+    named = [field.name for field in dataclasses.fields(Options) if field.metadata["flags"]]
+    keywords = {name: options[name] for name in named if options[name] is not None}
     keywords["inputs"] = described_inputs(target, options["inputs"], options["batch"])
     keywords["runtime_options"] = settings(options["runtime_options"])
-    keywords["dtype"] = DTYPE_ALIASES.get(options["dtype"], options["dtype"])
-    if options["optimizer"] is not None:
-        keywords["optimizer"] = options["optimizer"]
     return keywords
 
 
@@ -100,7 +77,7 @@ def described_inputs(target: str, texts: Sequence[str], batch: int | None) -> di
         if name in described:
             raise OptionError(f"--input {name} is given twice", "describe each input once")
         kind = (found["dtype"] or "").lower()
-        kind = DTYPE_ALIASES.get(kind, kind)
+        kind = dtype.full_name(kind)
         if kind and kind not in dtype.BITS:
             raise OptionError(
                 f"--input {text!r}: unknown type {kind!r}",

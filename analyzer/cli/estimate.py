@@ -13,7 +13,6 @@ from analyzer.cli._output import check_writable, complain, deliver, wants_color,
 
 if TYPE_CHECKING:
     from analyzer.estimate import Estimate
-    from analyzer.graph import Graph
 
 FORMATS = ("text", "json", "html", "csv", "snapshot")
 
@@ -63,18 +62,17 @@ def command(target: str, **options: Any) -> int:
         for name in ("loss", "optimizer", "checkpoint"):
             if options[name] is not None:
                 complain("warning", f"--{name} means nothing without --mode train")
-    graphs: list[Graph] = []
     with working(target, options["quiet"]) as tell:
-        from analyzer.pipeline.analyze import analyze
+        from analyzer import pipeline
+        from analyzer.options import Options
 
-        estimate = analyze(
-            target, **keywords, strict=options["strict"], progress=tell, on_graph=graphs.append
-        )
+        found = pipeline.analysis(target, Options.of({**keywords, "strict": options["strict"]}), tell)
+    estimate = found.estimate
     if options["dump_graph"] is not None:
         from analyzer.pipeline.dump import dump
         from analyzer.report.words import clean
 
-        lines = (line for graph in graphs for line in dump(graph).splitlines())
+        lines = dump(found.graph).splitlines()
         write_file("--dump-graph", options["dump_graph"], "".join(f"{clean(line)}\n" for line in lines))
     deliver(
         _render(estimate, options["form"], options["top"], budget, wants_color(options["output"])),

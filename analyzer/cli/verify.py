@@ -38,7 +38,8 @@ def command(target: str, **options: Any) -> int:
     """
     check_writable("-o", options["output"])
     keywords = analysis_keywords(target, options)
-    from analyzer.verify import DoesNotFit, verify
+    from analyzer.errors import DoesNotFit
+    from analyzer.verify import verify
 
     try:
         with working(target, options["quiet"]) as tell:
@@ -51,7 +52,7 @@ def command(target: str, **options: Any) -> int:
     if options["form"] == "json":
         deliver(json.dumps(result.to_dict(), indent=1) + "\n", options["output"])
     else:
-        from analyzer.verify.text import render
+        from analyzer.report.verification import render
 
         deliver(render(result), options["output"])
     return 0 if result.out_of_memory is None else 1

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import os
 import sys
@@ -21,7 +20,7 @@ from typing import Any
 
 from analyzer.devices.profile import DeviceProfile
 from analyzer.devices.sizes import is_size, parse_size
-from analyzer.errors import OptionError
+from analyzer.errors import OptionError, did_you_mean
 
 PROFILES = Path(__file__).parent / "profiles"
 DEFAULT = "h200"
@@ -40,11 +39,9 @@ def load(name_or_path: str | Path) -> DeviceProfile:
     known = {_plain(name): name for name in names()}
     found = known.get(_plain(text))
     if found is None:
-        near = difflib.get_close_matches(_plain(text), known, n=1)
-        guess = f"did you mean {known[near[0]]!r}? " if near else ""
         raise OptionError(
             f"unknown device {text!r}",
-            f'{guess}known devices: {", ".join(names())}; or a size such as "24GiB", or a profile\'s path',
+            f'{did_you_mean(text.lower(), names())}known devices: {", ".join(names())}; or a size such as "24GiB", or a profile\'s path',
         )
     return _known(found)
 
@@ -184,9 +181,9 @@ def from_dict(content: Any, folder: Path) -> DeviceProfile:
         raise OptionError("it must be a JSON object", f"fields: {', '.join(CHECKS)}")
     for name in content:
         if name not in CHECKS:
-            near = difflib.get_close_matches(name, CHECKS, n=1)
-            guess = f"did you mean {near[0]!r}? " if near else ""
-            raise OptionError(f"unknown field {name!r}", f"{guess}fields: {', '.join(CHECKS)}")
+            raise OptionError(
+                f"unknown field {name!r}", f"{did_you_mean(name, CHECKS)}fields: {', '.join(CHECKS)}"
+            )
     for name, (words, holds) in CHECKS.items():
         if name not in content:
             if name not in OPTIONAL:

@@ -18,6 +18,17 @@ BITS = {
     "string": 256,
 }  # fmt: skip
 
+# Short names people use on a command line.
+_SHORT = {
+    "fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32",
+    "fp64": "float64", "double": "float64",
+}  # fmt: skip
+
+
+def full_name(name: str) -> str:
+    """The element type's own name for a short one ("fp16"); any other name as it is."""
+    return _SHORT.get(name, name)
+
 
 def dtype_bits(dtype: str) -> int:
     """Bits one element of `dtype` takes. Raises KeyError for a name that is no element type."""

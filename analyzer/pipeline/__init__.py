@@ -1,5 +1,5 @@
-"""Target → Graph → events → allocator → `Estimate`: one function, two ways in (PyTorch, ONNX)."""
+"""Target → Graph → events → allocator → `Analysis`, whose `Estimate` people read: one entry, one file a front end."""
 
-from analyzer.pipeline.analyze import analyze
+from analyzer.pipeline.analyze import analysis, analyze
 
-__all__ = ["analyze"]
+__all__ = ["analysis", "analyze"]

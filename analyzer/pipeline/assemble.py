@@ -1,101 +1,116 @@
-"""From what was played to the frozen `Estimate`: attribution of the bytes at the peak, nothing recomputed later."""
+"""From a captured program to the frozen `Analysis`: the runtime is asked, its requests are played, the peak is attributed.
+
+Everything a reader sees is decided here once; nothing is recomputed later.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+from analyzer.analysis import Analysis
 from analyzer.devices import DeviceProfile
-from analyzer.devices.nvml import device_used
+from analyzer.errors import OptionError, UnknownOperatorError
 from analyzer.estimate import Certainty, Estimate, MarkRow, TensorRow, Timeline
 from analyzer.graph import Graph, TensorMeta
+from analyzer.liveness.lifetimes import lifetimes, peak, saved_for_backward
 from analyzer.liveness.naive import Naive
+from analyzer.options import Options
+from analyzer.runtimes.base import Description, Runtime, Source
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
-from analyzer.runtimes.timeline import Alive, Played
+from analyzer.runtimes.timeline import Alive, Played, play
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
-    """Where an allocation comes from, in the user's terms."""
+class Captured:
+    """A target as a front end captured it, ready for a runtime.
 
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    operator: str
-    module: str
-    source: str
-    phase: str
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """Everything the stages before made."""
+    framework: "pytorch" or "onnx", what the target is. batch: of the capture, None where it does not say.
+    profile: with the runtime's settings in it; device_note says why this device. optimizer: its name, "" in inference.
+    notes: what the capture assumed; those of the graph itself are added.
+    """
 
     target: str
     framework: str
-    runtime: str
-    options: Any
-    device: DeviceProfile
-    device_note: str
     batch: int | None
-    describe: Callable[[Malloc], Description]
-    events: tuple[AllocationEvent, ...]
-    played: Played
+    source: Source
+    profile: DeviceProfile
+    device_note: str
     naive: Naive
-    graph_peak: int
-    saved_for_backward: int
-    libraries: frozenset[str] = frozenset()
-    unknown: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     optimizer: str = ""
-    device_used: int | None = None
 
 
-def assemble(parts: Parts) -> Estimate:
-    """The `Estimate` of these parts."""
-    played, options = parts.played, parts.options
+def check_runtime(runtime: Runtime, framework: str, target: str) -> None:
+    """Raises OptionError when the runtime does not run programs of that front end."""
+    if framework in runtime.frameworks:
+        return
+    if framework == "onnx":
+        raise OptionError(
+            f"an ONNX file does not run under {runtime.name} for inference",
+            "leave --runtime out, or give the PyTorch model",
+        )
+    raise OptionError(f"{target} is a PyTorch target", "export it to ONNX first, or use --runtime pytorch")
+
+
+def assemble(captured: Captured, options: Options, runtime: Runtime) -> Analysis:
+    """Ask the runtime, play what it asks for, and put the estimate together. Raises AnalyzerError."""
+    graph, profile = captured.source.graph, captured.profile
+    prediction = runtime.predict(captured.source, options, profile)
+    if options.strict and prediction.unknown:
+        raise UnknownOperatorError(
+            f"{captured.target} has operators whose own memory use is not known: {', '.join(sorted(prediction.unknown))}",
+            "leave --strict out to have them bounded instead",
+        )
+    played = play(prediction.events, prediction.allocator())
+    capacity, device_note = profile.capacity_bytes, captured.device_note
+    if prediction.capped is not None and prediction.capped.capacity_bytes < capacity:
+        capacity = prediction.capped.capacity_bytes
+        device_note = "; ".join(filter(None, (device_note, prediction.capped.note)))
+    describe = prediction.describe or graph_describer(graph)
     rows = sorted(
-        ((_row(alive, parts.describe), alive.block_bytes) for alive in played.alive if alive.block_bytes),
+        ((_row(alive, describe), alive.block_bytes) for alive in played.alive if alive.block_bytes),
         key=lambda r: -r[1],
     )
     basis = Counter[str]()
     for alive in played.alive:
         basis[alive.malloc.basis] += alive.block_bytes
-    used = parts.device_used
-    if used is None:
-        used = device_used(played.peak_reserved, parts.libraries, parts.device)
-    return Estimate(
-        target=parts.target,
-        framework=parts.framework,
-        runtime=parts.runtime,
+    ranges = lifetimes(graph)
+    estimate = Estimate(
+        target=captured.target,
+        framework=captured.framework,
+        runtime=runtime.name,
         mode=options.mode,
-        batch=parts.batch if options.batch is None else options.batch,
-        optimizer=parts.optimizer,
-        device=parts.device.name,
-        device_note=parts.device_note,
-        capacity_bytes=parts.device.capacity_bytes,
-        options=_plain_options(options),
+        batch=captured.batch if options.batch is None else options.batch,
+        optimizer=captured.optimizer,
+        device=profile.name,
+        device_note=device_note,
+        capacity_bytes=capacity,
+        options=options.shown(),
         peak_allocated=played.peak_allocated,
         peak_reserved=played.peak_reserved,
-        device_used=used,
+        device_used=prediction.device_used(played),
         peak_requested=played.peak_requested,
-        graph_peak=parts.graph_peak,
-        saved_for_backward=parts.saved_for_backward,
-        naive=parts.naive,
+        graph_peak=peak(graph, ranges=ranges).nbytes,
+        saved_for_backward=saved_for_backward(graph, ranges).nbytes,
+        naive=captured.naive,
         breakdown=_sums((row.category, size) for row, size in rows),
         by_module=_sums((row.module, size) for row, size in rows),
         by_line=_sums((row.source, size) for row, size in rows),
-        marks=_marks(parts.events, played),
+        marks=_marks(prediction.events, played),
         tensors=tuple(row for row, _ in rows),
         timeline=Timeline(
             played.allocated, played.reserved, played.delta, played.label, played.category, played.phase
         ),
-        certainty=Certainty(basis["exact"], basis["measured"], basis["bounded"], dict(parts.unknown)),
-        notes=parts.notes,
+        certainty=Certainty(basis["exact"], basis["measured"], basis["bounded"], dict(prediction.unknown)),
+        notes=(*prediction.notes, *captured.notes, *graph.notes),
         peak_at=played.peak_phase,
     )
+    profile = dataclasses.replace(profile, capacity_bytes=capacity)
+    return Analysis(options, profile, graph, prediction, played, estimate)
 
 
 def _sums(pairs: Any) -> dict[str, int]:
@@ -170,17 +185,3 @@ def _marks(events: tuple[AllocationEvent, ...], played: Played) -> tuple[MarkRow
                 )
             )
     return tuple(rows)
-
-
-def _plain_options(options: Any) -> dict[str, Any]:
-    """What the user set, as JSON can hold it."""
-    shown = {
-        "amp": options.amp,
-        "grad_accumulation": options.grad_accumulation,
-        "checkpoint": options.checkpoint,
-        "dtype": options.dtype,
-        "channels_last": options.channels_last,
-        "steps": options.steps,
-        **{f"runtime.{name}": str(value) for name, value in options.runtime_options.items()},
-    }
-    return {name: value for name, value in shown.items() if value not in (None, False)}

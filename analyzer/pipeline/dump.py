@@ -12,7 +12,7 @@ from analyzer.graph import Argument, Graph, Operator, TensorMeta
 def dump(graph: Graph) -> str:
     """The text, ending with a newline."""
     if graph.framework == "pytorch":
-        from analyzer.capture import fx
+        from analyzer.capture.pytorch import fx
 
         return fx.dump(graph)
     names = (

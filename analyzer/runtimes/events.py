@@ -1,7 +1,6 @@
 """Allocation events: what a runtime asks of its allocator, in order, with what each request is for.
 
-A runtime (`pytorch_eager`, `onnxruntime`, ...) is a function from a `Graph` to a tuple of these; `timeline.play` feeds
-them to an allocator.
+A runtime (`base.Runtime`) turns a captured program into a tuple of these; `timeline.play` feeds them to an allocator.
 """
 
 from __future__ import annotations
@@ -17,6 +16,8 @@ class Malloc:
     """`key` names the allocation until its `Free`. `operator` is -1 outside any; `storage` is -1 for scratch.
 
     basis: "exact", "measured" or "bounded" (`scratch.Basis`). label: what a user would call it.
+    stream: the stream it is made for, 0 being the default one, None for a request outside any.
+    apart: a device allocation of its own, past the allocator's pools.
     """
 
     key: int
@@ -26,6 +27,8 @@ class Malloc:
     storage: int = -1
     basis: str = "exact"
     label: str = ""
+    stream: int | None = 0
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,25 +22,22 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from analyzer.devices.convolutions import OPERATIONS, Convolution, measurements
+from analyzer.devices import DeviceProfile
 from analyzer.devices.loader import from_dict
-from analyzer.verify import jobs, machine, result_of
+from analyzer.libraries.cudnn.table import MODELLED_ON, measurements, table_of, write
+from analyzer.runs import jobs, machine
 
-STAGES = ("device", "libraries", "convolutions", "checks")
 CONVOLUTION_SECONDS = 360.0
-_MODELLED_ON = "h200"
-# Batch sizes training and inference are run with most often come first (rule 4).
-_COMMON_BATCHES = (1, 32, 8, 64, 16, 4, 128, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +86,7 @@ def calibrate(
 
     tell("device", 0.0)
     device = stage("device", lambda: probe({"name": "device"}))
-    from analyzer.verify.probes import FAMILIES
+    from analyzer.runs.probes import FAMILIES
 
     for number, family in enumerate(FAMILIES):
         tell("libraries", 0.02 + 0.2 * number / len(FAMILIES))
@@ -106,11 +103,9 @@ def calibrate(
     output.write_text(json.dumps(document, indent=2) + "\n")
     loaded = from_dict(document, output.resolve().parent)
     measured = stage("checks", lambda: probe({"name": "checks"}))["marks"]
-    from analyzer.verify import checks
-
     compared = tuple(
         Check(event.partition(".")[2], peak, theirs[2])
-        for (event, _, peak), theirs in zip(checks.predict(loaded), measured, strict=True)
+        for (event, _, peak), theirs in zip(predicted_checks(loaded), measured, strict=True)
         if not event.endswith((".input", ".over"))
     )
     unfinished.unlink()
@@ -121,7 +116,7 @@ def calibrate(
 def probe(description: Mapping[str, Any]) -> dict[str, Any]:
     """Run one probe in a process of its own. Raises RunError."""
     result = jobs.run({"kind": "probe", "probe": dict(description)}, {"CUBLAS_WORKSPACE_CONFIG": ""})
-    return result_of(result, f"the probe {description['name']}")
+    return jobs.result_of(result, f"the probe {description['name']}")
 
 
 def profile(found: Mapping[str, Any], name: str | None, table: str | None) -> dict[str, Any]:
@@ -217,77 +212,28 @@ def _convolutions(
         if shipped
         else "none",
     }
-    arrays["about"] = np.array(json.dumps(about))
-    np.savez_compressed(table, allow_pickle=False, **arrays)
+    write(table, arrays, about)
     for path in folder.iterdir():
         path.unlink()
     folder.rmdir()
     return {"count": len(rows), "complete": all(entry["complete"] for entry in done)}
 
 
-@lru_cache(maxsize=1)
-def _groups() -> tuple[str, ...]:
-    """The dtypes and layouts of the shipped table, "float32.nchw", as every process numbers them."""
-    arrays = measurements(_MODELLED_ON)._arrays
-    return tuple(key.removesuffix(".batch") for key in arrays if key.endswith(".batch"))
-
-
-def grid_calls(part: int, parts: int) -> Iterator[tuple[int, int, int]]:
-    """(group, family row, batch) of the shipped table: every `parts`-th call, common batch sizes first."""
-    arrays = measurements(_MODELLED_ON)._arrays
-    order: list[tuple[int, int, int, int]] = []
-    for number, group in enumerate(_groups()):
-        families, batches = arrays[f"{group}.family"].tolist(), arrays[f"{group}.batch"].tolist()
-        for family, batch in zip(families, batches, strict=True):
-            rank = _COMMON_BATCHES.index(batch) if batch in _COMMON_BATCHES else len(_COMMON_BATCHES)
-            order.append((rank, number, family, batch))
-    order.sort()
-    for _, number, family, batch in order[part::parts]:
-        yield number, family, batch
-
-
-def call_of(group: int, family: int, batch: int, operation: str) -> Convolution:
-    """The convolution an entry of the table stands for."""
-    from analyzer.devices.convolutions import _call_of
-
-    dtype, _, layout = _groups()[group].partition(".")
-    like = Convolution(operation, dtype, layout == "nhwc", (1, 1), (1, 1), (), (), ())
-    return _call_of(measurements(_MODELLED_ON).families[family], batch, like)
-
-
 def _same_hardware(gpu: str, cudnn: str) -> bool:
     """Whether the shipped table was measured on this GPU model with this cuDNN ("91900" is 9.19.0)."""
-    about = measurements(_MODELLED_ON).about
+    about = measurements(MODELLED_ON).about
     number = int(cudnn)
     version = f"{number // 10000}.{number // 100 % 100}.{number % 100}"
     return about["gpu"].startswith(f"{gpu} (") and about["cudnn"].startswith(f"{version}.")
 
 
-def table_of(rows: np.ndarray[Any, Any], on_shipped: bool = False) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a table (`devices.convolutions.Measurements`) from (group, family, batch, operation, bytes).
+def predicted_checks(device: DeviceProfile) -> list[tuple[str, int, int]]:
+    """(mark, allocated, peak of its case) in bytes, as predicted for `device`."""
+    from analyzer.allocators import create
+    from analyzer.capture.pytorch.capture import capture_script
+    from analyzer.runs import checks
+    from analyzer.runtimes.pytorch.eager import requests
+    from analyzer.runtimes.timeline import play
 
-    on_shipped: what was not asked is as in the shipped table, instead of unknown.
-    """
-    source = measurements(_MODELLED_ON)._arrays
-    arrays: dict[str, np.ndarray[Any, Any]] = {"family": source["family"]}
-    for number, group in enumerate(_groups()):
-        own = rows[rows[:, 0] == number]
-        if not own.size and not on_shipped:
-            continue
-        families, batches = source[f"{group}.family"], source[f"{group}.batch"]
-        known = {
-            call: place for place, call in enumerate(zip(families.tolist(), batches.tolist(), strict=True))
-        }
-        places = np.array(
-            [known[call] for call in zip(own[:, 1].tolist(), own[:, 2].tolist(), strict=True)], np.int64
-        )
-        wanted = np.arange(len(families)) if on_shipped else np.unique(places)
-        arrays[f"{group}.family"], arrays[f"{group}.batch"] = families[wanted], batches[wanted]
-        for index, operation in enumerate(OPERATIONS):
-            sizes = (
-                source[f"{group}.{operation}"].copy() if on_shipped else np.full(len(families), -1, np.int64)
-            )
-            asked = own[:, 3] == index
-            sizes[places[asked]] = own[asked, 4]
-            arrays[f"{group}.{operation}"] = sizes[wanted]
-    return arrays
+    played = play(requests(capture_script(checks.script, device), device).events, create("pytorch"))
+    return [(mark.event, mark.allocated, mark.peak) for mark in played.marks]

@@ -1,107 +1,17 @@
-"""What was predicted beside what was measured: frozen values that the command line shows and JSON keeps.
+"""Puts the figures and events of an analysis beside those of a run.
 
-1. An error is (predicted - measured) / measured, in percent; unknown where either is.
-2. The naive sum is a claim about allocated memory and is compared with that; the graph estimate is compared with the
+1. The naive sum is a claim about allocated memory and is compared with that; the graph estimate is compared with the
    graph executed (`execute`), not with the eager program.
-3. Events are compared in order; where the run stopped early, only as far as it came.
+2. Events are compared in order; where the run stopped early, only as far as it came.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from analyzer.estimate import Estimate
-from analyzer.verify.history import HistoryComparison
-
-SCHEMA = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One quantity in bytes, None where unknown."""
-
-    name: str
-    predicted: int | None
-    measured: int | None
-
-    @property
-    def error_percent(self) -> float | None:
-        """Rule 1."""
-        if self.predicted is None or not self.measured:
-            return None
-        return 100 * (self.predicted - self.measured) / self.measured
-
-
-@dataclass(frozen=True, slots=True)
-class MarkComparison:
-    """The allocator after a named event (for ONNX Runtime: the arena after a run), in bytes."""
-
-    event: str
-    predicted_allocated: int
-    measured_allocated: int
-    predicted_reserved: int
-    measured_reserved: int
-
-    @property
-    def same(self) -> bool:
-        """Whether both figures are exact."""
-        return (self.predicted_allocated, self.predicted_reserved) == (
-            self.measured_allocated,
-            self.measured_reserved,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class OutOfMemory:
-    """The run ended without memory. States in bytes, None where unknown.
-
-    after: the last named event that was over. message: the runtime's own words.
-    predicted: allocated and reserved predicted at the next event (where it stopped).
-    """
-
-    after: str
-    message: str
-    allocated: int
-    reserved: int
-    predicted_allocated: int | None
-    predicted_reserved: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """One target, predicted and really run."""
-
-    target: str
-    runtime: str
-    mode: str
-    batch: int | None
-    optimizer: str
-    device: str
-    options: Mapping[str, Any]
-    figures: tuple[Figure, ...]
-    marks: tuple[MarkComparison, ...]
-    history: HistoryComparison | None
-    out_of_memory: OutOfMemory | None
-    environment: Mapping[str, str]
-    notes: tuple[str, ...] = ()
-    seconds: Mapping[str, float] = field(default_factory=dict)
-
-    def figure(self, name: str) -> Figure:
-        """The figure of that name. Raises KeyError."""
-        for entry in self.figures:
-            if entry.name == name:
-                return entry
-        raise KeyError(name)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, errors in percent included."""
-        document = {"schema": SCHEMA, **asdict(self)}
-        for entry, figure in zip(document["figures"], self.figures, strict=True):
-            error = figure.error_percent
-            entry["error_percent"] = None if error is None else round(error, 4)
-        return document
+from analyzer.verification import Figure, MarkComparison, OutOfMemory
 
 
 def figures(estimate: Estimate, measured: Mapping[str, Any], live_peak: int | None) -> tuple[Figure, ...]:
@@ -131,7 +41,7 @@ def process_bytes(measured: Mapping[str, Any]) -> int | None:
 
 
 def marks(estimate: Estimate, measured: Sequence[Mapping[str, Any]]) -> tuple[MarkComparison, ...]:
-    """Events side by side (rule 3). Raises ValueError when they are not the same events."""
+    """Events side by side (in order, as far as the run came). Raises ValueError when they are not the same events."""
     rows = []
     for ours, theirs in zip(estimate.marks, measured, strict=False):
         if ours.event != theirs["event"]:

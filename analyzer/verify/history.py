@@ -12,52 +12,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from analyzer.graph import Graph
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
+from analyzer.verification import Difference, HistoryComparison
 
 _LISTED = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """The first place where prediction and history part.
-
-    request: the number of the request at which they part (both sequences have this many equal ones before it).
-    what: the difference in words. event: the named event under way. operator, module, source: what was predicted there.
-    predicted_bytes, recorded_bytes: of that request; None where there is none, or where returns differ.
-    """
-
-    request: int
-    what: str
-    event: str
-    operator: str
-    module: str
-    source: str
-    predicted_bytes: int | None
-    recorded_bytes: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryComparison:
-    """predicted_count, recorded_count: requests. first: None if the sequences are the same.
-
-    missing, extra: size in bytes -> how often it was recorded but not predicted, predicted but not recorded; the
-    sizes with the most bytes first.
-    """
-
-    predicted_count: int
-    recorded_count: int
-    first: Difference | None
-    missing: Mapping[int, int]
-    extra: Mapping[int, int]
-
-    @property
-    def same(self) -> bool:
-        """Whether every request and every return was predicted, in order."""
-        return self.first is None
 
 
 @dataclass(slots=True)

@@ -11,49 +11,46 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
-from analyzer.devices import resolve
 from analyzer.errors import MissingDependencyError, OptionError
 from analyzer.estimate import Estimate
-from analyzer.pipeline.analyze import Options, analyze
-from analyzer.runtimes.onnxruntime import Prediction, predict
-from analyzer.verify import check_room, jobs, machine, result_of
-from analyzer.verify.comparison import Figure, MarkComparison, Verification, process_bytes
+from analyzer.options import Options
+from analyzer.pipeline import analysis
+from analyzer.runs import jobs, machine
+from analyzer.runtimes.onnxruntime import SessionPrediction
+from analyzer.verification import Figure, MarkComparison, Verification
+from analyzer.verify.comparison import process_bytes
 
 
 def verify_onnx(target: str, options: Options, force: bool, tell: Callable[[str], None]) -> Verification:
     """Predict, run, compare. Raises MissingDependencyError without onnxruntime, and what `verify` says."""
     if options.mode == "train":
         raise OptionError("an ONNX file is run for inference", "leave --mode train out")
-    settings = dict(options.runtime_options)
-    provider = _provider(settings.pop("provider", None), target)
-    device, _ = resolve(options.device)
+    provider = _provider(options.runtime_options.get("provider"), target)
     tell("predicting")
-    described = _described(options)
-    estimate = analyze(
-        target, options.inputs, batch=options.batch, device=options.device, runtime_options=settings
+    predicted = analysis(
+        target, replace(options, runtime_options={**options.runtime_options, "provider": provider})
     )
-    prediction = predict(
-        target, batch=options.batch, options=settings, device=device, provider=provider, inputs=described
-    )
+    estimate, prediction = predicted.estimate, predicted.prediction
+    if not isinstance(prediction, SessionPrediction):
+        raise OptionError(f"{estimate.runtime} cannot be run here", "leave --runtime out")
     gpu, notes = None, list(prediction.notes)
     if provider == "cuda":
         gpu = machine.gpu(target)
-        notes += check_room(prediction.device_used, gpu, force)
+        notes += machine.check_room(prediction.device_bytes, gpu, force)
     else:
         notes.append("run on the CPU provider: the same planner and arena, no convolution workspaces")
     tell("running ONNX Runtime")
     job = {
         "kind": "onnxruntime",
         "path": target,
-        "provider": provider,
-        "settings": asdict(prediction.options),
+        "settings": asdict(prediction.settings),
         "inputs": _inputs(prediction, target),
         "options": {},
     }
-    measured = result_of(jobs.run(job), target)
+    measured = jobs.result_of(jobs.run(job), target)
     if measured["weights_generated_bytes"]:
         notes.append(
             f"weights are not in the file: {measured['weights_generated_bytes']:,} bytes were made at random"
@@ -64,8 +61,8 @@ def verify_onnx(target: str, options: Options, force: bool, tell: Callable[[str]
         mode="infer",
         batch=options.batch,
         optimizer="",
-        device=device.name,
-        options={name: str(value) for name, value in settings.items()},
+        device=estimate.device,
+        options={name: str(value) for name, value in options.runtime_options.items() if name != "provider"},
         figures=_figures(estimate, prediction, measured, provider),
         marks=_marks(prediction, measured["runs"]),
         history=None,
@@ -92,7 +89,7 @@ def _provider(asked: Any, target: str) -> str:
     return "cuda" if has_cuda and machine.has_gpu() else "cpu"
 
 
-def _inputs(prediction: Prediction, target: str) -> dict[str, tuple[list[int], str]]:
+def _inputs(prediction: SessionPrediction, target: str) -> dict[str, tuple[list[int], str]]:
     found = {}
     for name in prediction.graph.inputs:
         value = prediction.graph.values[name]
@@ -104,17 +101,8 @@ def _inputs(prediction: Prediction, target: str) -> dict[str, tuple[list[int], s
     return found
 
 
-def _described(options: Options) -> dict[str, tuple[tuple[int, ...], str]] | None:
-    """`--input` as the ONNX capture takes it. Raises OptionError for inputs without names."""
-    if options.inputs is None:
-        return None
-    if not isinstance(options.inputs, Mapping):
-        raise OptionError("inputs of an ONNX target need names", "give --input NAME=3x224x224:float32")
-    return {name: (tuple(spec.shape), spec.dtype) for name, spec in options.inputs.items()} or None
-
-
 def _figures(
-    estimate: Estimate, prediction: Prediction, measured: Mapping[str, Any], provider: str
+    estimate: Estimate, prediction: SessionPrediction, measured: Mapping[str, Any], provider: str
 ) -> tuple[Figure, ...]:
     last = measured["runs"][-1]
     rows = [
@@ -124,11 +112,11 @@ def _figures(
         Figure("held", prediction.held, last["held"]),
     ]
     if provider == "cuda":
-        rows.append(Figure("device", prediction.device_used, process_bytes(measured)))
+        rows.append(Figure("device", prediction.device_bytes, process_bytes(measured)))
     return tuple(rows)
 
 
-def _marks(prediction: Prediction, runs: list[dict[str, int]]) -> tuple[MarkComparison, ...]:
+def _marks(prediction: SessionPrediction, runs: list[dict[str, int]]) -> tuple[MarkComparison, ...]:
     """Highest in use so far and held after the first and the last run."""
     first = max(prediction.session.peak_in_use, prediction.first_run.peak_in_use)
     return (

@@ -1,6 +1,6 @@
 """Measure the held-out cases on this machine's GPU: `python benchmarks/accuracy/measure.py OUT_FOLDER [--workers N] [--second]`.
 
-Each case runs in a process of its own: the step of `analyzer/capture/step.py` on real CUDA tensors, random weights.
+Each case runs in a process of its own: the step of `analyzer/capture/pytorch/step.py` on real CUDA tensors, random weights.
 Written: `held_out.json` (or `held_out_2.json`) (a row a case: peaks, marks, NVML, versions) and `held_out_histories.npz` (the allocator's own
 sequence of allocations and frees, `NNN_act` +1/-1 and `NNN_size`, in order; `NNN_id` pairs a free with its allocation).
 """
@@ -28,7 +28,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 from cases import CASES, SECOND  # noqa: E402
 from zoo import OPT, M  # noqa: E402
 
-from analyzer.capture.step import Step, run  # noqa: E402
+from analyzer.capture.pytorch.step import Step, run  # noqa: E402
 
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 

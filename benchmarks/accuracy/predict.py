@@ -10,11 +10,11 @@ import torch
 from sets import MeasuredCase, zoo
 
 import analyzer
-from analyzer.devices import load
-from analyzer.graph import Graph
+from analyzer.options import Options
+from analyzer.pipeline import analysis
 from analyzer.runtimes.events import Event
-from analyzer.runtimes.pytorch_eager import EagerProgram
-from analyzer.verify.history import HistoryComparison, compare
+from analyzer.verification import HistoryComparison
+from analyzer.verify.history import compare
 
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -47,12 +47,10 @@ def predict(measured: MeasuredCase, events: bool = False, device: str = "h200") 
     case, models = measured.case, zoo(measured.set_name)
     make_model, make_batch, loss = models.M[case["model"]]
     train = case["mode"] == "train"
-    graphs: list[Graph] = []
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            estimate = analyzer.analyze(
-                _model(make_model, case).train(train),
+            options = Options(
                 inputs=_inputs(make_batch, case),
                 # The development runs moved the target to the GPU in inference too.
                 targets=_targets(make_batch, case, measured.set_name),
@@ -62,18 +60,19 @@ def predict(measured: MeasuredCase, events: bool = False, device: str = "h200") 
                 amp=case.get("amp"),
                 grad_accumulation=case.get("accum", 1),
                 device=device,
-                on_graph=graphs.append,
             )
+            found = analysis(_model(make_model, case).train(train), options)
     except analyzer.AnalyzerError as error:
         return Prediction(measured, error=str(error))
     comparison = None
     if events:
-        program = list(EagerProgram(graphs[0], load(device)).events())
+        program = list(found.events)
         if measured.set_name == "development":
             # Those recordings end with the last event, before Python drops the loop's variables.
             last = max(place for place, event in enumerate(program) if isinstance(event, Event))
             program = program[: last + 1]
-        comparison = compare(program, measured.history(), graphs[0])
+        comparison = compare(program, measured.history(), found.graph)
+    estimate = found.estimate
     return Prediction(
         measured, estimate.peak_allocated, estimate.peak_reserved, estimate.device_used, comparison=comparison
     )

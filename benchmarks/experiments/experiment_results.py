@@ -16,16 +16,17 @@ import experiment_scripts as scripts
 from experiment_cases import CASES, MODELS, SCRIPTS, Case, Script
 
 from analyzer.allocators import create
-from analyzer.capture.pytorch import cuda_environment, watching
+from analyzer.capture.pytorch.capture import capture_script
 from analyzer.devices import load
 from analyzer.estimate import Estimate
-from analyzer.graph import Phase
-from analyzer.pipeline.analyze import Options
-from analyzer.pipeline.pytorch import with_workspaces
+from analyzer.options import Options
+from analyzer.pipeline import analysis
 from analyzer.runtimes.events import Event, Free, Malloc
-from analyzer.runtimes.pytorch_eager import EagerProgram
+from analyzer.runtimes.pytorch.eager import requests
+from analyzer.runtimes.pytorch.settings import with_workspaces
 from analyzer.runtimes.timeline import Played, play
-from analyzer.verify import Verification, compared, predict
+from analyzer.verification import Verification
+from analyzer.verify.pytorch import compared
 
 FOLDER = Path(__file__).parent
 DATA = FOLDER / "data/h200"
@@ -58,8 +59,8 @@ class Compared:
 def _compare(name: str) -> Compared:
     case = next(case for case in (*CASES, *model_cases()) if case.name == name)
     recorded = raw(name)
-    options = Options(**{**case.options, "device": DEVICE}).check()
-    predicted = predict(str(ROOT / case.target), options)
+    options = Options(**{**case.options, "device": DEVICE})
+    predicted = analysis(str(ROOT / case.target), options)
     live_peak = recorded["graph"]["ok"]["live_peak"]
     found = compared(predicted, recorded["program"]["ok"], live_peak, recorded["environment"])
     return Compared(case, predicted.estimate, dataclasses.replace(found, target=case.target))
@@ -91,10 +92,8 @@ def predict_script(script: Script, function: str = "") -> ScriptPrediction:
     """Capture a script's function and play it. `function` is the part that runs without a GPU, if it is not all."""
     given = {} if script.workspace is None else {"cublas_workspace": script.workspace}
     device = with_workspaces(load(DEVICE), given)
-    with cuda_environment(device) as recorder, watching(recorder):
-        recorder.phase = Phase.SETUP
-        getattr(scripts, function or script.function)(recorder)
-    events = tuple(EagerProgram(recorder.finish(None), device).events())
+    graph = capture_script(getattr(scripts, function or script.function), device)
+    events = requests(graph, device).events
     played = play(events, create("pytorch"))
     alive: dict[int, tuple[str, int]] = {}
     rows: list[tuple[str, dict[str, int]]] = []

@@ -15,7 +15,7 @@ from torch.nn import functional
 from analyzer.graph import Category, Phase
 
 if TYPE_CHECKING:
-    from analyzer.capture.step import Watcher
+    from analyzer.capture.pytorch.step import Watcher
 
 DTYPES = (
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.int8,
@@ -36,7 +36,7 @@ def variable(watcher: Watcher) -> None:
 
 def variable_nvml(watcher: Watcher) -> list[tuple[str, int, int, int]]:
     """000 on a GPU: (event, allocated, reserved, NVML's bytes for the process), empty_cache too."""
-    from analyzer.verify import machine
+    from analyzer.runs import machine
 
     rows = []
 
@@ -191,7 +191,7 @@ BATCHES = tuple(range(20_000, 200_001, 20_000))
 
 def batches_nvml(watcher: Watcher) -> list[tuple[int, int, int]]:
     """004 on a GPU: (batch, NVML's bytes for the process, reserved) after a step of SGD, cache emptied in between."""
-    from analyzer.verify import machine
+    from analyzer.runs import machine
 
     rows = []
     for batch in BATCHES:

@@ -28,10 +28,10 @@ from experiment_results import (
     script,
 )
 
-from analyzer.capture.pytorch import capture_pytorch
+from analyzer.capture.pytorch.capture import capture_pytorch
 from analyzer.devices import load
 from analyzer.liveness.naive import torchinfo_bytes
-from analyzer.pipeline.analyze import analyze
+from analyzer.pipeline import analyze
 from analyzer.targets import load as load_target
 from analyzer.targets import parse
 
@@ -373,7 +373,7 @@ category; marks: measured.
 
 def emptied() -> tuple[int, int]:
     """Allocated and reserved after 1,024 elements came and went and the simulated cache was emptied."""
-    from analyzer.allocators.pytorch import create
+    from analyzer.allocators.pytorch.caching import create
 
     allocator = create()
     allocator.free(allocator.malloc(4096))

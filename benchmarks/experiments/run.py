@@ -1,6 +1,6 @@
 """Run the experiments on this machine's GPU: `python benchmarks/experiments/run.py OUT [PATTERN] [--jobs N]`.
 
-Each case and script runs in a process of its own (`analyzer.verify.jobs`); its raw result goes to OUT/NAME.json.gz with
+Each case and script runs in a process of its own (`analyzer.runs.jobs`); its raw result goes to OUT/NAME.json.gz with
 the environment it was made in. Nothing is predicted here: `report.py` does that from these files.
 """
 
@@ -17,15 +17,15 @@ from typing import Any
 
 from experiment_cases import CASES, MODELS, SCRIPTS, Case, Script
 
-from analyzer.pipeline.analyze import Options
-from analyzer.verify import execute, jobs, machine
+from analyzer.options import Options
+from analyzer.runs import execute, jobs, machine
 
 FOLDER = Path(__file__).parent
 
 
 def run_case(case: Case) -> dict[str, Any]:
     """The program as it is, and its captured graph."""
-    options = Options(**case.options).check()
+    options = Options(**case.options)
     job = jobs.describe(case.target, options)
     environment = jobs.environment_of(options)
     return {

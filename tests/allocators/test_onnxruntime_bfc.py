@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +11,10 @@ from analyzer import allocators
 from analyzer.allocators import OutOfMemoryError
 from analyzer.allocators.onnxruntime_bfc import OnnxRuntimeArena
 from analyzer.errors import OptionError
+from tests.paths import DATA
 
 MIB = 2**20
-RUNS: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parent.parent / "data" / "h200" / "ort_extensions.json").read_text()
-)
+RUNS: list[dict[str, Any]] = json.loads((DATA / "h200" / "ort_extensions.json").read_text())
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run["case"].replace(" ", "-"))

@@ -10,19 +10,17 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from analyzer.allocators import create  # noqa: E402
-from analyzer.capture.pytorch import cuda_environment, watching  # noqa: E402
-from analyzer.capture.recorder import Recorder  # noqa: E402
+from analyzer.capture.pytorch.capture import capture_script  # noqa: E402
+from analyzer.capture.pytorch.recorder import Recorder  # noqa: E402
 from analyzer.devices import load  # noqa: E402
-from analyzer.runtimes.pytorch_eager import EagerProgram  # noqa: E402
+from analyzer.runtimes.pytorch.eager import requests  # noqa: E402
 from analyzer.runtimes.timeline import Played, play  # noqa: E402
 
 
 def played(script: Callable[[Recorder], None], cublas_workspace_bytes: int) -> Played:
     """Capture `script(recorder)`, which marks its own events, on an A100 with this cuBLAS workspace."""
     device = dataclasses.replace(load("a100-40gb"), cublas_workspace_bytes=cublas_workspace_bytes)
-    with cuda_environment(device) as recorder, watching(recorder):
-        script(recorder)
-    return play(EagerProgram(recorder.finish(None), device).events(), create("pytorch"))
+    return play(requests(capture_script(script, device), device).events, create("pytorch"))
 
 
 def allocated(script: Callable[[Recorder], None], cublas_workspace_bytes: int = 0) -> dict[str, int]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
 import analyzer
-from analyzer.capture.recorder import Recorder
+from analyzer.capture.pytorch.recorder import Recorder
 from tests.documents.conftest import played
+from tests.paths import MODELS
 
 MIB = 2**20
-MODELS = Path(__file__).parents[2] / "models"
 
 
 def test_naive_terms_of_the_cnn() -> None:

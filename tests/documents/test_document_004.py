@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 import analyzer
+from tests.paths import MODELS
 
-MODEL = Path(__file__).parents[2] / "models" / "linear_mnist.py"
+MODEL = MODELS / "linear_mnist.py"
 COMMON = {"model": 32_256, "0.input": 347_136, "0.forward": 351_232, "0.loss": 356_352, "0.backward": 384_000}
 
 

@@ -6,7 +6,6 @@ import time
 
 import pytest
 from hypothesis import given, settings
-from programs import Builder, programs
 
 from analyzer.graph import Birth, Category, Death, Graph, Operator, Phase, Run, Storage, TensorMeta
 from analyzer.liveness.lifetimes import (
@@ -18,6 +17,7 @@ from analyzer.liveness.lifetimes import (
     peak,
     saved_for_backward,
 )
+from tests.liveness.programs import Builder, programs
 
 POLICIES: tuple[Policy, ...] = ("last_use", "eager", "never")
 

@@ -6,6 +6,6 @@
 """
 
 from analyzer.runtimes.onnxruntime.options import Options, parse
-from analyzer.runtimes.onnxruntime.prediction import Prediction, Region, RunFigures, predict, prepare
+from analyzer.runtimes.onnxruntime.prediction import Region, RunFigures, SessionPrediction, predict, prepare
 
-__all__ = ["Options", "Prediction", "Region", "RunFigures", "parse", "predict", "prepare"]
+__all__ = ["Options", "Region", "RunFigures", "SessionPrediction", "parse", "predict", "prepare"]

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from analyzer.capture.onnx_graph import plain
-from analyzer.capture.onnx_infer import Inferred
-from analyzer.capture.onnx_model import read
-from analyzer.capture.onnx_structure import Structure, reads
-from analyzer.capture.onnx_types import ValueType
+from analyzer.capture.onnx import plain
+from analyzer.onnx.model import read
+from analyzer.onnx.shapes.infer import Inferred
+from analyzer.onnx.structure import Structure, reads
+from analyzer.onnx.types import ValueType
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
 
 

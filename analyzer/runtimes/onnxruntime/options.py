@@ -22,8 +22,9 @@ _LEVELS = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options that change memory, with ONNX Runtime's defaults. gpu_mem_limit in bytes, None for no limit."""
+    """The options that change memory, with ONNX Runtime's defaults. provider: "cuda" or "cpu"; gpu_mem_limit in bytes, None for no limit."""
 
+    provider: str = "cuda"
     arena_extend_strategy: str = "kNextPowerOfTwo"
     gpu_mem_limit: int | None = None
     cudnn_conv_algo_search: str = "EXHAUSTIVE"
@@ -101,6 +102,7 @@ _ALIASES = {
     "opt_level": "graph_optimization_level",
 }
 _PARSERS: dict[str, Callable[[str, str], Any]] = {
+    "provider": _choice("cuda", "cpu"),
     "arena_extend_strategy": _choice("kNextPowerOfTwo", "kSameAsRequested"),
     "gpu_mem_limit": _limit,
     "cudnn_conv_algo_search": _choice("EXHAUSTIVE", "HEURISTIC", "DEFAULT"),

@@ -12,22 +12,22 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from analyzer.allocators import OutOfMemoryError
 from analyzer.devices import DeviceProfile
-from analyzer.errors import OptionError
 from analyzer.graph import Category
+from analyzer.runtimes.base import Capped, Description, Prediction, Saving
 from analyzer.runtimes.events import AllocationEvent, Event, Malloc
 from analyzer.runtimes.onnxruntime import outside
 from analyzer.runtimes.onnxruntime.arena import Requests, SessionArena
 from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
+from analyzer.runtimes.onnxruntime.kernels.scratch import Settings
 from analyzer.runtimes.onnxruntime.load import load
 from analyzer.runtimes.onnxruntime.options import Options, parse
 from analyzer.runtimes.onnxruntime.rewrite import optimise
-from analyzer.runtimes.onnxruntime.scratch import Settings
 from analyzer.runtimes.onnxruntime.session import Frame, Recorder, frame
 
 MIB = 2**20
@@ -69,45 +69,33 @@ class Failure:
     phase: str
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionPrediction(Prediction):
     """What a session needs. All sizes in bytes.
 
     failure: the first request that device or limit cannot serve; the figures are then what it would take without one.
-    peak_in_use, held, device_used: after the steady run; `session`, `first_run`, `steady` the stages by themselves.
-    events: for `timeline.play` on `arena()`. regions: every extension of the arena with its reason.
-    explanation: one line each for held memory that is not tensors. savings: setting -> (peak in use, held).
-    unknown_operators: name -> (calls, bytes assumed).
+    peak_in_use, held, device_bytes: after the steady run; `session`, `first_run`, `steady` the stages by themselves.
+    held_range: the least and the most the arena may hold, by the order in which initializers are loaded.
+    regions: every extension of the arena with its reason. settings: of the session. graph: as it really runs.
     """
 
     peak_in_use: int
     held: int
-    device_used: int
+    held_range: tuple[int, int]
+    device_bytes: int
     session: RunFigures
     first_run: RunFigures
     steady: RunFigures
-    events: tuple[AllocationEvent, ...]
     regions: tuple[Region, ...]
-    explanation: tuple[str, ...]
-    savings: Mapping[str, tuple[int, int]]
     failure: Failure | None
-    options: Options
+    settings: Options
     graph: RuntimeGraph
-    requests: Requests
-    notes: tuple[str, ...]
-    unknown_operators: Mapping[str, tuple[int, int]]
-
-    def arena(self) -> SessionArena:
-        """A fresh arena to play the events on."""
-        return SessionArena(self.options, self.requests)
 
 
-def prepare(
-    path_or_model: Any, batch: int | None, options: Options, provider: str = "cuda", inputs: Any = None
-) -> Frame:
+def prepare(path_or_model: Any, batch: int | None, options: Options, inputs: Any = None) -> Frame:
     """Load, optimise and plan. Raises TargetError and InputError for a bad file or shapes."""
     graph = load(path_or_model, batch, inputs)
-    optimise(graph, provider, options.graph_optimization_level, nhwc=options.prefer_nhwc)
+    optimise(graph, options.provider, options.graph_optimization_level, nhwc=options.prefer_nhwc)
     return frame(graph, options)
 
 
@@ -117,18 +105,16 @@ def predict(
     batch: int | None = None,
     options: Mapping[str, Any],
     device: DeviceProfile,
-    provider: str = "cuda",
     inputs: Any = None,
-) -> Prediction:
-    """Predict a session of whatever `onnx_model.read` takes, at `batch`; one read before keeps its batch and inputs.
+) -> SessionPrediction:
+    """Predict a session of whatever `onnx.model.read` takes, at `batch`; one read before keeps its batch and inputs.
 
     Raises TargetError, InputError and OptionError for what the user got wrong.
     """
-    if provider not in ("cuda", "cpu"):
-        raise OptionError(f"unknown provider {provider!r}", "providers: cuda, cpu")
     parsed = parse(options)
-    prepared = prepare(path_or_model, batch, parsed, provider, inputs)
-    recorder = _record(prepared, parsed, device, provider)
+    provider = parsed.provider
+    prepared = prepare(path_or_model, batch, parsed, inputs)
+    recorder = _record(prepared, parsed, device)
     requests = recorder.requests
     limit = device.capacity_bytes if provider == "cuda" else None
     events, played, spread = _typical(recorder.events, parsed, requests, limit)
@@ -141,28 +127,57 @@ def predict(
     beyond = outside.bytes_outside(prepared.graph, parsed, device) if provider == "cuda" else 0
     held = played.arena.reserved
     pages = max(held, played.arena.page_bytes)
-    return Prediction(
+    savings = () if lost or provider == "cpu" else _savings(prepared, parsed, device)
+    notes = (
+        *_explain(played, explained, lost),
+        *(_advice(saving, held) for saving in savings if saving.peak_reserved < 0.99 * held),
+        *prepared.graph.notes,
+        *_notes(parsed, spread),
+    )
+    return SessionPrediction(
+        events=events,
+        allocator=lambda: SessionArena(parsed, requests),
+        device_used=lambda _: pages + beyond,
+        unknown=recorder.unknown,
+        notes=tuple(dict.fromkeys(notes)),
+        describe=_describer(prepared.graph),
+        savings=savings,
+        capped=None
+        if lost is None
+        else Capped(lost.limit + pages + beyond - held, "gpu_mem_limit caps the arena"),
         peak_in_use=played.arena.peak_allocated,
         held=held,
-        device_used=pages + beyond,
+        held_range=spread,
+        device_bytes=pages + beyond,
         session=played.stages["session"],
         first_run=played.stages.get("run 1", played.stages["session"]),
         steady=played.stages.get("run 2", played.stages.get("run 1", played.stages["session"])),
-        events=events,
         regions=played.regions,
-        explanation=_explain(played, explained, lost),
-        savings={} if lost or provider == "cpu" else _savings(prepared, parsed, device, provider),
         failure=lost,
-        options=parsed,
+        settings=parsed,
         graph=prepared.graph,
-        requests=requests,
-        notes=tuple(dict.fromkeys((*prepared.graph.notes, *_notes(parsed, provider, spread)))),
-        unknown_operators=recorder.unknown,
     )
 
 
-def _record(prepared: Frame, options: Options, device: DeviceProfile, provider: str) -> Recorder:
-    settings = Settings(provider, options.cudnn_conv_algo_search, device, options.threads)
+def _describer(graph: RuntimeGraph) -> Callable[[Malloc], Description]:
+    """Allocations by the names of the values and nodes that really run."""
+
+    def describe(malloc: Malloc) -> Description:
+        node, value = graph.nodes.get(malloc.operator), graph.values.get(malloc.label)
+        return Description(
+            name=malloc.label,
+            dtype=value.dtype if value else "",
+            shape=tuple(value.shape or ()) if value else (),
+            operator=node.op if node else "",
+            module=node.name if node else "",
+            phase="forward" if node else "setup",
+        )
+
+    return describe
+
+
+def _record(prepared: Frame, options: Options, device: DeviceProfile) -> Recorder:
+    settings = Settings(options.provider, options.cudnn_conv_algo_search, device, options.threads)
     recorder = Recorder(settings, options)
     _forget(prepared)
     recorder.session(prepared)
@@ -276,33 +291,38 @@ def _explain(played: _Played, options: Options, lost: Failure | None) -> tuple[s
     return tuple(lines)
 
 
-def _savings(
-    prepared: Frame, options: Options, device: DeviceProfile, provider: str
-) -> dict[str, tuple[int, int]]:
-    """Rule 4: settings that would hold less, with their peak in use and held."""
+def _savings(prepared: Frame, options: Options, device: DeviceProfile) -> tuple[Saving, ...]:
+    """What cheaper settings would take (rule 4)."""
     changes = {
         "arena_extend_strategy=kSameAsRequested": replace(options, arena_extend_strategy="kSameAsRequested"),
         "enable_mem_pattern=0": replace(options, enable_mem_pattern=False),
         "cudnn_conv_algo_search=DEFAULT": replace(options, cudnn_conv_algo_search="DEFAULT"),
     }
-    found: dict[str, tuple[int, int]] = {}
+    found = []
     for name, changed in changes.items():
-        if changed == options:
-            continue
-        recorder = _record(prepared, changed, device, provider)
-        played = _play(tuple(recorder.events), changed, recorder.requests)
-        found[name] = (played.arena.peak_allocated, played.arena.reserved)
-    return found
+        if changed != options:
+            recorder = _record(prepared, changed, device)
+            played = _play(tuple(recorder.events), changed, recorder.requests)
+            found.append(Saving(name, played.arena.peak_allocated, played.arena.reserved))
+    return tuple(found)
 
 
-def _notes(options: Options, provider: str, spread: tuple[int, int]) -> list[str]:
+def _advice(saving: Saving, held: int) -> str:
+    """One line on a setting that would hold less."""
+    return (
+        f"{saving.setting} would hold {saving.peak_reserved / MIB:,.0f} MiB instead of {held / MIB:,.0f} MiB "
+        f"(peak in use {saving.peak_allocated / MIB:,.0f} MiB)"
+    )
+
+
+def _notes(options: Options, spread: tuple[int, int]) -> list[str]:
     notes = []
-    if provider == "cuda" and spread[0] != spread[1]:
+    if options.provider == "cuda" and spread[0] != spread[1]:
         notes.append(
             "ONNX Runtime loads initializers in the order of a hash table, which changes from process to process: "
             f"held between {spread[0] / MIB:,.0f} and {spread[1] / MIB:,.0f} MiB; figures are for a typical order"
         )
-    if provider == "cpu" and options.graph_optimization_level > _EXTENDED:
+    if options.provider == "cpu" and options.graph_optimization_level > _EXTENDED:
         notes.append(
             "the CPU provider's blocked layouts (graph optimization level all) are not modelled; figures are for extended"
         )

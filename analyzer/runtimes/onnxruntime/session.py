@@ -23,15 +23,20 @@ from dataclasses import dataclass, field
 
 from analyzer.graph import Category
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
-from analyzer.runtimes.onnxruntime import packing
 from analyzer.runtimes.onnxruntime.arena import Requests
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
+from analyzer.runtimes.onnxruntime.kernels import packing
+from analyzer.runtimes.onnxruntime.kernels.scratch import (
+    Settings,
+    before_outputs,
+    scratch,
+    unknown,
+)
 from analyzer.runtimes.onnxruntime.options import Options
-from analyzer.runtimes.onnxruntime.order import execution, streams, topological
-from analyzer.runtimes.onnxruntime.pattern import Pattern
-from analyzer.runtimes.onnxruntime.planner import Kind, Plan, plan
+from analyzer.runtimes.onnxruntime.plan.order import execution, streams, topological
+from analyzer.runtimes.onnxruntime.plan.pattern import Pattern
+from analyzer.runtimes.onnxruntime.plan.planner import Kind, Plan, plan
 from analyzer.runtimes.onnxruntime.rewrite.layout import NHWC
-from analyzer.runtimes.onnxruntime.scratch import Settings, before_outputs, scratch, unknown
 
 _INLINE_BYTES = 127
 _OWN = (Kind.ALLOCATE, Kind.OUTPUT)

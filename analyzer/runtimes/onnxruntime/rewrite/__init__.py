@@ -20,7 +20,7 @@ quantization propagation, the CPU provider's blocked layouts of level 3 (NCHWc),
 from __future__ import annotations
 
 from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
-from analyzer.runtimes.onnxruntime.placement import assign
+from analyzer.runtimes.onnxruntime.plan.placement import assign
 from analyzer.runtimes.onnxruntime.rewrite import bodies, cleanup, copies, folding, fusion, layout, transpose
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 

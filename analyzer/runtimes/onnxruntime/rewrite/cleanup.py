@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from analyzer.runtimes.onnxruntime.graph import Node
-from analyzer.runtimes.onnxruntime.order import topological
+from analyzer.runtimes.onnxruntime.plan.order import topological
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 
 _RANDOM = frozenset(

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from analyzer.runtimes.onnxruntime.graph import Node, Symbols
-from analyzer.runtimes.onnxruntime.order import topological
+from analyzer.runtimes.onnxruntime.plan.order import topological
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 
 _MS = "com.microsoft"

@@ -13,7 +13,7 @@ Checked: executed nodes of ResNet-18 and EfficientNet-B0 on an H200.
 from __future__ import annotations
 
 from analyzer.runtimes.onnxruntime.graph import Node
-from analyzer.runtimes.onnxruntime.order import topological
+from analyzer.runtimes.onnxruntime.plan.order import topological
 from analyzer.runtimes.onnxruntime.rewrite import transpose
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 

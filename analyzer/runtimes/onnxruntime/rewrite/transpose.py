@@ -21,7 +21,7 @@ from typing import TypeVar
 import numpy as np
 
 from analyzer.runtimes.onnxruntime.graph import Node, Value
-from analyzer.runtimes.onnxruntime.order import topological
+from analyzer.runtimes.onnxruntime.plan.order import topological
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 
 Perm = tuple[int, ...]

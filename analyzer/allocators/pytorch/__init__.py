@@ -1,0 +1,1 @@
+"""PyTorch's caching allocator: ordinary and expandable segments, and its settings."""

@@ -1,0 +1,338 @@
+"""PyTorch's CUDA caching allocator on one stream: which block serves each request, and when memory is reserved.
+
+1. **Rounding**: up to a multiple of 512 B (or as `roundup_power2_divisions` says); zero bytes take no block.
+2. **Pools**: a rounded size of at most 1 MiB is served by the small pool, anything else by the large pool. A new
+   segment has 2 MiB for the small pool; for the large pool `large_segment_size_mb` below 10 MiB, else the size rounded
+   up to 2 MiB.
+3. **Search**: the smallest free block that fits, the lowest address among equals. Requests below `max_split_size_mb`
+   never take a block at or above it; requests at or above it only one less than `max_non_split_rounding_mb` larger.
+4. **Splitting**: the rest of a block becomes a free block if it has at least 512 B (small pool) or more than 1 MiB
+   (large pool, only below `max_split_size_mb`). A rest that is not split off counts as allocated, as in
+   `torch.cuda.memory_allocated`; `requested` counts the requests alone.
+5. **Freeing** joins a block with its free neighbours in the same segment.
+6. **No block**: garbage collection, if `garbage_collection_threshold` and a fraction are set; then a new segment;
+   failing that, cached blocks of at least `max_split_size_mb` are returned to the driver, if that is set, and the
+   segment is tried again; failing that, all wholly free segments are returned and it is tried a last time;
+   then `OutOfMemoryError`.
+
+Sources: `c10/cuda/CUDACachingAllocator.cpp`, `c10/core/AllocatorConfig.h` (PyTorch 2.11 to 2.13); segment addresses
+by `driver.py`. `expandable_segments:True` is `expandable.py`.
+Not modelled: several streams, `record_stream`, CUDA graph pools, user-made memory pools, `backend:cudaMallocAsync`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass
+from typing import Literal
+
+from analyzer.allocators.base import OutOfMemoryError
+from analyzer.allocators.chunks import Chunk, Region
+from analyzer.allocators.driver import MIB, AddressSpace
+from analyzer.allocators.pytorch.settings import (
+    PyTorchSettings,
+)
+
+MIN_BLOCK_BYTES = 512
+SMALL_BYTES = MIB
+SMALL_SEGMENT_BYTES = 2 * MIB
+MIN_LARGE_BYTES = 10 * MIB
+ROUND_LARGE_BYTES = 2 * MIB
+
+
+class Block(Chunk):
+    """A part of a segment. `freed_at` counts searches, for rule 6; it is set whenever the block joins its pool."""
+
+    __slots__ = ("freed_at",)
+    freed_at: int
+    region: Segment
+
+    @property
+    def whole(self) -> bool:
+        """The only block of its segment."""
+        return self.previous is None and self.next is None
+
+
+class Segment(Region):
+    """One `cudaMalloc`, or one expandable range, which begins unmapped."""
+
+    __slots__ = ("expandable", "small")
+    first: Block
+
+    def __init__(self, address: int, size: int, small: bool, expandable: bool = False) -> None:
+        super().__init__(address, size, Block)
+        self.small, self.expandable = small, expandable
+        self.first.mapped = not expandable
+
+
+@dataclass(frozen=True, slots=True)
+class BlockState:
+    """A block in a snapshot: bytes, and whether it is handed out."""
+
+    address: int
+    size: int
+    requested: int
+    allocated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentState:
+    """A segment in a snapshot; `blocks` tile it in address order (an expandable range appears once a run of mapped pages)."""
+
+    address: int
+    size: int
+    small: bool
+    expandable: bool
+    blocks: tuple[BlockState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentEvent:
+    """A segment was taken from or given back to the driver during malloc number `malloc_count` (counted from 0)."""
+
+    action: Literal["segment_alloc", "segment_free", "segment_map", "segment_unmap"]
+    malloc_count: int
+    address: int
+    size: int
+
+
+# A pool's free blocks in the order of rule 3. Addresses differ, so a comparison never reaches the block.
+FreeList = list[tuple[int, int, Block]]
+
+
+class PyTorchAllocator:
+    """The simulator. All figures in bytes; `malloc` raises OutOfMemoryError, `free` ValueError for a dead handle.
+
+    segment_events: every exchange with the driver, in order. space: where segments go, `driver.py`'s rules by default.
+    """
+
+    def __init__(self, settings: PyTorchSettings | None = None, space: AddressSpace | None = None) -> None:
+        self.settings = settings or PyTorchSettings()
+        self.allocated = self.peak_allocated = 0
+        self.requested = self.peak_requested = 0
+        self.reserved = self.peak_reserved = 0
+        self.segment_events: list[SegmentEvent] = []
+        self._pools: dict[bool, FreeList] = {True: [], False: []}
+        self._segments: dict[int, Segment] = {}
+        self._space = space or AddressSpace()
+        self._live: dict[int, Block | None] = {}
+        self._malloc_count = 0
+        self._search_count = {True: 0, False: 0}
+        self._max_split = self.settings.max_split_bytes
+        self._limit = self.settings.limit_bytes
+        self._allowed = self.settings.allowed_bytes
+        self._divisions = self.settings.roundup_power2_divisions
+
+    def malloc(self, nbytes: int) -> int:
+        """Take a block for `nbytes` bytes and return its handle."""
+        handle = self._malloc_count
+        if nbytes <= 0:
+            if nbytes:
+                raise ValueError(f"malloc of {nbytes} bytes")
+            self._live[handle] = None
+            self._malloc_count += 1
+            return handle
+        size = self.rounded(nbytes)
+        small = size <= SMALL_BYTES
+        block = self._find(size, small) or self._obtain(size, small)
+        if self._splits(block.size - size, size, small):
+            self._insert(block.cut(size))
+        block.used = True
+        block.requested = nbytes
+        self.allocated += block.size
+        self.requested += nbytes
+        self.peak_allocated = max(self.peak_allocated, self.allocated)
+        self.peak_requested = max(self.peak_requested, self.requested)
+        self._live[handle] = block
+        self._malloc_count += 1
+        return handle
+
+    def free(self, handle: int) -> None:
+        """Give the block of `handle` back; it stays cached in its segment."""
+        try:
+            block = self._live.pop(handle)
+        except KeyError:
+            raise ValueError(f"handle {handle} is not alive") from None
+        if block is None:
+            return
+        self.allocated -= block.size
+        self.requested -= block.requested
+        block.used = False
+        block.requested = 0
+        self._join(block)
+        self._insert(block)
+
+    def empty_cache(self) -> None:
+        """Return every wholly free segment to the driver, as `torch.cuda.empty_cache` does."""
+        for small in (False, True):
+            for _, _, block in list(self._pools[small]):
+                if block.whole:
+                    self._release(block)
+
+    def reset_peaks(self) -> None:
+        """Start new peaks from the current state, as `torch.cuda.reset_peak_memory_stats` does."""
+        self.peak_allocated, self.peak_requested = self.allocated, self.requested
+        self.peak_reserved = self.reserved
+
+    def size_of(self, handle: int) -> int:
+        """Bytes of the block behind a live handle (0 for a request of 0 bytes)."""
+        block = self._live[handle]
+        return block.size if block else 0
+
+    def address_of(self, handle: int) -> int:
+        """Address of the block behind a live handle (0 for a request of 0 bytes)."""
+        block = self._live[handle]
+        return block.address if block else 0
+
+    def snapshot(self) -> tuple[SegmentState, ...]:
+        """Every segment and its blocks, by address; of an expandable range, every run of mapped pages."""
+        states = []
+        for segment in self._segments.values():
+            run: list[BlockState] = []
+            for block in (*segment.first.onwards(), None):
+                if block is not None and block.mapped:
+                    run.append(BlockState(block.address, block.size, block.requested, block.used))
+                elif run:
+                    total = sum(part.size for part in run)
+                    states.append(
+                        SegmentState(run[0].address, total, segment.small, segment.expandable, tuple(run))
+                    )
+                    run = []
+        return tuple(sorted(states, key=lambda state: state.address))
+
+    def rounded(self, nbytes: int) -> int:
+        """The block size for a request (rule 1)."""
+        if self._divisions is None or nbytes < MIN_BLOCK_BYTES:
+            return -(-nbytes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
+        # One entry a power of two from 1 MiB; smaller and larger sizes use the first and the last.
+        at = min(max(0, nbytes.bit_length() - 21), len(self._divisions) - 1)
+        divisions = self._divisions[at]
+        if divisions <= 1 or nbytes <= MIN_BLOCK_BYTES * divisions:
+            return -(-nbytes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
+        part = (1 << (nbytes.bit_length() - 1)) // divisions
+        return -(-nbytes // part) * part
+
+    def _segment_bytes(self, size: int, small: bool) -> int:
+        if small:
+            return SMALL_SEGMENT_BYTES
+        if size < MIN_LARGE_BYTES:
+            return self.settings.large_segment_bytes
+        return -(-size // ROUND_LARGE_BYTES) * ROUND_LARGE_BYTES
+
+    def _find(self, size: int, small: bool) -> Block | None:
+        """Rule 3; the block leaves the pool."""
+        self._search_count[small] += 1
+        pool = self._pools[small]
+        at = bisect_left(pool, (size,))
+        return pool.pop(at)[2] if at < len(pool) and self._serves(pool[at][0], size) else None
+
+    def _serves(self, found: int, size: int) -> bool:
+        """Whether rule 3 lets a block of `found` bytes serve a request of `size`."""
+        if self._max_split is None:
+            return True
+        if size < self._max_split:
+            return found < self._max_split
+        return found < size + self.settings.max_non_split_rounding_bytes
+
+    def _splits(self, rest: int, size: int, small: bool) -> bool:
+        """Rule 4."""
+        if small:
+            return rest >= MIN_BLOCK_BYTES
+        return rest > SMALL_BYTES and (self._max_split is None or size < self._max_split)
+
+    def _join(self, block: Block) -> None:
+        """Rule 5: `block` takes up its free neighbours of the same kind (mapped or not)."""
+        for other in (block.previous, block.next):
+            if other is not None and not other.used and other.mapped == block.mapped:
+                self._remove(other)
+                block.absorb(other)
+
+    def _insert(self, block: Block) -> None:
+        small = block.region.small
+        block.freed_at = self._search_count[small]
+        insort(self._pools[small], (block.size, block.address, block))
+
+    def _remove(self, block: Block) -> None:
+        pool = self._pools[block.region.small]
+        del pool[bisect_left(pool, (block.size, block.address))]
+
+    def _obtain(self, size: int, small: bool) -> Block:
+        """Rule 6."""
+        if self.settings.garbage_collection_threshold and self._allowed is not None:
+            self._collect_garbage()
+        block = self._grow(size, small)
+        if block is None and self._release_oversize(size, small):
+            block = self._grow(size, small)
+        if block is None:
+            self.empty_cache()
+            block = self._grow(size, small)
+        if block is None:
+            bounds = [bound for bound in (self._limit, self._allowed) if bound is not None]
+            raise OutOfMemoryError(size, self.allocated, self.reserved, min(bounds))
+        return block
+
+    def _grow(self, size: int, small: bool) -> Block | None:
+        """A new segment's block, outside the pool; None if it would pass the fraction or the driver has no room."""
+        taken = self._segment_bytes(size, small)
+        if not self._room(taken):
+            return None
+        segment = Segment(self._space.take(taken), taken, small)
+        self._segments[segment.address] = segment
+        self._reserve("segment_alloc", segment.address, taken)
+        return segment.first
+
+    def _room(self, taken: int) -> bool:
+        after = self.reserved + taken
+        return (self._limit is None or after <= self._limit) and (
+            self._allowed is None or after <= self._allowed
+        )
+
+    def _reserve(
+        self,
+        action: Literal["segment_alloc", "segment_free", "segment_map", "segment_unmap"],
+        address: int,
+        size: int,
+    ) -> None:
+        self.reserved += size if action in ("segment_alloc", "segment_map") else -size
+        self.peak_reserved = max(self.peak_reserved, self.reserved)
+        self.segment_events.append(SegmentEvent(action, self._malloc_count, address, size))
+
+    def _release(self, block: Block) -> None:
+        """Return a wholly free block's segment to the driver."""
+        self._remove(block)
+        del self._segments[block.region.address]
+        self._space.give(block.address, block.size)
+        self._reserve("segment_free", block.address, block.size)
+
+    def _release_oversize(self, size: int, small: bool) -> bool:
+        """Return cached blocks of at least `max_split_size` to the driver, until one is as large as the request,
+        or, largest first, several are together. Whether that is enough."""
+        if self._max_split is None:
+            return False
+        pool = self._pools[small]
+        wanted = max(size, self._max_split)
+        at = bisect_left(pool, (wanted,))
+        if at < len(pool):
+            self._release(pool[at][2])
+            return True
+        released = 0
+        while pool and released < wanted and pool[-1][0] >= self._max_split:
+            released += pool[-1][0]
+            self._release(pool[-1][2])
+        return released >= wanted
+
+    def _collect_garbage(self) -> None:
+        """Return cached large segments at or above the average age, until reserved memory is below the threshold."""
+        assert self._allowed is not None
+        excess = self.reserved - int(self.settings.garbage_collection_threshold * self._allowed)
+        now = self._search_count[False]
+        blocks = [block for _, _, block in self._pools[False] if block.whole]
+        ages = sum(now - block.freed_at for block in blocks)
+        while excess > 0 and blocks:
+            threshold = ages / len(blocks)
+            old = [block for block in blocks if now - block.freed_at >= threshold]
+            for block in old:
+                ages -= now - block.freed_at
+                excess -= block.size
+                self._release(block)
+            blocks = [block for block in blocks if block not in old]

@@ -1,0 +1,21 @@
+"""The allocator a PYTORCH_ALLOC_CONF string asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analyzer.allocators.base import check_settings
+from analyzer.allocators.pytorch.caching import PyTorchAllocator
+from analyzer.allocators.pytorch.expandable import ExpandableAllocator
+from analyzer.allocators.pytorch.settings import PyTorchSettings, as_divisions, settings_from_conf
+
+
+def create(conf: str = "", **settings: Any) -> PyTorchAllocator:
+    """A simulator from a PYTORCH_ALLOC_CONF string and fields of PyTorchSettings, which win over the string."""
+    check_settings("pytorch", settings, PyTorchSettings)
+    if "roundup_power2_divisions" in settings:
+        settings["roundup_power2_divisions"] = as_divisions(settings["roundup_power2_divisions"])
+    chosen = settings_from_conf(conf, **settings)
+    if chosen.expandable_segments:
+        return ExpandableAllocator(chosen)
+    return PyTorchAllocator(chosen)

@@ -1,0 +1,172 @@
+"""PyTorch's caching allocator with `expandable_segments:True`: one growing address range a pool, mapped in pages.
+
+1. A pool's range reserves addresses for 9/8 of the device and maps pages of 2 MiB (small pool) or
+   `large_segment_size_mb` (large pool) as needed; `reserved` counts mapped pages.
+2. **Search**: best fit, but a free block counts with the unmapped space behind it, so the block at the growing end is
+   taken only if no other block of the pool fits.
+3. **Growing**: from the lowest unmapped space, with a free block in front of it if there is one, where free and
+   unmapped space together have room; only the missing part is mapped, in whole pages.
+4. **Splitting**: whenever the rest has at least 512 B, in both pools.
+5. `empty_cache`, and the last attempt before running out of memory, unmap every page that lies wholly inside a free
+   block; the parts before and behind stay as free blocks. Garbage collection and `max_split_size_mb`'s early release
+   pass expandable ranges over.
+
+Source: `c10/cuda/CUDACachingAllocator.cpp` (note [Expandable Segments]). Everything else as in `pytorch.py`.
+Not modelled: switching the setting on or off in a running process.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+from analyzer.allocators.driver import AddressSpace
+from analyzer.allocators.pytorch.caching import (
+    MIN_BLOCK_BYTES,
+    SMALL_SEGMENT_BYTES,
+    Block,
+    PyTorchAllocator,
+    Segment,
+)
+from analyzer.allocators.pytorch.settings import PyTorchSettings
+
+# Where ranges begin, and their size while the device's is unknown: any, far apart from each other and from segments.
+RANGE_ORIGIN = {True: 1 << 47, False: (1 << 47) + (1 << 46)}
+RANGE_BYTES = 1 << 44
+
+
+class ExpandableAllocator(PyTorchAllocator):
+    """The simulator; the same interface as PyTorchAllocator."""
+
+    def __init__(self, settings: PyTorchSettings | None = None, space: AddressSpace | None = None) -> None:
+        super().__init__(settings, space)
+        # Unmapped blocks of each pool by address.
+        self._unmapped: dict[bool, list[tuple[int, Block]]] = {True: [], False: []}
+
+    def empty_cache(self) -> None:
+        """Rule 5."""
+        for small in (False, True):
+            for _, _, block in list(self._pools[small]):
+                self._unmap(block)
+
+    def _page(self, small: bool) -> int:
+        return SMALL_SEGMENT_BYTES if small else self.settings.large_segment_bytes
+
+    def _find(self, size: int, small: bool) -> Block | None:
+        """Rule 2."""
+        pool = self._pools[small]
+        at = bisect_left(pool, (size,))
+        while at + 1 < len(pool) and _reach(pool[at + 1][2]) < _reach(pool[at][2]):
+            at += 1
+        return pool.pop(at)[2] if at < len(pool) and self._serves(pool[at][0], size) else None
+
+    def _splits(self, rest: int, size: int, small: bool) -> bool:  # noqa: ARG002
+        """Rule 4."""
+        return rest >= MIN_BLOCK_BYTES
+
+    def _grow(self, size: int, small: bool) -> Block | None:
+        """Rule 3. The fraction is checked against a whole segment's size, as PyTorch does; the driver's room against
+        the pages."""
+        if self._allowed is not None and self.reserved + self._segment_bytes(size, small) > self._allowed:
+            return None
+        block = self._place(size, small)
+        if not block.mapped and not self._map(block, min(block.size, size)):
+            return None
+        while block.size < size:
+            behind = block.next
+            assert behind is not None and not behind.mapped
+            if not self._map(behind, min(behind.size, size - block.size)):
+                return None
+            # Mapping joined the free block in front of it.
+            block = behind
+        self._remove(block)
+        return block
+
+    def _place(self, size: int, small: bool) -> Block:
+        """The first of the free and unmapped blocks that together have room, at the lowest address; else a new range."""
+        for _, block in self._unmapped[small]:
+            front = block.previous
+            start = front if front is not None and not front.used else block
+            if _room_from(start, size) >= size:
+                return start
+        page = self._page(small)
+        total = self.settings.device_total_bytes
+        address_bytes = RANGE_BYTES if total is None else -(-(total + total // 8) // page) * page
+        segment = Segment(RANGE_ORIGIN[small], address_bytes, small, expandable=True)
+        self._segments[segment.address] = segment
+        self._insert(segment.first)
+        return segment.first
+
+    def _map(self, block: Block, size: int) -> bool:
+        """Map the first `size` bytes of an unmapped block, in whole pages; False if the driver has no memory left."""
+        small = block.region.small
+        page = self._page(small)
+        taken = -(-size // page) * page
+        if self._limit is not None and self.reserved + taken > self._limit:
+            return False
+        self._remove(block)
+        block.mapped = True
+        if taken < block.size:
+            rest = block.cut(taken)
+            rest.mapped = False
+            self._insert(rest)
+        address = block.address
+        self._join(block)
+        self._insert(block)
+        self._reserve("segment_map", address, taken)
+        return True
+
+    def _unmap(self, block: Block) -> None:
+        """Unmap the whole pages inside a free block; drop its range when nothing of it is mapped any more."""
+        segment = block.region
+        page = self._page(segment.small)
+        begin = segment.address + -(-(block.address - segment.address) // page) * page
+        end = segment.address + (block.address + block.size - segment.address) // page * page
+        if begin >= end:
+            return
+        self._remove(block)
+        if begin > block.address:
+            front, block = block, block.cut(begin - block.address)
+            self._insert(front)
+        if block.address + block.size > end:
+            self._insert(block.cut(end - begin))
+        block.mapped = False
+        self._join(block)
+        self._reserve("segment_unmap", begin, end - begin)
+        if block.whole:
+            del self._segments[segment.address]
+        else:
+            self._insert(block)
+
+    def _insert(self, block: Block) -> None:
+        if block.mapped:
+            super()._insert(block)
+        else:
+            insort(self._unmapped[block.region.small], (block.address, block))
+
+    def _remove(self, block: Block) -> None:
+        if block.mapped:
+            super()._remove(block)
+        else:
+            unmapped = self._unmapped[block.region.small]
+            del unmapped[bisect_left(unmapped, (block.address,))]
+
+    def _release_oversize(self, size: int, small: bool) -> bool:  # noqa: ARG002
+        return False
+
+    def _collect_garbage(self) -> None:
+        pass
+
+
+def _reach(block: Block) -> int:
+    """A free block's size with the unmapped space behind it."""
+    return block.size + (block.next.size if block.next and not block.next.mapped else 0)
+
+
+def _room_from(block: Block, wanted: int) -> int:
+    """Bytes of free and unmapped blocks in a row from `block`, counted until they suffice."""
+    room = 0
+    for part in block.onwards():
+        if part.used or room >= wanted:
+            break
+        room += part.size
+    return room

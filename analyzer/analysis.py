@@ -1,0 +1,42 @@
+"""One analysis with everything that was made on the way: what whoever needs more than the estimate takes.
+
+The estimate is what people read; `verify`, `--dump-graph` and planning also need the graph, the requests and the
+profile it came from. They take them from here, so that nothing is predicted twice or with other settings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analyzer.devices import DeviceProfile
+from analyzer.estimate import Estimate
+from analyzer.graph import Graph
+from analyzer.options import Options
+from analyzer.runtimes.base import Prediction
+from analyzer.runtimes.events import AllocationEvent
+from analyzer.runtimes.timeline import Played
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """options: as given. profile: as really used, with the runtime's settings in it. graph: the captured program.
+
+    prediction: what the runtime asks of its allocator. played: what the allocator did with it.
+    """
+
+    options: Options
+    profile: DeviceProfile
+    graph: Graph
+    prediction: Prediction
+    played: Played
+    estimate: Estimate
+
+    @property
+    def events(self) -> tuple[AllocationEvent, ...]:
+        """What the runtime asks of its allocator, in order."""
+        return self.prediction.events
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the figures should know."""
+        return self.estimate.notes

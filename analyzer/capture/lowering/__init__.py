@@ -1,0 +1,1 @@
+"""An ONNX model as a PyTorch module, so that it can be trained."""

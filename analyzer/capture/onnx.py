@@ -1,0 +1,309 @@
+"""An ONNX model as the `Graph` every other stage works on: no weights, no torch, nothing executed.
+
+1. Operators are the nodes in the file's order (sorted if the file is not): `name` is the operator type, `domain` its
+   operator set ("" is ONNX's own), `arguments` the inputs with None where one is left out, `keywords` the attributes
+   as plain values, `module` the node's name, `source` the user's code line where the exporter recorded it.
+2. Every value is a storage of its own, also a Reshape's result: whether it shares memory is the runtime's choice.
+   `METADATA_OPERATORS` lists those whose result may share its input's memory because only the shape differs.
+3. Initializers and Constant nodes are PARAMETER storages, packed types at packed size, born first; inputs are born
+   next; intermediate results die after their last reader, unread ones at once; outputs, inputs and parameters live on.
+   Initializers nothing reads are left out and noted: ONNX Runtime drops them.
+4. `TensorMeta.symbols` is the shape as ONNX Runtime knows it when a session is created ("" unknown).
+5. Model-local functions are inlined. Operators of a subgraph run just before the node that owns it, with its name in
+   front of theirs ("if_3/then_branch/conv") and the keyword `REGION`; an If runs the larger branch (or the one its
+   constant condition picks), a Loop or Scan its body once. A subgraph's results are the owner's results where the
+   shapes agree, one storage; otherwise the owner makes its own.
+6. Whatever is bounded, guessed or refused by ONNX Runtime is said in `Graph.notes`.
+
+Not modelled: the content of maps; strings beyond their headers (32 bytes each).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from analyzer.graph import (
+    Argument,
+    Birth,
+    Category,
+    Death,
+    Graph,
+    Mark,
+    Moment,
+    Operator,
+    Run,
+    Storage,
+    TensorMeta,
+    nbytes_of,
+)
+from analyzer.onnx.model import read
+from analyzer.onnx.node import DEFAULT_DOMAINS
+from analyzer.onnx.shapes.bind import Described
+from analyzer.onnx.shapes.infer import Inferred
+from analyzer.onnx.structure import Structure, reads
+from analyzer.onnx.types import ValueType, display, element_count
+
+# Operators whose first result has its first input's bytes in the same order: only the shape differs.
+METADATA_OPERATORS = frozenset(
+    {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Optional", "OptionalGetElement"}
+)
+# The keyword that tells which subgraph an operator belongs to: "if_3/then_branch".
+REGION = "@region"
+# The keyword under which an operator with subgraphs reads outer values: a tuple of tensors.
+CAPTURED = "@captured"
+_KEPT_ATTRIBUTE_BYTES = 1024
+
+
+def capture_onnx(path_or_model: Any, *, batch: int | None = None, inputs: Described | None = None) -> Graph:
+    """The graph of an ONNX model at given input shapes.
+
+    path_or_model: whatever `onnx_model.read` takes; a model read before keeps its batch and inputs. batch: what the
+    batch dimension is bound to, whatever the export calls it. inputs: name -> (shape, dtype or None), for inputs the
+    batch alone does not settle.
+    Raises TargetError for a file that is no sound model, InputError for shapes that are missing or do not fit.
+    """
+    model = read(path_or_model, batch, inputs)
+    builder = _Builder(model.batch, list(model.shapes.binding.notes))
+    return builder.build(_Scope(model.structure, model.shapes.actual, model.shapes.seen))
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """One graph with its types at the batch and as ONNX Runtime sees them; `region` is "" for the main graph."""
+
+    structure: Structure
+    actual: Inferred
+    seen: Inferred
+    region: str = ""
+
+    @property
+    def prefix(self) -> str:
+        """What stands before the names of its nodes."""
+        return self.region + "/" if self.region else ""
+
+    def types(self, name: str) -> tuple[ValueType, ValueType | None]:
+        """The value's type at the batch, and as ONNX Runtime sees it."""
+        return self.actual.types[name], self.seen.types.get(name)
+
+
+class _Builder:
+    """Collects storages, operators and moments of a graph and its subgraphs."""
+
+    def __init__(self, batch: int | None, notes: list[str]) -> None:
+        self.batch = batch
+        self.notes = notes
+        self.storages: list[Storage] = []
+        self.operators: list[Operator] = []
+        self.program: list[Moment] = []
+        self.parameters: dict[int, dict[str, TensorMeta]] = {}  # of each subgraph, by its identity
+
+    def build(self, scope: _Scope) -> Graph:
+        """The finished, checked graph."""
+        values: dict[str, TensorMeta] = {}
+        self._initializers(scope.structure, scope.actual, values)
+        self.program.append(Mark("model"))
+        for name in scope.structure.inputs:
+            values[name] = self._value(name, *scope.types(name), Category.INPUT)
+            self.program.append(Birth(values[name].storage))
+        self.program.append(Mark("0.input"))
+        self._nodes(scope, values, {})
+        self.program.append(Mark("0.forward"))
+        notes = tuple(dict.fromkeys(self.notes))
+        return Graph(
+            "onnx", tuple(self.storages), tuple(self.operators), tuple(self.program), self.batch, notes
+        ).check()
+
+    def _value(self, name: str, value: ValueType, seen: ValueType | None, category: Category) -> TensorMeta:
+        sizes = value.sizes
+        if sizes is None or (not value.dtype and value.kind == "tensor"):
+            sizes = sizes or ()
+            self.notes.append(f"the size of {display(name)!r} ({value.kind}) is unknown and not counted")
+        dtype = value.dtype or "float32"
+        index = len(self.storages)
+        self.storages.append(Storage(index, nbytes_of(element_count(sizes), dtype), category, display(name)))
+        symbols = () if category is Category.PARAMETER else _symbols(sizes, seen)
+        return TensorMeta(index, sizes, _strides(sizes), dtype, symbols=symbols)
+
+    def _initializers(self, structure: Structure, actual: Inferred, values: dict[str, TensorMeta]) -> None:
+        """Births of a graph's parameters and of those of the subgraphs that run."""
+        used = _all_reads(structure)
+        unused_count = unused_bytes = 0
+        for name in structure.initializers:
+            value = actual.types[name]
+            if name in used:
+                values[name] = self._value(name, value, None, Category.PARAMETER)
+                self.program.append(Birth(values[name].storage))
+            else:
+                unused_count += 1
+                unused_bytes += nbytes_of(element_count(value.sizes or ()), value.dtype)
+        if unused_count:
+            self.notes.append(
+                f"{unused_count} initializers ({unused_bytes} bytes) are read by nothing and not counted"
+            )
+        for place in structure.subgraphs:
+            for inner, types in _running(structure, place, actual).values():
+                self._initializers(inner, types, self.parameters.setdefault(id(inner), {}))
+
+    def _nodes(self, scope: _Scope, values: dict[str, TensorMeta], shared: Mapping[str, TensorMeta]) -> None:
+        """Run a graph's nodes; `values` holds its inputs and initializers. `shared`: results the owner already has."""
+        self.notes += scope.actual.notes
+        structure = scope.structure
+        last: dict[str, int] = {}
+        for place, node in enumerate(structure.nodes):
+            for name in (*node.input, *reads(structure, place)):
+                last[name] = place
+        kept = set(structure.outputs)
+        dying: dict[int, list[str]] = {}
+        for name in structure.producers:
+            if name in last and name not in kept:
+                dying.setdefault(last[name], []).append(name)
+        for place, node in enumerate(structure.nodes):
+            made = {
+                name: shared.get(name) or self._value(name, *scope.types(name), Category.ACTIVATION)
+                for name in node.output
+                if name
+            }
+            if place in structure.subgraphs:
+                self._subgraphs(scope, place, values, made)
+            values |= made
+            self._run(scope, place, values)
+            for name in (*dying.get(place, ()), *(n for n in made if n not in last and n not in kept)):
+                self.program.append(Death(values[name].storage))
+
+    def _run(self, scope: _Scope, place: int, values: Mapping[str, TensorMeta]) -> None:
+        node = scope.structure.nodes[place]
+        keywords = {attribute.name: plain(attribute) for attribute in node.attribute}
+        captured = reads(scope.structure, place)
+        if captured:
+            keywords[CAPTURED] = tuple(values[name] for name in captured)
+        if scope.region:
+            keywords[REGION] = scope.region
+        index = len(self.operators)
+        self.operators.append(
+            Operator(
+                index,
+                display(node.op_type),
+                tuple(values[name] if name else None for name in node.input),
+                tuple(values[name] if name else None for name in node.output),
+                keywords,
+                module=scope.prefix + display(node.name),
+                source=_source(node),
+                domain="" if node.domain in DEFAULT_DOMAINS else display(node.domain),
+            )
+        )
+        self.program.append(Run(index))
+
+    def _subgraphs(
+        self, scope: _Scope, place: int, values: Mapping[str, TensorMeta], made: Mapping[str, TensorMeta]
+    ) -> None:
+        """The owner's subgraphs, before the owner itself (rule 5)."""
+        node = scope.structure.nodes[place]
+        owner = display(node.name or next((name for name in node.output if name), node.op_type))
+        for attribute, (inner, types) in _running(scope.structure, place, scope.actual).items():
+            known = scope.seen.children.get(place, {}).get(attribute) or Inferred({})
+            body = _Scope(inner, types, known, f"{scope.prefix}{owner}/{attribute}")
+            local = {name: values[name] for name in inner.captured} | self.parameters[id(inner)]
+            for name in inner.inputs:
+                local[name] = self._value(name, *body.types(name), Category.ACTIVATION)
+                self.program.append(Birth(local[name].storage))
+            before = set(local)
+            self._nodes(body, local, _shared(node, inner, types, made))
+            handed_on = {meta.storage for meta in made.values()}
+            ending = [*inner.inputs, *(name for name in inner.outputs if name not in before)]
+            for storage in dict.fromkeys(local[name].storage for name in ending):
+                if storage not in handed_on:
+                    self.program.append(Death(storage))
+
+
+def _running(structure: Structure, place: int, actual: Inferred) -> dict[str, tuple[Structure, Inferred]]:
+    """The subgraphs of node `place` that are counted, with their types."""
+    children = actual.children.get(place, {})
+    return {
+        attribute: (inner, children[attribute])
+        for attribute, inner in structure.subgraphs[place].items()
+        if attribute in children and actual.chosen.get(place, attribute) == attribute
+    }
+
+
+def _shared(
+    node: Any, inner: Structure, types: Inferred, made: Mapping[str, TensorMeta]
+) -> dict[str, TensorMeta]:
+    """Subgraph results that are the owner's results: an If hands its branch's buffers on."""
+    if node.op_type != "If":
+        return {}
+    shared: dict[str, TensorMeta] = {}
+    for name, out in zip(inner.outputs, node.output, strict=False):
+        if (
+            out
+            and name in inner.producers
+            and name not in shared
+            and types.types[name].sizes == made[out].shape
+        ):
+            shared[name] = made[out]
+    return shared
+
+
+def _all_reads(structure: Structure) -> set[str]:
+    """Every value some node (or the graph's outputs) reads, subgraphs included."""
+    used = {name for node in structure.nodes for name in node.input} | set(structure.outputs)
+    for inner in structure.subgraphs.values():
+        for sub in inner.values():
+            used.update(sub.captured)
+    return used
+
+
+def _strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    strides = [1] * len(sizes)
+    for axis in range(len(sizes) - 1, 0, -1):
+        strides[axis - 1] = strides[axis] * max(sizes[axis], 1)
+    return tuple(strides)
+
+
+def _symbols(sizes: tuple[int, ...], seen: ValueType | None) -> tuple[str | int, ...]:
+    """The planner's view of a shape (rule 4); empty when it is all numbers."""
+    if seen is None or seen.shape is None or len(seen.shape) != len(sizes):
+        return ("",) * len(sizes)
+    if all(isinstance(size, int) for size in seen.shape):
+        return ()
+    return tuple(display(size) if isinstance(size, str) else size for size in seen.shape)
+
+
+def plain(attribute: Any) -> Argument:
+    """An attribute as a plain value; tensors as "dtype[shape]", subgraphs by name."""
+    match attribute.type:
+        case 1:
+            return float(attribute.f)
+        case 2:
+            return int(attribute.i)
+        case 3:
+            return str(attribute.s[:_KEPT_ATTRIBUTE_BYTES], "utf-8", "replace")
+        case 4:
+            return f"tensor{list(attribute.t.dims)}"
+        case 5:
+            return f"graph {display(attribute.g.name)}"
+        case 6:
+            return tuple(attribute.floats)
+        case 7:
+            return tuple(attribute.ints)
+        case 8:
+            return tuple(
+                item[:_KEPT_ATTRIBUTE_BYTES].decode("utf-8", "replace") for item in attribute.strings
+            )
+        case _:
+            return None
+
+
+def _source(node: Any) -> str:
+    """ "file.py:123" of the innermost user line in the exporter's stack trace, "" if there is none."""
+    for entry in node.metadata_props:
+        if entry.key == "pkg.torch.onnx.stack_trace":
+            found = ""
+            for line in entry.value.split("\n"):
+                if line.lstrip().startswith('File "'):
+                    name, _, rest = line.strip()[6:].partition('", line ')
+                    if rest and "/torch/" not in name and not name.startswith("torch/"):
+                        found = f"{name}:{rest.split(',')[0]}"
+            return display(found)
+    return ""

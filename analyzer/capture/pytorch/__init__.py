@@ -1,0 +1,1 @@
+"""A program run on a GPU that is not there, and written down as a `Graph`."""

@@ -1,0 +1,445 @@
+"""Watches a step run on meta tensors and writes down every operator, and every storage's birth and death.
+
+1. Each ATen call that touches device memory becomes an `Operator`; calls among host tensors only are left out, and
+   what they make is in host memory too.
+2. A storage is born where it first appears and dies when Python and autograd drop their last reference to it: a weak
+   reference on the storage object tells when, exactly as the CUDA tensor would have been freed.
+3. Gradients that meet at a tensor are summed in place where autograd would on CUDA (`fan_in.py`).
+4. Composite operators that CUDA implements differently are replaced (`cuda_kernels.py`); operators without a usable
+   meta kernel have one in `meta_kernels.py`.
+5. Module path and source line: forward operators get them from the Python stack, backward operators from the forward
+   operator that made their autograd node (equal sequence numbers).
+
+Not modelled: several streams; tensors of user-written subclasses.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+import analyzer
+from analyzer.capture.pytorch.cuda.decisions import FUSED
+from analyzer.capture.pytorch.cuda.results import META_KERNELS
+from analyzer.capture.pytorch.data_branches import assumed
+from analyzer.capture.pytorch.fan_in import FanIn
+from analyzer.capture.pytorch.known_values import KnownValues
+from analyzer.errors import CaptureError
+from analyzer.graph import (
+    Argument,
+    Birth,
+    Category,
+    Death,
+    Graph,
+    Mark,
+    Moment,
+    Operator,
+    Phase,
+    Run,
+    Storage,
+    TensorMeta,
+)
+
+aten = torch.ops.aten
+META = torch.device("meta")
+_LIBRARY_FOLDERS = (
+    f"{Path(torch.__file__).parent}/",
+    f"{Path(analyzer.__file__).parent}/",
+    "<frozen",
+    "<string>",
+)
+_STEP_FILE = str(Path(__file__).with_name("step.py"))
+_DTYPE_NAMES = {value: str(value)[6:] for value in vars(torch).values() if isinstance(value, torch.dtype)}
+_NO_KWARGS: dict[str, Argument] = {}
+
+
+@dataclass(slots=True)
+class _Growing:
+    """A storage being recorded; frozen into a `Storage` by `finish`."""
+
+    nbytes: int
+    category: Category
+    name: str
+    on_device: bool
+    phase: Phase
+    read_in_backward: bool = False
+
+
+class _Schema:
+    """What the recorder needs of an operator's schema, computed once."""
+
+    __slots__ = ("composite", "name", "sized_by_values", "skip", "writes")
+
+    def __init__(self, func: Any) -> None:
+        schema = func._schema
+        self.name = schema.name + (f".{schema.overload_name}" if schema.overload_name else ".default")
+        self.writes = [
+            i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
+        ]
+        self.sized_by_values = torch.Tag.dynamic_output_shape in func.tags
+        self.skip = schema.name.startswith("profiler::")
+        # An operator that also has a kernel of its own for a device (`silu_backward`) is one kernel on CUDA too.
+        has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+        name = func.name()
+        self.composite = has_kernel(name, "CompositeImplicitAutograd") and not has_kernel(name, "CPU")
+
+
+class Recorder(TorchDispatchMode):
+    """The dispatch mode of the module docstring; `finish` returns the `Graph`."""
+
+    def __init__(self, choices: dict[Any, Callable[..., Any]]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.phase = Phase.SETUP
+        self.step = 0
+        self.modules: list[str] = []
+        self.failed: tuple[int, str] = (0, "")  # number of the exception, innermost module
+        self._choices = {**choices, **FUSED}
+        self._schemas: dict[Any, _Schema] = {}
+        self._storages: list[_Growing] = []
+        self._program: list[Moment] = []
+        self._operators: list[Operator] = []
+        self._live: dict[int, int] = {}
+        self._references: dict[int, weakref.ref[Any]] = {}
+        self._known = KnownValues()
+        self._fan_in = FanIn()
+        self._origin: dict[int, tuple[str, str]] = {}
+        self._user_code: dict[Any, bool] = {}
+        self._closed = False
+        self.notes: list[str] = []
+
+    # -- what the step tells -------------------------------------------------------------------------------------
+
+    def mark(self, name: str) -> None:
+        """A named event is over."""
+        self._program.append(Mark(name))
+
+    def host(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Register a meta tensor that stands for one in host memory; returns it."""
+        self._index(tensor, "host tensor", Category.INPUT, on_device=False)
+        return tensor
+
+    def in_host_memory(self, tensor: torch.Tensor) -> bool:
+        """Whether a meta tensor stands for one in host memory."""
+        index = self._live.get(tensor.untyped_storage()._cdata)
+        return index is not None and not self._storages[index].on_device
+
+    def _in_host_memory(self, tensor: torch.Tensor) -> bool:
+        return tensor.device.type != "meta" or self.in_host_memory(tensor)
+
+    def label(self, tensor: torch.Tensor, name: str, category: Category) -> None:
+        """Name a storage and say what it is for."""
+        storage = self._storages[self._index(tensor, name, category)]
+        if storage.category is not Category.PARAMETER:
+            storage.category = category
+        if not storage.name or storage.name.startswith("aten::"):
+            storage.name = name
+
+    def to_device(self, tensor: torch.Tensor, dtype: Any = None, layout: Any = None) -> torch.Tensor:
+        """The host-to-device copy of a tensor, same strides."""
+        kwargs = {
+            "device": META,
+            **({"dtype": dtype} if dtype else {}),
+            **({"memory_format": layout} if layout else {}),
+        }
+        return aten._to_copy.default(tensor, **kwargs)  # type: ignore[no-any-return]
+
+    def to_host(self, tensor: torch.Tensor, dtype: Any = None) -> torch.Tensor:
+        """The device-to-host copy: a real tensor where the value is known, else a meta tensor in host memory."""
+        value = self._known.twin(tensor)
+        if value is not None:
+            return value.clone() if dtype is None else value.to(dtype, copy=True)
+        copy = torch.empty_like(tensor.detach(), dtype=dtype or tensor.dtype)
+        self._storages[self._index(copy, "host copy", Category.ACTIVATION)].on_device = False
+        return copy
+
+    def host_value(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor's value. Raises CaptureError naming the source line if it cannot be known."""
+        value = self._known.twin(tensor)
+        if value is None:
+            raise self._unknown(
+                f"needs the value of a tensor of shape {tuple(tensor.shape)} and type {_DTYPE_NAMES[tensor.dtype]}, "
+                "which is not known before the model runs"
+            )
+        return value
+
+    def _unknown(self, what: str) -> CaptureError:
+        """The error of code that depends on data."""
+        inside = f" (in module {self.modules[-1]})" if self.modules and self.modules[-1] else ""
+        return CaptureError(
+            f"{self._source() or 'the model'} {what}{inside}",
+            "make the branch independent of data, or replace the value by a constant upper bound for the analysis",
+        )
+
+    def _scalar(self, tensor: torch.Tensor) -> Any:
+        """`item()`. An unknown float is taken for 1.0, and noted: floats scale values, integers and flags shape programs."""
+        if self._known.twin(tensor) is None:
+            if tensor.is_floating_point():
+                self._note(
+                    f"{self._source() or 'the optimizer'} reads a value only a real run has; 1.0 is assumed"
+                )
+                return 1.0
+            branch = assumed() if tensor.dtype is torch.bool else None
+            if branch is not None:
+                self._note(branch[1])
+                return branch[0]
+        return self.host_value(tensor).item()
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+    # -- what PyTorch tells --------------------------------------------------------------------------------------
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # In the backward pass nobody has left the torch-function mode before coming here.
+        with torch._C.DisableTorchFunction():
+            return self._called(func, args, kwargs or {})
+
+    def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
+        schema = self._schema(func)
+        if schema.skip:
+            return func(*args, **kwargs)
+        replacement = self._choices.get(func)
+        if replacement is not None:
+            with self:
+                return replacement(*args, **kwargs)
+        if schema.composite:
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        if func is aten._local_scalar_dense.default:
+            return self._scalar(args[0])
+        if self.phase is Phase.BACKWARD:
+            func, args = self._fan_in.on_cuda(func, args)
+            schema = self._schema(func)
+        kernel = META_KERNELS.get(func)
+        if "device" in kwargs and kwargs["device"] is not None and kwargs["device"].type == "cuda":
+            kwargs = {**kwargs, "device": META}
+        try:
+            out = self._known.sized(func, args) if schema.sized_by_values else None
+            if out is None:
+                out = func(*args, **kwargs) if kernel is None else kernel(*args, **kwargs)
+        except RuntimeError as error:  # NotImplementedError is one
+            if not isinstance(error, NotImplementedError) and "no fake impl" not in str(error):
+                raise
+            out = self._without_meta_kernel(func, args, kwargs)
+        self._record(func, schema, args, kwargs, out)
+        return out
+
+    def _without_meta_kernel(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Results of an operator that cannot say their shapes: each as large as its largest input, and noted.
+
+        Raises CaptureError for results whose shapes depend on data, NotImplementedError where there is nothing to go by.
+        """
+        if torch.Tag.dynamic_output_shape in func.tags:
+            raise self._unknown(
+                f"calls {func.name()}, whose result's shape depends on data not known before the model runs"
+            )
+        inputs = [
+            t for t in tree_iter((args, kwargs)) if isinstance(t, torch.Tensor) and t.device.type == "meta"
+        ]
+        returns = func._schema.returns
+        plain = all(isinstance(r.type, torch.TensorType) for r in returns)
+        if func.namespace == "aten" or not inputs or not plain:
+            raise NotImplementedError(f"{func} cannot be followed without data")
+        largest = max(inputs, key=lambda t: t.numel() * t.element_size())
+        self._note(
+            f"{func.name()} has no meta kernel: each result is taken to be as large as its largest input"
+        )
+        results = [torch.empty_like(largest) for _ in returns]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _schema(self, func: Any) -> _Schema:
+        schema = self._schemas.get(func)
+        if schema is None:
+            schema = self._schemas[func] = _Schema(func)
+        return schema
+
+    def _record(self, func: Any, schema: _Schema, args: Any, kwargs: Any, out: Any) -> None:
+        results = (
+            [out]
+            if isinstance(out, torch.Tensor)
+            else [t for t in tree_iter(out) if t is None or isinstance(t, torch.Tensor)]
+        )
+        inputs: list[torch.Tensor] = []
+        arguments = tuple([self._argument(value, inputs) for value in args])
+        keywords = (
+            {name: self._argument(value, inputs) for name, value in kwargs.items()} if kwargs else _NO_KWARGS
+        )
+        on_meta = any(t is not None and t.device.type == "meta" for t in results) or any(
+            t.device.type == "meta" for t in inputs
+        )
+        if not on_meta:
+            return
+        if inputs and "device" not in kwargs and all(map(self._in_host_memory, inputs)):
+            for result in results:
+                if result is not None and result.device.type == "meta":
+                    self._index(result, "host tensor", _CATEGORY[self.phase], on_device=False)
+            return
+        written = [t for i in schema.writes for t in self._tensors_at(func, args, kwargs, i)]
+        if self._known or not inputs or func is aten._to_copy.default:
+            tensors = [t for t in results if t is not None and t.device.type == "meta"]
+            self._follow(func, args, kwargs, inputs, tensors, written)
+        module, source = self._place()
+        outputs = tuple(
+            [None if t is None or t.device.type != "meta" else self._meta(t, schema.name) for t in results]
+        )
+        operator = Operator(
+            index=len(self._operators),
+            name=schema.name,
+            arguments=arguments,
+            outputs=outputs,
+            keywords=keywords,
+            writes=tuple(
+                [self._live[t.untyped_storage()._cdata] for t in written if t.device.type == "meta"]
+            ),
+            phase=self.phase,
+            step=self.step,
+            module=module,
+            source=source,
+        )
+        self._operators.append(operator)
+        self._program.append(Run(operator.index))
+
+    def _follow(self, func: Any, args: Any, kwargs: Any, inputs: Any, results: Any, written: Any) -> None:
+        if func is aten._amp_foreach_non_finite_check_and_unscale_.default:
+            return  # gradients are taken to be finite: the optimizer's step runs
+        before = [t for t in written if t.device.type == "meta"]
+        if before and any(self._known.twin(t) is None for t in inputs):
+            for tensor in before:
+                self._known.forget(tensor.untyped_storage()._cdata)
+            return
+        self._known.follow(func, args, kwargs, inputs, results)
+
+    @staticmethod
+    def _tensors_at(func: Any, args: Any, kwargs: Any, position: int) -> list[torch.Tensor]:
+        value = args[position] if position < len(args) else kwargs.get(func._schema.arguments[position].name)
+        return [t for t in tree_iter(value) if isinstance(t, torch.Tensor)]
+
+    # -- storages ------------------------------------------------------------------------------------------------
+
+    def _index(
+        self, tensor: torch.Tensor, name: str, category: Category, on_device: bool = True, born: bool = False
+    ) -> int:
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        index = self._live.get(key)
+        if index is not None:
+            return index
+        index = len(self._storages)
+        on_device = on_device and tensor.device.type == "meta"
+        self._storages.append(_Growing(storage.nbytes(), category, name, on_device, self.phase))
+        self._live[key] = index
+        if not born:
+            self._program.append(Birth(index))
+
+        def died(_: Any, key: int = key, index: int = index) -> None:
+            if self._closed:
+                return
+            if self._live.get(key) == index:
+                del self._live[key]
+                self._known.forget(key)
+            self._references.pop(index, None)
+            self._program.append(Death(index))
+
+        self._references[index] = weakref.ref(storage, died)
+        return index
+
+    def _meta(self, tensor: torch.Tensor, name: str, born: bool = True) -> TensorMeta:
+        index = self._live.get(tensor.untyped_storage()._cdata)
+        if index is None:
+            index = self._index(tensor, name, _CATEGORY[self.phase], born=born)
+        elif self.phase is Phase.BACKWARD and not born:
+            self._storages[index].read_in_backward = True
+        return TensorMeta(
+            index,
+            tuple(tensor.shape),
+            tensor.stride(),
+            _DTYPE_NAMES[tensor.dtype],
+            int(tensor.storage_offset()),
+        )
+
+    def _argument(self, value: Any, found: list[torch.Tensor]) -> Argument:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+            return self._meta(value, "host tensor" if value.device.type != "meta" else "", born=False)
+        if value is None or isinstance(value, (bool, int, float, str, complex)):
+            return value
+        if isinstance(value, (list, tuple)):
+            return tuple([self._argument(part, found) for part in value])
+        return str(value)
+
+    # -- where an operator comes from ----------------------------------------------------------------------------
+
+    def _place(self) -> tuple[str, str]:
+        if self.phase is Phase.BACKWARD and not self.modules:  # no checkpointed module that runs again
+            node = torch._C._current_autograd_node()
+            if node is not None:
+                known = self._origin.get(node._sequence_nr())
+                if known is not None:
+                    return known
+        place = (self.modules[-1] if self.modules else "", self._source())
+        if torch.is_grad_enabled():
+            # Any node this operator belongs to has been made just before the call arrives here.
+            self._origin.setdefault(torch._C._autograd._get_sequence_nr() - 1, place)
+        return place
+
+    def is_library(self, filename: str) -> bool:
+        """Whether a file is PyTorch's or this project's, rather than the user's."""
+        return filename.startswith(_LIBRARY_FOLDERS)
+
+    def _source(self) -> str:
+        frame = sys._getframe(1)
+        while frame is not None:
+            code = frame.f_code
+            if code.co_filename == _STEP_FILE:  # beyond it is whoever asked for the analysis
+                break
+            user = self._user_code.get(code)
+            if user is None:
+                user = self._user_code[code] = not code.co_filename.startswith(_LIBRARY_FOLDERS)
+            if user:
+                return f"{Path(code.co_filename).name}:{frame.f_lineno}"
+            frame = frame.f_back  # type: ignore[assignment]
+        return ""
+
+    # -- the result ----------------------------------------------------------------------------------------------
+
+    def finish(self, batch: int | None) -> Graph:
+        """Stop recording; the frozen, checked graph. Storages alive now stay alive in it."""
+        self._closed = True
+        self._references.clear()
+        storages = []
+        for index, growing in enumerate(self._storages):
+            saved = growing.read_in_backward and growing.phase in (Phase.FORWARD, Phase.LOSS)
+            category = growing.category
+            if saved and category is Category.ACTIVATION:
+                category = Category.SAVED
+            storages.append(Storage(index, growing.nbytes, category, growing.name, saved, growing.on_device))
+        return Graph(
+            framework="pytorch",
+            storages=tuple(storages),
+            operators=tuple(self._operators),
+            program=tuple(self._program),
+            batch=batch,
+            notes=tuple(self.notes),
+        ).check()
+
+
+_CATEGORY = {
+    Phase.SETUP: Category.BUFFER,
+    Phase.INPUT: Category.INPUT,
+    Phase.ZERO_GRAD: Category.SCRATCH,
+    Phase.FORWARD: Category.ACTIVATION,
+    Phase.LOSS: Category.ACTIVATION,
+    Phase.BACKWARD: Category.GRADIENT,
+    Phase.OPTIMIZER: Category.SCRATCH,
+}

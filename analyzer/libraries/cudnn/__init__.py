@@ -1,0 +1,1 @@
+"""What cuDNN takes for convolutions and recurrent layers."""

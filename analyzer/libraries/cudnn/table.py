@@ -1,0 +1,237 @@
+"""The table of cuDNN's choices: one file a device, read and written here.
+
+A call of the table is a **family** (everything about a convolution but operation, dtype, layout and batch) at a batch.
+`calibrate` asks the calls of the shipped table again on another GPU; `convolutions` looks workspaces up.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+OPERATIONS = ("forward", "data", "weight")
+ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
+# The device whose calls are asked again elsewhere, and whose table stands in for a device without one.
+MODELLED_ON = "h200"
+# Neighbours that vote on a call nobody measured.
+VOTERS = 6
+# Batch sizes training and inference are run with most often are asked first.
+_COMMON_BATCHES = (1, 32, 8, 64, 16, 4, 128, 2)
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """One cuDNN convolution: x * w -> y; for "data" and "weight" the same shapes, other results.
+
+    operation: "forward", "data" (gradient of x) or "weight" (gradient of w).
+    x_shape, w_shape: (N, C, *spatial), (K, C/groups, *filter); padding, stride, dilation per spatial dimension.
+    channels_last: all three tensors lie in NHWC order.
+    """
+
+    operation: str
+    dtype: str
+    channels_last: bool
+    x_shape: tuple[int, ...]
+    w_shape: tuple[int, ...]
+    padding: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    @property
+    def groups(self) -> int:
+        """C divided by the filter's channels."""
+        return self.x_shape[1] // self.w_shape[1]
+
+    @property
+    def y_shape(self) -> tuple[int, ...]:
+        """(N, K, *spatial out)."""
+        spatial = tuple(
+            (size + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1
+            for size, kernel, pad, stride, dilation in zip(
+                self.x_shape[2:], self.w_shape[2:], self.padding, self.stride, self.dilation, strict=True
+            )
+        )
+        return (self.x_shape[0], self.w_shape[0], *spatial)
+
+    @property
+    def family(self) -> tuple[int, ...]:
+        """Everything but operation, dtype, layout and batch: C, spatial, K, C/groups, filter, padding, stride, dilation.
+
+        Always 18 numbers: two spatial dimensions are written as three, the first being 0.
+        """
+
+        def three(values: Sequence[int]) -> tuple[int, ...]:
+            return (*([0] * (3 - len(values))), *values)
+
+        parts = (self.x_shape[2:], self.w_shape[2:], self.padding, self.stride, self.dilation)
+        spatial, kernel, padding, stride, dilation = (three(part) for part in parts)
+        channels = self.x_shape[1]
+        return (channels, *spatial, *self.w_shape[:2], *kernel, *padding, *stride, *dilation)
+
+
+class Measurements:
+    """The table of one device (`profiles/NAME.convolutions.npz`, or the .npz file a calibrated profile names).
+
+    Members: `about` (JSON: GPU, versions, date, method), `family` (int32 [families, 18], as `Convolution.family`), and
+    for each dtype and layout measured, e.g. "float32.nchw": `.family` (row of the family table), `.batch`, and the
+    workspaces `.forward`, `.data`, `.weight` (bytes; -1: cuDNN has no plan, -2: not asked), sorted by family, then batch.
+    """
+
+    def __init__(self, name: str) -> None:
+        own = resources.files("analyzer.devices").joinpath("profiles", f"{name}.convolutions.npz")
+        path = Path(name) if name.endswith(".npz") else own
+        with path.open("rb") as file:
+            self.arrays = dict(np.load(file))  # the whole file: under 3 MB
+        self.name = name
+        self.about: dict[str, str] = json.loads(str(self.arrays["about"]))
+        self.families: Integers = self.arrays["family"].astype(np.int64)
+        self._row = {tuple(family): row for row, family in enumerate(self.families.tolist())}
+        self._features = _features(self.families)
+        self._classes = _classes(self.families)
+
+    def family_row(self, call: Convolution) -> int | None:
+        """Where the call's family is in the table."""
+        return self._row.get(call.family)
+
+    def batches(self, call: Convolution, family: int, dtype: str) -> tuple[Integers, Integers]:
+        """Measured batch sizes of a family, ascending, and the workspaces at them."""
+        prefix = f"{dtype}.{'nhwc' if call.channels_last else 'nchw'}"
+        if f"{prefix}.family" not in self.arrays:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        rows = self.arrays[f"{prefix}.family"]
+        start, stop = np.searchsorted(rows, [family, family + 1])
+        sizes = self.arrays[f"{prefix}.{call.operation}"][start:stop].astype(np.int64)
+        known = sizes >= 0
+        return self.arrays[f"{prefix}.batch"][start:stop].astype(np.int64)[known], sizes[known]
+
+    def nearest(self, call: Convolution, *, loosely: bool = False) -> list[tuple[float, int]]:
+        """(distance, family) of the nearest families, nearest first: of the call's class, or of its dimensions only."""
+        family = np.array([call.family], dtype=np.int64)
+        columns = slice(1) if loosely else slice(None)
+        same = np.flatnonzero((self._classes[:, columns] == _classes(family)[:, columns]).all(axis=1))
+        distance = np.abs(self._features[same] - _features(family)).sum(axis=1)
+        order = np.argsort(distance, kind="stable")[: 40 * VOTERS]
+        return [(float(distance[place]), int(same[place])) for place in order]
+
+
+def _features(families: Integers) -> npt.NDArray[np.float64]:
+    """Log channels and positions, and whether channels are multiples of 4 and 8: what engines ask about."""
+    channels, k, c_each = families[:, 0], families[:, 4], families[:, 5]
+    groups = np.maximum(channels // np.maximum(c_each, 1), 1)
+    k_each = k // groups
+    positions = np.maximum(families[:, 1:4], 1).prod(axis=1)
+    columns = [np.log2(c_each), np.log2(np.maximum(k_each, 1)), np.log2(groups), np.log2(positions)]
+    columns += [0.5 * (each % multiple == 0) for each in (c_each, k_each) for multiple in (4, 8)]
+    columns += [1.0 * (each < 8) for each in (c_each, k_each)]
+    columns += [0.25 * np.abs(families[:, 9:12]).sum(axis=1)]
+    return np.stack(columns, axis=1)
+
+
+def _classes(families: Integers) -> Integers:
+    """Columns that must agree between neighbours: dimensions, filter, strides, dilation, grouping."""
+    groups = np.maximum(families[:, 0] // np.maximum(families[:, 5], 1), 1)
+    depthwise = (groups > 1) & (groups == families[:, 0])
+    kinds = (groups > 1).astype(np.int64) + depthwise
+    spatial = (families[:, 1] > 0).astype(np.int64) + (families[:, 2] == 1) * 2
+    return np.column_stack([spatial, families[:, 6:9], families[:, 12:15], families[:, 15:18] > 1, kinds])
+
+
+@lru_cache(maxsize=4)
+def measurements(device: str) -> Measurements:
+    """A device's table, or the H200's when it has none."""
+    try:
+        return Measurements(device)
+    except FileNotFoundError:
+        return Measurements(MODELLED_ON)
+
+
+@lru_cache(maxsize=1)
+def _groups() -> tuple[str, ...]:
+    """The dtypes and layouts of the shipped table, "float32.nchw", as every process numbers them."""
+    arrays = measurements(MODELLED_ON).arrays
+    return tuple(key.removesuffix(".batch") for key in arrays if key.endswith(".batch"))
+
+
+def grid_calls(part: int, parts: int) -> Iterator[tuple[int, int, int]]:
+    """(group, family row, batch) of the shipped table: every `parts`-th call, common batch sizes first."""
+    arrays = measurements(MODELLED_ON).arrays
+    order: list[tuple[int, int, int, int]] = []
+    for number, group in enumerate(_groups()):
+        families, batches = arrays[f"{group}.family"].tolist(), arrays[f"{group}.batch"].tolist()
+        for family, batch in zip(families, batches, strict=True):
+            rank = _COMMON_BATCHES.index(batch) if batch in _COMMON_BATCHES else len(_COMMON_BATCHES)
+            order.append((rank, number, family, batch))
+    order.sort()
+    for _, number, family, batch in order[part::parts]:
+        yield number, family, batch
+
+
+def call_of(group: int, family: int, batch: int, operation: str) -> Convolution:
+    """The convolution an entry of the table stands for."""
+    dtype, _, layout = _groups()[group].partition(".")
+    like = Convolution(operation, dtype, layout == "nhwc", (1, 1), (1, 1), (), (), ())
+    return convolution_of(measurements(MODELLED_ON).families[family], batch, like)
+
+
+def table_of(rows: np.ndarray[Any, Any], on_shipped: bool = False) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of a table (`Measurements`) from (group, family, batch, operation, bytes).
+
+    on_shipped: what was not asked is as in the shipped table, instead of unknown.
+    """
+    source = measurements(MODELLED_ON).arrays
+    arrays: dict[str, np.ndarray[Any, Any]] = {"family": source["family"]}
+    for number, group in enumerate(_groups()):
+        own = rows[rows[:, 0] == number]
+        if not own.size and not on_shipped:
+            continue
+        families, batches = source[f"{group}.family"], source[f"{group}.batch"]
+        known = {
+            call: place for place, call in enumerate(zip(families.tolist(), batches.tolist(), strict=True))
+        }
+        places = np.array(
+            [known[call] for call in zip(own[:, 1].tolist(), own[:, 2].tolist(), strict=True)], np.int64
+        )
+        wanted = np.arange(len(families)) if on_shipped else np.unique(places)
+        arrays[f"{group}.family"], arrays[f"{group}.batch"] = families[wanted], batches[wanted]
+        for index, operation in enumerate(OPERATIONS):
+            sizes = (
+                source[f"{group}.{operation}"].copy() if on_shipped else np.full(len(families), -1, np.int64)
+            )
+            asked = own[:, 3] == index
+            sizes[places[asked]] = own[asked, 4]
+            arrays[f"{group}.{operation}"] = sizes[wanted]
+    return arrays
+
+
+def convolution_of(family: Integers, batch: int, like: Convolution) -> Convolution:
+    """The convolution a row of the family table stands for."""
+    channels, depth, *rest = (int(value) for value in family)
+    skip = 0 if depth else 1
+    spatial = (depth, rest[0], rest[1])[skip:]
+    k, c_each = rest[2], rest[3]
+    kernel, padding, stride, dilation = (tuple(rest[4 + 3 * i + skip : 7 + 3 * i]) for i in range(4))
+    return Convolution(
+        like.operation,
+        like.dtype,
+        like.channels_last,
+        (batch, channels, *spatial),
+        (k, c_each, *kernel),
+        padding,
+        stride,
+        dilation,
+    )
+
+
+def write(path: Path, arrays: dict[str, np.ndarray[Any, Any]], about: dict[str, str]) -> None:
+    """Write a table that `Measurements` reads; `about`: GPU, versions, date, method."""
+    np.savez_compressed(path, allow_pickle=False, **arrays, about=np.array(json.dumps(about)))

@@ -1,0 +1,76 @@
+"""An ONNX model read once: its structure and every value's shape, which capture, training and ONNX Runtime all start from.
+
+Functions local to the model are inlined first; external data is checked but not read (`onnx_file`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analyzer.errors import TargetError
+from analyzer.onnx import file as onnx_file
+from analyzer.onnx.node import DEFAULT_DOMAINS, node_name
+from analyzer.onnx.shapes.any_batch import Shapes, infer_shapes
+from analyzer.onnx.shapes.bind import Described, check_batch
+from analyzer.onnx.structure import Structure, prepare
+from analyzer.onnx.types import display
+
+
+@dataclass(frozen=True, slots=True)
+class ShapedModel:
+    """The main graph and its shapes at `batch`. opset: version of ONNX's own operator set."""
+
+    structure: Structure
+    shapes: Shapes
+    opset: int
+    batch: int | None
+
+
+def read(path_or_model: Any, batch: int | None = None, inputs: Described | None = None) -> ShapedModel:
+    """A model with all shapes inferred.
+
+    path_or_model: a path, an `onnx.ModelProto`, its serialized bytes, or what an earlier call returned, which stays as
+    it is. batch, inputs: as for `capture_onnx`.
+    Raises TargetError for a file that is no sound model, InputError for shapes that are missing or do not fit.
+    """
+    if isinstance(path_or_model, ShapedModel):
+        return path_or_model
+    check_batch(batch)
+    folder = None
+    if isinstance(path_or_model, str | Path):
+        folder = Path(path_or_model).parent
+        model = onnx_file.load(path_or_model)
+        onnx_file.check_external(model, folder)
+    elif isinstance(path_or_model, bytes):
+        model = onnx_file.parse(onnx_file.without_bulk(path_or_model), "the model")
+    else:
+        model = path_or_model
+        onnx_file.check_versions(model, "the model")
+    if model.functions:
+        model = _inlined(model)
+    opset = next((entry.version for entry in model.opset_import if entry.domain in DEFAULT_DOMAINS), 1)
+    structure = prepare(model.graph, opset, folder)
+    return ShapedModel(structure, infer_shapes(structure, model, batch, inputs, folder), opset, batch)
+
+
+def _inlined(model: Any) -> Any:
+    """The model with its local functions replaced by their bodies."""
+    import onnx
+    import onnx.inliner
+
+    names = {(function.domain, function.name) for function in model.functions}
+    try:
+        inlined = onnx.inliner.inline_local_functions(model)
+    except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
+        raise TargetError(
+            f"the model's local functions cannot be inlined: {display(' '.join(str(error).split()))}",
+            "export the model again without local functions",
+        ) from None
+    left = next((node for node in inlined.graph.node if (node.domain, node.op_type) in names), None)
+    if left is not None:
+        raise TargetError(
+            f"{node_name(left)} is a local function that calls itself", "export the model again"
+        )
+    return inlined

@@ -1,0 +1,110 @@
+"""One ONNX node: what messages call it, and whether it has the inputs, outputs and attributes its operator demands.
+
+1. ONNX's own operators are asked for in its schemas, as ONNX Runtime does when it opens a model (`OpSchema::Verify`).
+   One that is newer than the model's operator set is held to its newest schema.
+2. For contrib operators only what decides sizes is checked. Other operators pass: nothing is known of them.
+
+The rules about operators rely on this: they take required inputs and attribute types for granted.
+
+Source: `onnx/defs/schema.cc`; `docs/ContribOperators.md` of ONNX Runtime 1.31.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from analyzer.errors import TargetError
+from analyzer.onnx.types import display
+
+DEFAULT_DOMAINS = ("", "ai.onnx")
+DAMAGED = "the file is damaged: export the model again"
+
+# Contrib operator -> how many inputs it has up to its last required one; the first input and output always are.
+_CONTRIB_INPUTS = {
+    "Attention": 2, "BiasAdd": 3, "BiasDropout": 2, "BiasGelu": 2, "BiasSoftmax": 2, "BiasSplitGelu": 2,
+    "DequantizeLinear": 2, "EmbedLayerNormalization": 7, "FastGelu": 1, "FusedConv": 2, "FusedGemm": 2,
+    "FusedMatMul": 2, "FusedMatMulActivation": 2, "GatherBlockQuantized": 3, "Gelu": 1, "GroupQueryAttention": 7,
+    "MatMulBnb4": 3, "MatMulFpQ4": 3, "MatMulNBits": 3, "MultiHeadAttention": 1, "QAttention": 4, "QuantizeLinear": 2,
+    "QuickGelu": 1, "RotaryEmbedding": 4, "SimplifiedLayerNormalization": 2, "SkipLayerNormalization": 3,
+    "SkipSimplifiedLayerNormalization": 3, "TransposeMatMul": 2,
+}  # fmt: skip
+
+# Types of contrib operators' attributes that decide sizes (AttributeProto: 2 a whole number, 7 several).
+_CONTRIB_ATTRIBUTES = {
+    **dict.fromkeys(
+        (
+            "K", "N", "axis", "bits", "block_size", "gather_axis", "group", "kv_num_heads", "num_heads", "quantize_axis",
+            "transA", "transB", "transBatchA", "transBatchB",
+        ),
+        2,
+    ),
+    **dict.fromkeys(("dilations", "kernel_shape", "pads", "qkv_hidden_sizes", "strides"), 7),
+}  # fmt: skip
+
+
+def check_node(node: Any, opset: int) -> None:
+    """Raise TargetError if the node is none of its operator. opset: version of ONNX's own operators in the model."""
+    default = node.domain in DEFAULT_DOMAINS
+    schema = _schema(node.op_type, opset) if default else None
+    attributes = _CONTRIB_ATTRIBUTES
+    if schema is not None:
+        _check_names(node, node.input, schema.inputs, schema.min_input, schema.max_input, "input")
+        _check_names(node, node.output, schema.outputs, schema.min_output, schema.max_output, "output")
+        attributes = {name: int(formal.type) for name, formal in schema.attributes.items()}
+    elif default or node.domain == "com.microsoft":
+        least = _CONTRIB_INPUTS.get(node.op_type, 0)
+        if least and not (_count(node.input) >= least and node.input[0] and node.output and node.output[0]):
+            raise TargetError(f"{node_name(node)} lacks some of its {least} inputs, or its output", DAMAGED)
+    for attribute in node.attribute:
+        if attribute.type != attributes.get(attribute.name, attribute.type):
+            raise TargetError(
+                f"attribute {display(attribute.name)} of {node_name(node)} has the wrong type", DAMAGED
+            )
+        if node.op_type == "Split" and attribute.name == "num_outputs" and attribute.i != len(node.output):
+            # ONNX's inference writes past the end of a vector here (`defs/tensor/defs.cc`, onnx 1.23).
+            raise TargetError(
+                f"{node_name(node)} has {len(node.output)} outputs and says {attribute.i}", DAMAGED
+            )
+
+
+def node_name(node: Any) -> str:
+    """How messages name a node: "node 'conv1' (Conv)", or by its first output where it has no name."""
+    shown = f"{display(node.domain)}.{display(node.op_type)}" if node.domain else display(node.op_type)
+    if node.name:
+        return f"node {display(node.name)!r} ({shown})"
+    made = next((name for name in node.output if name), "")
+    return f"the {shown} that makes {display(made)!r}"
+
+
+@lru_cache(maxsize=1024)
+def _schema(operator: str, opset: int) -> Any:
+    """The operator's schema (rule 1), None if ONNX has none."""
+    import onnx
+
+    if onnx.defs.has(operator):
+        for version in (opset, onnx.defs.onnx_opset_version()):
+            try:
+                return onnx.defs.get_schema(operator, version, "")
+            except onnx.defs.SchemaError:
+                continue
+    return None
+
+
+def _check_names(node: Any, names: Any, formals: Any, least: int, most: int, what: str) -> None:
+    import onnx
+
+    if not least <= _count(names) <= most:
+        wanted = least if _count(names) < least else most
+        raise TargetError(f"{node_name(node)} has {_count(names)} {what}s, not {wanted}", DAMAGED)
+    option = onnx.defs.OpSchema.FormalParameterOption
+    demanded = (option.Single, option.Variadic) if what == "input" else (option.Single,)
+    for place, name in enumerate(names if formals else ()):
+        formal = formals[min(place, len(formals) - 1)]
+        if not name and formal.option in demanded:
+            raise TargetError(f"{node_name(node)} lacks its {what} {formal.name}", DAMAGED)
+
+
+def _count(names: Any) -> int:
+    """How many there are up to the last that has a name: empty names stand for optional ones left out."""
+    return max((place for place, name in enumerate(names, 1) if name), default=0)

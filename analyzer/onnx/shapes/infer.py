@@ -1,0 +1,240 @@
+"""Shapes of every value of one ONNX graph, for given input shapes.
+
+1. ONNX's own inference runs over the whole graph first (`native`).
+2. Then every node in order whose results are not known yet is repaired: control flow by its body
+   (`control`), contrib operators by rule (`contrib`), the rest by ONNX's inference again with the constants
+   that `onnx_values` can compute, then by bound (`bounds`).
+3. A result that depends on data gets its largest possible size; one that nothing is known of gets what the file
+   declares, else the size of the node's largest input. Either is noted by name, and so is everything derived from it.
+4. A node whose inputs contradict each other is an error with its name; so is a Reshape that changes the number of
+   elements, which ONNX's inference lets pass.
+
+Not modelled: dimensions above 2^63 (batches that large are extrapolated, `any_batch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from analyzer.errors import AnalyzerError, InputError
+from analyzer.onnx.node import DEFAULT_DOMAINS, node_name
+from analyzer.onnx.shapes.native import (
+    Context,
+    NodeError,
+    dimension_names,
+    infer_graph,
+    infer_node,
+)
+from analyzer.onnx.structure import Structure, tensor_type
+from analyzer.onnx.types import ValueType, display, display_shape, element_count
+from analyzer.onnx.values import Values
+
+_INFERENCE_HINT = "check the given shapes; a size baked in at export must be exported as dynamic"
+
+
+@dataclass(slots=True)
+class Inferred:
+    """Types of one graph's values; `inexact` values are bounds or guesses.
+
+    children: types inside the subgraphs of the node at a place, by attribute. chosen: the branch an If is counted as.
+    names: the dimension names that mean something.
+    """
+
+    types: dict[str, ValueType]
+    notes: list[str] = field(default_factory=list)
+    children: dict[int, dict[str, Inferred]] = field(default_factory=dict)
+    inexact: set[str] = field(default_factory=set)
+    chosen: dict[int, str] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+    values: Values | None = None
+
+
+def infer(
+    structure: Structure, given: Mapping[str, ValueType], context: Context, outer: Values | None = None
+) -> Inferred:
+    """Types of all values. `given`: inputs, and for a subgraph the outer values it reads. Raises AnalyzerError (rule 4)."""
+    result = Inferred(dict(given))
+    for name, tensor in structure.initializers.items():
+        result.types[name] = tensor_type(tensor)
+    result.values = Values(
+        structure.initializers,
+        structure.producers,
+        result.types.get,
+        folder=context.folder,
+        opsets=dict(context.opsets),
+        outer=outer,
+    )
+    result.types |= infer_graph(structure, result.types, context)
+    if context.symbolic:
+        result.names = dimension_names((*result.types.values(), *structure.declared.values()))
+    _repair(structure, result, context)
+    return result
+
+
+def _repair(structure: Structure, result: Inferred, context: Context) -> None:
+    """Rules 2 to 4."""
+    changed: set[str] = set()
+    for place, node in enumerate(structure.nodes):
+        outputs = [name for name in node.output if name]
+        types = result.types
+        settled = all(name in types and types[name].known for name in outputs)
+        if place in structure.subgraphs and _control(structure, place, result, context):
+            changed.update(outputs)
+            continue
+        if settled:
+            if not context.symbolic and node.op_type == "Reshape" and node.domain in DEFAULT_DOMAINS:
+                _check_reshape(node, result, context)
+            continue
+        default = node.domain in DEFAULT_DOMAINS
+        if (
+            context.symbolic
+            and default
+            and not any(name in changed for name in node.input)
+            and outputs[0] in types
+        ):
+            continue
+        before = [types.get(name) for name in outputs]
+        _repair_node(node, structure, result, context)
+        changed.update(name for name, old in zip(outputs, before, strict=True) if types.get(name) != old)
+
+
+def _control(structure: Structure, place: int, result: Inferred, context: Context) -> bool:
+    from analyzer.onnx.shapes import control
+
+    return control.infer_control(structure, place, result, context, infer)
+
+
+def _repair_node(node: Any, structure: Structure, result: Inferred, context: Context) -> None:
+    """Find the types of one node's results, whatever it takes (rules 2 and 3)."""
+    from analyzer.onnx.shapes import bounds, contrib
+
+    types = result.types
+    outputs = list(node.output)
+    inputs = [types.get(name) if name else None for name in node.input]
+    inexact = any(name in result.inexact for name in node.input)
+    found: dict[str, ValueType] = {}
+    problem = ""
+
+    def delegate(stand_in: Any) -> dict[str, ValueType]:
+        return infer_node(stand_in, types, result.values, context, result.names)
+
+    try:
+        if node.domain in DEFAULT_DOMAINS and not contrib.overrides(node):
+            found = delegate(node)
+        else:
+            found = contrib.infer_contrib(node, inputs, delegate)
+    except NodeError as error:
+        problem = str(error)
+    if context.symbolic:
+        for name in filter(None, outputs):
+            if name in found:
+                types[name] = found[name]
+            elif name not in types and name in structure.declared:
+                types[name] = structure.declared[name]
+        return
+    if problem and not inexact:
+        raise _contradiction(node, inputs, problem, structure, context)
+    bound_of = bounds.bounds(node, inputs, result.values.get if result.values else (lambda _: None))
+    for position, name in enumerate(outputs):
+        if not name:
+            continue
+        value = found.get(name)
+        if value is None or not value.known:
+            exact = result.values.get(name) if result.values is not None and value is not None else None
+            if exact is not None and value is not None:
+                value = ValueType(value.dtype, tuple(exact.shape))
+            elif position in bound_of:
+                bound = bound_of[position]
+                value = ValueType(
+                    bound.dtype or (value.dtype if value else ""),
+                    bound.shape,
+                    bound.kind,
+                    value.proto if value else None,
+                )
+                if bound.kind == "tensor" and (node.op_type, position) not in bounds.EXACT:
+                    result.inexact.add(name)
+                    result.notes.append(
+                        f"{node_name(node)}: the shape of {display(name)!r} depends on data; "
+                        f"counted at its largest, {display_shape(value.shape)}"
+                    )
+            else:
+                declared = structure.declared.get(name)
+                dtype = (value.dtype if value else "") or (declared.dtype if declared else "")
+                value = _as_declared(declared, context) or _guessed(node, name, dtype, result)
+                result.inexact.add(name)
+        elif inexact:
+            result.inexact.add(name)
+        types[name] = value
+    if node.op_type == "Reshape" and node.domain in DEFAULT_DOMAINS:
+        _check_reshape(node, result, context)
+
+
+def _as_declared(declared: ValueType | None, context: Context) -> ValueType | None:
+    """The type the file declares, its names bound, if that makes it known (rule 3)."""
+    if declared is None or declared.shape is None:
+        return None
+    shape = tuple(
+        context.symbols.get(size, size) if isinstance(size, str) else size for size in declared.shape
+    )
+    if context.rebound is not None and context.batch is not None and shape[:1] == (context.rebound,):
+        shape = (context.batch, *shape[1:])
+    value = ValueType(declared.dtype, shape, declared.kind, declared.proto)
+    return value if value.known else None
+
+
+def _guessed(node: Any, name: str, dtype: str, result: Inferred) -> ValueType:
+    """A type like the largest input's, for a result nothing is known of (rule 3); `dtype` if that is known."""
+    inputs = [result.types[item] for item in node.input if item in result.types]
+    tensors = [item for item in inputs if item.sizes is not None]
+    largest = max(tensors, key=lambda item: element_count(item.sizes or ()), default=ValueType("float32", ()))
+    dtype = dtype or largest.dtype
+    result.notes.append(
+        f"{node_name(node)}: nothing is known of the shape of {display(name)!r}; "
+        f"counted like its largest input, {dtype} {display_shape(largest.shape)}, which is a guess, not a bound"
+    )
+    return ValueType(dtype, largest.shape)
+
+
+def _check_reshape(node: Any, result: Inferred, context: Context) -> None:
+    """Rule 4: a Reshape keeps the number of elements."""
+    source, target = result.types.get(node.input[0]), result.types.get(node.output[0])
+    if source is None or target is None or source.sizes is None or target.sizes is None:
+        return
+    if element_count(source.sizes) == element_count(target.sizes):
+        return
+    if node.input[0] in result.inexact or node.output[0] in result.inexact:
+        result.inexact.add(node.output[0])
+        return
+    raise InputError(
+        f"{node_name(node)} cannot hold {display_shape(source.shape)} as {display_shape(target.shape)}"
+        + (f" at batch {context.batch}" if context.batch else ""),
+        "a batch is baked into its shape: export with a dynamic batch (torch.onnx.export(..., dynamic_shapes=... or "
+        "dynamic_axes=...)) and reshape with -1 or x.shape[0] in front instead of a number",
+    )
+
+
+def _contradiction(
+    node: Any, inputs: list[ValueType | None], problem: str, structure: Structure, context: Context
+) -> AnalyzerError:
+    shapes = ", ".join(display_shape(item.shape) if item is not None else "?" for item in inputs)
+    hint = _INFERENCE_HINT
+    absent = [
+        name
+        for name in node.input
+        if name in structure.initializers and structure.initializers[name].data_location == 1
+    ]
+    if absent and node.op_type in ("Reshape", "Expand", "Slice", "Resize", "Tile", "ConstantOfShape"):
+        hint = f"its shape is stored in absent external data ({display(absent[0])}): keep small tensors in the file"
+    elif context.rebound is not None:
+        fixed = [
+            display(item.name or item.output[0]) for item in structure.nodes if item.op_type == "Reshape"
+        ][:3]
+        hint = f"the export has a hard-coded batch of {context.rebound}: export with a dynamic batch" + (
+            f"; look at the Reshape nodes before it ({', '.join(fixed)})" if fixed else ""
+        )
+    return InputError(f"{node_name(node)} does not fit its inputs {shapes}: {problem}", hint)
+
+
+InferFunction = Callable[[Structure, Mapping[str, ValueType], Context, "Values | None"], Inferred]

@@ -1,0 +1,194 @@
+"""ONNX's own shape inference, called so that no file can make it run away.
+
+1. `infer_graph` runs it over a whole graph: first without data propagation; then, if anything is still unknown and
+   `symbolic` is off, once more with it over the nodes that can take part in shape arithmetic. (Data propagation spells
+   out a dimension for every element of a 1-D tensor, so large ones are kept away from it: `LARGEST_PROPAGATED`.)
+2. ONNX Runtime's view (`symbolic`) is the first run with the file's value_info: its graph resolution calls the same
+   functions and merges the same way, without propagation (`graph.cc`, `InferAndVerifyTypeMatch`).
+3. `infer_node` runs it on one node, told the constants the node reads; a contradiction is a `NodeError`.
+4. Dimension names inference makes up for unknown sizes are dropped; initializers whose contents are absent are passed
+   as inputs, so that their contents are not missed.
+
+Source: `onnx/shape_inference/implementation.cc`, onnx 1.23.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from analyzer.errors import InputError
+from analyzer.onnx.structure import Structure
+from analyzer.onnx.types import (
+    ValueType,
+    display,
+    element_count,
+    from_type_proto,
+    to_type_proto,
+)
+from analyzer.onnx.values import Values
+
+LARGEST_PROPAGATED = 4096  # elements
+_NUMBERS = frozenset({"int64", "int32", "bool"})  # what shape arithmetic is done in
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What stays the same over a model. `symbolic`: ONNX Runtime's view. `rebound`: the hard-coded batch, if any."""
+
+    opsets: Mapping[str, int]
+    ir_version: int
+    folder: Path | None = None
+    symbolic: bool = False
+    symbols: Mapping[str, int] = field(default_factory=dict)
+    rebound: int | None = None
+    batch: int | None = None
+
+
+class NodeError(Exception):
+    """A node's inputs contradict each other."""
+
+
+def infer_graph(
+    structure: Structure, types: Mapping[str, ValueType], context: Context
+) -> dict[str, ValueType]:
+    """Types of the nodes' results, as far as ONNX finds them (rules 1 and 2). `types`: inputs and initializers."""
+    names = dimension_names(types.values())
+    declared: dict[str, ValueType] = {}
+    if context.symbolic:
+        declared = {name: value for name, value in structure.declared.items() if name in structure.producers}
+        names |= dimension_names(declared.values())
+    found = _run_nodes(structure, structure.nodes, types, context, declared=declared)
+    if not context.symbolic and any(not found[name].known for name in structure.producers if name in found):
+        nodes = [
+            node for node in structure.nodes if any(_propagates(found.get(name)) for name in node.output)
+        ]
+        more = _run_nodes(structure, nodes, {**types, **found}, context, data_prop=True)
+        found |= {name: value for name, value in more.items() if value.known}
+    return {name: without_made_up_names(value, names) for name, value in found.items()}
+
+
+def _propagates(value: ValueType | None) -> bool:
+    """Whether data propagation may need, or find, the value."""
+    if value is None or value.shape is None:
+        return True
+    if len(value.shape) < 2 and value.dtype not in _NUMBERS:
+        return False
+    return value.sizes is None or (
+        value.dtype in _NUMBERS and element_count(value.sizes) <= LARGEST_PROPAGATED
+    )
+
+
+def _run_nodes(
+    structure: Structure,
+    nodes: list[Any],
+    types: Mapping[str, ValueType],
+    context: Context,
+    *,
+    declared: Mapping[str, ValueType] | None = None,
+    data_prop: bool = False,
+) -> dict[str, ValueType]:
+    import onnx
+
+    graph = onnx.GraphProto(name="g", node=nodes)
+    made = {name for node in nodes for name in node.output}
+    for name, value in types.items():
+        tensor = structure.initializers.get(name)
+        if tensor is not None and has_data(tensor) and element_count(value.sizes or ()) <= LARGEST_PROPAGATED:
+            graph.initializer.append(tensor)
+            # Tensors of Constant nodes carry no name, or another.
+            graph.initializer[-1].name = name
+        elif name and name not in made:
+            if (
+                data_prop
+                and value.sizes is not None
+                and len(value.sizes) == 1
+                and value.sizes[0] > LARGEST_PROPAGATED
+            ):
+                value = ValueType(value.dtype, None)  # noqa: PLW2901
+            graph.input.append(onnx.ValueInfoProto(name=name, type=to_type_proto(value)))
+    declared = declared or {}
+    for name in structure.outputs:
+        if name in made:
+            kind = to_type_proto(declared[name]) if name in declared and declared[name].dtype else None
+            graph.output.append(onnx.ValueInfoProto(name=name, type=kind))
+    graph.value_info.extend(
+        onnx.ValueInfoProto(name=name, type=to_type_proto(value))
+        for name, value in declared.items()
+        if name not in structure.outputs and value.dtype
+    )
+    try:
+        inferred = _infer(graph, context, strict=False, data_prop=data_prop)
+    except NodeError as error:
+        raise InputError(
+            f"ONNX cannot infer this model's shapes: {error}",
+            "check the given shapes, or export the model again",
+        ) from None
+    items = (*inferred.graph.value_info, *inferred.graph.output)
+    return {item.name: from_type_proto(item.type) for item in items if item.name in made}
+
+
+def infer_node(
+    node: Any, types: Mapping[str, ValueType], values: Values | None, context: Context, names: Collection[str]
+) -> dict[str, ValueType]:
+    """Types of one node's results (rule 3). `names`: the dimension names that mean something. Raises NodeError."""
+    import onnx
+
+    graph = onnx.GraphProto(name="n", node=[node])
+    for name in dict.fromkeys(node.input):
+        value = types.get(name)
+        if not name or value is None:
+            continue
+        array = None
+        if values is not None and (value.sizes is None or element_count(value.sizes) <= LARGEST_PROPAGATED):
+            array = values.get(name)
+        if array is not None and array.size <= LARGEST_PROPAGATED and array.dtype.kind in "biuf":
+            graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+        else:
+            graph.input.append(onnx.ValueInfoProto(name=name, type=to_type_proto(value)))
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in node.output if name)
+    inferred = _infer(graph, context, strict=True, data_prop=False)
+    found = {}
+    for item in (*inferred.graph.value_info, *inferred.graph.output):
+        value = without_made_up_names(from_type_proto(item.type), names)
+        if value.dtype or value.proto is not None:
+            found[item.name] = value
+    return found
+
+
+def _infer(graph: Any, context: Context, *, strict: bool, data_prop: bool) -> Any:
+    import onnx
+
+    model = onnx.ModelProto(ir_version=context.ir_version, graph=graph)
+    model.opset_import.extend(
+        onnx.OperatorSetIdProto(domain=domain, version=version) for domain, version in context.opsets.items()
+    )
+    try:
+        return onnx.shape_inference.infer_shapes(model, strict_mode=strict, data_prop=data_prop)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, MemoryError) as error:
+        # The last, specific part of ONNX's message, on one line.
+        text = display(" ".join(str(error).split()))
+        raise NodeError(text.rsplit("] ", 1)[-1] or "no reason given") from None
+
+
+def has_data(tensor: Any) -> bool:
+    """Whether a tensor's contents are in the proto (they may have been left out on loading, or lie outside)."""
+    return tensor.data_location != 1 and bool(
+        tensor.raw_data or tensor.int64_data or tensor.float_data or tensor.int32_data or tensor.double_data
+        or tensor.uint64_data or tensor.string_data or 0 in tensor.dims
+    )  # fmt: skip
+
+
+def dimension_names(values: Iterable[ValueType]) -> set[str]:
+    """Every name a dimension has in these types."""
+    return {size for value in values for size in value.shape or () if isinstance(size, str) and size}
+
+
+def without_made_up_names(value: ValueType, names: Collection[str]) -> ValueType:
+    """The type with every dimension name that is not among `names` unknown (rule 4)."""
+    if value.shape is None or all(isinstance(size, int) or size in names for size in value.shape):
+        return value
+    shape = tuple(size if isinstance(size, int) or size in names else "" for size in value.shape)
+    return ValueType(value.dtype, shape, value.kind, value.proto)

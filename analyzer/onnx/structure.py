@@ -1,0 +1,282 @@
+"""The bare structure of an ONNX graph: who makes each value, in an order in which everything is made before it is read.
+
+1. Nodes keep file order where that is a topological order, otherwise they are sorted stably (ONNX Runtime sorts too).
+2. Constant nodes are initializers: ONNX Runtime stores them so. Sparse initializers count dense, as it unpacks them.
+3. Every value has one maker. A value made twice, read but never made, or depending on itself is a TargetError.
+4. Subgraphs (If, Loop, Scan, SequenceMap) are structures of their own that may read (`captured`) outer values.
+5. A node without what its operator demands (`node`) is a TargetError.
+
+Source: IR specification of ONNX (`docs/IR.md`), single static assignment and name scopes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from analyzer.errors import TargetError
+from analyzer.graph import nbytes_of
+from analyzer.onnx.file import read_external
+from analyzer.onnx.node import DAMAGED, DEFAULT_DOMAINS, check_node, node_name
+from analyzer.onnx.types import (
+    DTYPES,
+    ValueType,
+    display,
+    display_shape,
+    element_count,
+    from_type_proto,
+)
+from analyzer.onnx.values import constant_tensor
+
+_INTEGERS = (6, 7)  # int32, int64: the tensors that decide shapes
+_DEEPEST = 50
+
+
+@dataclass(slots=True)
+class Structure:
+    """One graph. `initializers` are TensorProtos by name; `declared` what the file says of its values' types."""
+
+    nodes: list[Any]
+    producers: dict[str, Any]
+    initializers: dict[str, Any]
+    inputs: dict[str, ValueType]
+    outputs: tuple[str, ...]
+    declared: dict[str, ValueType]
+    subgraphs: dict[int, dict[str, Structure]] = field(default_factory=dict)
+    captured: tuple[str, ...] = ()
+
+
+def prepare(
+    graph: Any, opset: int, folder: Path | None = None, outer: frozenset[str] = frozenset(), depth: int = 0
+) -> Structure:
+    """The structure of a `GraphProto`. opset: version of ONNX's own operators; outer: values visible around a subgraph.
+
+    Raises TargetError (rules 3 and 5).
+    """
+    if depth > _DEEPEST:
+        raise TargetError(f"subgraphs are nested more than {_DEEPEST} deep", "export the model again")
+    for tensor in graph.initializer:
+        _check_data(tensor)
+    initializers = {tensor.name: _readable(tensor, folder) for tensor in graph.initializer}
+    initializers |= {sparse.values.name: _dense(sparse) for sparse in graph.sparse_initializer}
+    if len(initializers) != len(graph.initializer) + len(graph.sparse_initializer):
+        raise _duplicate([tensor.name for tensor in graph.initializer], "initializer")
+    inputs = {item.name: from_type_proto(item.type) for item in graph.input}
+    if len(inputs) != len(graph.input):
+        raise _duplicate([item.name for item in graph.input], "input")
+    inputs = {name: value for name, value in inputs.items() if name not in initializers}
+    producers: dict[str, Any] = {}
+    nodes: list[Any] = []
+    for node in graph.node:
+        check_node(node, opset)
+        if node.op_type == "Constant" and node.domain in DEFAULT_DOMAINS and len(node.output) == 1:
+            tensor = constant_tensor(node)
+            if tensor is not None:
+                _claim(node.output[0], node, producers, initializers, inputs)
+                initializers[node.output[0]] = _readable(tensor, folder)
+                continue
+        for name in node.output:
+            if name:
+                _claim(name, node, producers, initializers, inputs)
+                producers[name] = node
+        nodes.append(node)
+        _check_rank(node, initializers, inputs)
+    here = frozenset(inputs) | initializers.keys() | outer
+    visible = here | producers.keys()
+    subgraphs: dict[int, dict[str, Structure]] = {}
+    for node in nodes:
+        inner = {
+            attribute.name: prepare(attribute.g, opset, folder, visible, depth + 1)
+            for attribute in node.attribute
+            if attribute.HasField("g")
+        }
+        if inner:
+            subgraphs[id(node)] = inner
+    reads = {id(node): _reads(node, subgraphs.get(id(node), {})) for node in nodes} if subgraphs else {}
+    order = _ordered(nodes, here, reads, producers)
+    outputs = tuple(item.name for item in graph.output)
+    for name in outputs:
+        if name not in visible:
+            raise TargetError(f"output {display(name)!r} is made by no node", "export the model again")
+    declared = {item.name: from_type_proto(item.type) for item in (*graph.value_info, *graph.output)}
+    own = producers.keys() | initializers.keys() | inputs.keys()
+    used = {name for node in order for name in reads.get(id(node)) or node.input if name} | set(outputs)
+    captured = tuple(sorted(used - own)) if depth else ()
+    places = {id(node): place for place, node in enumerate(order)}
+    return Structure(
+        order, producers, initializers, inputs, outputs, declared,
+        {places[key]: inner for key, inner in subgraphs.items()}, captured,
+    )  # fmt: skip
+
+
+def reads(structure: Structure, place: int) -> tuple[str, ...]:
+    """The outer values that node `place`'s subgraphs read besides its inputs."""
+    inner = structure.subgraphs.get(place, {})
+    return tuple(dict.fromkeys(name for sub in inner.values() for name in sub.captured))
+
+
+def _reads(node: Any, inner: Mapping[str, Structure]) -> list[str]:
+    return [*node.input, *(name for sub in inner.values() for name in sub.captured)]
+
+
+def _claim(
+    name: str,
+    node: Any,
+    producers: Mapping[str, Any],
+    initializers: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+) -> None:
+    if name in producers or name in initializers or name in inputs:
+        first = producers.get(name)
+        other = (
+            node_name(first)
+            if first is not None
+            else "an initializer"
+            if name in initializers
+            else "an input"
+        )
+        raise TargetError(
+            f"value {display(name)!r} is made twice: by {other} and by {node_name(node)}",
+            "every name may be made once: export the model again, or rename one",
+        )
+
+
+def _duplicate(names: list[str], what: str) -> TargetError:
+    seen: set[str] = set()
+    name = next((name for name in names if name in seen or seen.add(name)), names[0] if names else "")  # type: ignore[func-returns-value]
+    return TargetError(f"two {what}s are called {display(name)!r}", "export the model again, or rename one")
+
+
+def _ordered(
+    nodes: list[Any], available: Iterable[str], reads: Mapping[int, list[str]], producers: Mapping[str, Any]
+) -> list[Any]:
+    """The nodes so that each value is made before it is read (rule 1)."""
+    made = {"", *available}
+    for node in nodes:
+        if not all(name in made for name in reads.get(id(node)) or node.input):
+            break
+        made.update(node.output)
+    else:
+        return nodes
+    made = {"", *available}
+    place = {id(node): position for position, node in enumerate(nodes)}
+    readers: dict[int, list[int]] = {}
+    open_count = [0] * len(nodes)
+    for position, node in enumerate(nodes):
+        for name in set(reads.get(id(node)) or node.input) - made:
+            maker = producers.get(name)
+            if maker is None:
+                raise TargetError(
+                    f"{node_name(node)} reads {display(name)!r}, which nothing makes",
+                    "export the model again; a cut-out subgraph needs its inputs declared",
+                )
+            open_count[position] += 1
+            readers.setdefault(place[id(maker)], []).append(position)
+    ready = [position for position, count in enumerate(open_count) if not count]
+    order: list[Any] = []
+    while ready:
+        position = heapq.heappop(ready)
+        order.append(nodes[position])
+        made.update(nodes[position].output)
+        for reader in readers.get(position, ()):
+            open_count[reader] -= 1
+            if not open_count[reader]:
+                heapq.heappush(ready, reader)
+    if len(order) < len(nodes):
+        raise _cycle(
+            next(node for node, count in zip(nodes, open_count, strict=True) if count), made, reads, producers
+        )
+    return order
+
+
+def _cycle(
+    node: Any, made: set[str], reads: Mapping[int, list[str]], producers: Mapping[str, Any]
+) -> TargetError:
+    seen: dict[int, Any] = {}
+    while id(node) not in seen:
+        seen[id(node)] = node
+        name = next(name for name in reads.get(id(node)) or node.input if name not in made)
+        node = producers[name]
+    path = list(seen.values())[list(seen).index(id(node)) :]
+    cycle = " <- ".join(node_name(item) for item in path[:5])
+    return TargetError(
+        f"the graph has a cycle: {cycle}", "a model's graph must be acyclic: export the model again"
+    )
+
+
+# Operators whose input at a position has an element for each dimension of a tensor.
+_SHAPE_INPUTS = {
+    "ConstantOfShape": 0,
+    "Expand": 1,
+    "Pad": 1,
+    "Reshape": 1,
+    "Resize": 3,
+    "Tile": 1,
+    "Unsqueeze": 1,
+}
+_LARGEST_RANK = 1024
+
+
+def _check_rank(node: Any, initializers: Mapping[str, Any], inputs: Mapping[str, ValueType]) -> None:
+    """Refuse a shape of thousands of dimensions, which inference would spell out."""
+    place = _SHAPE_INPUTS.get(node.op_type)
+    if place is None or place >= len(node.input):
+        return
+    name = node.input[place]
+    shape = (
+        tuple(initializers[name].dims)
+        if name in initializers
+        else inputs[name].shape
+        if name in inputs
+        else None
+    )
+    if shape and isinstance(shape[0], int) and shape[0] > _LARGEST_RANK:
+        raise TargetError(
+            f"{node_name(node)} takes a shape of {shape[0]} dimensions", "export the model again"
+        )
+
+
+def _check_data(tensor: Any) -> None:
+    """Refuse a tensor whose contents are not those of its shape (contents left out on loading are fine)."""
+    value = tensor_type(tensor)
+    if tensor.raw_data and tensor.data_location != 1:
+        expected = nbytes_of(element_count(value.sizes or ()), value.dtype)
+        if len(tensor.raw_data) != expected:
+            raise TargetError(
+                f"initializer {display(tensor.name)!r} holds {len(tensor.raw_data)} bytes, its shape "
+                f"{display_shape(value.shape)} of {value.dtype} needs {expected}",
+                DAMAGED,
+            )
+
+
+def _readable(tensor: Any, folder: Path | None) -> Any:
+    """The tensor, with its data taken from the external file if it may decide shapes."""
+    if tensor.data_location == 1 and tensor.data_type in _INTEGERS:
+        data = read_external(tensor, folder)
+        if data is not None:
+            import onnx
+
+            return onnx.TensorProto(
+                name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=data
+            )
+    return tensor
+
+
+def _dense(sparse: Any) -> Any:
+    import onnx
+
+    return onnx.TensorProto(name=sparse.values.name, data_type=sparse.values.data_type, dims=sparse.dims)
+
+
+def tensor_type(tensor: Any) -> ValueType:
+    """The value type of an initializer. Raises TargetError for an impossible shape or an unknown element type."""
+    dtype = DTYPES.get(tensor.data_type)
+    if dtype is None or any(size < 0 for size in tensor.dims):
+        raise TargetError(
+            f"initializer {display(tensor.name)!r} has element type {tensor.data_type} and shape {list(tensor.dims)}",
+            "the file is damaged, or made by a newer ONNX: upgrade the onnx package",
+        )
+    return ValueType(dtype, tuple(tensor.dims))

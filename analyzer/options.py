@@ -1,0 +1,164 @@
+"""What a user can say about an analysis besides the target: each option documented once, checked once, passed by name.
+
+The dataclass below is the only place an option is spelt. `analyzer.analyze` and `analyzer.run` take its fields as
+keywords; the command line makes an option of every field that says how (`flags`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, TypeVar
+
+from analyzer.errors import InputError, OptionError, did_you_mean
+from analyzer.spec import TensorSpec
+
+MODES = ("infer", "train")
+AMP = ("bf16", "fp16")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _said(help_text: str, *flags: str, **click: Any) -> dict[str, Any]:
+    """A field's help; with `flags` it is an option of the command line (`click`: how click shall read it)."""
+    return {"help": help_text, "flags": flags, "click": click}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Everything a user can say about an analysis besides the target. An instance is always valid.
+
+    inputs, targets: tensors on any device or `TensorSpec`s, in the order the model and the loss take them (one alone
+        counts as one); only shape, strides and dtype are read. For ONNX a mapping from input name to TensorSpec.
+    loss: `loss(output, *targets)` or a name. optimizer: a name, or a function from parameters to an optimizer.
+    Raises InputError or OptionError naming the first value that makes no sense.
+    """
+
+    batch: int | None = field(
+        default=None, metadata=_said("Batch size.", "-b", "--batch", type=int, metavar="N")
+    )
+    mode: str = field(
+        default="infer",
+        metadata=_said(
+            "A forward pass, or whole training steps.", "--mode", choices=MODES, show_default=True
+        ),
+    )
+    inputs: Sequence[Any] | Mapping[str, TensorSpec] | None = field(
+        default=None,
+        metadata=_said(
+            "An input's shape, such as x=3x224x224:float32. Repeatable.",
+            "--input",
+            multiple=True,
+            metavar="NAME=SHAPE[:TYPE]",
+        ),
+    )
+    targets: Sequence[Any] | None = field(
+        default=None, metadata=_said("What the loss compares the output with.")
+    )
+    loss: Callable[..., Any] | str | None = field(
+        default=None,
+        metadata=_said("cross_entropy, mse, sum, or file.py:function.", "--loss", metavar="NAME"),
+    )
+    optimizer: str | Callable[..., Any] | None = field(
+        default="sgd",
+        metadata=_said(
+            "sgd (default), adam, adamw, ...: a name of torch.optim.", "--optimizer", metavar="NAME"
+        ),
+    )
+    dtype: str | None = field(
+        default=None, metadata=_said("Weights and inputs in this type.", "--dtype", metavar="TYPE")
+    )
+    amp: str | None = field(default=None, metadata=_said("Automatic mixed precision.", "--amp", choices=AMP))
+    channels_last: bool = field(
+        default=False, metadata=_said("Channels-last memory format.", "--channels-last", is_flag=True)
+    )
+    grad_accumulation: int = field(
+        default=1, metadata=_said("Batches a training step.", "--grad-accumulation", type=int, metavar="N")
+    )
+    checkpoint: str | None = field(
+        default=None,
+        metadata=_said(
+            "Recompute the modules whose path matches in backward.", "--checkpoint", metavar="PATTERN"
+        ),
+    )
+    steps: int = field(default=3, metadata=_said("Iterations followed; the peak is often not in the first."))
+    device: str | int | None = field(
+        default=None,
+        metadata=_said(
+            "A GPU ('analyze devices' lists them), a profile.json, or a size such as 24GiB.",
+            "--device",
+            metavar="NAME|SIZE",
+        ),
+    )
+    runtime: str | None = field(
+        default=None, metadata=_said("pytorch or onnxruntime.", "--runtime", metavar="NAME")
+    )
+    runtime_options: Mapping[str, Any] = field(
+        default_factory=dict,
+        metadata=_said(
+            "A setting of the runtime. Repeatable.", "--runtime-option", multiple=True, metavar="K=V"
+        ),
+    )
+    strict: bool = field(default=False, metadata=_said("Fail when an operator's own memory use is unknown."))
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise OptionError(f"unknown mode {self.mode!r}", f"one of {', '.join(MODES)}")
+        if self.amp is not None and self.amp not in AMP:
+            raise OptionError(f"unknown autocast type {self.amp!r}", " or ".join(AMP))
+        if not isinstance(self.checkpoint, str | None):
+            raise OptionError(f"checkpoint is {self.checkpoint!r}", "give one pattern, such as 'layers.*'")
+        if not isinstance(self.runtime_options, Mapping | None):
+            raise OptionError(
+                f"runtime_options is {self.runtime_options!r}", "give a mapping from name to value"
+            )
+        for name in ("batch", "grad_accumulation", "steps"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise InputError(f"{name} is {value!r}", "give a whole number of at least 1")
+        if self.dtype is not None:
+            from analyzer.graph.dtype import full_name
+
+            object.__setattr__(self, "dtype", full_name(self.dtype))
+        object.__setattr__(self, "runtime_options", dict(self.runtime_options or ()))
+        for name in ("inputs", "targets"):
+            if hasattr(getattr(self, name), "shape"):  # one tensor, or one TensorSpec
+                object.__setattr__(self, name, (getattr(self, name),))
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any]) -> Options:
+        """The options a caller named. Raises OptionError for a name that is none."""
+        known = [entry.name for entry in fields(cls)]
+        for name in said:
+            if name not in known:
+                raise OptionError(
+                    f"there is no option {name!r}",
+                    f"{did_you_mean(name, known)}options: {', '.join(sorted(known))}",
+                )
+        return cls(**said)
+
+    def shown(self) -> dict[str, Any]:
+        """What the user set of a step and its runtime, as JSON can hold it: goes into the estimate."""
+        names = ("amp", "grad_accumulation", "checkpoint", "dtype", "channels_last", "steps")
+        said = {name: getattr(self, name) for name in names}
+        said |= {f"runtime.{name}": str(value) for name, value in self.runtime_options.items()}
+        return {name: value for name, value in said.items() if value not in (None, False)}
+
+
+def takes_options(function: _Function) -> _Function:
+    """Show the fields of `Options` in the signature of a function that takes them as `**options`."""
+    own = inspect.signature(function)
+    kept = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    named = {p.name for p in kept}
+    said = [
+        inspect.Parameter(
+            f.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            annotation=f.type,
+            default=None if f.default is MISSING else f.default,
+        )
+        for f in fields(Options)
+        if f.name not in named
+    ]
+    function.__signature__ = own.replace(parameters=[*kept, *said])  # type: ignore[attr-defined]
+    return function

@@ -1,0 +1,190 @@
+"""The machine a real run needs: is there a GPU to run on, who else is on it, what versions are in play.
+
+1. What is missing is said in one sentence, in the order a user would mend it: torch, a CUDA build of it, NVML's
+   package, a driver, a GPU.
+2. Nothing here initialises CUDA: figures come from NVML and from packages' own version numbers.
+3. NVML counts per process and for the device. Where a container hides process ids, the process figure is unknown.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from importlib import metadata
+from typing import Any
+
+from analyzer.devices import DeviceProfile
+from analyzer.errors import DoesNotFit, MissingDependencyError
+from analyzer.report.words import size
+
+_HINT = "run it on a machine with an NVIDIA GPU, or leave 'verify' out for the estimate alone"
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """What NVML says of the GPU, in bytes. others: process id -> bytes, of processes that are not this one."""
+
+    name: str
+    driver: str
+    total_bytes: int
+    free_bytes: int
+    used_bytes: int
+    others: Mapping[int, int]
+
+
+def require_cuda(what: str, done: str = "verified", hint: str = _HINT) -> Gpu:
+    """The GPU PyTorch would run `what` on. Raises MissingDependencyError saying what is missing (rule 1)."""
+    if importlib.util.find_spec("torch") is None:
+        raise MissingDependencyError(
+            f"{what} can only be {done} by running it, and torch is not installed",
+            "pip install 'analyzer[torch]' on a machine with an NVIDIA GPU",
+        )
+    import torch
+
+    if torch.version.cuda is None:
+        raise MissingDependencyError(
+            f"{what} can only be {done} on an NVIDIA GPU, and this torch ({torch.__version__}) is built without CUDA",
+            hint,
+        )
+    return gpu(what, done, hint)
+
+
+def gpu(what: str, done: str = "verified", hint: str = _HINT) -> Gpu:
+    """The first visible GPU. Raises MissingDependencyError saying what is missing (rule 1)."""
+    found = _gpu()
+    if isinstance(found, str):
+        raise MissingDependencyError(f"{what} can only be {done} on an NVIDIA GPU, and {found}", hint)
+    return found
+
+
+def has_gpu() -> bool:
+    """Whether NVML sees a GPU."""
+    return not isinstance(_gpu(), str)
+
+
+def _gpu() -> Gpu | str:
+    try:
+        import pynvml
+    except ImportError:
+        return "NVML's package is not installed (nvidia-ml-py)"
+    try:
+        with _nvml() as handle:
+            memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+            name, driver = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlSystemGetDriverVersion()
+            others = {pid: used for pid, used in _processes(handle).items() if pid != os.getpid()}
+            return Gpu(_text(name), _text(driver), memory.total, memory.free, memory.used, others)
+    except pynvml.NVMLError_LibraryNotFound:
+        return "no NVIDIA driver is installed here"
+    except pynvml.NVMLError as error:
+        return f"the driver reports none: {error}"
+
+
+def process_bytes() -> int | None:
+    """What NVML counts for this process; None where it cannot tell."""
+    with _nvml() as handle:
+        return _processes(handle).get(os.getpid())
+
+
+def device_bytes() -> int:
+    """What NVML counts as used on the device, by everyone."""
+    import pynvml
+
+    with _nvml() as handle:
+        return int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
+
+
+def check_room(needed_bytes: int, gpu: Gpu, force: bool) -> list[str]:
+    """Notes on who else is on the GPU. Raises DoesNotFit when the free memory is less than what is needed."""
+    notes = []
+    others = ""
+    if gpu.others:
+        count = len(gpu.others)
+        others = f"{count} other process{'es' if count > 1 else ''} hold{'' if count > 1 else 's'} {size(gpu.used_bytes)}"
+        notes.append(f"{others} of the GPU; figures are for the verified process alone")
+    if needed_bytes > gpu.free_bytes:
+        if not force:
+            raise DoesNotFit(
+                f"the run would need {size(needed_bytes)}, and the {gpu.name} has {size(gpu.free_bytes)} free of "
+                f"{size(gpu.total_bytes)}" + (f" ({others})" if others else ""),
+                "choose a smaller batch, free the GPU, or run it all the same with --force",
+            )
+        notes.append("run with --force although the estimate says it does not fit")
+    return notes
+
+
+@contextmanager
+def _nvml() -> Iterator[Any]:
+    import pynvml
+
+    pynvml.nvmlInit()
+    try:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+        if visible.startswith("GPU-"):
+            yield pynvml.nvmlDeviceGetHandleByUUID(visible)
+        else:
+            yield pynvml.nvmlDeviceGetHandleByIndex(int(visible) if visible.isdigit() else 0)
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _processes(handle: Any) -> dict[int, int]:
+    import pynvml
+
+    running = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    return {entry.pid: int(entry.usedGpuMemory or 0) for entry in running}
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def fingerprint(gpu: Gpu | None) -> dict[str, str]:
+    """Everything a measurement depends on, by name, and its date; what is not there is left out."""
+    found = {
+        "date": date.today().isoformat(),
+        "gpu": gpu.name if gpu else "",
+        "driver": gpu.driver if gpu else "",
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "analyzer": _version("analyzer"),
+        "torch": _version("torch"),
+        "onnxruntime": _version("onnxruntime-gpu") or _version("onnxruntime"),
+    }
+    for variable in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG"):
+        found[variable] = os.environ.get(variable, "")
+    return {name: value for name, value in found.items() if value}
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def differences(profile: DeviceProfile, environment: Mapping[str, str]) -> list[str]:
+    """A note for each version that is not the one the profile was measured with."""
+    notes = []
+    if environment.get("gpu") and profile.nvml_names and environment["gpu"] not in profile.nvml_names:
+        notes.append(
+            f"predicted for {profile.name}, measured on another GPU: {environment['gpu']} (--device names the profile)"
+        )
+    measured = " ".join(text for text in profile.sources.values() if text.startswith("measured"))
+    for name, pattern in (
+        ("torch", r"torch (\d+\.\d+)"),
+        ("cudnn", r"cuDNN (\d+\.\d+)"),
+        ("driver", r"driver (\d+)"),
+    ):
+        known = set(re.findall(pattern, measured))
+        here = environment.get(name, "")
+        if known and here and not any(re.match(rf"{re.escape(version)}(\D|$)", here) for version in known):
+            notes.append(
+                f"the profile {profile.name} was measured with {name} {', '.join(sorted(known))}, this machine has {here}"
+            )
+    return notes

@@ -1,0 +1,206 @@
+"""Small programs run on a GPU to learn what a profile must know; each in a process of its own (`jobs`).
+
+1. **device**: what CUDA and NVML say of the GPU, and the process's bytes after a first kernel, cache empty.
+2. **library FAMILY**: what the process grows by, outside the allocator, when the main thread uses the family's usual
+   kernels, and again when another thread does; and what the allocator keeps for each thread (workspaces). "kernels" is
+   a small training step, which uses common kernels of all kinds.
+3. **convolutions**: cuDNN's choices for the calls of the shipped table (`libraries/cudnn/convolutions.py`), this process's
+   share of them, until the time is up. Nothing is executed (`cudnn`).
+4. **checks**: operators whose own memory the scratch rules predict (reductions, attention, normalisation, embedding,
+   sorting): the allocator's bytes and peak after each. `checks.CASES` runs under capture too, so that both are the
+   same program.
+
+Not modelled: several GPUs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from analyzer.runs import machine
+
+
+def run(probe: Mapping[str, Any]) -> dict[str, Any]:
+    """The probe's result, plain values."""
+    kinds: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+        "device": _device,
+        "library": _library,
+        "convolutions": _convolutions,
+        "checks": _checks,
+    }
+    return kinds[probe["name"]](probe)
+
+
+def _start() -> None:
+    import torch
+
+    torch.cuda.init()
+    torch.zeros(1, device="cuda")
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+
+
+def _outside() -> int:
+    """Bytes of the process that the caching allocator has not reserved."""
+    import torch
+
+    torch.cuda.synchronize()
+    total = machine.process_bytes()
+    if total is None:
+        raise RuntimeError(
+            "NVML does not show this process (a container hides it), so nothing can be measured"
+        )
+    return total - int(torch.cuda.memory_reserved())
+
+
+def _device(_: Mapping[str, Any]) -> dict[str, Any]:
+    import torch
+
+    from analyzer.runs.program import versions
+
+    _start()
+    gpu = machine.gpu("the profile")
+    properties = torch.cuda.get_device_properties(0)
+    return {
+        "nvml_name": gpu.name,
+        "driver": gpu.driver,
+        "capacity_bytes": gpu.total_bytes,
+        "compute_capability": [properties.major, properties.minor],
+        "sm_count": properties.multi_processor_count,
+        "max_threads_per_sm": properties.max_threads_per_multi_processor,
+        "context_bytes": _outside(),
+        "versions": versions(),
+    }
+
+
+def _matrix_product() -> None:
+    import torch
+
+    a = torch.zeros(1024, 1024, device="cuda")
+    torch.mm(a, a)
+
+
+def _matrix_product_with_bias() -> None:
+    import torch
+
+    a = torch.zeros(1024, 1024, device="cuda")
+    torch.addmm(a[0], a, a)
+
+
+def _convolution() -> None:
+    import torch
+    from torch.nn import functional
+
+    functional.conv2d(torch.zeros(8, 64, 56, 56, device="cuda"), torch.zeros(64, 64, 3, 3, device="cuda"))
+
+
+def _solver() -> None:
+    import torch
+
+    torch.linalg.inv(torch.eye(64, device="cuda"))
+
+
+def _transform() -> None:
+    import torch
+
+    torch.fft.fft(torch.zeros(1024, device="cuda"))
+
+
+def _training_step() -> None:
+    import torch
+    from torch import nn
+
+    model = nn.Sequential(
+        nn.Conv2d(3, 32, 3), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3), nn.ReLU(),
+        nn.Flatten(), nn.LazyLinear(128), nn.LayerNorm(128), nn.GELU(), nn.Dropout(), nn.Linear(128, 10),
+    ).cuda()  # fmt: skip
+    images, labels = (
+        torch.rand(32, 3, 32, 32, device="cuda"),
+        torch.zeros(32, dtype=torch.int64, device="cuda"),
+    )
+    model(images)  # gives the lazy layer its size
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(2):
+        nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+FAMILIES: dict[str, Callable[[], None]] = {
+    "cublas": _matrix_product,
+    "cublaslt": _matrix_product_with_bias,
+    "cudnn": _convolution,
+    "cusolver": _solver,
+    "cufft": _transform,
+    "kernels": _training_step,
+}
+# cuSOLVER's routines call cuBLAS themselves, which then is not theirs.
+NEEDS: dict[str, Callable[[], None]] = {"cusolver": _matrix_product}
+
+
+def _library(probe: Mapping[str, Any]) -> dict[str, Any]:
+    """Rule 2. outside_bytes, kept_bytes: growth at the first use in the main thread, then in another thread."""
+    import torch
+
+    use, first = FAMILIES[probe["family"]], NEEDS.get(probe["family"])
+    _start()
+    outside: list[int] = []
+    kept: list[int] = []
+
+    def measure() -> None:
+        if first is not None:
+            first()
+        before = _outside(), torch.cuda.memory_allocated()
+        use()
+        outside.append(_outside() - before[0])
+        kept.append(torch.cuda.memory_allocated() - before[1])
+
+    measure()
+    with ThreadPoolExecutor(1) as other:
+        other.submit(measure).result()
+    return {"outside_bytes": outside, "kept_bytes": kept}
+
+
+def _convolutions(probe: Mapping[str, Any]) -> dict[str, Any]:
+    """Rule 3. Writes rows (group, family, batch, operation, bytes) to `probe["file"]`; returns how far it came."""
+    import numpy as np
+    import torch
+
+    from analyzer.libraries.cudnn.table import OPERATIONS, call_of, grid_calls
+    from analyzer.runs.cudnn import Cudnn, CudnnError
+
+    torch.cuda.init()
+    started = time.monotonic()
+    cudnn = Cudnn()
+    rows: list[tuple[int, int, int, int, int]] = []
+    complete = True
+    for group, family, batch in grid_calls(probe["part"], probe["parts"]):
+        if time.monotonic() - started > probe["seconds"]:
+            complete = False
+            break
+        for number, operation in enumerate(OPERATIONS):
+            try:
+                choice = cudnn.choose(call_of(group, family, batch, operation))
+            except CudnnError:
+                choice = None
+            rows.append((group, family, batch, number, -1 if choice is None else choice.workspace_bytes))
+    np.save(Path(probe["file"]), np.array(rows, dtype=np.int64).reshape(-1, 5))
+    return {"count": len(rows), "complete": complete, "cudnn": cudnn.version}
+
+
+def _checks(_: Mapping[str, Any]) -> dict[str, Any]:
+    """Rule 4."""
+    from analyzer.runs import checks
+    from analyzer.runs.observer import CudaMeter, Observer
+
+    _start()
+    observer = Observer(CudaMeter())
+    checks.script(observer)
+    observer.finish()
+    return {
+        "marks": [[event, counters.allocated, counters.peak_allocated] for event, counters in observer.marks]
+    }

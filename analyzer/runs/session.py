@@ -1,0 +1,191 @@
+"""A real ONNX Runtime session: what its arena held while the model ran, as the runtime itself reports it.
+
+1. The model runs three times on made-up inputs with profiling on; every kernel's event carries the arena's bytes in
+   use, the highest so far, and what is held (`mem_bytes_in_use`, `mem_in_use_peak`, `mem_arena_held`).
+2. Weights that the file leaves to external data which is not there are generated at random: a copy of the model in a
+   temporary folder gets data files of its own. Files that are there are used as they are.
+3. Floating-point inputs are random, integers 1 (a valid token and mask).
+4. Options have ONNX Runtime's own names, and go where it takes them: session options, session configuration, provider.
+
+Not modelled: IO binding; inputs whose shape the analysis only bounds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analyzer.graph import nbytes_of
+from analyzer.onnx import file as onnx_file
+from analyzer.onnx.types import DTYPES
+from analyzer.runs import machine
+from analyzer.runtimes.onnxruntime import Options
+
+RUNS = 3
+_PROVIDERS = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}
+_PROVIDER_OPTIONS = ("arena_extend_strategy", "gpu_mem_limit", "cudnn_conv_algo_search", "prefer_nhwc")
+_BLOCK = 1 << 20
+_EXTENDED = 2
+
+
+def run(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Run `job["path"]` with `job["inputs"]` (name -> [shape, dtype]) and `job["settings"]`, which name the provider.
+
+    Returns bytes after each run, the arena's kernels, NVML's figures, the providers that really took part.
+    """
+    import onnxruntime as ort
+
+    settings = Options(**job["settings"])
+    if settings.provider == "cuda" and hasattr(ort, "preload_dlls"):
+        ort.preload_dlls()
+    started = time.monotonic()
+    generator = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory(prefix="analyzer-session-") as folder:
+        path, generated = with_weights(Path(job["path"]), Path(folder), generator)
+        on_gpu = settings.provider == "cuda"
+        if not on_gpu:
+            # The CPU's blocked layouts, which the highest level chooses, are not predicted: compare like with like.
+            level = min(settings.graph_optimization_level, _EXTENDED)
+            settings = dataclasses.replace(settings, graph_optimization_level=level)
+        before = (machine.process_bytes(), machine.device_bytes()) if on_gpu else (None, None)
+        session = ort.InferenceSession(
+            str(path), _session_options(settings, folder), providers=_providers(settings.provider, settings)
+        )
+        feeds = {name: _value(shape, dtype, generator) for name, (shape, dtype) in job["inputs"].items()}
+        nvml = []
+        for _ in range(RUNS):
+            session.run(None, feeds)
+            nvml.append(machine.process_bytes() if on_gpu else None)
+        device = machine.device_bytes() if on_gpu else None
+        events = json.loads(Path(session.end_profiling()).read_text())
+        providers = session.get_providers()
+    if on_gpu and _PROVIDERS["cuda"] not in providers:
+        raise RuntimeError("ONNX Runtime did not take its CUDA provider; is onnxruntime-gpu installed?")
+    return {
+        "runs": runs(events, RUNS, "CUDA" if on_gpu else "CPU"),
+        "nvml_process": {"before": before[0], "end": nvml[-1]},
+        "nvml_device": {"before": before[1], "end": device},
+        "weights_generated_bytes": generated,
+        "providers": providers,
+        "versions": {"onnxruntime": ort.__version__},
+        "seconds": round(time.monotonic() - started, 1),
+    }
+
+
+def runs(events: list[dict[str, Any]], count: int, provider: str) -> list[dict[str, int]]:
+    """In use, highest in use and held after each run, from the profiler's events (rule 1).
+
+    `mem_in_use_peak` counts from the start of the session and is never reset, so a later run's own peak shows only
+    where it is higher.
+    """
+    kernels = [
+        event["args"]
+        for event in events
+        if event.get("cat") == "Node" and event.get("name", "").endswith("_kernel_time")
+    ]
+    per_run, rest = divmod(len(kernels), count)
+    if rest:
+        raise RuntimeError(
+            f"{len(kernels)} kernels in {count} runs: a subgraph ran a changing number of times"
+        )
+    found = []
+    for number in range(count):
+        own = [
+            args
+            for args in kernels[number * per_run : (number + 1) * per_run]
+            if provider in args.get("provider", "")
+        ]
+        own = [args for args in own if "mem_arena_held" in args]
+        if not own:
+            raise RuntimeError("this ONNX Runtime's profile says nothing about memory; 1.30 or newer does")
+        found.append(
+            {
+                "in_use": int(own[-1]["mem_bytes_in_use"]),
+                "peak_in_use": max(int(args["mem_in_use_peak"]) for args in own),
+                "held": max(int(args["mem_arena_held"]) for args in own),
+            }
+        )
+    return found
+
+
+def with_weights(path: Path, folder: Path, generator: np.random.Generator) -> tuple[Path, int]:
+    """The model with all its external data: `path` itself, or a copy in `folder` with generated files (rule 2).
+
+    Returns the path to load and the bytes generated.
+    """
+    import onnx
+
+    model = onnx.load(str(path), load_external_data=False)
+    external = [t for t in onnx_file.tensors(model.graph) if t.data_location == onnx.TensorProto.EXTERNAL]
+    locations = {onnx_file.external_entries(tensor).get("location", "") for tensor in external}
+    if all(onnx_file.inside(path.parent, location, path.name).exists() for location in locations):
+        return path, 0
+    total, end = 0, 0
+    with (folder / "weights").open("wb") as stream:
+        for tensor in external:
+            count = int(np.prod(tensor.dims, dtype=np.int64))
+            nbytes = nbytes_of(count, DTYPES[tensor.data_type])
+            end = -(-end // 4096) * 4096
+            stream.seek(end)
+            _write(stream, DTYPES[tensor.data_type], count, nbytes, generator)
+            del tensor.external_data[:]
+            for key, value in (("location", "weights"), ("offset", end), ("length", nbytes)):
+                tensor.external_data.add(key=key, value=str(value))
+            total, end = total + nbytes, end + nbytes
+        stream.truncate(max(end, 1))
+    copy = folder / "model.onnx"
+    copy.write_bytes(model.SerializeToString())
+    return copy, total
+
+
+def _write(stream: Any, dtype: str, count: int, nbytes: int, generator: np.random.Generator) -> None:
+    """Random values, a block of them repeated; types without a NumPy equal, and integers, are zero."""
+    kinds = {"float32": np.float32, "float64": np.float64, "float16": np.float16}
+    if dtype not in kinds:
+        stream.write(bytes(nbytes))
+        return
+    block = (generator.standard_normal(min(count, _BLOCK)) * 0.02).astype(kinds[dtype])
+    for start in range(0, count, _BLOCK):
+        stream.write(block[: min(_BLOCK, count - start)].tobytes())
+
+
+def _value(shape: list[int], dtype: str, generator: np.random.Generator) -> Any:
+    if dtype.startswith("float"):
+        return generator.standard_normal(shape).astype(dtype)
+    if dtype == "bfloat16":
+        raise RuntimeError("inputs of type bfloat16 cannot be made with NumPy")
+    return np.ones(shape, dtype=dtype)
+
+
+def _session_options(settings: Options, folder: str) -> Any:
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(Path(folder) / "profile")
+    options.graph_optimization_level = ort.GraphOptimizationLevel(settings.graph_optimization_level)
+    options.enable_mem_pattern = settings.enable_mem_pattern
+    options.enable_mem_reuse = settings.enable_mem_reuse
+    options.intra_op_num_threads = settings.threads
+    if settings.use_device_allocator_for_initializers:
+        options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
+    return options
+
+
+def _providers(provider: str, settings: Options) -> list[Any]:
+    if provider == "cpu":
+        return [_PROVIDERS["cpu"]]
+    given = {name: getattr(settings, name) for name in _PROVIDER_OPTIONS}
+    given = {
+        name: str(int(value) if isinstance(value, bool) else value)
+        for name, value in given.items()
+        if value is not None
+    }
+    return [(_PROVIDERS["cuda"], given), _PROVIDERS["cpu"]]

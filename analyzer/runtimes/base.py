@@ -1,0 +1,161 @@
+"""What a runtime answers: from a captured program to what it asks of which allocator, and what else it holds.
+
+A runtime is one class with a name and `predict`; registered under its name, `--runtime NAME` takes it:
+
+    class Mine(Runtime):
+        name = "mine"
+
+        def predict(self, source, options, profile):
+            return Prediction(events=..., allocator=lambda: create("pytorch"), device_used=lambda played: ...)
+
+    register(Mine())
+
+The pipeline does the rest: it plays the events, finds what is alive at the peak, and adds the textbook sum and the
+graph's own need. A package announces its runtime as an entry point of the group "analyzer.runtimes".
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module, metadata
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from analyzer.allocators import Allocator
+from analyzer.devices import DeviceProfile
+from analyzer.errors import OptionError, did_you_mean
+from analyzer.graph import Graph
+from analyzer.options import Options
+from analyzer.runtimes.events import AllocationEvent, Malloc
+from analyzer.runtimes.timeline import Played
+
+if TYPE_CHECKING:
+    from analyzer.onnx.model import ShapedModel
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a runtime is asked about: the captured program; for an ONNX file also the model itself, read once."""
+
+    graph: Graph
+    model: ShapedModel | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """Where an allocation comes from, in the user's terms."""
+
+    name: str
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    operator: str = ""
+    module: str = ""
+    source: str = ""
+    phase: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What a cheaper setting would take, in bytes: "arena_extend_strategy=kSameAsRequested"."""
+
+    setting: str
+    peak_allocated: int
+    peak_reserved: int
+
+
+@dataclass(frozen=True, slots=True)
+class Capped:
+    """A setting leaves the program less than the device has: bytes it may use in all, and what to say of it."""
+
+    capacity_bytes: int
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a runtime would do with a program. All sizes in bytes.
+
+    events: what it asks of its allocator, in order. allocator: makes a fresh one, to play them on.
+    device_used: what NVML shows for the process, from what was played.
+    libraries: library families it loads ("cublas", "cudnn", ...), with "@autograd" for those a second thread uses.
+    unknown: operators nothing is known of, name -> (calls, bound of what they might take).
+    describe: an allocation in the user's terms; by default from the graph's operators and storages.
+    savings: what cheaper settings would take. capped: where a setting leaves less than the device has.
+    """
+
+    events: tuple[AllocationEvent, ...]
+    allocator: Callable[[], Allocator]
+    device_used: Callable[[Played], int]
+    libraries: frozenset[str] = frozenset()
+    unknown: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    describe: Callable[[Malloc], Description] | None = None
+    savings: tuple[Saving, ...] = ()
+    capped: Capped | None = None
+
+
+class Runtime(ABC):
+    """One way of running a captured program.
+
+    name: what `--runtime` calls it. frameworks: the front ends whose programs it runs ("pytorch", "onnx").
+    """
+
+    name: ClassVar[str]
+    frameworks: ClassVar[tuple[str, ...]] = ("pytorch", "onnx")
+
+    def profile(self, profile: DeviceProfile, options: Options, module: Any = None) -> DeviceProfile:
+        """The profile with what the user's settings change in it. `module`: the PyTorch model, if it is one.
+
+        Raises OptionError for settings this runtime does not know; by default it knows none.
+        """
+        del module
+        if options.runtime_options:
+            raise OptionError(
+                f"unknown runtime option {next(iter(options.runtime_options))!r} for {self.name}",
+                "it has none",
+            )
+        return profile
+
+    @abstractmethod
+    def predict(self, source: Source, options: Options, profile: DeviceProfile) -> Prediction:
+        """What the runtime would do with the program on that device. Raises AnalyzerError."""
+
+
+# name -> module:attribute of the runtimes this project has; imported when asked for.
+_OWN = {
+    "pytorch": "analyzer.runtimes.pytorch.runtime:PyTorch",
+    "onnxruntime": "analyzer.runtimes.onnxruntime.runtime:OnnxRuntime",
+}
+_registered: dict[str, Runtime] = {}
+
+
+def register(runtime: Runtime) -> None:
+    """Make a runtime known under its name, in this process."""
+    _registered[runtime.name] = runtime
+
+
+def names() -> tuple[str, ...]:
+    """Every name `named` knows: this project's runtimes, registered ones, and other packages'."""
+    return tuple(dict.fromkeys((*_OWN, *_registered, *(entry.name for entry in _announced()))))
+
+
+def named(name: str) -> Runtime:
+    """The runtime of that name. Raises OptionError if there is none."""
+    if name in _registered:
+        return _registered[name]
+    if name in _OWN:
+        module, _, attribute = _OWN[name].partition(":")
+        made: Runtime = getattr(import_module(module), attribute)()
+        return made
+    for entry in _announced():
+        if entry.name == name:
+            announced: Runtime = entry.load()()
+            return announced
+    raise OptionError(
+        f"unknown runtime {name!r}", f"{did_you_mean(name, names())}one of {', '.join(names())}"
+    )
+
+
+def _announced() -> tuple[metadata.EntryPoint, ...]:
+    return tuple(metadata.entry_points(group="analyzer.runtimes"))

@@ -1,0 +1,1 @@
+"""What ONNX Runtime's kernels declare and take for themselves."""

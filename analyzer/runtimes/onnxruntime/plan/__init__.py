@@ -1,0 +1,1 @@
+"""ONNX Runtime's plan: order, places, shared buffers, the memory pattern."""

@@ -1,0 +1,1 @@
+"""Eager PyTorch: what a captured program asks of the caching allocator."""

@@ -1,0 +1,107 @@
+"""What PyTorch in eager mode asks of the CUDA caching allocator, in order.
+
+1. A storage is requested where it is born and given back where it dies: the captured program is followed as it is.
+2. While an operator runs, its own memory is taken and given back as its scratch rule tells (`scratch/script.py`).
+3. A library workspace is taken once per thread. Autograd runs the backward pass on a thread of its own, so training
+   takes two of each (facts of the recorded measurements).
+4. Storages in host memory ask for nothing.
+
+Not modelled: requests of other streams, CUDA graphs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Birth, Category, Death, Graph, Mark, Moment, Operator, Phase, Run
+from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
+from analyzer.runtimes.pytorch.scratch import Output, Take, story_of
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """What a program asks for, and what it loads.
+
+    libraries: library families the operators load ("cublas", "cudnn", ...), once more with "@autograd" for those that
+        the thread of the backward pass uses.
+    unknown: operators without a rule, name -> (calls, bound in bytes of what they might take).
+    """
+
+    events: tuple[AllocationEvent, ...]
+    libraries: frozenset[str]
+    unknown: Mapping[str, tuple[int, int]]
+
+
+def requests(graph: Graph, device: DeviceProfile) -> Requests:
+    """Every request of a captured program, in order."""
+    eager = Eager(graph, device)
+    events = tuple(event for moment in graph.program for event in eager.follow(moment))
+    return Requests(events, frozenset(eager.libraries), dict(eager.unknown))
+
+
+class Eager:
+    """Follows a program moment by moment; `libraries` and `unknown` hold for the moments followed so far."""
+
+    def __init__(self, graph: Graph, device: DeviceProfile) -> None:
+        self.libraries: set[str] = set()
+        self.unknown: dict[str, tuple[int, int]] = {}
+        self._graph, self._device = graph, device
+        self._alive: set[int] = set()
+        self._workspaces: set[tuple[str, str]] = set()
+        # Storages are known by their index; what else is taken gets a number beyond them.
+        self._keys = itertools.count(len(graph.storages))
+
+    def follow(self, moment: Moment) -> Iterator[AllocationEvent]:
+        """What the allocator is asked for at this moment."""
+        match moment:
+            case Run(index):
+                yield from self._run(self._graph.operators[index])
+            case Death(index):
+                if index in self._alive:
+                    self._alive.remove(index)
+                    yield Free(index)
+            case Birth(index):
+                yield from self._born(index, -1, self._graph.storages[index].name)
+            case Mark(name):
+                yield Event(name)
+
+    def _born(
+        self, index: int, operator: int, label: str, nbytes: int | None = None
+    ) -> Iterator[AllocationEvent]:
+        """A storage of the device is requested where it first appears; `nbytes`: where its rule says another size."""
+        storage = self._graph.storages[index]
+        if storage.on_device and index not in self._alive:
+            self._alive.add(index)
+            wanted = storage.nbytes if nbytes is None else nbytes
+            yield Malloc(index, wanted, storage.category, operator, index, label=label)
+
+    def _run(self, operator: Operator) -> Iterator[AllocationEvent]:
+        """One operator, as its scratch rule tells it."""
+        story = story_of(operator, self._device)
+        thread = "@autograd" if operator.phase is Phase.BACKWARD else ""
+        self.libraries |= {family + thread for family in story.libraries}
+        if not story.known:
+            calls, bound = self.unknown.get(operator.name, (0, 0))
+            self.unknown[operator.name] = (calls + 1, max(bound, story.bound_bytes))
+        taken: dict[int, int] = {}
+        for step in story.steps:
+            if isinstance(step, Output):
+                output = operator.outputs[step.index] if step.index < len(operator.outputs) else None
+                if output is not None:
+                    yield from self._born(output.storage, operator.index, operator.name, step.nbytes)
+            elif isinstance(step, Take):
+                if step.keep and (step.keep, thread) in self._workspaces:
+                    continue
+                key = next(self._keys)
+                category, label = Category.SCRATCH, operator.name
+                if step.keep:
+                    self._workspaces.add((step.keep, thread))
+                    category, label = Category.WORKSPACE, step.keep
+                else:
+                    taken[step.token] = key
+                yield Malloc(key, step.nbytes, category, operator.index, basis=step.basis.value, label=label)
+            elif step.token in taken:
+                yield Free(taken.pop(step.token))

@@ -1,0 +1,34 @@
+"""Eager PyTorch as a runtime: a captured program on the caching allocator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analyzer.allocators import create
+from analyzer.devices import DeviceProfile
+from analyzer.options import Options
+from analyzer.runtimes.base import Prediction, Runtime, Source
+from analyzer.runtimes.pytorch.eager import requests
+from analyzer.runtimes.pytorch.outside import device_used
+from analyzer.runtimes.pytorch.settings import alloc_conf, with_workspaces
+
+
+class PyTorch(Runtime):
+    """Events as `eager` tells them, on the allocator that `PYTORCH_ALLOC_CONF` asks for."""
+
+    name = "pytorch"
+    frameworks = ("pytorch",)
+
+    def profile(self, profile: DeviceProfile, options: Options, module: Any = None) -> DeviceProfile:
+        return with_workspaces(profile, options.runtime_options, module)
+
+    def predict(self, source: Source, options: Options, profile: DeviceProfile) -> Prediction:
+        asked = requests(source.graph, profile)
+        conf = alloc_conf(options.runtime_options)
+        return Prediction(
+            events=asked.events,
+            allocator=lambda: create("pytorch", conf=conf),
+            device_used=lambda played: device_used(played.peak_reserved, asked.libraries, profile),
+            libraries=asked.libraries,
+            unknown=asked.unknown,
+        )

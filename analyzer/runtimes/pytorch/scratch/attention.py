@@ -1,0 +1,236 @@
+"""Scaled dot-product attention: the memory-efficient, flash and cuDNN kernels, forward and backward.
+
+1. **Random state.** The efficient kernel returns its seed and offset in host memory. cuDNN's are on the device and
+   come first, flash's, a pair and a scalar, after its accumulators; flash takes one pair more when it drops out.
+2. **Efficient, backward**: an incoming gradient not contiguous as (batch, sequence, heads, size) is copied; then the
+   three gradients; then `delta` (float32, one a query and head), which for float32 is a product of the outputs' size
+   summed over the last dimension and transposed; then the kernel's workspace: per batch and head, a float32 tile of
+   block_i × block_j and 16 bytes of locks per tile of the query gradient, and, where key and value gradients do not
+   fit registers (half precision above 128), float32 accumulators for those.
+3. **Which kernel** (block_i × block_j): 64 × 64 up to head size 64; above, 128 × 64 on GPUs with enough shared
+   memory (compute capability 8.0 and 9.0), and 128 × 128 in half precision up to 128; half precision accumulates
+   gradients in registers up to the larger of the two.
+4. **Efficient, forward** above head size 128 in half precision accumulates in float32 beside the output.
+5. **cuDNN, backward**: one workspace of a float32 query gradient, a float32 sum per query and head, full-head key and
+   value gradients when heads are grouped, and 256 bytes; forward: 256 bytes.
+6. **Flash, backward**: float32 `softmax_d` and query-gradient accumulator over padded sequences (128) and head sizes
+   (32 up to 128, 64 above), and full-head key and value gradients when heads are grouped. Head sizes are padded to a
+   multiple of 8 before; forward: split-key accumulators when the grid alone does not fill the GPU.
+
+Source: `aten/src/ATen/native/transformers/cuda/attention.cu`, `attention_backward.cu`,
+`mem_eff_attention/kernel_backward.h` (`workspace_size`) and `kernels/generate_kernels.py`;
+`flash_attn/flash_api.cpp` (`mha_fwd`, `mha_bwd`, `set_params_splitkv`); `aten/src/ATen/native/cudnn/MHA.cpp`.
+Rule 5's sizes are cuDNN's: read off recorded workspaces (H200, cuDNN 9.19; head sizes 32 to 256, sequences 49 to
+4,096).
+
+Not modelled: variable-length (nested) batches; deterministic mode; cuDNN's workspace for a single query.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Operator, TensorMeta
+from analyzer.runtimes.pytorch.scratch.layout import (
+    argument,
+    bytes_of,
+    flags_at,
+    is_contiguous,
+    tensor_at,
+)
+from analyzer.runtimes.pytorch.scratch.reduction import sum_over
+from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
+
+_FLOAT = 4
+_HALF = frozenset({"float16", "bfloat16"})
+_CUDNN_CONTROL_BYTES = 256
+_FLASH_STATE_BYTES = 16
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+def _swapped(tensor: TensorMeta) -> TensorMeta:
+    """(batch, heads, sequence, size) seen as (batch, sequence, heads, size)."""
+    order = (0, 2, 1, 3)
+    return replace(
+        tensor, shape=tuple(tensor.shape[i] for i in order), stride=tuple(tensor.stride[i] for i in order)
+    )
+
+
+def _random_state(operator: Operator) -> list[int]:
+    """Indices of the results that hold random-number state: scalars, or the pair, of 64-bit integers."""
+    return [
+        index
+        for index, result in enumerate(operator.outputs)
+        if result is not None and result.dtype in ("int64", "uint64") and result.shape in ((), (1,), (2,))
+    ]
+
+
+def _dropout(operator: Operator, position: int) -> float:
+    value = argument(operator, position, "dropout_p", 0.0)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+@rule("aten::_scaled_dot_product_efficient_attention", "aten::_efficient_attention_forward")
+def efficient(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(query, key, value, attn_bias, compute_log_sumexp, ...): rules 1 and 4."""
+    for index in _random_state(operator):
+        script.on_host(index)
+    script.outputs()
+    value, result = tensor_at(operator, 2, "value"), operator.outputs[0]
+    if value is not None and result is not None and value.shape[-1] > 128 and result.dtype in _HALF:
+        script.temporary(result.element_count * _FLOAT)
+
+
+@rule("aten::_scaled_dot_product_efficient_attention_backward")
+def efficient_backward(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(grad_out, query, key, value, attn_bias, out, logsumexp, seed, offset, dropout_p, grad_input_mask, is_causal)."""
+    grad, query, key, value = (tensor_at(operator, position) for position in range(4))
+    out = tensor_at(operator, 5, "out")
+    if grad is None or query is None or key is None or value is None or out is None:
+        return
+    grad = _swapped(grad)
+    if not is_contiguous(grad):
+        script.temporary(bytes_of(grad))
+    wants_bias = flags_at(operator, 10, "grad_input_mask", 4)[3]
+    for index in range(4 if wants_bias else 3):
+        if index < len(operator.outputs):
+            script.output(index)
+    batch, heads, queries, _ = query.shape
+    delta_bytes = batch * heads * queries * _FLOAT
+    half = query.dtype in _HALF
+    if half:
+        delta = script.temporary(delta_bytes)
+    else:
+        product = replace(_swapped(out), offset=0, dtype="float32")
+        product_token = script.temporary(bytes_of(product))
+        delta = script.temporary(delta_bytes)
+        sum_over(script, device, product, (3,))
+        if heads > 1 and queries > 1:
+            sums, delta = delta, script.temporary(delta_bytes)
+            script.release(sums)
+        script.release(product_token)
+    script.temporary(_efficient_workspace(query, key, value, device))
+    script.release(delta)
+
+
+def _efficient_workspace(query: TensorMeta, key: TensorMeta, value: TensorMeta, device: DeviceProfile) -> int:
+    """Rules 2 and 3, in bytes."""
+    batch, heads, queries, size = query.shape
+    keys, value_size = key.shape[2], value.shape[3]
+    largest, half = max(size, value_size), query.dtype in _HALF
+    roomy = device.compute_capability in ((8, 0), (9, 0), (10, 0)) or (
+        device.compute_capability[0] == 7 and half
+    )
+    block_i = 128 if largest > 64 and roomy else 64
+    most = next((limit for limit in (32, 64, 128) if largest <= limit), 1 << 16)
+    in_registers = half and most <= block_i
+    block_j = 128 if in_registers and device.compute_capability >= (8, 0) and most > 64 else 64
+    elements = -(-queries // block_i) * -(-size // block_j) * (block_i * block_j + 4)
+    if half and not in_registers:
+        elements += _round_up(keys, block_j) * (_round_up(size, block_i) + _round_up(value_size, block_i))
+    return batch * heads * _round_up(elements, 4) * _FLOAT
+
+
+@rule("aten::_scaled_dot_product_cudnn_attention", "aten::_cudnn_attention_forward")
+def cudnn(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(query, key, value, attn_bias, compute_log_sumexp, dropout_p, is_causal, ...): rules 1 and 5."""
+    script.library("cudnn")
+    for index in _random_state(operator):
+        script.output(index)
+    script.outputs()
+    script.temporary(_CUDNN_CONTROL_BYTES, Basis.MEASURED)
+
+
+@rule("aten::_scaled_dot_product_cudnn_attention_backward")
+def cudnn_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(grad_out, query, key, value, out, ...): rule 5. The gradient is permuted to the output's layout first."""
+    script.library("cudnn")
+    grad, query, key, value, out = (tensor_at(operator, position) for position in range(5))
+    script.outputs()
+    if query is None:
+        query, key, value = operator.outputs[:3]
+    if query is None or key is None or value is None:
+        return
+    if grad is not None and out is not None and not _same_strides(grad, out):
+        script.temporary(bytes_of(grad))
+    batch, heads, queries, size = query.shape
+    nbytes = batch * heads * queries * (size + 1) * _FLOAT + _CUDNN_CONTROL_BYTES
+    for tensor in (key, value):
+        if tensor.shape[1] != heads:
+            nbytes += bytes_of(tensor) // tensor.shape[1] * heads
+    script.temporary(nbytes, Basis.MEASURED)
+
+
+def _same_strides(one: TensorMeta, other: TensorMeta) -> bool:
+    """Whether strides agree where sizes exceed 1 (`same_strides`, MHA.cpp)."""
+    return all(a == b for size, a, b in zip(one.shape, one.stride, other.stride, strict=True) if size > 1)
+
+
+@rule("aten::_scaled_dot_product_flash_attention", "aten::_flash_attention_forward")
+def flash(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(query, key, value, dropout_p, is_causal, ...): rules 1 and 6."""
+    random_state = _random_state(operator)
+    for index in range(len(operator.outputs)):
+        if index not in random_state:
+            script.output(index)
+    query, key = tensor_at(operator, 0, "query"), tensor_at(operator, 1, "key")
+    if query is None or key is None:
+        return
+    batch, heads, queries, size = query.shape
+    keys = key.shape[2]
+    drops = _dropout(operator, 3) > 0
+    padded = _round_up(size, 32 if size <= 128 else 64)
+    block_keys = 256 if padded <= 64 else (128 if padded <= 128 else 64)
+    blocks = batch * heads * -(-queries // 64)
+    splits = 1 if drops else _flash_splits(blocks, device.sm_count * 2, -(-keys // block_keys))
+    if splits > 1:
+        sums = script.temporary(splits * batch * heads * queries * _FLOAT)
+        results = script.temporary(splits * batch * heads * queries * padded * _FLOAT)
+        script.outputs()
+        script.release(sums)
+        script.release(results)
+    else:
+        script.outputs()
+    if drops:
+        script.temporary(_FLASH_STATE_BYTES)
+
+
+def _flash_splits(blocks: int, slots: int, key_blocks: int) -> int:
+    """The split count with at least 85 % of the best occupancy (`num_splits_heuristic`, flash_api.cpp)."""
+    if blocks >= 0.8 * slots:
+        return 1
+    most = min(128, slots, key_blocks)
+    eligible = [
+        splits
+        for splits in range(1, most + 1)
+        if splits == 1 or -(-key_blocks // splits) != -(-key_blocks // (splits - 1))
+    ]
+    occupancy = {}
+    for splits in eligible:
+        waves = blocks * splits / slots
+        occupancy[splits] = waves / -(-blocks * splits // slots)
+    best = max(occupancy.values(), default=0.0)
+    return next((splits for splits in eligible if occupancy[splits] >= 0.85 * best), 1)
+
+
+@rule("aten::_scaled_dot_product_flash_attention_backward")
+def flash_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(grad_out, query, key, value, out, logsumexp, ...): rule 6."""
+    grad, query, key, value = (tensor_at(operator, position) for position in range(4))
+    if query is None or key is None or value is None:
+        return
+    if grad is not None and not is_contiguous(_swapped(grad)):
+        script.temporary(bytes_of(grad))
+    script.outputs()
+    batch, heads, queries, size = query.shape
+    padded_queries = _round_up(queries, 128)
+    padded_size = _round_up(size, 32 if size <= 128 else 64)
+    script.temporary(batch * heads * padded_queries * _FLOAT)
+    script.temporary(batch * heads * padded_queries * padded_size * _FLOAT)
+    if key.shape[1] != heads:
+        for tensor in (key, value):
+            script.temporary(bytes_of(tensor) // tensor.shape[1] * heads)

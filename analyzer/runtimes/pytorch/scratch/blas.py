@@ -1,0 +1,133 @@
+"""Matrix products: cuBLAS's and cuBLASLt's workspaces, and copies of operands BLAS cannot read.
+
+1. Every product through cuBLAS takes the thread's workspace the first time, after its result is allocated.
+2. `addmm` with a 1-D contiguous bias as long as a row, beta 1, and a contiguous 2-D result, both sizes of the second
+   matrix above 1 (a first matrix of one row is no exception: measured), goes through cuBLASLt with the bias fused: on
+   torch 2.11 that takes a further workspace once a thread, never more than cuBLAS's own (measured with
+   `CUBLAS_WORKSPACE_CONFIG` unset, `:4096:8`, `:16:8` and `:0:0`: 1 MiB, 1 MiB, 128 KiB and none).
+3. A 2-D operand is read as it is if it is dense, or one of its strides is 1 and the other at least the row's length;
+   otherwise it is copied. A batched one must have stride 1 in one of its last two dimensions likewise.
+
+Source: `aten/src/ATen/native/cuda/Blas.cpp` (`addmm_out_cuda_impl`, `prepare_matrix_for_cublas`,
+`prepare_batch_matrix_for_cublas`), `aten/src/ATen/cuda/CublasHandlePool.cpp`; order and sizes as recorded (H200,
+torch 2.11).
+
+Not modelled: TunableOp, cuBLASLt preferred for everything, sparse operands.
+"""
+
+from __future__ import annotations
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Operator, TensorMeta
+from analyzer.runtimes.pytorch.scratch.layout import (
+    argument,
+    bytes_of,
+    is_contiguous,
+    is_dense,
+    tensor_at,
+)
+from analyzer.runtimes.pytorch.scratch.script import Script, rule
+
+
+def take_workspace(script: Script, device: DeviceProfile, lt: bool = False) -> None:
+    """Rules 1 and 2: the workspaces of this thread, if it has none yet."""
+    script.library("cublas")
+    script.workspace("cublas", device.cublas_workspace_bytes)
+    if lt:
+        script.workspace("cublaslt", min(device.cublaslt_workspace_bytes, device.cublas_workspace_bytes))
+
+
+def _matrix_copy(tensor: TensorMeta | None) -> int:
+    """Rule 3 for a matrix: bytes of the copy, 0 if BLAS reads it in place."""
+    if tensor is None or len(tensor.shape) != 2 or is_dense(tensor):
+        return 0
+    (rows, columns), (down, right) = tensor.shape, tensor.stride
+    if (down == 1 and right >= max(1, rows)) or (right == 1 and down >= max(1, columns)):
+        return 0
+    return bytes_of(tensor)
+
+
+def _batch_copy(tensor: TensorMeta | None) -> int:
+    """Rule 3 for a batch of matrices."""
+    if tensor is None or len(tensor.shape) != 3:
+        return 0
+    (_, rows, columns), (_, down, right) = tensor.shape, tensor.stride
+    if (down == 1 and right >= max(1, rows)) or (right == 1 and down >= max(1, columns)):
+        return 0
+    if is_contiguous(tensor) and down != 0 and right != 0:
+        return 0
+    return bytes_of(tensor)
+
+
+@rule("aten::mm", "aten::_int_mm")
+def mm(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(self, mat2)."""
+    _product(operator, device, script, 0)
+
+
+@rule("aten::addmm", "aten::addmm_", "aten::_addmm_activation")
+def addmm(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(bias, mat1, mat2, beta, alpha): rule 2."""
+    _product(operator, device, script, 1, lt=_fuses_bias(operator))
+
+
+def _product(operator: Operator, device: DeviceProfile, script: Script, first: int, lt: bool = False) -> None:
+    script.outputs()
+    for position in (first, first + 1):
+        script.temporary(_matrix_copy(tensor_at(operator, position)))
+    result = operator.outputs[0]
+    if result is not None and result.element_count:
+        take_workspace(script, device, lt)
+
+
+def _fuses_bias(operator: Operator) -> bool:
+    bias, second, result = tensor_at(operator, 0), tensor_at(operator, 2), operator.outputs[0]
+    if bias is None or second is None or result is None or operator.name.startswith("aten::addmm_"):
+        return False
+    beta = argument(operator, 3, "beta", 1)
+    return (
+        len(bias.shape) == 1
+        and len(result.shape) == 2
+        and bias.shape[0] == second.shape[1]
+        and beta == 1
+        and is_contiguous(bias)
+        and is_contiguous(result)
+        and second.shape[0] > 1
+        and second.shape[1] > 1
+        and result.dtype in ("float64", "float32", "float16", "bfloat16")
+    )
+
+
+@rule("aten::bmm", "aten::baddbmm", "aten::baddbmm_")
+def bmm(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(self, mat2), or (self, batch1, batch2, ...)."""
+    script.outputs()
+    first = 0 if operator.name.startswith("aten::bmm") else 1
+    for position in (first, first + 1):
+        script.temporary(_batch_copy(tensor_at(operator, position)))
+    result = operator.outputs[0]
+    if result is not None and result.element_count:
+        take_workspace(script, device)
+
+
+@rule(
+    "aten::mv",
+    "aten::addmv",
+    "aten::addmv_",
+    "aten::dot",
+    "aten::vdot",
+    "aten::addbmm",
+    "aten::addbmm_",
+    "aten::addr",
+)
+def vector_product(_operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """Products with a vector."""
+    script.outputs()
+    take_workspace(script, device)
+
+
+@rule("aten::_scaled_mm", "aten::_scaled_grouped_mm", "aten::_grouped_mm")
+def scaled(_operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """8-bit products through cuBLASLt."""
+    script.outputs()
+    take_workspace(script, device, lt=True)

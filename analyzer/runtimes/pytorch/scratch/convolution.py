@@ -1,0 +1,277 @@
+"""Convolutions: which backend PyTorch takes, the copies it makes for it, and the workspace cuDNN asks for.
+
+1. 1-D convolutions run as 2-D ones of height 1, on a contiguous input.
+2. **Depthwise** convolutions (groups = input channels > 1, not transposed) in NCHW run PyTorch's own kernel, without
+   scratch; cuDNN takes them in NHWC, and in float16 where the workload suits it. Everything else is cuDNN's.
+3. The memory format is channels-last if input or weight suggest it (never for float64). Input, weight and incoming
+   gradient not in that format are copied to it.
+4. Forward: copy of the input, the result, copy of the weight, workspace. A transposed convolution is the data gradient
+   of the one it transposes, and its data gradient that one's forward pass.
+5. Backward: for each gradient wanted, data before weight: the result and copies of what it reads, its workspace; all
+   but the result is given back before the next. The bias gradient is a plain sum over batch and positions, and runs
+   last. Depthwise backward: weight before data, the incoming gradient contiguous.
+6. The workspace is cuDNN's choice, per call: `libraries/cudnn/convolutions.py`.
+
+Source: `aten/src/ATen/native/Convolution.cpp` (`_select_conv_backend`, `_convolution`, `convolution_backward`,
+`check_cudnn_depthwise_workload_with_filter`), `ConvUtils.h` (`cudnn_conv_suggest_memory_format`),
+`cudnn/ConvShared.cpp`, `cudnn/Conv_v8.cpp` (`run_conv_plan`), `cuda/DepthwiseConv2d.cu`; orders checked against
+recorded allocation histories.
+
+Not modelled: benchmark mode, deterministic mode, TF32 off, plans that cuDNN builds but cannot run, convolutions too
+large for 32-bit indices, output padding beyond the stride (PyTorch's own column-buffer kernels).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Operator, TensorMeta
+from analyzer.libraries.cudnn.convolutions import workspace
+from analyzer.libraries.cudnn.table import ELEMENT_BYTES, Convolution
+from analyzer.runtimes.pytorch.scratch.layout import (
+    argument,
+    bytes_of,
+    contiguous_copy_bytes,
+    contiguous_like,
+    flags_at,
+    integer_at,
+    integers_at,
+    is_channels_last,
+    is_contiguous,
+    suggests_channels_last,
+    tensor_at,
+)
+from analyzer.runtimes.pytorch.scratch.reduction import sum_over
+from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
+
+
+@dataclass(frozen=True, slots=True)
+class _Geometry:
+    padding: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    transposed: bool
+    groups: int
+
+
+def _geometry(operator: Operator, first: int, spatial_count: int) -> _Geometry:
+    """The arguments stride, padding, dilation, transposed, output_padding, groups, which start at `first`."""
+
+    def expanded(position: int, name: str, default: int) -> tuple[int, ...]:
+        values = integers_at(operator, position, name) or (default,)
+        return values * spatial_count if len(values) == 1 else values
+
+    return _Geometry(
+        expanded(first + 1, "padding", 0),
+        expanded(first, "stride", 1),
+        expanded(first + 2, "dilation", 1),
+        bool(argument(operator, first + 3, "transposed", False)),
+        integer_at(operator, first + 5, "groups", 1),
+    )
+
+
+def _as_2d(tensor: TensorMeta) -> TensorMeta:
+    """`unsqueeze(2)` of a 3-D tensor."""
+    shape, stride = tensor.shape, tensor.stride
+    return replace(
+        tensor,
+        shape=(*shape[:2], 1, shape[2]),
+        stride=(*stride[:2], shape[2] * stride[2], stride[2]),
+    )
+
+
+def _geometry_as_2d(geometry: _Geometry) -> _Geometry:
+    return replace(
+        geometry,
+        padding=(0, *geometry.padding),
+        stride=(1, *geometry.stride),
+        dilation=(1, *geometry.dilation),
+    )
+
+
+def _wants_channels_last(one: TensorMeta, other: TensorMeta) -> bool:
+    """`cudnn_conv_suggest_memory_format`."""
+    if "float64" in (one.dtype, other.dtype):
+        return False
+    return suggests_channels_last(one) or suggests_channels_last(other)
+
+
+def _copy_bytes(tensor: TensorMeta, channels_last: bool) -> int:
+    """Bytes `tensor.contiguous(format)` allocates."""
+    fits = is_channels_last(tensor) if channels_last else is_contiguous(tensor)
+    return 0 if fits else bytes_of(tensor)
+
+
+def _is_depthwise(source: TensorMeta, weight: TensorMeta, geometry: _Geometry) -> bool:
+    channels = source.shape[1]
+    return not geometry.transposed and channels == geometry.groups > 1 and weight.shape[0] % channels == 0
+
+
+def _cudnn_takes_depthwise(source: TensorMeta, weight: TensorMeta, geometry: _Geometry) -> bool:
+    """`use_cudnn_depthwise`."""
+    if _wants_channels_last(source, weight):
+        return True
+    if source.dtype != "float16" or weight.dtype != "float16" or len(source.shape) != 4:
+        return False
+    batch, channels, height, width = source.shape
+    stride = geometry.stride[1]
+    if any(step != 1 for step in geometry.dilation) or channels < 32:
+        return False
+    if geometry.stride[0] != stride and height != 1:
+        return False
+    if height == 1 and stride == 1:
+        return True
+    filter_size = weight.shape[3]
+    if weight.shape[2] != filter_size or filter_size not in (1, 3, 5) or width < 7:
+        return False
+    if stride == 1:
+        return True
+    if stride != 2:
+        return False
+    if batch == 1:
+        return filter_size != 1 or width <= 28
+    if filter_size == 1:
+        return batch <= 16 and channels >= 128 and width <= 7
+    return channels >= 512 or (channels >= 256 and width >= 28)
+
+
+def _workspace(
+    script: Script,
+    device: DeviceProfile,
+    operation: str,
+    x: TensorMeta,
+    weight: TensorMeta,
+    geometry: _Geometry,
+    channels_last: bool,
+) -> int:
+    """Take the workspace of one cuDNN call; returns its token. `x`: the side with the input's channels."""
+    if x.dtype not in ELEMENT_BYTES:
+        return script.temporary(0)
+    script.library("cudnn")
+    call = Convolution(
+        operation,
+        x.dtype,
+        channels_last,
+        x.shape,
+        weight.shape,
+        geometry.padding,
+        geometry.stride,
+        geometry.dilation,
+    )
+    found = workspace(call, str(device.data.get("convolution", device.name)))
+    if found.source.startswith("unknown"):
+        return script.temporary(found.high_bytes, Basis.BOUNDED)
+    return script.temporary(found.nbytes, Basis.MEASURED)
+
+
+@rule("aten::convolution", "aten::_convolution")
+def convolution(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, ...)."""
+    source, weight, result = tensor_at(operator, 0), tensor_at(operator, 1), operator.outputs[0]
+    if source is None or weight is None or result is None or not source.element_count:
+        return
+    geometry = _geometry(operator, 3, len(weight.shape) - 2)
+    if len(weight.shape) == 3:
+        script.temporary(contiguous_copy_bytes(source))
+        source, weight, result = _as_2d(contiguous_like(source)), _as_2d(weight), _as_2d(result)
+        geometry = _geometry_as_2d(geometry)
+    if _is_depthwise(source, weight, geometry) and not _cudnn_takes_depthwise(source, weight, geometry):
+        script.temporary(contiguous_copy_bytes(source))
+        script.temporary(contiguous_copy_bytes(weight))
+        script.output(0)
+        return
+    channels_last = _wants_channels_last(source, weight)
+    script.temporary(_copy_bytes(source, channels_last))
+    script.output(0)
+    script.temporary(_copy_bytes(weight, channels_last))
+    operation, x = ("data", result) if geometry.transposed else ("forward", source)
+    _workspace(script, device, operation, x, weight, geometry, channels_last)
+
+
+@rule("aten::convolution_backward")
+def convolution_backward(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(grad_output, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask)."""
+    grad, source, weight = (tensor_at(operator, position) for position in range(3))
+    if grad is None or source is None or weight is None or not source.element_count:
+        return
+    geometry = _geometry(operator, 4, len(weight.shape) - 2)
+    wanted = flags_at(operator, 10, "output_mask", 3)
+    if len(weight.shape) == 3:
+        script.temporary(contiguous_copy_bytes(source))
+        source, weight, grad = _as_2d(contiguous_like(source)), _as_2d(weight), _as_2d(grad)
+        geometry = _geometry_as_2d(geometry)
+    if _is_depthwise(source, weight, geometry) and not _cudnn_takes_depthwise(source, weight, geometry):
+        _depthwise_backward(script, grad, source, weight, wanted)
+    else:
+        _cudnn_backward(script, device, (grad, source, weight), geometry, wanted)
+    if wanted[2]:
+        script.output(2)
+        sum_over(script, device, grad, (0, *range(2, len(grad.shape))))
+
+
+def _depthwise_backward(
+    script: Script, grad: TensorMeta, source: TensorMeta, weight: TensorMeta, wanted: tuple[bool, ...]
+) -> None:
+    grad_copy = script.temporary(contiguous_copy_bytes(grad))
+    for index, other in ((1, source), (0, weight)):
+        if wanted[index]:
+            copy = script.temporary(contiguous_copy_bytes(other))
+            script.output(index)
+            script.release(copy)
+    script.release(grad_copy)
+
+
+def _cudnn_backward(
+    script: Script,
+    device: DeviceProfile,
+    tensors: tuple[TensorMeta, TensorMeta, TensorMeta],
+    geometry: _Geometry,
+    wanted: tuple[bool, ...],
+) -> None:
+    """`cudnn_convolution_backward` and `cudnn_convolution_transpose_backward`."""
+    grad, source, weight = tensors
+    held = []
+    if wanted[1]:
+        channels_last = _wants_channels_last(source, weight)
+        held.append(script.temporary(_copy_bytes(source, channels_last)))
+        source = _formatted(source, channels_last)
+    channels_last = suggests_channels_last(source)
+    if geometry.transposed:
+        converts = _copy_bytes(grad, channels_last) > 0
+    else:  # `to(memory_format)` leaves a tensor alone that already suggests the format
+        converts = suggests_channels_last(grad) != channels_last
+    if converts:
+        held.append(script.temporary(bytes_of(grad)))
+        grad = _formatted(grad, channels_last)
+    x, y = (grad, source) if geometry.transposed else (source, grad)
+    if wanted[0]:
+        channels_last = _wants_channels_last(grad, weight)
+        script.output(0)
+        copies = [script.temporary(_copy_bytes(part, channels_last)) for part in (weight, grad)]
+        operation = "forward" if geometry.transposed else "data"
+        copies.append(_workspace(script, device, operation, x, weight, geometry, channels_last))
+        for token in reversed(copies):
+            script.release(token)
+    if wanted[1]:
+        channels_last = _wants_channels_last(source, grad)
+        copies = [script.temporary(_copy_bytes(part, channels_last)) for part in (y, x)]
+        script.output(1)
+        copies.append(_workspace(script, device, "weight", x, weight, geometry, channels_last))
+        for token in reversed(copies):
+            script.release(token)
+    for token in reversed(held):
+        script.release(token)
+
+
+def _formatted(tensor: TensorMeta, channels_last: bool) -> TensorMeta:
+    """The tensor as `contiguous(format)` returns it."""
+    if not _copy_bytes(tensor, channels_last):
+        return tensor
+    if not channels_last:
+        return contiguous_like(tensor)
+    shape, strides, step = tensor.shape, [0] * len(tensor.shape), 1
+    for dim in (1, *range(len(shape) - 1, 1, -1), 0):
+        strides[dim] = step
+        step *= max(shape[dim], 1)
+    return replace(tensor, stride=tuple(strides), offset=0)

@@ -1,0 +1,247 @@
+"""Gathering, scattering and embeddings.
+
+1. **Embedding** looks up a flattened index, copied if it cannot be flattened in place (an expanded one).
+2. **Embedding backward** copies index and gradient if they are not contiguous. Up to 3,072 indices it adds straight
+   into the result. Above, it sorts the indices, splits equal ones into segments of at most 10 and sums those first, in
+   float32: index arrays of the index's length, and one row a partial segment; or, where the segments alone would not
+   fill the GPU, adds partial segments up atomically (16-bit floats into a float32 copy of the result).
+3. **index_put_ with accumulation** turns the indices into one linear index (one addend per indexed dimension),
+   makes the values contiguous, sorts the linear index with its positions, and adds row by row. Without accumulation
+   it is pointwise. The functional form first clones into the result. Steps over dimensions of unequal layout are
+   brought to one layout (indices that broadcast are expanded and copied).
+4. **roll** over several dimensions rolls one after the other: all but the last are temporaries.
+5. **cumsum** converts its input to the result's type and copies what is not contiguous; over a whole 1-D tensor it
+   runs CUB's scan.
+
+Source: `aten/src/ATen/native/Embedding.cpp`, `cuda/Embedding.cu`, `cuda/EmbeddingBackwardKernel.cu`,
+`cuda/Indexing.cu` (`makeLinearIndex`, `index_put_with_sort_kernel`), `TensorAdvancedIndexing.cpp`
+(`AdvancedIndex`), `cuda/TensorTransformations.cu` (`roll_cuda`), `cuda/ScanKernels.cpp`, `cuda/ScanUtils.cuh`.
+The order and every size of rules 2 and 3 are those of recorded requests (encoder and Swin, H200, torch 2.11).
+
+Not modelled: boolean masks as indices (their count is a value), deterministic mode.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Operator, Phase, TensorMeta, dtype_bytes
+from analyzer.runtimes.pytorch.scratch.cub import (
+    bits_for,
+    radix_sort_bytes,
+    scan_bytes,
+    unique_bytes,
+)
+from analyzer.runtimes.pytorch.scratch.layout import (
+    accumulator_bytes,
+    argument,
+    bytes_of,
+    contiguous_copy_bytes,
+    integer_at,
+    integers_at,
+    is_contiguous,
+    tensor_at,
+)
+from analyzer.runtimes.pytorch.scratch.reduction import Kernel, converted, reduce
+from analyzer.runtimes.pytorch.scratch.script import Script, rule
+
+_INDEX_BYTES = 8
+_DIRECT_INDICES, _ROWS_PER_SEGMENT, _ATOMIC_BLOCKS_PER_SM = 3072, 10, 4
+
+
+def flattens_in_place(tensor: TensorMeta) -> bool:
+    """Whether `reshape(-1)` is a view: every dimension steps over the next as over one."""
+    step = None
+    for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride), strict=True):
+        if size == 1:
+            continue
+        if step is not None and stride != step:
+            return False
+        step = stride * size
+    return True
+
+
+@rule("aten::embedding")
+def embedding(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(weight, indices, ...): rule 1."""
+    indices = tensor_at(operator, 1, "indices")
+    if indices is not None and len(indices.shape) != 1 and not flattens_in_place(indices):
+        script.temporary(bytes_of(indices))
+    script.outputs()
+
+
+@rule("aten::embedding_dense_backward")
+def embedding_backward(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(grad_output, indices, num_weights, padding_idx, scale_grad_by_freq): rule 2."""
+    grad, indices = tensor_at(operator, 0), tensor_at(operator, 1)
+    if grad is None or indices is None:
+        return
+    script.temporary(contiguous_copy_bytes(indices))
+    script.temporary(contiguous_copy_bytes(grad))
+    count, weights = indices.element_count, integer_at(operator, 2, "num_weights", 0)
+    by_frequency = bool(integer_at(operator, 4, "scale_grad_by_freq", 0))
+    if count == 0 or (count <= _DIRECT_INDICES and not by_frequency):
+        script.outputs()
+        return
+    width = dtype_bytes(indices.dtype)
+    array = count * width
+    script.temporary(array)  # sorted indices
+    script.temporary(array)  # their positions
+    positions = script.temporary(array)
+    script.release(script.temporary(radix_sort_bytes(count, 8 * width, width, width)))
+    script.release(positions)
+    if by_frequency:
+        script.temporary(array)
+    script.outputs()
+    script.temporary(array)  # segment offsets
+    script.temporary(_INDEX_BYTES)
+    unique = script.temporary(array)
+    script.release(script.temporary(unique_bytes(count)))
+    script.release(unique)
+    segments = min(count, weights)
+    script.temporary(segments * width)
+    script.temporary(segments * width)
+    script.release(script.temporary(scan_bytes(segments)))
+    script.temporary(_INDEX_BYTES)
+    partial = count // _ROWS_PER_SEGMENT + segments
+    script.temporary(partial * width)
+    columns = grad.shape[-1]
+    lanes = -(-columns // 32) * 32
+    blocks = -(-segments * lanes // min(lanes, 1024))
+    if blocks < device.sm_count * _ATOMIC_BLOCKS_PER_SM and partial > 4 * blocks:
+        script.temporary(partial * width)
+        if accumulator_bytes(grad.dtype) != dtype_bytes(grad.dtype):
+            script.temporary(weights * columns * accumulator_bytes(grad.dtype))
+        return
+    script.temporary(partial * columns * accumulator_bytes(grad.dtype))
+
+
+def _index_tensors(operator: Operator) -> tuple[TensorMeta | None, ...]:
+    indices = argument(operator, 1, "indices")
+    if not isinstance(indices, tuple):
+        return ()
+    return tuple(index if isinstance(index, TensorMeta) else None for index in indices)
+
+
+def _broadcast_shape(indices: tuple[TensorMeta, ...]) -> tuple[int, ...]:
+    rank = max(len(index.shape) for index in indices)
+    shape = [1] * rank
+    for index in indices:
+        for dim, size in enumerate(index.shape, rank - len(index.shape)):
+            shape[dim] = size if size != 1 else shape[dim]
+    return tuple(shape)
+
+
+def _expanded(index: TensorMeta, shape: tuple[int, ...]) -> TensorMeta:
+    lead = len(shape) - len(index.shape)
+    stride = (0,) * lead + tuple(
+        0 if size == 1 and shape[lead + dim] != 1 else step
+        for dim, (size, step) in enumerate(zip(index.shape, index.stride, strict=True))
+    )
+    return replace(index, shape=shape, stride=stride)
+
+
+def _match_strides(script: Script, indices: tuple[TensorMeta | None, ...]) -> None:
+    """Several indices of unlike strides are all made contiguous (`AdvancedIndex`)."""
+    given = tuple(index for index in indices if index is not None)
+    if len(given) < 2:
+        return
+    shape = _broadcast_shape(given)
+    expanded = [_expanded(index, shape) for index in given]
+    if len({index.stride for index in expanded}) > 1:
+        for index in expanded:
+            script.temporary(contiguous_copy_bytes(index))
+
+
+@rule("aten::index.Tensor", "aten::_unsafe_index.Tensor")
+def index(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(self, indices)."""
+    _match_strides(script, _index_tensors(operator))
+    script.outputs()
+
+
+@rule("aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index_put")
+def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(self, indices, values, accumulate): rule 3."""
+    target, values = tensor_at(operator, 0), tensor_at(operator, 2, "values")
+    script.outputs()
+    indices = _index_tensors(operator)
+    given = tuple(index for index in indices if index is not None)
+    if target is None or values is None or not given:
+        return
+    if not integer_at(operator, 3, "accumulate", 0):
+        _match_strides(script, indices)
+        return
+    shape = _broadcast_shape(given)
+    count = 1
+    for size in shape:
+        count *= size
+    row = target.element_count
+    indexed = 1
+    for dim, entry in enumerate(indices):
+        if entry is not None and dim < len(target.shape):
+            indexed *= target.shape[dim]
+    row //= max(indexed, 1)
+    array = count * _INDEX_BYTES
+    unsafe = operator.name.startswith("aten::_index_put_impl_") and integer_at(operator, 4, "unsafe", 0)
+    checked = not unsafe and operator.phase is not Phase.BACKWARD
+    linear = None
+    for entry in given:
+        expanded = _expanded(entry, shape)
+        if checked:
+            _check_bounds(script, device, expanded)
+        wrapped = script.temporary(array)
+        scaled = script.temporary(array)
+        script.release(wrapped)
+        if linear is None:
+            linear = scaled
+        else:
+            script.release(scaled)
+    if not (is_contiguous(values) and values.element_count == count * row):
+        script.temporary(count * row * dtype_bytes(values.dtype))
+    script.temporary(array)  # sorted
+    script.temporary(array)  # their positions
+    positions = script.temporary(array)
+    script.release(script.temporary(radix_sort_bytes(count, bits_for(indexed))))
+    script.release(positions)
+
+
+def _check_bounds(script: Script, device: DeviceProfile, entry: TensorMeta) -> None:
+    """The largest and the smallest index are read back (`wrapIndexOnce`); autograd's own calls skip this."""
+    flat = replace(entry, shape=(entry.element_count,), stride=(1,))
+    for _ in range(2):
+        extreme = script.temporary(_INDEX_BYTES)
+        copy = script.temporary(contiguous_copy_bytes(entry))
+        reduce(script, device, flat, frozenset({0}), (entry.dtype,), kernel=Kernel(_INDEX_BYTES))
+        script.release(copy)
+        script.release(script.temporary(1))
+        script.release(extreme)
+
+
+@rule("aten::roll")
+def roll(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(self, shifts, dims): rule 4."""
+    source = tensor_at(operator, 0)
+    dims = integers_at(operator, 2, "dims") or ()
+    if source is None:
+        return
+    copy = script.temporary(contiguous_copy_bytes(source))
+    for _ in range(len(dims) - 1):
+        script.temporary(bytes_of(source))
+        script.release(copy)
+    script.outputs()
+
+
+@rule("aten::cumsum", "aten::cumprod", "aten::cumsum_", "aten::cumprod_", "aten::logcumsumexp")
+def cumulative(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(self, dim, dtype): rule 5."""
+    source, result = tensor_at(operator, 0), operator.outputs[0]
+    script.outputs()
+    if source is None or result is None:
+        return
+    source, _ = converted(script, source, result.dtype)
+    script.temporary(contiguous_copy_bytes(source))
+    dim = integer_at(operator, 1, "dim", 0)
+    if source.shape and source.element_count and source.shape[dim] == source.element_count:
+        script.temporary(scan_bytes(source.element_count, dtype_bytes(source.dtype)))

@@ -1,0 +1,126 @@
+"""Loss functions.
+
+1. `mse_loss` and `smooth_l1_loss` compute every element's loss into their *result*, shrink the result to a scalar
+   (its storage stays), and sum into it: the elements' losses are a second temporary.
+2. `huber_loss` reduces a temporary into a fresh scalar; `binary_cross_entropy` and `soft_margin_loss` reduce into a
+   scalar that is copied over their own, shrunk, full-size result.
+3. Negative log likelihood needs nothing beyond its result and total weight, but copies non-contiguous input in 2-D.
+
+Source: `aten/src/ATen/native/Loss.cpp` (`mse_loss_out`, `smooth_l1_loss_out`, `huber_loss`),
+`aten/src/ATen/native/cuda/Loss.cu`, `NLLLoss2d.cu`, `LossCTC.cu`.
+
+Not modelled: CTC's backward pass on the native kernel (bounded), multilabel margin losses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Operator, TensorMeta, dtype_bytes
+from analyzer.runtimes.pytorch.scratch.layout import (
+    bytes_of,
+    contiguous_copy_bytes,
+    integer_at,
+    tensor_at,
+)
+from analyzer.runtimes.pytorch.scratch.reduction import sum_over
+from analyzer.runtimes.pytorch.scratch.script import Script, rule
+from analyzer.runtimes.pytorch.scratch.tensor_iterator import pointwise_strides
+
+_NO_REDUCTION = 0
+
+
+def _elements(operator: Operator) -> TensorMeta | None:
+    """Every element's loss, as a tensor: the broadcast of input and target, laid out as a pointwise result."""
+    source, target = tensor_at(operator, 0), tensor_at(operator, 1)
+    if source is None or target is None:
+        return None
+    shape, strides = pointwise_strides((source, target))
+    return replace(source, shape=shape, stride=strides, offset=0)
+
+
+@rule("aten::mse_loss", "aten::smooth_l1_loss")
+def pointwise_loss(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(self, target, reduction, ...): rule 1."""
+    losses = _elements(operator)
+    if losses is None or integer_at(operator, 2, "reduction", 1) == _NO_REDUCTION:
+        return
+    script.output(0, bytes_of(losses))
+    script.temporary(bytes_of(losses))
+    sum_over(script, device, losses)
+
+
+@rule("aten::huber_loss")
+def huber_loss(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(self, target, reduction, delta): rule 2."""
+    losses = _elements(operator)
+    if losses is None or integer_at(operator, 2, "reduction", 1) == _NO_REDUCTION:
+        return
+    script.temporary(bytes_of(losses))
+    script.output(0)
+    sum_over(script, device, losses)
+
+
+@rule("aten::binary_cross_entropy", "aten::soft_margin_loss")
+def binary_cross_entropy(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(self, target, weight, reduction), or without the weight: rule 2."""
+    losses = tensor_at(operator, 0)
+    place = 2 if operator.name.startswith("aten::soft_margin_loss") else 3
+    if losses is None or integer_at(operator, place, "reduction", 1) == _NO_REDUCTION:
+        return
+    script.output(0, bytes_of(losses))
+    script.temporary(dtype_bytes(losses.dtype))
+    sum_over(script, device, losses)
+
+
+@rule("aten::binary_cross_entropy_with_logits")
+def binary_cross_entropy_with_logits(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(self, target, weight, pos_weight, reduction): one minus target times self, and the log-sigmoid, then summed."""
+    losses = _elements(operator)
+    if losses is None:
+        return
+    script.temporary(bytes_of(losses))
+    if integer_at(operator, 4, "reduction", 1) == _NO_REDUCTION:
+        script.output(0)
+        return
+    script.temporary(bytes_of(losses))
+    script.output(0)
+    sum_over(script, device, losses)
+
+
+@rule("aten::soft_margin_loss_backward")
+def soft_margin_loss_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(grad_output, self, target, reduction): products of the input's size, two at a time."""
+    source = tensor_at(operator, 1)
+    script.outputs()
+    if source is not None:
+        script.temporary(bytes_of(source))
+        script.temporary(bytes_of(source))
+
+
+@rule("aten::nll_loss_forward", "aten::nll_loss_backward")
+def nll_loss(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """Forward (self, target, weight, ...), backward (grad, self, target, weight, ...): copies what is not contiguous.
+
+    Source: `nll_loss_forward_out_cuda_template`, `nll_loss_backward_out_cuda_template` (NLLLoss.cu).
+    """
+    script.outputs()
+    first = 1 if operator.name.endswith("backward") else 0
+    for position in (first, first + 1, first + 2):
+        tensor = tensor_at(operator, position)
+        if position == first and first:
+            continue  # the backward kernel reads no input
+        script.temporary(contiguous_copy_bytes(tensor))
+
+
+@rule("aten::nll_loss2d_forward", "aten::nll_loss2d_backward")
+def nll_loss2d(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """As `nll_loss`, per pixel; the kernels of the reduced case read contiguous input and target (NLLLoss2d.cu)."""
+    backward = operator.name.endswith("backward")
+    if not backward:
+        script.output(1)  # the total weight comes first
+    script.outputs()
+    positions = (2, 3) if backward else (0, 1, 2)
+    for position in positions:
+        script.temporary(contiguous_copy_bytes(tensor_at(operator, position)))

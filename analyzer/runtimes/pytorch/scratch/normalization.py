@@ -1,0 +1,268 @@
+"""Batch, layer, group and RMS normalisation.
+
+1. Layer and RMS norm work on contiguous tensors: anything else is copied first, and in the backward pass so is the
+   incoming gradient, after the results.
+2. Their weight gradients sum over rows. With more than 65,536 rows and few columns the sum is split over thread
+   blocks of 32 rows into partial sums, which a reduction then adds; the gradients first allocated are thrown away.
+3. Group norm computes per-channel factors (forward) or sums (backward) in float32.
+4. cuDNN's batch norm takes a workspace in its persistent mode, which PyTorch chooses for channels-last input: per
+   block of rows 8 bytes a channel (and a flag for every 16 in the forward pass), and 1 KiB of control data; channels
+   count in multiples of 64.
+5. PyTorch's own batch norm (bfloat16, or where cuDNN is not eligible) stages channels-last reductions.
+
+Source: `aten/src/ATen/native/cuda/layer_norm_kernel.cu` (`LaunchGammaBetaBackwardCUDAKernel`),
+`group_norm_kernel.cu`, `Normalization.cu` and `Normalization.cuh` (`flexible_launch_configs`),
+`aten/src/ATen/native/cudnn/BatchNorm.cpp`. Rule 4's formula is not PyTorch's: it was read off 46 recorded
+workspaces of ResNet-50 (H200, cuDNN 9.19) and 16 of other shapes, which it gives to the byte.
+
+Not modelled: fewer than 8 channels, and row-block sizes cuDNN chooses on other devices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Operator, TensorMeta
+from analyzer.runtimes.pytorch.scratch.layout import (
+    accumulator_bytes,
+    accumulator_dtype,
+    bytes_of,
+    contiguous_copy_bytes,
+    flags_at,
+    integer_at,
+    is_channels_last,
+    is_contiguous,
+    suggests_channels_last,
+    tensor_at,
+)
+from analyzer.runtimes.pytorch.scratch.reduction import Kernel, converted, reduce, sum_over
+from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
+
+_SPLIT_ROWS, _ROWS_PER_BLOCK, _LANES = 64 * 1024, 32, 32
+_MOST_BLOCKS = 64 * 1024 // 2
+
+
+@rule("aten::native_layer_norm", "aten::_fused_rms_norm")
+def layer_norm(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(input, normalized_shape, weight, bias, eps): copies of what is not contiguous, then the results."""
+    for position in (0, 2, 3):
+        script.temporary(contiguous_copy_bytes(tensor_at(operator, position)))
+    script.outputs()
+
+
+@rule("aten::native_layer_norm_backward")
+def layer_norm_backward(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask)."""
+    _rows_backward(operator, device, script, (5, 6), flags_at(operator, 7, "output_mask", 3))
+
+
+@rule("aten::_fused_rms_norm_backward")
+def rms_norm_backward(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(grad_out, input, normalized_shape, rstd, weight, output_mask)."""
+    _rows_backward(operator, device, script, (4,), (*flags_at(operator, 5, "output_mask", 2), False))
+
+
+def _rows_backward(
+    operator: Operator,
+    device: DeviceProfile,
+    script: Script,
+    weights: tuple[int, ...],
+    wanted: tuple[bool, ...],
+) -> None:
+    grad, source = tensor_at(operator, 0), tensor_at(operator, 1)
+    if grad is None or source is None:
+        return
+    for tensor in (source, *(tensor_at(operator, position) for position in weights)):
+        script.temporary(contiguous_copy_bytes(tensor))
+    gradients = [index for index in (1, 2) if wanted[index] and index < len(operator.outputs)]
+    weight = tensor_at(operator, weights[0])
+    columns = weight.element_count if weight is not None else 0
+    rows = source.element_count // columns if columns else 0
+    column_blocks = -(-columns // _LANES)
+    splits = rows > _SPLIT_ROWS and columns // _LANES < device.sm_count // 2 and bool(gradients)
+    if wanted[0]:
+        script.output(0)
+    if not splits or weight is None:
+        script.outputs()
+        script.temporary(contiguous_copy_bytes(grad))
+        return
+    discarded = [script.temporary(bytes_of(weight)) for _ in gradients]
+    grad_copy = script.temporary(contiguous_copy_bytes(grad))
+    blocks = min(_MOST_BLOCKS // column_blocks, -(-rows // _ROWS_PER_BLOCK))
+    partial = replace(weight, shape=(blocks, columns), stride=(columns, 1), offset=0)
+    partials = [script.temporary(bytes_of(partial)) for _ in gradients]
+    for index, old in zip(gradients, discarded, strict=True):
+        script.output(index)
+        sum_over(script, device, partial, (0,))
+        script.release(old)
+    for token in reversed(partials):
+        script.release(token)
+    script.release(grad_copy)
+
+
+@rule("aten::native_group_norm")
+def group_norm(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(input, weight, bias, N, C, HxW, group, eps): two factors per sample and channel."""
+    source = tensor_at(operator, 0)
+    script.outputs()
+    affine = tensor_at(operator, 1, "weight") or tensor_at(operator, 2, "bias")
+    if source is None or affine is None or integer_at(operator, 5, "HxW", 0) == 1:
+        return
+    factors = (
+        integer_at(operator, 3, "N", 0) * integer_at(operator, 4, "C", 0) * accumulator_bytes(source.dtype)
+    )
+    script.temporary(factors)
+    script.temporary(factors)
+
+
+@rule("aten::native_group_norm_backward")
+def group_norm_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask): sums, then factors for the input's part."""
+    source = tensor_at(operator, 1)
+    script.outputs()
+    if source is None:
+        return
+    width = accumulator_bytes(source.dtype)
+    samples, groups = integer_at(operator, 5, "N", 0), integer_at(operator, 8, "group", 0)
+    per_channel = samples * integer_at(operator, 6, "C", 0) * width
+    per_group = samples * groups * width
+    script.temporary(per_channel)
+    script.temporary(per_channel)
+    if flags_at(operator, 9, "output_mask", 3)[0]:
+        per_pixel = integer_at(operator, 7, "HxW", 0) > 1
+        factors = [script.temporary(per_group), script.temporary(per_group)]
+        if tensor_at(operator, 4, "weight") is not None and per_pixel:
+            factors.append(script.temporary(per_channel))
+        for token in factors:
+            script.release(token)
+
+
+# Rows a thread block of cuDNN's persistent batch norm covers: forward by element width, backward.
+_CUDNN_ROWS_FORWARD = {4: 64, 2: 160}
+_CUDNN_ROWS_BACKWARD = 96
+_CUDNN_CHANNELS = 64
+
+
+def _cudnn_workspace(source: TensorMeta, backward: bool) -> int:
+    """Rule 4: workspace bytes of the persistent mode."""
+    rows = source.element_count // source.shape[1] if source.shape[1] else 0
+    channels = -(-source.shape[1] // _CUDNN_CHANNELS) * _CUDNN_CHANNELS
+    flags = channels // 16
+    if backward:
+        return 8 * channels * -(-rows // _CUDNN_ROWS_BACKWARD) + flags + 1056
+    block = _CUDNN_ROWS_FORWARD[2 if bytes_of(source) == 2 * source.element_count else 4]
+    return (8 * channels + flags) * -(-rows // block) + flags + 1072
+
+
+def _is_persistent(source: TensorMeta) -> bool:
+    """`getCudnnBatchNormMode` asks the input's suggested memory format; ambiguous shapes count as contiguous."""
+    return len(source.shape) > 2 and suggests_channels_last(source)
+
+
+@rule("aten::cudnn_batch_norm")
+def cudnn_batch_norm(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(input, weight, bias, running_mean, running_var, training, momentum, eps) -> (out, mean, inverse std, reserve)."""
+    script.library("cudnn")
+    source = tensor_at(operator, 0)
+    training = bool(integer_at(operator, 5, "training", 1))
+    for index in range(min(3, len(operator.outputs))):
+        script.output(index)
+    if source is not None and training and _is_persistent(source):
+        script.temporary(_cudnn_workspace(source, backward=False), Basis.MEASURED)
+    script.outputs()
+
+
+@rule("aten::cudnn_batch_norm_backward")
+def cudnn_batch_norm_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(input, grad_output, weight, ...): the gradient is brought into the input's memory format first."""
+    script.library("cudnn")
+    source, grad = tensor_at(operator, 0), tensor_at(operator, 1)
+    if source is None or grad is None:
+        return
+    persistent = _is_persistent(source)
+    matches = is_channels_last(grad) if persistent else is_contiguous(grad)
+    script.temporary(0 if matches else bytes_of(grad))
+    script.outputs()
+    if persistent:
+        script.temporary(_cudnn_workspace(source, backward=True), Basis.MEASURED)
+
+
+def _channels_last_staging(source: TensorMeta, values_per_channel: int) -> tuple[int, int]:
+    """Rule 5: staging and semaphore bytes of a channels-last reduction (`flexible_launch_configs`)."""
+    channels = source.shape[1]
+    rows = source.element_count // channels
+
+    def power_below(value: int) -> int:
+        return 1 << (value.bit_length() - 1) if value > 0 else 1
+
+    width = min(power_below(channels), 32)
+    height = min(power_below(-(-rows // 16)), 512 // width)
+    if width * height != 512:
+        width = min(power_below(channels), 512 // height)
+    columns = -(-channels // width)
+    blocks = min(-(-rows // (height * 16)), 128)
+    if blocks < 8:
+        return 0, 0
+    return values_per_channel * channels * blocks * accumulator_bytes(source.dtype), 4 * columns
+
+
+def _uses_channels_last_kernels(source: TensorMeta) -> bool:
+    return is_channels_last(source) or (is_contiguous(source) and source.stride[1] == 1)
+
+
+@rule("aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update")
+def native_batch_norm(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(input, weight, bias, running_mean, running_var, training, ...)."""
+    source = tensor_at(operator, 0)
+    script.outputs()
+    if source is None or len(source.shape) < 2 or source.element_count == 0:
+        return
+    places = {"aten::_batch_norm_with_update": None, "aten::_native_batch_norm_legit.no_stats": 3}
+    position = places.get(operator.name, 5)
+    training = True if position is None else bool(integer_at(operator, position, "training", 1))
+    if not training:
+        return
+    two_dims = len(source.shape) == 2 and is_contiguous(source)
+    if two_dims or (len(source.shape) == 4 and is_channels_last(source) and not is_contiguous(source)):
+        for nbytes in _channels_last_staging(source, 4):
+            script.temporary(nbytes)
+    elif not is_contiguous(source):
+        copy, _ = converted(script, source, accumulator_dtype(source.dtype))
+        others = frozenset(range(len(source.shape))) - {1}
+        reduce(
+            script,
+            device,
+            copy,
+            others,
+            (copy.dtype,) * 2,
+            kernel=Kernel(16, 2),
+            accumulates_in_result=False,
+        )
+
+
+@rule("aten::native_batch_norm_backward", "aten::batch_norm_backward")
+def native_batch_norm_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, ...).
+
+    Channels-last goes through two sums per channel, then an elementwise kernel; in evaluation the inverse deviation is
+    computed anew if the forward pass (cuDNN's) saved none.
+    """
+    source = tensor_at(operator, 1)
+    if source is None or source.element_count == 0 or not _uses_channels_last_kernels(source):
+        return
+    if is_contiguous(source) and len(source.shape) != 2:
+        return
+    per_channel = source.shape[1] * accumulator_bytes(source.dtype)
+    saved = tensor_at(operator, 6, "save_invstd")
+    if not integer_at(operator, 7, "train", 1) and (saved is None or saved.element_count == 0):
+        script.temporary(per_channel)
+    script.temporary(per_channel)
+    script.temporary(per_channel)
+    for index in (1, 2):
+        if index < len(operator.outputs):
+            script.output(index)
+    staging = [script.temporary(nbytes) for nbytes in _channels_last_staging(source, 2)]
+    for token in reversed(staging):
+        script.release(token)
+    script.output(0)

@@ -1,0 +1,141 @@
+"""Pooling, padding and resizing.
+
+1. Kernels run in the memory format the input suggests. An input dense in that format is read in place, any other is
+   copied to it, after the results are allocated; so are the gradient and the saved indices in the backward pass.
+2. Kernels with a contiguous path alone copy whatever is not contiguous.
+
+Source: `aten/src/ATen/native/cuda/` `DilatedMaxPool2d.cu`, `DilatedMaxPool3d.cu`, `AveragePool2d.cu`,
+`AveragePool3d.cu`, `AdaptiveAveragePooling.cu`, `AdaptiveMaxPooling2d.cu`, `UpSample*.cu`, `ReflectionPad.cu`,
+`ReplicationPadding.cu`, `Im2Col.cu`, `Col2Im.cu`.
+
+Not modelled: results that are resized in place by the caller.
+"""
+
+from __future__ import annotations
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Operator, TensorMeta
+from analyzer.runtimes.pytorch.scratch.layout import (
+    bytes_of,
+    contiguous_copy_bytes,
+    is_channels_last,
+    is_contiguous,
+    suggests_channels_last,
+    tensor_at,
+)
+from analyzer.runtimes.pytorch.scratch.script import Script, rule
+
+
+def _format_copy(tensor: TensorMeta | None, channels_last: bool) -> int:
+    if tensor is None:
+        return 0
+    fits = is_channels_last(tensor) if channels_last else is_contiguous(tensor)
+    return 0 if fits else bytes_of(tensor)
+
+
+@rule(
+    "aten::max_pool2d_with_indices",
+    "aten::avg_pool2d",
+    "aten::upsample_nearest2d",
+    "aten::upsample_bilinear2d",
+    "aten::upsample_nearest3d",
+    "aten::_upsample_nearest_exact2d",
+)
+def either_format(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(self, ...): rule 1."""
+    source = tensor_at(operator, 0)
+    script.outputs()
+    if source is not None:
+        script.temporary(_format_copy(source, suggests_channels_last(source)))
+
+
+@rule("aten::max_pool2d_with_indices_backward", "aten::avg_pool2d_backward")
+def either_format_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(grad_output, self, ..., indices): rule 1, for the gradient, the input and the indices."""
+    grad, source = tensor_at(operator, 0), tensor_at(operator, 1)
+    script.outputs()
+    if grad is None or source is None:
+        return
+    channels_last = suggests_channels_last(source)
+    script.temporary(_format_copy(grad, channels_last))
+    script.temporary(_format_copy(source, channels_last))
+    if operator.name.startswith("aten::max_pool2d"):
+        script.temporary(_format_copy(tensor_at(operator, 7, "indices"), channels_last))
+
+
+@rule("aten::_adaptive_avg_pool2d")
+def adaptive_average(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(self, output_size): an input in neither format is copied before the result is allocated."""
+    source = tensor_at(operator, 0)
+    if source is not None and not is_channels_last(source):
+        script.temporary(contiguous_copy_bytes(source))
+    script.outputs()
+
+
+@rule("aten::_adaptive_avg_pool2d_backward")
+def adaptive_average_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(grad_output, self): the gradient in the input's format."""
+    script.outputs()
+    grad, source = tensor_at(operator, 0), tensor_at(operator, 1)
+    if grad is not None and source is not None:
+        script.temporary(_format_copy(grad, suggests_channels_last(source)))
+
+
+@rule("aten::upsample_nearest2d_backward", "aten::upsample_bilinear2d_backward")
+def resize_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(grad_output, ...): read in place in either format."""
+    grad = tensor_at(operator, 0)
+    script.outputs()
+    if grad is not None:
+        script.temporary(_format_copy(grad, suggests_channels_last(grad)))
+
+
+@rule("aten::adaptive_max_pool2d", "aten::adaptive_max_pool2d_backward", "aten::_upsample_bilinear2d_aa")
+def contiguous_results(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """Rule 2, results included: strided ones are computed beside and copied over."""
+    script.outputs()
+    backward = operator.name.endswith("_backward")
+    if backward:
+        script.temporary(contiguous_copy_bytes(tensor_at(operator, 0)))
+        script.temporary(contiguous_copy_bytes(tensor_at(operator, 2, "indices")))
+    for result in operator.outputs:
+        script.temporary(contiguous_copy_bytes(result))
+    if not backward:
+        script.temporary(contiguous_copy_bytes(tensor_at(operator, 0)))
+
+
+@rule("aten::im2col")
+def im2col(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(self, ...): a contiguous copy, and always one more of the input's size, before the result (recorded)."""
+    source = tensor_at(operator, 0)
+    script.temporary(contiguous_copy_bytes(source))
+    if source is not None:
+        script.temporary(bytes_of(source))
+    script.outputs()
+
+
+@rule(
+    "aten::avg_pool3d",
+    "aten::avg_pool3d_backward",
+    "aten::max_pool3d_with_indices",
+    "aten::max_pool3d_with_indices_backward",
+    "aten::upsample_nearest1d",
+    "aten::upsample_linear1d",
+    "aten::upsample_trilinear3d",
+    "aten::upsample_nearest1d_backward",
+    "aten::upsample_linear1d_backward",
+    "aten::upsample_nearest3d_backward",
+    "aten::upsample_trilinear3d_backward",
+    "aten::_upsample_bilinear2d_aa_backward",
+    "aten::_upsample_bicubic2d_aa_backward",
+    "aten::upsample_bicubic2d_backward",
+    "aten::reflection_pad1d",
+    "aten::reflection_pad2d",
+    "aten::reflection_pad1d_backward",
+    "aten::reflection_pad2d_backward",
+    "aten::col2im",
+)
+def contiguous_only(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """Rule 2, for the first argument."""
+    script.outputs()
+    script.temporary(contiguous_copy_bytes(tensor_at(operator, 0)))

@@ -1,0 +1,130 @@
+"""cuDNN's recurrent layers: copies to time-major order, workspace, the reserve kept for the backward pass.
+
+1. Forward: a contiguous time-major copy of the input (batch-first input is transposed), the results, a flat weight
+   buffer where the weights do not lie in one, the workspace, and in training the reserve.
+2. Backward: zeros for gradients nobody sent, then twice (data, weights) the input's copy and the workspace; the weight
+   gradients are views of one buffer.
+3. Dropout between layers keeps one state a process: 24 bytes for every thread the GPU can hold.
+
+Sizes of workspace and reserve: `libraries/cudnn/recurrent.py`. Source: `aten/src/ATen/native/cudnn/RNN.cpp` (`_cudnn_rnn`,
+`_cudnn_rnn_backward`); orders and rule 3's 24 bytes from recorded histories (H200).
+Not modelled: LSTM projections' own layout, double backward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Operator, TensorMeta
+from analyzer.libraries.cudnn.recurrent import MODES, Recurrent
+from analyzer.libraries.cudnn.table import ELEMENT_BYTES
+from analyzer.runtimes.pytorch.scratch.layout import (
+    argument,
+    bytes_of,
+    contiguous_copy_bytes,
+    integer_at,
+    integers_at,
+    tensor_at,
+)
+from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
+
+_STATE_BYTES_PER_THREAD = 24
+_SEED_BYTES = 8
+
+
+def _layer(operator: Operator, device: DeviceProfile, first: int) -> Recurrent | None:
+    """The layer, from the arguments mode, hidden_size, ... starting at `first`; None if cuDNN has no such dtype."""
+    source = tensor_at(operator, 0)
+    mode = integer_at(operator, first, "mode", -1)
+    if source is None or source.dtype not in ELEMENT_BYTES or not 0 <= mode < len(MODES):
+        return None
+    lengths = integers_at(operator, first + 8, "batch_sizes")
+    if lengths:
+        steps, batch = len(lengths), lengths[0]
+    else:
+        steps, batch = source.shape[:2]
+        if integer_at(operator, first + 4, "batch_first", 0):
+            steps, batch = batch, steps
+    dropout = argument(operator, first + 5, "dropout", 0.0)
+    major, minor = device.compute_capability
+    return Recurrent(
+        MODES[mode],
+        source.dtype,
+        source.shape[-1],
+        integer_at(operator, first + 1, "hidden_size", 0),
+        integer_at(operator, first + 3, "num_layers", 1),
+        2 if integer_at(operator, first + 7, "bidirectional", 0) else 1,
+        batch,
+        steps,
+        bool(dropout) and bool(argument(operator, first + 6, "train", False)),
+        major >= 8 and minor != 6 and device.sm_count >= 98,
+    )
+
+
+def _time_major(operator: Operator, tensor: TensorMeta, first: int) -> TensorMeta:
+    """The tensor as the kernel sees it: transposed if batches come first."""
+    if integers_at(operator, first + 8, "batch_sizes") or not integer_at(
+        operator, first + 4, "batch_first", 0
+    ):
+        return tensor
+    (a, b, *shape), (c, d, *stride) = tensor.shape, tensor.stride
+    return replace(tensor, shape=(b, a, *shape), stride=(d, c, *stride))
+
+
+@rule("aten::_cudnn_rnn")
+def cudnn_rnn(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(input, weight, weight_stride0, weight_buf, hx, cx, mode, hidden_size, ...)."""
+    layer, source = _layer(operator, device, 6), tensor_at(operator, 0)
+    if layer is None or source is None:
+        return
+    script.library("cudnn")
+    script.temporary(contiguous_copy_bytes(_time_major(operator, source, 6)))
+    for index in (0, 1, 2, 4):
+        if index < len(operator.outputs):
+            script.output(index)
+    train = bool(argument(operator, 12, "train", False))
+    nbytes = layer.training_workspace_bytes() if train else layer.inference_workspace_bytes()
+    script.temporary(nbytes, Basis.MEASURED)
+    if train:
+        script.output(3, layer.reserve_bytes())
+
+
+@rule("aten::_cudnn_rnn_backward")
+def cudnn_rnn_backward(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(input, weight, weight_stride0, weight_buf, hx, cx, output, grad_output, grad_hy, grad_cy, mode, ...)."""
+    layer, source = _layer(operator, device, 10), tensor_at(operator, 0)
+    if layer is None or source is None:
+        return
+    script.library("cudnn")
+    for place, like in ((7, 6), (8, 4), (9, 5)):
+        tensor = tensor_at(operator, like)
+        if tensor_at(operator, place) is None and tensor is not None:
+            script.temporary(bytes_of(tensor))
+    copy_bytes = contiguous_copy_bytes(_time_major(operator, source, 10))
+    grad = tensor_at(operator, 7)
+    grad_bytes = contiguous_copy_bytes(_time_major(operator, grad, 10)) if grad is not None else 0
+    workspace_bytes = layer.training_workspace_bytes(backward=True)
+    count = len(operator.outputs)
+    for results, copies in ((range(3), (copy_bytes, grad_bytes)), (range(3, count), (copy_bytes,))):
+        held = [script.temporary(nbytes) for nbytes in copies]
+        for index in results:
+            script.output(index)
+        held.append(script.temporary(workspace_bytes, Basis.MEASURED))
+        for token in reversed(held):
+            script.release(token)
+
+
+@rule("aten::_cudnn_init_dropout_state")
+def dropout_state(_operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """The seed, then the state (rule 3)."""
+    script.library("cudnn")
+    script.release(script.temporary(_SEED_BYTES))
+    nbytes = _STATE_BYTES_PER_THREAD * device.sm_count * device.max_threads_per_sm
+    script.workspace("cudnn dropout state", nbytes, Basis.MEASURED)
+
+
+@rule("aten::_cudnn_rnn_flatten_weight")
+def flatten_weight(_operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """One zeroed buffer; the weights become views of it."""
+    script.outputs()

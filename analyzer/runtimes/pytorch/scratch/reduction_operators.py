@@ -1,0 +1,252 @@
+"""Operators that reduce: sums, means, norms, moments, extremes, logic, and what is made of them.
+
+Each names its accumulator, and the widths of its loads where they differ from `reduction.py`'s default; the rest
+follows from shape and strides.
+
+Source: `aten/src/ATen/native/cuda/ReduceSumProdKernel.cu`, `ReduceMomentKernel.cu`, `ReduceNormKernel.cu`,
+`ReduceLogicKernel.cu`, `Reduce{Max,Min}ValuesKernel.cu`, `ReduceArg{Max,Min}Kernel.cu`, `ReduceAMinMaxKernel.cu`;
+input conversion from `make_reduction_from_out_ty` of `ReduceOpsUtils.h`; `ReduceOps.cpp` for `logsumexp`,
+`TensorAdvancedIndexing.cpp` for `count_nonzero`, `SummaryOps.cu` for `histc`.
+
+Not modelled: `median` and `mode` over long rows, which sort.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Operator, dtype_bytes
+from analyzer.runtimes.pytorch.scratch.layout import (
+    accumulator_bytes,
+    argument,
+    bytes_of,
+    contiguous_strides,
+    integer_at,
+    integers_at,
+    preserved_strides,
+)
+from analyzer.runtimes.pytorch.scratch.reduction import (
+    FLOAT_16,
+    Kernel,
+    converted,
+    reduce,
+    reduced_dims,
+    sum_over,
+)
+from analyzer.runtimes.pytorch.scratch.script import Rule, Script, rule
+
+
+def _sum_like(vectorises_halves: bool, dims_at: int) -> Rule:
+    """sum, prod, mean, norm: accumulate in `accumulator_dtype`; integers are converted to the result's type first."""
+
+    def tell(operator: Operator, device: DeviceProfile, script: Script) -> None:
+        source, result = operator.inputs[0], operator.outputs[0]
+        if result is None:
+            return
+        script.outputs()
+        dims = integers_at(operator, dims_at, "dim") if dims_at else None
+        keepdim = bool(integer_at(operator, dims_at + 1, "keepdim", 0)) if dims_at else False
+        computes_in = source.dtype
+        if not (source.dtype in FLOAT_16 and result.dtype == "float32"):
+            computes_in = result.dtype if not source.dtype.startswith("complex") else source.dtype
+        copy, _ = converted(script, source, computes_in)
+        vector = 8 if vectorises_halves and dtype_bytes(copy.dtype) == 2 else 4
+        kernel = Kernel(accumulator_bytes(copy.dtype), vector)
+        reduce(
+            script, device, copy, reduced_dims(source, dims), (result.dtype,), kernel=kernel, keepdim=keepdim
+        )
+
+    return tell
+
+
+# Half precision loads 8 inputs at a time in sum and mean alone (`is_16_bits`, ReduceSumProdKernel.cu, ReduceMomentKernel.cu).
+rule("aten::sum", "aten::sum.dim_IntList", "aten::nansum", "aten::mean", "aten::mean.dim")(_sum_like(True, 1))
+rule("aten::prod", "aten::prod.dim_int")(_sum_like(False, 1))
+rule("aten::linalg_vector_norm")(_sum_like(False, 2))
+rule("aten::norm.ScalarOpt_dim", "aten::norm.ScalarOpt_dim_dtype", "aten::norm.Scalar")(_sum_like(False, 2))
+
+
+def _welford(
+    operator: Operator, device: DeviceProfile, script: Script, dims: tuple[int, ...] | None, keepdim: bool
+) -> None:
+    """var, std and their pairs with the mean: a running (mean, squares, int32 count, float count)."""
+    source, result = operator.inputs[0], operator.outputs[0]
+    if result is None:
+        return
+    script.outputs()
+    accumulator = 32 if source.dtype == "float64" else 16
+    dtypes = tuple(output.dtype for output in operator.outputs if output is not None)
+    reduce(
+        script,
+        device,
+        source,
+        reduced_dims(source, dims),
+        dtypes,
+        kernel=Kernel(accumulator, 2),
+        keepdim=keepdim,
+        accumulates_in_result=False,
+    )
+
+
+@rule("aten::var", "aten::std", "aten::var_mean", "aten::std_mean")
+def moments(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """`.dim(self, dim, unbiased, keepdim)`, `.correction(self, dim, *, correction, keepdim)`, or over everything.
+
+    Loads are vectorised by 2 (`gpu_reduce_kernel<scalar_t, out_t, 2>`, ReduceMomentKernel.cu).
+    """
+    second = argument(operator, 1, "dim")
+    dims = second if not isinstance(second, bool) else None
+    keepdim = (
+        integer_at(operator, 3, "keepdim", 0)
+        if operator.name.endswith(".dim")
+        else operator.keywords.get("keepdim")
+    )
+    found = tuple(dim for dim in dims if isinstance(dim, int)) if isinstance(dims, tuple) else None
+    if isinstance(dims, int):
+        found = (dims,)
+    _welford(operator, device, script, found, bool(keepdim))
+
+
+@rule("aten::all", "aten::any")
+def logic(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """Results are bool, but the accumulator is of the input's type (`func_wrapper<bool>`, ReduceLogicKernel.cu)."""
+    source = operator.inputs[0]
+    dims = integers_at(operator, 1, "dim")
+    script.outputs()
+    keepdim = bool(integer_at(operator, 2, "keepdim", 0))
+    result = operator.outputs[0]
+    dtype = result.dtype if result is not None else "bool"
+    reduce(
+        script,
+        device,
+        source,
+        reduced_dims(source, dims),
+        (dtype,),
+        kernel=Kernel(dtype_bytes(source.dtype)),
+        keepdim=keepdim,
+    )
+
+
+@rule("aten::amax", "aten::amin", "aten::max", "aten::min")
+def extremes(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """Values alone, over everything or a list of dimensions: accumulates in the type itself."""
+    if operator.name.endswith((".dim", ".dim_max", ".dim_min")):
+        _with_index(operator, device, script, 1)
+        return
+    if operator.name.endswith(".other"):
+        return  # pointwise
+    source = operator.inputs[0]
+    script.outputs()
+    dims = integers_at(operator, 1, "dim")
+    keepdim = bool(integer_at(operator, 2, "keepdim", 0))
+    kernel = Kernel(dtype_bytes(source.dtype))
+    reduce(
+        script, device, source, reduced_dims(source, dims), (source.dtype,), kernel=kernel, keepdim=keepdim
+    )
+
+
+def _with_index(operator: Operator, device: DeviceProfile, script: Script, dims_at: int) -> None:
+    """A (value, 64-bit index) pair: 16 bytes for every type, since the index is aligned to 8."""
+    source = operator.inputs[0]
+    script.outputs()
+    dims = integers_at(operator, dims_at, "dim")
+    keepdim = bool(integer_at(operator, dims_at + 1, "keepdim", 0))
+    dtypes = tuple(output.dtype for output in operator.outputs if output is not None)
+    reduce(
+        script,
+        device,
+        source,
+        reduced_dims(source, dims),
+        dtypes,
+        kernel=Kernel(16),
+        keepdim=keepdim,
+        accumulates_in_result=False,
+    )
+
+
+@rule("aten::argmax", "aten::argmin")
+def arguments_of_extremes(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """Without `dim` a non-contiguous input is flattened, which copies it (`argmax_argmin_impl`, ReduceOps.cpp)."""
+    source = operator.inputs[0]
+    if argument(operator, 1, "dim") is not None:
+        _with_index(operator, device, script, 1)
+        return
+    script.outputs()
+    flat = replace(source, shape=(source.element_count,), stride=(1,))
+    if contiguous_strides(source.shape) != source.stride:
+        script.temporary(bytes_of(source))
+    reduce(script, device, flat, frozenset({0}), ("int64",), kernel=Kernel(16), accumulates_in_result=False)
+
+
+@rule("aten::aminmax")
+def both_extremes(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """A pair of values (ReduceAMinMaxKernel.cu)."""
+    source = operator.inputs[0]
+    script.outputs()
+    dim = operator.keywords.get("dim")
+    dims = (dim,) if isinstance(dim, int) else None
+    kernel = Kernel(2 * dtype_bytes(source.dtype))
+    keepdim = bool(operator.keywords.get("keepdim"))
+    reduce(
+        script,
+        device,
+        source,
+        reduced_dims(source, dims),
+        (source.dtype,) * 2,
+        kernel=kernel,
+        keepdim=keepdim,
+        accumulates_in_result=False,
+    )
+
+
+@rule("aten::logsumexp")
+def log_sum_exp(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(self, dim, keepdim): the maxima and which are infinite; then the exponentials, whole, and their sum."""
+    source, result = operator.inputs[0], operator.outputs[0]
+    script.outputs()
+    if result is None:
+        return
+    dims = reduced_dims(source, integers_at(operator, 1, "dim"))
+    maxima = script.temporary(bytes_of(result))
+    reduce(
+        script, device, source, dims, (source.dtype,), kernel=Kernel(dtype_bytes(source.dtype)), keepdim=True
+    )
+    script.release(script.temporary(result.element_count))
+    script.release(maxima)
+    exponentials = script.temporary(bytes_of(source))
+    script.temporary(bytes_of(result))
+    sum_over(script, device, replace(source, stride=preserved_strides(source), offset=0), tuple(dims))
+    script.release(exponentials)
+
+
+@rule("aten::count_nonzero")
+def count_nonzero(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(self): a mask, summed as any bool tensor is (rule 5)."""
+    source = operator.inputs[0]
+    mask = replace(source, dtype="bool", offset=0, stride=preserved_strides(source))
+    script.temporary(mask.element_count)
+    script.outputs()
+    copy, _ = converted(script, mask, "int64")
+    reduce(script, device, copy, reduced_dims(copy, None), ("int64",), kernel=Kernel(8))
+
+
+@rule("aten::histc")
+def histogram(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(self, bins, min, max): without limits, the extremes are found first."""
+    source = operator.inputs[0]
+    script.outputs()
+    for _ in range(2):
+        extreme = script.temporary(dtype_bytes(source.dtype))
+        kernel = Kernel(dtype_bytes(source.dtype))
+        reduce(script, device, source, reduced_dims(source, None), (source.dtype,), kernel=kernel)
+        script.release(extreme)
+
+
+@rule("aten::abs", "aten::angle")
+def magnitude(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """Pointwise; a complex argument's magnitude is computed as complex, then its real part copied (UnaryOps.cpp)."""
+    source = operator.inputs[0]
+    script.outputs()
+    if source.dtype.startswith("complex"):
+        script.temporary(bytes_of(source))

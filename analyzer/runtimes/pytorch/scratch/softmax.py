@@ -1,0 +1,80 @@
+"""Softmax and log-softmax.
+
+1. The kernels work on contiguous tensors: any other input is copied after the result is allocated.
+2. Softmax's backward pass first multiplies gradient and output into a temporary of the gradient's size.
+3. `_safe_softmax` (the math attention path) also keeps a mask of masked elements, a flag a row, and a scalar.
+
+Source: `aten/src/ATen/native/cuda/SoftMax.cu` (`host_softmax`, `softmax_backward_cuda_out`),
+`aten/src/ATen/native/SoftMax.cpp` and `TensorConversions`/`transformers/attention.cpp` (`_safe_softmax`).
+
+Not modelled: softmax over sparse or nested tensors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Operator
+from analyzer.runtimes.pytorch.scratch.layout import (
+    argument,
+    bytes_of,
+    contiguous_copy_bytes,
+    integer_at,
+    is_contiguous,
+    tensor_at,
+)
+from analyzer.runtimes.pytorch.scratch.reduction import Kernel, converted, reduce
+from analyzer.runtimes.pytorch.scratch.script import Script, rule
+from analyzer.runtimes.pytorch.scratch.tensor_iterator import pointwise_strides
+
+
+@rule("aten::_softmax", "aten::_log_softmax")
+def forward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(input, dim, half_to_float): half_to_float converts inside the kernel."""
+    script.outputs()
+    script.temporary(contiguous_copy_bytes(tensor_at(operator, 0)))
+
+
+@rule("aten::_log_softmax_backward_data")
+def log_softmax_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(grad_output, output, dim, input_dtype)."""
+    script.outputs()
+    script.temporary(contiguous_copy_bytes(tensor_at(operator, 0)))
+    script.temporary(contiguous_copy_bytes(tensor_at(operator, 1)))
+
+
+@rule("aten::_softmax_backward_data")
+def softmax_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(grad_output, output, dim, input_dtype): rule 2; the product lies as a pointwise result does."""
+    grad, output = tensor_at(operator, 0), tensor_at(operator, 1)
+    script.outputs()
+    if grad is None or output is None:
+        return
+    shape, strides = pointwise_strides((grad, output))
+    product = replace(grad, shape=shape, stride=strides, offset=0)
+    script.temporary(bytes_of(product))
+    script.temporary(contiguous_copy_bytes(product))
+    script.temporary(contiguous_copy_bytes(output))
+
+
+@rule("aten::_safe_softmax")
+def safe_softmax(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(self, dim, dtype): rule 3."""
+    source, result = tensor_at(operator, 0), operator.outputs[0]
+    if source is None or result is None:
+        return
+    dim = integer_at(operator, 1, "dim", -1) % max(len(source.shape), 1)
+    copy = None
+    if argument(operator, 2, "dtype") is not None:
+        source, copy = converted(script, source, result.dtype)
+    script.output(0)
+    if not is_contiguous(source):
+        script.release(script.temporary(bytes_of(source)))
+    if copy is not None:
+        script.release(copy)
+    mask = replace(source, dtype="bool", offset=0)
+    script.temporary(mask.element_count)
+    script.temporary(mask.element_count // max(source.shape[dim], 1) if source.shape else 1)
+    reduce(script, device, mask, frozenset({dim}), ("bool",), kernel=Kernel(1), keepdim=True)
+    script.temporary(4)

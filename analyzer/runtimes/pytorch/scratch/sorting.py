@@ -1,0 +1,122 @@
+"""Sorting, the largest k, and random permutations.
+
+1. Up to 4,096 elements along the dimension are sorted in place in the results, after a temporary row of indices.
+2. Longer rows go through CUB: one row with a temporary of indices; several (fewer than 128) all at once by value
+   with (segment, position) pairs, then by segment. A dimension that is not the fast one is copied first.
+3. `topk` copies what is not contiguous. Few long rows are shared by several thread blocks, with counts per block and
+   256-bin histograms of digits. A block of 256 threads takes 4 to 64 elements a thread: as many as it needs for all
+   blocks to run at once, at 40 of a multiprocessor's 65,536 registers a thread.
+4. `randperm` sorts random keys with the positions: as many bits as make repeated keys rare enough, so 32-bit keys up
+   to about 30,000 positions, 64-bit keys above.
+
+Source: `aten/src/ATen/native/cuda/Sort.cpp`, `Sort.cu` (`segmented_sort_pairs_by_full_sort`), `TensorTopK.cu`
+(`should_use_topk_multi_block`, `mbtopk`, `get_items_per_thread`), `Randperm.cu`; orders and sizes checked with recorded requests.
+
+Not modelled: 128 rows or more of over 4,096 elements (bounded by the same), results too large for 32-bit indices.
+"""
+
+from __future__ import annotations
+
+import math
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Operator, TensorMeta, dtype_bytes
+from analyzer.runtimes.pytorch.scratch.cub import radix_sort_bytes, scan_bytes
+from analyzer.runtimes.pytorch.scratch.layout import (
+    bytes_of,
+    contiguous_copy_bytes,
+    integer_at,
+    tensor_at,
+)
+from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
+
+_SMALL_SORT = 4096
+_INDEX_BYTES = 8
+# Rows at most -> elements a row must have to be shared by several thread blocks.
+_SHARED_ROWS = ((20, 20000), (40, 10000), (80, 8000), (199, 5000), (799, 3000), (4000, 800))
+_BLOCK_THREADS = 256
+_BLOCKS_AT_ONCE = 65536 // (40 * _BLOCK_THREADS)
+_LEAST_ITEMS, _MOST_ITEMS = 4, 64
+
+
+def _along(tensor: TensorMeta, dim: int) -> tuple[int, int]:
+    """Elements along the dimension, and its stride."""
+    if not tensor.shape:
+        return 1, 1
+    return tensor.shape[dim], tensor.stride[dim]
+
+
+@rule("aten::sort", "aten::argsort.stable")
+def sort(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(self, dim, descending), or `.stable` (self, *, stable, dim, descending): rules 1 and 2."""
+    source = tensor_at(operator, 0)
+    script.outputs()
+    if source is None or source.element_count == 0:
+        return
+    dim = integer_at(operator, 2 if operator.name.endswith(".stable") else 1, "dim", -1)
+    size, stride = _along(source, dim)
+    if size <= _SMALL_SORT:
+        script.temporary(size * _INDEX_BYTES)
+        return
+    count, width = source.element_count, dtype_bytes(source.dtype)
+    if stride != 1:
+        script.temporary(bytes_of(source))
+        script.temporary(bytes_of(source))
+        script.temporary(count * _INDEX_BYTES)
+    if count == size:
+        script.temporary(count * _INDEX_BYTES)
+        script.temporary(radix_sort_bytes(count, 8 * width, width, _INDEX_BYTES))
+        return
+    script.temporary(count * _INDEX_BYTES)
+    script.temporary(count * _INDEX_BYTES)
+    keys = script.temporary(count * width)
+    script.release(script.temporary(radix_sort_bytes(count, 8 * width, width, _INDEX_BYTES)))
+    script.release(keys)
+    script.temporary(radix_sort_bytes(count, 8, _INDEX_BYTES, 0))
+
+
+@rule("aten::topk")
+def topk(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(self, k, dim, largest, sorted): rule 3."""
+    source = tensor_at(operator, 0)
+    script.outputs()
+    if source is None or source.element_count == 0:
+        return
+    dim = integer_at(operator, 2, "dim", -1)
+    size, stride = _along(source, dim)
+    if stride != 1 and source.shape:
+        script.temporary(bytes_of(source))
+    else:
+        script.temporary(contiguous_copy_bytes(source))
+    rows = source.element_count // size
+    least = next((elements for most, elements in _SHARED_ROWS if rows <= most), 400)
+    if size < least:
+        return
+    items = -(-size * rows // (device.sm_count * _BLOCKS_AT_ONCE * _BLOCK_THREADS))
+    blocks = rows * -(-size // (_BLOCK_THREADS * max(_LEAST_ITEMS, min(items, _MOST_ITEMS))))
+    for nbytes in (
+        rows * dtype_bytes(source.dtype),
+        rows * 8,
+        rows * 8,
+        blocks * 512,
+        rows * 1024,
+        blocks * 4,
+        blocks * 4,
+    ):
+        script.temporary(nbytes)
+    for _ in range(2):
+        script.release(script.temporary(scan_bytes(blocks), Basis.MEASURED))
+
+
+@rule("aten::randperm")
+def randperm(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """(n): rule 4."""
+    count = integer_at(operator, 0, "n", 0)
+    script.outputs()
+    script.release(script.temporary(_INDEX_BYTES))
+    bits = math.ceil(math.log2(max(2.0, count - (6 * count * count + 1) / (12 * math.log(0.9)))))
+    width = 4 if bits <= 32 else 8
+    script.temporary(count * _INDEX_BYTES)
+    script.temporary(count * width)
+    script.temporary(count * width)
+    script.temporary(radix_sort_bytes(count, bits, width, _INDEX_BYTES))

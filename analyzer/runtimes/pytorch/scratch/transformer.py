@@ -1,0 +1,93 @@
+"""PyTorch's fused transformer operators, which `nn.MultiheadAttention` and `nn.TransformerEncoderLayer` use in
+evaluation without gradients.
+
+1. **Attention**: one product for query, key and value together; the attended values; their projection, which is the
+   result. The first two go when it is done. With weights wanted, the scores are kept instead of fused away.
+2. **Encoder layer** (norm last): attention's result; the first norm, with mean and deviation per row; the wide
+   hidden layer; the second product; the second norm, which is the result.
+
+Source: `aten/src/ATen/native/transformers/attention.cpp` (`native_multi_head_attention_cuda`), `transformer.cpp`
+(`transformer_encoder_layer_forward`); orders and sizes as recorded (H200, torch 2.11).
+
+Not modelled: padding masks, which turn the input into a nested tensor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Operator
+from analyzer.runtimes.pytorch.scratch.blas import take_workspace
+from analyzer.runtimes.pytorch.scratch.layout import (
+    accumulator_bytes,
+    bytes_of,
+    integer_at,
+    tensor_at,
+)
+from analyzer.runtimes.pytorch.scratch.script import Script, rule
+
+
+@rule("aten::_native_multi_head_attention")
+def multi_head_attention(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(query, key, value, embed_dim, num_head, qkv_weight, ...): rule 1."""
+    source = tensor_at(operator, 0)
+    if source is None or len(source.shape) != 3:
+        return
+    take_workspace(script, device, lt=True)
+    nbytes = bytes_of(source)
+    weights = (
+        len(operator.outputs) > 1
+        and operator.outputs[1] is not None
+        and operator.outputs[1].shape not in ((), (0,))
+    )
+    projected = script.temporary(3 * nbytes)
+    if weights:
+        split = script.temporary(3 * nbytes)
+        script.release(projected)
+        batch, length, _ = source.shape
+        heads = integer_at(operator, 4, "num_head", 1)
+        scores = script.temporary(bytes_of(replace(source, shape=(batch, heads, length, length))))
+        attended = script.temporary(nbytes)
+        script.output(0)
+        script.release(attended)
+        script.output(1)
+        script.release(scores)
+        script.release(split)
+        return
+    attended = script.temporary(nbytes)
+    script.output(0)
+    script.release(attended)
+    script.release(projected)
+
+
+@rule("aten::_transformer_encoder_layer_fwd")
+def encoder_layer(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """(src, embed_dim, num_heads, ..., ffn_weight_1 at 14, ...): rule 2."""
+    source, hidden = tensor_at(operator, 0), tensor_at(operator, 14)
+    if source is None or hidden is None or len(source.shape) != 3:
+        return
+    take_workspace(script, device, lt=True)
+    nbytes, rows = bytes_of(source), source.element_count // source.shape[-1]
+    statistics = rows * accumulator_bytes(source.dtype)
+    projected = script.temporary(3 * nbytes)
+    values = script.temporary(nbytes)
+    attended = script.temporary(nbytes)
+    script.release(values)
+    script.release(projected)
+    first = script.temporary(nbytes)
+    _statistics(script, statistics)
+    script.release(attended)
+    wide = script.temporary(bytes_of(replace(source, shape=(rows, hidden.shape[0]))))
+    narrow = script.temporary(nbytes)
+    script.release(wide)
+    script.output(0)
+    _statistics(script, statistics)
+    script.release(narrow)
+    script.release(first)
+
+
+def _statistics(script: Script, nbytes: int) -> None:
+    mean, deviation = script.temporary(nbytes), script.temporary(nbytes)
+    script.release(deviation)
+    script.release(mean)

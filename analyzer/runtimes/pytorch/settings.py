@@ -1,0 +1,73 @@
+"""What a user can set of eager PyTorch: the caching allocator and cuBLAS's workspace, by option or environment variable.
+
+`alloc_conf` and `cublas_workspace` say the same as `PYTORCH_ALLOC_CONF` and `CUBLAS_WORKSPACE_CONFIG`, and win over them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from analyzer.devices import DeviceProfile
+from analyzer.errors import OptionError, did_you_mean
+
+_SET_BY_MONAI = ":4096:8"
+KNOWN = ("cublas_workspace", "alloc_conf")
+
+
+def alloc_conf(given: Mapping[str, Any]) -> str:
+    """The caching allocator's settings: the option, else PyTorch's own environment variables."""
+    variables = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    return str(given.get("alloc_conf") or next((os.environ[v] for v in variables if os.environ.get(v)), ""))
+
+
+def _cublas_variable(model: Any) -> str | None:
+    """`CUBLAS_WORKSPACE_CONFIG` as the program to predict will see it.
+
+    MONAI sets the variable when it is imported (`monai/utils/misc.py`). If that happened here only because another
+    model was analysed before, it means nothing to this one: then it counts if the process was started with it.
+    """
+    value = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
+    if value != _SET_BY_MONAI or model is None:
+        return value
+    if any(type(part).__module__.partition(".")[0] == "monai" for part in model.modules()):
+        return value
+    started_with = Path("/proc/self/environ")
+    own = f"CUBLAS_WORKSPACE_CONFIG={value}".encode()
+    return value if not started_with.exists() or own in started_with.read_bytes().split(b"\0") else None
+
+
+def with_workspaces(device: DeviceProfile, given: Mapping[str, Any], model: Any = None) -> DeviceProfile:
+    """The profile with the cuBLAS workspace the user configured.
+
+    `:4096:2:16:8` is PyTorch's notation (`CUBLAS_WORKSPACE_CONFIG`): pairs of KiB and count. cublasLt's own is never
+    larger (`runtimes/pytorch/scratch/blas.py`), so a sum of zero switches both off. The library reads the variable too: it is the size
+    of what each thread's handle holds outside the allocator (NVML on an H200, with 2 MiB of kernels: 2 MiB at :0:0 and
+    :16:8, 10 at :4096:2:16:8, 34 at :4096:8, against 66 at the default).
+    """
+    for name in given:
+        if name not in KNOWN:
+            raise OptionError(
+                f"unknown runtime option {name!r} for pytorch",
+                f"{did_you_mean(name, KNOWN)}one of {', '.join(KNOWN)}",
+            )
+    text = given.get("cublas_workspace", _cublas_variable(model))
+    if text is None or text == "":
+        return device
+    if isinstance(text, int):
+        total = text
+    else:
+        parts = str(text).strip(":").split(":")
+        if len(parts) % 2 or not all(part.isdigit() for part in parts):
+            raise OptionError(
+                f"cublas_workspace is {text!r}",
+                "give :KIB:COUNT pairs as in CUBLAS_WORKSPACE_CONFIG, :0:0 for none",
+            )
+        total = 1024 * sum(
+            int(size) * int(count) for size, count in zip(parts[::2], parts[1::2], strict=True)
+        )
+    modules = {**device.modules_bytes, "cublas": min(total, device.modules_bytes.get("cublas", 0))}
+    return dataclasses.replace(device, cublas_workspace_bytes=total, modules_bytes=modules)

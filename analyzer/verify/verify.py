@@ -1,0 +1,37 @@
+"""`verify`: a function of target and options like `analyzer.analyze`; finds out who runs the target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from analyzer.options import Options
+from analyzer.targets import parse
+from analyzer.verification import Verification
+
+
+def verify(
+    target: str,
+    *,
+    force: bool = False,
+    graph: bool = True,
+    progress: Callable[[str], None] | None = None,
+    **options: Any,
+) -> Verification:
+    """Predict `target` (options as in `analyzer.analyze`), run it, compare.
+
+    force: run even if the estimate says that the GPU's free memory is not enough.
+    graph: also execute the captured graph with every tensor freed at its last use.
+    progress: told what is under way.
+    Raises DoesNotFit, RunError, MissingDependencyError without a GPU (ONNX files then run on the CPU provider), and
+    what `analyzer.analyze` raises.
+    """
+    chosen = Options.of(options)
+    tell = progress or (lambda _: None)
+    if parse(target).kind == "onnx":
+        from analyzer.verify.onnx import verify_onnx
+
+        return verify_onnx(target, chosen, force, tell)
+    from analyzer.verify.pytorch import verify_pytorch
+
+    return verify_pytorch(target, chosen, force, graph, tell)

@@ -1,0 +1,328 @@
+"""Reports of hand-built estimates: the text to the character, JSON by its schema and back, CSV, untrusted names."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import pickle
+import re
+from dataclasses import fields, replace
+from html.parser import HTMLParser
+from importlib import resources
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.errors import InputError
+from analyzer.estimate import Estimate, Timeline
+from analyzer.report import csv as csv_report
+from analyzer.report import html, snapshot, text, words
+from analyzer.report import json as json_report
+from tests.report.estimates import INFERENCE, MIB, TRAINING, hostile
+
+GOLDEN = """\
+fits: 60.0 MiB of 100.0 MiB on h200, headroom 40.0 MiB (40.0 %)
+device: h200, assumed: no --device given and no GPU found
+
+models/small.py · pytorch · training · batch 128 · sgd
+
+estimate                  bytes    MiB
+───────────────────────────────────────────────────────────────────
+naive sum            58,720,256   56.0   40.0 % over peak allocated
+graph liveness       33,554,432   32.0   tensors freed at last use
+pytorch: allocated   41,943,040   40.0   peak in use
+pytorch: reserved    44,040,192   42.0   peak held by the allocator
+pytorch: device      62,914,560   60.0   what nvidia-smi shows
+naive = data 4.0 + weights 8.0 + outputs 16.0 + weight grads 8.0 + output grads
+20.0 MiB
+
+At the peak (0.backward, aten::convolution_backward)
+saved for backward  ██████████████████████████████  20.0 MiB  50.0 %
+parameters          ████████████                     8.0 MiB  20.0 %
+gradients           ████████████                     8.0 MiB  20.0 %
+inputs              ██████                           4.0 MiB  10.0 %
+
+Largest tensors at the peak
+    size   shape, type, category            tensor or module, operator, line
+────────────────────────────────────────────────────────────────────────────────
+20.0 MiB   128x8x80x64 float32              conv
+           saved for backward, forward      convolution small.py:12
+ 8.0 MiB   2097152 float32                  fc.weight
+           parameters, setup
+
+How sure: 75.0 % of the peak by rule, 15.0 % by measurement, 10.0 % bounded
+Operators nothing is known of (counted at their bound):
+  custom::op: 3 calls, at most 4.0 MiB
+
+Notes
+- A first note.
+- A second note that is long enough to be wrapped somewhere before the eightieth
+  column of the terminal.
+"""
+
+
+def schema() -> Any:
+    return json.loads((resources.files("analyzer.report") / "schema.json").read_text())
+
+
+def test_text_to_the_character() -> None:
+    assert text.render(TRAINING) == GOLDEN
+
+
+def test_inference_shows_only_the_terms_of_inference() -> None:
+    lines = text.render(INFERENCE).splitlines()
+    assert "naive = data 4.0 + weights 8.0 + outputs 16.0 MiB" in lines
+    assert any(
+        re.match(r"naive sum +29,360,128 +28\.0 +30\.0 % under peak allocated$", line) for line in lines
+    )
+
+
+@pytest.mark.parametrize(
+    ("capacity", "budget", "first"),
+    [
+        (100 * MIB, None, "fits: 60.0 MiB of 100.0 MiB on h200, headroom 40.0 MiB (40.0 %)"),
+        (60 * MIB, None, "fits: 60.0 MiB of 60.0 MiB on h200, headroom 0 B (0.0 %)"),
+        (50 * MIB, None, "does not fit: needs 60.0 MiB of 50.0 MiB on h200, 10.0 MiB too much"),
+        (100 * MIB, 48 * MIB, "over budget: needs 60.0 MiB of 48.0 MiB allowed, 12.0 MiB too much"),
+        (50 * MIB, 80 * MIB, "does not fit: needs 60.0 MiB of 50.0 MiB on h200, 10.0 MiB too much"),
+    ],
+)
+def test_the_first_line_says_whether_it_fits(capacity: int, budget: int | None, first: str) -> None:
+    shown = text.render(replace(TRAINING, capacity_bytes=capacity), budget_bytes=budget)
+    assert shown.splitlines()[0] == first
+
+
+@pytest.mark.parametrize("scale", [1, 10**6, 10**12, 10**15])
+def test_tables_fit_eighty_columns_at_any_size(scale: int) -> None:
+    row = replace(
+        TRAINING.tensors[0], nbytes=20 * MIB * scale, module="very.long." * 20, source="f" * 90 + ".py:3"
+    )
+    big = replace(TRAINING, tensors=(row,), **{
+        name: getattr(TRAINING, name) * scale for name in ("peak_allocated", "peak_reserved", "device_used", "graph_peak")
+    })  # fmt: skip
+    shown = text.render(big)
+    assert max(map(len, shown.splitlines()[1:])) <= 80
+    assert f"{big.peak_allocated:,}" in shown and words.size(row.nbytes) in shown
+    assert shown.count("…") >= 2 and "f.py:3" in shown
+
+
+def test_color_is_only_on_request() -> None:
+    colored = text.render(TRAINING, color=True)
+    assert "\x1b[1;32mfits" in colored
+    assert re.sub(r"\x1b\[[0-9;]*m", "", colored) != "" and "\x1b" not in text.render(TRAINING)
+
+
+def test_top_bounds_the_tensors() -> None:
+    assert "fc" not in text.render(TRAINING, top=1).partition("Largest")[2].partition("How sure")[0]
+    assert "Largest tensors" not in text.render(TRAINING, top=0)
+
+
+@pytest.mark.parametrize("render", [text.render, csv_report.render, json_report.dumps, html.render])
+def test_untrusted_names_cannot_reach_the_terminal(render: Any) -> None:
+    shown = render(hostile())
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e]", shown)
+    assert "[bold]x[/bold]" in shown
+
+
+def test_numbers_survive_hostile_names() -> None:
+    shown = text.render(hostile("\x1b[2J" + "n" * 500))
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "41,943,040" in shown and re.search(r"^ *1\.0 MiB ", shown.partition("Largest")[2], re.MULTILINE)
+
+
+@given(st.text())
+def test_clean_leaves_one_printable_line(name: str) -> None:
+    assert words.clean(name).isprintable() and words.clean(words.clean(name)) == words.clean(name)
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "shown"),
+    [
+        (0, "0 B"),
+        (1023, "1,023 B"),
+        (1024, "1.0 KiB"),
+        (-MIB, "-1.0 MiB"),
+        (1536 * MIB, "1.5 GiB"),
+        (10**24, "867,361.7 EiB"),
+    ],
+)
+def test_size(nbytes: int, shown: str) -> None:
+    assert words.size(nbytes) == shown
+
+
+@given(st.integers(min_value=0, max_value=2**100))
+def test_mib_rounds_to_the_nearest_tenth(nbytes: int) -> None:
+    shown = words.mib(nbytes).replace(",", "")
+    tenths = int(shown.replace(".", ""))
+    assert abs(10 * nbytes - tenths * MIB) <= MIB // 2
+
+
+@pytest.mark.parametrize(
+    "estimate", [TRAINING, INFERENCE, hostile(), replace(TRAINING, batch=None, peak_allocated=10**30)]
+)
+def test_json_follows_its_schema_and_comes_back(estimate: Estimate) -> None:
+    document = json.loads(json_report.dumps(estimate))
+    jsonschema.Draft202012Validator.check_schema(schema())
+    jsonschema.validate(document, schema())
+    assert json_report.from_dict(document) == estimate
+    assert json.loads(estimate.to_json()) == document
+
+
+def test_json_keys() -> None:
+    document = json_report.to_dict(TRAINING)
+    assert (document["schema"], document["fits"], document["headroom_bytes"]) == (1, True, 40 * MIB)
+    assert (document["naive"]["training"], document["naive"]["inference"]) == (56 * MIB, 28 * MIB)
+    assert document["certainty"]["unknown_operators"] == {"custom::op": {"calls": 3, "bound_bytes": 4 * MIB}}
+
+
+def test_the_schema_describes_every_attribute() -> None:
+    assert {field.name for field in fields(Estimate)} <= set(schema()["properties"])
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ("nonsense", "not JSON"),
+        ("[]", "not an estimate"),
+        ("{}", "not an estimate"),
+        ('{"schema": 99}', "schema 99"),
+        ('{"schema": 1}', "damaged"),
+        ('{"schema": 1, "naive": 3, "marks": []}', "damaged"),
+    ],
+)
+def test_reading_something_else_is_one_clear_error(document: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        json_report.loads(document)
+    assert caught.value.hint
+
+
+def test_csv() -> None:
+    rows = list(csv.DictReader(io.StringIO(csv_report.render(TRAINING))))
+    assert [row["kind"] for row in rows] == ["malloc", "mark", "malloc", "mark", "free"]
+    assert rows[2] == {
+        "index": "2",
+        "kind": "malloc",
+        "name": "conv, out",
+        "delta_bytes": str(32 * MIB),
+        "allocated_bytes": str(40 * MIB),
+        "reserved_bytes": str(42 * MIB),
+        "peak_bytes": "",
+        "category": "saved for backward",
+        "phase": "0.forward",
+    }
+    assert (rows[3]["name"], rows[3]["peak_bytes"], rows[3]["delta_bytes"]) == (
+        "0.forward",
+        str(36 * MIB),
+        "0",
+    )
+
+
+class Tags(HTMLParser):
+    """Every tag with its attributes, and the text between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data.strip())
+
+
+def test_html_says_what_the_text_says_and_needs_nothing_else() -> None:
+    page = Tags()
+    page.feed(html.render(TRAINING, budget_bytes=48 * MIB))
+    said = " ".join(page.words)
+    for words_ in (
+        "over budget: needs 60.0 MiB",
+        "fits: 60.0 MiB",
+        "58,720,256",
+        "40.0 % over peak allocated",
+        "custom::op",
+    ):
+        assert words_ in said
+    assert "A first note." in said and "0.forward: 40.0 MiB allocated" in said and "fc.weight" in said
+    assert not {tag for tag, _ in page.tags} & {"script", "link", "img", "iframe", "object"}
+    assert not any(
+        name in attributes for _, attributes in page.tags for name in ("src", "href", "onclick", "onload")
+    )
+
+
+def test_html_escapes_names() -> None:
+    evil = '<script>alert(1)</script>" onload="x'
+    plain, page = Tags(), Tags()
+    plain.feed(html.render(hostile("name")))
+    page.feed(html.render(hostile(evil)))
+    assert page.tags == plain.tags and evil in " ".join(page.words)
+
+
+def test_the_chart_keeps_the_peak_of_many_events() -> None:
+    count = 50_001
+    values = tuple(1 + (event == 33_333) * 99 for event in range(count))
+    line = Timeline(values, values, (0,) * count, ("x",) * count, ("y",) * count, ("z",) * count)
+    shown = html.render(replace(TRAINING, timeline=line))
+    assert len(shown) < 100_000 and re.search(r"L6\d\d\.\d 10\.0 ", shown)
+
+
+def test_snapshot_blocks_tile_the_segment_and_the_trace_balances() -> None:
+    data = pickle.loads(snapshot.render(TRAINING))
+    (segment,), (trace,) = data["segments"], data["device_traces"]
+    assert [(entry["action"], entry["size"]) for entry in trace] == [
+        ("segment_alloc", 40 * MIB), ("alloc", 8 * MIB), ("alloc", 32 * MIB), ("free_requested", 32 * MIB), ("free_completed", 32 * MIB),
+    ]  # fmt: skip
+    assert trace[2]["addr"] == trace[4]["addr"] and trace[1]["frames"][0]["name"] == "fc.weight"
+    assert [(block["size"], block["state"]) for block in segment["blocks"]] == [
+        (8 * MIB, "active_allocated"), (32 * MIB, "inactive"),
+    ]  # fmt: skip
+    assert pickle.HIGHEST_PROTOCOL >= 4 and snapshot.render(TRAINING)[:2] == b"\x80\x04"
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 4)), max_size=60))
+def test_snapshot_addresses_never_overlap(requests: list[tuple[int, int]]) -> None:
+    living: list[tuple[str, int]] = []
+    course: list[tuple[str, int]] = []
+    for size, choice in requests:
+        if choice < 2 and living:
+            label, nbytes = living.pop(choice % len(living))
+            course.append((label, -nbytes))
+        else:
+            living.append((f"n{choice}", 512 * size))
+            course.append(living[-1])
+    states, total = [], 0
+    for _, delta in course:
+        total += delta
+        states.append(total)
+    labels, deltas = tuple(c[0] for c in course), tuple(c[1] for c in course)
+    line = Timeline(tuple(states), tuple(states), deltas, labels, ("x",) * len(course), ("p",) * len(course))
+    data = pickle.loads(snapshot.render(replace(TRAINING, timeline=line)))
+    alive: dict[int, int] = {}
+    for entry in data["device_traces"][0]:
+        if entry["action"] == "alloc":
+            start, end = entry["addr"], entry["addr"] + entry["size"]
+            assert all(end <= other or start >= other + size for other, size in alive.items())
+            alive[start] = entry["size"]
+        elif entry["action"] == "free_completed":
+            assert alive.pop(entry["addr"]) == entry["size"]
+    assert sum(alive.values()) == total
+    for segment in data["segments"]:
+        place = segment["address"]
+        for block in segment["blocks"]:
+            assert block["address"] == place
+            place += block["size"]
+        assert place == segment["address"] + segment["total_size"]
+        assert segment["allocated_size"] == total
+
+
+def test_pytorch_reads_the_snapshot() -> None:
+    viewer = pytest.importorskip("torch.cuda._memory_viz")
+    data = pickle.loads(snapshot.render(TRAINING))
+    assert "32.0MiB (0.0% internal) free" in viewer.segsum(data)
+    told = viewer.trace(pickle.loads(snapshot.render(TRAINING)))
+    assert "b = a[0:8.0MiB]" in told and "c = a[8388608:32.0MiB]" in told and "del c # 32.0MiB" in told

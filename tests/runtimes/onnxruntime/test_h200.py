@@ -1,0 +1,141 @@
+"""Predictions for the CUDA provider against runs recorded on an H200 (`tests/data/ort/h200_runs.json.gz`)."""
+
+from __future__ import annotations
+
+import statistics
+from functools import lru_cache
+from typing import Any
+
+import pytest
+
+import tests.runtimes.onnxruntime.ort_reference as reference
+from analyzer import devices
+from analyzer.runtimes.onnxruntime import SessionPrediction, predict, prepare
+from analyzer.runtimes.onnxruntime.options import parse
+
+CASES = reference.recorded()["cases"]
+HELDOUT = reference.recorded()["heldout"]
+
+
+def _id(row: dict[str, Any]) -> str:
+    case = row["case"]
+    return "-".join([case["model"], str(case["batch"]), *map(str, case.get("prov", {}).values())])
+
+
+@lru_cache(maxsize=128)
+def _prediction(which: str, index: int) -> SessionPrediction:
+    row = {"cases": CASES, "heldout": HELDOUT}[which][index]
+    case = row["case"]
+    return predict(
+        reference.graph(case["model"]),
+        batch=case["batch"],
+        options=reference.options_of(case),
+        device=devices.load("h200"),
+    )
+
+
+@pytest.mark.parametrize("row", [*CASES, *HELDOUT], ids=_id)
+def test_the_graph_that_runs(row: dict[str, Any]) -> None:
+    """Every kernel, in order, on the provider that ran it: 58 runs, 32 models."""
+    case = row["case"]
+    prepared = prepare(reference.graph(case["model"]), case["batch"], parse(reference.options_of(case)))
+    mine = [(node.op, node.provider) for node in prepared.order]
+    assert mine == [(op, provider) for op, provider, *_ in row["first"]]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [row for row in (*CASES, *HELDOUT) if "kSameAsRequested" in str(row["case"])],
+    ids=_id,
+)
+def test_kernel_by_kernel(row: dict[str, Any]) -> None:
+    """Where the order of initializers does not matter, peak in use and held are exact, after each kernel too."""
+    case = row["case"]
+    mine = reference.predicted(
+        reference.graph(case["model"]), case["batch"], reference.options_of(case), "cuda"
+    )
+    assert (mine.peak, mine.held) == (row["peak"], row["held"])
+    compared = [
+        ((a.peak, a.held), (peak, held))
+        for a, (_, provider, peak, _, held) in zip(mine.first, row["first"], strict=True)
+        if provider == "cuda"
+    ]
+    assert sum(a == b for a, b in compared) >= 0.95 * len(compared)
+
+
+def _errors(which: str, rows: list[dict[str, Any]]) -> dict[str, list[float]]:
+    errors: dict[str, list[float]] = {"use": [], "held": [], "device": []}
+    for index, row in enumerate(rows):
+        mine = _prediction(which, index)
+        errors["use"].append(abs(mine.peak_in_use / row["peak"] - 1))
+        errors["held"].append(abs(mine.held / row["held"] - 1))
+        errors["device"].append(abs(mine.device_bytes / row["nvml"][-1] - 1))
+    return errors
+
+
+def test_accuracy_of_the_24_cases() -> None:
+    """In use, held and device memory: medians within 1, 1 and 2 %, held exact in 14 cases, 95th percentile bounded.
+
+    The order of initializers is drawn anew by every process; the spread that causes is part of these errors.
+    """
+    errors = _errors("cases", CASES)
+    assert statistics.median(errors["use"]) <= 0.01
+    assert statistics.median(errors["held"]) <= 0.01
+    assert sum(error == 0 for error in errors["held"]) >= 14
+    assert sorted(errors["held"])[22] <= 0.12
+    assert statistics.median(errors["device"]) <= 0.02
+    assert sorted(errors["device"])[22] <= 0.06
+
+
+def test_accuracy_of_models_no_rule_was_made_from() -> None:
+    """34 more runs of 18 other models and options, measured after the rules were written."""
+    errors = _errors("heldout", HELDOUT)
+    assert statistics.median(errors["use"]) <= 0.02
+    assert statistics.median(errors["held"]) <= 0.02
+    assert statistics.median(errors["device"]) <= 0.03
+
+
+def test_measured_values_lie_in_the_predicted_spread() -> None:
+    """ViT holds 4,109 MiB in one process and less in another: the range is said in a note."""
+    index = next(i for i, row in enumerate(CASES) if row["case"]["model"] == "gpt2")
+    notes = " ".join(_prediction("cases", index).notes)
+    assert "order of a hash table" in notes
+
+
+def test_explanation_names_requests_and_savings() -> None:
+    """Held memory beyond the tensors is explained line by line, cheaper settings with what they would hold."""
+    index = next(
+        i for i, row in enumerate(CASES) if row["case"]["model"] == "vit_b_16" and "prov" not in row["case"]
+    )
+    mine = _prediction("cases", index)
+    assert any("held for a request of" in line for line in mine.notes)
+    (saving,) = (s for s in mine.savings if s.setting == "arena_extend_strategy=kSameAsRequested")
+    held = saving.peak_reserved
+    assert held < mine.held
+    measured = next(row for row in CASES if row["case"]["model"] == "vit_b_16" and "prov" in row["case"])
+    assert held == measured["held"]
+
+
+def test_limit_is_reported_with_the_request_that_fails() -> None:
+    """gpu_mem_limit below the need: the failing request, not an exception."""
+    mine = predict(
+        reference.graph("resnet50"),
+        batch=32,
+        options={"gpu_mem_limit": "200MiB"},
+        device=devices.load("h200"),
+    )
+    assert mine.failure is not None
+    assert mine.failure.limit == 200 << 20
+    assert mine.failure.phase == "run 1"
+    assert mine.failure.requested_bytes > 0
+    assert "out of memory" in mine.notes[0]
+
+
+def test_events_play_to_the_same_figures() -> None:
+    """The timeline's player on the prediction's arena reaches the prediction's peak and held bytes."""
+    from analyzer.runtimes.timeline import play
+
+    mine = _prediction("cases", 0)
+    played = play(mine.events, mine.allocator())
+    assert max(played.allocated) == mine.peak_in_use
+    assert played.peak_reserved == mine.held

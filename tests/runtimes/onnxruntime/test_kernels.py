@@ -1,0 +1,152 @@
+"""Single kernels: sharing, scratch and temporaries against measurements, and rules by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import tests.runtimes.onnxruntime.ort_reference as reference
+from analyzer import devices
+from analyzer.libraries.cudnn.frontend_plans import Convolution, workspace
+from analyzer.runtimes.onnxruntime.kernels import declared
+from analyzer.runtimes.onnxruntime.kernels.einsum import temporaries
+from analyzer.runtimes.onnxruntime.kernels.packing import cached
+from analyzer.runtimes.onnxruntime.kernels.scratch import Settings, scratch
+from analyzer.runtimes.onnxruntime.load import load
+from analyzer.runtimes.onnxruntime.plan.placement import assign
+
+H200 = devices.load("h200")
+_BYTES = 4 * 8 * 16 * 4
+
+
+@pytest.mark.parametrize("provider", ["cuda", "cpu"])
+def test_sharing_tables_match_every_measured_operator(provider: str) -> None:
+    """A result that shares its input's buffer asks the arena for nothing."""
+    checked = 0
+    for op, domain, _, rows in reference.kernels()["sharing"][provider]:
+        own = [
+            row for row in rows if row[0] == op and not any(other[0].startswith("Memcpy") for other in rows)
+        ]
+        copied = [row for row in rows if row[0] == "MemcpyToHost"]
+        if provider == "cuda" and domain == "" and any(row[0] == op for row in rows):
+            assert declared.available("cuda", op, domain) == (not copied), op
+        if op in ("Exp", "Cast", "Mish", "HardSwish") or len(own) != 1 or own[0][1] not in ("CUDA", "CPUE"):
+            continue
+        ran = "cuda" if own[0][1] == "CUDA" else "cpu"
+        shares = bool(declared.alias(ran, op, 1, 1) or declared.in_place(ran, op))
+        if shares or own[0][2] >= _BYTES:
+            if op == "ScatterND" and provider == "cpu":
+                continue
+            assert shares == (own[0][2] == 0), op
+            checked += 1
+    assert checked > 60
+
+
+def _single(op: str, shapes: list[list[int]], attributes: dict[str, Any], constants: dict[str, Any]) -> Any:
+    names = [f"x{k}" for k in range(len(shapes))]
+    node = helper.make_node(op, [*names, *constants], ["y"], name="node", **attributes)
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in zip(names, shapes, strict=True)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [onnx.numpy_helper.from_array(v, k) for k, v in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+
+def _takes(model: Any) -> list[int]:
+    graph = load(model, None)
+    assign(graph, "cuda")
+    node = graph.nodes[0]
+    return [nbytes for nbytes, _ in scratch(node, graph, Settings("cuda", "EXHAUSTIVE", H200))]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        entry
+        for entry in reference.kernels()["scratch"]
+        if entry["what"][0] == "op"
+        and entry["what"][1] in ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceL2")
+    ],
+    ids=lambda entry: "-".join(map(str, entry["what"][1:4])),
+)
+def test_reductions(entry: dict[str, Any]) -> None:
+    """Sums by rows or columns, everything else through a copy."""
+    _, op, shape, axes, _ = entry["what"]
+    found = _takes(_single(op, [shape], {"keepdims": 1}, {"a": np.array(axes, np.int64)}))
+    assert found == entry["run"][2:]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [entry for entry in reference.kernels()["scratch"] if entry["what"][0] == "rnn"],
+    ids=lambda entry: "-".join(map(str, entry["what"][1:])),
+)
+def test_recurrent_layers(entry: dict[str, Any]) -> None:
+    """Dropout state and weights at the session's start, cuDNN's work space in the run: a formula for 246 measurements."""
+    _, op, steps, batch, features, hidden, directions = entry["what"]
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[op]
+    weights = {
+        "w": np.zeros((directions, gates * hidden, features), np.float32),
+        "r": np.zeros((directions, gates * hidden, hidden), np.float32),
+    }
+    way = "bidirectional" if directions == 2 else "forward"
+    model = _single(op, [[steps, batch, features]], {"hidden_size": hidden, "direction": way}, weights)
+    graph = load(model, None)
+    assign(graph, "cuda")
+    assert cached(graph.nodes[0], graph, H200) == entry["session"][2:]
+    found = _takes(model)
+    work = max(entry["run"][2:])
+    assert max(found) == work
+    if directions == 2:
+        assert found[-1] == entry["run"][-1]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [entry for entry in reference.kernels()["scratch"] if entry["what"][1] == "Einsum"],
+    ids=lambda entry: f"{entry['what'][3]}-{entry['what'][2][0][0]}",
+)
+def test_einsum(entry: dict[str, Any]) -> None:
+    """Temporaries one by one; the output comes last."""
+    _, _, shapes, equation, _ = entry["what"]
+    found = temporaries(equation, [tuple(shape) for shape in shapes], 4)
+    assert found == entry["run"][2:-1]
+
+
+def test_einsum_by_hand() -> None:
+    """[2,3,4] x [2,4,5]: the right operand from b,j,k to b,j,k,(i): copied; product 2*3*5; no reordering."""
+    assert temporaries("bij,bjk->bik", [(2, 3, 4), (2, 4, 5)], 4) == [2 * 4 * 5 * 4, 2 * 3 * 5 * 4]
+    assert temporaries("ii->i", [(3, 3)], 4) is None
+
+
+RESNET_STEM = Convolution(
+    False, (64, 3, 224, 224), (64, 3, 7, 7), (64, 64, 112, 112), (2, 2), (3, 3), (1, 1), 1
+)
+
+
+def test_convolution_workspaces() -> None:
+    """Measured shapes give their figure, as the arena's log shows it; DEFAULT needs a small table."""
+    assert workspace(RESNET_STEM, "EXHAUSTIVE", H200) == (244_093_712, "measured")
+    layer = Convolution(False, (64, 64, 56, 56), (64, 64, 3, 3), (64, 64, 56, 56), (1, 1), (1, 1), (1, 1), 1)
+    assert workspace(layer, "EXHAUSTIVE", H200) == (102_908_051, "measured")
+    assert workspace(RESNET_STEM, "DEFAULT", H200)[0] < 4096
+
+
+def test_unmeasured_convolutions_take_the_form_of_their_neighbour() -> None:
+    """A batch nobody measured scales the copies: x, w and y in NHWC order and 16 bytes."""
+    odd = Convolution(False, (60, 3, 224, 224), (64, 3, 7, 7), (60, 64, 112, 112), (2, 2), (3, 3), (1, 1), 1)
+    nbytes, basis = workspace(odd, "EXHAUSTIVE", H200)
+    x, w, y = 60 * 3 * 224 * 224 * 4, 64 * 3 * 49 * 4, 60 * 64 * 112 * 112 * 4
+    assert (nbytes, basis) == (x + w + y + 16, "bounded")
+
+
+def test_another_device_is_bounded_not_measured() -> None:
+    """Without a table of its own a device borrows the H200's and says so."""
+    assert workspace(RESNET_STEM, "EXHAUSTIVE", devices.load("rtx4090"))[1] == "bounded"

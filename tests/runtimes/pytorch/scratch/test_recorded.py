@@ -1,0 +1,122 @@
+"""15,000 single ATen calls recorded by `benchmarks/record_operators.py` (H200, torch 2.11): the allocator's requests and
+frees during each, in order and to the byte, beside the story the rules tell.
+
+Outside it: convolutions (`test_convolution.py`), and what `EXCEPTIONS` names with its reason.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import gzip
+import json
+from typing import Any
+
+from analyzer.devices import load
+from analyzer.graph import Operator, TensorMeta
+from analyzer.runtimes.pytorch.scratch import Give, Take, is_known, story_of
+from tests.paths import DATA
+
+RECORDED = DATA / "operators_h200.json.gz"
+H200 = load("h200")
+VALUE_DEPENDENT = "its sizes depend on values"
+EXCEPTIONS = {
+    "aten::_unique2": VALUE_DEPENDENT,
+    "aten::unique_consecutive": VALUE_DEPENDENT,
+    "aten::nonzero": VALUE_DEPENDENT,
+    "aten::bincount": VALUE_DEPENDENT,
+    "aten::mode": VALUE_DEPENDENT,
+    "aten::multinomial": "unknown operator",
+    "aten::_embedding_bag_backward": "unknown operator",
+    "aten::_euclidean_dist": "unknown operator",
+    "aten::_trilinear": "unknown operator",
+    "aten::_linalg_svd": "cuSOLVER's workspace",
+    "aten::linalg_inv_ex": "cuSOLVER's workspace",
+    "aten::linalg_cholesky_ex": "cuSOLVER's workspace",
+    "aten::linalg_solve_triangular": "unknown operator",
+    "aten::_linalg_check_errors": "unknown operator",
+}
+# Calls of known operators that differ, and why.
+KNOWN_DIFFERENCES = {
+    "aten::index.Tensor": 11,  # a boolean mask as index: value-dependent
+    "aten::index_put": 1,  # likewise
+    "aten::_embedding_bag": 1,  # results in another order
+    "aten::soft_margin_loss_backward": 4,  # temporaries in another order
+    "aten::cudnn_batch_norm": 2,  # three channels: another kernel of cuDNN's
+    "aten::cudnn_batch_norm_backward": 2,
+    "aten::_scaled_dot_product_cudnn_attention": 2,  # a single query: split over the keys
+}
+
+
+def argument(value: Any) -> Any:
+    if isinstance(value, list):
+        if len(value) == 6 and value[0] == "T":
+            return TensorMeta(0, tuple(value[1]), tuple(value[3]), value[2], value[4])
+        return tuple(argument(part) for part in value)
+    return value
+
+
+def operator_of(row: list[Any]) -> Operator:
+    namespace, name, overload = row[0].split(".")
+    return Operator(
+        0,
+        f"{namespace}::{name}" + ("" if overload == "default" else f".{overload}"),
+        argument(row[2]),
+        tuple(None if result is None else argument(result[:6]) for result in row[4]),
+        {key: argument(value) for key, value in row[3].items()},
+    )
+
+
+def told(operator: Operator, row: list[Any]) -> list[int]:
+    """The story as requests (positive) and frees (negative), in bytes."""
+    events: list[int] = []
+    sizes: dict[int, int] = {}
+    for step in story_of(operator, H200).steps:
+        if isinstance(step, Take):
+            if not step.keep:  # workspaces were there before
+                sizes[step.token] = step.nbytes
+                events.append(step.nbytes)
+        elif isinstance(step, Give):
+            events.append(-sizes[step.token])
+        else:
+            result = row[4][step.index]
+            if result is not None and result[5] == "cuda" and result[7]:
+                nbytes = result[6] if step.nbytes is None else step.nbytes
+                events += [nbytes] if nbytes else []
+    return events
+
+
+@functools.cache
+def rows() -> tuple[tuple[str, list[Any]], ...]:
+    with gzip.open(RECORDED, "rt") as file:
+        cases = json.load(file)["cases"]
+    return tuple((name, row) for name, calls in cases.items() if not isinstance(calls, str) for row in calls)
+
+
+def test_every_request_in_order() -> None:
+    differing: dict[str, list[Any]] = collections.defaultdict(list)
+    checked = 0
+    for name, row in rows():
+        operator = operator_of(row)
+        base = operator.name.partition(".")[0]
+        if "convolution" in base or base in EXCEPTIONS:
+            continue
+        checked += 1
+        if (events := told(operator, row)) != row[1]:
+            differing[operator.name].append((name, events, row[1]))
+    counts = {name: len(found) for name, found in differing.items()}
+    assert counts == KNOWN_DIFFERENCES, {
+        name: found[:2] for name, found in differing.items() if counts[name] != KNOWN_DIFFERENCES.get(name)
+    }
+    assert checked > 14_900
+
+
+def test_unknown_operators_are_reported_and_bounded() -> None:
+    for name, row in rows():
+        operator = operator_of(row)
+        story = story_of(operator, H200)
+        assert story.known == is_known(operator.name)
+        if not story.known:
+            assert operator.name.partition(".")[0] in EXCEPTIONS, name
+            outputs = sum(output.element_count for output in operator.outputs if output is not None)
+            assert story.bound_bytes >= 4 * outputs

@@ -1,0 +1,192 @@
+"""Calibration on a made-up GPU: a profile that is valid, loads and is used; stages that resume; the table of convolutions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from analyzer.devices import load
+from analyzer.devices.loader import PROFILES, from_dict
+from analyzer.errors import RunError
+from analyzer.libraries.cudnn.convolutions import workspace
+from analyzer.libraries.cudnn.table import call_of, grid_calls, table_of, write
+from analyzer.runs import checks, machine
+from analyzer.verify import calibrate
+from analyzer.verify.calibrate import predicted_checks
+from tests.models.model_files import MODELS
+from tests.paths import ROOT
+
+MIB = 2**20
+OPERATIONS = ("forward", "data", "weight")
+
+
+class FakeGpu:
+    """Answers probes as a GPU with 24 GiB and a workspace of 8,519,680 bytes would."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.fail_at = ""
+
+    def probe(self, description: Mapping[str, Any]) -> dict[str, Any]:
+        name = " ".join(str(description[key]) for key in ("name", "family") if key in description)
+        self.asked.append(name)
+        if name == self.fail_at:
+            raise RunError(f"{name} failed", "")
+        if description["name"] == "device":
+            return {
+                "nvml_name": "NVIDIA Pretend 24", "driver": "580.1", "capacity_bytes": 24 << 30,
+                "compute_capability": [8, 9], "sm_count": 60, "max_threads_per_sm": 1536, "context_bytes": 300 * MIB,
+                "versions": {"torch": "2.11.0", "cuda": "13.0", "cudnn": "9.19.0"},
+            }  # fmt: skip
+        if description["name"] == "library":
+            return {
+                "cublas": {"outside_bytes": [60 * MIB, 58 * MIB], "kept_bytes": [8_519_680, 8_519_680]},
+                "cublaslt": {
+                    "outside_bytes": [60 * MIB, 0],
+                    "kept_bytes": [8_519_680 + MIB, 8_519_680 + MIB],
+                },
+                "cudnn": {"outside_bytes": [10 * MIB, 2 * MIB], "kept_bytes": [0, 0]},
+                "cusolver": {"outside_bytes": [90 * MIB, 0], "kept_bytes": [0, 0]},
+                "cufft": {"outside_bytes": [0, 0], "kept_bytes": [0, 0]},
+                "kernels": {"outside_bytes": [132 * MIB, 0], "kept_bytes": [0, 0]},
+            }[description["family"]]
+        if description["name"] == "convolutions":
+            rows = []
+            for number, (group, family, batch) in enumerate(grid_calls(description["part"], 50_000)):
+                rows += [
+                    (group, family, batch, operation, 1000 * number + operation) for operation in range(3)
+                ]
+            np.save(description["file"], np.array(rows, dtype=np.int64))
+            return {"count": len(rows), "complete": False, "cudnn": 91900}
+        predicted = predicted_checks(load("h200"))
+        return {
+            "marks": [
+                [event, allocated, peak + MIB * (event == "15.sort")] for event, allocated, peak in predicted
+            ]
+        }
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
+    fake = FakeGpu()
+    monkeypatch.setattr(calibrate, "probe", fake.probe)
+    monkeypatch.setattr(machine, "require_cuda", lambda *_: None)
+    return fake
+
+
+@pytest.mark.usefixtures("gpu")
+def test_the_profile_is_valid_and_used(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    told: list[tuple[str, float]] = []
+    found = calibrate.calibrate(path, progress=lambda stage, share: told.append((stage, share)))
+    document = json.loads(path.read_text())
+    jsonschema.validate(document, json.loads((PROFILES.parent / "schema.json").read_text()))
+    profile = load(path)
+    assert (profile.name, profile.capacity_bytes, profile.sm_count) == ("nvidia-pretend-24", 24 << 30, 60)
+    assert profile.modules_bytes == {
+        "cublas": 58 * MIB, "cudnn": 10 * MIB, "cusolver": 90 * MIB, "cufft": 0, "kernels": 6 * MIB,
+    }  # fmt: skip
+    assert profile.per_thread_modules == ("cublas",)
+    assert (profile.cublas_workspace_bytes, profile.cublaslt_workspace_bytes) == (8_519_680, MIB)
+    assert profile.measured and profile.data["convolution"] == tmp_path / "mine.convolutions.npz"
+    assert found.convolution_count > 0 and not found.complete
+    assert not (tmp_path / "mine.json.partial").exists()
+    assert [share for _, share in told] == sorted(share for _, share in told) and told[-1] == ("done", 1.0)
+
+    from analyzer.pipeline import analyze
+
+    estimate = analyze(MODELS / "linear.py", batch=1, device=str(path))
+    assert estimate.device == "nvidia-pretend-24"
+    assert estimate.breakdown["workspace"] == 8_519_680 + MIB
+
+
+def test_checks_say_what_differs_from_the_rules(gpu: FakeGpu, tmp_path: Path) -> None:
+    found = calibrate.calibrate(tmp_path / "p.json", convolution_seconds=0)
+    assert "convolutions" not in gpu.asked and found.convolution_count == 0
+    assert {check.name for check in found.checks} == set(checks.CASES)
+    sort = next(check for check in found.checks if check.name == "sort")
+    assert sort.measured_bytes == sort.predicted_bytes + MIB
+
+
+def test_an_interrupted_calibration_goes_on_where_it_stopped(gpu: FakeGpu, tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    gpu.fail_at = "library cusolver"
+    with pytest.raises(RunError):
+        calibrate.calibrate(path, convolution_seconds=0)
+    assert not path.exists() and (tmp_path / "p.json.partial").exists()
+    gpu.fail_at, gpu.asked = "", []
+    calibrate.calibrate(path, convolution_seconds=0)
+    assert gpu.asked == ["library cusolver", "library cufft", "library kernels", "checks"]
+
+
+def test_the_table_gives_back_what_was_asked(tmp_path: Path) -> None:
+    calls = list(grid_calls(7, 20_000))
+    rows = [
+        (*call, number, 100 * place + number)
+        for place, call in enumerate(calls)
+        for number in range(len(OPERATIONS))
+    ]
+    path = tmp_path / "t.convolutions.npz"
+    write(path, table_of(np.array(rows)), {})
+    for place, call in enumerate(calls):
+        for number, operation in enumerate(OPERATIONS):
+            found = workspace(call_of(*call, operation), str(path))
+            assert (found.nbytes, found.source) == (100 * place + number, "measured")
+
+
+def test_parts_share_all_calls_and_common_batches_come_first() -> None:
+    parts = [list(grid_calls(part, 3)) for part in range(3)]
+    everything = [call for part in parts for call in part]
+    assert len(everything) == len(set(everything)) > 400_000
+    assert {batch for _, _, batch in parts[0][:1000]} == {1}
+
+
+def test_on_the_shipped_tables_own_hardware_the_rest_comes_from_it(tmp_path: Path) -> None:
+    calls = list(grid_calls(3, 100_000))
+    rows = np.array([(*call, number, 512) for call in calls for number in range(len(OPERATIONS))])
+    path = tmp_path / "t.convolutions.npz"
+    write(path, table_of(rows, on_shipped=True), {})
+    assert workspace(call_of(*calls[0], "forward"), str(path)).nbytes == 512
+    for call in grid_calls(4, 100_000):
+        for operation in OPERATIONS:
+            asked = call_of(*call, operation)
+            assert workspace(asked, str(path)).nbytes == workspace(asked, "h200").nbytes
+    assert calibrate._same_hardware("NVIDIA H200", "91900")
+    assert not calibrate._same_hardware("NVIDIA H200", "91800")
+    assert not calibrate._same_hardware("NVIDIA H20", "91900")
+
+
+def test_the_profile_it_wrote_on_the_h200_predicts_no_worse_than_the_shipped_one() -> None:
+    """`benchmarks/accuracy/report.py --device`, 180 measured cases; the shipped profile's errors are the baseline's."""
+    found = json.loads((ROOT / "benchmarks/accuracy/calibrated.json").read_text())
+    shipped = json.loads((ROOT / "tests/data/accuracy_baseline.json").read_text())["sets"]
+    assert found["seconds"] < 480
+    for place in range(3):
+        own, theirs = (
+            [
+                1.0 if case[place] is None else abs(case[place])
+                for cases in sets.values()
+                for case in cases.values()
+            ]
+            for sets in (found["sets"], shipped)
+        )
+        assert len(own) == len(theirs) == 180
+        assert sum(own) <= sum(theirs) + 1e-6
+    profile = from_dict({**found["profile"], "data": {}}, ROOT)
+    like = load("h200")
+    for figure in (
+        "context_bytes",
+        "modules_bytes",
+        "per_thread_modules",
+        "cublas_workspace_bytes",
+        "sm_count",
+    ):
+        assert getattr(profile, figure) == getattr(like, figure)
