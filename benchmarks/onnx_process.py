@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
-import time
 from pathlib import Path
 
+from processes import fastest
 from rich.console import Console
 from rich.table import Table
 
@@ -24,17 +23,6 @@ MODELS = Path(__file__).resolve().parent.parent / "models"
 LEAST = (
     "import sys, onnx; onnx.shape_inference.infer_shapes(onnx.load(sys.argv[1], load_external_data=False))"
 )
-_ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-
-
-def seconds(command: list[str]) -> float:
-    """Wall-clock seconds a process takes. Raises CalledProcessError if it fails."""
-    start = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=_ENVIRONMENT)
-    elapsed = time.perf_counter() - start
-    if done.returncode not in (0, 1):  # 1: the model does not fit this machine's device
-        raise subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
-    return elapsed
 
 
 def main() -> int:
@@ -62,8 +50,7 @@ def main() -> int:
             "--device",
             "h200",
         ]
-        pairs = [(seconds(least), seconds(ours)) for _ in range(1 + arguments.repeat)]
-        first, second = (min(column) for column in zip(*pairs[1:], strict=True))
+        first, second = fastest(least, ours, arguments.repeat)
         worst = max(worst, second / first)
         table.add_row(model.name, f"{first:.3f}", f"{second:.3f}", f"{second / first:.2f}", f"{AIM:.0f}")
     console = Console()

@@ -142,6 +142,16 @@ class Storage:
 
 
 @dataclass(frozen=True, slots=True)
+class LeafOutput:
+    """What a leaf module returned in the first forward pass: for the naive formula."""
+
+    module: str
+    nbytes: int
+    element_count: int
+    has_parameters: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Birth:
     """A storage appears that no operator of the program makes (weights, inputs copied to the device)."""
 

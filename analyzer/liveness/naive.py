@@ -27,7 +27,7 @@ from fractions import Fraction
 from typing import Protocol
 
 from analyzer.errors import OptionError
-from analyzer.graph import Category, Death, Graph
+from analyzer.graph import Category, Death, Graph, LeafOutput
 
 FLOAT32_BYTES = 4
 
@@ -69,16 +69,6 @@ class Leaf(Protocol):
     def element_count(self) -> int: ...
     @property
     def has_parameters(self) -> bool: ...
-
-
-@dataclass(frozen=True, slots=True)
-class LeafOutput:
-    """A `Leaf` made by hand or from an ONNX node."""
-
-    module: str
-    nbytes: int
-    element_count: int
-    has_parameters: bool = True
 
 
 @dataclass(frozen=True, slots=True)

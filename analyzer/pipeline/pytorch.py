@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from analyzer.capture.pytorch.capture import capture_pytorch, meta_like
+from analyzer.capture.pytorch.capture import capture_pytorch
 from analyzer.capture.pytorch.from_options import (
     batch_for,
     loss_for,
@@ -14,6 +14,8 @@ from analyzer.capture.pytorch.from_options import (
     optimizer_name,
     preparation,
 )
+from analyzer.capture.pytorch.no_compiler import without_compiler
+from analyzer.capture.pytorch.twin import meta_like
 from analyzer.devices import resolve
 from analyzer.errors import TargetError
 from analyzer.liveness.naive import from_leaves, moments_in
@@ -30,6 +32,16 @@ def captured_pytorch(
     progress: Callable[[str], None] | None = None,
 ) -> Captured:
     """`target` captured: a step of training, or forward passes. Raises AnalyzerError."""
+    with without_compiler():
+        return _captured(target, options, runtime, progress)
+
+
+def _captured(
+    target: torch.nn.Module | Target,
+    options: Options,
+    runtime: Runtime,
+    progress: Callable[[str], None] | None,
+) -> Captured:
     if isinstance(target, Target):
         program, name = load(target), target.name
     elif isinstance(target, torch.nn.Module):

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
-from unittest import mock
 
 from analyzer.options import Options
 from analyzer.runs import machine
@@ -136,14 +135,14 @@ def _real(given: Any) -> Any:
 
 
 def _steps_taken() -> Any:
-    """Rule 5: `GradScaler` looks whether gradients are finite, and steps."""
-    import torch
+    """`GradScaler` looks whether gradients are finite, and steps all the same."""
+    from analyzer.capture.pytorch.patches import replaced
 
     def step(_: Any, optimizer: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
         sum(value.item() for value in state["found_inf_per_device"].values())
         return optimizer.step(*args, **kwargs)
 
-    return mock.patch.object(torch.amp.GradScaler, "_maybe_opt_step", step)
+    return replaced({"torch.amp.GradScaler._maybe_opt_step": step})
 
 
 def versions() -> dict[str, str]:
@@ -180,8 +179,10 @@ def encode(trace: Iterable[Mapping[str, Any]]) -> list[int]:
 
 @contextmanager
 def fast_random() -> Iterator[None]:
-    """While open, large tensors are initialised by repeating a block of random values (rule 3)."""
+    """While open, large tensors are initialised by repeating a block of random values."""
     import torch
+
+    from analyzer.capture.pytorch.patches import replaced
 
     def quick(original: Any) -> Any:
         def fill(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -197,11 +198,5 @@ def fast_random() -> Iterator[None]:
         return fill
 
     names = ("normal_", "uniform_")
-    patches = [mock.patch.object(torch.Tensor, name, quick(getattr(torch.Tensor, name))) for name in names]
-    for patch in patches:
-        patch.start()
-    try:
+    with replaced({f"torch.Tensor.{name}": quick(getattr(torch.Tensor, name)) for name in names}):
         yield
-    finally:
-        for patch in patches:
-            patch.stop()

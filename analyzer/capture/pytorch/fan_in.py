@@ -20,13 +20,23 @@ from __future__ import annotations
 
 import functools
 import sys
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch.autograd.graph import _engine_run_backward
 from torch.utils._python_dispatch import TorchDispatchMode
 
-_ENGINE = "_engine_run_backward"
-_BETWEEN = ("_accumulates_in_place", "on_cuda", "_called", "__torch_dispatch__", "_fn", "inner")
+_ENGINE = _engine_run_backward.__code__
+# The way from the engine to here: this file, the recorder's, and the wrappers of PyTorch's compiler.
+_BETWEEN = frozenset(
+    {
+        __file__,
+        str(Path(__file__).with_name("recorder.py")),
+        str(Path(torch.__file__).parent / "_compile.py"),
+        str(Path(torch.__file__).parent / "_dynamo" / "eval_frame.py"),
+    }
+)
 
 
 def _counts(tensor: torch.Tensor) -> tuple[int, int]:
@@ -36,19 +46,23 @@ def _counts(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def _called_by_engine() -> bool:
-    """Rule 1. `torch` wraps `__torch_dispatch__` in `_fn` and `inner` (no-compile guards)."""
+    """Whether no other Python code lies between the engine and the dispatch mode."""
     frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_name in _BETWEEN:
+    while frame is not None and frame.f_code.co_filename in _BETWEEN:
         frame = frame.f_back  # type: ignore[assignment]
-    return frame is not None and frame.f_code.co_name == _ENGINE
+    return frame is not None and frame.f_code is _ENGINE
 
 
 @functools.cache
 def _unshared_counts() -> tuple[int, int]:
-    """Rule 2: the counts of a gradient that only the engine's buffer holds."""
+    """The reference counts of tensor and storage of a gradient that only the engine's buffer holds, measured once."""
     seen: list[tuple[int, int]] = []
 
     class Probe(TorchDispatchMode):
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            return False  # not wrapped for the compiler: nothing is compiled here
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if func is torch.ops.aten.add.Tensor and torch._C._current_graph_task_id() >= 0:
                 first, _second = args[:2]

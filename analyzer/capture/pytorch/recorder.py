@@ -95,6 +95,11 @@ class _Schema:
 class Recorder(TorchDispatchMode):
     """The dispatch mode of the module docstring; `finish` returns the `Graph`."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Not wrapped for PyTorch's compiler, which the wrapper would import: nothing is compiled here."""
+        return False
+
     def __init__(self, choices: dict[Any, Callable[..., Any]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.phase = Phase.SETUP

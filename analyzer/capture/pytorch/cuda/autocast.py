@@ -20,12 +20,12 @@ Not modelled: `rms_norm`, which PyTorch casts to float32 since 2.12 (the measure
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import torch
+
+from analyzer.capture.pytorch.patches import registered, replaced
 
 _KEY = torch._C.DispatchKey.AutocastCUDA
 _WITHOUT = torch._C.DispatchKeySet(_KEY)
@@ -156,11 +156,19 @@ PROMOTE = [
     "scatter_add",
 ]
 
+POLICIES = {
+    "lower_precision": LOWER_PRECISION,
+    "fp32": FP32,
+    "fp32_set_opt_dtype": FP32_SET_OPT_DTYPE,
+    "fp32_append_dtype": FP32_APPEND_DTYPE,
+    "promote": PROMOTE,
+}
+
 _HALF = (torch.float16, torch.bfloat16)
 
 
 class _CastCache:
-    """Rule 3: weak on the parameter, strong on its copy, cleared with the outermost context."""
+    """Casts of float32 leaves that require grad: weak on the parameter, strong on its copy, cleared with the outermost context."""
 
     def __init__(self) -> None:
         self._copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -206,9 +214,10 @@ def _tensors(arguments: Any) -> Iterator[torch.Tensor]:
             yield from _tensors(part)
 
 
-def _overload(name: str) -> Any:
-    base, _, overload = name.partition(".")
-    return getattr(getattr(torch.ops.aten, base), overload or "default")
+def overload(name: str) -> Any:
+    """The overload of an operator of `aten`: "sum.dim_IntList"; without one the default."""
+    base, _, chosen = name.partition(".")
+    return getattr(getattr(torch.ops.aten, base), chosen or "default")
 
 
 def _kernel(operator: Any, policy: str, cache: _CastCache) -> Callable[..., Any]:
@@ -242,7 +251,7 @@ def _kernel(operator: Any, policy: str, cache: _CastCache) -> Callable[..., Any]
                     "norm.Scalar": "norm.ScalarOpt_dtype",
                     "norm.ScalarOpt_dim": "norm.ScalarOpt_dim_dtype",
                 }
-                return _overload(wider[operator.__name__])(*args, **kwargs, dtype=torch.float32)
+                return overload(wider[operator.__name__])(*args, **kwargs, dtype=torch.float32)
             place = names.index("dtype")
             given = kwargs.get("dtype") or (args[place] if place < len(args) else None)
             if half and given is None:
@@ -254,7 +263,7 @@ def _kernel(operator: Any, policy: str, cache: _CastCache) -> Callable[..., Any]
 
 
 def _rnn_kernel(cache: _CastCache) -> Callable[..., Any]:
-    """Rule 4."""
+    """Weights go into one flat buffer of the autocast type, then cell, hidden state and input are cast."""
 
     def kernel(x: Any, weights: Any, stride0: int, buffer: Any, hx: Any, cx: Any, *rest: Any) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(_WITHOUT):
@@ -288,28 +297,24 @@ def cuda_autocast() -> Iterator[None]:
         cache.clear()
         clear()
 
-    library = torch.library.Library("aten", "IMPL")
-    with warnings.catch_warnings():
-        # Replacing PyTorch's own AutocastCUDA kernels for the time of a capture is the point.
-        warnings.filterwarnings("ignore", message=".*[Oo]verrid.*")
-        for policy, listed in (
-            ("lower_precision", LOWER_PRECISION),
-            ("fp32", FP32),
-            ("fp32_set_opt_dtype", FP32_SET_OPT_DTYPE),
-            ("fp32_append_dtype", FP32_APPEND_DTYPE),
-            ("promote", PROMOTE),
-        ):
-            for name in listed:
-                operator = _overload(name)
-                library.impl(operator, _kernel(operator, policy, cache), "AutocastCUDA", allow_override=True)
-        rnn = torch.ops.aten._cudnn_rnn.default
-        library.impl(rnn, _rnn_kernel(cache), "AutocastCUDA", allow_override=True)
     included = torch._C._dispatch_tls_is_dispatch_key_included(_KEY)
-    torch._C._dispatch_tls_set_dispatch_key_included(_KEY, True)
-    try:
-        with mock.patch.object(torch, "clear_autocast_cache", clear_both):
-            yield
-    finally:
-        torch._C._dispatch_tls_set_dispatch_key_included(_KEY, included)
-        cache.clear()
-        library._destroy()
+    with registered("AutocastCUDA", _kernels(cache), override=True):
+        torch._C._dispatch_tls_set_dispatch_key_included(_KEY, True)
+        try:
+            with replaced({"torch.clear_autocast_cache": clear_both}):
+                yield
+        finally:
+            torch._C._dispatch_tls_set_dispatch_key_included(_KEY, included)
+            cache.clear()
+
+
+def _kernels(cache: _CastCache) -> dict[Any, Callable[..., Any]]:
+    """Overload -> its kernel under autocast."""
+    kernels: dict[Any, Callable[..., Any]] = {}
+    for policy, listed in POLICIES.items():
+        for name in listed:
+            operator = overload(name)
+            kernels[operator] = _kernel(operator, policy, cache)
+    # After its entry among the lower-precision operators, which it replaces: weights are cast into one buffer.
+    kernels[torch.ops.aten._cudnn_rnn.default] = _rnn_kernel(cache)
+    return kernels

@@ -8,13 +8,13 @@ captured, this module registers the CUDA decision for meta tensors, one function
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from analyzer.capture.pytorch.cuda.attention import AttentionChoice, attention_math
+from analyzer.capture.pytorch.patches import registered
 
 if TYPE_CHECKING:
     from analyzer.devices import DeviceProfile
@@ -328,12 +328,5 @@ FUSED: dict[Any, Callable[..., Any]] = {
 def cuda_choices(device: DeviceProfile) -> Iterator[dict[Any, Callable[..., Any]]]:
     """While open, meta tensors take CUDA's decisions; yields the table, for modes that see composite operators."""
     table = choices(device)
-    library = torch.library.Library("aten", "IMPL")
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*[Oo]verrid.*")
-        for overload, function in table.items():
-            library.impl(overload, function, "AutogradMeta")
-    try:
+    with registered("AutogradMeta", table):
         yield table
-    finally:
-        library._destroy()

@@ -8,27 +8,25 @@
 4. Values of small integer tensors are known where `known_values.py` could follow them: `tolist`, `numpy` and `item`
    answer from there.
 5. User code that autograd calls (checkpointed modules, functions' backward, hooks on saved tensors) believes so too.
-6. The few functions of `torch.cuda` that models call to look around answer for the device profile; nothing is
-   initialised.
 
-Not modelled: several GPUs, streams other than the default one, CUDA graphs.
+What `torch.cuda`'s own functions answer is in `functions.py`.
+Not modelled: several GPUs, CUDA graphs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from analyzer.capture.pytorch.patches import replaced
+
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recorder import Recorder
-    from analyzer.devices import DeviceProfile
 
 CUDA = torch.device("cuda", 0)
 META = torch.device("meta")
@@ -44,7 +42,7 @@ def _is_cuda(device: Any) -> bool:
 
 
 class CudaPretence(TorchFunctionMode):
-    """Rules 1 to 5 of the module docstring, as a mode around the captured step."""
+    """The rules of the module docstring, as a mode around the captured program."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
@@ -101,7 +99,7 @@ class CudaPretence(TorchFunctionMode):
         def init(new: Any, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
             original(new, self._believing(pack), self._believing(unpack))
 
-        with mock.patch.object(hooks, "__init__", init):
+        with replaced({"torch.autograd.graph.saved_tensors_hooks.__init__": init}):
             yield
 
     def _believing(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -207,71 +205,3 @@ def _plain(data: Any, recorder: Recorder) -> Any:
     if isinstance(data, (list, tuple)):
         return [_plain(part, recorder) for part in data]
     return data
-
-
-@contextlib.contextmanager
-def cuda_functions(device: DeviceProfile) -> Iterator[None]:
-    """Rule 6: what `torch.cuda` says while a step is captured."""
-    properties = types.SimpleNamespace(
-        name=device.name,
-        major=device.compute_capability[0],
-        minor=device.compute_capability[1],
-        total_memory=device.capacity_bytes,
-        multi_processor_count=device.sm_count,
-        max_threads_per_multi_processor=device.max_threads_per_sm,
-        warp_size=32,
-    )
-    answers: dict[str, Any] = {
-        "is_available": lambda: True,
-        "is_initialized": lambda: True,
-        "device_count": lambda: 1,
-        "current_device": lambda: 0,
-        "set_device": lambda *a: None,
-        "get_device_name": lambda *a: device.name,
-        "get_device_capability": lambda *a: device.compute_capability,
-        "get_device_properties": lambda *a: properties,
-        "is_bf16_supported": lambda *a, **k: device.compute_capability >= (8, 0),
-        "is_current_stream_capturing": lambda: False,
-        "synchronize": lambda *a: None,
-        "empty_cache": lambda: None,
-        "memory_allocated": lambda *a: 0,
-        "max_memory_allocated": lambda *a: 0,
-        "memory_reserved": lambda *a: 0,
-        "max_memory_reserved": lambda *a: 0,
-        "mem_get_info": lambda *a: (device.capacity_bytes, device.capacity_bytes),
-        "reset_peak_memory_stats": lambda *a: None,
-        "manual_seed": lambda *a: None,
-        "manual_seed_all": lambda *a: None,
-        "device_of": lambda *a: contextlib.nullcontext(),
-        "device": lambda *a: contextlib.nullcontext(),
-        "stream": lambda *a: contextlib.nullcontext(),
-        # Streams and events take every call and do nothing: one stream is modelled.
-        **dict.fromkeys(("Stream", "Event", "current_stream", "default_stream"), mock.MagicMock()),
-        "get_rng_state": lambda *a: torch.empty(16, dtype=torch.uint8),
-        "set_rng_state": lambda *a: None,
-    }
-    with contextlib.ExitStack() as stack:
-        for name, answer in answers.items():
-            stack.enter_context(mock.patch.object(torch.cuda, name, answer))
-        for name in ("range_push", "range_pop", "mark"):
-            stack.enter_context(mock.patch.object(torch.cuda.nvtx, name, lambda *a: None))
-        # As in torch 2.11 to 2.13: no bfloat16, whose recurrent layers therefore keep separate weights.
-        acceptable = lambda t: t.is_cuda and t.dtype in torch.backends.cudnn.CUDNN_TENSOR_DTYPES  # noqa: E731
-        stack.enter_context(mock.patch.object(torch.backends.cudnn, "is_acceptable", acceptable))
-        stack.enter_context(mock.patch.object(torch.backends.cudnn, "version", lambda: 91900))
-        # Has no tensor among its arguments, so no torch-function mode sees it.
-        stack.enter_context(mock.patch.object(torch, "_use_cudnn_rnn_flatten_weight", lambda: True))
-        # Tensor lists are grouped by device in C++, and by the answer `clip_grad_norm_` decides for or against foreach.
-        grouped = torch._C._group_tensors_by_device_and_dtype
-        on_cuda = lambda *a: {  # noqa: E731
-            (CUDA if where.type == "meta" else where, dtype): group
-            for (where, dtype), group in grouped(*a).items()
-        }
-        stack.enter_context(mock.patch.object(torch._C, "_group_tensors_by_device_and_dtype", on_cuda))
-        modes = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}  # cudnnRNNMode_t
-        stack.enter_context(mock.patch.object(torch.backends.cudnn.rnn, "get_cudnn_mode", modes.__getitem__))
-        # `MultiheadAttention` refuses its fast path when any torch-function mode is active; ours changes no results.
-        stack.enter_context(mock.patch.object(torch.overrides, "has_torch_function", lambda _: False))
-        # Autograd would leave the mode before user code runs in the backward pass (rule 5).
-        stack.enter_context(mock.patch.object(torch.autograd, "has_torch_function", lambda _: False))
-        yield

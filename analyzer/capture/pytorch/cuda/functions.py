@@ -1,0 +1,88 @@
+"""What functions without a tensor among their arguments say while a program is captured: they answer for the device profile.
+
+Nothing is initialised, no GPU is asked. Why each is replaced stands in `patches.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from analyzer.capture.pytorch.cuda.pretence import CUDA
+from analyzer.capture.pytorch.cuda.streams import Event, Stream
+from analyzer.capture.pytorch.patches import replaced
+
+if TYPE_CHECKING:
+    from analyzer.devices import DeviceProfile
+
+_CUDNN_VERSION = 91900  # of the measurements (cuDNN 9.19)
+_SILENT = (
+    "set_device", "synchronize", "empty_cache", "reset_peak_memory_stats", "manual_seed", "manual_seed_all",
+    "set_rng_state", "nvtx.range_push", "nvtx.range_pop", "nvtx.mark",
+)  # fmt: skip
+_RNN_MODES = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}  # cudnnRNNMode_t
+
+
+@contextlib.contextmanager
+def cuda_functions(device: DeviceProfile) -> Iterator[None]:
+    """While open, `torch.cuda` and its kin speak of `device`."""
+    with replaced({f"torch.{name}": answer for name, answer in _answers(device).items()}):
+        yield
+
+
+def _answers(device: DeviceProfile) -> dict[str, Any]:
+    """Name below `torch` -> replacement."""
+    properties = types.SimpleNamespace(
+        name=device.name,
+        major=device.compute_capability[0],
+        minor=device.compute_capability[1],
+        total_memory=device.capacity_bytes,
+        multi_processor_count=device.sm_count,
+        max_threads_per_multi_processor=device.max_threads_per_sm,
+        warp_size=32,
+    )
+    default = Stream()
+    grouped = torch._C._group_tensors_by_device_and_dtype
+
+    def grouped_on_cuda(*arguments: Any) -> dict[Any, Any]:
+        return {
+            (CUDA if where.type == "meta" else where, dtype): group
+            for (where, dtype), group in grouped(*arguments).items()
+        }
+
+    return {
+        "cuda.is_available": lambda: True,
+        "cuda.is_initialized": lambda: True,
+        "cuda.device_count": lambda: 1,
+        "cuda.current_device": lambda: 0,
+        "cuda.get_device_name": lambda *a: device.name,
+        "cuda.get_device_capability": lambda *a: device.compute_capability,
+        "cuda.get_device_properties": lambda *a: properties,
+        "cuda.is_bf16_supported": lambda *a, **k: device.compute_capability >= (8, 0),
+        "cuda.is_current_stream_capturing": lambda: False,
+        "cuda.memory_allocated": lambda *a: 0,
+        "cuda.max_memory_allocated": lambda *a: 0,
+        "cuda.memory_reserved": lambda *a: 0,
+        "cuda.max_memory_reserved": lambda *a: 0,
+        "cuda.mem_get_info": lambda *a: (device.capacity_bytes, device.capacity_bytes),
+        "cuda.get_rng_state": lambda *a: torch.empty(16, dtype=torch.uint8),
+        # A function of its own for each: PyTorch's compiler, if a program brings it in, knows functions by identity.
+        **{f"cuda.{name}": lambda *a, **k: None for name in _SILENT},
+        **{f"cuda.{name}": lambda *a: contextlib.nullcontext() for name in ("device_of", "device", "stream")},
+        "cuda.Stream": Stream,
+        "cuda.Event": Event,
+        **{f"cuda.{name}": lambda *a: default for name in ("current_stream", "default_stream")},
+        "backends.cudnn.is_acceptable": lambda t: (
+            t.is_cuda and t.dtype in torch.backends.cudnn.CUDNN_TENSOR_DTYPES
+        ),
+        "backends.cudnn.version": lambda: _CUDNN_VERSION,
+        "backends.cudnn.rnn.get_cudnn_mode": _RNN_MODES.__getitem__,
+        "_use_cudnn_rnn_flatten_weight": lambda: True,
+        "_C._group_tensors_by_device_and_dtype": grouped_on_cuda,
+        "overrides.has_torch_function": lambda _: False,
+        "autograd.has_torch_function": lambda _: False,
+    }

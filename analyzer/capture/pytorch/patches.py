@@ -1,0 +1,166 @@
+"""Everything that is replaced in PyTorch while a program is captured, or run to be measured, in one table.
+
+1. A name of PyTorch is replaced only through `replaced`, and only if it stands in `PATCHES`, which says what the
+   replacement stands for and which versions of torch need it. A name that this version of torch does not have is an
+   error at once: a renamed function must not switch anything off in silence.
+2. A kernel of PyTorch's dispatcher is replaced only through `registered`; `decisions.py` and `autocast.py` hold the
+   tables of those operators, each with its source.
+3. `RELIED_ON` are private names that are not replaced but read. `tests/capture/pytorch/test_patches.py` looks all of
+   them up in the torch that is installed.
+
+What PyTorch is replaced by lies with its topic; only the reasons are gathered here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """stands_for: what the replacement is there for. first, last: the versions of torch that need it, both included."""
+
+    stands_for: str
+    first: tuple[int, int] = (2, 11)
+    last: tuple[int, int] = (2, 13)
+
+    @property
+    def needed(self) -> bool:
+        """Whether the torch that is installed needs it; a newer one than any known is taken to."""
+        return self.first <= _installed() and (_installed() <= self.last or self.last == (2, 13))
+
+
+def _installed() -> tuple[int, int]:
+    major, minor = torch.__version__.split(".")[:2]
+    return int(major), int(minor)
+
+
+_ANSWER = "answers for the device profile: nothing is initialised, no GPU is asked"
+_NOTHING = "does nothing: there is no GPU to wait for, or to be told"
+_GPU = "torch.cuda."
+
+PATCHES: dict[str, Patch] = {
+    **{
+        _GPU + name: Patch(_ANSWER)
+        for name in (
+            "is_available", "is_initialized", "device_count", "current_device", "get_device_name",
+            "get_device_capability", "get_device_properties", "is_bf16_supported", "is_current_stream_capturing",
+            "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "mem_get_info",
+            "get_rng_state",
+        )
+    },
+    **{
+        _GPU + name: Patch(_NOTHING)
+        for name in (
+            "set_device", "synchronize", "empty_cache", "reset_peak_memory_stats", "manual_seed", "manual_seed_all",
+            "set_rng_state", "device_of", "device", "nvtx.range_push", "nvtx.range_pop", "nvtx.mark",
+        )
+    },
+    **{
+        _GPU + name: Patch("streams and events that can be made, used and waited for; one stream is followed")
+        for name in ("Stream", "Event", "stream", "current_stream", "default_stream")
+    },
+    "torch.backends.cudnn.is_acceptable": Patch(
+        "meta tensors stand for CUDA tensors, which cuDNN takes in its types (no bfloat16, so recurrent layers of that type "
+        "keep separate weights)"
+    ),
+    "torch.backends.cudnn.version": Patch("a CPU build has none; code asks for it before it chooses a path"),
+    "torch.backends.cudnn.rnn.get_cudnn_mode": Patch("cudnnRNNMode_t by number: the enumeration is in CUDA builds only"),
+    "torch._use_cudnn_rnn_flatten_weight": Patch(
+        "true on CUDA; it has no tensor among its arguments, so no torch-function mode sees it"
+    ),
+    "torch._C._group_tensors_by_device_and_dtype": Patch(
+        "C++ groups tensor lists by their real device; by the answer `clip_grad_norm_` decides for or against foreach"
+    ),
+    "torch.overrides.has_torch_function": Patch(
+        "`MultiheadAttention` refuses its fast path while any torch-function mode is active; ours changes no results"
+    ),
+    "torch.autograd.has_torch_function": Patch(
+        "autograd would leave the torch-function mode before user code runs in the backward pass"
+    ),
+    "torch.autograd.graph.saved_tensors_hooks.__init__": Patch(
+        "hooks on saved tensors run inside operators, where the torch-function mode is left; they must see CUDA tensors"
+    ),
+    "torch.clear_autocast_cache": Patch("the cache of casts of meta tensors is ours (`autocast.py`)"),
+    "torch.amp.GradScaler._maybe_opt_step": Patch(
+        "in a real run, steps are taken although random weights overflow (`runs/program.py`)"
+    ),
+    **{
+        f"torch.Tensor.{name}": Patch("in a real run, large tensors repeat one block of random values (`runs/program.py`)")
+        for name in ("normal_", "uniform_")
+    },
+    "torch.nn.Module.__call__": Patch("tells which module is running: operators are attributed to it"),
+}  # fmt: skip
+
+RELIED_ON: dict[str, str] = {
+    "torch.autograd.graph._engine_run_backward": "the frame from which the engine asks for sums of gradients (`fan_in.py`)",
+    "torch._C._storage_Use_Count": "how many hold a gradient's storage (`fan_in.py`)",
+    "torch.utils._python_dispatch.TorchDispatchMode._should_skip_dynamo": "whether the recorder is wrapped for the compiler",
+    "torch._compile._disable_dynamo": "remembers in a function what to call instead of it (`no_compiler.py`)",
+    "torch._C._current_autograd_node": "the node of the backward pass an operator runs for (`recorder.py`)",
+    "torch._C._autograd._get_sequence_nr": "which forward operator made a node (`recorder.py`)",
+    "torch._C._len_torch_function_stack": "whether a torch-function mode is on (`pretence.py`)",
+    "torch._C._dispatch_has_kernel_for_dispatch_key": "whether an operator is composite (`recorder.py`)",
+    "torch._C._ExcludeDispatchKeyGuard": "leaving autocast inside its own kernels (`autocast.py`)",
+    "torch._C._dispatch_tls_set_dispatch_key_included": "switching AutocastCUDA on for meta tensors (`autocast.py`)",
+}
+
+
+def look_up(where: str) -> tuple[Any, str]:
+    """The object a dotted name lies in, and its last part. Raises AttributeError if torch has no such name."""
+    head, _, name = where.rpartition(".")
+    parts = head.split(".")
+    owner: Any = importlib.import_module(parts[0])
+    for position, part in enumerate(parts[1:], 2):
+        if not hasattr(owner, part):
+            with contextlib.suppress(ModuleNotFoundError):
+                importlib.import_module(".".join(parts[:position]))
+        owner = getattr(owner, part)
+    getattr(owner, name)
+    return owner, name
+
+
+@contextlib.contextmanager
+def replaced(replacements: Mapping[str, Any]) -> Iterator[None]:
+    """While open, the named parts of PyTorch are the ones given; afterwards, also after an error, its own again.
+
+    Raises KeyError for a name that is not in `PATCHES`, AttributeError for one this torch does not have.
+    """
+    with contextlib.ExitStack() as stack:
+        for where, replacement in replacements.items():
+            if not PATCHES[where].needed:
+                continue
+            owner, name = look_up(where)
+            own = name in vars(owner)
+            original = vars(owner)[name] if own else None
+            setattr(owner, name, replacement)
+            if own:
+                stack.callback(setattr, owner, name, original)
+            else:
+                stack.callback(delattr, owner, name)
+        yield
+
+
+@contextlib.contextmanager
+def registered(key: str, kernels: Mapping[Any, Callable[..., Any]], override: bool = False) -> Iterator[None]:
+    """While open, these overloads of `aten` have these kernels under a dispatch key of PyTorch's.
+
+    override: PyTorch has kernels of its own there, which are back afterwards.
+    """
+    library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        # Replacing PyTorch's own kernels for the time of a capture is the point.
+        warnings.filterwarnings("ignore", message=".*[Oo]verrid.*")
+        for overload, function in kernels.items():
+            library.impl(overload, function, key, allow_override=override)
+    try:
+        yield
+    finally:
+        library._destroy()

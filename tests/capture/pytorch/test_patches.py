@@ -1,0 +1,118 @@
+"""What is replaced in PyTorch is there to be replaced, stands in the table, and is PyTorch's own again afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from analyzer.capture.pytorch import patches  # noqa: E402
+from analyzer.capture.pytorch.capture import capture_script  # noqa: E402
+from analyzer.capture.pytorch.cuda import autocast, decisions  # noqa: E402
+from analyzer.capture.pytorch.patches import PATCHES, RELIED_ON, look_up, registered, replaced  # noqa: E402
+from analyzer.devices import load  # noqa: E402
+from tests.paths import ROOT  # noqa: E402
+
+H200 = load("h200")
+
+
+@pytest.mark.parametrize("where", [name for name, patch in PATCHES.items() if patch.needed])
+def test_the_installed_torch_has_every_name_that_is_replaced(where: str) -> None:
+    owner, name = look_up(where)
+    assert hasattr(owner, name)
+
+
+@pytest.mark.parametrize("where", RELIED_ON)
+def test_the_installed_torch_has_every_private_name_that_is_read(where: str) -> None:
+    owner, name = look_up(where)
+    assert hasattr(owner, name)
+
+
+def test_the_installed_torch_has_every_operator_with_a_kernel_of_ours() -> None:
+    names = [name for listed in autocast.POLICIES.values() for name in listed]
+    assert len(names) > 100 and all(autocast.overload(name) for name in names)
+    assert all(isinstance(entry, torch._ops.OpOverload) for entry in decisions.choices(H200))
+
+
+def test_every_entry_of_the_table_is_used() -> None:
+    """During a capture each name is something else than before."""
+    seen: dict[str, Any] = {}
+    before = {where: getattr(*look_up(where)) for where in PATCHES}
+
+    def script(_: Any) -> None:
+        seen.update({where: getattr(*look_up(where)) for where in PATCHES})
+
+    capture_script(script, H200)
+    same = {where for where in PATCHES if seen[where] is before[where]}
+    only_in_a_step_or_a_real_run = {
+        "torch.nn.Module.__call__",
+        "torch.Tensor.normal_",
+        "torch.Tensor.uniform_",
+        "torch.amp.GradScaler._maybe_opt_step",
+    }
+    assert same == only_in_a_step_or_a_real_run
+    assert all(getattr(*look_up(where)) is before[where] for where in PATCHES)
+
+
+def test_a_name_that_torch_no_longer_has_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PATCHES, "torch.cuda.renamed", patches.Patch("a test"))
+    with pytest.raises(AttributeError, match="renamed"), replaced({"torch.cuda.renamed": None}):
+        pass
+
+
+def test_a_name_that_is_not_in_the_table_is_an_error() -> None:
+    with pytest.raises(KeyError), replaced({"torch.add": None}):
+        pass
+
+
+def test_a_patch_for_other_versions_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PATCHES, "torch.add", patches.Patch("a test", (1, 0), (2, 10)))
+    before = torch.add
+    with replaced({"torch.add": None}):
+        assert torch.add is before
+
+
+def test_everything_is_back_after_an_error() -> None:
+    before = torch.cuda.is_available, torch.nn.Module.__call__
+
+    class Inherits(torch.nn.Linear):
+        """Has no `__call__` of its own."""
+
+    def failing() -> None:
+        with replaced({"torch.cuda.is_available": lambda: "yes"}):
+            assert torch.cuda.is_available() == "yes"
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        failing()
+    assert (torch.cuda.is_available, torch.nn.Module.__call__) == before
+    assert "__call__" not in vars(Inherits)
+
+
+def test_a_kernel_is_registered_for_the_time_being() -> None:
+    meta = torch.empty(3, device="meta")
+    calls: list[Callable[..., Any]] = []
+
+    def softmax(x: Any, *_: Any, **__: Any) -> Any:
+        calls.append(softmax)
+        return torch.empty_like(x)
+
+    with registered("AutogradMeta", {torch.ops.aten.softmax.int: softmax}):
+        torch.softmax(meta, 0)
+    torch.softmax(meta, 0)
+    assert len(calls) == 1
+
+
+def test_nothing_is_replaced_in_any_other_way() -> None:
+    """No mock in the product, no assignment to a module of torch, no kernel registered elsewhere."""
+    own = ROOT / "analyzer"
+    for file in own.rglob("*.py"):
+        text = file.read_text()
+        assert "unittest" not in text, file
+        if file != own / "capture" / "pytorch" / "patches.py":
+            assert "setattr(torch" not in text and "library.Library(" not in text, file
+    assert Path(patches.__file__).is_relative_to(own)
