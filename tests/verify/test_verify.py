@@ -134,7 +134,7 @@ class FakeMeter:
         self.peak = max(self.peak, self.allocated)
 
     def read(self) -> Counters:
-        return Counters(self.allocated, self.allocated, self.peak, self.peak, self.peak, 0)
+        return Counters(self.allocated, self.allocated, self.peak, self.peak, self.peak)
 
     def reset_peaks(self) -> None:
         self.peak = self.allocated
@@ -275,9 +275,9 @@ def recorded(options: Options, change: int = 0) -> dict[str, Any]:
     marks = []
     for mark in estimate.marks:
         more = change if mark.event == "2.forward" else 0
-        counters = Counters(mark.allocated + more, mark.reserved, mark.peak, mark.reserved, mark.peak, 0)
+        counters = Counters(mark.allocated + more, mark.reserved, mark.peak, mark.reserved, mark.peak)
         marks.append({"event": mark.event, **asdict(counters)})
-    peak = Counters(0, 0, estimate.peak_allocated, estimate.peak_reserved, estimate.peak_requested, 0)
+    peak = Counters(0, 0, estimate.peak_allocated, estimate.peak_reserved, estimate.peak_requested)
     nvml = {"before": 0, "context": 0, "end": estimate.device_used}
     return {
         "marks": marks, "peaks": [asdict(peak)], "nvml_process": nvml, "nvml_device": nvml, "history": history,
@@ -320,7 +320,7 @@ def test_out_of_memory_is_reported_with_both_states() -> None:
     measured["out_of_memory"] = {
         "after": "0.zero_grad",
         "message": "CUDA out of memory. Tried to allocate 2.00 GiB.",
-        "counters": asdict(Counters(1 << 30, 2 << 30, 0, 0, 0, 0)),
+        "counters": asdict(Counters(1 << 30, 2 << 30, 0, 0, 0)),
     }
     found = compared(analysis(LINEAR, OPTIONS), measured, None, {})
     assert found.history is None and found.out_of_memory is not None
