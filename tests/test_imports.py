@@ -27,3 +27,15 @@ def test_no_circle_among_modules() -> None:
 def test_circles_are_seen() -> None:
     """The method itself, on a graph that has one."""
     assert circles(nx.DiGraph([("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")])) == [["a", "b", "c"]]
+
+
+def test_no_test_needs_another() -> None:
+    """What several tests use lives in helpers: a `test_*` file can go, or be run, alone."""
+    found = grimp.build_graph("tests", cache_dir=None)
+    needed = {
+        (module, used)
+        for module in found.modules
+        for used in found.find_modules_directly_imported_by(module)
+        if used.rpartition(".")[2].startswith(("test_", "conftest"))
+    }
+    assert needed == set()

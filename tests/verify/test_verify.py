@@ -28,7 +28,7 @@ from analyzer.verification import Verification  # noqa: E402
 from analyzer.verify import verify  # noqa: E402
 from analyzer.verify.pytorch import compared  # noqa: E402
 from tests.devices.fake_nvml import Card, FakeNvml, install  # noqa: E402
-from tests.models.model_files import MODELS  # noqa: E402
+from tests.paths import MODELS  # noqa: E402
 
 LINEAR = str(MODELS / "linear.py")
 GPU = machine.Gpu("NVIDIA H200", "580.1", 100 << 30, 40 << 30, 60 << 30, {})
