@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write the captured graph there, as text.",
 )
-@click.option("--strict", is_flag=True, help="Fail when an operator's own memory use is unknown.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings.")
 def command(target: str, **options: Any) -> int:
     """Predict the GPU memory TARGET needs: the textbook sum, the graph's own need, and what the runtime will take.
@@ -57,7 +56,7 @@ def command(target: str, **options: Any) -> int:
         from analyzer import pipeline
         from analyzer.options import Options
 
-        found = pipeline.analysis(target, Options.of({**keywords, "strict": options["strict"]}), tell)
+        found = pipeline.analysis(target, Options.of(keywords), tell)
     estimate = found.estimate
     if options["dump_graph"] is not None:
         from analyzer.pipeline.dump import dump
