@@ -99,7 +99,10 @@ class Options:
             "A setting of the runtime. Repeatable.", "--runtime-option", multiple=True, metavar="K=V"
         ),
     )
-    strict: bool = field(default=False, metadata=_said("Fail when an operator's own memory use is unknown."))
+    strict: bool = field(
+        default=False,
+        metadata=_said("Fail when an operator's own memory use is unknown.", "--strict", is_flag=True),
+    )
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:

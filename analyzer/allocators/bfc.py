@@ -33,17 +33,14 @@ BACKPEDAL = np.float32(0.9)
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """Why memory was taken from the device: request number `malloc_count` (from 0) of `requested_bytes` found no chunk.
+    """Why memory was taken from the device: a request of `requested_bytes` found no chunk.
 
-    region_bytes: what was taken; growth_bytes: what the strategy would take next; held_bytes: all regions and reserved
-    memory afterwards. reserved: by `reserve`, not by extension.
+    region_bytes: what was taken; held_bytes: all regions and reserved memory afterwards. reserved: by `reserve`, not
+    by extension.
     """
 
-    malloc_count: int
     requested_bytes: int
-    rounded_bytes: int
     region_bytes: int
-    growth_bytes: int
     held_bytes: int
     reserved: bool = False
 
@@ -51,7 +48,7 @@ class Extension:
 class BfcArena(PoolAllocator):
     """The simulator. All figures in bytes; `malloc` raises OutOfMemoryError, `free` ValueError for a dead handle.
 
-    allocated (also `in_use`): chunks in use, unsplit rests included. requested: what was asked for.
+    allocated: chunks in use, unsplit rests included. requested: what was asked for.
     reserved (also `held`): regions and reserved memory. extensions: why each was taken.
     """
 
@@ -64,11 +61,6 @@ class BfcArena(PoolAllocator):
         self._limit, self._max_dead, self._device = limit_bytes, max_dead_bytes, device_bytes
         self._growth = 0
         self._largest: int | None = None
-
-    @property
-    def in_use(self) -> int:
-        """`allocated` by its name in the arena's own statistics."""
-        return self.allocated
 
     @property
     def held(self) -> int:
@@ -110,7 +102,7 @@ class BfcArena(PoolAllocator):
         if self._device is not None and self.reserved + nbytes > self._device:
             raise OutOfMemoryError(nbytes, self.allocated, self.reserved, self._device)
         direct = Direct(self._space.take(nbytes), nbytes)
-        self._hold(nbytes, nbytes, nbytes, reserved=True)
+        self._hold(nbytes, nbytes, reserved=True)
         return self._hand_out(direct, nbytes)
 
     def free(self, handle: int) -> None:
@@ -174,11 +166,9 @@ class BfcArena(PoolAllocator):
             if region_bytes < size or region_bytes < 8192:
                 raise OutOfMemoryError(nbytes, self.allocated, self.reserved, self._device)
         self._pool.add(self._space.take(region_bytes), region_bytes)
-        self._hold(region_bytes, nbytes, size)
+        self._hold(region_bytes, nbytes)
 
-    def _hold(self, region_bytes: int, nbytes: int, size: int, *, reserved: bool = False) -> None:
+    def _hold(self, region_bytes: int, nbytes: int, *, reserved: bool = False) -> None:
         self.reserved += region_bytes
         self.peak_reserved = max(self.peak_reserved, self.reserved)
-        self.extensions.append(
-            Extension(self._malloc_count, nbytes, size, region_bytes, self._growth, self.reserved, reserved)
-        )
+        self.extensions.append(Extension(nbytes, region_bytes, self.reserved, reserved))

@@ -4,7 +4,6 @@
    operator set ("" is ONNX's own), `arguments` the inputs with None where one is left out, `keywords` the attributes
    as plain values, `module` the node's name, `source` the user's code line where the exporter recorded it.
 2. Every value is a storage of its own, also a Reshape's result: whether it shares memory is the runtime's choice.
-   `METADATA_OPERATORS` lists those whose result may share its input's memory because only the shape differs.
 3. Initializers and Constant nodes are PARAMETER storages, packed types at packed size, born first; inputs are born
    next; intermediate results die after their last reader, unread ones at once; outputs, inputs and parameters live on.
    Initializers nothing reads are left out and noted: ONNX Runtime drops them.
@@ -45,10 +44,6 @@ from analyzer.onnx.shapes.infer import Inferred
 from analyzer.onnx.structure import Structure, reads
 from analyzer.onnx.types import ValueType, display, element_count
 
-# Operators whose first result has its first input's bytes in the same order: only the shape differs.
-METADATA_OPERATORS = frozenset(
-    {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Optional", "OptionalGetElement"}
-)
 # The keyword that tells which subgraph an operator belongs to: "if_3/then_branch".
 REGION = "@region"
 # The keyword under which an operator with subgraphs reads outer values: a tuple of tensors.

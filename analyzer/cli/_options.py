@@ -23,6 +23,7 @@ import click
 
 from analyzer.errors import OptionError
 from analyzer.options import Options
+from analyzer.report import formats
 from analyzer.spec import TensorSpec
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -49,6 +50,21 @@ def analysis_options(function: _Function) -> _Function:
     for option in reversed(_click_options()):
         function = option(function)
     return function
+
+
+def format_option(shown: str, help_text: str = "Form of the result.") -> Callable[[_Function], _Function]:
+    """`--format` with the forms a kind of result has (`report/formats.py`); the command gets it as `form`."""
+    forms = formats.names(shown)
+    return click.option(
+        "--format", "form", type=click.Choice(forms), default=forms[0], show_default=True, help=help_text
+    )
+
+
+def output_option(function: _Function) -> _Function:
+    """`-o FILE`, which the command gets as `output`: a path, or None for stdout."""
+    return click.option(
+        "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write the result there."
+    )(function)
 
 
 def analysis_keywords(target: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,8 +46,7 @@ def command(output: Path, name: str | None, convolution_seconds: float | None, q
         raise OptionError(f"-o {output} is no .json file", "a profile's name ends in .json")
     check_writable("-o", output)
     seconds = module.CONVOLUTION_SECONDS if convolution_seconds is None else convolution_seconds
-    bar = nullcontext() if quiet or not sys.stderr.isatty() else _Bar()
-    with bar as progress:
+    with nullcontext() if quiet or not sys.stderr.isatty() else _bar() as progress:
         found = module.calibrate(output, name=name, convolution_seconds=seconds, progress=progress)
     deliver(_text(found), None)
     return 0
@@ -67,17 +67,16 @@ def _text(found: Calibration) -> str:
     return "\n".join(lines) + "\n"
 
 
-class _Bar:
-    """A progress bar on stderr."""
+@contextmanager
+def _bar() -> Iterator[Callable[[str, float], None]]:
+    """A progress bar on stderr; yields a function that takes the stage and the share done, 0 to 1."""
+    from rich.console import Console
+    from rich.progress import Progress
 
-    def __enter__(self):  # type: ignore[no-untyped-def]
-        from rich.console import Console
-        from rich.progress import Progress
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("calibrating", total=1.0)
 
-        self._progress = Progress(console=Console(stderr=True), transient=True)
-        self._progress.start()
-        self._task = self._progress.add_task("calibrating", total=1.0)
-        return lambda stage, share: self._progress.update(self._task, description=stage, completed=share)
+        def tell(stage: str, share: float) -> None:
+            progress.update(task, description=stage, completed=share)
 
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        yield tell

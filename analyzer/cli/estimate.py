@@ -8,29 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from analyzer.cli._options import analysis_keywords, analysis_options
+from analyzer.cli._options import analysis_keywords, analysis_options, format_option, output_option
 from analyzer.cli._output import check_writable, complain, deliver, wants_color, working, write_file
+from analyzer.report import formats
+from analyzer.report.formats import View
 
 if TYPE_CHECKING:
     from analyzer.estimate import Estimate
-
-FORMATS = ("text", "json", "html", "csv", "snapshot")
 
 
 @click.command()
 @analysis_options
 @click.option("--budget", metavar="SIZE", help="Exit with 1 if more device memory than this is used.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMATS),
-    default="text",
-    show_default=True,
-    help="Form of the result.",
-)
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write the result there."
-)
+@format_option("estimate")
+@output_option
 @click.option(
     "--top",
     type=click.IntRange(min=0),
@@ -44,7 +35,6 @@ FORMATS = ("text", "json", "html", "csv", "snapshot")
     metavar="FILE",
     help="Write the captured graph there, as text.",
 )
-@click.option("--strict", is_flag=True, help="Fail when an operator's own memory use is unknown.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings.")
 def command(target: str, **options: Any) -> int:
     """Predict the GPU memory TARGET needs: the textbook sum, the graph's own need, and what the runtime will take.
@@ -66,7 +56,7 @@ def command(target: str, **options: Any) -> int:
         from analyzer import pipeline
         from analyzer.options import Options
 
-        found = pipeline.analysis(target, Options.of({**keywords, "strict": options["strict"]}), tell)
+        found = pipeline.analysis(target, Options.of(keywords), tell)
     estimate = found.estimate
     if options["dump_graph"] is not None:
         from analyzer.pipeline.dump import dump
@@ -74,10 +64,8 @@ def command(target: str, **options: Any) -> int:
 
         lines = dump(found.graph).splitlines()
         write_file("--dump-graph", options["dump_graph"], "".join(f"{clean(line)}\n" for line in lines))
-    deliver(
-        _render(estimate, options["form"], options["top"], budget, wants_color(options["output"])),
-        options["output"],
-    )
+    view = View(top=options["top"], budget_bytes=budget, color=wants_color(options["output"]))
+    deliver(formats.render("estimate", options["form"], estimate, view), options["output"])
     if estimate.certainty.unknown_operators and not options["quiet"]:
         count = len(estimate.certainty.unknown_operators)
         sys.stdout.flush()
@@ -102,25 +90,3 @@ def _budget(text: str | None) -> int | None:
     from analyzer.devices import parse_size
 
     return parse_size(text)
-
-
-def _render(estimate: Estimate, form: str, top: int, budget_bytes: int | None, color: bool) -> str | bytes:
-    if form == "json":
-        from analyzer.report import json
-
-        return json.dumps(estimate)
-    if form == "csv":
-        from analyzer.report import csv
-
-        return csv.render(estimate)
-    if form == "html":
-        from analyzer.report import html
-
-        return html.render(estimate, top=top, budget_bytes=budget_bytes)
-    if form == "snapshot":
-        from analyzer.report import snapshot
-
-        return snapshot.render(estimate)
-    from analyzer.report import text
-
-    return text.render(estimate, top=top, budget_bytes=budget_bytes, color=color)

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import click
 
-from analyzer.cli._options import analysis_keywords, analysis_options
+from analyzer.cli._options import analysis_keywords, analysis_options, format_option, output_option
 from analyzer.cli._output import check_writable, complain, deliver, working
+from analyzer.report import formats
 
 
 @click.command()
 @analysis_options
 @click.option("--force", is_flag=True, help="Run it even if the estimate says it does not fit.")
 @click.option("--no-graph", is_flag=True, help="Do not execute the captured graph as well.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Form of the result.",
-)
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write the result there."
-)
+@format_option("verification")
+@output_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def command(target: str, **options: Any) -> int:
     """Run TARGET for real, in processes of its own, and compare with what was predicted, event by event.
@@ -49,10 +39,5 @@ def command(target: str, **options: Any) -> int:
     except DoesNotFit as error:
         complain("stopped", error.message, error.hint)
         return 1
-    if options["form"] == "json":
-        deliver(json.dumps(result.to_dict(), indent=1) + "\n", options["output"])
-    else:
-        from analyzer.report.verification import render
-
-        deliver(render(result), options["output"])
+    deliver(formats.render("verification", options["form"], result), options["output"])
     return 0 if result.out_of_memory is None else 1

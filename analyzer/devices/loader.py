@@ -2,7 +2,7 @@
 
 1. `load` takes a known name ("rtx4090"; case, spaces, dashes and underscores do not matter) or the path of a JSON file.
 2. `resolve` also takes a size ("24GiB" or bytes): the h200 profile's behaviour with that capacity. Without anything it
-   takes this machine's GPU if NVML names a known one, else h200. Its note says what was taken and why.
+   takes this machine's GPU if NVML names a known one (`nvml.py`), else h200. Its note says what was taken and why.
 3. Every file is checked field by field, so that a hand-written or calibrated profile with a mistake is refused with
    the name of the field. `schema.json` states the same rules for editors; a test compares the two.
 """
@@ -12,12 +12,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from analyzer.devices import nvml
 from analyzer.devices.profile import DeviceProfile
 from analyzer.devices.sizes import is_size, parse_size
 from analyzer.errors import OptionError, did_you_mean
@@ -70,7 +70,7 @@ def _sized(text: str, nbytes: int) -> tuple[DeviceProfile, str]:
 
 
 def _this_machine() -> tuple[DeviceProfile, str]:
-    name = _nvml_name()
+    name = nvml.name()
     if name is None:
         return load(DEFAULT), f"{DEFAULT}, because this machine has no NVIDIA GPU that NVML can see"
     for known in names():
@@ -78,34 +78,6 @@ def _this_machine() -> tuple[DeviceProfile, str]:
         if name in profile.nvml_names:
             return profile, f"{known}, this machine's GPU ({name})"
     return load(DEFAULT), f"{DEFAULT}, because no profile is known for this machine's GPU ({name})"
-
-
-def _nvml_name() -> str | None:
-    """NVML's name of the first visible GPU; None without NVML's package, a driver or a GPU."""
-    # Without a driver there is nothing to ask, and importing the library to learn that takes longer than this.
-    if sys.platform == "linux" and not any(Path(file).exists() for file in ("/dev/nvidiactl", "/dev/dxg")):
-        return None
-    try:
-        import pynvml
-    except ImportError:
-        return None
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    first = visible.split(",")[0].strip() if visible is not None else "0"
-    try:
-        pynvml.nvmlInit()
-        try:
-            if first.isdigit():
-                handle = pynvml.nvmlDeviceGetHandleByIndex(int(first))
-            elif first.startswith("GPU-"):
-                handle = pynvml.nvmlDeviceGetHandleByUUID(first)
-            else:
-                return None
-            name = pynvml.nvmlDeviceGetName(handle)
-        finally:
-            pynvml.nvmlShutdown()
-    except pynvml.NVMLError:
-        return None
-    return name.decode() if isinstance(name, bytes) else str(name)
 
 
 def _plain(name: str) -> str:

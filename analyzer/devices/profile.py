@@ -22,7 +22,7 @@ class DeviceProfile:
     compute_capability: (major, minor).
     context_bytes: NVML's figure for a process after CUDA is initialised and a first kernel ran, allocator empty.
     modules_bytes: what each library family adds when first used ("cublas", "cudnn", ...), outside the allocator; "kernels":
-        the code of all other kernels, once (`nvml.py`).
+        the code of all other kernels, once.
     per_thread_modules: the families whose bytes come once for each thread that uses them; a training step uses two
         threads, because the backward pass runs on autograd's own.
     cublas_workspace_bytes, cublaslt_workspace_bytes: taken through the allocator once per thread.

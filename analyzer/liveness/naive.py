@@ -6,15 +6,11 @@ precision else 1, d = 2 under distributed data parallel else 1, m = optimizer mo
 1. training  = D + W + O·b + W·(d + m) + (O·b + D)
 2. inference = D + W + O·b
 3. m counts the tensors of a parameter's size that the optimizer keeps for each parameter: SGD 0; momentum, Adagrad,
-   RMSprop 1; Adam 2; the rest of `torch.optim` in `MOMENTS`. `moments_in` counts them in a captured graph.
+   RMSprop 1; Adam 2. `moments_in` counts them in a captured graph, whatever the optimizer.
 4. Under mixed precision O is taken in float32, so that b halves it once.
 5. In an ONNX graph the layers are the nodes, without those that only describe or rename a tensor (`METADATA`).
 
-`torchinfo_bytes` is another sum, that of the package torchinfo: input + 2 x outputs of leaf layers that have
-parameters + parameters, shown there in decimal megabytes.
-
-Sources: document 000; Gao et al., "Estimating GPU Memory Consumption of Deep Learning Models", ESEC/FSE 2020;
-torchinfo 1.8, `ModelStatistics`.
+Sources: document 000; Gao et al., "Estimating GPU Memory Consumption of Deep Learning Models", ESEC/FSE 2020.
 
 Not modelled: everything else; that is why this is only the first of three estimates.
 """
@@ -26,33 +22,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
-from analyzer.errors import OptionError
 from analyzer.graph import Category, Death, Graph, LeafOutput
 
 FLOAT32_BYTES = 4
-
-# Tensors of the parameter's size kept for each parameter, with the optimizer's default settings (`torch.optim`
-# sources, the `_init_group` of each). "momentum" is SGD with momentum.
-MOMENTS = {
-    "sgd": 0,
-    "momentum": 1,
-    "sgd_momentum": 1,
-    "sgdm": 1,
-    "adagrad": 1,
-    "rmsprop": 1,
-    "adam": 2,
-    "adamw": 2,
-    "adamax": 2,
-    "nadam": 2,
-    "radam": 2,
-    "sparseadam": 2,
-    "adadelta": 2,
-    "rprop": 2,
-    "asgd": 1,
-    "muon": 1,
-    "adafactor": 0,
-    "none": 0,
-}
 
 # ONNX operators whose result holds no activation: descriptions, and views of their input.
 METADATA = frozenset({"Shape", "Size", "Constant", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})
@@ -201,17 +173,6 @@ def onnx_leaves(graph: Graph) -> tuple[LeafOutput, ...]:
     return tuple(leaves)
 
 
-def moments_of(optimizer: str) -> int:
-    """m for an optimizer's name (rule 3). Raises OptionError for a name not in `MOMENTS`."""
-    try:
-        return MOMENTS[optimizer.lower()]
-    except KeyError:
-        known = ", ".join(sorted(MOMENTS))
-        raise OptionError(
-            f"the optimizer moments of {optimizer!r} are not known", f"one of {known}"
-        ) from None
-
-
 def moments_in(graph: Graph) -> int:
     """m as captured (rule 3): optimizer state on the device over trained parameters, to the nearest whole number.
 
@@ -224,8 +185,3 @@ def moments_in(graph: Graph) -> int:
         elif storage.on_device and storage.category is Category.PARAMETER:
             weights += storage.nbytes
     return round(Fraction(state, weights)) if weights else 0
-
-
-def torchinfo_bytes(leaves: Sequence[Leaf], *, input_bytes: int, weight_bytes: int) -> int:
-    """torchinfo's "Estimated Total Size" in bytes (it prints decimal megabytes)."""
-    return input_bytes + 2 * sum(leaf.nbytes for leaf in leaves if leaf.has_parameters) + weight_bytes

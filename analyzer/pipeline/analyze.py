@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from analyzer.analysis import Analysis
 from analyzer.estimate import Estimate
 from analyzer.options import Options, takes_options
-from analyzer.pipeline.assemble import assemble, check_runtime
+from analyzer.pipeline.assemble import assemble, check_runtime, check_trains
 from analyzer.runtimes import base
 from analyzer.spec import TensorSpec
 from analyzer.targets import Target, parse
@@ -55,6 +55,7 @@ def analysis(
 
         if options.mode == "train":
             runtime = base.named("pytorch" if options.runtime in (None, "onnxruntime") else options.runtime)
+            check_trains(runtime)
             return assemble(captured_onnx_training(parsed, options, runtime, progress), options, runtime)
         runtime = base.named(options.runtime or "onnxruntime")
         check_runtime(runtime, "onnx", parsed.name)

@@ -56,6 +56,14 @@ def check_runtime(runtime: Runtime, framework: str, target: str) -> None:
     raise OptionError(f"{target} is a PyTorch target", "export it to ONNX first, or use --runtime pytorch")
 
 
+def check_trains(runtime: Runtime) -> None:
+    """Raises OptionError when the runtime does not run the PyTorch program that training an ONNX file is."""
+    if "pytorch" not in runtime.frameworks:
+        raise OptionError(
+            f"{runtime.name} does not train an ONNX file: that is a PyTorch program", "leave --runtime out"
+        )
+
+
 def assemble(captured: Captured, options: Options, runtime: Runtime) -> Analysis:
     """Ask the runtime, play what it asks for, and put the estimate together. Raises AnalyzerError."""
     graph, profile = captured.source.graph, captured.profile

@@ -10,6 +10,7 @@ import csv
 import io
 
 from analyzer.estimate import Estimate
+from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean
 
 HEADER = (
@@ -25,7 +26,7 @@ HEADER = (
 )
 
 
-def render(estimate: Estimate) -> str:
+def render(estimate: Estimate, _: View = PLAIN) -> str:
     """The table, with its header line."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")

@@ -12,6 +12,7 @@ from string import Template
 
 from analyzer.estimate import Estimate
 from analyzer.report import text
+from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean, mib, percent, size
 
 _WIDTH, _HEIGHT = 1000, 300
@@ -19,12 +20,12 @@ _WIDTH, _HEIGHT = 1000, 300
 _POINTS = 1000
 
 
-def render(estimate: Estimate, *, top: int = 10, budget_bytes: int | None = None) -> str:
+def render(estimate: Estimate, view: View = PLAIN) -> str:
     """The page."""
     known = estimate.certainty
     total = known.exact + known.measured + known.bounded
     template = Template((resources.files("analyzer.report") / "page.html").read_text(encoding="utf-8"))
-    verdicts = text.verdicts(estimate, budget_bytes)
+    verdicts = text.verdicts(estimate, view.budget_bytes)
     return template.substitute(
         title=_text(" · ".join(text.subject(estimate))),
         verdicts="\n".join(
@@ -52,7 +53,7 @@ def render(estimate: Estimate, *, top: int = 10, budget_bytes: int | None = None
                 _text(", ".join(filter(None, (row.category, row.phase)))),
                 *(f"<code>{_text(word)}</code>" for word in text.who(row)),
             )
-            for row in estimate.top(top)
+            for row in estimate.top(view.top)
         ),
         certainty=_text(
             f"{percent(known.exact, total)} of the peak by rule, {percent(known.measured, total)} by measurement, "

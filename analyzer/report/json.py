@@ -18,6 +18,7 @@ from typing import Any
 from analyzer.errors import InputError
 from analyzer.estimate import Certainty, Estimate, MarkRow, TensorRow, Timeline
 from analyzer.liveness.naive import Naive
+from analyzer.report.formats import PLAIN, View
 
 SCHEMA = 1
 
@@ -37,7 +38,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
     return document
 
 
-def dumps(estimate: Estimate) -> str:
+def render(estimate: Estimate, _: View = PLAIN) -> str:
     """The JSON text, one line for each key of the document."""
     lines = (f" {json.dumps(key)}: {json.dumps(value)}" for key, value in to_dict(estimate).items())
     return "{\n" + ",\n".join(lines) + "\n}\n"

@@ -16,13 +16,14 @@ from collections import defaultdict
 from typing import Any
 
 from analyzer.estimate import Estimate
+from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean
 
 _BASE = 0x7F0000000000
 _STREAM = 0
 
 
-def render(estimate: Estimate) -> bytes:
+def render(estimate: Estimate, _: View = PLAIN) -> bytes:
     """The file's content."""
     trace: list[dict[str, Any]] = []
     space = _Space()

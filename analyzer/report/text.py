@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
+from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean, mib, percent, size, tail
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from analyzer.estimate import Estimate, TensorRow
 
-WIDTH = 80
 _BAR_WIDTH = 30
 _WHAT_WIDTH = 30
 _UNKNOWN_SHOWN = 8
@@ -31,29 +31,22 @@ _NAIVE_TERMS = (
 )
 
 
-def render(
-    estimate: Estimate,
-    *,
-    top: int = 10,
-    budget_bytes: int | None = None,
-    width: int = WIDTH,
-    color: bool = False,
-) -> str:
-    """The whole report, ending with a newline. `color` writes ANSI styles; `width` in columns."""
+def render(estimate: Estimate, view: View = PLAIN) -> str:
+    """The whole report, ending with a newline."""
     from rich.console import Console
 
     stream = io.StringIO()
     console = Console(
         file=stream,
-        width=width,
-        force_terminal=color,
-        color_system="standard" if color else None,
+        width=view.width,
+        force_terminal=view.color,
+        color_system="standard" if view.color else None,
         highlight=False,
         markup=False,
         emoji=False,
         legacy_windows=False,
     )
-    for part in _parts(estimate, top, budget_bytes, width):
+    for part in _parts(estimate, view):
         console.print(part)
     return "".join(line.rstrip() + "\n" for line in stream.getvalue().splitlines())
 
@@ -81,12 +74,12 @@ def _verdict(words: tuple[str, str], used: int, limit: int, where: str) -> tuple
     return False, f"{words[1]}: needs {size(used)} of {size(limit)} {where}, {size(-rest)} too much"
 
 
-def _parts(estimate: Estimate, top: int, budget_bytes: int | None, width: int) -> list[RenderableType]:
+def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
     from rich.text import Text
 
     parts: list[RenderableType] = [
         Text(sentence, style="bold green" if holds else "bold red", no_wrap=True, overflow="ignore")
-        for holds, sentence in verdicts(estimate, budget_bytes)
+        for holds, sentence in verdicts(estimate, view.budget_bytes)
     ]
     if estimate.device_note:
         parts.append(Text(f"device: {clean(estimate.device_note)}", style="dim"))
@@ -94,14 +87,18 @@ def _parts(estimate: Estimate, top: int, budget_bytes: int | None, width: int) -
         "",
         Text(" · ".join(subject(estimate)), style="bold"),
         "",
-        _estimates(estimate, width),
+        _estimates(estimate, view.width),
         Text(naive_terms(estimate), style="dim"),
     ]
     if estimate.breakdown:
         where = f" ({clean(estimate.peak_at)})" if estimate.peak_at else ""
         parts += ["", Text(f"At the peak{where}", style="bold"), _breakdown(estimate)]
-    if estimate.tensors and top > 0:
-        parts += ["", Text("Largest tensors at the peak", style="bold"), _tensors(estimate.top(top), width)]
+    if estimate.tensors and view.top > 0:
+        parts += [
+            "",
+            Text("Largest tensors at the peak", style="bold"),
+            _tensors(estimate.top(view.top), view.width),
+        ]
     parts += ["", *_certainty(estimate)]
     if estimate.notes:
         parts += ["", Text("Notes", style="bold"), _notes(estimate)]

@@ -1,7 +1,10 @@
-"""A `Verification` for a terminal: the figures side by side, the events that differ, where the histories part."""
+"""A `Verification` as text (the figures side by side, the events that differ, where the histories part) and as JSON."""
 
 from __future__ import annotations
 
+import json
+
+from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean, mib, size, tail
 from analyzer.verification import Verification
 
@@ -9,7 +12,7 @@ _EVENTS_SHOWN = 12
 _ENVIRONMENT = ("gpu", "driver", "torch", "cuda", "cudnn", "onnxruntime", "python")
 
 
-def render(verification: Verification) -> str:
+def render(verification: Verification, _: View = PLAIN) -> str:
     """The report, ending with a newline; plain text in at most 80 columns but for names and notes."""
     words = [
         clean(verification.target),
@@ -34,6 +37,11 @@ def render(verification: Verification) -> str:
     ]
     parts += [f"Note: {clean(note)}" for note in verification.notes]
     return "\n".join(parts) + "\n"
+
+
+def render_json(verification: Verification, _: View = PLAIN) -> str:
+    """The same as JSON, every event and both sequences of requests included, errors in percent."""
+    return json.dumps(verification.to_dict(), indent=1) + "\n"
 
 
 def _figures(verification: Verification) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-KIB, MIB, GIB = 2**10, 2**20, 2**30
+MIB = 2**20
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 # ECMA-48: control sequences, operating-system commands and other strings, two-character escapes.
 _ESCAPES = re.compile(

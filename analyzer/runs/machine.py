@@ -1,8 +1,9 @@
 """The machine a real run needs: is there a GPU to run on, who else is on it, what versions are in play.
 
-1. What is missing is said in one sentence, in the order a user would mend it: torch, a CUDA build of it, NVML's
-   package, a driver, a GPU.
-2. Nothing here initialises CUDA: figures come from NVML and from packages' own version numbers.
+1. What is missing is said in one sentence, in the order a user would mend it: torch, a CUDA build of it, a driver,
+   NVML's package, a GPU.
+2. Nothing here initialises CUDA: figures come from NVML, of the GPU that `devices/nvml.py` opens, and from packages'
+   own version numbers.
 3. NVML counts per process and for the device. Where a container hides process ids, the process figure is unknown.
 """
 
@@ -12,14 +13,13 @@ import importlib.util
 import os
 import platform
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from importlib import metadata
 from typing import Any
 
-from analyzer.devices import DeviceProfile
+from analyzer.devices import DeviceProfile, nvml
 from analyzer.errors import DoesNotFit, MissingDependencyError
 from analyzer.report.words import size
 
@@ -57,45 +57,41 @@ def require_cuda(what: str, done: str = "verified", hint: str = _HINT) -> Gpu:
 
 def gpu(what: str, done: str = "verified", hint: str = _HINT) -> Gpu:
     """The first visible GPU. Raises MissingDependencyError saying what is missing (rule 1)."""
-    found = _gpu()
-    if isinstance(found, str):
-        raise MissingDependencyError(f"{what} can only be {done} on an NVIDIA GPU, and {found}", hint)
-    return found
+    try:
+        return _gpu()
+    except nvml.NoGpuError as error:
+        raise MissingDependencyError(
+            f"{what} can only be {done} on an NVIDIA GPU, and {error.message}", hint
+        ) from error
 
 
 def has_gpu() -> bool:
     """Whether NVML sees a GPU."""
-    return not isinstance(_gpu(), str)
+    return nvml.name() is not None
 
 
-def _gpu() -> Gpu | str:
-    try:
+def _gpu() -> Gpu:
+    """Raises NoGpuError."""
+    with nvml.first_visible() as handle:
         import pynvml
-    except ImportError:
-        return "NVML's package is not installed (nvidia-ml-py)"
-    try:
-        with _nvml() as handle:
-            memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-            name, driver = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlSystemGetDriverVersion()
-            others = {pid: used for pid, used in _processes(handle).items() if pid != os.getpid()}
-            return Gpu(_text(name), _text(driver), memory.total, memory.free, memory.used, others)
-    except pynvml.NVMLError_LibraryNotFound:
-        return "no NVIDIA driver is installed here"
-    except pynvml.NVMLError as error:
-        return f"the driver reports none: {error}"
+
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        name, driver = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlSystemGetDriverVersion()
+        others = {pid: used for pid, used in _processes(handle).items() if pid != os.getpid()}
+        return Gpu(nvml.text(name), nvml.text(driver), memory.total, memory.free, memory.used, others)
 
 
 def process_bytes() -> int | None:
-    """What NVML counts for this process; None where it cannot tell."""
-    with _nvml() as handle:
+    """What NVML counts for this process; None where it cannot tell. Raises NoGpuError."""
+    with nvml.first_visible() as handle:
         return _processes(handle).get(os.getpid())
 
 
 def device_bytes() -> int:
-    """What NVML counts as used on the device, by everyone."""
-    import pynvml
+    """What NVML counts as used on the device, by everyone. Raises NoGpuError."""
+    with nvml.first_visible() as handle:
+        import pynvml
 
-    with _nvml() as handle:
         return int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
 
 
@@ -118,30 +114,11 @@ def check_room(needed_bytes: int, gpu: Gpu, force: bool) -> list[str]:
     return notes
 
 
-@contextmanager
-def _nvml() -> Iterator[Any]:
-    import pynvml
-
-    pynvml.nvmlInit()
-    try:
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
-        if visible.startswith("GPU-"):
-            yield pynvml.nvmlDeviceGetHandleByUUID(visible)
-        else:
-            yield pynvml.nvmlDeviceGetHandleByIndex(int(visible) if visible.isdigit() else 0)
-    finally:
-        pynvml.nvmlShutdown()
-
-
 def _processes(handle: Any) -> dict[int, int]:
     import pynvml
 
     running = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
     return {entry.pid: int(entry.usedGpuMemory or 0) for entry in running}
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def fingerprint(gpu: Gpu | None) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """Watches a real step as the recorder watches a captured one: `capture/pytorch/step.py` runs under either.
 
-1. At each named event: bytes allocated, the peak of the iteration so far, bytes reserved, and how many allocations
-   there have been (which places the event in the allocator's own history).
+1. At each named event: bytes allocated, the peak of the iteration so far, bytes reserved.
 2. `step` is set where an iteration begins: the last iteration's peaks are kept and the counters start anew, as in
    `runtimes/timeline.py`.
 3. Nothing is deleted, synchronised or allocated: watching changes nothing.
@@ -17,14 +16,13 @@ from analyzer.graph import Phase
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """The allocator's counters, in bytes; `allocation_count` since the process started."""
+    """The allocator's counters, in bytes."""
 
     allocated: int
     reserved: int
     peak_allocated: int
     peak_reserved: int
     peak_requested: int
-    allocation_count: int
 
 
 class Meter(Protocol):
@@ -48,7 +46,6 @@ class CudaMeter:
             peak_allocated=stats["allocated_bytes.all.peak"],
             peak_reserved=stats["reserved_bytes.all.peak"],
             peak_requested=stats["requested_bytes.all.peak"],
-            allocation_count=stats["allocation.all.allocated"],
         )
 
     def reset_peaks(self) -> None:

@@ -27,10 +27,10 @@ from experiment_results import (
     raw,
     script,
 )
+from experiment_torchinfo import torchinfo_bytes
 
 from analyzer.capture.pytorch.capture import capture_pytorch
 from analyzer.devices import load
-from analyzer.liveness.naive import torchinfo_bytes
 from analyzer.pipeline import analyze
 from analyzer.targets import load as load_target
 from analyzer.targets import parse

@@ -61,20 +61,20 @@ def test_split_rule() -> None:
     """A chunk below twice the request is taken whole: 600 KiB of 1 MiB; 512 KiB leave 512 KiB."""
     arena = OnnxRuntimeArena()
     whole = arena.malloc(600 * 1024)
-    assert (arena.in_use, arena.requested, arena.held) == (MIB, 600 * 1024, MIB)
+    assert (arena.allocated, arena.requested, arena.held) == (MIB, 600 * 1024, MIB)
     arena.free(whole)
     half = arena.malloc(512 * 1024)
-    assert (arena.size_of(half), arena.in_use, arena.peak) == (512 * 1024, 512 * 1024, MIB)
+    assert (arena.size_of(half), arena.allocated, arena.peak) == (512 * 1024, 512 * 1024, MIB)
 
 
 def test_dead_bytes() -> None:
     """300 MiB in 512 waste 212 MiB, more than 128: split. 400 MiB waste 112: taken whole."""
     arena = OnnxRuntimeArena(initial_chunk_size_bytes=512 * MIB)
     handle = arena.malloc(300 * MIB)
-    assert arena.in_use == 300 * MIB
+    assert arena.allocated == 300 * MIB
     arena.free(handle)
     arena.malloc(400 * MIB)
-    assert arena.in_use == 512 * MIB
+    assert arena.allocated == 512 * MIB
 
 
 def test_same_as_requested() -> None:
@@ -101,12 +101,12 @@ def test_shrink_keeps_the_first_region() -> None:
 def test_reserve_is_neither_rounded_nor_limited() -> None:
     arena = OnnxRuntimeArena(gpu_mem_limit=MIB)
     handle = arena.reserve(3 * MIB + 7)
-    assert (arena.in_use, arena.held, arena.extensions[-1].reserved) == (3 * MIB + 7, 3 * MIB + 7, True)
+    assert (arena.allocated, arena.held, arena.extensions[-1].reserved) == (3 * MIB + 7, 3 * MIB + 7, True)
     with pytest.raises(OutOfMemoryError):
         arena.malloc(1)
     arena.free(handle)
     arena.malloc(1)
-    assert (arena.in_use, arena.held) == (256, MIB)
+    assert (arena.allocated, arena.held) == (256, MIB)
 
 
 def test_limit() -> None:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,28 +21,10 @@ from analyzer.estimate import Certainty, Estimate
 from analyzer.options import Options
 from analyzer.report import json as json_report
 from analyzer.spec import TensorSpec
-from tests.report.estimates import MIB, TRAINING, hostile
-from tests.report.test_report import GOLDEN
+from tests.report.estimates import GOLDEN, MIB, TRAINING, hostile
 
 WARNING = "analyze: warning: 1 kind of operator unknown, counted at an upper bound\n"
 KNOWN = replace(TRAINING, certainty=Certainty(40 * MIB, 0, 0))
-
-
-@dataclass
-class Ran:
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
-    def run(*arguments: Any) -> Ran:
-        code = main([str(argument) for argument in arguments])
-        shown = capsys.readouterr()
-        return Ran(code, shown.out, shown.err)
-
-    return run
 
 
 @pytest.fixture

@@ -12,17 +12,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from analyzer.cli import main
 from analyzer.report import json as json_report
 from tests.paths import ROOT
 
 RESNET = ROOT / "models/resnet50.onnx"
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: Any) -> tuple[int, str, str]:
-    code = main([str(argument) for argument in arguments])
-    shown = capsys.readouterr()
-    return code, shown.out, shown.err
 
 
 def linear(
@@ -49,11 +42,9 @@ def save(model: onnx.ModelProto, path: Path) -> Path:
     return path
 
 
-def test_what_an_estimate_must_hold(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_what_an_estimate_must_hold(run: Any, tmp_path: Path) -> None:
     graph = tmp_path / "graph.txt"
-    code, out, _ = run(
-        capsys, RESNET, "--batch", 64, "--format", "json", "--dump-graph", graph, "--device", "h200"
-    )
+    code, out, _ = run(RESNET, "--batch", 64, "--format", "json", "--dump-graph", graph, "--device", "h200")
     estimate = json_report.loads(out)
     assert code == 0 and (estimate.batch, estimate.runtime, estimate.framework) == (64, "onnxruntime", "onnx")
     assert (
@@ -68,8 +59,8 @@ def test_what_an_estimate_must_hold(capsys: pytest.CaptureFixture[str], tmp_path
     assert "Conv(" in graph.read_text()
 
 
-def test_text(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, RESNET, "--batch", 64, "--device", "24GiB")
+def test_text(run: Any) -> None:
+    code, out, _ = run(RESNET, "--batch", 64, "--device", "24GiB")
     lines = out.splitlines()
     assert code == 0 and lines[0].startswith("fits: ") and max(map(len, lines)) <= 80
     assert "onnxruntime · inference · batch 64" in out
@@ -84,55 +75,53 @@ def test_no_torch_is_imported() -> None:
     assert "onnx" in modules and not modules & {"torch", "transformers", "torchvision"}
 
 
-def test_the_batch_has_many_spellings(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_batch_has_many_spellings(run: Any, tmp_path: Path) -> None:
     peaks = []
     for number, batch in enumerate(("batch", "N", -1, 1)):
         path = save(linear(batch), tmp_path / f"{number}.onnx")
-        code, out, _ = run(capsys, path, "--batch", 2**20, "--format", "json")
+        code, out, _ = run(path, "--batch", 2**20, "--format", "json")
         assert code == 0
         peaks.append(json.loads(out)["peak_allocated"])
     assert len(set(peaks)) == 1 and peaks[0] >= 2**20 * 12 * 4
 
 
-def test_absent_external_data_is_fine(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_absent_external_data_is_fine(run: Any, tmp_path: Path) -> None:
     path = save(linear(location="weights.bin"), tmp_path / "m.onnx")
-    code, out, _ = run(capsys, path, "--batch", 4, "--format", "json")
+    code, out, _ = run(path, "--batch", 4, "--format", "json")
     assert code == 0 and json.loads(out)["naive"]["weights"] == 8 * 4 * 4
 
 
-def test_a_named_dimension_and_a_whole_input_say_the_same(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_named_dimension_and_a_whole_input_say_the_same(run: Any, tmp_path: Path) -> None:
     path = save(linear(features="width"), tmp_path / "m.onnx")
     ways = (
         ["--batch", 4096, "--input", "width=8"],
         ["--batch", 4096, "--input", "x=8"],
         ["--input", "x=4096x8:float32"],
     )
-    peaks = [json.loads(run(capsys, path, *way, "--format", "json")[1])["peak_allocated"] for way in ways]
+    peaks = [json.loads(run(path, *way, "--format", "json")[1])["peak_allocated"] for way in ways]
     assert len(set(peaks)) == 1
 
 
-def test_an_absurd_batch_still_has_an_answer(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    code, out, _ = run(capsys, save(linear(), tmp_path / "m.onnx"), "-b", 10**12, "--format", "json")
+def test_an_absurd_batch_still_has_an_answer(run: Any, tmp_path: Path) -> None:
+    code, out, _ = run(save(linear(), tmp_path / "m.onnx"), "-b", 10**12, "--format", "json")
     assert code == 0 and json.loads(out)["peak_allocated"] >= 10**12 * 12 * 4
-    assert run(capsys, RESNET, "-b", 10**12)[0] == 0
+    assert run(RESNET, "-b", 10**12)[0] == 0
 
 
-def test_an_operator_onnx_does_not_know(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_an_operator_onnx_does_not_know(run: Any, tmp_path: Path) -> None:
     model = onnx.parser.parse_model(
         '<ir_version: 9, opset_import: ["":18]> g (float[N,4] x) => (float[N,4] y) { y = Foo(x) }'
     )
     path = save(model, tmp_path / "foo.onnx")
-    code, _, err = run(capsys, path, "-b", "4", "--strict")
+    code, _, err = run(path, "-b", "4", "--strict")
     assert code == 2 and "Foo" in err
-    assert json.loads(run(capsys, path, "-b", "4", "--format", "json")[1])["certainty"]["unknown_operators"]
+    assert json.loads(run(path, "-b", "4", "--format", "json")[1])["certainty"]["unknown_operators"]
 
 
-def test_hostile_names_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_hostile_names_do_not_reach_the_terminal(run: Any, tmp_path: Path) -> None:
     path = save(linear(name="\x1b[31mevil\u202e[bold]"), tmp_path / "m.onnx")
     graph = tmp_path / "graph.txt"
-    code, out, err = run(capsys, path, "--batch", 2**20, "--dump-graph", graph)
+    code, out, err = run(path, "--batch", 2**20, "--dump-graph", graph)
     assert code == 0 and "evil" in graph.read_text()
     for text in (out, err, graph.read_text()):
         assert "\x1b" not in text and "\u202e" not in text
@@ -178,13 +167,10 @@ def _bad_files(folder: Path) -> None:
         ("fine", ["-b", "4", "--amp", "bf16"], ["ONNX"]),
     ],
 )
-def test_bad_input(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, options: list[str], words: list[str]
-) -> None:
+def test_bad_input(run: Any, tmp_path: Path, name: str, options: list[str], words: list[str]) -> None:
     _bad_files(tmp_path)
     before = sorted(tmp_path.rglob("*"))
     code, out, err = run(
-        capsys,
         tmp_path / f"{name}.onnx",
         *options,
         "-o",

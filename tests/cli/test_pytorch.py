@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from analyzer.cli import main
 from analyzer.report import json as json_report
 from tests.paths import MODELS
 
@@ -42,15 +41,8 @@ def net(tmp_path: Path) -> Path:
     return path
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: Any) -> tuple[int, str, str]:
-    code = main([str(argument) for argument in arguments])
-    shown = capsys.readouterr()
-    return code, shown.out, shown.err
-
-
-def test_the_published_sum_of_document_000(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_published_sum_of_document_000(run: Any) -> None:
     code, out, _ = run(
-        capsys,
         CNN,
         "--batch",
         128,
@@ -72,9 +64,9 @@ def test_the_published_sum_of_document_000(capsys: pytest.CaptureFixture[str]) -
     assert code == 0 and {name: round(naive[name], 1) for name in published} == published
 
 
-def test_what_an_estimate_must_hold(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_what_an_estimate_must_hold(run: Any, tmp_path: Path) -> None:
     graph = tmp_path / "graph.txt"
-    code, out, _ = run(capsys, CNN, "-b", 4, "--mode", "train", "--format", "json", "--dump-graph", graph)
+    code, out, _ = run(CNN, "-b", 4, "--mode", "train", "--format", "json", "--dump-graph", graph)
     estimate = json_report.loads(out)
     assert code == 0 and estimate.batch == 4 and estimate.mode == "train"
     assert sum(estimate.breakdown.values()) == estimate.peak_allocated
@@ -93,8 +85,8 @@ def test_what_an_estimate_must_hold(capsys: pytest.CaptureFixture[str], tmp_path
     )
 
 
-def test_text_names_modules_and_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, CNN, "-b", 4, "--mode", "train", "--device", "24GiB", "--top", 3)
+def test_text_names_modules_and_lines(run: Any) -> None:
+    code, out, _ = run(CNN, "-b", 4, "--mode", "train", "--device", "24GiB", "--top", 3)
     lines = out.splitlines()
     assert code == 0 and lines[0].startswith("fits: ") and "of 24.0 GiB" in lines[0]
     assert max(map(len, lines)) <= 80 and "convolution cnn.py:" in out
@@ -106,21 +98,21 @@ def test_text_names_modules_and_lines(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     ("limit", "code"), [(["--device", "1MiB"], 1), (["--budget", "1MiB"], 1), (["--budget", "1TiB"], 0)]
 )
-def test_limits(capsys: pytest.CaptureFixture[str], limit: list[str], code: int) -> None:
-    assert run(capsys, CNN, "-b", 4, *limit)[0] == code
+def test_limits(run: Any, limit: list[str], code: int) -> None:
+    assert run(CNN, "-b", 4, *limit)[0] == code
 
 
-def test_described_inputs_and_a_module_that_prints(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_described_inputs_and_a_module_that_prints(net: Path, run: Any) -> None:
     code, out, err = run(
-        capsys, net, "--input", "x=8", "-b", 16, "--mode", "train", "--loss", "sum", "--format", "json"
+        net, "--input", "x=8", "-b", 16, "--mode", "train", "--loss", "sum", "--format", "json"
     )
     estimate = json_report.loads(out)
     assert code == 0 and estimate.batch == 16 and "loading" in err
     assert estimate.naive.data == (16 * 8 + 16 * 4) * 4
 
 
-def test_an_absurd_batch_still_has_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, CNN, "-b", 10**12, "--format", "json")
+def test_an_absurd_batch_still_has_an_answer(run: Any) -> None:
+    code, out, _ = run(CNN, "-b", 10**12, "--format", "json")
     assert code == 0 and json.loads(out)["peak_allocated"] > 10**12 * 3 * 224 * 224 * 4
 
 
@@ -149,7 +141,7 @@ def test_an_absurd_batch_still_has_an_answer(capsys: pytest.CaptureFixture[str])
 )
 def test_bad_input(
     net: Path,
-    capsys: pytest.CaptureFixture[str],
+    run: Any,
     tmp_path: Path,
     target: str,
     options: list[str],
@@ -158,7 +150,6 @@ def test_bad_input(
     before = sorted(tmp_path.rglob("*"))
     output = tmp_path / "estimate.json"
     code, out, err = run(
-        capsys,
         target.format(cnn=CNN, net=net),
         *options,
         "-o",

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from analyzer import devices
-from analyzer.devices import loader
+from analyzer.devices import loader, nvml
 from analyzer.errors import OptionError
 
 GIB = 2**30
@@ -176,7 +176,7 @@ def test_capacity_of() -> None:
 def test_this_machine(
     monkeypatch: pytest.MonkeyPatch, nvml_name: str | None, profile: str, note: str
 ) -> None:
-    monkeypatch.setattr(loader, "_nvml_name", lambda: nvml_name)
+    monkeypatch.setattr(nvml, "name", lambda: nvml_name)
     found, why = devices.resolve(None)
     assert found.name == profile
     assert note in why

@@ -7,7 +7,7 @@ import torch
 
 import analyzer
 from analyzer.capture.pytorch.recorder import Recorder
-from tests.documents.conftest import played
+from tests.documents.as_written import played
 from tests.paths import MODELS
 
 MIB = 2**20

@@ -8,7 +8,7 @@ from torch import nn
 
 from analyzer.capture.pytorch.recorder import Recorder
 from analyzer.graph import Category, Phase
-from tests.documents.conftest import allocated, played
+from tests.documents.as_written import allocated, played
 
 WORKSPACE = 8_519_680
 

@@ -1,4 +1,4 @@
-"""The naive sum against the figures document 000 publishes, and against torchinfo."""
+"""The naive sum against the figures document 000 publishes, and its moments against what torch.optim keeps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.errors import OptionError
+import analyzer
 from analyzer.graph import Birth, Category, Death, Graph, Operator, Run, Storage, TensorMeta
 from analyzer.liveness.naive import (
     LeafOutput,
@@ -14,9 +14,7 @@ from analyzer.liveness.naive import (
     from_leaves,
     from_onnx,
     moments_in,
-    moments_of,
     onnx_leaves,
-    torchinfo_bytes,
 )
 
 MIB = 2**20
@@ -28,8 +26,7 @@ CNN = [
     LeafOutput("pool", BATCH * 8 * 111 * 111 * 4, BATCH * 8 * 111 * 111, has_parameters=False),
     LeafOutput("fc", BATCH * 10 * 4, BATCH * 10),
 ]
-INPUT = BATCH * 3 * 224 * 224 * 4
-DATA = INPUT + BATCH * 10 * 4
+DATA = BATCH * 3 * 224 * 224 * 4 + BATCH * 10 * 4
 WEIGHTS = 985_914 * 4
 
 
@@ -48,24 +45,6 @@ def test_published_terms() -> None:
     assert mib(naive.inference) == 317.9
     assert naive.total == naive.training
     assert from_leaves(CNN, data_bytes=DATA, weight_bytes=WEIGHTS, mode="infer").total == naive.inference
-
-
-def test_torchinfo_figure() -> None:
-    total = torchinfo_bytes(CNN, input_bytes=INPUT, weight_bytes=WEIGHTS)
-    assert total == 77_070_336 + 403_744_768 + 3_943_656
-    assert round(total / 1e6, 2) == 484.76
-
-
-def test_torchinfo_itself() -> None:
-    torchinfo = pytest.importorskip("torchinfo")
-    from torch import nn
-
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(8 * 111 * 111, 10))
-    shown = torchinfo.summary(model, (BATCH, 3, 224, 224), device="meta", verbose=0)
-    assert torchinfo_bytes(CNN, input_bytes=0, weight_bytes=0) == shown.total_output_bytes
-    assert shown.total_param_bytes == WEIGHTS
-    # torchinfo counts the size of Python's objects into the input, some tens of bytes.
-    assert "Estimated Total Size (MB): 484.76" in str(shown)
 
 
 def test_every_option_by_hand() -> None:
@@ -93,34 +72,6 @@ def test_sizes_stay_exact(data: int, weights: int, outputs: int, moments: int) -
     assert naive.training == 2 * data + weights * (2 + moments) + 2 * outputs
     half = formula(data_bytes=data, weight_bytes=weights, output_bytes=2 * outputs, precision_factor=0.5)
     assert half.forward_output == outputs
-
-
-def test_moments_by_name() -> None:
-    assert [moments_of(name) for name in ("SGD", "momentum", "Adagrad", "RMSprop", "Adam")] == [0, 1, 1, 1, 2]
-    with pytest.raises(OptionError, match="'adm'"):
-        moments_of("adm")
-
-
-@pytest.mark.parametrize("name", ["SGD", "Adagrad", "RMSprop", "Adam", "AdamW", "Adamax", "NAdam", "RAdam"])
-def test_moments_are_what_torch_keeps(name: str) -> None:
-    """The same for the optimizers with other names: count the state tensors of the parameter's shape."""
-    assert moments_of(name) == _kept(name)
-
-
-@pytest.mark.parametrize("name", ["Adadelta", "Rprop", "ASGD", "Muon"])
-def test_moments_of_the_rest(name: str) -> None:
-    assert moments_of(name) == _kept(name)
-
-
-def _kept(name: str) -> int:
-    torch = pytest.importorskip("torch")
-    if not hasattr(torch.optim, name):
-        pytest.skip(f"this torch has no {name}")
-    parameter = torch.nn.Parameter(torch.ones(6, 5))
-    optimizer = getattr(torch.optim, name)([parameter], lr=0.1)
-    parameter.grad = torch.ones(6, 5)
-    optimizer.step()
-    return sum(getattr(value, "shape", ()) == (6, 5) for value in optimizer.state[parameter].values())
 
 
 def meta(storage: int, *shape: int) -> TensorMeta:
@@ -155,6 +106,30 @@ def test_onnx_nodes() -> None:
     naive = from_onnx(graph)
     assert (naive.data, naive.weights, naive.forward_output) == (40 + 24, 280, 800)
     assert naive.total == 64 + 280 + 800
+
+
+# What rule 3 and the literature say of an optimizer, by its name in `torch.optim`.
+MOMENTS = {
+    "SGD": 0, "Adagrad": 1, "RMSprop": 1, "Adam": 2, "AdamW": 2, "Adamax": 2, "NAdam": 2, "RAdam": 2, "Adadelta": 2,
+    "Rprop": 2, "ASGD": 1, "Muon": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MOMENTS)
+def test_moments_are_what_torch_keeps(name: str) -> None:
+    """A real optimizer's state tensors of the parameter's shape, and what is counted in the captured graph of one step."""
+    torch = pytest.importorskip("torch")
+    if not hasattr(torch.optim, name):
+        pytest.skip(f"this torch has no {name}")
+    model = torch.nn.Linear(64, 48, bias=False)
+    captured = analyzer.analyze(
+        model, (torch.zeros(2, 64),), mode="train", loss="sum", optimizer=name.lower(), device="h200"
+    )
+    optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.1)
+    model(torch.ones(2, 64)).sum().backward()
+    optimizer.step()
+    kept = [getattr(value, "shape", ()) for value in optimizer.state[model.weight].values()]
+    assert captured.naive.moments == kept.count((48, 64)) == MOMENTS[name]
 
 
 def test_moments_in_a_graph() -> None:

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from analyzer import Estimate, analyze
-from tests.models.model_files import MODELS, NAMES, load
+from tests.models.model_files import NAMES, load
+from tests.paths import MODELS
 
 
 def run(name: str, **options: object) -> Estimate:

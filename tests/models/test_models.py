@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.models.model_files import MODELS, NAMES, load
+from tests.models.model_files import NAMES, load
+from tests.paths import MODELS
 
 # name -> parameters: torchvision's and transformers' published counts; by hand for the documents' own models.
 PARAMETERS = {

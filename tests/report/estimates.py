@@ -89,6 +89,47 @@ TRAINING = Estimate(
     peak_at="0.backward, aten::convolution_backward",
 )
 
+# `TRAINING` on a terminal without colour.
+GOLDEN = """\
+fits: 60.0 MiB of 100.0 MiB on h200, headroom 40.0 MiB (40.0 %)
+device: h200, assumed: no --device given and no GPU found
+
+models/small.py · pytorch · training · batch 128 · sgd
+
+estimate                  bytes    MiB
+───────────────────────────────────────────────────────────────────
+naive sum            58,720,256   56.0   40.0 % over peak allocated
+graph liveness       33,554,432   32.0   tensors freed at last use
+pytorch: allocated   41,943,040   40.0   peak in use
+pytorch: reserved    44,040,192   42.0   peak held by the allocator
+pytorch: device      62,914,560   60.0   what nvidia-smi shows
+naive = data 4.0 + weights 8.0 + outputs 16.0 + weight grads 8.0 + output grads
+20.0 MiB
+
+At the peak (0.backward, aten::convolution_backward)
+saved for backward  ██████████████████████████████  20.0 MiB  50.0 %
+parameters          ████████████                     8.0 MiB  20.0 %
+gradients           ████████████                     8.0 MiB  20.0 %
+inputs              ██████                           4.0 MiB  10.0 %
+
+Largest tensors at the peak
+    size   shape, type, category            tensor or module, operator, line
+────────────────────────────────────────────────────────────────────────────────
+20.0 MiB   128x8x80x64 float32              conv
+           saved for backward, forward      convolution small.py:12
+ 8.0 MiB   2097152 float32                  fc.weight
+           parameters, setup
+
+How sure: 75.0 % of the peak by rule, 15.0 % by measurement, 10.0 % bounded
+Operators nothing is known of (counted at their bound):
+  custom::op: 3 calls, at most 4.0 MiB
+
+Notes
+- A first note.
+- A second note that is long enough to be wrapped somewhere before the eightieth
+  column of the terminal.
+"""
+
 INFERENCE = replace(
     TRAINING,
     target="models/small.onnx",

@@ -21,7 +21,7 @@ from analyzer.capture.pytorch.cuda.results import META_KERNELS  # noqa: E402
 from analyzer.options import Options  # noqa: E402
 from analyzer.pipeline import analysis  # noqa: E402
 from analyzer.runs.execute import execute  # noqa: E402
-from tests.models.model_files import MODELS  # noqa: E402
+from tests.paths import MODELS  # noqa: E402
 
 CASES: dict[str, dict[str, Any]] = {
     "variable.py": {},

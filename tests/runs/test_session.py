@@ -18,7 +18,7 @@ from analyzer.cli import main  # noqa: E402
 from analyzer.errors import OptionError  # noqa: E402
 from analyzer.runs.session import runs, with_weights  # noqa: E402
 from analyzer.verify import verify  # noqa: E402
-from tests.models.model_files import MODELS  # noqa: E402
+from tests.paths import MODELS  # noqa: E402
 
 BYTES = 64 * 64 * 4
 

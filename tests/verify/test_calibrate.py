@@ -21,8 +21,7 @@ from analyzer.libraries.cudnn.table import call_of, grid_calls, table_of, write
 from analyzer.runs import checks, machine
 from analyzer.verify import calibrate
 from analyzer.verify.calibrate import predicted_checks
-from tests.models.model_files import MODELS
-from tests.paths import ROOT
+from tests.paths import MODELS, ROOT
 
 MIB = 2**20
 OPERATIONS = ("forward", "data", "weight")

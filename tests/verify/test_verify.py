@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-import types
+import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -28,7 +27,8 @@ from analyzer.spec import TensorSpec  # noqa: E402
 from analyzer.verification import Verification  # noqa: E402
 from analyzer.verify import verify  # noqa: E402
 from analyzer.verify.pytorch import compared  # noqa: E402
-from tests.models.model_files import MODELS  # noqa: E402
+from tests.devices.fake_nvml import Card, FakeNvml, install  # noqa: E402
+from tests.paths import MODELS  # noqa: E402
 
 LINEAR = str(MODELS / "linear.py")
 GPU = machine.Gpu("NVIDIA H200", "580.1", 100 << 30, 40 << 30, 60 << 30, {})
@@ -134,7 +134,7 @@ class FakeMeter:
         self.peak = max(self.peak, self.allocated)
 
     def read(self) -> Counters:
-        return Counters(self.allocated, self.allocated, self.peak, self.peak, self.peak, 0)
+        return Counters(self.allocated, self.allocated, self.peak, self.peak, self.peak)
 
     def reset_peaks(self) -> None:
         self.peak = self.allocated
@@ -172,53 +172,31 @@ def test_a_program_without_iterations_has_one_peak() -> None:
 # -- the machine -----------------------------------------------------------------------------------------------------
 
 
-class FakeNvml(types.ModuleType):
-    """pynvml of a machine with one GPU, or with something missing."""
-
-    class NVMLError(Exception):
-        pass
-
-    class NVMLError_LibraryNotFound(NVMLError):
-        pass
-
-    def __init__(self, broken: Exception | None = None) -> None:
-        super().__init__("pynvml")
-        self.broken = broken
-
-    def nvmlInit(self) -> None:
-        if self.broken:
-            raise self.broken
-
-    def nvmlShutdown(self) -> None: ...
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
-        return index
-
-    def nvmlDeviceGetName(self, _: int) -> bytes:
-        return b"NVIDIA H200"
-
-    def nvmlSystemGetDriverVersion(self) -> str:
-        return "580.1"
-
-    def nvmlDeviceGetMemoryInfo(self, _: int) -> Any:
-        return types.SimpleNamespace(total=100, free=30, used=70)
-
-    def nvmlDeviceGetComputeRunningProcesses(self, _: int) -> list[Any]:
-        return [types.SimpleNamespace(pid=1, usedGpuMemory=70)]
-
-
 @pytest.fixture
 def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
-    fake = FakeNvml()
-    monkeypatch.setitem(sys.modules, "pynvml", fake)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    return fake
+    return install(monkeypatch, FakeNvml(Card("GPU-1")))
 
 
 @pytest.mark.usefixtures("nvml")
 def test_who_is_on_the_gpu() -> None:
     found = machine.require_cuda("m.py")
     assert found == machine.Gpu("NVIDIA H200", "580.1", 100, 30, 70, {1: 70})
+    assert machine.has_gpu() and machine.device_bytes() == 70 and machine.process_bytes() is None
+
+
+def test_figures_are_of_the_visible_gpu(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process counts 5 bytes on the second GPU; its own entry is none of the others."""
+    nvml.cards = (*nvml.cards, Card("GPU-2", "NVIDIA L4", (9, 4, 5), {os.getpid(): 5, 8: None}))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert machine.gpu("m.py") == machine.Gpu("NVIDIA L4", "580.1", 9, 4, 5, {8: 0})
+    assert (machine.process_bytes(), machine.device_bytes()) == (5, 5)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert not machine.has_gpu()
+    with pytest.raises(
+        MissingDependencyError, match="on an NVIDIA GPU, and CUDA_VISIBLE_DEVICES= leaves none visible"
+    ):
+        machine.gpu("m.py")
 
 
 def test_what_is_missing_is_one_sentence(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,9 +275,9 @@ def recorded(options: Options, change: int = 0) -> dict[str, Any]:
     marks = []
     for mark in estimate.marks:
         more = change if mark.event == "2.forward" else 0
-        counters = Counters(mark.allocated + more, mark.reserved, mark.peak, mark.reserved, mark.peak, 0)
+        counters = Counters(mark.allocated + more, mark.reserved, mark.peak, mark.reserved, mark.peak)
         marks.append({"event": mark.event, **asdict(counters)})
-    peak = Counters(0, 0, estimate.peak_allocated, estimate.peak_reserved, estimate.peak_requested, 0)
+    peak = Counters(0, 0, estimate.peak_allocated, estimate.peak_reserved, estimate.peak_requested)
     nvml = {"before": 0, "context": 0, "end": estimate.device_used}
     return {
         "marks": marks, "peaks": [asdict(peak)], "nvml_process": nvml, "nvml_device": nvml, "history": history,
@@ -342,7 +320,7 @@ def test_out_of_memory_is_reported_with_both_states() -> None:
     measured["out_of_memory"] = {
         "after": "0.zero_grad",
         "message": "CUDA out of memory. Tried to allocate 2.00 GiB.",
-        "counters": asdict(Counters(1 << 30, 2 << 30, 0, 0, 0, 0)),
+        "counters": asdict(Counters(1 << 30, 2 << 30, 0, 0, 0)),
     }
     found = compared(analysis(LINEAR, OPTIONS), measured, None, {})
     assert found.history is None and found.out_of_memory is not None

@@ -88,10 +88,9 @@ class SegmentState:
 
 @dataclass(frozen=True, slots=True)
 class SegmentEvent:
-    """A segment was taken from or given back to the driver during malloc number `malloc_count` (counted from 0)."""
+    """A segment, or pages of one, was taken from or given back to the driver."""
 
     action: Literal["segment_alloc", "segment_free", "segment_map", "segment_unmap"]
-    malloc_count: int
     address: int
     size: int
 
@@ -295,7 +294,7 @@ class PyTorchAllocator:
     ) -> None:
         self.reserved += size if action in ("segment_alloc", "segment_map") else -size
         self.peak_reserved = max(self.peak_reserved, self.reserved)
-        self.segment_events.append(SegmentEvent(action, self._malloc_count, address, size))
+        self.segment_events.append(SegmentEvent(action, address, size))
 
     def _release(self, block: Block) -> None:
         """Return a wholly free block's segment to the driver."""

@@ -104,15 +104,6 @@ class Recurrent:
         columns = first + (self.layers - 1) * later
         return _GATES[self.mode] * self.hidden * self.directions * columns
 
-    @property
-    def weight_count(self) -> int:
-        """Elements of the flat weight buffer (rule 6).
-
-        >>> Recurrent("LSTM", "float32", 256, 512, 2, 1, 64, 128).weight_count * 4
-        14712832
-        """
-        return self.matrix_count + 2 * _GATES[self.mode] * self.hidden * self.directions * self.layers
-
     def reserve_bytes(self) -> int:
         """Rule 1.
 

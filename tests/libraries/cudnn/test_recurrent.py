@@ -25,7 +25,9 @@ def test_reserve_and_flat_weights_to_the_byte(layers: list[tuple[Recurrent, list
     for layer, (reserve, _, _, _, flat) in layers:
         assert layer.reserve_bytes() == reserve, layer
         if flat:
-            assert layer.weight_count * (4 if layer.dtype == "float32" else 2) == flat
+            gates = {"LSTM": 4, "GRU": 3}.get(layer.mode, 1)
+            biases = 2 * gates * layer.hidden * layer.directions * layer.layers
+            assert (layer.matrix_count + biases) * (4 if layer.dtype == "float32" else 2) == flat
 
 
 def test_inference_workspace_within_an_allocation_unit(layers: list[tuple[Recurrent, list[int]]]) -> None:

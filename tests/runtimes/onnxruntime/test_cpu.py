@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("onnxruntime")
 
-import tests.runtimes.onnxruntime.ort_reference as reference
+from tests.runtimes.onnxruntime import ort_reference as reference
 from tests.runtimes.onnxruntime.ort_models import MODELS
 
 GRAPHS = (

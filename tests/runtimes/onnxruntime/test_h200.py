@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-import tests.runtimes.onnxruntime.ort_reference as reference
 from analyzer import devices
 from analyzer.runtimes.onnxruntime import SessionPrediction, predict, prepare
 from analyzer.runtimes.onnxruntime.options import parse
+from tests.runtimes.onnxruntime import ort_reference as reference
 
 CASES = reference.recorded()["cases"]
 HELDOUT = reference.recorded()["heldout"]

@@ -9,7 +9,6 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-import tests.runtimes.onnxruntime.ort_reference as reference
 from analyzer import devices
 from analyzer.libraries.cudnn.frontend_plans import Convolution, workspace
 from analyzer.runtimes.onnxruntime.kernels import declared
@@ -18,6 +17,7 @@ from analyzer.runtimes.onnxruntime.kernels.packing import cached
 from analyzer.runtimes.onnxruntime.kernels.scratch import Settings, scratch
 from analyzer.runtimes.onnxruntime.load import load
 from analyzer.runtimes.onnxruntime.plan.placement import assign
+from tests.runtimes.onnxruntime import ort_reference as reference
 
 H200 = devices.load("h200")
 _BYTES = 4 * 8 * 16 * 4

@@ -1,0 +1,118 @@
+"""The GPU a program would run on, opened through NVML, the management library of NVIDIA's driver.
+
+1. It is the first GPU that `CUDA_VISIBLE_DEVICES` leaves visible. Entries are indices, UUIDs ("GPU-...", as much of
+   one as names a single GPU) or MIG instances ("MIG-..."); the first entry decides of which kind all are. Without
+   the variable it is GPU 0.
+2. Empty, "-1", an entry that names no GPU of this machine, and a repeated entry leave none visible, as in CUDA.
+3. Asking never initialises CUDA. Without a driver nothing is imported: that takes longer than looking for it.
+
+Sources: CUDA C++ Programming Guide, "CUDA Environment Variables"; `torch/cuda/__init__.py` (`_parse_visible_devices`,
+`_transform_uuid_to_ordinals`) for how the text is read; NVML API reference, `nvmlDeviceGetHandleByIndex_v2` for the
+order of indices.
+
+Not modelled: CUDA's own order. NVML counts by PCI bus, CUDA by speed unless CUDA_DEVICE_ORDER=PCI_BUS_ID: in a machine
+with GPUs of several models an index may mean another one, a UUID never does. A GPU split into MIG instances of which
+none is named: CUDA takes the first instance, here it is the whole GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from analyzer.errors import MissingDependencyError
+
+# One of these is there where a driver is: Linux's own, or Windows' under WSL.
+_DRIVER_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
+
+
+class NoGpuError(MissingDependencyError):
+    """No GPU to ask; `message` says why as the end of a sentence: "no NVIDIA driver is installed here"."""
+
+
+@contextmanager
+def first_visible() -> Iterator[Any]:
+    """NVML's handle of the first visible GPU (rule 1), valid inside the `with`.
+
+    Raises NoGpuError without a driver, NVML's package or a visible GPU, and for what NVML refuses inside the `with`.
+    """
+    if sys.platform == "linux" and not any(file.exists() for file in _DRIVER_FILES):
+        raise NoGpuError("no NVIDIA driver is installed here")
+    try:
+        import pynvml
+    except ImportError:
+        raise NoGpuError("NVML's package is not installed (nvidia-ml-py)") from None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError_LibraryNotFound:
+        raise NoGpuError("no NVIDIA driver is installed here") from None
+    except pynvml.NVMLError as error:
+        raise NoGpuError(f"the driver reports none: {error}") from error
+    try:
+        yield _handle(pynvml, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    except pynvml.NVMLError as error:
+        raise NoGpuError(f"the driver reports none: {error}") from error
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def first_entry(variable: str | None) -> int | str | None:
+    """The first entry of `CUDA_VISIBLE_DEVICES`: an index, the beginning of a UUID; None where it leaves no GPU visible.
+
+    Only the text is read: whether there is such a GPU is another question.
+    """
+    if variable is None:
+        return 0
+    entries = [entry.strip() for entry in variable.split(",")]
+    if entries[0].startswith(("GPU-", "MIG-")):
+        of_its_kind = [entry for entry in entries if entry.startswith(entries[0][:4])]
+        return entries[0] if len(set(of_its_kind)) == len(of_its_kind) else None
+    indices: list[int] = []
+    for entry in entries:
+        digits = re.match(r"\+?[0-9]+", entry)  # as C's strtoul: "1gpu" is 1
+        if digits is None:
+            break
+        if int(digits[0]) in indices:
+            return None
+        indices.append(int(digits[0]))
+    return indices[0] if indices else None
+
+
+def _handle(pynvml: Any, variable: str | None) -> Any:
+    wanted = first_entry(variable)
+    said = f"CUDA_VISIBLE_DEVICES={variable}"
+    if wanted is None:
+        raise NoGpuError(f"{said} leaves none visible")
+    if isinstance(wanted, str) and wanted.startswith("MIG-"):
+        return pynvml.nvmlDeviceGetHandleByUUID(wanted)
+    count = pynvml.nvmlDeviceGetCount()
+    if isinstance(wanted, int):
+        if wanted >= count:
+            raise NoGpuError("the driver reports none" if variable is None else f"{said} leaves none visible")
+        return pynvml.nvmlDeviceGetHandleByIndex(wanted)
+    handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+    named = [handle for handle in handles if text(pynvml.nvmlDeviceGetUUID(handle)).startswith(wanted)]
+    if len(named) != 1:
+        raise NoGpuError(f"{said} leaves none visible")
+    return named[0]
+
+
+def name() -> str | None:
+    """NVML's name of the first visible GPU; None where there is none to ask."""
+    try:
+        with first_visible() as handle:
+            import pynvml
+
+            return text(pynvml.nvmlDeviceGetName(handle))
+    except NoGpuError:
+        return None
+
+
+def text(value: str | bytes) -> str:
+    """A text NVML gave: its package returns bytes in old versions."""
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,48 @@
+"""Device profiles as a table for a terminal, and as JSON: how large each GPU is, and how well its figures are known."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+
+from analyzer.devices import DeviceProfile
+from analyzer.report.formats import PLAIN, View
+from analyzer.report.words import mib
+
+
+def render(profiles: Sequence[DeviceProfile], _: View = PLAIN) -> str:
+    """A line a profile, in the order given, in at most 80 columns."""
+    lines = [f"{'device':<12} {'MiB':>11} {'compute':>8} {'SMs':>5} {'context MiB':>12}  figures"]
+    for profile in profiles:
+        major, minor = profile.compute_capability
+        lines.append(
+            f"{profile.name:<12} {mib(profile.capacity_bytes):>11} {f'{major}.{minor}':>8} {profile.sm_count:>5} "
+            f"{mib(profile.context_bytes):>12}  {_standing(profile)}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def render_json(profiles: Sequence[DeviceProfile], _: View = PLAIN) -> str:
+    """The same as JSON, with the source of every figure."""
+    entries = [
+        {
+            "name": profile.name,
+            "capacity_bytes": profile.capacity_bytes,
+            "compute_capability": list(profile.compute_capability),
+            "sm_count": profile.sm_count,
+            "context_bytes": profile.context_bytes,
+            "measured": profile.measured,
+            "sources": dict(profile.sources),
+        }
+        for profile in profiles
+    ]
+    return json.dumps({"schema": 1, "devices": entries}, indent=1) + "\n"
+
+
+def _standing(profile: DeviceProfile) -> str:
+    """`measured`, or how many of its figures are specified and assumed."""
+    if profile.measured:
+        return "measured"
+    kinds = Counter(source.split()[0].strip(":,;") for source in profile.sources.values())
+    return ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())

@@ -1,0 +1,62 @@
+"""Every form a result can be had in: one registry, by what is shown and by the form's name.
+
+1. A command parses, a format renders: `render(result, view)` gives the whole text, or bytes for a file of its own kind.
+   Nothing else decides what a result looks like; `view` is all that a user can say about it.
+2. A format is one file in this folder and one line in `FORMATS`. Its module is imported when somebody asks for it.
+3. The first name of each kind is what a command shows when nobody asks for a form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+# What is shown -> name of the form -> module:function.
+FORMATS: dict[str, dict[str, str]] = {
+    "estimate": {
+        "text": "analyzer.report.text:render",
+        "json": "analyzer.report.json:render",
+        "html": "analyzer.report.html:render",
+        "csv": "analyzer.report.csv:render",
+        "snapshot": "analyzer.report.snapshot:render",
+    },
+    "verification": {
+        "text": "analyzer.report.verification:render",
+        "json": "analyzer.report.verification:render_json",
+    },
+    "devices": {
+        "text": "analyzer.report.devices:render",
+        "json": "analyzer.report.devices:render_json",
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How a user wants a result shown; a form takes what it can use.
+
+    top: how many of the largest tensors. budget_bytes: a limit to judge by besides the device. color: with ANSI
+    styles. width: of a terminal, in columns.
+    """
+
+    top: int = 10
+    budget_bytes: int | None = None
+    color: bool = False
+    width: int = 80
+
+
+PLAIN = View()
+
+
+def names(shown: str) -> tuple[str, ...]:
+    """The forms a kind of result has, the usual one first. Raises KeyError for a kind that is none."""
+    return tuple(FORMATS[shown])
+
+
+def render(shown: str, form: str, result: Any, view: View = PLAIN) -> str | bytes:
+    """`result`, of the kind `shown`, in that form. Raises KeyError for a kind or a form that is none."""
+    module, _, function = FORMATS[shown][form].partition(":")
+    renderer: Callable[[Any, View], str | bytes] = getattr(import_module(module), function)
+    return renderer(result, view)

@@ -1,0 +1,41 @@
+"""Modules form no circle: each can be read, and imported, after those it uses. import-linter keeps the rooms' order beside."""
+
+from __future__ import annotations
+
+import grimp
+import networkx as nx
+
+# `Estimate.to_json` is a convenience that asks the report at the moment of the call (pyproject.toml lists it too).
+ALLOWED = ("analyzer.estimate", "analyzer.report.json")
+
+
+def circles(imports: nx.DiGraph) -> list[list[str]]:
+    """Groups of modules of which each needs every other."""
+    return [sorted(group) for group in nx.strongly_connected_components(imports) if len(group) > 1]
+
+
+def test_no_circle_among_modules() -> None:
+    found = grimp.build_graph("analyzer", exclude_type_checking_imports=True, cache_dir=None)
+    imports = nx.DiGraph(
+        (module, used) for module in found.modules for used in found.find_modules_directly_imported_by(module)
+    )
+    assert imports.number_of_edges() > 500
+    imports.remove_edge(*ALLOWED)  # raises where there is none: then the exception can go
+    assert circles(imports) == []
+
+
+def test_circles_are_seen() -> None:
+    """The method itself, on a graph that has one."""
+    assert circles(nx.DiGraph([("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")])) == [["a", "b", "c"]]
+
+
+def test_no_test_needs_another() -> None:
+    """What several tests use lives in helpers: a `test_*` file can go, or be run, alone."""
+    found = grimp.build_graph("tests", cache_dir=None)
+    needed = {
+        (module, used)
+        for module in found.modules
+        for used in found.find_modules_directly_imported_by(module)
+        if used.rpartition(".")[2].startswith(("test_", "conftest"))
+    }
+    assert needed == set()
