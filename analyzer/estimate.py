@@ -62,6 +62,31 @@ class Certainty:
 
 
 @dataclass(frozen=True, slots=True)
+class OutOfMemory:
+    """The request the allocator had no room for, and what it held then. All sizes in bytes.
+
+    requested_bytes: as asked for, before the allocator rounds it.
+    allocated_bytes, reserved_bytes: in use and held then; limit_bytes: what might have been held.
+    free_bytes: what was free inside the held segments; largest_free_bytes, free_count: in which pieces.
+    label, operator, module, source, phase: what the request was for, in the user's terms; phase is the named event
+        under way ("1.backward").
+    """
+
+    requested_bytes: int
+    allocated_bytes: int
+    reserved_bytes: int
+    limit_bytes: int
+    free_bytes: int = 0
+    largest_free_bytes: int = 0
+    free_count: int = 0
+    label: str = ""
+    operator: str = ""
+    module: str = ""
+    source: str = ""
+    phase: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Estimate:
     """What a model needs of a GPU. All sizes in bytes.
 
@@ -70,6 +95,8 @@ class Estimate:
     graph_peak: liveness estimate, each tensor freed at its last use.
     breakdown: bytes at the peak by category, summing to peak_allocated.
     by_module, by_line: bytes at the peak by module path and by source line, largest first.
+    out_of_memory: the request that ended the program, None where all were served; every other figure then says what
+        was reached until that moment.
     """
 
     target: str
@@ -98,6 +125,7 @@ class Estimate:
     certainty: Certainty
     notes: tuple[str, ...] = ()
     peak_at: str = ""
+    out_of_memory: OutOfMemory | None = None
 
     def top(self, n: int = 10) -> tuple[TensorRow, ...]:
         """The n largest allocations alive at the peak, largest first."""

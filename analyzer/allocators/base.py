@@ -10,13 +10,19 @@ from analyzer.errors import OptionError, did_you_mean
 
 
 class OutOfMemoryError(Exception):
-    """The simulated device has no room: `requested`, `allocated`, `reserved`, `limit` in bytes."""
+    """The simulated device has no room: `requested`, `allocated`, `reserved`, `limit` in bytes.
 
-    def __init__(self, requested: int, allocated: int, reserved: int, limit: int) -> None:
+    free: sizes of the free blocks the allocator held then, largest first, where it says (PyTorch's does).
+    """
+
+    def __init__(
+        self, requested: int, allocated: int, reserved: int, limit: int, free: tuple[int, ...] = ()
+    ) -> None:
         super().__init__(
             f"{requested} bytes requested with {allocated} allocated and {reserved} reserved of {limit}"
         )
         self.requested, self.allocated, self.reserved, self.limit = requested, allocated, reserved, limit
+        self.free = free
 
 
 class Allocator(Protocol):

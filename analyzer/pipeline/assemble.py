@@ -14,14 +14,14 @@ from typing import Any
 from analyzer.analysis import Analysis
 from analyzer.devices import DeviceProfile
 from analyzer.errors import OptionError, UnknownOperatorError
-from analyzer.estimate import Certainty, Estimate, MarkRow, TensorRow, Timeline
+from analyzer.estimate import Certainty, Estimate, MarkRow, OutOfMemory, TensorRow, Timeline
 from analyzer.graph import Graph, TensorMeta
 from analyzer.liveness.lifetimes import lifetimes, peak, saved_for_backward
 from analyzer.liveness.naive import Naive
 from analyzer.options import Options
-from analyzer.runtimes.base import Description, Runtime, Source
+from analyzer.runtimes.base import Description, Prediction, Runtime, Source
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
-from analyzer.runtimes.timeline import Alive, Played, play
+from analyzer.runtimes.timeline import Alive, Failure, Played, play
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +116,9 @@ def assemble(captured: Captured, options: Options, runtime: Runtime) -> Analysis
         certainty=Certainty(basis["exact"], basis["measured"], basis["bounded"], dict(prediction.unknown)),
         notes=(*prediction.notes, *captured.notes, *graph.notes),
         peak_at=played.peak_phase,
+        out_of_memory=None
+        if played.failure is None
+        else _out_of_memory(played.failure, prediction, describe),
     )
     profile = dataclasses.replace(profile, capacity_bytes=capacity)
     return Analysis(options, profile, graph, prediction, played, estimate)
@@ -172,13 +175,35 @@ def graph_describer(graph: Graph) -> Callable[[Malloc], Description]:
     return describe
 
 
+def _out_of_memory(
+    failure: Failure, prediction: Prediction, describe: Callable[[Malloc], Description]
+) -> OutOfMemory:
+    """The request that failed in the user's terms. Its phase is the named event under way."""
+    told = describe(failure.malloc)
+    following = prediction.events[failure.position :]
+    return OutOfMemory(
+        requested_bytes=failure.malloc.nbytes,
+        allocated_bytes=failure.allocated,
+        reserved_bytes=failure.reserved,
+        limit_bytes=failure.limit,
+        free_bytes=sum(failure.free),
+        largest_free_bytes=max(failure.free, default=0),
+        free_count=len(failure.free),
+        label=told.name,
+        operator=told.operator,
+        module=told.module,
+        source=told.source,
+        phase=next((event.name for event in following if isinstance(event, Event)), ""),
+    )
+
+
 def _marks(events: tuple[AllocationEvent, ...], played: Played) -> tuple[MarkRow, ...]:
     """Named events with what is alive by category then."""
     alive: dict[int, tuple[str, int]] = {}
     sums = Counter[str]()
     rows: list[MarkRow] = []
     states = iter(played.marks)
-    for event, delta in zip(events, played.delta, strict=True):
+    for event, delta in zip(events[: len(played.delta)], played.delta, strict=True):
         if isinstance(event, Malloc):
             alive[event.key] = (event.category.value, delta)
             sums[event.category.value] += delta

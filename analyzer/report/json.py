@@ -16,7 +16,7 @@ from importlib import metadata
 from typing import Any
 
 from analyzer.errors import InputError
-from analyzer.estimate import Certainty, Estimate, MarkRow, TensorRow, Timeline
+from analyzer.estimate import Certainty, Estimate, MarkRow, OutOfMemory, TensorRow, Timeline
 from analyzer.liveness.naive import Naive
 from analyzer.report.formats import PLAIN, View
 
@@ -70,6 +70,8 @@ def from_dict(document: Mapping[str, Any]) -> Estimate:
         }
         values["certainty"] = _row(Certainty, {**document["certainty"], "unknown_operators": unknown})
         values["notes"] = tuple(document["notes"])
+        if document.get("out_of_memory") is not None:
+            values["out_of_memory"] = _row(OutOfMemory, document["out_of_memory"])
         return Estimate(**values)
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(

@@ -8,6 +8,8 @@
 3. The peak of all is the largest of the iterations' peaks, at the first event that reaches it. What happens before the
    first iteration (loading the model) is not part of it, unless there are no iterations.
 4. `requested` counts the bytes asked for and follows rules 2 and 3 on its own; so does `reserved`.
+5. Where the allocator has no room for a request, the program ends there: what is returned is what happened until then,
+   and the request that failed.
 
 Not modelled: time. Events have an order, no clock.
 """
@@ -43,13 +45,29 @@ class Alive:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """The request the allocator had no room for: event number `position`; bytes in use, held and allowed then.
+
+    free: sizes of the free blocks the allocator could not put together, largest first.
+    """
+
+    position: int
+    malloc: Malloc
+    allocated: int
+    reserved: int
+    limit: int
+    free: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Played:
     """What happened. All sizes in bytes.
 
     peak_position: index of the event that reached peak_allocated first (-1: nothing was ever allocated).
     peak_phase: the named event under way at the peak ("" after the last).
+    failure: the request that ended the program, None if all were served.
     alive: the requests alive at the peak, in the order they were made; their blocks sum to peak_allocated.
-    allocated, requested, reserved, delta, label, category, phase: parallel, one entry an event. State after the event;
+    allocated, requested, reserved, delta, label, category, phase: parallel, one entry an event played. State after it;
         signed change of `allocated`; what it was for ("" for an unnamed one; a named event's name); the category's
         value; the named event under way.
     """
@@ -68,15 +86,17 @@ class Played:
     label: tuple[str, ...]
     category: tuple[str, ...]
     phase: tuple[str, ...]
+    failure: Failure | None = None
 
 
 def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
     """Play `events` on `allocator`, which may already hold something.
 
-    Raises OutOfMemoryError, with a note on the request that failed, when the allocator's limit is reached; KeyError when
-    an event frees what is not alive.
+    A request beyond the allocator's limit ends the program (rule 5). Raises KeyError when an event frees what is not alive.
     """
     events = tuple(events)
+    phase = _phases(events)
+    failure = None
     allocated, requested, reserved, delta, label, category = [], [], [], [], [], []
     live: dict[int, tuple[int, Malloc, int]] = {}
     before, asked = allocator.allocated, 0
@@ -88,8 +108,9 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
             try:
                 handle = allocator.malloc(event.nbytes)
             except OutOfMemoryError as error:
-                error.add_note(f"event {position}: {event.nbytes} bytes for {name or kind}")
-                raise
+                failure = Failure(position, event, error.allocated, error.reserved, error.limit, error.free)
+                events = events[:position]
+                break
             change = allocator.allocated - before
             asked += event.nbytes
             if event.key in live:
@@ -114,7 +135,6 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
     starts = _iteration_starts(events)
     first = starts[0] if starts else -1
     peak, position = _peak(allocated, first, start)
-    phase = _phases(events)
     return Played(
         marks=_marks(events, allocated, reserved, set(starts), start),
         peak_allocated=peak,
@@ -129,7 +149,8 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
         delta=tuple(delta),
         label=tuple(label),
         category=tuple(category),
-        phase=phase,
+        phase=phase[: len(events)],
+        failure=failure,
     )
 
 

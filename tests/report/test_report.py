@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.errors import InputError
-from analyzer.estimate import Estimate, Timeline
+from analyzer.estimate import Estimate, OutOfMemory, Timeline
 from analyzer.report import csv as csv_report
 from analyzer.report import html, snapshot, text, words
 from analyzer.report import json as json_report
@@ -287,3 +287,12 @@ def test_pytorch_reads_the_snapshot() -> None:
     assert "32.0MiB (0.0% internal) free" in viewer.segsum(data)
     told = viewer.trace(pickle.loads(snapshot.render(TRAINING)))
     assert "b = a[0:8.0MiB]" in told and "c = a[8388608:32.0MiB]" in told and "del c # 32.0MiB" in told
+
+
+def test_out_of_memory_survives_json() -> None:
+    failed = OutOfMemory(
+        24 * MIB, 60 * MIB, 90 * MIB, 100 * MIB, 30 * MIB, 20 * MIB, 7, "x", "aten::add", "conv"
+    )
+    estimate = replace(TRAINING, out_of_memory=failed)
+    assert json_report.loads(json_report.dumps(estimate)).out_of_memory == failed
+    jsonschema.validate(json_report.to_dict(estimate), schema())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from analyzer import allocators
-from analyzer.allocators import OutOfMemoryError
 from analyzer.graph import Category
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
 from analyzer.runtimes.timeline import Alive, PlayedMark, play
@@ -99,6 +98,16 @@ def test_mistakes_are_errors() -> None:
 
 
 def test_out_of_memory_names_the_request() -> None:
-    with pytest.raises(OutOfMemoryError) as caught:
-        play([take(0, 1), take(1, 10 * MIB, "logits")], allocators.create("pytorch", limit_bytes=4 * MIB))
-    assert caught.value.__notes__ == ["event 1: 10485760 bytes for logits"]
+    """The program ends at the request; what happened before it is kept. A 2 MiB segment has 512 bytes in use."""
+    events = [take(0, 1), take(1, 10 * MIB, "logits"), Free(0), Event("0.forward")]
+    played = play(events, allocators.create("pytorch", limit_bytes=4 * MIB))
+    failure = played.failure
+    assert failure is not None
+    assert (failure.position, failure.malloc.label, failure.limit) == (1, "logits", 4 * MIB)
+    assert (failure.allocated, failure.reserved, failure.free) == (512, 2 * MIB, (2 * MIB - 512,))
+    assert (played.peak_allocated, played.allocated, played.marks) == (512, (512,), ())
+    assert played.phase == ("0.forward",)
+
+
+def test_a_program_that_is_served_has_no_failure() -> None:
+    assert play([take(0, 1)], allocators.create("pytorch", limit_bytes=4 * MIB)).failure is None

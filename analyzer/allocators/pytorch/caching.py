@@ -267,7 +267,8 @@ class PyTorchAllocator:
             block = self._grow(size, small)
         if block is None:
             bounds = [bound for bound in (self._limit, self._allowed) if bound is not None]
-            raise OutOfMemoryError(size, self.allocated, self.reserved, min(bounds))
+            free = sorted((size for pool in self._pools.values() for size, _, _ in pool), reverse=True)
+            raise OutOfMemoryError(size, self.allocated, self.reserved, min(bounds), tuple(free))
         return block
 
     def _grow(self, size: int, small: bool) -> Block | None:

@@ -38,6 +38,7 @@ from analyzer.libraries.cudnn.table import (
     ELEMENT_BYTES,
     VOTERS,
     Convolution,
+    Integers,
     Measurements,
     convolution_of,
     measurements,
@@ -149,11 +150,12 @@ def workspace(call: Convolution, device: str) -> Workspace:
 
 def _by_vote(call: Convolution, table: Measurements, dtypes: Sequence[str], origin: str) -> Workspace:
     """Rule 3."""
-    guesses = _voters(call, table, dtypes, loosely=False) or _voters(call, table, dtypes, loosely=True)
-    if not guesses:
+    like = replace(call, x_shape=(1, *call.x_shape[1:]))
+    near = _neighbours(table, like, tuple(dtypes), False) or _neighbours(table, like, tuple(dtypes), True)
+    if not near:
         x, y, w, _ = _parts(call, True)
         return Workspace(0, 0, x + y + w, "unknown" + origin)
-    voters = sorted(guesses)[:VOTERS]
+    voters = _voters(call, table, near)
     votes: dict[int, float] = {}
     for distance, guess in voters:
         votes[-(-guess // 512)] = votes.get(-(-guess // 512), 0.0) + 1 / (distance + 0.2)
@@ -163,25 +165,71 @@ def _by_vote(call: Convolution, table: Measurements, dtypes: Sequence[str], orig
     return Workspace(nbytes, min(values), max(values), "inferred" + origin)
 
 
-def _voters(
-    call: Convolution, table: Measurements, dtypes: Sequence[str], *, loosely: bool
-) -> list[tuple[float, int]]:
-    """Distances and guesses of the nearest measured calls."""
-    batch = call.x_shape[0]
-    guesses: list[tuple[float, int]] = []
-    for distance, row in table.nearest(call, loosely=loosely):
+@dataclass(frozen=True, slots=True)
+class _Neighbour:
+    """A measured convolution near a call: distance, row of the family table, and what was measured at which batches."""
+
+    distance: float
+    row: int
+    batches: Integers
+    sizes: Integers
+
+
+@lru_cache(maxsize=65536)
+def _neighbours(
+    table: Measurements, like: Convolution, dtypes: tuple[str, ...], loosely: bool
+) -> tuple[_Neighbour, ...]:
+    """Convolutions that may vote on the call `like`, whatever its batch: nearest first, until they have votes enough."""
+    found: list[_Neighbour] = []
+    votes = 0
+    for distance, row in table.nearest(like, loosely=loosely):
         for dtype in dtypes:
-            batches, sizes = table.batches(call, row, dtype)
-            steps = np.abs(np.log2(batches / batch))
-            for place in np.argsort(steps, kind="stable")[: 3 if distance == 0 else 1]:
-                other = convolution_of(table.families[row], int(batches[place]), call)
-                guess = bytes_of(call, _carried(form_of(other, int(sizes[place])), other, call))
-                guesses.append((distance + 0.5 * float(steps[place]), guess))
+            batches, sizes = table.batches(like, row, dtype)
             if batches.size:
+                found.append(_Neighbour(distance, row, batches, sizes))
+                votes += min(_votes(distance), batches.size)
                 break
-        if len(guesses) >= 2 * VOTERS:
+        if votes >= 2 * VOTERS:
             break
-    return guesses
+    return tuple(found)
+
+
+def _votes(distance: float) -> int:
+    """How many batches of a measured convolution vote: of the very same one more."""
+    return 3 if distance == 0 else 1
+
+
+def _voters(call: Convolution, table: Measurements, near: Sequence[_Neighbour]) -> list[tuple[float, int]]:
+    """Distances and guesses of the nearest measured calls, nearest first, the smaller guess among equals."""
+    batch = call.x_shape[0]
+    candidates: list[tuple[float, _Neighbour, int]] = []
+    for neighbour in near:
+        steps = np.abs(np.log2(neighbour.batches / batch))
+        for place in np.argsort(steps, kind="stable")[: _votes(neighbour.distance)]:
+            candidates.append((neighbour.distance + 0.5 * float(steps[place]), neighbour, int(place)))
+    farthest = sorted(distance for distance, _, _ in candidates)[:VOTERS][-1]
+    guesses = []
+    for distance, neighbour, place in candidates:
+        if distance <= farthest:
+            other, form = _measured(
+                table, neighbour.row, int(neighbour.batches[place]), int(neighbour.sizes[place]), _kind(call)
+            )
+            guesses.append((distance, bytes_of(call, _carried(form, other, call))))
+    return sorted(guesses)[:VOTERS]
+
+
+def _kind(call: Convolution) -> Convolution:
+    """Of a call what a row of the family table does not say: operation, dtype and layout."""
+    return Convolution(call.operation, call.dtype, call.channels_last, (1, 1), (1, 1), (), (), ())
+
+
+@lru_cache(maxsize=65536)
+def _measured(
+    table: Measurements, row: int, batch: int, nbytes: int, kind: Convolution
+) -> tuple[Convolution, Form]:
+    """A measured call and its form."""
+    other = convolution_of(table.families[row], batch, kind)
+    return other, form_of(other, nbytes)
 
 
 def _carried(form: Form, origin: Convolution, call: Convolution) -> Form:
