@@ -213,9 +213,8 @@ class _Recorder:
             return []
         takes = scratch(node, graph, self.settings)
         if unknown(node) and number == RUNS[0]:
-            name = f"{node.domain}.{node.op}" if node.domain else node.op
-            calls, nbytes = self.unknown.get(name, (0, 0))
-            self.unknown[name] = (calls + 1, nbytes + sum(size for size, _ in takes))
+            calls, nbytes = self.unknown.get(node.operator, (0, 0))
+            self.unknown[node.operator] = (calls + 1, nbytes + sum(size for size, _ in takes))
         return [
             self.take(nbytes, Category.SCRATCH, f"{node.name or node.op} scratch", node.index, basis)
             for nbytes, basis in takes
