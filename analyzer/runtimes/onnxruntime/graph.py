@@ -114,7 +114,7 @@ class RuntimeGraph:
         attributes: dict[str, Any] | None = None,
         domain: str = "",
     ) -> Node:
-        """A new node with the next index (rule 1)."""
+        """A new node with the next index; indices are never used twice."""
         node = Node(self.next_index, name, op, domain, inputs, outputs, attributes or {})
         self.nodes[node.index] = node
         self.next_index += 1

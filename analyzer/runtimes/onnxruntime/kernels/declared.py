@@ -83,14 +83,14 @@ HOST_OUTPUTS: Mapping[str, frozenset[int]] = {
 
 
 def alias(provider: str, op: str, inputs: int, outputs: int) -> Pairs:
-    """Pairs that must share (rule 1)."""
+    """Pairs of input and output that share a buffer whatever else reads the input."""
     if op in ("Loop", "If", "Scan"):
         return ()
     return tuple((i, o) for i, o in ALIAS[provider].get(op, ()) if i < inputs and o < outputs)
 
 
 def in_place(provider: str, op: str) -> Pairs:
-    """Pairs that may share (rule 2)."""
+    """Pairs of input and output that may share a buffer if nobody reads the input afterwards."""
     return IN_PLACE[provider].get(op, ())
 
 

@@ -32,7 +32,8 @@ def _constant(graph: RuntimeGraph, name: str) -> bool:
 
 
 def recurrent(node: Node, graph: RuntimeGraph) -> list[int]:
-    """Bytes of a recurrent layer's weights in cuDNN's layout (rule 3)."""
+    """Bytes of a recurrent layer's weights in cuDNN's layout: for each direction and gate hidden * (input + hidden + 2)
+    elements, both biases counted whether given or not."""
     w = graph.values[node.inputs[1]]
     hidden = int(node.attributes.get("hidden_size", 0))
     if w.shape is None or len(w.shape) != 3 or hidden <= 0:

@@ -23,7 +23,7 @@ _RANDOM = frozenset(
 
 
 def run(editor: Editor) -> None:
-    """Rule 1."""
+    """Nodes that do nothing go; a node whose result is a graph output stays."""
     for node in topological(editor.graph):
         if not node.domain and _does_nothing(editor, node):
             bypass(editor, node)
@@ -70,7 +70,7 @@ def _neutral(editor: Editor, node: Node) -> bool:
 
 
 def share_constants(editor: Editor) -> None:
-    """Rule 2."""
+    """Constants of one element and of equal value, type and shape are one constant."""
     first: dict[tuple[Any, ...], str] = {}
     for name in list(editor.graph.initializers):
         value = editor.value(name)
@@ -88,7 +88,7 @@ def share_constants(editor: Editor) -> None:
 
 
 def common_subexpressions(editor: Editor) -> None:
-    """Rule 3."""
+    """Nodes of the same operator, inputs and attributes are one; the first in execution order stays."""
     seen: dict[tuple[Any, ...], Node] = {}
     for node in topological(editor.graph):
         if node.bodies or node.op in _RANDOM or any(name in editor.final for name in node.outputs):
