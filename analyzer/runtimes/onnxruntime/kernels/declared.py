@@ -124,6 +124,9 @@ def available(provider: str, op: str, domain: str) -> bool:
     return provider == "cpu" or bool(domain) or op not in NO_CUDA_KERNEL
 
 
+STAYS_ON_GPU = frozenset({"Expand", "ConstantOfShape", "Range", "Tile"})
+
+
 def stays_on_gpu(op: str) -> bool:
     """Operators whose result is data even when all they read is on the host (they make tensors from sizes)."""
-    return op in ("Expand", "ConstantOfShape", "Range", "Tile")
+    return op in STAYS_ON_GPU

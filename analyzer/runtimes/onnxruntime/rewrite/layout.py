@@ -19,7 +19,7 @@ from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 from analyzer.runtimes.onnxruntime.rewrite.transposes.pushing import transpose_input, transpose_output
 
 NHWC = "com.ms.internal.nhwc"
-_KERNELS = frozenset(
+KERNELS = frozenset(
     {
         "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "DepthToSpace", "GlobalAveragePool", "GlobalMaxPool",
         "GridSample", "LRN", "MaxPool", "SpaceToDepth",
@@ -32,7 +32,7 @@ def to_channels_last(editor: Editor) -> None:
     """Wrap every layout-sensitive CUDA kernel of four dimensions, then let the Transposes move down and cancel."""
     for node in topological(editor.graph):
         value = editor.value(node.inputs[0]) if node.inputs and node.inputs[0] else None
-        if node.domain or node.op not in _KERNELS or value is None or value.dtype not in _TYPES:
+        if node.domain or node.op not in KERNELS or value is None or value.dtype not in _TYPES:
             continue
         rank = len(value.symbols or ())
         if rank == 4:

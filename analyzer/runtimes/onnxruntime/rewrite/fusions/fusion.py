@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 
 from analyzer.runtimes.onnxruntime.graph import Node
 from analyzer.runtimes.onnxruntime.plan.order import topological
@@ -41,6 +42,7 @@ def fusion(
     """A fusion from a function that looks at one node: tried at each node of `begins`, in execution order."""
 
     def register(fuse: Callable[[Editor, Node], None]) -> Fusion:
+        @wraps(fuse)
         def apply(editor: Editor) -> None:
             for node in topological(editor.graph):
                 if node.index in editor.graph.nodes and node.operator in begins:
