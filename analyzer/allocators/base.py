@@ -1,10 +1,16 @@
-"""The protocol every allocator simulator follows, and nothing more."""
+"""What every allocator simulator is asked, and nothing more.
+
+1. `malloc` takes memory for one stream, 0 being the default one; None is a request outside any stream. A simulator that
+   keeps no streams apart takes the stream and does nothing with it.
+2. `reserve` takes memory apart from the pools, where the allocator has such a way; otherwise as `malloc` does.
+3. `over` tells that a named event of the program is over ("run 1"); most allocators do nothing then.
+"""
 
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 from analyzer.errors import OptionError, did_you_mean
 
@@ -25,20 +31,31 @@ class OutOfMemoryError(Exception):
         self.free = free
 
 
-class Allocator(Protocol):
-    """`malloc` returns a handle that `free` takes once. All figures in bytes."""
+class Allocator(ABC):
+    """A simulator. All figures in bytes: in use and held now, and the highest of each so far."""
 
-    @property
-    def allocated(self) -> int: ...
-    @property
-    def reserved(self) -> int: ...
-    @property
-    def peak_allocated(self) -> int: ...
-    @property
-    def peak_reserved(self) -> int: ...
+    allocated: int
+    reserved: int
+    peak_allocated: int
+    peak_reserved: int
 
-    def malloc(self, nbytes: int) -> int: ...
-    def free(self, handle: int) -> None: ...
+    @abstractmethod
+    def malloc(self, nbytes: int, stream: int | None = 0) -> int:
+        """Take `nbytes` bytes for a stream (None: outside any); returns a handle that `free` takes once.
+
+        Raises OutOfMemoryError where a limit is reached, ValueError for a negative size.
+        """
+
+    @abstractmethod
+    def free(self, handle: int) -> None:
+        """Give back what `malloc` or `reserve` took. Raises ValueError for a handle that is not alive."""
+
+    def reserve(self, nbytes: int) -> int:
+        """Take `nbytes` bytes apart from the pools; here, for allocators without such a way, as `malloc` does."""
+        return self.malloc(nbytes)
+
+    def over(self, event: str) -> None:  # noqa: B027
+        """The named event of the program is over; nothing changes here."""
 
 
 def check_settings(allocator: str, settings: Iterable[str], maker: Callable[..., object]) -> None:

@@ -77,8 +77,8 @@ class BfcArena(PoolAllocator):
         """Device memory the regions occupy in whole driver pages, as NVML counts it."""
         return self._space.page_bytes
 
-    def malloc(self, nbytes: int) -> int:
-        """Take a chunk for `nbytes` bytes and return its handle."""
+    def malloc(self, nbytes: int, stream: int | None = 0) -> int:  # noqa: ARG002
+        """Take a chunk for `nbytes` bytes and return its handle; one stream, so it is not asked which."""
         if nbytes < 0:
             raise ValueError(f"malloc of {nbytes} bytes")
         if nbytes == 0:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
+from analyzer.allocators.base import Allocator
 from analyzer.allocators.driver import AddressSpace, Leftover
 
 
@@ -170,7 +171,7 @@ class ChunkPool:
         del self._free[bisect_left(self._free, (chunk.size, chunk.address))]
 
 
-class PoolAllocator:
+class PoolAllocator(Allocator):
     """What allocators on a pool share. Handles count requests from 0; behind that of zero bytes there is nothing."""
 
     def __init__(self, leftover: Leftover) -> None:

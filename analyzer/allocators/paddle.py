@@ -120,8 +120,8 @@ class AutoGrowthAllocator(_PaddleAllocator):
         self._chunk_bytes = max(auto_growth_chunk_size_in_mb * MIB, ROUND_BYTES)
         self._free_idle, self._free_on_miss = free_idle_chunk, free_when_no_cache_hit
 
-    def malloc(self, nbytes: int) -> int:
-        """Take a block for `nbytes` bytes and return its handle."""
+    def malloc(self, nbytes: int, stream: int | None = 0) -> int:  # noqa: ARG002
+        """Take a block for `nbytes` bytes and return its handle; one stream, so it is not asked which."""
         size = _rounded(nbytes)
         if size == 0:
             return self._hand_out(None, 0)
@@ -174,8 +174,8 @@ class NaiveBestFitAllocator(_PaddleAllocator):
         self._again_bytes = reallocate_gpu_memory_in_mb * MIB
         self.chunk_bytes = initial_gpu_memory_in_mb * MIB or self._share()
 
-    def malloc(self, nbytes: int) -> int:
-        """Take a block for `nbytes` bytes and return its handle."""
+    def malloc(self, nbytes: int, stream: int | None = 0) -> int:  # noqa: ARG002
+        """Take a block for `nbytes` bytes and return its handle; one stream, so it is not asked which."""
         size = _rounded(nbytes)
         if size == 0:
             return self._hand_out(None, 0)

@@ -26,7 +26,7 @@ from analyzer.graph import nbytes_of
 from analyzer.onnx import file as onnx_file
 from analyzer.onnx.types import DTYPES
 from analyzer.runs import machine
-from analyzer.runtimes.onnxruntime import Options
+from analyzer.runtimes.onnxruntime import SessionOptions
 
 RUNS = 3
 _PROVIDERS = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}
@@ -42,7 +42,7 @@ def run(job: Mapping[str, Any]) -> dict[str, Any]:
     """
     import onnxruntime as ort
 
-    settings = Options(**job["settings"])
+    settings = SessionOptions(**job["settings"])
     if settings.provider == "cuda" and hasattr(ort, "preload_dlls"):
         ort.preload_dlls()
     started = time.monotonic()
@@ -164,7 +164,7 @@ def _value(shape: list[int], dtype: str, generator: np.random.Generator) -> Any:
     return np.ones(shape, dtype=dtype)
 
 
-def _session_options(settings: Options, folder: str) -> Any:
+def _session_options(settings: SessionOptions, folder: str) -> Any:
     import onnxruntime as ort
 
     options = ort.SessionOptions()
@@ -179,7 +179,7 @@ def _session_options(settings: Options, folder: str) -> Any:
     return options
 
 
-def _providers(provider: str, settings: Options) -> list[Any]:
+def _providers(provider: str, settings: SessionOptions) -> list[Any]:
     if provider == "cpu":
         return [_PROVIDERS["cpu"]]
     given = {name: getattr(settings, name) for name in _PROVIDER_OPTIONS}

@@ -1,7 +1,8 @@
 """Plays allocation events on an allocator and remembers what happened, event by event.
 
 1. Events run in order on the allocator given; its own rules decide block sizes and reserved memory. A request of zero
-   bytes reaches the allocator, which has no block for it.
+   bytes reaches the allocator, which has no block for it. Requests `apart` are reserved past the allocator's pools.
+   When a named event is over the allocator is told so, after the event's own figures have been taken.
 2. An **iteration** N is everything after the last named event before its first "N.input". Peaks start anew there, from
    the bytes then in use, as `torch.cuda.reset_peak_memory_stats` at the head of a training loop does; a mark's `peak`
    is the peak since.
@@ -106,7 +107,10 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
         if isinstance(event, Malloc):
             name, kind = event.label, event.category.value
             try:
-                handle = allocator.malloc(event.nbytes)
+                if event.apart:
+                    handle = allocator.reserve(event.nbytes)
+                else:
+                    handle = allocator.malloc(event.nbytes, event.stream)
             except OutOfMemoryError as error:
                 failure = Failure(position, event, error.allocated, error.reserved, error.limit, error.free)
                 events = events[:position]
@@ -131,6 +135,8 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
         delta.append(change)
         label.append(name)
         category.append(kind)
+        if isinstance(event, Event):
+            allocator.over(event.name)
 
     starts = _iteration_starts(events)
     first = starts[0] if starts else -1

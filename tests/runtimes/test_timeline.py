@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from analyzer import allocators
+from analyzer.allocators import Allocator, OutOfMemoryError
 from analyzer.graph import Category
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
 from analyzer.runtimes.timeline import Alive, PlayedMark, play
@@ -111,3 +112,47 @@ def test_out_of_memory_names_the_request() -> None:
 
 def test_a_program_that_is_served_has_no_failure() -> None:
     assert play([take(0, 1)], allocators.create("pytorch", limit_bytes=4 * MIB)).failure is None
+
+
+class _Listening(Allocator):
+    """Writes down what it is asked."""
+
+    def __init__(self) -> None:
+        self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = 0
+        self.heard: list[object] = []
+
+    def malloc(self, nbytes: int, stream: int | None = 0) -> int:
+        self.heard.append((nbytes, stream))
+        if nbytes > 100:
+            raise OutOfMemoryError(nbytes, 0, 0, 100)
+        return len(self.heard)
+
+    def reserve(self, nbytes: int) -> int:
+        self.heard.append(("apart", nbytes))
+        return len(self.heard)
+
+    def over(self, event: str) -> None:
+        self.heard.append(event)
+        self.reserved = 7
+
+    def free(self, handle: int) -> None:
+        self.heard.append(handle)
+
+
+def test_the_allocator_hears_of_streams_of_memory_apart_and_of_what_is_over() -> None:
+    """Each request arrives with its stream, and a named event after its own figures have been taken."""
+    allocator = _Listening()
+    played = play(
+        [
+            Malloc(0, 1, Category.PARAMETER, stream=None),
+            Malloc(1, 2, Category.PARAMETER, stream=None, apart=True),
+            Event("session"),
+            Malloc(2, 3, Category.ACTIVATION),
+            Malloc(3, 4, Category.ACTIVATION, stream=1),
+            Free(1),
+        ],
+        allocator,
+    )
+    assert allocator.heard == [(1, None), ("apart", 2), "session", (3, 0), (4, 1), 2]
+    assert played.marks[0].reserved == 0
+    assert played.reserved == (0, 0, 0, 7, 7, 7)

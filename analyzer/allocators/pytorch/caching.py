@@ -26,7 +26,7 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass
 from typing import Literal
 
-from analyzer.allocators.base import OutOfMemoryError
+from analyzer.allocators.base import Allocator, OutOfMemoryError
 from analyzer.allocators.chunks import Chunk, Region
 from analyzer.allocators.driver import MIB, AddressSpace
 from analyzer.allocators.pytorch.settings import (
@@ -99,7 +99,7 @@ class SegmentEvent:
 FreeList = list[tuple[int, int, Block]]
 
 
-class PyTorchAllocator:
+class PyTorchAllocator(Allocator):
     """The simulator. All figures in bytes; `malloc` raises OutOfMemoryError, `free` ValueError for a dead handle.
 
     segment_events: every exchange with the driver, in order. space: where segments go, `driver.py`'s rules by default.
@@ -122,8 +122,8 @@ class PyTorchAllocator:
         self._allowed = self.settings.allowed_bytes
         self._divisions = self.settings.roundup_power2_divisions
 
-    def malloc(self, nbytes: int) -> int:
-        """Take a block for `nbytes` bytes and return its handle."""
+    def malloc(self, nbytes: int, stream: int | None = 0) -> int:  # noqa: ARG002
+        """Take a block for `nbytes` bytes and return its handle; one stream, so it is not asked which."""
         handle = self._malloc_count
         if nbytes <= 0:
             if nbytes:

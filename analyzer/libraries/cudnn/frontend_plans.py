@@ -50,7 +50,7 @@ class Convolution:
     nhwc: bool = False
 
     def padded(self) -> Convolution:
-        """A 1-D convolution with a trailing axis of 1 (rule 1)."""
+        """A 1-D convolution gets a trailing axis of 1, as the provider gives it to cuDNN."""
         if len(self.x) != 3:
             return self
         return Convolution(
@@ -84,7 +84,7 @@ class _Table:
 
     @cached_property
     def kind(self) -> _Array:
-        """What must agree for rule 3."""
+        """What must agree for one shape to take the form of another."""
         kinds: _Array = _kind(self.geometry)[self.row]
         return kinds
 
@@ -115,7 +115,10 @@ def _workspace(convolution: Convolution, mode: int, path: Path | None) -> tuple[
 
 
 def _nearest(convolution: Convolution, table: _Table, modes: tuple[int, ...], element: int) -> int:
-    """Rule 3; the modes in the order they are tried. Without any of the kind: a copy of everything."""
+    """The form of the nearest measured shape of the same kind, on this one's sizes.
+
+    modes: in the order they are tried. Without any of the kind: a copy of everything.
+    """
     geometry = np.array([convolution.row])
     kind = _kind(geometry)[0]
     place = _place(geometry, np.array([convolution.x[0]]))[0]

@@ -21,7 +21,7 @@ _Value = Callable[[str], Any]
 
 def bounds(node: Any, inputs: _Inputs, value: _Value) -> dict[int, ValueType]:
     """Output position -> largest type, for operators this file knows; dtype "" means as inferred."""
-    rule = _RULES.get(node.op_type) if node.domain in DEFAULT_DOMAINS else None
+    rule = RULES.get(node.op_type) if node.domain in DEFAULT_DOMAINS else None
     if rule is None:
         return {}
     if any(item is None or item.sizes is None for item in inputs[: _NEEDED.get(node.op_type, 1)]):
@@ -108,7 +108,7 @@ def _sequence(node: Any, inputs: _Inputs, _value: _Value) -> dict[int, ValueType
     return {0: ValueType(held[0].dtype if held else "", (count,), kind)}
 
 
-_RULES: dict[str, Callable[[Any, _Inputs, _Value], dict[int, ValueType]]] = {
+RULES: dict[str, Callable[[Any, _Inputs, _Value], dict[int, ValueType]]] = {
     "NonZero": _non_zero,
     "NonMaxSuppression": _non_max_suppression,
     "Compress": _compress,

@@ -1,6 +1,6 @@
 """Result types of operators outside ONNX's own domains: ONNX Runtime's contrib operators.
 
-1. Most follow an ONNX operator, given other inputs or more attributes: `_DELEGATES` says which, and ONNX's own
+1. Most follow an ONNX operator, given other inputs or more attributes: `DELEGATES` says which, and ONNX's own
    inference answers for it.
 2. The others state their results' shapes here, from the operators' documentation; dimensions may be names.
 3. An operator not in these tables gives nothing: the caller names and bounds it.
@@ -23,7 +23,7 @@ _Results = list["ValueType | None"]
 IN_DEFAULT_DOMAIN = frozenset({"SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"})
 
 # Contrib operator -> (ONNX operator it follows, which inputs that one gets).
-_DELEGATES: dict[str, tuple[str, slice | tuple[int, ...]]] = {
+DELEGATES: dict[str, tuple[str, slice | tuple[int, ...]]] = {
     "FusedConv": ("Conv", (0, 1, 2)),
     "FusedGemm": ("Gemm", (0, 1, 2)),
     "NhwcFusedConv": ("Conv", (0, 1, 2)),
@@ -49,7 +49,7 @@ _DELEGATES: dict[str, tuple[str, slice | tuple[int, ...]]] = {
 _FLOAT_RESULTS = frozenset({"DynamicQuantizeMatMul", "MatMulIntegerToFloat"})
 
 # First result like the first input.
-_SAME = frozenset({
+SAME = frozenset({
     "Affine", "BiasAdd", "BiasDropout", "BiasGelu", "BiasSoftmax", "BitmaskBiasDropout", "BitmaskDropout",
     "ComplexMul", "ComplexMulConj", "FastGelu", "Gelu", "GemmaRotaryEmbedding", "GroupNorm",
     "ImageScaler", "Inverse", "LongformerAttention", "MeanVarianceNormalization", "MoE",
@@ -65,13 +65,13 @@ def overrides(node: Any) -> bool:
 
 def infer_contrib(node: Any, inputs: _Inputs, delegate: _Delegate) -> dict[str, ValueType]:
     """Result name -> type, for what the rules know."""
-    rule = _RULES.get(node.op_type)
+    rule = RULES.get(node.op_type)
     results: _Results
     if rule is not None:
         results = rule(node, inputs)
-    elif node.op_type in _DELEGATES:
+    elif node.op_type in DELEGATES:
         results = _delegated(node, inputs, delegate)
-    elif node.op_type in _SAME:
+    elif node.op_type in SAME:
         results = [inputs[0] if inputs else None]
     else:
         return {}
@@ -87,7 +87,7 @@ def infer_contrib(node: Any, inputs: _Inputs, delegate: _Delegate) -> dict[str, 
 def _delegated(node: Any, inputs: _Inputs, delegate: _Delegate) -> _Results:
     import onnx
 
-    target, which = _DELEGATES[node.op_type]
+    target, which = DELEGATES[node.op_type]
     names = list(node.input)
     chosen = names[which] if isinstance(which, slice) else [names[i] for i in which if i < len(names)]
     known = onnx.defs.get_schema(target).attributes
@@ -278,7 +278,7 @@ def _bias_split_gelu(_node: Any, inputs: _Inputs) -> _Results:
     return [ValueType(first.dtype, (*first.shape[:-1], _over(first.shape[-1], 2)))]
 
 
-_RULES: dict[str, Callable[[Any, _Inputs], _Results]] = {
+RULES: dict[str, Callable[[Any, _Inputs], _Results]] = {
     "FusedMatMul": _fused_matmul,
     "TransposeMatMul": _fused_matmul,
     "MatMulNBits": _matmul_n_bits,

@@ -16,6 +16,7 @@ Not modelled: Scan of operator set 8 (with a batch axis), SequenceMap: results a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import TargetError
@@ -39,12 +40,9 @@ def infer_control(
     node = structure.nodes[place]
     if node.domain not in DEFAULT_DOMAINS:
         return False
-    if node.op_type == "If":
-        return _infer_if(structure, place, result, context, infer)
-    if node.op_type == "Loop":
-        return _infer_loop(structure, place, result, context, infer)
-    if node.op_type == "Scan":
-        return _infer_scan(structure, place, result, context, infer)
+    rule = RULES.get(node.op_type)
+    if rule is not None:
+        return rule(structure, place, result, context, infer)
     result.notes.append(f"{node_name(node)}: its body is not followed")
     return False
 
@@ -248,3 +246,10 @@ def _bytes(value: ValueType) -> int:
 
 def _results_bytes(structure: Structure, inferred: Inferred) -> int:
     return sum(_bytes(inferred.types[name]) for name in structure.producers if name in inferred.types)
+
+
+RULES: dict[str, Callable[[Structure, int, Inferred, Context, InferFunction], bool]] = {
+    "If": _infer_if,
+    "Loop": _infer_loop,
+    "Scan": _infer_scan,
+}

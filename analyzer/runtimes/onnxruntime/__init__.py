@@ -5,7 +5,8 @@
 `predict` is a pure function of the file, the batch, the options and the device.
 """
 
-from analyzer.runtimes.onnxruntime.options import Options, parse
-from analyzer.runtimes.onnxruntime.prediction import Region, RunFigures, SessionPrediction, predict, prepare
+from analyzer.runtimes.onnxruntime.options import SessionOptions, parse
+from analyzer.runtimes.onnxruntime.playing import Region, RunFigures
+from analyzer.runtimes.onnxruntime.prediction import SessionPrediction, predict, prepare
 
-__all__ = ["Options", "Region", "RunFigures", "SessionPrediction", "parse", "predict", "prepare"]
+__all__ = ["Region", "RunFigures", "SessionOptions", "SessionPrediction", "parse", "predict", "prepare"]

@@ -4,32 +4,28 @@
    freed. Requests outside a stream (initializers) may only take untagged chunks; the stream may take both.
 2. Free neighbours join only if both are tagged or both are not. When a run is over its tags go, and all free
    neighbours join. So memory released during the first run joins the rest of its region only afterwards.
-3. Requests listed in `reserved` are single device allocations outside the regions.
+3. With `enable_memory_arena_shrinkage` idle regions go back to the device after each run.
 
-Source: `core/framework/bfc_arena.cc` (`FindChunkPtr`, `Coalesce`, `ResetChunksUsingStream`, `Reserve`).
+Source: `core/framework/bfc_arena.cc` (`FindChunkPtr`, `Coalesce`, `ResetChunksUsingStream`, `Shrink`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
 
 from analyzer.allocators.chunks import Chunk, ChunkPool
 from analyzer.allocators.onnxruntime_bfc import OnnxRuntimeArena
-from analyzer.runtimes.onnxruntime.options import Options
+from analyzer.runtimes.onnxruntime.options import SessionOptions
 
-
-@dataclass(frozen=True, slots=True)
-class Requests:
-    """Requests by number, from 0. `reserved`: rule 3; `outside`: made without a stream; `starts`: the first of a run."""
-
-    reserved: frozenset[int] = frozenset()
-    outside: frozenset[int] = frozenset()
-    starts: frozenset[int] = frozenset()
+# The event after which the session is made and runs begin.
+SESSION = "session"
 
 
 class StreamPool(ChunkPool):
-    """Chunks with tags (rules 1 and 2). `untagged_only`: whether the next search is made without a stream."""
+    """Chunks with tags: a chunk used on the stream stays tagged when freed, and joins only neighbours tagged alike.
+
+    untagged_only: whether the next search is made without a stream.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,35 +80,31 @@ class StreamPool(ChunkPool):
 
 
 class SessionArena(OnnxRuntimeArena):
-    """The arena for one session's requests, in their order."""
+    """The arena of one session. Raises OutOfMemoryError as OnnxRuntimeArena does.
 
-    def __init__(
-        self, options: Options, requests: Requests = Requests(), device_bytes: int | None = None
-    ) -> None:
+    device_bytes: what the device has to give; None for no end.
+    """
+
+    def __init__(self, options: SessionOptions, device_bytes: int | None = None) -> None:
         super().__init__(
             arena_extend_strategy=options.arena_extend_strategy,
             gpu_mem_limit=options.gpu_mem_limit,
             device_bytes=device_bytes,
         )
         self._pool: StreamPool = StreamPool()
-        self._requests = requests
-        self._number = 0
+        self._shrinks = options.enable_memory_arena_shrinkage
 
-    def malloc(self, nbytes: int) -> int:
-        """Take memory for the next request."""
-        number = self._number
-        self._number += 1
-        if number in self._requests.starts:
-            self._pool.reset()
-        if number in self._requests.reserved:
-            return self.reserve(nbytes)
-        self._pool.untagged_only = number in self._requests.outside
+    def malloc(self, nbytes: int, stream: int | None = 0) -> int:
+        """Take a chunk: for the run's stream any, which is then tagged; outside a stream (None) an untagged one."""
+        self._pool.untagged_only = stream is None
         handle = super().malloc(nbytes)
         chunk = self._live[handle]
-        if isinstance(chunk, Chunk) and not self._pool.untagged_only:
+        if isinstance(chunk, Chunk) and stream is not None:
             self._pool.tagged.add(chunk)
         return handle
 
-    def end_run(self) -> None:
-        """The run is over (rule 2)."""
+    def over(self, event: str) -> None:
+        """The session is made, or a run is over: its tags go, and all free neighbours join. A run may shrink the arena."""
         self._pool.reset()
+        if self._shrinks and event != SESSION:
+            self.shrink()

@@ -62,6 +62,11 @@ class Node:
     implicit: list[str] = field(default_factory=list)
     provider: str = ""
 
+    @property
+    def operator(self) -> str:
+        """The operator's name, behind its domain unless that is ONNX's own ("com.microsoft.FusedMatMul")."""
+        return f"{self.domain}.{self.op}" if self.domain else self.op
+
     def ints(self, name: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
         """An integer-list attribute."""
         return tuple(self.attributes.get(name, default))
@@ -109,7 +114,7 @@ class RuntimeGraph:
         attributes: dict[str, Any] | None = None,
         domain: str = "",
     ) -> Node:
-        """A new node with the next index (rule 1)."""
+        """A new node with the next index; indices are never used twice."""
         node = Node(self.next_index, name, op, domain, inputs, outputs, attributes or {})
         self.nodes[node.index] = node
         self.next_index += 1

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from analyzer.devices import DeviceProfile
 from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
-from analyzer.runtimes.onnxruntime.options import Options
+from analyzer.runtimes.onnxruntime.options import SessionOptions
 
 MIB = 2**20
 _PROVIDER_BYTES = 59 * MIB
 _CONVOLUTION_BYTES = {"EXHAUSTIVE": 10 * MIB, "HEURISTIC": -MIB, "DEFAULT": -4 * MIB}
 
 
-def bytes_outside(graph: RuntimeGraph, options: Options, device: DeviceProfile) -> int:
+def bytes_outside(graph: RuntimeGraph, options: SessionOptions, device: DeviceProfile) -> int:
     """Bytes NVML counts besides the arena."""
     extra = 0
     if any(node.op in ("Conv", "ConvTranspose") and node.provider == "cuda" for node in graph.walk()):

@@ -1,7 +1,7 @@
 """One session as allocation events: initializers, a first run, a steady run.
 
 1. **Session**: every initializer used on the device is taken from the arena by itself, in an order that is a hash
-   table's and changes from process to process (here: the file's; `prediction` shuffles).
+   table's and changes from process to process (here: the file's; `playing` shuffles).
    With `use_device_allocator_for_initializers` each is one device allocation outside the arena's regions. The CPU
    provider reserves initializers up to 127 bytes and its packed weights; larger ones stay where the file was loaded.
 2. **Run**: inputs used on the device are copied there; then kernels run in order: outputs that have buffers of their
@@ -11,55 +11,57 @@
    same input shapes takes the pattern's block at its start instead. Outputs and scratch stay apart.
 4. A subgraph has a plan and a pattern of its own and runs inside its node: If the branch that is counted, Loop and
    Scan twice, so that what the first iteration carries meets the second; its outputs are the node's.
+5. CUDA kernels run on one stream, and their requests are made for it; a session's, and the CPU provider's, for none.
 
 Source: `core/framework/session_state_utils.cc`, `execution_frame.cc`, `utils.cc` (CopyInputsAcrossDevices),
-`core/providers/cpu/controlflow`. Checked kernel by kernel on CPU and H200 (`tests/test_ort_*.py`).
+`core/providers/cpu/controlflow`. Checked kernel by kernel on CPU and H200 (`tests/runtimes/onnxruntime`).
 Not modelled: IO binding, several streams, run-to-run changes of shapes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
+from analyzer.devices import DeviceProfile
 from analyzer.graph import Category
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
-from analyzer.runtimes.onnxruntime.arena import Requests
+from analyzer.runtimes.onnxruntime.arena import SESSION
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels import packing
-from analyzer.runtimes.onnxruntime.kernels.scratch import (
-    Settings,
-    before_outputs,
-    scratch,
-    unknown,
-)
-from analyzer.runtimes.onnxruntime.options import Options
+from analyzer.runtimes.onnxruntime.kernels.scratch import Settings, before_outputs, scratch, unknown
+from analyzer.runtimes.onnxruntime.options import SessionOptions
 from analyzer.runtimes.onnxruntime.plan.order import execution, streams, topological
-from analyzer.runtimes.onnxruntime.plan.pattern import Pattern
+from analyzer.runtimes.onnxruntime.plan.pattern import MemoryPattern, PatternPlanner
 from analyzer.runtimes.onnxruntime.plan.planner import Kind, Plan, plan
 from analyzer.runtimes.onnxruntime.rewrite.layout import NHWC
 
+RUNS = (1, 2)
 _INLINE_BYTES = 127
 _OWN = (Kind.ALLOCATE, Kind.OUTPUT)
 _ITERATIONS = 2
 
+# Where a subgraph stands: node index and attribute from the outermost graph inwards; () is that graph itself.
+Path: TypeAlias = tuple[tuple[int, str], ...]
+Patterns: TypeAlias = Mapping[Path, MemoryPattern]
 
-@dataclass(slots=True)
+
+@dataclass(frozen=True, slots=True)
 class Frame:
-    """A graph ready to run: plan, order, readers left for each release, the pattern once recorded."""
+    """A graph ready to run: plan, order, readers each release waits for, the subgraphs by node index and attribute."""
 
     graph: RuntimeGraph
     plan: Plan
-    order: list[Node]
-    waits: dict[str, int]
-    bodies: dict[tuple[int, str], Frame]
-    pattern: Pattern | None = None
+    order: tuple[Node, ...]
+    waits: Mapping[str, int]
+    bodies: Mapping[tuple[int, str], Frame]
 
 
-def frame(graph: RuntimeGraph, options: Options, loop_body: bool = False) -> Frame:
+def frame(graph: RuntimeGraph, options: SessionOptions, loop_body: bool = False) -> Frame:
     """Plan a graph and its subgraphs."""
     ordered = topological(graph)
-    lanes = streams(ordered)
-    planned = plan(graph, lanes, options.enable_mem_reuse, loop_body)
+    planned = plan(graph, streams(ordered), options.enable_mem_reuse, loop_body)
     waits: dict[str, int] = {}
     for buffers in planned.release.values():
         for name in buffers:
@@ -69,40 +71,54 @@ def frame(graph: RuntimeGraph, options: Options, loop_body: bool = False) -> Fra
         for node in graph.nodes.values()
         for attribute, body in node.bodies.items()
     }
-    return Frame(graph, planned, execution(graph, ordered), waits, bodies)
+    return Frame(graph, planned, tuple(execution(graph, ordered)), waits, bodies)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class KernelMark:
-    """After the kernel's outputs are taken (before releases): position in the events, to compare with a profile."""
+    """One kernel's part of the events: its outputs and scratch, before the releases; to compare with a profile.
+
+    run: from 1. top: whether the kernel belongs to the outermost graph.
+    """
 
     node: Node
     first_event: int
     last_event: int
     run: int
-    top: bool = True
+    top: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What a session asks of its arena. unknown: operators nothing is known of, name -> (calls, bytes) of one run."""
+
+    events: tuple[AllocationEvent, ...]
+    kernels: tuple[KernelMark, ...]
+    unknown: Mapping[str, tuple[int, int]]
+
+
+def record(whole: Frame, options: SessionOptions, device: DeviceProfile) -> Recording:
+    """A session with a first and a steady run."""
+    settings = Settings(options.provider, options.cudnn_conv_algo_search, device, options.threads)
+    recorder = _Recorder(settings, options)
+    recorder.session(whole)
+    patterns: Patterns = {}
+    for number in RUNS:
+        patterns = recorder.run(whole, number, patterns)
+    return Recording(tuple(recorder.events), tuple(recorder.kernels), recorder.unknown)
 
 
 @dataclass(slots=True)
-class Recorder:
-    """Collects events; `requests` says which are special (`arena`)."""
+class _Recorder:
+    """Collects what `record` returns."""
 
     settings: Settings
-    options: Options
+    options: SessionOptions
     events: list[AllocationEvent] = field(default_factory=list)
-    reserved: set[int] = field(default_factory=set)
-    outside: set[int] = field(default_factory=set)
-    starts: set[int] = field(default_factory=set)
     kernels: list[KernelMark] = field(default_factory=list)
     unknown: dict[str, tuple[int, int]] = field(default_factory=dict)
+    stream: int | None = None
     _keys: int = 0
-    _stream_free: bool = True
-    _run: int = 0
-
-    @property
-    def requests(self) -> Requests:
-        """The special requests so far."""
-        return Requests(frozenset(self.reserved), frozenset(self.outside), frozenset(self.starts))
 
     def take(
         self,
@@ -112,17 +128,13 @@ class Recorder:
         operator: int = -1,
         basis: str = "exact",
         *,
-        past: bool = False,
+        apart: bool = False,
     ) -> int:
         """A request; returns its key."""
         key = self._keys
         self._keys += 1
-        if past:
-            self.reserved.add(key)
-        if self._stream_free:
-            self.outside.add(key)
         storage = -1 if category in (Category.SCRATCH, Category.WORKSPACE) else key
-        self.events.append(Malloc(key, nbytes, category, operator, storage, basis, label))
+        self.events.append(Malloc(key, nbytes, category, operator, storage, basis, label, self.stream, apart))
         return key
 
     def give(self, key: int) -> None:
@@ -134,7 +146,7 @@ class Recorder:
         return self.settings.provider == "cpu" or not on_host
 
     def session(self, whole: Frame) -> None:
-        """Rule 1."""
+        """Initializers one by one, then what kernels keep of their weights; all of it outside any stream."""
         keys: dict[str, int] = {}
         for graph, planned in _all(whole):
             names = [name for name in graph.initializers if name in planned.placements]
@@ -142,12 +154,12 @@ class Recorder:
                 for name in names:
                     nbytes = graph.values[name].nbytes
                     if 0 < nbytes <= _INLINE_BYTES:
-                        self.take(nbytes, Category.PARAMETER, name, past=True)
+                        self.take(nbytes, Category.PARAMETER, name, apart=True)
                 continue
             names = [name for name in names if not planned.placements[name].on_host]
-            past = self.options.use_device_allocator_for_initializers
+            apart = self.options.use_device_allocator_for_initializers
             for name in names:
-                keys[name] = self.take(graph.values[name].nbytes, Category.PARAMETER, name, past=past)
+                keys[name] = self.take(graph.values[name].nbytes, Category.PARAMETER, name, apart=apart)
         for graph, _ in _all(whole):
             packed: set[tuple[str, str, int]] = set()
             for node in graph.nodes.values():
@@ -158,7 +170,7 @@ class Recorder:
                         f"{node.name} packed weights",
                         node.index,
                         basis,
-                        past=node.op != "ConvTranspose",
+                        apart=node.op != "ConvTranspose",
                     )
                     same = (node.op, name, int(node.attributes.get("transB", 0)))
                     if same in packed:
@@ -169,7 +181,7 @@ class Recorder:
                         nbytes, Category.WORKSPACE, f"{node.name} weights in cuDNN's layout", node.index
                     )
                 self._repack(node, graph, keys)
-        self.events.append(Event("session"))
+        self.events.append(Event(SESSION))
 
     def _repack(self, node: Node, graph: RuntimeGraph, keys: dict[str, int]) -> None:
         """Channels-last convolutions keep their weights in that order; what only they read is given back."""
@@ -180,83 +192,92 @@ class Recorder:
         if sum(name in other.inputs for other in graph.nodes.values()) == 1:
             self.give(keys.pop(name))
 
-    def run(self, whole: Frame, number: int) -> None:
-        """Rules 2 and 3."""
+    def run(self, whole: Frame, number: int, patterns: Patterns) -> Patterns:
+        """One run, with the patterns that earlier ones recorded. Returns those later ones have."""
         feeds: list[int] = []
-        graph = whole.graph
-        self.starts.add(self._keys)
-        self._run = number
-        self._stream_free = self.settings.provider == "cpu"
         if self.settings.provider == "cuda":
-            for name in graph.inputs:
-                place = whole.plan.placements[name]
-                if not place.on_host:
-                    feeds.append(self.take(graph.values[name].nbytes, Category.INPUT, name))
-        running = Running(self, whole, number)
-        running.execute()
+            self.stream = 0
+            for name in whole.graph.inputs:
+                if not whole.plan.placements[name].on_host:
+                    feeds.append(self.take(whole.graph.values[name].nbytes, Category.INPUT, name))
+        running = _Running(self, whole, number, patterns)
+        after = running.execute()
         for key in (*running.held(), *feeds):
             self.give(key)
         self.events.append(Event(f"run {number}"))
+        return after
 
-    def scratch(self, node: Node, graph: RuntimeGraph) -> list[int]:
+    def scratch(self, node: Node, graph: RuntimeGraph, number: int) -> list[int]:
         """The kernel's scratch, in order."""
         if not self.counts(node.provider == "cpu"):
             return []
         takes = scratch(node, graph, self.settings)
-        if unknown(node) and self._run == 1:
-            name = f"{node.domain}.{node.op}" if node.domain else node.op
-            calls, nbytes = self.unknown.get(name, (0, 0))
-            self.unknown[name] = (calls + 1, nbytes + sum(size for size, _ in takes))
+        if unknown(node) and number == RUNS[0]:
+            calls, nbytes = self.unknown.get(node.operator, (0, 0))
+            self.unknown[node.operator] = (calls + 1, nbytes + sum(size for size, _ in takes))
         return [
             self.take(nbytes, Category.SCRATCH, f"{node.name or node.op} scratch", node.index, basis)
             for nbytes, basis in takes
         ]
 
 
-class Running:
-    """One execution of a graph. `parent`: for a subgraph, who provides its outputs (rule 4)."""
+class _Running:
+    """One execution of a graph.
+
+    path: where it stands. outer: for a branch of If, who runs its node, and the branch's outputs by the node's names.
+    iteration: a body of Loop or Scan, which neither has a pattern nor shares the node's outputs.
+    """
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: _Recorder,
         current: Frame,
         number: int,
-        parent: tuple[Running, Node] | None = None,
+        patterns: Patterns,
         *,
+        path: Path = (),
+        outer: tuple[_Running, Node] | None = None,
         iteration: bool = False,
     ) -> None:
-        self.recorder, self.current, self.number = recorder, current, number
+        self.recorder, self.current, self.number, self.path = recorder, current, number, path
         self.graph = current.graph
-        pattern = recorder.options.enable_mem_pattern and not iteration
-        self.top = parent is None and not iteration
-        self.recording = Pattern() if pattern and current.pattern is None else None
-        block = current.pattern if pattern else None
-        self.members = block.members if block is not None else set()
+        self.patterns = patterns
+        self.outer = outer[0] if outer else None
+        self.renamed = (
+            dict(zip(current.graph.outputs, outer[1].outputs, strict=False)) if outer is not None else {}
+        )
         self.living: dict[str, int] = {}
         self.block: list[int] = []
-        if block is not None and block.size_bytes:
-            self.block.append(recorder.take(block.size_bytes, Category.ACTIVATION, "memory pattern"))
-        self.outer = dict(zip(current.graph.outputs, parent[1].outputs, strict=False)) if parent else {}
-        self.parent = parent
+        self.members: frozenset[str] = frozenset()
+        self.planner: PatternPlanner | None = None
+        if not recorder.options.enable_mem_pattern or iteration:
+            return
+        known = patterns.get(path)
+        if known is None:
+            self.planner = PatternPlanner()
+            return
+        self.members = known.members
+        if known.size_bytes:
+            self.block.append(recorder.take(known.size_bytes, Category.ACTIVATION, "memory pattern"))
 
     def allocate(self, name: str, operator: int) -> None:
         """The value's buffer is needed now, if it has one of its own and none yet."""
         place = self.current.plan.placements.get(name)
         if place is None or place.kind not in _OWN or not self.recorder.counts(place.on_host):
             return
-        if self.parent is not None and name in self.outer:
-            self.parent[0].allocate(self.outer[name], operator)
+        if self.outer is not None and name in self.renamed:
+            self.outer.allocate(self.renamed[name], operator)
             return
         if name in self.members or name in self.living:
             return
         value = self.graph.values[name]
         basis = "bounded" if value.bounded or value.shape is None else "exact"
         self.living[name] = self.recorder.take(value.nbytes, Category.ACTIVATION, name, operator, basis)
-        if self.recording is not None and place.kind is Kind.ALLOCATE:
-            self.recording.allocate(name, value.nbytes)
+        if self.planner is not None and place.kind is Kind.ALLOCATE:
+            self.planner.allocate(name, value.nbytes)
 
-    def execute(self) -> None:
-        """Run every kernel in order."""
+    def execute(self) -> Patterns:
+        """Run every kernel in order. Returns the patterns known now, this graph's among them if it has one."""
         recorder = self.recorder
         waits = dict(self.current.waits)
         for node in self.current.order:
@@ -265,40 +286,55 @@ class Running:
                 self._branch(node)
             elif node.bodies:
                 self._iterate(node)
-            taken = recorder.scratch(node, self.graph) if before_outputs(node) else []
+            early = before_outputs(node)
+            taken = recorder.scratch(node, self.graph, self.number) if early else []
             for name in node.outputs:
                 if name:
                     self.allocate(name, node.index)
-            if not before_outputs(node):
-                taken += recorder.scratch(node, self.graph)
+            if not early:
+                taken = recorder.scratch(node, self.graph, self.number)
             for key in reversed(taken):
                 recorder.give(key)
-            recorder.kernels.append(KernelMark(node, first, len(recorder.events), self.number, self.top))
+            recorder.kernels.append(
+                KernelMark(node, first, len(recorder.events), self.number, top=not self.path)
+            )
             for name in self.current.plan.release.get(node.index, ()):
                 waits[name] -= 1
                 if not waits[name]:
                     self._release(name)
-        if self.recording is not None:
-            self.current.pattern = self.recording
+        if self.planner is not None:
+            self.patterns = {**self.patterns, self.path: self.planner.pattern()}
+        return self.patterns
 
     def held(self) -> list[int]:
         """What is still held: the block, outputs, buffers nobody read."""
         return [*self.block, *self.living.values()]
 
     def _release(self, name: str) -> None:
-        if self.recording is not None and name in self.recording.members:
-            self.recording.free(name)
+        if self.planner is not None and name in self.planner.members:
+            self.planner.free(name)
         if name in self.living:
             self.recorder.give(self.living.pop(name))
+
+    def _inner(self, node: Node, attribute: str, *, iteration: bool) -> _Running:
+        """A body of the node, executed."""
+        key = (node.index, attribute)
+        inner = _Running(
+            self.recorder,
+            self.current.bodies[key],
+            self.number,
+            self.patterns,
+            path=(*self.path, key),
+            outer=None if iteration else (self, node),
+            iteration=iteration,
+        )
+        self.patterns = inner.execute()
+        return inner
 
     def _branch(self, node: Node) -> None:
         """If: the branch that is counted writes the node's outputs."""
         for attribute in node.bodies:
-            inner = Running(
-                self.recorder, self.current.bodies[node.index, attribute], self.number, (self, node)
-            )
-            inner.execute()
-            for key in inner.held():
+            for key in self._inner(node, attribute, iteration=False).held():
                 self.recorder.give(key)
 
     def _iterate(self, node: Node) -> None:
@@ -314,10 +350,7 @@ class Running:
         carried: list[int] = []
         for _ in range(_ITERATIONS):
             for attribute in node.bodies:
-                inner = Running(
-                    recorder, self.current.bodies[node.index, attribute], self.number, iteration=True
-                )
-                inner.execute()
+                inner = self._inner(node, attribute, iteration=True)
                 for key in carried:
                     recorder.give(key)
                 carried = inner.held()
@@ -329,6 +362,7 @@ class Running:
 
 
 def _all(whole: Frame) -> list[tuple[RuntimeGraph, Plan]]:
+    """The graph and its subgraphs with their plans."""
     found = [(whole.graph, whole.plan)]
     for inner in whole.bodies.values():
         found += _all(inner)

@@ -12,6 +12,7 @@ import tarfile
 import tempfile
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ import numpy as np
 import onnx
 
 from analyzer import devices
-from analyzer.runtimes.events import Event, Free, Malloc
-from analyzer.runtimes.onnxruntime import parse, prediction
+from analyzer.runtimes.onnxruntime import parse, prepare
 from analyzer.runtimes.onnxruntime.arena import SessionArena
+from analyzer.runtimes.onnxruntime.session import RUNS, record
+from analyzer.runtimes.timeline import play
 from tests.paths import DATA
 
 RECORDED = DATA / "ort"
@@ -87,38 +89,24 @@ class Played:
 def predicted(model: Any, batch: int | None, options: dict[str, Any], provider: str) -> Played:
     """The prediction with initializers in the file's order."""
     parsed = parse({**options, "provider": provider})
-    prepared = prediction.prepare(model, batch, parsed)
-    recorder = prediction._record(prepared, parsed, devices.load("h200"))
-    arena = SessionArena(parsed, recorder.requests)
-    handles: dict[int, int] = {}
-    rows: dict[int, list[Row]] = {1: [], 2: []}
-    position = 0
-
-    def play(to: int) -> None:
-        nonlocal position
-        for event in recorder.events[position:to]:
-            if isinstance(event, Malloc):
-                handles[event.key] = arena.malloc(event.nbytes)
-            elif isinstance(event, Free):
-                arena.free(handles.pop(event.key))
-            elif isinstance(event, Event):
-                arena.end_run()
-        position = to
-
-    for mark in recorder.kernels:
-        play(mark.last_event)
+    recording = record(prepare(model, batch, parsed), parsed, devices.load("h200"))
+    arena = SessionArena(parsed)
+    played = play(recording.events, arena)
+    peaks = list(accumulate(played.allocated, max))
+    rows: dict[int, list[Row]] = {number: [] for number in RUNS}
+    for mark in recording.kernels:
         if mark.top:
+            at = mark.last_event - 1
             rows[mark.run].append(
                 Row(
                     mark.node.name,
                     mark.node.op,
-                    arena.peak_allocated,
-                    arena.allocated,
-                    arena.reserved,
-                    arena.requested,
+                    peaks[at],
+                    played.allocated[at],
+                    played.reserved[at],
+                    played.requested[at],
                 )
             )
-    play(len(recorder.events))
     return Played(rows[1], rows[2], arena.peak_allocated, arena.reserved)
 
 

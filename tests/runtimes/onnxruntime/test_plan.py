@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from analyzer.errors import OptionError
-from analyzer.runtimes.onnxruntime.arena import Requests, SessionArena
+from analyzer.runtimes.onnxruntime.arena import SessionArena
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
 from analyzer.runtimes.onnxruntime.load import load
-from analyzer.runtimes.onnxruntime.options import Options, parse
+from analyzer.runtimes.onnxruntime.options import SessionOptions, parse
 from analyzer.runtimes.onnxruntime.plan.order import execution, streams, topological
-from analyzer.runtimes.onnxruntime.plan.pattern import Pattern
+from analyzer.runtimes.onnxruntime.plan.pattern import PatternPlanner
 from analyzer.runtimes.onnxruntime.plan.planner import Kind, plan, same_size
 from analyzer.runtimes.onnxruntime.rewrite import optimise
 
@@ -150,7 +150,7 @@ def test_same_size_compares_dimensions_not_bytes(left: Any, right: Any, same: bo
 
 def test_pattern_fills_the_smallest_gap() -> None:
     """Sizes are rounded to 256; a freed gap that fits best is used again."""
-    pattern = Pattern()
+    pattern = PatternPlanner()
     pattern.allocate("a", 1000)
     pattern.allocate("b", 300)
     pattern.allocate("c", 256)
@@ -166,7 +166,7 @@ def test_pattern_fills_the_smallest_gap() -> None:
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(1, 5000)), max_size=60))
 def test_pattern_never_overlaps(steps: list[tuple[int, int]]) -> None:
     """Living tensors never share bytes, and the block covers them."""
-    pattern = Pattern()
+    pattern = PatternPlanner()
     living: set[str] = set()
     for slot, nbytes in steps:
         name = str(slot)
@@ -185,33 +185,62 @@ def test_pattern_never_overlaps(steps: list[tuple[int, int]]) -> None:
 
 def test_arena_joins_stream_memory_only_after_the_run() -> None:
     """A rest left by a weight does not join what the run freed beside it, until the run is over."""
-    requests = Requests(outside=frozenset({0}), starts=frozenset({1}))
-    arena = SessionArena(Options(), requests)
-    arena.malloc(256 << 10)
-    block = arena.malloc(256 << 10)
+    arena = SessionArena(SessionOptions())
+    arena.malloc(256 << 10, stream=None)
+    arena.over("session")
+    block = arena.malloc(256 << 10, stream=0)
     arena.free(block)
     assert len(arena.snapshot()[0].chunks) == 3
-    arena.end_run()
+    arena.over("run 1")
     assert len(arena.snapshot()[0].chunks) == 2
 
 
+def test_requests_outside_a_stream_leave_its_chunks_alone() -> None:
+    """What the stream has freed serves the stream again, but no request made outside it before the run is over."""
+    arena = SessionArena(SessionOptions())
+    arena.malloc(512 << 10, stream=None)
+    block = arena.malloc(512 << 10, stream=0)
+    arena.free(block)
+    arena.malloc(512 << 10, stream=None)
+    assert [region.size for region in arena.snapshot()] == [1 << 20, 2 << 20]
+    again = arena.malloc(512 << 10, stream=0)
+    assert arena.address_of(again) == arena.snapshot()[0].address + (512 << 10)
+
+
+def test_shrinkage_gives_idle_regions_back_after_each_run() -> None:
+    """The second region (4 MiB for 3) is idle after the run; the session's end does not shrink, nor does the default."""
+    arena = SessionArena(SessionOptions(enable_memory_arena_shrinkage=True))
+    arena.malloc(1 << 10, stream=None)
+    block = arena.malloc(3 << 20, stream=0)
+    assert arena.reserved == 5 << 20
+    arena.free(block)
+    arena.over("session")
+    assert arena.reserved == 5 << 20
+    arena.over("run 1")
+    assert arena.reserved == 1 << 20
+    plain = SessionArena(SessionOptions())
+    plain.free(plain.malloc(3 << 20))
+    plain.over("run 1")
+    assert plain.reserved == 4 << 20
+
+
 @given(
-    st.lists(st.tuples(st.booleans(), st.integers(0, 9), st.integers(1, 1 << 20)), max_size=80),
-    st.integers(0, 20),
-)
-def test_arena_stays_whole(steps: list[tuple[bool, int, int]], start: int) -> None:
-    """Chunks tile their regions whatever the tags, and bytes in use are those of the living chunks."""
-    arena = SessionArena(
-        Options(), Requests(outside=frozenset(range(start)), starts=frozenset({start, 2 * start}))
+    st.lists(
+        st.tuples(st.booleans(), st.integers(0, 9), st.integers(1, 1 << 20), st.sampled_from([None, 0])),
+        max_size=80,
     )
+)
+def test_arena_stays_whole(steps: list[tuple[bool, int, int, int | None]]) -> None:
+    """Chunks tile their regions whatever the tags, and bytes in use are those of the living chunks."""
+    arena = SessionArena(SessionOptions())
     living: dict[int, int] = {}
-    for end, slot, nbytes in steps:
+    for end, slot, nbytes, stream in steps:
         if end and slot == 0:
-            arena.end_run()
+            arena.over("run 1")
         elif slot in living:
             arena.free(living.pop(slot))
         else:
-            living[slot] = arena.malloc(nbytes)
+            living[slot] = arena.malloc(nbytes, stream)
         for region in arena.snapshot():
             place = region.address
             for chunk in region.chunks:
@@ -232,7 +261,7 @@ def test_options_by_their_own_names() -> None:
             "session.use_device_allocator_for_initializers": "1",
         }
     )
-    assert found == Options(
+    assert found == SessionOptions(
         arena_extend_strategy="kSameAsRequested",
         gpu_mem_limit=2 << 30,
         enable_mem_pattern=False,

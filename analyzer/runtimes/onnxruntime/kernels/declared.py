@@ -83,14 +83,14 @@ HOST_OUTPUTS: Mapping[str, frozenset[int]] = {
 
 
 def alias(provider: str, op: str, inputs: int, outputs: int) -> Pairs:
-    """Pairs that must share (rule 1)."""
+    """Pairs of input and output that share a buffer whatever else reads the input."""
     if op in ("Loop", "If", "Scan"):
         return ()
     return tuple((i, o) for i, o in ALIAS[provider].get(op, ()) if i < inputs and o < outputs)
 
 
 def in_place(provider: str, op: str) -> Pairs:
-    """Pairs that may share (rule 2)."""
+    """Pairs of input and output that may share a buffer if nobody reads the input afterwards."""
     return IN_PLACE[provider].get(op, ())
 
 
@@ -124,6 +124,9 @@ def available(provider: str, op: str, domain: str) -> bool:
     return provider == "cpu" or bool(domain) or op not in NO_CUDA_KERNEL
 
 
+STAYS_ON_GPU = frozenset({"Expand", "ConstantOfShape", "Range", "Tile"})
+
+
 def stays_on_gpu(op: str) -> bool:
     """Operators whose result is data even when all they read is on the host (they make tensors from sizes)."""
-    return op in ("Expand", "ConstantOfShape", "Range", "Tile")
+    return op in STAYS_ON_GPU

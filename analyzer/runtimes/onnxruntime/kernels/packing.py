@@ -18,6 +18,7 @@ Not modelled: quantized and half-precision packing, NCHWc filters.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import dtype_bits
@@ -32,7 +33,8 @@ def _constant(graph: RuntimeGraph, name: str) -> bool:
 
 
 def recurrent(node: Node, graph: RuntimeGraph) -> list[int]:
-    """Bytes of a recurrent layer's weights in cuDNN's layout (rule 3)."""
+    """Bytes of a recurrent layer's weights in cuDNN's layout: for each direction and gate hidden * (input + hidden + 2)
+    elements, both biases counted whether given or not."""
     w = graph.values[node.inputs[1]]
     hidden = int(node.attributes.get("hidden_size", 0))
     if w.shape is None or len(w.shape) != 3 or hidden <= 0:
@@ -43,7 +45,7 @@ def recurrent(node: Node, graph: RuntimeGraph) -> list[int]:
 
 def cached(node: Node, graph: RuntimeGraph, device: DeviceProfile) -> list[int]:
     """What the CUDA provider keeps from the session's start."""
-    if node.provider != "cuda" or node.domain or node.op not in ("LSTM", "GRU", "RNN"):
+    if node.provider != "cuda" or node.operator not in CACHED:
         return []
     dropout = _DROPOUT_STATE_BYTES * device.sm_count * device.max_threads_per_sm
     if not all(_constant(graph, name) for name in node.inputs[1:3]):
@@ -51,20 +53,33 @@ def cached(node: Node, graph: RuntimeGraph, device: DeviceProfile) -> list[int]:
     return [dropout, *recurrent(node, graph)]
 
 
-def packed(node: Node, graph: RuntimeGraph) -> list[tuple[str, int, str]]:
-    """Each packed operand, its bytes, and how they are known."""
-    if node.provider != "cpu" or node.domain not in ("", "com.microsoft") or len(node.inputs) < 2:
+Packed = list[tuple[str, int, str]]
+
+
+def packed(node: Node, graph: RuntimeGraph) -> Packed:
+    """Each operand the CPU provider packs, its bytes, and how they are known."""
+    rule = PACKED.get(node.operator)
+    if node.provider != "cpu" or rule is None or len(node.inputs) < 2:
         return []
-    if not node.domain and node.op in ("LSTM", "GRU"):
-        return [*_panels(node, graph, 1), *_panels(node, graph, 2)]
+    return rule(node, graph)
+
+
+def _recurrent_weights(node: Node, graph: RuntimeGraph) -> Packed:
+    return [*_panels(node, graph, 1), *_panels(node, graph, 2)]
+
+
+def _blocks(node: Node, graph: RuntimeGraph) -> Packed:
     name = node.inputs[1]
-    if node.op == "MatMulNBits":
-        return [(name, graph.values[name].nbytes, "exact")] if _constant(graph, name) else []
-    if node.op == "ConvTranspose":
-        value = graph.values[name]
-        return [(name, value.nbytes, "exact")] if _constant(graph, name) and value.dtype == "float32" else []
-    if node.op not in ("Gemm", "MatMul", "FusedMatMul", "FusedGemm"):
-        return []
+    return [(name, graph.values[name].nbytes, "exact")] if _constant(graph, name) else []
+
+
+def _filter(node: Node, graph: RuntimeGraph) -> Packed:
+    return _blocks(node, graph) if graph.values[node.inputs[1]].dtype == "float32" else []
+
+
+def _right_operand(node: Node, graph: RuntimeGraph) -> Packed:
+    """K rows by N columns, N rounded up to whole panels; stacks matrix by matrix."""
+    name = node.inputs[1]
     value = graph.values[name]
     if not _constant(graph, name) or value.dtype != "float32" or value.shape is None or len(value.shape) < 2:
         return []
@@ -76,7 +91,7 @@ def packed(node: Node, graph: RuntimeGraph) -> list[tuple[str, int, str]]:
     return [(name, 4 * stack * rows * (-(-columns // _COLUMNS) * _COLUMNS), "exact")]
 
 
-def _panels(node: Node, graph: RuntimeGraph, place: int) -> list[tuple[str, int, str]]:
+def _panels(node: Node, graph: RuntimeGraph, place: int) -> Packed:
     """A recurrent layer's weights [directions, rows, columns], packed transposed."""
     name = node.inputs[place]
     value = graph.values[name]
@@ -84,3 +99,16 @@ def _panels(node: Node, graph: RuntimeGraph, place: int) -> list[tuple[str, int,
         return []
     directions, rows, columns = value.shape
     return [(name, 4 * directions * columns * (-(-rows // _COLUMNS) * _COLUMNS), "exact")]
+
+
+# Operator -> what its CPU kernel packs.
+PACKED: dict[str, Callable[[Node, RuntimeGraph], Packed]] = {
+    **dict.fromkeys(("LSTM", "GRU"), _recurrent_weights),
+    "com.microsoft.MatMulNBits": _blocks,
+    "ConvTranspose": _filter,
+    **dict.fromkeys(
+        ("Gemm", "MatMul", "com.microsoft.FusedMatMul", "com.microsoft.FusedGemm"), _right_operand
+    ),
+}
+# Operators of whose weights and states the CUDA provider keeps copies.
+CACHED = frozenset({"LSTM", "GRU", "RNN"})

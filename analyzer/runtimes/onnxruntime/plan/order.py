@@ -19,7 +19,7 @@ from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 
 
 def topological(graph: RuntimeGraph) -> list[Node]:
-    """Nodes in topological order (rule 1)."""
+    """Nodes in topological order: a reverse depth-first search from the leaves, the highest index followed first."""
     producers = graph.producers()
     feeds: dict[int, list[int]] = {}
     read: set[int] = set()
@@ -44,7 +44,7 @@ def topological(graph: RuntimeGraph) -> list[Node]:
 
 
 def streams(order: list[Node]) -> list[list[Node]]:
-    """The nodes of each device type, in order (rule 2)."""
+    """One logical stream a device type, in the order the types first appear; nodes keep their order."""
     by_device: dict[str, list[Node]] = {}
     for node in order:
         by_device.setdefault(node.provider, []).append(node)
@@ -52,7 +52,7 @@ def streams(order: list[Node]) -> list[list[Node]]:
 
 
 def execution(graph: RuntimeGraph, order: list[Node]) -> list[Node]:
-    """Nodes in the order their kernels run on one thread (rule 2)."""
+    """Nodes in the order their kernels run on one thread: each stream until it needs what another has not made yet."""
     lanes = streams(order)
     if len(lanes) == 1:
         return order

@@ -11,6 +11,8 @@ Not modelled: sizes that change between runs of the same input shapes (NonZero):
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 ALIGNMENT_BYTES = 256
 
 
@@ -19,8 +21,16 @@ def aligned(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
-class Pattern:
-    """Offsets inside the block; `size_bytes` is the block's size."""
+@dataclass(frozen=True, slots=True)
+class MemoryPattern:
+    """What the first run leaves to later ones: the block's size in bytes, and the tensors that lie in it."""
+
+    size_bytes: int
+    members: frozenset[str]
+
+
+class PatternPlanner:
+    """Follows a run's allocations and frees. `size_bytes`: the block's size so far; `members`: who has been placed."""
 
     def __init__(self) -> None:
         self.size_bytes = 0
@@ -28,7 +38,7 @@ class Pattern:
         self._living: list[tuple[int, int, str]] = []
 
     def allocate(self, name: str, nbytes: int) -> None:
-        """Place a tensor (rule 2)."""
+        """Place a tensor in the smallest gap that holds it, otherwise behind the last living one."""
         size = aligned(nbytes)
         self.members.add(name)
         if size == 0:
@@ -51,3 +61,7 @@ class Pattern:
     def free(self, name: str) -> None:
         """The tensor is no longer needed."""
         self._living = [entry for entry in self._living if entry[2] != name]
+
+    def pattern(self) -> MemoryPattern:
+        """What has been recorded."""
+        return MemoryPattern(self.size_bytes, frozenset(self.members))

@@ -1,7 +1,7 @@
 """Which provider runs each node.
 
 1. "cpu": every node. "cuda": every node the CUDA provider has a kernel for (`NO_CUDA_KERNEL` lists common ones it has
-   not), then shape arithmetic goes back to the CPU (rule 2).
+   not), then shape arithmetic goes back to the CPU.
 2. Nodes that only work on values in host memory run on the CPU: starting from the nodes that write to host memory
    (`Shape`), a node goes to the CPU if every input is such a value, a constant of integers, or on the host already,
    and the node itself is not one that produces the host value.

@@ -59,7 +59,7 @@ class Plan:
 
 
 def same_size(left: Value, right: Value) -> bool:
-    """Rule 4."""
+    """Equal element sizes, not strings, equal rank, and every dimension equal as a number or as a non-empty name."""
     if left.symbols is None or right.symbols is None or "string" in (left.dtype, right.dtype):
         return False
     if not left.dtype or not right.dtype or dtype_bits(left.dtype) != dtype_bits(right.dtype):
@@ -132,7 +132,7 @@ def plan(graph: RuntimeGraph, lanes: list[list[Node]], reuse: bool = True, loop_
 
 
 def _use_counts(graph: RuntimeGraph) -> dict[str, int]:
-    """Rule 1."""
+    """One for each use as an input, one for being defined, one more for what the caller or the session owns."""
     counts: dict[str, int] = {}
     for name in (*graph.inputs, *graph.initializers, *graph.outer, *graph.outputs):
         counts[name] = counts.get(name, 0) + 1
@@ -181,7 +181,10 @@ def _from_free_list(
 
 
 def _releases(lanes: list[list[Node]], placements: Mapping[str, Placement]) -> dict[int, tuple[str, ...]]:
-    """Rule 5. Buffers read from several streams are released by whichever reader runs last (`session` counts)."""
+    """A buffer goes after the last kernel that reads it, or any tensor sharing it.
+
+    Read from several streams it is listed once for each: whichever reader runs last releases it (`session` counts).
+    """
     last: dict[str, dict[int, int]] = {}
     for lane, nodes in enumerate(lanes):
         for node in nodes:

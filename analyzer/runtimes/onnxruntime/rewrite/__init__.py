@@ -4,10 +4,10 @@ Levels are ONNX Runtime's: 0 none, 1 basic (provider-independent), 2 extended (f
 run in its order; the whole basic list is repeated until nothing changes, at most ten times.
 
 1. basic: small eliminations and shared constants (`cleanup`), common subexpressions, constant folding (`folding`),
-   MatMul+Add → Gemm, LayerNorm and Gelu recognition (`fusion`), transpose optimization last (`transpose`).
+   MatMul+Add → Gemm, LayerNorm and Gelu recognition (`fusions`), transpose optimization last (`transposes`).
 2. Operators the provider has no kernel for, but ONNX defines by others, are expanded (`bodies`); nodes are assigned
    to providers (`placement`); with `prefer_nhwc` layouts change (`layout`).
-3. extended: Gather/Slice → Split, BiasGelu, SkipLayerNormalization, FastGelu, BiasSoftmax, MatMul scale (`fusion`).
+3. extended: Gather/Slice → Split, BiasGelu, SkipLayerNormalization, FastGelu, BiasSoftmax, MatMul scale (`fusions`).
 4. Copies between host and device are inserted (`copies`).
 
 Source: `core/optimizer/graph_transformer_utils.cc` (`GenerateTransformers`), `graph_transformer_mgr.cc`.
@@ -21,8 +21,9 @@ from __future__ import annotations
 
 from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
 from analyzer.runtimes.onnxruntime.plan.placement import assign
-from analyzer.runtimes.onnxruntime.rewrite import bodies, cleanup, copies, folding, fusion, layout, transpose
+from analyzer.runtimes.onnxruntime.rewrite import bodies, cleanup, copies, folding, layout, transposes
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
+from analyzer.runtimes.onnxruntime.rewrite.fusions import BASIC, EXTENDED, fuse
 
 _STEPS = 10
 
@@ -32,7 +33,7 @@ def optimise(graph: RuntimeGraph, provider: str, level: int, *, nhwc: bool = Fal
     for node in graph.nodes.values():
         for body in node.bodies.values():
             optimise(body, provider, level, nhwc=nhwc)
-    if level >= 1:
+    if level >= BASIC:
         for _ in range(_STEPS):
             editor = Editor(graph)
             before = editor.changes
@@ -40,8 +41,8 @@ def optimise(graph: RuntimeGraph, provider: str, level: int, *, nhwc: bool = Fal
             cleanup.share_constants(editor)
             cleanup.common_subexpressions(editor)
             folding.run(editor)
-            fusion.basic(editor)
-            transpose.run(editor)
+            fuse(editor, BASIC, provider)
+            transposes.run(editor)
             if editor.changes == before:
                 break
     editor = Editor(graph)
@@ -51,9 +52,9 @@ def optimise(graph: RuntimeGraph, provider: str, level: int, *, nhwc: bool = Fal
     if nhwc and provider == "cuda":
         layout.to_channels_last(Editor(graph))
         assign(graph, provider)
-    if level >= 2:
+    if level >= EXTENDED:
         editor = Editor(graph)
-        fusion.extended(editor, provider)
+        fuse(editor, EXTENDED, provider)
         editor.drop_unread()
     if provider == "cuda":
         copies.insert(Editor(graph))

@@ -12,16 +12,19 @@ from __future__ import annotations
 from analyzer.runtimes.onnxruntime.graph import Node
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 
+# Operator -> (providers without a kernel, the operators f is made of, innermost first): x * f(x).
+BODIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "HardSwish": (("cpu",), ("HardSigmoid",)),
+    "Mish": (("cpu", "cuda"), ("Softplus", "Tanh")),
+}
+
 
 def expand(editor: Editor, provider: str) -> None:
-    """Replace the operators above."""
+    """Replace the operators of `BODIES` that the provider has no kernel for."""
     for node in list(editor.graph.nodes.values()):
-        if node.domain:
-            continue
-        if node.op == "HardSwish" and provider == "cpu":
-            _chain(editor, node, ("HardSigmoid",))
-        elif node.op == "Mish":
-            _chain(editor, node, ("Softplus", "Tanh"))
+        without, operators = BODIES.get(node.operator, ((), ()))
+        if provider in without:
+            _chain(editor, node, operators)
 
 
 def _chain(editor: Editor, node: Node, operators: tuple[str, ...]) -> None:

@@ -11,6 +11,7 @@ Source: `core/optimizer/identity_elimination.cc`, `dropout_elimination.cc`, `cas
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from analyzer.runtimes.onnxruntime.graph import Node
@@ -23,9 +24,9 @@ _RANDOM = frozenset(
 
 
 def run(editor: Editor) -> None:
-    """Rule 1."""
+    """Nodes that do nothing go; a node whose result is a graph output stays."""
     for node in topological(editor.graph):
-        if not node.domain and _does_nothing(editor, node):
+        if _does_nothing(editor, node):
             bypass(editor, node)
 
 
@@ -36,31 +37,38 @@ def bypass(editor: Editor, node: Node) -> None:
 
 
 def _does_nothing(editor: Editor, node: Node) -> bool:
-    if not node.inputs or not node.inputs[0] or not node.outputs[0] or node.outputs[0] in editor.final:
+    rule = NO_OPERATION.get(node.operator)
+    if rule is None or not node.inputs or not node.inputs[0] or not node.outputs[0]:
         return False
-    if any(editor.readers.get(name) for name in node.outputs[1:] if name):
+    if node.outputs[0] in editor.final or any(editor.readers.get(name) for name in node.outputs[1:] if name):
         return False
+    return rule(editor, node)
+
+
+def _identity(editor: Editor, node: Node) -> bool:  # noqa: ARG001
+    return True
+
+
+def _dropout(editor: Editor, node: Node) -> bool:  # noqa: ARG001
+    """In inference; with a third input the model itself says whether it trains."""
+    return len(node.inputs) < 3 or not node.inputs[2]
+
+
+def _cast(editor: Editor, node: Node) -> bool:
+    """To the type it has."""
     source, result = editor.value(node.inputs[0]), editor.value(node.outputs[0])
-    if node.op == "Identity":
-        return True
-    if node.op == "Dropout":
-        return len(node.inputs) < 3 or not node.inputs[2]
-    if node.op == "Cast":
-        return bool(source.dtype) and source.dtype == result.dtype
-    if node.op == "Expand":
-        return (
-            source.symbols is not None
-            and source.symbols == result.symbols
-            and all(isinstance(s, int) for s in source.symbols)
-        )
-    if node.op in ("Add", "Mul", "Sub", "Div") and len(node.inputs) == 2:
-        return _neutral(editor, node)
-    return False
+    return bool(source.dtype) and source.dtype == result.dtype
+
+
+def _expand(editor: Editor, node: Node) -> bool:
+    """To the shape it has, all of it numbers."""
+    source, result = editor.value(node.inputs[0]).symbols, editor.value(node.outputs[0]).symbols
+    return source is not None and source == result and all(isinstance(size, int) for size in source)
 
 
 def _neutral(editor: Editor, node: Node) -> bool:
     """x + 0, x - 0, x * 1, x / 1 with a constant that does not widen x."""
-    constant = editor.graph.constant(node.inputs[1])
+    constant = editor.graph.constant(node.inputs[1]) if len(node.inputs) == 2 else None
     if constant is None or constant.size != 1:
         return False
     source, result = editor.value(node.inputs[0]), editor.value(node.outputs[0])
@@ -69,8 +77,18 @@ def _neutral(editor: Editor, node: Node) -> bool:
     return bool(constant.reshape(-1)[0] == (1 if node.op in ("Mul", "Div") else 0))
 
 
+# Operator -> whether a node of it does nothing, given that somebody may read its input instead.
+NO_OPERATION: dict[str, Callable[[Editor, Node], bool]] = {
+    "Identity": _identity,
+    "Dropout": _dropout,
+    "Cast": _cast,
+    "Expand": _expand,
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _neutral),
+}
+
+
 def share_constants(editor: Editor) -> None:
-    """Rule 2."""
+    """Constants of one element and of equal value, type and shape are one constant."""
     first: dict[tuple[Any, ...], str] = {}
     for name in list(editor.graph.initializers):
         value = editor.value(name)
@@ -88,7 +106,7 @@ def share_constants(editor: Editor) -> None:
 
 
 def common_subexpressions(editor: Editor) -> None:
-    """Rule 3."""
+    """Nodes of the same operator, inputs and attributes are one; the first in execution order stays."""
     seen: dict[tuple[Any, ...], Node] = {}
     for node in topological(editor.graph):
         if node.bodies or node.op in _RANDOM or any(name in editor.final for name in node.outputs):

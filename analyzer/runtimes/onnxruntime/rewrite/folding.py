@@ -17,7 +17,7 @@ from analyzer.runtimes.onnxruntime.graph import Node
 from analyzer.runtimes.onnxruntime.plan.order import topological
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 
-_NEVER = frozenset(
+NEVER = frozenset(
     {
         "RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli",
         "DequantizeLinear", "QuantizeLinear", "DynamicQuantizeLinear", "Optional", "OptionalGetElement",
@@ -37,7 +37,7 @@ def run(editor: Editor) -> None:
 
 
 def _foldable(editor: Editor, node: Node) -> bool:
-    if node.domain or node.bodies or node.op in _NEVER or any(name in editor.final for name in node.outputs):
+    if node.domain or node.bodies or node.op in NEVER or any(name in editor.final for name in node.outputs):
         return False
     names = [name for name in (*node.inputs, *node.implicit) if name]
     if not names or not all(editor.is_constant(name) for name in names):

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from analyzer.runtimes.onnxruntime.graph import Node
 from analyzer.runtimes.onnxruntime.plan.order import topological
-from analyzer.runtimes.onnxruntime.rewrite import transpose
+from analyzer.runtimes.onnxruntime.rewrite import transposes
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
+from analyzer.runtimes.onnxruntime.rewrite.transposes.pushing import transpose_input, transpose_output
 
 NHWC = "com.ms.internal.nhwc"
-_KERNELS = frozenset(
+KERNELS = frozenset(
     {
         "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "DepthToSpace", "GlobalAveragePool", "GlobalMaxPool",
         "GridSample", "LRN", "MaxPool", "SpaceToDepth",
@@ -28,22 +29,22 @@ _TYPES = ("float32", "float16")
 
 
 def to_channels_last(editor: Editor) -> None:
-    """Rules 1 and 2."""
+    """Wrap every layout-sensitive CUDA kernel of four dimensions, then let the Transposes move down and cancel."""
     for node in topological(editor.graph):
         value = editor.value(node.inputs[0]) if node.inputs and node.inputs[0] else None
-        if node.domain or node.op not in _KERNELS or value is None or value.dtype not in _TYPES:
+        if node.domain or node.op not in KERNELS or value is None or value.dtype not in _TYPES:
             continue
         rank = len(value.symbols or ())
         if rank == 4:
             _wrap(editor, node, rank)
-    transpose.run(editor, layout=True)
+    transposes.run(editor, layout=True)
 
 
 def _wrap(editor: Editor, node: Node, rank: int) -> None:
     last = (0, *range(2, rank), 1)
     first = (0, rank - 1, *range(1, rank - 1))
-    transpose.transpose_input(editor, node, 0, last)
-    transpose.transpose_output(editor, node, 0, first)
+    transpose_input(editor, node, 0, last)
+    transpose_output(editor, node, 0, first)
     # The node in the internal domain is a new one.
     editor.add(node.name, node.op, list(node.inputs), list(node.outputs), dict(node.attributes), NHWC)
     editor.remove(node)

@@ -1,0 +1,82 @@
+"""What a prediction says beside its figures: why memory is held, what cheaper settings would hold, how sure it is.
+
+Cheaper settings are played, not guessed: the session is recorded and played again with each of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from analyzer.devices import DeviceProfile
+from analyzer.runtimes.base import Saving
+from analyzer.runtimes.onnxruntime.options import SessionOptions
+from analyzer.runtimes.onnxruntime.playing import Failure, PlayedSession, play_session
+from analyzer.runtimes.onnxruntime.session import Frame, record
+
+MIB = 2**20
+_EXTENDED = 2
+_WORTH_SAYING = 0.99  # of what is held: settings that hold more than this are not named
+
+
+def explanation(session: PlayedSession) -> tuple[str, ...]:
+    """One line for each region that holds clearly more than was asked for, and one for chunks not split."""
+    lines = [
+        f"{region.nbytes / MIB:,.0f} MiB held for a request of {region.requested_bytes / MIB:,.1f} MiB "
+        f"({region.label}, {region.phase})"
+        for region in session.regions
+        if region.nbytes - region.requested_bytes >= max(MIB, region.nbytes // 4)
+    ]
+    waste = session.peak_in_use - session.peak_requested
+    if waste > MIB:
+        lines.append(f"{waste / MIB:,.0f} MiB of the peak in use are rests of chunks not worth splitting")
+    return tuple(lines)
+
+
+def out_of_memory(failure: Failure, options: SessionOptions) -> str:
+    """The line that says which request found no memory."""
+    return (
+        f"out of memory: {failure.requested_bytes:,} bytes for {failure.label} ({failure.phase}) with "
+        f"{failure.held:,} of {failure.limit:,} held"
+        + ("" if options.gpu_mem_limit is None else " (gpu_mem_limit)")
+    )
+
+
+def savings(prepared: Frame, options: SessionOptions, device: DeviceProfile) -> tuple[Saving, ...]:
+    """What the session would take with each cheaper setting it does not have, initializers in the file's order."""
+    changes = {
+        "arena_extend_strategy=kSameAsRequested": replace(options, arena_extend_strategy="kSameAsRequested"),
+        "enable_mem_pattern=0": replace(options, enable_mem_pattern=False),
+        "cudnn_conv_algo_search=DEFAULT": replace(options, cudnn_conv_algo_search="DEFAULT"),
+    }
+    found = []
+    for name, changed in changes.items():
+        if changed != options:
+            session = play_session(record(prepared, changed, device).events, changed)
+            found.append(Saving(name, session.peak_in_use, session.held))
+    return tuple(found)
+
+
+def worth_saying(saving: Saving, held: int) -> str | None:
+    """One line on a setting that would hold less than `held` bytes; None if it is hardly less."""
+    if saving.peak_reserved >= _WORTH_SAYING * held:
+        return None
+    return (
+        f"{saving.setting} would hold {saving.peak_reserved / MIB:,.0f} MiB instead of {held / MIB:,.0f} MiB "
+        f"(peak in use {saving.peak_allocated / MIB:,.0f} MiB)"
+    )
+
+
+def limits(options: SessionOptions, held_range: tuple[int, int]) -> tuple[str, ...]:
+    """How far the figures can be from a real session's, as far as that is known."""
+    notes = []
+    least, most = held_range
+    if options.provider == "cuda" and least != most:
+        notes.append(
+            "ONNX Runtime loads initializers in the order of a hash table, which changes from process to process: "
+            f"held between {least / MIB:,.0f} and {most / MIB:,.0f} MiB; figures are for a typical order"
+        )
+    if options.provider == "cpu" and options.graph_optimization_level > _EXTENDED:
+        notes.append(
+            "the CPU provider's blocked layouts (graph optimization level all) are not modelled; figures are for extended"
+        )
+    return tuple(notes)

@@ -1,0 +1,80 @@
+"""Scratch the CUDA and CPU kernels take from the arena while they run.
+
+1. A rule, one topic a file, says what an operator's kernel takes (`registry`). Operators without a rule take none: their
+   kernels (elementwise, normalisation, copies, matrix products, whose workspace cuBLAS keeps outside the arena) declare
+   no scratch in the sources below.
+2. An operator whose kernels nothing is known of is bounded by every operand and result once more, and named.
+
+Source: `core/providers/cuda/{nn,math,tensor,rnn,reduction}`, `contrib_ops/cuda`, `core/providers/cpu/nn/conv.cc`,
+`core/mlas/lib/convolve.cpp`; convolutions: `libraries/cudnn/frontend_plans.py`.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from analyzer.onnx.shapes.contrib import IN_DEFAULT_DOMAIN
+from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
+from analyzer.runtimes.onnxruntime.kernels.scratch import (
+    attention,
+    convolution,
+    products,
+    recurrent,
+    reduction,
+    tables,
+)
+from analyzer.runtimes.onnxruntime.kernels.scratch.registry import RULES, Settings, Takes
+from analyzer.runtimes.onnxruntime.rewrite.layout import NHWC
+
+__all__ = ["RULES", "Settings", "Takes", "before_outputs", "scratch", "unknown"]
+
+# The topics register their rules when they are imported.
+_TOPICS = (attention, convolution, products, recurrent, reduction, tables)
+_KNOWN_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", NHWC})
+EXPANDED = frozenset({"GroupNormalization", "AffineGrid", "CenterCropPad", "NegativeLogLikelihoodLoss"})
+KNOWN_CONTRIB = frozenset(
+    {
+        "Attention", "BiasAdd", "BiasDropout", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "DequantizeLinear",
+        "EmbedLayerNormalization", "FastGelu", "FusedConv", "FusedGemm", "FusedMatMul", "FusedMatMulActivation",
+        "GatherBlockQuantized", "Gelu", "GroupQueryAttention", "MatMulNBits", "MultiHeadAttention", "QuantizeLinear",
+        "QuickGelu", "RotaryEmbedding", "SimplifiedLayerNormalization", "SkipLayerNormalization",
+        "SkipSimplifiedLayerNormalization",
+    }
+)  # fmt: skip
+
+
+def scratch(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
+    """What the node's kernel takes besides its outputs."""
+    if unknown(node):
+        return _everything(node, graph)
+    rule = RULES[node.provider].get(node.op)
+    return [] if rule is None else [(n, basis) for n, basis in rule.takes(node, graph, settings) if n > 0]
+
+
+def unknown(node: Node) -> bool:
+    """Operators whose kernels these rules know nothing of: custom domains, rarer contrib operators, names ONNX does not
+    know, functions that ONNX Runtime expands (`rewrite/bodies.py` names them)."""
+    if node.domain == "com.microsoft":
+        return node.op not in KNOWN_CONTRIB
+    if not node.domain and not _in_onnx(node.op):
+        return node.op not in IN_DEFAULT_DOMAIN
+    return node.domain not in _KNOWN_DOMAINS or node.op in EXPANDED
+
+
+@lru_cache(maxsize=1024)
+def _in_onnx(op: str) -> bool:
+    import onnx
+
+    return bool(onnx.defs.has(op))
+
+
+def _everything(node: Node, graph: RuntimeGraph) -> Takes:
+    """A bound for an unknown kernel: every operand and result once more."""
+    names = dict.fromkeys(name for name in (*node.inputs, *node.outputs) if name)
+    return [(sum(graph.values[name].nbytes for name in names), "bounded")]
+
+
+def before_outputs(node: Node) -> bool:
+    """Kernels that take their scratch before their outputs."""
+    rule = RULES[node.provider].get(node.op)
+    return rule is not None and rule.before_outputs

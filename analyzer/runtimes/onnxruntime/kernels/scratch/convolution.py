@@ -1,0 +1,75 @@
+"""Convolutions: cuDNN's workspace on CUDA, MLAS's column matrix on the CPU."""
+
+from __future__ import annotations
+
+import math
+
+from analyzer.libraries.cudnn.frontend_plans import Convolution, workspace
+from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
+from analyzer.runtimes.onnxruntime.kernels.scratch.registry import (
+    Settings,
+    Takes,
+    rule,
+    shape_of,
+)
+from analyzer.runtimes.onnxruntime.rewrite.layout import NHWC
+
+_COLUMN_BYTES = 65536
+
+
+def convolution_of(node: Node, graph: RuntimeGraph) -> Convolution | None:
+    """The node's convolution, channels first, None if its shapes are unknown."""
+    x, w, y = (shape_of(graph, name) for name in (node.inputs[0], node.inputs[1], node.outputs[0]))
+    nhwc = node.domain == NHWC
+    if nhwc and x and y:
+        x, y = (x[0], x[-1], *x[1:-1]), (y[0], y[-1], *y[1:-1])
+    groups = int(node.attributes.get("group", 1))
+    if len(x) < 3 or len(w) != len(x) or len(y) != len(x) or groups < 1:
+        return None
+    rank = len(x) - 2
+    ones = (1,) * rank
+    pads = node.ints("pads", (0,) * (2 * rank))
+    stride = node.ints("strides", ones)
+    dilation = node.ints("dilations", ones)
+    auto = node.attributes.get("auto_pad", "NOTSET")
+    if auto in ("SAME_UPPER", "SAME_LOWER"):
+        total = [
+            max(0, (y[i + 2] - 1) * stride[i] + (w[i + 2] - 1) * dilation[i] + 1 - x[i + 2])
+            for i in range(rank)
+        ]
+        pads = tuple(t // 2 for t in total) * 2
+    return Convolution(
+        node.op == "ConvTranspose", x, w, y, stride, tuple(pads[:rank]), dilation, groups,
+        graph.values[node.inputs[0]].dtype, nhwc,
+    )  # fmt: skip
+
+
+@rule("cuda", "Conv", "ConvTranspose")
+def _cuda_conv(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
+    found = convolution_of(node, graph)
+    return [] if found is None else [workspace(found, settings.search, settings.device)]
+
+
+@rule("cpu", "Conv", "FusedConv")
+def _cpu_conv(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
+    """convolve.cpp (MLAS): a product of matrices where the input already is one; with more filters than positions the
+    whole column matrix; otherwise a part of it a thread."""
+    found = convolution_of(node, graph)
+    if found is None:
+        return []
+    kernel_ones = all(size == 1 for size in found.w[2:])
+    if kernel_ones and not any(node.ints("pads")) and all(size == 1 for size in found.stride):
+        return []
+    positions = math.prod(found.y[2:])
+    if found.w[0] // found.groups > positions:
+        return [(4 * positions * math.prod(found.w[1:]), "exact")]
+    return [(_COLUMN_BYTES * settings.threads, "exact")]
+
+
+@rule("cpu", "ConvTranspose")
+def _cpu_conv_transpose(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+    """conv_transpose.cc: the column buffer of one image."""
+    found = convolution_of(node, graph)
+    if found is None:
+        return []
+    return [(4 * found.w[1] * math.prod(found.w[2:]) * math.prod(found.x[2:]), "exact")]

@@ -1,0 +1,48 @@
+"""Matrix products on CUDA: stacks through tables of pointers, Einsum, dequantized weights."""
+
+from __future__ import annotations
+
+import math
+
+from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
+from analyzer.runtimes.onnxruntime.kernels.einsum import temporaries
+from analyzer.runtimes.onnxruntime.kernels.scratch.registry import (
+    Settings,
+    Takes,
+    element_bytes,
+    rule,
+    shape_of,
+)
+
+_N_BITS_ROWS = 8
+
+
+@rule("cuda", "MatMul", "FusedMatMul")
+def _matmul(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+    """matmul.cc: stacks of unequal batch shapes are multiplied through tables of pointers."""
+    left, right = shape_of(graph, node.inputs[0]), shape_of(graph, node.inputs[1])
+    batch = shape_of(graph, node.outputs[0])[:-2]
+    count = math.prod(batch)
+    if count <= 1 or left[:-2] == right[:-2] or math.prod(right[:-2]) == 1 or math.prod(left[:-2]) == 1:
+        return []
+    return [(8 * count, "exact")] * 3
+
+
+@rule("cuda", "Einsum", before_outputs=True)
+def _einsum(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+    """`einsum.py`; for equations it does not cover, a copy of each operand and two of the result."""
+    shapes = [shape_of(graph, name) for name in node.inputs]
+    size = element_bytes(graph, node.inputs[0])
+    found = temporaries(str(node.attributes.get("equation", "")), shapes, size)
+    if found is not None:
+        return [(nbytes, "exact") for nbytes in found]
+    operands = [(graph.values[name].nbytes, "bounded") for name in node.inputs]
+    return [*operands, *[(graph.values[node.outputs[0]].nbytes, "bounded")] * 2]
+
+
+@rule("cuda", "MatMulNBits")
+def _n_bits(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+    """matmul_nbits.cc: more than a few rows are multiplied after the weights are dequantized."""
+    k, n = int(node.attributes.get("K", 0)), int(node.attributes.get("N", 0))
+    rows = math.prod(shape_of(graph, node.inputs[0])[:-1])
+    return [(k * n * element_bytes(graph, node.inputs[0]), "measured")] if rows > _N_BITS_ROWS else []

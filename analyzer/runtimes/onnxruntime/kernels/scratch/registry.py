@@ -1,0 +1,61 @@
+"""Where scratch rules are registered: by provider and operator.
+
+A rule is a function (node, graph, settings) -> [(bytes, basis), ...]: memory a kernel takes after its outputs, or before
+them where it says so, in order, given back when the kernel returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import dtype_bits
+from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
+
+Takes = list[tuple[int, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What decides scratch: provider, convolution search mode, device, threads of the CPU provider."""
+
+    provider: str
+    search: str
+    device: DeviceProfile
+    threads: int = 1
+
+
+Estimate = Callable[[Node, RuntimeGraph, Settings], Takes]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """takes: what a kernel asks for. before_outputs: it does so before its outputs are allocated."""
+
+    takes: Estimate
+    before_outputs: bool = False
+
+
+RULES: dict[str, dict[str, Rule]] = {"cuda": {}, "cpu": {}}
+
+
+def rule(provider: str, *operators: str, before_outputs: bool = False) -> Callable[[Estimate], Estimate]:
+    """Register a function as the provider's rule for operators of these names, in whatever domain they stand."""
+
+    def register(takes: Estimate) -> Estimate:
+        for operator in operators:
+            RULES[provider][operator] = Rule(takes, before_outputs)
+        return takes
+
+    return register
+
+
+def shape_of(graph: RuntimeGraph, name: str) -> tuple[int, ...]:
+    """The value's shape; () for an absent input and for a shape that is not known."""
+    return graph.values[name].shape or () if name else ()
+
+
+def element_bytes(graph: RuntimeGraph, name: str) -> int:
+    """Bytes of one element, at least 1."""
+    return max(1, dtype_bits(graph.values[name].dtype or "float32") // 8)

@@ -1,0 +1,163 @@
+"""A recorded session played on its arena: stages, regions, and the order of initializers that is typical.
+
+1. In use, peak in use and held are the arena's own figures, as `enable_profiling` reports them in
+   `mem_bytes_in_use`, `mem_in_use_peak` and `mem_arena_held`; peaks count from the start of the session.
+2. First run and steady state differ (`session`): the second run's figures are the steady ones.
+3. The order in which initializers are loaded is a hash table's, another in every process. Several random orders are
+   played; the one reported has a peak near the median peak and holds what most of them hold.
+4. Where the first request that the arena cannot serve ends the session, its figures are those up to there.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+from analyzer.graph import Category
+from analyzer.runtimes.events import AllocationEvent, Event, Malloc
+from analyzer.runtimes.onnxruntime.arena import SESSION, SessionArena
+from analyzer.runtimes.onnxruntime.options import SessionOptions
+from analyzer.runtimes.timeline import Played, play
+
+_ORDERS = 21
+_RARE = 0.1  # how much nearer to the median peak an order must be to outweigh the common held bytes
+_EVENTS = 150_000  # played in all, so that large graphs stay quick
+
+
+@dataclass(frozen=True, slots=True)
+class RunFigures:
+    """Bytes after a run: in use, highest in use during it, held."""
+
+    in_use: int
+    peak_in_use: int
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A region the arena took: why (the request, and during what), and how much beyond the request."""
+
+    nbytes: int
+    requested_bytes: int
+    held_bytes: int
+    label: str
+    phase: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The first request the arena could not serve."""
+
+    requested_bytes: int
+    in_use: int
+    held: int
+    limit: int
+    label: str
+    phase: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedSession:
+    """What happened, in bytes. page_bytes: the driver's pages under the regions.
+
+    stages: by their named events ("session", "run 1", "run 2"); none of them, and no regions, after a failure.
+    """
+
+    events: tuple[AllocationEvent, ...]
+    peak_in_use: int
+    peak_requested: int
+    held: int
+    page_bytes: int
+    stages: Mapping[str, RunFigures] = field(default_factory=dict)
+    regions: tuple[Region, ...] = ()
+    failure: Failure | None = None
+
+
+def play_session(
+    events: tuple[AllocationEvent, ...], options: SessionOptions, device_bytes: int | None = None
+) -> PlayedSession:
+    """Play the events on a fresh arena of a device with so many bytes (None: no end)."""
+    arena = SessionArena(options, device_bytes)
+    played = play(events, arena)
+    whole = played.failure is None
+    return PlayedSession(
+        events,
+        arena.peak_allocated,
+        arena.peak_requested,
+        arena.reserved,
+        arena.page_bytes,
+        _stages(played) if whole else {},
+        _regions(events, played, arena) if whole else (),
+        _failure(events, played),
+    )
+
+
+def _stages(played: Played) -> dict[str, RunFigures]:
+    """Each stage's figures when it is over; its peak counts from what it began with."""
+    stages: dict[str, RunFigures] = {}
+    begin, marks = 0, iter(played.marks)
+    for position, (name, kind) in enumerate(zip(played.label, played.category, strict=True)):
+        if not kind:
+            mark = next(marks)
+            peak = max(played.allocated[max(begin - 1, 0) : position + 1])
+            stages[name] = RunFigures(mark.allocated, peak, mark.reserved)
+            begin = position + 1
+    return stages
+
+
+def _regions(events: tuple[AllocationEvent, ...], played: Played, arena: SessionArena) -> tuple[Region, ...]:
+    """Every extension of the arena beside the request that made it necessary."""
+    requests = [
+        (event, phase) for event, phase in zip(events, played.phase, strict=True) if isinstance(event, Malloc)
+    ]
+    found = []
+    for extension in arena.extensions:
+        event, phase = requests[extension.malloc_count]
+        found.append(Region(extension.region_bytes, event.nbytes, extension.held_bytes, event.label, phase))
+    return tuple(found)
+
+
+def _failure(events: tuple[AllocationEvent, ...], played: Played) -> Failure | None:
+    """The request that ended the session, with the stage it belongs to."""
+    lost = played.failure
+    if lost is None:
+        return None
+    phase = next(item.name for item in events[lost.position :] if isinstance(item, Event))
+    return Failure(lost.malloc.nbytes, lost.allocated, lost.reserved, lost.limit, lost.malloc.label, phase)
+
+
+def typical(
+    events: tuple[AllocationEvent, ...], options: SessionOptions, device_bytes: int | None
+) -> tuple[PlayedSession, tuple[int, int]]:
+    """The session with its initializers in a typical order, and the least and the most bytes held in any of them."""
+    initializers = list(takewhile(_is_initializer, events))
+    count = len(initializers)
+    orders = min(_ORDERS, max(1, _EVENTS // len(events)))
+    apart = options.use_device_allocator_for_initializers
+    if count < 2 or apart or options.arena_extend_strategy != "kNextPowerOfTwo":
+        orders = 1
+    sessions = []
+    for seed in range(orders):
+        shuffled = initializers.copy()
+        random.Random(seed).shuffle(shuffled)
+        sessions.append(play_session((*shuffled, *events[count:]), options, device_bytes))
+    held = sorted(session.held for session in sessions)
+    peaks = sorted(session.peak_in_use for session in sessions)
+    middle, peak = held[len(held) // 2], peaks[len(peaks) // 2]
+    common = min(set(held), key=lambda value: (-held.count(value), abs(value - middle)))
+    chosen = min(
+        sessions,
+        key=lambda session: abs(session.peak_in_use / max(peak, 1) - 1) + _RARE * (session.held != common),
+    )
+    return chosen, (held[0], held[-1])
+
+
+def _is_initializer(event: AllocationEvent) -> bool:
+    return isinstance(event, Malloc) and event.category is Category.PARAMETER
+
+
+def steady(session: PlayedSession) -> tuple[RunFigures, RunFigures, RunFigures]:
+    """The session, the first run, the steady run."""
+    return session.stages[SESSION], session.stages["run 1"], session.stages["run 2"]

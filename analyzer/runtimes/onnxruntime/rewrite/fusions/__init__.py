@@ -1,0 +1,76 @@
+"""Fusions: several nodes that ONNX Runtime runs as one kernel. The table says in which order, at which level, for whom.
+
+1. Level 1 (basic) is for both providers and repeated with the eliminations until nothing changes; level 2 (extended)
+   runs once, after nodes are assigned to providers.
+2. A pattern's inner results must have one reader and be no graph output. A new node takes the next index and keeps the
+   name of the result it makes.
+
+Source: `core/optimizer/graph_transformer_utils.cc` (`GenerateTransformers`) for the order; each fusion names its file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
+from analyzer.runtimes.onnxruntime.rewrite.fusions.activation import (
+    GELU_OPSET,
+    bias_gelu,
+    fast_gelu,
+    gelu,
+    quick_gelu,
+)
+from analyzer.runtimes.onnxruntime.rewrite.fusions.convolution import conv_activation, conv_batch_norm
+from analyzer.runtimes.onnxruntime.rewrite.fusions.fusion import Fusion
+from analyzer.runtimes.onnxruntime.rewrite.fusions.matmul import (
+    gemm_activation,
+    matmul_add,
+    matmul_scale,
+    matmul_transpose,
+)
+from analyzer.runtimes.onnxruntime.rewrite.fusions.normalization import layer_norm, rms_norm, skip_layer_norm
+from analyzer.runtimes.onnxruntime.rewrite.fusions.shapes import gather_slice_to_split, reshape
+from analyzer.runtimes.onnxruntime.rewrite.fusions.softmax import bias_softmax
+
+BASIC, EXTENDED = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A fusion's turn: at a level, for these providers, in models of this operator set and later ones."""
+
+    level: int
+    fusion: Fusion
+    providers: tuple[str, ...] = ("cpu", "cuda")
+    opset: int = 1
+
+
+ORDER: tuple[Turn, ...] = (
+    Turn(BASIC, conv_batch_norm),
+    Turn(BASIC, matmul_add),
+    Turn(BASIC, reshape),
+    # Where Gelu is an operator of ONNX Runtime's own, basic optimization may not introduce it.
+    Turn(BASIC, gelu, opset=GELU_OPSET),
+    Turn(BASIC, layer_norm),
+    Turn(BASIC, rms_norm),
+    Turn(EXTENDED, gemm_activation, ("cpu",)),
+    Turn(EXTENDED, conv_activation, ("cpu",)),
+    Turn(EXTENDED, gelu),
+    Turn(EXTENDED, layer_norm),
+    Turn(EXTENDED, rms_norm),
+    Turn(EXTENDED, gather_slice_to_split),
+    Turn(EXTENDED, matmul_transpose),
+    Turn(EXTENDED, bias_gelu),
+    Turn(EXTENDED, skip_layer_norm),
+    Turn(EXTENDED, fast_gelu),
+    Turn(EXTENDED, quick_gelu),
+    Turn(EXTENDED, bias_softmax, ("cuda",)),
+    Turn(EXTENDED, matmul_scale),
+)
+
+
+def fuse(editor: Editor, level: int, provider: str) -> None:
+    """Run a level's fusions for a provider, in ONNX Runtime's order."""
+    for turn in ORDER:
+        if turn.level == level and provider in turn.providers and editor.graph.opset >= turn.opset:
+            turn.fusion.apply(editor)

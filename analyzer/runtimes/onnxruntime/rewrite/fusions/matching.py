@@ -1,0 +1,80 @@
+"""What fusions ask of a graph around a node, and how they put one node in place of several."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeGuard
+
+from analyzer.runtimes.onnxruntime.graph import Node
+from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
+
+
+def is_op(node: Node | None, *ops: str) -> TypeGuard[Node]:
+    """Whether it is a node of one of ONNX's own operators named."""
+    return node is not None and not node.domain and node.op in ops
+
+
+def maker_of(editor: Editor, node: Node, place: int) -> Node | None:
+    """The node that makes an input; None for what the graph is given, and for an input that is not there."""
+    return editor.maker.get(node.inputs[place]) if place < len(node.inputs) else None
+
+
+def scalar(editor: Editor, name: str) -> float | None:
+    """The number a one-element constant holds."""
+    data = editor.graph.constant(name) if name in editor.graph.initializers else None
+    if data is None or data.size != 1:
+        return None
+    return float(data.reshape(-1)[0])
+
+
+def other_operand(node: Node, name: str) -> str:
+    """The operand of a binary operator that is not `name`."""
+    return node.inputs[1] if node.inputs[0] == name else node.inputs[0]
+
+
+def close_to(value: float | None, target: float) -> bool:
+    """Whether the number is known and the one meant, to a thousandth."""
+    return value is not None and math.isclose(value, target, rel_tol=1e-3)
+
+
+def chain(editor: Editor, start: Node, *ops: str) -> list[Node] | None:
+    """`start` and the only readers after it, by operator."""
+    found = [start]
+    for op in ops:
+        after = editor.only_user(found[-1])
+        if after is None or not is_op(after, *op.split("|")):
+            return None
+        found.append(after)
+    return found
+
+
+def replace(
+    editor: Editor, last: Node, rest: list[Node], op: str, inputs: list[str], domain: str = "",
+    attributes: dict[str, Any] | None = None, name: str | None = None,
+) -> None:  # fmt: skip
+    """A fused node in place of `last` and the nodes before it, called like its operator unless a name is given."""
+    editor.add(
+        op if name is None else name, op, inputs, list(last.outputs), attributes, domain, last.provider
+    )
+    editor.remove(last)
+    for node in rest:
+        editor.remove(node)
+
+
+def constant_like(editor: Editor, name: str) -> str:
+    """A new constant of the same type and shape (its elements are computed, not read here)."""
+    value = editor.value(name)
+    new = editor.new_value(name, value.shape, value.symbols)
+    editor.graph.initializers[new] = None
+    return new
+
+
+def drop_chain(editor: Editor, node: Node) -> None:
+    """Remove a node nobody reads, and what only it needed."""
+    if any(editor.readers.get(name) or name in editor.final for name in node.outputs):
+        return
+    sources = [editor.maker[name] for name in dict.fromkeys(node.inputs) if name in editor.maker]
+    editor.remove(node)
+    for source in sources:
+        if source.index in editor.graph.nodes:
+            drop_chain(editor, source)

@@ -1,0 +1,140 @@
+"""Matrix products with what stands around them: biases, transposes, scales, the CPU's activations."""
+
+from __future__ import annotations
+
+from analyzer.runtimes.onnxruntime.graph import Node, Symbols
+from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
+from analyzer.runtimes.onnxruntime.rewrite.fusions.fusion import MICROSOFT, fusion
+from analyzer.runtimes.onnxruntime.rewrite.fusions.matching import is_op, other_operand, replace
+
+_PRODUCTS = ("MatMul", f"{MICROSOFT}.FusedMatMul")
+_FUSED = (f"{MICROSOFT}.FusedMatMul",)
+_TYPES = frozenset({"float32", "float16", "bfloat16", "float64"})
+_ACTIVATIONS = (
+    "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign", "Tanh", "ThresholdedRelu",
+)  # fmt: skip
+
+
+@fusion("MatMulAddFusion", "matmul_add_fusion.cc", begins=("MatMul",), takes=("Add",), makes=("Gemm",))
+def matmul_add(editor: Editor, node: Node) -> None:
+    """Matrices of a floating type, and a bias of [N], [1, N] or [M, N]: Gemm."""
+    add = editor.only_user(node)
+    if not is_op(add, "Add"):
+        return
+    left, right = (editor.value(name).symbols for name in node.inputs)
+    bias_name = other_operand(add, node.outputs[0])
+    bias = editor.value(bias_name).symbols
+    if left is None or right is None or bias is None or len(left) != 2 or len(right) != 2:
+        return
+    if editor.value(node.outputs[0]).dtype not in _TYPES:
+        return
+    wanted: tuple[Symbols, ...] = ((right[1],), (1, right[1]), (left[0], right[1]))
+    if bias not in wanted or "" in bias:
+        return
+    replace(editor, add, [node], "Gemm", [*node.inputs, bias_name], name=f"{node.name}/MatMulAddFusion/")
+
+
+@fusion(
+    "GemmActivationFusion",
+    "gemm_activation_fusion.cc",
+    begins=("Gemm",),
+    takes=_ACTIVATIONS,
+    makes=(f"{MICROSOFT}.FusedGemm",),
+)
+def gemm_activation(editor: Editor, node: Node) -> None:
+    """Gemm in float32 and the activation after it."""
+    if editor.value(node.outputs[0]).dtype != "float32":
+        return
+    after = editor.only_user(node)
+    if not is_op(after, *_ACTIVATIONS):
+        return
+    replace(editor, after, [node], "FusedGemm", node.inputs, MICROSOFT, node.attributes, f"fused {node.name}")
+
+
+@fusion(
+    "MatmulTransposeFusion",
+    "matmul_transpose_fusion.cc",
+    begins=_PRODUCTS,
+    takes=("Transpose",),
+    makes=_FUSED,
+)
+def matmul_transpose(editor: Editor, node: Node) -> None:
+    """A Transpose of the last two axes is an attribute of FusedMatMul."""
+    if editor.value(node.outputs[0]).dtype not in _TYPES:
+        return
+    inputs, attributes, gone = list(node.inputs), dict(node.attributes), []
+    for place, key in ((0, "transA"), (1, "transB")):
+        maker = editor.maker.get(inputs[place])
+        if not is_op(maker, "Transpose") or attributes.get(key):
+            continue
+        perm = [int(axis) for axis in maker.attributes.get("perm", ())]
+        last = [*range(len(perm) - 2), len(perm) - 1, len(perm) - 2]
+        if len(perm) < 2 or perm != last:
+            continue
+        inputs[place] = maker.inputs[0]
+        attributes[key] = 1
+        gone.append(maker)
+    if not gone:
+        return
+    replace(
+        editor, node, [], "FusedMatMul", inputs, MICROSOFT, attributes, f"{node.name}/MatmulTransposeFusion/"
+    )
+    for maker in gone:
+        if (
+            maker.index in editor.graph.nodes
+            and not editor.readers.get(maker.outputs[0])
+            and maker.outputs[0] not in editor.final
+        ):
+            editor.remove(maker)
+
+
+@fusion(
+    "MatMulScaleFusion",
+    "matmul_scale_fusion.cc",
+    begins=_PRODUCTS,
+    takes=("Mul", "Div"),
+    makes=_FUSED,
+)
+def matmul_scale(editor: Editor, node: Node) -> None:
+    """Products with one-element constants before or after a MatMul."""
+    inputs, gone = list(node.inputs), []
+    for place in (0, 1):
+        while True:
+            scale = editor.maker.get(inputs[place])
+            if scale is None or not _scales(editor, scale) or editor.only_user(scale) is None:
+                break
+            inputs[place] = scale.inputs[0] if not editor.is_constant(scale.inputs[0]) else scale.inputs[1]
+            gone.append(scale)
+    outputs = list(node.outputs)
+    after = editor.only_user(node)
+    last = None
+    if after is not None and _scales(editor, after):
+        last, outputs = after, list(after.outputs)
+    if not gone and last is None:
+        return
+    editor.add(
+        f"{node.name}/MatMulScaleFusion/",
+        "FusedMatMul",
+        inputs,
+        outputs,
+        dict(node.attributes),
+        MICROSOFT,
+        node.provider,
+    )
+    if last is not None:
+        editor.remove(last)
+    editor.remove(node)
+    for scale in gone:
+        editor.remove(scale)
+
+
+def _scales(editor: Editor, node: Node) -> bool:
+    """Mul by, or Div by, a one-element constant that does not widen the shape."""
+    if not is_op(node, "Mul", "Div") or len(node.inputs) != 2:
+        return False
+    places = (1,) if node.op == "Div" else (0, 1)
+    for place in places:
+        name = node.inputs[place]
+        if editor.is_constant(name) and editor.value(name).shape in ((), (1,)):
+            return editor.value(name).dtype in _TYPES
+    return False

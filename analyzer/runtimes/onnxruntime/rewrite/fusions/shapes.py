@@ -1,0 +1,173 @@
+"""Shape arithmetic and parts of a tensor: constant targets of Reshape, one Split for all parts of an axis."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from analyzer.runtimes.onnxruntime.graph import Node
+from analyzer.runtimes.onnxruntime.plan.order import topological
+from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
+from analyzer.runtimes.onnxruntime.rewrite.fusions.fusion import fusion, whole_graph
+from analyzer.runtimes.onnxruntime.rewrite.fusions.matching import drop_chain, is_op, maker_of, scalar
+
+_SPLIT_OPSET = 13  # from it on, the sizes of Split's parts are an input
+
+
+@fusion(
+    "ReshapeFusion",
+    "reshape_fusion.cc",
+    begins=("Reshape",),
+    takes=("Concat", "Unsqueeze", "Gather", "Shape"),
+    makes=("Reshape",),
+)
+def reshape(editor: Editor, node: Node) -> None:
+    """A target shape put together from constants and sizes of the very tensor that is reshaped is
+    a constant: 0 for a size that stays in its place, -1 for one other."""
+    if node.attributes.get("allowzero", 0):
+        return
+    concat = maker_of(editor, node, 1)
+    if not is_op(concat, "Concat") or editor.only_user(concat) is not node:
+        return
+    sizes: list[int] = []
+    for name in concat.inputs:
+        data = editor.graph.constant(name)
+        if data is not None:
+            sizes += [int(size) for size in data.reshape(-1)]
+            continue
+        axis, root = _size_of(editor, name)
+        if axis is None:
+            return
+        if root == node.inputs[0] and axis == len(sizes):
+            sizes.append(0)
+        elif -1 in sizes:
+            return
+        else:
+            sizes.append(-1)
+    target = editor.graph.new_constant(f"{node.name}_shape", np.array(sizes, dtype=np.int64))
+    editor.set_input(node, 1, target)
+    drop_chain(editor, concat)
+
+
+def _size_of(editor: Editor, name: str) -> tuple[int | None, str]:
+    """(axis, tensor) if the value is Unsqueeze(Gather(Shape(tensor), axis))."""
+    unsqueeze = editor.maker.get(name)
+    if not is_op(unsqueeze, "Unsqueeze"):
+        return None, ""
+    gather = maker_of(editor, unsqueeze, 0)
+    if not is_op(gather, "Gather"):
+        return None, ""
+    shape = maker_of(editor, gather, 0)
+    axis = scalar(editor, gather.inputs[1])
+    if not is_op(shape, "Shape") or axis is None or axis < 0 or "start" in shape.attributes:
+        return None, ""
+    return int(axis), shape.inputs[0]
+
+
+@whole_graph(
+    "GatherSliceToSplitFusion",
+    "gather_fusion.cc",
+    begins=("Gather", "Slice"),
+    takes=(),
+    makes=("Split", "Squeeze"),
+)
+def gather_slice_to_split(editor: Editor) -> None:
+    """Gathers and Slices that together are every part of an axis, in order and without overlap: one Split."""
+    if editor.graph.opset < _SPLIT_OPSET:
+        return
+    names = [
+        name for name in (*editor.graph.inputs, *editor.graph.initializers) if editor.edge_count(name) > 1
+    ]
+    for node in topological(editor.graph):
+        # Shape arithmetic is left alone: it is quick, and lives on the host.
+        source = maker_of(editor, node, 0)
+        from_shape = node.op == "Shape" or (
+            node.op == "Gather" and source is not None and source.op == "Shape"
+        )
+        if not from_shape and len(node.outputs) == 1 and editor.edge_count(node.outputs[0]) > 1:
+            names.append(node.outputs[0])
+    for name in names:
+        _split_one(editor, name)
+
+
+def _split_one(editor: Editor, name: str) -> None:
+    symbols = editor.value(name).symbols
+    parts = [user for user in editor.users(name) if is_op(user, "Gather", "Slice") and user.inputs[0] == name]
+    if symbols is None or len(parts) < 2:
+        return
+    axis = _part_axis(editor, parts[0], len(symbols))
+    if axis is None or not isinstance(symbols[axis], int):
+        return
+    size = symbols[axis]
+    assert isinstance(size, int)
+    found: dict[int, tuple[Node, int, bool]] = {}
+    for part in parts:
+        piece = _part(editor, part, axis, len(symbols), size)
+        if piece is None:
+            return
+        start, length, squeeze = piece
+        if start in found:
+            return
+        found[start] = (part, length, squeeze)
+    place = 0
+    for start in sorted(found):
+        if start != place:
+            return
+        place += found[start][1]
+    if place != size:
+        return
+    outputs: list[str] = []
+    sizes: list[int] = []
+    shape = editor.value(name).shape
+    for start in sorted(found):
+        part, length, squeeze = found[start]
+        sizes.append(length)
+        result = part.outputs[0]
+        if squeeze:
+            piece_symbols = (*symbols[:axis], length, *symbols[axis + 1 :])
+            piece_shape = None if shape is None else (*shape[:axis], length, *shape[axis + 1 :])
+            piece_name = editor.new_value(name, piece_shape, piece_symbols, "split_output")
+            axes = editor.graph.new_constant("squeeze_axes", np.array([axis], dtype=np.int64))
+            editor.add("Squeeze", "Squeeze", [piece_name, axes], [result], {}, "", part.provider)
+            result = piece_name
+        outputs.append(result)
+    splits = editor.graph.new_constant("splits", np.array(sizes, dtype=np.int64))
+    last = found[max(found)][0]
+    editor.add(
+        f"{last.name}/GatherSliceToSplitFusion",
+        "Split",
+        [name, splits],
+        outputs,
+        {"axis": axis},
+        "",
+        last.provider,
+    )
+    for part, _, _ in found.values():
+        editor.remove(part)
+
+
+def _part_axis(editor: Editor, node: Node, rank: int) -> int | None:
+    if node.op == "Gather":
+        return int(node.attributes.get("axis", 0)) % rank
+    if len(node.inputs) < 4 or not node.inputs[3]:
+        starts = editor.value(node.inputs[1]).shape
+        return 0 if starts == (1,) else None
+    axis = scalar(editor, node.inputs[3])
+    return None if axis is None else int(axis) % rank
+
+
+def _part(editor: Editor, node: Node, axis: int, rank: int, size: int) -> tuple[int, int, bool] | None:
+    """(start, length, whether the axis goes) of a Gather by one index or a Slice of step 1."""
+    if _part_axis(editor, node, rank) != axis:
+        return None
+    start = scalar(editor, node.inputs[1])
+    if start is None:
+        return None
+    if node.op == "Gather":
+        at = int(start) + (size if start < 0 else 0)
+        return (at, 1, editor.value(node.inputs[1]).shape == ()) if 0 <= at < size else None
+    stop = scalar(editor, node.inputs[2])
+    if stop is None or (len(node.inputs) > 4 and node.inputs[4] and scalar(editor, node.inputs[4]) != 1):
+        return None
+    first = min(max(int(start) + (size if start < 0 else 0), 0), size)
+    end = min(max(int(stop) + (size if stop < 0 else 0), 0), size)
+    return (first, end - first, False) if first < end else None

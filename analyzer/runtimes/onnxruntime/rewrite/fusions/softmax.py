@@ -1,0 +1,59 @@
+"""Softmax with the bias (a mask) added before it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from analyzer.runtimes.onnxruntime.graph import Node, Symbols
+from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
+from analyzer.runtimes.onnxruntime.rewrite.fusions.fusion import MICROSOFT, fusion
+from analyzer.runtimes.onnxruntime.rewrite.fusions.matching import is_op, replace
+
+AXIS_OPSET = 13  # before it, Softmax's axis is 1 where none is given, afterwards the last
+
+
+@fusion(
+    "BiasSoftmaxFusion",
+    "bias_softmax_fusion.cc",
+    begins=("Add",),
+    takes=("Softmax",),
+    makes=(f"{MICROSOFT}.BiasSoftmax",),
+)
+def bias_softmax(editor: Editor, node: Node) -> None:
+    """The bias is broadcast over outer axes, or over the axes just before the softmax's."""
+    if len(node.inputs) != 2:
+        return
+    softmax = editor.only_user(node)
+    if not is_op(softmax, "Softmax") or softmax.provider != node.provider:
+        return
+    left, right = (editor.value(name).symbols for name in node.inputs)
+    result = editor.value(node.outputs[0]).symbols
+    if (
+        left is None
+        or right is None
+        or result is None
+        or len(left) != len(right)
+        or "" in left
+        or "" in right
+    ):
+        return
+    axis = int(softmax.attributes.get("axis", -1 if editor.graph.opset >= AXIS_OPSET else 1)) % len(result)
+    if left == result and _broadcast_bias(left, right, axis):
+        inputs = [node.inputs[0], node.inputs[1]]
+    elif right == result and _broadcast_bias(right, left, axis):
+        inputs = [node.inputs[1], node.inputs[0]]
+    else:
+        return
+    replace(editor, softmax, [node], "BiasSoftmax", inputs, MICROSOFT, {"axis": axis})
+
+
+def _broadcast_bias(whole: Symbols, bias: Symbols, axis: int) -> bool:
+    """Equal from the softmax's axis on; before it, ones then equal sizes, or equal sizes then ones."""
+    if whole[axis:] != bias[axis:]:
+        return False
+    same = [a == b for a, b in zip(whole[:axis], bias[:axis], strict=True)]
+    ones = [size == 1 for size in bias[:axis]]
+    if not all(a or b for a, b in zip(same, ones, strict=True)):
+        return False
+    changes = sum(a != b for a, b in pairwise(same))
+    return changes <= 1
