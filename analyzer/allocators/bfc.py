@@ -33,12 +33,13 @@ BACKPEDAL = np.float32(0.9)
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """Why memory was taken from the device: a request of `requested_bytes` found no chunk.
+    """Why memory was taken from the device: request number `malloc_count` (from 0) of `requested_bytes` found no chunk.
 
     region_bytes: what was taken; held_bytes: all regions and reserved memory afterwards. reserved: by `reserve`, not
     by extension.
     """
 
+    malloc_count: int
     requested_bytes: int
     region_bytes: int
     held_bytes: int
@@ -171,4 +172,4 @@ class BfcArena(PoolAllocator):
     def _hold(self, region_bytes: int, nbytes: int, *, reserved: bool = False) -> None:
         self.reserved += region_bytes
         self.peak_reserved = max(self.peak_reserved, self.reserved)
-        self.extensions.append(Extension(nbytes, region_bytes, self.reserved, reserved))
+        self.extensions.append(Extension(self._malloc_count, nbytes, region_bytes, self.reserved, reserved))
