@@ -18,6 +18,7 @@ class Malloc:
     basis: "exact", "measured" or "bounded" (`scratch.Basis`). label: what a user would call it.
     stream: the stream it is made for, 0 being the default one, None for a request outside any.
     apart: a device allocation of its own, past the allocator's pools.
+    fails: there was no room for it, and the program went on (it caught the error).
     """
 
     key: int
@@ -29,6 +30,7 @@ class Malloc:
     label: str = ""
     stream: int | None = 0
     apart: bool = False
+    fails: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +42,10 @@ class Free:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A named event is over ("0.forward")."""
+    """A named event is over ("0.forward"). value: what the program told its allocator with it, if it did."""
 
     name: str
+    value: float | None = None
 
 
 AllocationEvent: TypeAlias = Malloc | Free | Event

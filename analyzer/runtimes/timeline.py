@@ -25,6 +25,7 @@ from analyzer.allocators import Allocator, OutOfMemoryError
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
 
 _INPUT = re.compile(r"(\d+)\.input")
+_NOT_SERVED = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,26 +107,33 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
         change, name, kind = 0, "", ""
         if isinstance(event, Malloc):
             name, kind = event.label, event.category.value
+            if event.key in live:
+                raise KeyError(f"event {position} allocates key {event.key}, which is alive")
+            handle = _NOT_SERVED
             try:
                 if event.apart:
                     handle = allocator.reserve(event.nbytes)
                 else:
                     handle = allocator.malloc(event.nbytes, event.stream)
+                asked += event.nbytes
             except OutOfMemoryError as error:
-                failure = Failure(position, event, error.allocated, error.reserved, error.limit, error.free)
-                events = events[:position]
-                break
+                if (
+                    not event.fails
+                ):  # otherwise the program caught it: cached blocks went back, nothing was taken
+                    failure = Failure(
+                        position, event, error.allocated, error.reserved, error.limit, error.free
+                    )
+                    events = events[:position]
+                    break
             change = allocator.allocated - before
-            asked += event.nbytes
-            if event.key in live:
-                raise KeyError(f"event {position} allocates key {event.key}, which is alive")
             live[event.key] = (handle, event, change)
         elif isinstance(event, Free):
             handle, malloc, _ = live.pop(event.key)
             name, kind = malloc.label, malloc.category.value
-            allocator.free(handle)
+            if handle != _NOT_SERVED:
+                allocator.free(handle)
+                asked -= malloc.nbytes
             change = allocator.allocated - before
-            asked -= malloc.nbytes
         else:
             name = event.name
         before += change
@@ -136,7 +144,7 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
         label.append(name)
         category.append(kind)
         if isinstance(event, Event):
-            allocator.over(event.name)
+            allocator.over(event.name, event.value)
 
     starts = _iteration_starts(events)
     first = starts[0] if starts else -1

@@ -131,7 +131,7 @@ class _Listening(Allocator):
         self.heard.append(("apart", nbytes))
         return len(self.heard)
 
-    def over(self, event: str) -> None:
+    def over(self, event: str, value: float | None = None) -> None:  # noqa: ARG002
         self.heard.append(event)
         self.reserved = 7
 

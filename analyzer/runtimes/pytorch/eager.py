@@ -12,8 +12,9 @@ Not modelled: requests of other streams, CUDA graphs.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Birth, Category, Death, Graph, Mark, Moment, Operator, Phase, Run
@@ -42,17 +43,29 @@ def requests(graph: Graph, device: DeviceProfile) -> Requests:
     return Requests(events, frozenset(eager.libraries), dict(eager.unknown))
 
 
+class Program(Protocol):
+    """What a program consists of, while it is captured or afterwards."""
+
+    @property
+    def storages(self) -> Sequence[Any]:
+        """`graph.Storage`, or whatever grows into one."""
+
+    @property
+    def operators(self) -> Sequence[Operator]:
+        """Every operator so far."""
+
+
 class Eager:
     """Follows a program moment by moment; `libraries` and `unknown` hold for the moments followed so far."""
 
-    def __init__(self, graph: Graph, device: DeviceProfile) -> None:
+    def __init__(self, graph: Program, device: DeviceProfile) -> None:
         self.libraries: set[str] = set()
         self.unknown: dict[str, tuple[int, int]] = {}
         self._graph, self._device = graph, device
         self._alive: set[int] = set()
         self._workspaces: set[tuple[str, str]] = set()
-        # Storages are known by their index; what else is taken gets a number beyond them.
-        self._keys = itertools.count(len(graph.storages))
+        # Storages are known by their index; what else is taken counts down from -1.
+        self._keys = itertools.count(-1, -1)
 
     def follow(self, moment: Moment) -> Iterator[AllocationEvent]:
         """What the allocator is asked for at this moment."""
@@ -65,8 +78,18 @@ class Eager:
                     yield Free(index)
             case Birth(index):
                 yield from self._born(index, -1, self._graph.storages[index].name)
-            case Mark(name):
-                yield Event(name)
+            case Mark(name, value):
+                yield Event(name, value)
+
+    def lost(self, failed: Malloc) -> None:
+        """A request found no memory: what it was for does not exist."""
+        self._alive.discard(failed.storage)
+        self._workspaces.discard((failed.label, self._thread(self._graph.operators[failed.operator])))
+
+    @staticmethod
+    def _thread(operator: Operator) -> str:
+        """ "@autograd" for what the backward pass runs on its own thread."""
+        return "@autograd" if operator.phase is Phase.BACKWARD else ""
 
     def _born(
         self, index: int, operator: int, label: str, nbytes: int | None = None
@@ -81,7 +104,7 @@ class Eager:
     def _run(self, operator: Operator) -> Iterator[AllocationEvent]:
         """One operator, as its scratch rule tells it."""
         story = story_of(operator, self._device)
-        thread = "@autograd" if operator.phase is Phase.BACKWARD else ""
+        thread = self._thread(operator)
         self.libraries |= {family + thread for family in story.libraries}
         if not story.known:
             calls, bound = self.unknown.get(operator.name, (0, 0))
