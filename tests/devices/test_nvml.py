@@ -37,6 +37,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
         (FIRST.uuid, FIRST),
         ("GPU-8932f", FIRST),
         ("GPU-1,GPU-8932a", THIRD),
+        (f"{THIRD.uuid}, {FIRST.uuid}", THIRD),
         (INSTANCE.uuid, INSTANCE),
         (f"{INSTANCE.uuid},0", INSTANCE),
     ],
@@ -68,6 +69,8 @@ def test_the_first_visible_gpu(
         "GPU-7",  # names none
         f"{FIRST.uuid},{FIRST.uuid}",
         "gpu-8932f",
+        "8932f937-d72c-4106-c12f-20bd9faed9f6",
+        f" {FIRST.uuid}",  # indices may have spaces before them, UUIDs not: as seen on a machine with two H200
     ],
 )
 def test_nothing_visible(fake: FakeNvml, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
@@ -81,7 +84,26 @@ def test_nothing_visible(fake: FakeNvml, monkeypatch: pytest.MonkeyPatch, variab
 
 
 @pytest.mark.parametrize(
-    "variable", [None, "", "-1", "0", "1", "2,1", "0,0", "x", "1x", "+1", "1,-1", "2,,1", ",1", " 2"]
+    "variable",
+    [
+        None,
+        "",
+        "-1",
+        "0",
+        "1",
+        "2,1",
+        "0,0",
+        "x",
+        "1x",
+        "+1",
+        "1,-1",
+        "2,,1",
+        ",1",
+        " 2",
+        "GPU-1,GPU-2",
+        "GPU-1,GPU-1",
+        " GPU-1",
+    ],
 )
 def test_torch_reads_the_variable_alike(monkeypatch: pytest.MonkeyPatch, variable: str | None) -> None:
     """torch follows CUDA's rules to count devices without initialising CUDA."""
