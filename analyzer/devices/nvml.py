@@ -8,8 +8,7 @@
 
 Sources: CUDA C++ Programming Guide, "CUDA Environment Variables"; `torch/cuda/__init__.py` (`_parse_visible_devices`,
 `_transform_uuid_to_ordinals`) for how the text is read; NVML API reference, `nvmlDeviceGetHandleByIndex_v2` for the
-order of indices. 27 values of the variable on two H200: the same GPU, or
-none, as torch 2.11's device 0.
+order of indices. `tests/devices/test_nvml.py` compares with the device torch takes, on a machine that has GPUs.
 
 Not modelled: CUDA's own order. NVML counts by PCI bus, CUDA by speed unless CUDA_DEVICE_ORDER=PCI_BUS_ID: in a machine
 with GPUs of several models an index may mean another one, a UUID never does. A GPU split into MIG instances of which

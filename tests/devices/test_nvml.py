@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 
 import pytest
@@ -170,3 +172,40 @@ def test_what_nvml_refuses_inside_is_the_same_error_and_closes_it(fake: FakeNvml
     with pytest.raises(ZeroDivisionError), nvml.first_visible():
         raise ZeroDivisionError
     assert fake.opened == 0
+
+
+_DEVICE_0 = """
+import torch
+from analyzer.devices import nvml
+try:
+    with nvml.first_visible() as handle:
+        import pynvml
+        mine = nvml.text(pynvml.nvmlDeviceGetUUID(handle))
+except nvml.NoGpuError:
+    mine = None
+theirs = f"GPU-{torch.cuda.get_device_properties(0).uuid}" if torch.cuda.is_available() else None
+print(mine == theirs, mine, theirs)
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(nvml.name() is None, reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize(
+    "variable",
+    [
+        None, "", "0", "1", "1,0", " 1", "-1", "1,-1", "0,0", "7", "7,0", "0,7", "0x", "+0", "x", ",0", "GPU-zz", "GPU-",
+        "{0}", "{0:.12}", "{0},{0}", "{0}, {0}", " {0}",
+    ],
+)  # fmt: skip
+def test_a_real_machine(variable: str | None) -> None:
+    """The GPU that is opened is torch's device 0, or neither sees one."""
+    with nvml.first_visible() as handle:
+        import pynvml
+
+        uuid = nvml.text(pynvml.nvmlDeviceGetUUID(handle))
+    environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    if variable is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = variable.format(uuid)
+    command = [sys.executable, "-c", _DEVICE_0]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert ran.stdout.startswith("True"), ran.stdout
