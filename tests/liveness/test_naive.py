@@ -22,9 +22,9 @@ MIB = 2**20
 # Document 000's CNN at batch 128: convolution to 8x222x222, average pool to 8x111x111, linear to 10, in float32.
 BATCH = 128
 CNN = [
-    LeafOutput("conv", BATCH * 8 * 222 * 222 * 4, BATCH * 8 * 222 * 222),
+    LeafOutput("conv", BATCH * 8 * 222 * 222 * 4, BATCH * 8 * 222 * 222, has_parameters=True),
     LeafOutput("pool", BATCH * 8 * 111 * 111 * 4, BATCH * 8 * 111 * 111, has_parameters=False),
-    LeafOutput("fc", BATCH * 10 * 4, BATCH * 10),
+    LeafOutput("fc", BATCH * 10 * 4, BATCH * 10, has_parameters=True),
 ]
 DATA = BATCH * 3 * 224 * 224 * 4 + BATCH * 10 * 4
 WEIGHTS = 985_914 * 4
@@ -60,7 +60,9 @@ def test_every_option_by_hand() -> None:
 
 def test_mixed_precision_halves_the_outputs_once() -> None:
     """Leaves captured under autocast are half already: O is taken in float32 before b halves it."""
-    half = [LeafOutput(leaf.module, leaf.nbytes // 2, leaf.element_count) for leaf in CNN]
+    half = [
+        LeafOutput(leaf.module, leaf.nbytes // 2, leaf.element_count, leaf.has_parameters) for leaf in CNN
+    ]
     captured = from_leaves(half, data_bytes=DATA, weight_bytes=WEIGHTS, precision_factor=0.5)
     assert captured == from_leaves(CNN, data_bytes=DATA, weight_bytes=WEIGHTS, precision_factor=0.5)
     assert 2 * captured.forward_output == sum(leaf.nbytes for leaf in CNN[:-1])

@@ -294,5 +294,5 @@ def test_out_of_memory_survives_json() -> None:
         24 * MIB, 60 * MIB, 90 * MIB, 100 * MIB, 30 * MIB, 20 * MIB, 7, "x", "aten::add", "conv"
     )
     estimate = replace(TRAINING, out_of_memory=failed)
-    assert json_report.loads(json_report.dumps(estimate)).out_of_memory == failed
+    assert json_report.loads(json_report.render(estimate)).out_of_memory == failed
     jsonschema.validate(json_report.to_dict(estimate), schema())
