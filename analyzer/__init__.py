@@ -24,7 +24,8 @@ from analyzer.errors import (
 
 if TYPE_CHECKING:
     from analyzer.estimate import Estimate
-    from analyzer.pipeline import analyze
+    from analyzer.pipeline.analyze import analyze
+    from analyzer.pipeline.program import run
     from analyzer.spec import TensorSpec
 
 __version__ = "0.1.0"
@@ -40,8 +41,14 @@ __all__ = [
     "UnknownOperatorError",
     "__version__",
     "analyze",
+    "run",
 ]
-_LAZY = {"analyze": "analyzer.pipeline", "Estimate": "analyzer.estimate", "TensorSpec": "analyzer.spec"}
+_LAZY = {
+    "analyze": "analyzer.pipeline",
+    "run": "analyzer.pipeline",
+    "Estimate": "analyzer.estimate",
+    "TensorSpec": "analyzer.spec",
+}
 
 
 def __getattr__(name: str) -> Any:

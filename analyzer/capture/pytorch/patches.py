@@ -53,7 +53,7 @@ PATCHES: dict[str, Patch] = {
             "is_available", "is_initialized", "device_count", "current_device", "get_device_name",
             "get_device_capability", "get_device_properties", "is_bf16_supported", "is_current_stream_capturing",
             "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "mem_get_info",
-            "get_rng_state",
+            "get_rng_state", "memory_stats", "memory_summary", "set_per_process_memory_fraction",
         )
     },
     **{
@@ -73,6 +73,10 @@ PATCHES: dict[str, Patch] = {
     ),
     "torch.backends.cudnn.version": Patch("a CPU build has none; code asks for it before it chooses a path"),
     "torch.backends.cudnn.rnn.get_cudnn_mode": Patch("cudnnRNNMode_t by number: the enumeration is in CUDA builds only"),
+    "torch._has_compatible_shallow_copy_type": Patch(
+        "CPU and CUDA tensors are of one kind to `Module.to`, which then keeps its parameters' identity"
+    ),
+    "torch.autograd.backward": Patch("tells when a backward pass is over (`script.py`)"),
     "torch._use_cudnn_rnn_flatten_weight": Patch(
         "true on CUDA; it has no tensor among its arguments, so no torch-function mode sees it"
     ),

@@ -124,9 +124,13 @@ class Recorder(TorchDispatchMode):
         self._user_code: dict[Any, bool] = {}
         self._closed = False
         self.notes: list[str] = []
-        self._library_folders = _LIBRARY_FOLDERS
+        self._library_folders: tuple[str, ...] = _LIBRARY_FOLDERS
         if memory is not None:
             memory.attach(self)
+
+    def outside(self, folders: tuple[str, ...]) -> None:
+        """Lines in these folders are a library's too, not the user's."""
+        self._library_folders = (*_LIBRARY_FOLDERS, *folders)
 
     # -- what the step tells -------------------------------------------------------------------------------------
 
@@ -196,6 +200,16 @@ class Recorder(TorchDispatchMode):
             )
         return value
 
+    def _copied_to_host(self, target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        """A CUDA tensor copied into a real one: its value where that is known, zeros otherwise (saved files, metrics)."""
+        value = self._known.twin(source)
+        if value is not None:
+            return target.copy_(value)
+        self._note(
+            "values of CUDA tensors that are copied to the host or saved are zeros in what the program makes of them"
+        )
+        return target.zero_()
+
     def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
         """A value for one only a real run has: ones; false for flags, which programs watch for what goes wrong or ends.
 
@@ -258,6 +272,13 @@ class Recorder(TorchDispatchMode):
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
+        if (
+            func is aten.copy_.default
+            and self.stands_in
+            and args[0].device.type == "cpu"
+            and _is_meta(args[1])
+        ):
+            return self._copied_to_host(args[0], args[1])
         if func is aten._local_scalar_dense.default:
             return self._scalar(args[0])
         if self.phase is Phase.BACKWARD:
@@ -474,6 +495,10 @@ class Recorder(TorchDispatchMode):
             batch=batch,
             notes=tuple(self.notes),
         ).check()
+
+
+def _is_meta(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.device.type == "meta"
 
 
 _CATEGORY = {

@@ -13,8 +13,9 @@ from analyzer.allocators import OutOfMemoryError, create
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Category, Graph, Moment
+from analyzer.runtimes.base import Prediction
 from analyzer.runtimes.events import AllocationEvent, Free, Malloc
-from analyzer.runtimes.pytorch.eager import Eager, Program, Requests
+from analyzer.runtimes.pytorch.eager import Eager, Program
 from analyzer.runtimes.pytorch.outside import device_used
 
 
@@ -71,8 +72,11 @@ class Live:
         self._events.append(replace(failing, fails=True))
         self._eager.lost(failing)
         for event in self._events[begin : self._failed]:
-            kept = not isinstance(event, Malloc) or event.storage >= 0 or event.category is Category.WORKSPACE
-            if not kept and event.key in self._handles:
+            if (
+                isinstance(event, Malloc)
+                and event.category is Category.SCRATCH
+                and event.key in self._handles
+            ):
                 self._play(Free(event.key))
 
     def caught_nothing(self) -> None:
@@ -94,14 +98,20 @@ class Live:
         """The device's memory."""
         return self._profile.capacity_bytes
 
-    def requests(self, graph: Graph) -> Requests:
-        """Everything asked for, with the categories and names that only the whole program told."""
+    def answer(self, graph: Graph) -> Prediction:
+        """Everything asked for, with the categories that only the whole program told."""
         assert self._eager is not None
-        storages = graph.storages
         events = tuple(
-            replace(event, category=storages[event.storage].category)
+            replace(event, category=graph.storages[event.storage].category)
             if isinstance(event, Malloc) and event.storage >= 0
             else event
             for event in self._events
         )
-        return Requests(events, frozenset(self._eager.libraries), dict(self._eager.unknown))
+        libraries, profile = frozenset(self._eager.libraries), self._profile
+        return Prediction(
+            events=events,
+            allocator=self.fresh,
+            device_used=lambda played: device_used(played.peak_reserved, libraries, profile),
+            libraries=libraries,
+            unknown=dict(self._eager.unknown),
+        )
