@@ -18,6 +18,7 @@ from analyzer.errors import (
     InputError,
     MissingDependencyError,
     OptionError,
+    RuleError,
     TargetError,
     UnknownOperatorError,
 )
@@ -25,6 +26,7 @@ from analyzer.errors import (
 if TYPE_CHECKING:
     from analyzer.estimate import Estimate
     from analyzer.pipeline import analyze
+    from analyzer.runtimes.pytorch.scratch import rule
     from analyzer.spec import TensorSpec
 
 __version__ = "0.1.0"
@@ -35,13 +37,20 @@ __all__ = [
     "InputError",
     "MissingDependencyError",
     "OptionError",
+    "RuleError",
     "TargetError",
     "TensorSpec",
     "UnknownOperatorError",
     "__version__",
     "analyze",
+    "rule",
 ]
-_LAZY = {"analyze": "analyzer.pipeline", "Estimate": "analyzer.estimate", "TensorSpec": "analyzer.spec"}
+_LAZY = {
+    "analyze": "analyzer.pipeline",
+    "Estimate": "analyzer.estimate",
+    "TensorSpec": "analyzer.spec",
+    "rule": "analyzer.runtimes.pytorch.scratch",
+}
 
 
 def __getattr__(name: str) -> Any:
