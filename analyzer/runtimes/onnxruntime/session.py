@@ -137,7 +137,7 @@ class _Recorder:
         self._keys += 1
         storage = -1 if category in (Category.SCRATCH, Category.WORKSPACE) else key
         self.events.append(
-            Malloc(key, nbytes, category, operator, storage, basis, label, self.stream, apart, rule)
+            Malloc(key, nbytes, category, operator, storage, basis, label, self.stream, apart, rule=rule)
         )
         return key
 
