@@ -18,6 +18,7 @@ from analyzer.errors import (
     InputError,
     MissingDependencyError,
     OptionError,
+    RuleError,
     TargetError,
     UnknownOperatorError,
 )
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from analyzer.estimate import Estimate
     from analyzer.pipeline.analyze import analyze
     from analyzer.pipeline.program import run
+    from analyzer.runtimes.pytorch.scratch import rule
     from analyzer.spec import TensorSpec
 
 __version__ = "0.1.0"
@@ -36,11 +38,13 @@ __all__ = [
     "InputError",
     "MissingDependencyError",
     "OptionError",
+    "RuleError",
     "TargetError",
     "TensorSpec",
     "UnknownOperatorError",
     "__version__",
     "analyze",
+    "rule",
     "run",
 ]
 _LAZY = {
@@ -48,6 +52,7 @@ _LAZY = {
     "run": "analyzer.pipeline",
     "Estimate": "analyzer.estimate",
     "TensorSpec": "analyzer.spec",
+    "rule": "analyzer.runtimes.pytorch.scratch",
 }
 
 

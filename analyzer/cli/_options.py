@@ -77,7 +77,7 @@ def analysis_keywords(target: str, options: Mapping[str, Any]) -> dict[str, Any]
 
 
 def described_inputs(target: str, texts: Sequence[str], batch: int | None) -> dict[str, TensorSpec] | None:
-    """`--input` as a mapping from name to what it describes (rule 1). Raises OptionError."""
+    """`--input NAME=3x224x224:float32` as a mapping from name to what it describes. Raises OptionError."""
     from analyzer.graph import dtype
 
     onnx = Path(target).suffix.lower() == ".onnx"

@@ -38,7 +38,7 @@ class NoGpuError(MissingDependencyError):
 
 @contextmanager
 def first_visible() -> Iterator[Any]:
-    """NVML's handle of the first visible GPU (rule 1), valid inside the `with`.
+    """NVML's handle of the first visible GPU, valid inside the `with`.
 
     Raises NoGpuError without a driver, NVML's package or a visible GPU, and for what NVML refuses inside the `with`.
     """

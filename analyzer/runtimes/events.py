@@ -19,6 +19,7 @@ class Malloc:
     stream: the stream it is made for, 0 being the default one, None for a request outside any.
     apart: a device allocation of its own, past the allocator's pools.
     fails: there was no room for it, and the program went on (it caught the error).
+    rule: the name of the rule that decided its size (`analyze explain`), "" for none.
     """
 
     key: int
@@ -31,6 +32,7 @@ class Malloc:
     stream: int | None = 0
     apart: bool = False
     fails: bool = False
+    rule: str = ""
 
 
 @dataclass(frozen=True, slots=True)

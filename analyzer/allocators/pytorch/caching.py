@@ -49,7 +49,7 @@ class Pool(NamedTuple):
 
 
 class Block(Chunk):
-    """A part of a segment. `freed_at` counts searches, for rule 6; it is set whenever the block joins its pool."""
+    """A part of a segment. `freed_at` counts searches, which tells garbage collection its age; it is set whenever the block joins its pool."""
 
     __slots__ = ("freed_at",)
     freed_at: int
@@ -103,7 +103,7 @@ class SegmentEvent:
     size: int
 
 
-# A pool's free blocks in the order of rule 3. Addresses differ, so a comparison never reaches the block.
+# A pool's free blocks as the search wants them: smallest first, then lowest. Addresses differ, so a comparison never reaches the block.
 FreeList = list[tuple[int, int, Block]]
 
 
@@ -218,7 +218,7 @@ class PyTorchAllocator(Allocator):
         return tuple(sorted(states, key=lambda state: state.address))
 
     def rounded(self, nbytes: int) -> int:
-        """The block size for a request (rule 1)."""
+        """The block size for a request: a multiple of 512 B, or as `roundup_power2_divisions` says."""
         if self._divisions is None or nbytes < MIN_BLOCK_BYTES:
             return -(-nbytes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
         # One entry a power of two from 1 MiB; smaller and larger sizes use the first and the last.

@@ -6,6 +6,9 @@
    takes two of each (facts of the recorded measurements).
 4. Storages in host memory ask for nothing.
 
+Source: allocation histories recorded on an H200 (`tests/data/h200`); `torch/csrc/autograd/engine.cpp` (`thread_init`)
+for the backward pass's thread.
+
 Not modelled: requests of other streams, CUDA graphs.
 """
 
@@ -20,6 +23,7 @@ from analyzer.devices import DeviceProfile
 from analyzer.graph import Birth, Category, Death, Graph, Mark, Moment, Operator, Phase, Run
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
 from analyzer.runtimes.pytorch.scratch import Output, Take, story_of
+from analyzer.runtimes.rules import TENSOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +96,14 @@ class Eager:
         return "@autograd" if operator.phase is Phase.BACKWARD else ""
 
     def _born(
-        self, index: int, operator: int, label: str, nbytes: int | None = None
+        self, index: int, operator: int, label: str, nbytes: int | None = None, rule: str = ""
     ) -> Iterator[AllocationEvent]:
-        """A storage of the device is requested where it first appears; `nbytes`: where its rule says another size."""
+        """A storage of the device is requested where it first appears; `nbytes`: where `rule` says another size."""
         storage = self._graph.storages[index]
         if storage.on_device and index not in self._alive:
             self._alive.add(index)
             wanted = storage.nbytes if nbytes is None else nbytes
-            yield Malloc(index, wanted, storage.category, operator, index, label=label)
+            yield Malloc(index, wanted, storage.category, operator, index, label=label, rule=rule or TENSOR)
 
     def _run(self, operator: Operator) -> Iterator[AllocationEvent]:
         """One operator, as its scratch rule tells it."""
@@ -114,7 +118,9 @@ class Eager:
             if isinstance(step, Output):
                 output = operator.outputs[step.index] if step.index < len(operator.outputs) else None
                 if output is not None:
-                    yield from self._born(output.storage, operator.index, operator.name, step.nbytes)
+                    yield from self._born(
+                        output.storage, operator.index, operator.name, step.nbytes, step.rule
+                    )
             elif isinstance(step, Take):
                 if step.keep and (step.keep, thread) in self._workspaces:
                     continue
@@ -125,6 +131,14 @@ class Eager:
                     category, label = Category.WORKSPACE, step.keep
                 else:
                     taken[step.token] = key
-                yield Malloc(key, step.nbytes, category, operator.index, basis=step.basis.value, label=label)
+                yield Malloc(
+                    key,
+                    step.nbytes,
+                    category,
+                    operator.index,
+                    basis=step.basis.value,
+                    label=label,
+                    rule=step.rule,
+                )
             elif step.token in taken:
                 yield Free(taken.pop(step.token))
