@@ -25,11 +25,15 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """stands_for: what the replacement is there for. first, last: the versions of torch that need it, both included."""
+    """stands_for: what the replacement is there for. first, last: the versions of torch that need it, both included.
+
+    cuda_only: builds without CUDA do not have the name; there it is added.
+    """
 
     stands_for: str
     first: tuple[int, int] = (2, 11)
     last: tuple[int, int] = (2, 13)
+    cuda_only: bool = False
 
     @property
     def needed(self) -> bool:
@@ -100,6 +104,7 @@ PATCHES: dict[str, Patch] = {
         f"torch.Tensor.{name}": Patch("in a real run, large tensors repeat one block of random values (`runs/program.py`)")
         for name in ("normal_", "uniform_")
     },
+    "torch._C._cuda_getCurrentRawStream": Patch("the default stream, by number; libraries look for it", cuda_only=True),
     "torch.nn.Module.__call__": Patch("tells which module is running: operators are attributed to it"),
 }  # fmt: skip
 
@@ -118,7 +123,7 @@ RELIED_ON: dict[str, str] = {
 
 
 def look_up(where: str) -> tuple[Any, str]:
-    """The object a dotted name lies in, and its last part. Raises AttributeError if torch has no such name."""
+    """The object a dotted name lies in, and its last part. Raises AttributeError if torch has no such name and should."""
     head, _, name = where.rpartition(".")
     parts = head.split(".")
     owner: Any = importlib.import_module(parts[0])
@@ -127,7 +132,8 @@ def look_up(where: str) -> tuple[Any, str]:
             with contextlib.suppress(ModuleNotFoundError):
                 importlib.import_module(".".join(parts[:position]))
         owner = getattr(owner, part)
-    getattr(owner, name)
+    if where not in PATCHES or not PATCHES[where].cuda_only:
+        getattr(owner, name)
     return owner, name
 
 

@@ -87,6 +87,7 @@ def _answers(device: DeviceProfile) -> dict[str, Any]:
         ),
         "backends.cudnn.version": lambda: _CUDNN_VERSION,
         "backends.cudnn.rnn.get_cudnn_mode": _RNN_MODES.__getitem__,
+        "_C._cuda_getCurrentRawStream": lambda *a: 0,
         "_has_compatible_shallow_copy_type": lambda *a: True,
         "_use_cudnn_rnn_flatten_weight": lambda: True,
         "_C._group_tensors_by_device_and_dtype": grouped_on_cuda,
