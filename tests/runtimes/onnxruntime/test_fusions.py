@@ -677,6 +677,8 @@ def test_a_bias_of_another_shape_is_added_apart(bias: tuple[int, ...]) -> None:
         ((2, 4, 3), (2, 1, 3), None, 13, "x z"),
         ((2, 4, 3), (2, 1, 3), None, 12, None),
         ((2, 4, 3), (1, 4, 3), None, 12, "x z"),
+        ((2, 4, "", 3), (2, 1, 1, 3), 3, 17, None),
+        ((2, 1, 1, 3), (2, 4, "", 3), 3, 17, None),
         ((2, 4, 3), None, 2, 17, None),
         (None, (2, 4, 3), 2, 17, None),
         ((2, 1, 3, 3), (2, 4, 3, 3), 3, 17, None),
@@ -899,6 +901,16 @@ def test_slices_without_axes_begin_at_the_first() -> None:
         PARTS_OF,
     )
     assert unchanged(gather_slice_to_split, twice)
+
+
+def test_nodes_that_read_nothing_are_passed_over() -> None:
+    graph = build(
+        "RandomNormal -> a; Gather a i0 -> p; Gather a i1 -> q; Add p q -> y",
+        {"a": (2, 5), "p": (5,), "q": (5,)},
+        PARTS_OF,
+    )
+    found = after(gather_slice_to_split, graph)
+    assert [entry.split()[0] for entry in found] == ["RandomNormal", "Split", "Squeeze", "Squeeze", "Add"]
 
 
 def test_a_graph_input_is_split_too() -> None:
