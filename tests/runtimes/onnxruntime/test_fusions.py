@@ -204,6 +204,7 @@ def test_the_right_operand_is_scaled_too() -> None:
         ("Mul x s -> a; MatMul a w -> y", [[0.5]], "float32"),
         ("Mul x s -> a; MatMul a w -> y", [0.5] * 6, "float32"),
         ("Mul x x -> a; MatMul a w -> y", 0.5, "float32"),
+        ("Mul x m -> a; MatMul a w -> y", 0.5, "float32"),
         ("Add x s -> a; MatMul a w -> y", 0.5, "float32"),
         ("Mul x s -> a; MatMul a w -> y", 0.5, "int32"),
         ("Mul x s -> a; MatMul a a -> y", 0.5, "float32"),
@@ -212,7 +213,7 @@ def test_the_right_operand_is_scaled_too() -> None:
     ],
 )
 def test_scales_that_stay(text: str, scale: Any, dtype: str) -> None:
-    graph = build(text, {"x": (6, 6), "w": (6, 6)}, {"s": np.array(scale)}, dtype=dtype)
+    graph = build(text, {"x": (6, 6), "w": (6, 6), "m": ()}, {"s": np.array(scale)}, dtype=dtype)
     assert unchanged(matmul_scale, graph)
 
 

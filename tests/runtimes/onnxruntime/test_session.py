@@ -12,6 +12,7 @@ from analyzer.runtimes.events import Event, Free, Malloc
 from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels import packing
 from analyzer.runtimes.onnxruntime.kernels.scratch import Settings, before_outputs, scratch, unknown
+from analyzer.runtimes.onnxruntime.kernels.scratch.convolution import convolution_of
 from analyzer.runtimes.onnxruntime.options import SessionOptions
 from analyzer.runtimes.onnxruntime.plan.order import execution, streams, topological
 from analyzer.runtimes.onnxruntime.plan.pattern import MemoryPattern, PatternPlanner, aligned
@@ -373,6 +374,8 @@ def takes(
         ("Split x -> y z", {"x": (4, 8), "y": (4, 4), "z": (4, 4)}, {"axis": 1}, []),
         ("Split x -> y z", {"x": (4, 8), "y": (4, 6), "z": (4, 2)}, {"axis": 1}, [16, 16, 16, 64]),
         ("Split x -> y z", {"x": (8, 4), "y": (6, 4), "z": (2, 4)}, {}, [16, 16, 16, 64]),
+        ("Split x -> y" + " y" * 31, {"x": (4, 32), "y": (4, 1)}, {"axis": 1}, []),
+        ("Split x -> y" + " y" * 32, {"x": (4, 33), "y": (4, 1)}, {"axis": 1}, [264]),
         ("MatMul x z -> y", {"x": (2, 3, 4, 5), "z": (2, 3, 5, 6), "y": (2, 3, 4, 6)}, {}, []),
         ("MatMul x z -> y", {"x": (2, 3, 4, 5), "z": (5, 6), "y": (2, 3, 4, 6)}, {}, []),
         ("MatMul x z -> y", {"x": (4, 5), "z": (2, 3, 5, 6), "y": (2, 3, 4, 6)}, {}, []),
@@ -483,6 +486,54 @@ def test_what_takes_its_scratch_first_and_what_is_unknown() -> None:
     ):  # fmt: skip
         node = build(f"{operator} x -> y", {"x": (4,)}).nodes[0]
         assert unknown(node) is nothing_known, operator
+
+
+@pytest.mark.parametrize(
+    ("auto_pad", "stride", "dilation", "pad"),
+    [
+        # x 7, kernel 3: y 4, (4 - 1) * 2 + 2 * 1 + 1 - 7 = 2, half of it on each side.
+        ("SAME_UPPER", 2, 1, 1),
+        ("SAME_LOWER", 2, 1, 1),
+        # y 7, (7 - 1) * 1 + 2 * 2 + 1 - 7 = 4.
+        ("SAME_UPPER", 1, 2, 2),
+        # y 4, (4 - 1) * 2 + 2 * 3 + 1 - 7 = 6.
+        ("SAME_LOWER", 2, 3, 3),
+        ("NOTSET", 2, 1, 0),
+        ("VALID", 2, 1, 0),
+    ],
+)
+def test_the_padding_that_keeps_sizes(auto_pad: str, stride: int, dilation: int, pad: int) -> None:
+    size = -(-7 // stride)
+    graph = build(
+        "Conv x w -> y",
+        {"x": (2, 3, 7), "y": (2, 4, size)},
+        {"w": (4, 3, 3)},
+        attributes={"y": {"auto_pad": auto_pad, "strides": (stride,), "dilations": (dilation,)}},
+    )
+    found = convolution_of(graph.nodes[0], graph)
+    assert found is not None
+    assert (found.pad, found.stride, found.dilation, found.groups) == ((pad,), (stride,), (dilation,), 1)
+    assert (found.x, found.w, found.y, found.transposed, found.nhwc) == (
+        (2, 3, 7),
+        (4, 3, 3),
+        (2, 4, size),
+        False,
+        False,
+    )
+
+
+def test_convolutions_in_other_layouts_and_without_shapes() -> None:
+    nhwc = build(
+        "com.ms.internal.nhwc.Conv x w -> y", {"x": (2, 6, 7, 3), "y": (2, 4, 5, 8)}, {"w": (8, 3, 3, 3)}
+    )
+    found = convolution_of(nhwc.nodes[0], nhwc)
+    assert found is not None and (found.x, found.y, found.nhwc) == ((2, 3, 6, 7), (2, 8, 4, 5), True)
+    for x, w, y, group in (
+        (None, (4, 3, 3), (2, 4, 5), 1), ((2, 3), (4, 3), (2, 4), 1), ((2, 3, 7), (4, 3, 3, 3), (2, 4, 5), 1),
+        ((2, 3, 7), (4, 3, 3), (2, 4, 5, 5), 1), ((2, 3, 7), (4, 3, 3), (2, 4, 5), 0),
+    ):  # fmt: skip
+        graph = build("Conv x w -> y", {"x": x, "w": w, "y": y}, attributes={"y": {"group": group}})
+        assert convolution_of(graph.nodes[0], graph) is None
 
 
 # Packed weights

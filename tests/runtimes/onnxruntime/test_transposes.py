@@ -357,7 +357,37 @@ def test_what_a_transpose_does_not_pass(
     assert run(graph) == before
 
 
-# Rule 1: what it costs. Without a Transpose behind, the result's rank is added.
+@pytest.mark.parametrize(
+    ("text", "constants", "attributes", "opset"),
+    [
+        ("Slice t st en -> o", {"st": np.array([0]), "en": np.array([1])}, {}, 10),
+        ("Pad t r -> o", {"r": np.array([0] * 6)}, {}, 11),
+        ("Softmax t -> o", {}, {"axis": 1}, 13),
+    ],
+)
+def test_the_operator_set_from_which_a_transpose_passes(
+    text: str, constants: dict[str, Any], attributes: dict[str, Any], opset: int
+) -> None:
+    behind, shapes, more = tail((3, 5, 2), (2, 1, 0))
+    graph = between(text + behind, shapes, constants, attributes={"o": attributes, **more}, opset=opset)
+    node, _, _ = pushed(graph, text.split(maxsplit=1)[0])
+    assert node.inputs[0] == "x"
+
+
+def test_an_operand_another_operator_makes_is_transposed_behind_it() -> None:
+    behind, shapes, more = tail((3, 5, 2), (2, 1, 0))
+    graph = between(
+        f"Transpose z -> u; Det k -> q; Sum t u q -> o{behind}",
+        {"z": (2, 3, 5), "u": (3, 5, 2), "k": (3, 5, 2), "q": (3, 5, 2), **shapes},
+        attributes={"u": {"perm": TURN}, **more},
+    )
+    node, _, _ = pushed(graph, "Sum")
+    assert node.inputs[:2] == ["x", "z"]
+    turned = made(graph, node.inputs[2])
+    assert (turned.op, turned.inputs, tuple(turned.attributes["perm"])) == ("Transpose", ["q"], BACK)
+
+
+# What pushing costs. Without a Transpose behind, the result's rank is added.
 
 
 @pytest.mark.parametrize(
