@@ -914,6 +914,16 @@ def test_nodes_that_read_nothing_are_passed_over() -> None:
     assert [entry.split()[0] for entry in found] == ["RandomNormal", "Split", "Squeeze", "Squeeze", "Add"]
 
 
+def test_parts_of_a_shape_stay_apart() -> None:
+    """Shape arithmetic is quick and lives on the host."""
+    graph = build(
+        "Shape x -> s; Gather s both -> a; Gather a i0 -> p; Gather a i1 -> q; Add p q -> y",
+        {"x": (4, 5), "s": (2,), "a": (2,), "p": (), "q": ()},
+        PARTS_OF,
+    )
+    assert unchanged(gather_slice_to_split, graph)
+
+
 def test_a_graph_input_is_split_too() -> None:
     graph = build(
         "Slice x v0 v2 a1 -> u; Slice x v2 v4 a1 -> v; Add u v -> y",

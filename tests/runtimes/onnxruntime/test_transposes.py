@@ -415,6 +415,15 @@ def test_pushing_is_weighed(text: str, shapes: dict[str, Any], passes: bool) -> 
     assert (run(graph) != before) == passes
 
 
+def test_one_dimension_won_and_one_to_pay_is_nothing() -> None:
+    graph = build(
+        "Transpose x -> t; Exp t -> y",
+        {"x": (1, 3, 1), "t": (3, 1, 1)},
+        attributes={"t": {"perm": TURN}},
+    )
+    assert run(graph) == ["Transpose x -> t", "Exp t -> y"]
+
+
 def test_a_transpose_the_graph_returns_is_not_won() -> None:
     graph = between("ReduceMax t ax -> y", {"y": (3, 1, 1)}, {"ax": np.array([1, 2])}, outputs=("y", "t"))
     before = shown(graph)
