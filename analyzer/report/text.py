@@ -17,7 +17,7 @@ from analyzer.report.words import clean, mib, percent, size, tail
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from analyzer.estimate import Estimate, TensorRow
+    from analyzer.estimate import Estimate, OutOfMemory, TensorRow
 
 _BAR_WIDTH = 30
 _WHAT_WIDTH = 34
@@ -62,7 +62,24 @@ def verdicts(estimate: Estimate, budget_bytes: int | None = None) -> list[tuple[
     ]
     if budget_bytes is not None:
         found.append(_verdict(("within budget", "over budget"), used, budget_bytes, "allowed"))
+    if estimate.out_of_memory is not None:
+        found = [(False, _ended(estimate.out_of_memory)), *found[1:]]
     return sorted(found, key=lambda entry: entry[0])
+
+
+def _ended(failed: OutOfMemory) -> str:
+    """The request that found no room, where it was made, and what was free."""
+    places = (failed.label, failed.module, failed.source, failed.phase)
+    place = ", ".join(clean(text) for text in dict.fromkeys(filter(None, places)))
+    free = (
+        f"{size(failed.free_bytes)} free in {failed.free_count:,} pieces"
+        if failed.free_count
+        else "nothing free"
+    )
+    return (
+        f"out of memory: {size(failed.requested_bytes)} for {place}; {size(failed.reserved_bytes)} of "
+        f"{size(failed.limit_bytes)} held, {free}"
+    )
 
 
 def _verdict(words: tuple[str, str], used: int, limit: int, where: str) -> tuple[bool, str]:

@@ -58,6 +58,7 @@ _LIBRARY_FOLDERS = (
     "<string>",
 )
 _LARGEST_STAND_IN = 1 << 22
+_SMALL_FLOATS = 1 << 12
 _STEP_FILE = str(Path(__file__).with_name("step.py"))
 _DTYPE_NAMES = {value: str(value)[6:] for value in vars(torch).values() if isinstance(value, torch.dtype)}
 _NO_KWARGS: dict[str, Argument] = {}
@@ -128,8 +129,10 @@ class Recorder(TorchDispatchMode):
         if memory is not None:
             memory.attach(self)
 
-    def outside(self, folders: tuple[str, ...]) -> None:
-        """Lines in these folders are a library's too, not the user's."""
+    def whole_program(self, folders: tuple[str, ...]) -> None:
+        """A program is followed that asks for values; lines in these folders are a library's too, not the user's."""
+        self.stands_in = True
+        self._known.float_limit = _SMALL_FLOATS
         self._library_folders = (*_LIBRARY_FOLDERS, *folders)
 
     # -- what the step tells -------------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ class Phases:
         self._optimizing -= 1
         for state in optimizer.state.values():
             for key, value in state.items() if isinstance(state, Mapping) else ():
-                if isinstance(value, torch.Tensor) and value.device.type == "meta":
+                if isinstance(value, torch.Tensor) and value.is_cuda:
                     self._recorder.label(value, str(key), Category.OPTIMIZER_STATE)
         self._recorder.mark(f"{self.steps}.step")
         self.steps += 1
@@ -144,7 +144,7 @@ class Phases:
             (Category.BUFFER, root.named_buffers()),
         ):
             for name, tensor in tensors:
-                if tensor.device.type == "meta":
+                if tensor.is_cuda:
                     self._recorder.label(tensor, name, category)
                     self.weight_bytes += tensor.numel() * tensor.element_size()
         if self._leaves_of is None:
@@ -172,8 +172,7 @@ def follow(
     """Call `run` with everything on "cuda" followed. until: end it after so many optimizer steps."""
     error: BaseException | None = None
     with own_randomness(), cuda_environment(device, memory) as recorder:
-        recorder.stands_in = True
-        recorder.outside(_site_folders())
+        recorder.whole_program(_site_folders())
         phases = Phases(recorder, progress, until)
         recorder.phases = phases.now
         with watching(recorder, whole=True), _told(recorder, phases):
@@ -267,7 +266,8 @@ def as_main(
         os.environ.update(environment_before)
         torch.set_default_dtype(dtype)
         torch.set_grad_enabled(grad)
-        torch.use_deterministic_algorithms(deterministic)
+        if torch.are_deterministic_algorithms_enabled() != deterministic:  # saying it imports the compiler
+            torch.use_deterministic_algorithms(deterministic)
         torch.backends.cuda.matmul.allow_tf32 = matmul
         for name, value in flags.items():
             setattr(cudnn, name, value)
