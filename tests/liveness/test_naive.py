@@ -16,6 +16,7 @@ from analyzer.liveness.naive import (
     moments_in,
     onnx_leaves,
 )
+from tests.values import not_values
 
 MIB = 2**20
 
@@ -134,6 +135,33 @@ def test_moments_are_what_torch_keeps(name: str) -> None:
     assert captured.naive.moments == kept.count((48, 64)) == MOMENTS[name]
 
 
+def test_what_a_sum_is_without_options() -> None:
+    naive = formula(data_bytes=10, weight_bytes=100, output_bytes=1000)
+    assert naive == from_leaves(
+        [LeafOutput("a", 1000, 250, True), LeafOutput("b", 7, 1, True)], data_bytes=10, weight_bytes=100
+    )
+    assert (naive.moments, naive.precision_factor, naive.ddp_factor, naive.mode) == (0, 1.0, 1, "train")
+    assert (naive.weight_gradient, naive.total) == (100, 10 + 100 + 1000 + 100 + 1010)
+
+
+def test_options_of_an_onnx_sum() -> None:
+    storages = (
+        Storage(0, 40, Category.INPUT),
+        Storage(1, 80, Category.BUFFER),
+        Storage(2, 400, Category.ACTIVATION),
+    )
+    operators = (
+        Operator(0, "Add", (meta(0, 10), meta(1, 20)), (meta(2, 100), None)),
+        Operator(1, "Neg", (meta(2, 100),), (meta(2, 100),)),
+    )
+    graph = Graph("onnx", storages, operators, (Birth(0), Birth(1), Run(0), Run(1)))
+    assert onnx_leaves(graph) == (LeafOutput("", 400, 100, False),)
+    naive = from_onnx(graph, moments=2, ddp_factor=2, precision_factor=0.5, mode="train")
+    assert (naive.data, naive.weights, naive.forward_output, naive.weight_gradient) == (440, 80, 0, 320)
+    assert (naive.moments, naive.ddp_factor, naive.precision_factor, naive.mode) == (2, 2, 0.5, "train")
+    assert from_onnx(graph).moments == 0 and from_onnx(graph).mode == "infer"
+
+
 def test_moments_in_a_graph() -> None:
     weight = Storage(0, 1000, Category.PARAMETER)
     state = (
@@ -146,3 +174,7 @@ def test_moments_in_a_graph() -> None:
     assert moments_in(Graph("pytorch", (weight, *state), (), births)) == 2
     assert moments_in(Graph("pytorch", (weight,), (), births[:1])) == 0
     assert moments_in(Graph("pytorch", (), (), ())) == 0
+
+
+def test_values_cannot_be_changed() -> None:
+    assert not_values("analyzer.liveness") == set()
