@@ -1,0 +1,108 @@
+"""What kernels take for themselves under PaddlePaddle and TensorFlow, as far as it is known.
+
+1. Convolutions run in cuDNN, whose workspace comes from the framework's allocator and goes back when the kernel has
+   run. How much cuDNN takes is known for PyTorch's calls (`runtimes/pytorch/scratch/convolution.py`); the same is
+   assumed here, at most the framework's own limit, with the basis it has there.
+2. Which library families are loaded: cuDNN for convolutions, cuBLAS for matrix products.
+
+Not modelled: other kernels' scratch memory, which these frameworks' sources decide and nobody has recorded; the
+workspaces of convolutions in ONNX graphs, of which PyTorch's measurements know nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Category, Graph, Operator, Phase
+from analyzer.runtimes.pytorch.scratch import Give, Take, story_of
+from analyzer.runtimes.static_graph.executor import Workspace
+from analyzer.runtimes.static_graph.variables import PRODUCTS
+
+_CONVOLUTIONS = frozenset({"aten::convolution.default", "aten::convolution_backward.default"})
+_ONNX_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+_ONNX_PRODUCTS = frozenset({"MatMul", "Gemm"})
+
+
+def convolution_workspace(captured: Graph, profile: DeviceProfile, limit_bytes: int) -> Workspace:
+    """Rule 1, for the operators of the captured graph."""
+
+    def workspace(operator: Operator, origin: int) -> tuple[int, str]:
+        if operator.name not in _CONVOLUTIONS:
+            return 0, "exact"
+        held: dict[int, int] = {}
+        most, basis = 0, "exact"
+        for step in story_of(captured.operators[origin], profile).steps:
+            if isinstance(step, Take):
+                held[step.token] = step.nbytes
+                if sum(held.values()) > most:
+                    most, basis = sum(held.values()), step.basis.value
+            elif isinstance(step, Give):
+                held.pop(step.token, None)
+        return min(most, limit_bytes), basis
+
+    return workspace
+
+
+def libraries(graph: Graph) -> frozenset[str]:
+    """Rule 2."""
+    names = {operator.name for operator in graph.operators}
+    found = set()
+    if names & (_CONVOLUTIONS | _ONNX_CONVOLUTIONS):
+        found.add("cudnn")
+    if names & (PRODUCTS | _ONNX_PRODUCTS):
+        found.add("cublas")
+    return frozenset(found)
+
+
+def gradients_of_sums(graph: Graph, collected: bool) -> int:
+    """The most bytes PaddlePaddle's `add_grad` makes in a backward pass beyond what the captured program has.
+
+    It writes a gradient for each operand of a sum, where autograd passes one tensor on. While garbage is `collected`,
+    a sum has one such copy more at a time, and those of sums inside each other (a + b + c) can be alive together;
+    otherwise every sum's two stay.
+    """
+    learned = _learned(graph)
+    sums = {
+        operator.outputs[0].storage: operator
+        for operator in graph.operators
+        if operator.name in ("aten::add.Tensor", "aten::add_.Tensor")
+        and operator.phase in (Phase.FORWARD, Phase.LOSS)
+        and operator.outputs[0] is not None
+        and len(operator.inputs) == 2
+        and learned.issuperset(meta.storage for meta in operator.inputs)
+    }
+    if not collected:
+        by_step = Counter[int]()
+        for storage, operator in sums.items():
+            by_step[operator.step] += 2 * graph.storages[storage].nbytes
+        return max(by_step.values(), default=0)
+    readers = Counter(
+        storage
+        for operator in graph.operators
+        if operator.phase in (Phase.FORWARD, Phase.LOSS)
+        for storage in {meta.storage for meta in operator.inputs}
+    )
+    nested: dict[int, int] = {}
+    for storage, operator in sums.items():  # in program order: operands come first
+        inside = {meta.storage for meta in operator.inputs if readers[meta.storage] == 1}
+        nested[storage] = graph.storages[storage].nbytes + sum(nested.get(operand, 0) for operand in inside)
+    return max(nested.values(), default=0)
+
+
+def _learned(graph: Graph) -> set[int]:
+    """Storages the backward pass may need a gradient of: parameters, and what is computed from them."""
+    if not any(operator.phase is Phase.BACKWARD for operator in graph.operators):
+        return set()
+    learned = {storage.index for storage in graph.storages if storage.category is Category.PARAMETER}
+    for operator in graph.operators:
+        if operator.phase in (Phase.FORWARD, Phase.LOSS) and any(
+            meta.storage in learned for meta in operator.inputs
+        ):
+            learned.update(output.storage for output in operator.outputs if output is not None)
+    return learned
+
+
+def unmeasured_convolutions(graph: Graph) -> int:
+    """How many convolutions have a workspace nothing is known of."""
+    return sum(operator.name in _ONNX_CONVOLUTIONS for operator in graph.operators)
