@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 WIDTH = 104
-_BAR_WIDTH = 11
-_NAME_WIDTH = 39
+_BAR_WIDTH = 9
+_NAME_WIDTH = 40
 _HEADER = (
     "allocator",
     "setting",
@@ -167,7 +167,7 @@ def _parts(comparison: Comparison) -> list[RenderableType]:
     table.add_column("calls", justify="right", no_wrap=True)
     # One that takes the card in advance would leave the others no length: bars end at twice the usual.
     ceiling = 2 * sorted(row.reserved for row in comparison.rows)[len(comparison.rows) // 2] or 1
-    table.add_column("use, held", width=_BAR_WIDTH, no_wrap=True)
+    table.add_column("held", width=_BAR_WIDTH, no_wrap=True)
     for row in comparison.rows:
         table.add_row(
             Text.assemble(name_of(row), (f"\n  {clean(row.setting)}", "dim")),
