@@ -30,7 +30,6 @@ from analyzer.runtimes.static_graph.kernels import (
     convolution_workspace,
     gradients_of_sums,
     libraries,
-    unmeasured_convolutions,
 )
 from analyzer.runtimes.static_graph.variables import Dialect, variables
 from analyzer.runtimes.timeline import play
@@ -137,14 +136,7 @@ def _notes(source: Source, flags: Flags, of_sums: int) -> tuple[str, ...]:
         "memory is not counted, but for convolutions",
         "what nvidia-smi shows beside the allocator is measured for PyTorch's context and libraries, not PaddlePaddle's",
     ]
-    convolutions = unmeasured_convolutions(source.graph)
-    if convolutions:
-        notes.insert(
-            1,
-            f"{convolutions:,} convolutions may each take up to {flags.conv_workspace_size_limit:,} MiB while they run "
-            "(FLAGS_conv_workspace_size_limit), which is not counted",
-        )
-    elif "cudnn" in libraries(source.graph):
+    if "cudnn" in libraries(source.graph):
         notes.insert(
             1,
             "convolutions take the cuDNN workspace PyTorch's would; PaddlePaddle may choose others, of up to "

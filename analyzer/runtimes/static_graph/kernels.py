@@ -2,16 +2,17 @@
 
 1. Convolutions run in cuDNN, whose workspace comes from the framework's allocator and goes back when the kernel has
    run. How much cuDNN takes is known for PyTorch's calls (`runtimes/pytorch/scratch/convolution.py`); the same is
-   assumed here, at most the framework's own limit, with the basis it has there.
+   assumed here, also for an ONNX node of the same geometry, at most the framework's own limit, with the basis it has
+   there.
 2. Which library families are loaded: cuDNN for convolutions, cuBLAS for matrix products.
 
-Not modelled: other kernels' scratch memory, which these frameworks' sources decide and nobody has recorded; the
-workspaces of convolutions in ONNX graphs, of which PyTorch's measurements know nothing.
+Not modelled: other kernels' scratch memory, which these frameworks' sources decide and nobody has recorded.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Category, Graph, Operator, Phase
@@ -28,11 +29,14 @@ def convolution_workspace(captured: Graph, profile: DeviceProfile, limit_bytes: 
     """Rule 1, for the operators of the captured graph."""
 
     def workspace(operator: Operator, origin: int) -> tuple[int, str]:
-        if operator.name not in _CONVOLUTIONS:
+        called = captured.operators[origin]
+        if operator.name in _ONNX_CONVOLUTIONS:
+            called = _as_pytorch_calls(called)
+        elif operator.name not in _CONVOLUTIONS:
             return 0, "exact"
         held: dict[int, int] = {}
         most, basis = 0, "exact"
-        for step in story_of(captured.operators[origin], profile).steps:
+        for step in story_of(called, profile).steps:
             if isinstance(step, Take):
                 held[step.token] = step.nbytes
                 if sum(held.values()) > most:
@@ -42,6 +46,44 @@ def convolution_workspace(captured: Graph, profile: DeviceProfile, limit_bytes: 
         return min(most, limit_bytes), basis
 
     return workspace
+
+
+def _as_pytorch_calls(node: Operator) -> Operator:
+    """An ONNX convolution as the call of PyTorch with the same geometry; of uneven padding the larger side."""
+    source, weight = node.inputs[:2]
+    rank = len(source.shape) - 2
+
+    def integers(name: str, default: int) -> tuple[int, ...]:
+        given = node.keywords.get(name)
+        return tuple(int(str(value)) for value in given) if isinstance(given, tuple) else (default,) * rank
+
+    dilation = integers("dilations", 1)
+    given = node.keywords.get("pads")
+    if isinstance(given, tuple) and len(given) == 2 * rank:
+        pads = [int(str(value)) for value in given]
+        padding = tuple(map(max, pads[:rank], pads[rank:]))
+    elif str(node.keywords.get("auto_pad", "")).startswith("SAME"):
+        padding = tuple(step * (size - 1) // 2 for step, size in zip(dilation, weight.shape[2:], strict=True))
+    else:
+        padding = (0,) * rank
+    group = node.keywords.get("group", 1)
+    return replace(
+        node,
+        name="aten::convolution.default",
+        domain="aten",
+        arguments=(
+            source,
+            weight,
+            None,
+            integers("strides", 1),
+            padding,
+            dilation,
+            node.name == "ConvTranspose",
+            integers("output_padding", 0),
+            group if isinstance(group, int) else 1,
+        ),
+        keywords={},
+    )
 
 
 def libraries(graph: Graph) -> frozenset[str]:
@@ -101,8 +143,3 @@ def _learned(graph: Graph) -> set[int]:
         ):
             learned.update(output.storage for output in operator.outputs if output is not None)
     return learned
-
-
-def unmeasured_convolutions(graph: Graph) -> int:
-    """How many convolutions have a workspace nothing is known of."""
-    return sum(operator.name in _ONNX_CONVOLUTIONS for operator in graph.operators)

@@ -29,7 +29,6 @@ from analyzer.runtimes.static_graph.executor import Collection, requests
 from analyzer.runtimes.static_graph.kernels import (
     convolution_workspace,
     libraries,
-    unmeasured_convolutions,
 )
 from analyzer.runtimes.static_graph.variables import Dialect, variables
 from analyzer.runtimes.tensorflow.settings import MIB, parse
@@ -136,14 +135,8 @@ def _notes(source: Source, workspace_limit_bytes: int) -> tuple[str, ...]:
         "for convolutions; XLA would fuse operators and plan their buffers together, grappler may rewrite the graph",
         "what nvidia-smi shows beside the allocator is measured for PyTorch's context and libraries, not TensorFlow's",
     ]
-    convolutions = unmeasured_convolutions(source.graph)
     limit = f"{workspace_limit_bytes // MIB:,} MiB (TF_CUDNN_WORKSPACE_LIMIT_IN_MB)"
-    if convolutions:
-        notes.insert(
-            1,
-            f"{convolutions:,} convolutions may each take up to {limit} while they run, which is not counted",
-        )
-    elif "cudnn" in libraries(source.graph):
+    if "cudnn" in libraries(source.graph):
         notes.insert(
             1,
             f"convolutions take the cuDNN workspace PyTorch's would; TensorFlow may choose others, of up to {limit}",

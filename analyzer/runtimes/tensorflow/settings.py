@@ -67,15 +67,11 @@ def parse(
         limit_bytes = int(profile.capacity_bytes * _number(name, options[name], 0, 1))
     else:
         limit_bytes = available_bytes - system_bytes(available_bytes, profile.compute_capability[0])
-    if limit_bytes <= 0:
-        raise OptionError(
-            f"TensorFlow may take {limit_bytes:,} bytes of {profile.name}", "give it more, or a larger device"
-        )
     name = "fragmentation_fraction"
     growth = environment.get("TF_FORCE_GPU_ALLOW_GROWTH") or options.get("allow_growth", False)
     return Settings(
         _switch(growth),
-        limit_bytes,
+        max(limit_bytes, 1),
         limited,
         _number(name, options.get(name, 0.0), 0, 1),
         int(
