@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from analyzer.cli._options import analysis_keywords, analysis_options
+from analyzer.cli._options import analysis_keywords, analysis_options, format_option, output_option
 from analyzer.cli._output import check_writable, deliver, wants_color, working
 
 
@@ -20,17 +19,8 @@ from analyzer.cli._output import check_writable, deliver, wants_color, working
     metavar="NAME[:SETTING=VALUE,...]",
     help="Only this allocator, with these settings, such as pytorch:max_split_size_mb=64. Repeatable.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "csv", "html", "svg", "png"]),
-    default="text",
-    show_default=True,
-    help="Form of the result.",
-)
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write the result there."
-)
+@format_option("allocators")
+@output_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def command(target: str, **options: Any) -> int:
     """Play one program's requests on every allocator: PyTorch's, ONNX Runtime's, TensorFlow's and PaddlePaddle's.
@@ -45,7 +35,7 @@ def command(target: str, **options: Any) -> int:
     from analyzer import pipeline
     from analyzer.options import Options
     from analyzer.planning import allocators as planning
-    from analyzer.report import allocators as report
+    from analyzer.report import formats
 
     choices = [planning.parse_choice(text) for text in options["allocators"]] or planning.CHOICES
     keywords = analysis_keywords(target, options)
@@ -53,5 +43,6 @@ def command(target: str, **options: Any) -> int:
         found = pipeline.analysis(target, Options.of(keywords), tell)
         tell("allocators")
         comparison = planning.compare(found, choices)
-    deliver(report.render(comparison, options["form"], wants_color(options["output"])), options["output"])
+    view = formats.View(color=wants_color(options["output"]))
+    deliver(formats.render("allocators", options["form"], comparison, view), options["output"])
     return int(options["device"] is not None and not all(row.fits for row in comparison.rows))

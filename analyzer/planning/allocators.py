@@ -18,14 +18,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any
 
-from analyzer.allocators import Allocator, OutOfMemoryError, create, names
+from analyzer.allocators import create, names
 from analyzer.analysis import Analysis
 from analyzer.errors import OptionError, did_you_mean
 from analyzer.runtimes.events import Free, Malloc
 from analyzer.runtimes.tensorflow.settings import system_bytes
-from analyzer.runtimes.timeline import Played, play
+from analyzer.runtimes.timeline import play
 
 ASYNCHRONOUS = "pytorch_cudamallocasync"
 _ASYNCHRONOUS_STEP_BYTES = 512
@@ -110,11 +110,6 @@ class Comparison:
     notes: tuple[str, ...]
 
 
-class _Counting(Allocator, Protocol):
-    @property
-    def device_calls(self) -> int: ...
-
-
 def compare(analysis: Analysis, choices: Sequence[Choice] = CHOICES) -> Comparison:
     """The analysed program under each allocator. Raises OptionError for settings an allocator refuses."""
     estimate = analysis.estimate
@@ -169,32 +164,21 @@ def parse_choice(text: str) -> Choice:
 def _row(choice: Choice, analysis: Analysis, available: int) -> Row:
     if choice.allocator == ASYNCHRONOUS:
         return _lower_bound(choice, analysis, available)
-    allocator, failed = _made(choice, analysis, available), ""
-    try:
-        played = play(analysis.events, allocator)
-    except OutOfMemoryError as error:
-        failed = "; ".join((str(error), *getattr(error, "__notes__", ())))
-        played = None
-    allocated, reserved, requested = _peaks(played, allocator, analysis)
+    allocator = _made(choice, analysis, available)
+    played = play(analysis.events, allocator)
     return Row(
         choice.allocator,
         choice.shown,
-        requested,
-        allocated,
-        reserved,
+        played.peak_requested,
+        played.peak_allocated,
+        played.peak_reserved,
         allocator.device_calls,
-        not failed and reserved <= available,
-        out_of_memory=failed,
+        played.failure is None and played.peak_reserved <= available,
+        out_of_memory="" if played.failure is None else played.failure.said,
     )
 
 
-def _peaks(played: Played | None, allocator: Allocator, analysis: Analysis) -> tuple[int, int, int]:
-    if played is None:
-        return allocator.peak_allocated, allocator.peak_reserved, analysis.played.peak_requested
-    return played.peak_allocated, played.peak_reserved, played.peak_requested
-
-
-def _made(choice: Choice, analysis: Analysis, available: int) -> _Counting:
+def _made(choice: Choice, analysis: Analysis, available: int) -> Any:
     major = analysis.profile.compute_capability[0]
     from_device = {
         _AVAILABLE: available,
@@ -207,7 +191,7 @@ def _made(choice: Choice, analysis: Analysis, available: int) -> _Counting:
     if choice.allocator == "paddle_naive_best_fit":
         settings["overcommit"] = True
     try:
-        return cast(_Counting, create(choice.allocator, **settings))
+        return create(choice.allocator, **settings)
     except (TypeError, ValueError) as error:
         raise OptionError(
             f"{choice.allocator} cannot be made with {choice.shown}", f"check the values: {error}"

@@ -11,11 +11,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import MissingDependencyError
+from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean, mib, percent, size
 
 if TYPE_CHECKING:
@@ -49,11 +49,24 @@ _FRAMEWORKS = {
 }
 
 
-def render(comparison: Comparison, form: str, color: bool = False) -> str | bytes:
-    """The comparison in one of `FORMATS`. Raises MissingDependencyError where a form needs an absent package."""
-    if form == "text":
-        return _text(comparison, color)
-    return _FORMS[form](comparison)
+def render(comparison: Comparison, view: View = PLAIN) -> str:
+    """The table with its picture, ending with a newline."""
+    from rich.console import Console
+
+    stream = io.StringIO()
+    console = Console(
+        file=stream,
+        width=WIDTH,
+        force_terminal=view.color,
+        color_system="standard" if view.color else None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+    for part in _parts(comparison):
+        console.print(part)
+    return "".join(line.rstrip() + "\n" for line in stream.getvalue().splitlines())
 
 
 def _records(comparison: Comparison) -> list[dict[str, Any]]:
@@ -80,7 +93,8 @@ def _records(comparison: Comparison) -> list[dict[str, Any]]:
     ]
 
 
-def _json(comparison: Comparison) -> str:
+def render_json(comparison: Comparison, _: View = PLAIN) -> str:
+    """Schema 1: bytes, one entry an allocator."""
     names = ("target", "runtime", "mode", "batch", "optimizer", "device", "available_bytes", "request_count")
     document = {"schema": SCHEMA, **{name: getattr(comparison, name) for name in names}}
     return (
@@ -89,7 +103,8 @@ def _json(comparison: Comparison) -> str:
     )
 
 
-def _csv(comparison: Comparison) -> str:
+def render_csv(comparison: Comparison, _: View = PLAIN) -> str:
+    """A row an allocator."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, _HEADER, lineterminator="\n")
     writer.writeheader()
@@ -134,25 +149,6 @@ def _fragmentation(row: Row) -> str:
 
 def _shown(row: Row, nbytes: int) -> str:
     return f"{'≥ ' if row.at_least else ''}{mib(nbytes)}"
-
-
-def _text(comparison: Comparison, color: bool) -> str:
-    from rich.console import Console
-
-    stream = io.StringIO()
-    console = Console(
-        file=stream,
-        width=WIDTH,
-        force_terminal=color,
-        color_system="standard" if color else None,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        legacy_windows=False,
-    )
-    for part in _parts(comparison):
-        console.print(part)
-    return "".join(line.rstrip() + "\n" for line in stream.getvalue().splitlines())
 
 
 def _parts(comparison: Comparison) -> list[RenderableType]:
@@ -203,7 +199,8 @@ def _bar(row: Row, ceiling: int) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _html(comparison: Comparison) -> str:
+def render_html(comparison: Comparison, _: View = PLAIN) -> str:
+    """One page that needs no network."""
     ceiling = max((row.reserved for row in comparison.rows), default=0) or 1
     rows = "\n".join(
         f"<tr><td>{escape(name_of(row))}<br><small>{escape(clean(row.setting))}</small>"
@@ -254,6 +251,16 @@ small {{ opacity: .7; }}
 """
 
 
+def render_svg(comparison: Comparison, _: View = PLAIN) -> bytes:
+    """The picture. Raises MissingDependencyError without matplotlib."""
+    return _picture(comparison, "svg")
+
+
+def render_png(comparison: Comparison, _: View = PLAIN) -> bytes:
+    """The picture. Raises MissingDependencyError without matplotlib."""
+    return _picture(comparison, "png")
+
+
 def _picture(comparison: Comparison, form: str) -> bytes:
     try:
         import matplotlib
@@ -289,13 +296,3 @@ def _picture(comparison: Comparison, form: str) -> bytes:
         figure.savefig(stream, format=form, metadata=metadata, dpi=120)
         pyplot.close(figure)
     return stream.getvalue()
-
-
-_FORMS: dict[str, Callable[[Comparison], str | bytes]] = {
-    "json": _json,
-    "csv": _csv,
-    "html": _html,
-    "svg": lambda comparison: _picture(comparison, "svg"),
-    "png": lambda comparison: _picture(comparison, "png"),
-}
-FORMATS = ("text", *_FORMS)

@@ -99,7 +99,7 @@ def test_tensorflow_regions_of_unetr_double() -> None:
     due = 2 * MIB
     for extension in allocator.extensions:
         doubled = due
-        while doubled < extension.rounded_bytes:
+        while doubled < extension.requested_bytes:
             doubled *= 2
         assert extension.region_bytes == doubled
         due = doubled if doubled > due else 2 * due

@@ -18,7 +18,7 @@ from analyzer.cli import main
 from analyzer.errors import OptionError
 from analyzer.options import Options
 from analyzer.planning.allocators import ASYNCHRONOUS, CHOICES, Choice, Comparison, compare, parse_choice
-from analyzer.report import allocators as report
+from analyzer.report import formats
 from tests.paths import MODELS, ROOT
 
 MIB = 2**20
@@ -72,7 +72,7 @@ def test_the_asynchronous_backend_is_a_lower_bound_and_says_so(chain: Comparison
     row = row_of(chain, ASYNCHRONOUS)
     assert row.at_least and row.reserved == 256 * MIB
     assert any("lower bounds" in note for note in chain.notes)
-    assert "≥ 256.0" in report.render(chain, "text")
+    assert "≥ 256.0" in formats.render("allocators", "text", chain)
 
 
 def test_a_limit_that_does_not_hold_is_said(chain: Comparison) -> None:
@@ -81,7 +81,7 @@ def test_a_limit_that_does_not_hold_is_said(chain: Comparison) -> None:
     row = compare(found, [small]).rows[0]
     assert not row.fits
     assert "bytes requested" in row.out_of_memory
-    text = report.render(replace(chain, rows=(row,)), "text")
+    text = formats.render("allocators", "text", replace(chain, rows=(row,)))
     assert isinstance(text, str) and "runs out of memory" in text and "fits under 0 of 1" in text
 
 
@@ -141,9 +141,9 @@ def test_exit_code_when_some_allocator_does_not_fit_the_device_named(shown: Any)
 def test_names_of_models_are_made_harmless(chain: Comparison) -> None:
     hostile = replace(chain, target="<script>\x1b[31m", notes=("\x1b]0;x\x07<b>",))
     for form in ("text", "csv"):
-        text = report.render(hostile, form)
+        text = formats.render("allocators", form, hostile)
         assert isinstance(text, str) and "\x1b" not in text
-    page = report.render(hostile, "html")
+    page = formats.render("allocators", "html", hostile)
     assert isinstance(page, str) and "<script>" not in page and "\x1b" not in page and "<b>" not in page
     assert page.count("<tr>") == len(chain.rows) + 1
 
@@ -151,9 +151,9 @@ def test_names_of_models_are_made_harmless(chain: Comparison) -> None:
 @pytest.mark.parametrize(("form", "magic"), [("svg", b"<?xml"), ("png", b"\x89PNG")])
 def test_pictures(chain: Comparison, form: str, magic: bytes) -> None:
     pytest.importorskip("matplotlib")
-    drawn = report.render(chain, form)
+    drawn = formats.render("allocators", form, chain)
     assert isinstance(drawn, bytes) and drawn.startswith(magic)
-    assert report.render(chain, form) == drawn
+    assert formats.render("allocators", form, chain) == drawn
     if form == "svg":
         assert b"naive_best_fit" in drawn
 

@@ -4,6 +4,8 @@ What is a rule, and where it stands: garbage collection by threshold and fractio
 strategies, the memory limit (document 003; `static_graph/executor.py`, `in_place.py`, `allocators/paddle.py` name the
 source files). What is an assumption is said in the notes of every estimate.
 
+Source: document 003 and PaddlePaddle's source, by the files these modules name.
+
 Recomputation: `--checkpoint PATTERN` recomputes the matching modules in the backward pass of the captured program, which
 is what PaddlePaddle's `recompute` and RecomputeOptimizer do: the operators run again before their gradients, and only
 a segment's inputs are kept. The executor then frees what is recomputed as anything else.
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from analyzer.allocators import Allocator, OutOfMemoryError, create
+from analyzer.allocators import Allocator, create
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator
 from analyzer.options import Options
@@ -56,10 +58,11 @@ class Paddle(Runtime):
         free_bytes = max(1, profile.capacity_bytes - beyond_bytes)
         maker, out_of_memory = _allocator(flags, free_bytes), ""
         if flags.gpu_memory_limit_mb or flags.allocator_strategy == "naive_best_fit":
-            try:
-                play(events, maker())
-            except OutOfMemoryError as error:
-                out_of_memory = f"PaddlePaddle runs out of memory: {error}; figures go on without the limit"
+            failure = play(events, maker()).failure
+            if failure is not None:
+                out_of_memory = (
+                    f"PaddlePaddle runs out of memory: {failure.said}; figures go on without the limit"
+                )
                 maker = _allocator(flags, free_bytes, unlimited=True)
         capped = None
         if flags.gpu_memory_limit_mb:

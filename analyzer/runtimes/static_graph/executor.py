@@ -17,6 +17,9 @@
 8. A kernel's workspace, where `workspace` knows one, is taken for the time the kernel runs; `backward_bound_bytes`, an
    upper bound of what the framework's backward pass holds beside the captured one's, for the time of that pass.
 
+Source: what PaddlePaddle 3.3.1 did on a CPU (`benchmarks/paddlepaddle/observe.py`, `tests/data/paddle_cpu.json`);
+`paddle/fluid/framework/new_executor/garbage_collector/`, `ir/memory_optimize_pass/eager_deletion_pass.cc` (rule 5),
+`paddle/fluid/pir/transforms/general/inplace_pass.cc` (rule 4); for TensorFlow the files `tensorflow/runtime.py` names.
 Not modelled: several streams, and the time between a kernel's launch and its end.
 """
 
@@ -37,6 +40,8 @@ PERSISTABLE = frozenset({Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER
 FIXED = PERSISTABLE | {Category.INPUT}
 # What frees in whole blocks counts whole blocks: both frameworks' allocators round to 256 B.
 BLOCK_BYTES = 256
+# Rules behind the requests (`rules.py`).
+VARIABLE, WORKSPACE, SUMS = "static-variable", "assumed-workspace", "gradients-of-sums"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +121,8 @@ class _Executor:
                 for storage in self._hoisted:
                     yield from self._born(storage.index, -1, storage.name)
             match moment:
-                case Mark(name):
-                    yield Event(name)
+                case Mark(name, value):
+                    yield Event(name, value)
                 case Birth(index):
                     yield from self._born(index, -1, self._graph.storages[index].name)
                 case Run(index):
@@ -135,7 +140,9 @@ class _Executor:
         if backward and self._bound_bytes and self._bound_key is None:
             self._bound_key = next(self._keys)
             label = "gradients of sums"
-            yield Malloc(self._bound_key, self._bound_bytes, Category.SCRATCH, basis="bounded", label=label)
+            yield Malloc(
+                self._bound_key, self._bound_bytes, Category.SCRATCH, basis="bounded", label=label, rule=SUMS
+            )
         elif not backward and self._bound_key is not None:
             key, self._bound_key = self._bound_key, None
             if self._collection.threshold_bytes is None:
@@ -156,7 +163,9 @@ class _Executor:
         nbytes, basis = self._workspace(operator, self._origin[operator.index])
         if nbytes:
             key, origin = next(self._keys), self._origin[operator.index]
-            yield Malloc(key, nbytes, Category.SCRATCH, origin, basis=basis, label=operator.name)
+            yield Malloc(
+                key, nbytes, Category.SCRATCH, origin, basis=basis, label=operator.name, rule=WORKSPACE
+            )
             yield Free(key)
 
     def _passed_on(self) -> dict[int, int]:
@@ -188,7 +197,7 @@ class _Executor:
         if storage.on_device and index not in self._buffer:
             self._buffer[index] = index
             named = index if index < self._captured_count else -1
-            yield Malloc(index, storage.nbytes, storage.category, operator, named, label=label)
+            yield Malloc(index, storage.nbytes, storage.category, operator, named, label=label, rule=VARIABLE)
 
     def _dies(self, position: int) -> Iterator[AllocationEvent]:
         for index in self._read.get(position, ()):

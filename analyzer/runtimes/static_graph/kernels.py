@@ -5,6 +5,10 @@
    assumed here, also for an ONNX node of the same geometry, at most the framework's own limit, with the basis it has
    there.
 2. Which library families are loaded: cuDNN for convolutions, cuBLAS for matrix products.
+3. PaddlePaddle's `add_grad` writes a gradient for each operand of a sum; counted at a bound.
+
+Source: cuDNN's choices as measured for PyTorch (`libraries/cudnn/convolutions.py`), an assumption for other frameworks;
+`paddle/phi/kernels/impl/elementwise_grad_kernel_impl.h` and `tests/data/paddle_cpu.json` (rule 3).
 
 Not modelled: other kernels' scratch memory, which these frameworks' sources decide and nobody has recorded.
 """
@@ -26,7 +30,8 @@ _ONNX_PRODUCTS = frozenset({"MatMul", "Gemm"})
 
 
 def convolution_workspace(captured: Graph, profile: DeviceProfile, limit_bytes: int) -> Workspace:
-    """Rule 1, for the operators of the captured graph."""
+    """The workspace of a convolution, for the operators of the captured graph: what PyTorch's call of the same geometry
+    would take of cuDNN, at most `limit_bytes`."""
 
     def workspace(operator: Operator, origin: int) -> tuple[int, str]:
         called = captured.operators[origin]

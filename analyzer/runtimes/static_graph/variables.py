@@ -70,7 +70,8 @@ class Variables:
 
 
 def variables(graph: Graph, dialect: Dialect) -> Variables:
-    """The graph with a storage for every variable. Sizes in bytes."""
+    """The graph with a storage for every variable, which takes the bytes of its elements; views PyTorch has are
+    variables of their own where the framework runs a kernel for them. Sizes in bytes."""
     return _Rewriting(graph, dialect).run()
 
 

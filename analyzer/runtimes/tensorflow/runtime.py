@@ -19,7 +19,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from analyzer.allocators import Allocator, OutOfMemoryError, create
+from analyzer.allocators import Allocator, create
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator
 from analyzer.options import Options
@@ -99,11 +99,10 @@ class TensorFlow(Runtime):
 
         notes = _notes(source, settings.workspace_limit_bytes)
         maker: Callable[[], Allocator] = allocator
-        try:
-            play(events, allocator())
-        except OutOfMemoryError as error:
+        failure = play(events, allocator()).failure
+        if failure is not None:
             notes = (
-                f"TensorFlow runs out of memory: {error}; figures are those of growth without a limit",
+                f"TensorFlow runs out of memory: {failure.said}; figures are those of growth without a limit",
                 *notes,
             )
             maker = functools.partial(allocator, None)

@@ -1,4 +1,4 @@
-"""What PaddlePaddle 3.3.1 did on a CPU (`benchmarks/paddle/observe.py`), beside what the runtime predicts."""
+"""What PaddlePaddle 3.3.1 did on a CPU (`benchmarks/paddlepaddle/observe.py`), beside what the runtime predicts."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_the_paddle_installed_here_does_what_was_observed(program: str) -> None:
         sys.executable,
         "-W",
         "ignore",
-        str(ROOT / "benchmarks/paddle/observe.py"),
+        str(ROOT / "benchmarks/paddlepaddle/observe.py"),
         "--case",
         program,
         "-1",

@@ -1,4 +1,4 @@
-"""Watch PaddlePaddle on a CPU: `python benchmarks/paddle/observe.py -o tests/data/paddle_cpu.json`, in an environment
+"""Watch PaddlePaddle on a CPU: `python benchmarks/paddlepaddle/observe.py -o tests/data/paddle_cpu.json`, in an environment
 with `paddlepaddle`.
 
 Written down: every flag with its default; the operators that have an in-place variant; which memory statistics the
@@ -156,7 +156,7 @@ def main() -> None:
         "paddlepaddle": paddle.__version__,
         "python": platform.python_version(),
         "date": datetime.date.today().isoformat(),
-        "command": "python benchmarks/paddle/observe.py -o tests/data/paddle_cpu.json",
+        "command": "python benchmarks/paddlepaddle/observe.py -o tests/data/paddle_cpu.json",
         "side": SIDE,
         "flags": flags(),
         "in_place": in_place_operators(),
