@@ -199,7 +199,7 @@ def _made(choice: Choice, analysis: Analysis, available: int) -> Any:
 
 
 def _lower_bound(choice: Choice, analysis: Analysis, available: int) -> Row:
-    """Rule 5."""
+    """What cudaMallocAsync holds at least: the requests alive at once, each rounded up to 512 B."""
     sizes: dict[int, int] = {}
     now = peak = 0
     for event in analysis.events:

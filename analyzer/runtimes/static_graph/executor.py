@@ -18,8 +18,8 @@
    upper bound of what the framework's backward pass holds beside the captured one's, for the time of that pass.
 
 Source: what PaddlePaddle 3.3.1 did on a CPU (`benchmarks/paddlepaddle/observe.py`, `tests/data/paddle_cpu.json`);
-`paddle/fluid/framework/new_executor/garbage_collector/`, `ir/memory_optimize_pass/eager_deletion_pass.cc` (rule 5),
-`paddle/fluid/pir/transforms/general/inplace_pass.cc` (rule 4); for TensorFlow the files `tensorflow/runtime.py` names.
+`paddle/fluid/framework/new_executor/garbage_collector/`, `ir/memory_optimize_pass/eager_deletion_pass.cc` (garbage),
+`paddle/fluid/pir/transforms/general/inplace_pass.cc` (in place); for TensorFlow the files `tensorflow/runtime.py` names.
 Not modelled: several streams, and the time between a kernel's launch and its end.
 """
 
@@ -46,7 +46,8 @@ VARIABLE, WORKSPACE, SUMS = "static-variable", "assumed-workspace", "gradients-o
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """Rule 5. threshold_bytes: None for never; fraction: 0 to 1."""
+    """When garbage goes: when `threshold_bytes` of it have gathered, None for never; `fraction` (0 to 1): which part of a
+    run's bytes, largest variables first, is collected at all."""
 
     threshold_bytes: int | None = 0
     fraction: float = 1.0
@@ -136,7 +137,7 @@ class _Executor:
             yield from self._dies(position)
 
     def _bound(self, backward: bool) -> Iterator[AllocationEvent]:
-        """Rule 8: the bound is held from the backward pass's first operator to the first behind it."""
+        """The bound of what the framework's backward pass holds besides is taken from the backward pass's first operator to the first after it."""
         if backward and self._bound_bytes and self._bound_key is None:
             self._bound_key = next(self._keys)
             label = "gradients of sums"
@@ -169,7 +170,8 @@ class _Executor:
             yield Free(key)
 
     def _passed_on(self) -> dict[int, int]:
-        """Rule 4: variable -> the operand whose buffer it takes over."""
+        """Variable -> the operand whose buffer it takes over: garbage after the operator that makes it, neither persistable
+        nor a feed, of the same size and element type."""
         storages, passed, born = self._graph.storages, {}, set[int]()
         for position, moment in enumerate(self._graph.program):
             if isinstance(moment, Birth):
@@ -214,7 +216,7 @@ class _Executor:
                 yield from self._collect(index, buffer)
 
     def _collect(self, index: int, buffer: int) -> Iterator[AllocationEvent]:
-        """Rule 5."""
+        """A variable is dead: it is garbage, unless nothing or not this one is collected; then it stays to the next run."""
         threshold = self._collection.threshold_bytes
         if threshold is None or (self._collected is not None and index not in self._collected):
             self._kept.append(buffer)

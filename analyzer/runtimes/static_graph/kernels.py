@@ -8,7 +8,7 @@
 3. PaddlePaddle's `add_grad` writes a gradient for each operand of a sum; counted at a bound.
 
 Source: cuDNN's choices as measured for PyTorch (`libraries/cudnn/convolutions.py`), an assumption for other frameworks;
-`paddle/phi/kernels/impl/elementwise_grad_kernel_impl.h` and `tests/data/paddle_cpu.json` (rule 3).
+`paddle/phi/kernels/impl/elementwise_grad_kernel_impl.h` and `tests/data/paddle_cpu.json` for the gradients of sums.
 
 Not modelled: other kernels' scratch memory, which these frameworks' sources decide and nobody has recorded.
 """
@@ -92,7 +92,7 @@ def _as_pytorch_calls(node: Operator) -> Operator:
 
 
 def libraries(graph: Graph) -> frozenset[str]:
-    """Rule 2."""
+    """The library families a program loads: cuDNN for convolutions, cuBLAS for matrix products."""
     names = {operator.name for operator in graph.operators}
     found = set()
     if names & (_CONVOLUTIONS | _ONNX_CONVOLUTIONS):

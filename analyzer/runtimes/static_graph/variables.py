@@ -15,7 +15,8 @@ a kernel has a new storage, behind the captured ones, which keep their indices.
 5. `fan_in_apart`: gradients that meet are summed into a new variable, where PyTorch adds to one of them.
 
 Sources: `python/paddle/nn/functional/common.py` (linear), `conv.py` of PaddlePaddle 3.3; `reshape_op.h`,
-`transpose_op.cc`, `matmul_op_impl.h` of TensorFlow 2.13. Rule 1 is an assumption about how the model would be written.
+`transpose_op.cc`, `matmul_op_impl.h` of TensorFlow 2.13. Which views are no operators is an
+assumption about how the model would be written there.
 Not modelled: other fusions, and layouts the framework would choose.
 """
 
@@ -52,7 +53,7 @@ Look: TypeAlias = tuple[int, int, tuple[int, ...], tuple[int, ...], str]
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How a framework writes what PyTorch writes as views and in-place sums (rules 3 to 5)."""
+    """How a framework writes what PyTorch writes as views and in-place sums."""
 
     reshape_shares: bool
     bias_apart: bool
@@ -153,7 +154,7 @@ class _Rewriting:
         return [replace(whole, arguments=without, outputs=(product,)), added]
 
     def _is_fan_in(self, operator: Operator) -> bool:
-        """Rule 5: in the backward pass, except where it adds to a parameter's gradient of an earlier batch."""
+        """An addition in place in the backward pass: gradients meet."""
         return self._dialect.fan_in_apart and operator.name == _FAN_IN and operator.phase is Phase.BACKWARD
 
     def _view(self, operator: Operator, output: TensorMeta) -> TensorMeta:
@@ -168,7 +169,8 @@ class _Rewriting:
         return self._meta(output)
 
     def _is_kernel(self, operator: Operator, source: TensorMeta, output: TensorMeta) -> bool:
-        """Whether the framework would run a kernel for this view (rules 1 to 3)."""
+        """Whether the framework would run a kernel for this view: not where every reader takes it as it is, nor where it is written
+        through, nor for a reshape that shares or only splits a product's leading dimension."""
         look = _look(output)
         if _look(source) == look or look in self._written or self._absorbed_by_all(operator.name, look):
             return False
@@ -177,7 +179,7 @@ class _Rewriting:
         return True
 
     def _splits_a_product(self, source: TensorMeta, output: TensorMeta) -> bool:
-        """Rule 1: the result of a product of more than two dimensions, as PyTorch restores them."""
+        """The result of a product of more than two dimensions, as PyTorch restores them."""
         own, maker = self._own.get(output.storage, (None, ""))
         rest = source.shape[1:]
         return (
@@ -188,7 +190,7 @@ class _Rewriting:
         )
 
     def _absorbed_by_all(self, kind: str, look: Look) -> bool:
-        """Rule 1: whether every reader takes the look, made by a view of this kind, as it is."""
+        """Whether every reader takes the look, made by a view of this kind, as it is."""
         known = self._absorbed.get((kind, look))
         if known is None:
             self._absorbed[kind, look] = True  # for views of views that lead back here

@@ -34,7 +34,7 @@ from analyzer.runtimes.static_graph.variables import Dialect, variables
 from analyzer.runtimes.tensorflow.settings import MIB, parse
 from analyzer.runtimes.timeline import play
 
-# Rule 2: kernels that forward an operand's buffer, and which operands they try, in order.
+# Kernels that forward an operand's buffer, and which operands they try, in order.
 _UNARY, _BINARY = (0,), (0, 1)
 FORWARDING = {
     **dict.fromkeys(
@@ -60,7 +60,7 @@ FORWARDING = {
         ),
         _BINARY,
     ),
-    # Looks at the same buffer (rule 3).
+    # Looks at the same buffer.
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"), _UNARY),
 }  # fmt: skip
 

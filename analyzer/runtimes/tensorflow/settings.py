@@ -7,7 +7,7 @@
    2 GiB, else 500, 1,050, 1,536 or 1,800 MiB for compute capability up to 6, 7, 8 and above.
 
 Source: `tensorflow/core/common_runtime/gpu/gpu_device.cc` (`MinSystemMemory`, `SingleVirtualDeviceMemoryLimit`) and
-`gpu_process_state.cc` of TensorFlow 2.13 and later (the last step of rule 2 is newer).
+`gpu_process_state.cc` of TensorFlow 2.13 and later (1,800 MiB above compute capability 8 is newer).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """allow_growth: rule 1. limit_bytes: what the arena may take in all; limited: the user said so."""
+    """allow_growth: regions double as needed. limit_bytes: what the arena may take in all; limited: the user said so."""
 
     allow_growth: bool
     limit_bytes: int
@@ -89,7 +89,7 @@ def parse(
 
 
 def system_bytes(available_bytes: int, major: int) -> int:
-    """What TensorFlow leaves to the system (rule 2)."""
+    """What TensorFlow leaves to the system of what is available, by compute capability."""
     if available_bytes < 2**31:
         return 225 * MIB
     return (500 if major <= 6 else 1050 if major <= 7 else 1536 if major <= 8 else 1800) * MIB
