@@ -130,7 +130,7 @@ class _Rewriting:
                 self._own[output.storage] = (_look(output), operator.name)
                 outputs.append(output)
             elif output.storage in operator.writes:
-                if self._is_fan_in(operator):
+                if self._is_fan_in(operator, output):
                     self._moved[output.storage] = self._variable(output, operator.name)
                     writes.remove(output.storage)
                 outputs.append(self._meta(output))
@@ -153,9 +153,11 @@ class _Rewriting:
         added = replace(whole, name=f"{operator.name} bias", arguments=(product, bias), keywords={})
         return [replace(whole, arguments=without, outputs=(product,)), added]
 
-    def _is_fan_in(self, operator: Operator) -> bool:
-        """An addition in place in the backward pass: gradients meet."""
-        return self._dialect.fan_in_apart and operator.name == _FAN_IN and operator.phase is Phase.BACKWARD
+    def _is_fan_in(self, operator: Operator, written: TensorMeta) -> bool:
+        """An addition in place to a whole gradient in the backward pass: gradients meet."""
+        whole = nbytes_of(written.element_count, written.dtype) == self._storages[written.storage].nbytes
+        named = operator.name == _FAN_IN and operator.phase is Phase.BACKWARD
+        return self._dialect.fan_in_apart and named and whole
 
     def _view(self, operator: Operator, output: TensorMeta) -> TensorMeta:
         source = next((meta for meta in operator.inputs if meta.storage == output.storage), None)
@@ -169,8 +171,8 @@ class _Rewriting:
         return self._meta(output)
 
     def _is_kernel(self, operator: Operator, source: TensorMeta, output: TensorMeta) -> bool:
-        """Whether the framework would run a kernel for this view: not where every reader takes it as it is, nor where it is written
-        through, nor for a reshape that shares or only splits a product's leading dimension."""
+        """Whether the framework would run a kernel for this view: not where every reader takes it as it is, nor where it
+        is written through, nor for a reshape that shares or only splits a product's leading dimension."""
         look = _look(output)
         if _look(source) == look or look in self._written or self._absorbed_by_all(operator.name, look):
             return False
