@@ -161,8 +161,7 @@ def _parts(comparison: Comparison) -> list[RenderableType]:
     for head in ("requested", "allocated", "reserved", "unused"):
         table.add_column(head, justify="right", no_wrap=True)
     table.add_column("calls", justify="right", no_wrap=True)
-    # One that takes the card in advance would leave the others no length: bars end at twice the usual.
-    ceiling = 2 * sorted(row.reserved for row in comparison.rows)[len(comparison.rows) // 2] or 1
+    ceiling = _ceiling(comparison)
     table.add_column("held", width=_BAR_WIDTH, no_wrap=True)
     for row in comparison.rows:
         table.add_row(
@@ -186,6 +185,11 @@ def _parts(comparison: Comparison) -> list[RenderableType]:
     return parts if comparison.notes else parts[:-2]
 
 
+def _ceiling(comparison: Comparison) -> int:
+    """Where bars end: one that takes the card in advance would leave the others no length, so at twice the median."""
+    return 2 * sorted(row.reserved for row in comparison.rows)[len(comparison.rows) // 2] or 1
+
+
 def _bar(row: Row, ceiling: int) -> tuple[tuple[str, str], ...]:
     def columns(nbytes: int) -> int:
         return min(_BAR_WIDTH, -(-nbytes * _BAR_WIDTH // ceiling))
@@ -201,7 +205,7 @@ def _bar(row: Row, ceiling: int) -> tuple[tuple[str, str], ...]:
 
 def render_html(comparison: Comparison, _: View = PLAIN) -> str:
     """One page that needs no network."""
-    ceiling = max((row.reserved for row in comparison.rows), default=0) or 1
+    ceiling = _ceiling(comparison)
     rows = "\n".join(
         f"<tr><td>{escape(name_of(row))}<br><small>{escape(clean(row.setting))}</small>"
         + "".join(
@@ -214,8 +218,8 @@ def render_html(comparison: Comparison, _: View = PLAIN) -> str:
                 "-" if row.at_least else f"{row.device_calls:,}",
             )
         )
-        + f'<td class="picture"><div class="held" style="width: {100 * row.reserved / ceiling:.2f}%">'
-        f'<div class="used" style="width: {100 * row.allocated / max(row.reserved, 1):.2f}%"></div></div></tr>'
+        + f'<td class="picture"><div class="held" style="width: {100 * min(row.reserved, ceiling) / ceiling:.2f}%">'
+        f'<div class="used" style="width: {100 * row.allocated / max(min(row.reserved, ceiling), 1):.2f}%"></div></div></tr>'
         for row in comparison.rows
     )
     failures = "".join(
@@ -244,7 +248,7 @@ small {{ opacity: .7; }}
 <table><tr>{head}</tr>
 {rows}
 </table>
-<p>In MiB; dark: in use at its peak, light: held of the device.</p>
+<p>In MiB; dark: in use at its peak, light: held of the device, cut at twice the median.</p>
 {f"<h2>Out of memory</h2><ul>{failures}</ul>" if failures else ""}
 {f"<h2>Notes</h2><ul>{notes}</ul>" if notes else ""}
 </body></html>
@@ -280,17 +284,24 @@ def _picture(comparison: Comparison, form: str) -> bytes:
         ]
         places = range(len(rows))
         for values, shade, label in (
-            ([row.reserved / 2**20 for row in rows], "#9ecae1", "reserved"),
-            ([row.allocated / 2**20 for row in rows], "#3182bd", "allocated"),
+            ([min(row.reserved, _ceiling(comparison)) / 2**20 for row in rows], "#9ecae1", "reserved"),
+            ([min(row.allocated, _ceiling(comparison)) / 2**20 for row in rows], "#3182bd", "allocated"),
         ):
             axes.barh(places, values, color=shade, label=label)
         axes.set_yticks(places, labels)
         axes.set_xlabel("MiB")
-        spread = max(row.reserved for row in rows) > 10 * (min(row.reserved for row in rows) or 1)
-        if spread:
-            axes.set_xscale("log")
+        # Bars are cut where one that takes the card in advance would leave the others no length; the figures are not.
+        ceiling = _ceiling(comparison) / 2**20
+        axes.set_xlim(0, 1.25 * min(ceiling, max(row.reserved for row in rows) / 2**20) or 1)
+        for place, row in enumerate(rows):
+            end = min(row.reserved / 2**20, ceiling)
+            axes.annotate(
+                f" {_shown(row, row.reserved)}{' »' if row.reserved / 2**20 > ceiling else ''}",
+                (end, place),
+                va="center",
+            )
         axes.set_title(subject(comparison).replace("$", r"\$"), fontsize=9)
-        axes.legend(loc="lower right")
+        figure.legend(loc="outside lower right", ncols=2)
         stream = io.BytesIO()
         metadata = {"Date": None} if form == "svg" else {"Software": None}
         figure.savefig(stream, format=form, metadata=metadata, dpi=120)
