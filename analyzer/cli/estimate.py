@@ -11,6 +11,9 @@ from analyzer.cli._estimates import budget_bytes, show
 from analyzer.cli._options import analysis_keywords, analysis_options, view_options
 from analyzer.cli._output import check_writable, complain, working, write_file
 
+# What runtimes call the memory they may take: ONNX Runtime, PaddlePaddle, TensorFlow.
+_ARENA_LIMITS = ("gpu_mem_limit", "gpu_memory_limit_mb", "memory_limit", "per_process_gpu_memory_fraction")
+
 
 @click.command()
 @analysis_options
@@ -51,5 +54,7 @@ def command(target: str, **options: Any) -> int:
         lines = dump(found.graph).splitlines()
         write_file("--dump-graph", options["dump_graph"], "".join(f"{clean(line)}\n" for line in lines))
     # A limit on the arena is a limit given, as a device is.
-    limited = options["device"] is not None or any("gpu_mem_limit" in name for name in estimate.options)
+    limited = options["device"] is not None or any(
+        limit in name for name in estimate.options for limit in _ARENA_LIMITS
+    )
     return show(estimate, options, limited)

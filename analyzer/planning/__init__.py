@@ -1,0 +1,1 @@
+"""What follows from analyses: several of them, or one under several settings, side by side."""
