@@ -24,7 +24,9 @@ from analyzer.errors import (
 
 if TYPE_CHECKING:
     from analyzer.estimate import Estimate
-    from analyzer.pipeline import analyze
+    from analyzer.pipeline.analyze import analyze
+    from analyzer.planning.curve import sweep
+    from analyzer.planning.fit import fit
     from analyzer.spec import TensorSpec
 
 __version__ = "0.1.0"
@@ -40,8 +42,16 @@ __all__ = [
     "UnknownOperatorError",
     "__version__",
     "analyze",
+    "fit",
+    "sweep",
 ]
-_LAZY = {"analyze": "analyzer.pipeline", "Estimate": "analyzer.estimate", "TensorSpec": "analyzer.spec"}
+_LAZY = {
+    "analyze": "analyzer.pipeline",
+    "sweep": "analyzer.planning.curve",
+    "fit": "analyzer.planning.fit",
+    "Estimate": "analyzer.estimate",
+    "TensorSpec": "analyzer.spec",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -10,13 +10,14 @@
    first iteration (loading the model) is not part of it, unless there are no iterations.
 4. `requested` counts the bytes asked for and follows rules 2 and 3 on its own; so does `reserved`.
 5. Where the allocator has no room for a request, the program ends there: what is returned is what happened until then,
-   and the request that failed.
+   and the request that failed. An optional request is refused instead, and the program goes on.
 
 Not modelled: time. Events have an order, no clock.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -66,7 +67,8 @@ class Played:
 
     peak_position: index of the event that reached peak_allocated first (-1: nothing was ever allocated).
     peak_phase: the named event under way at the peak ("" after the last).
-    failure: the request that ended the program, None if all were served.
+    failure: the request that ended the program, None if all were served. refused: positions of the optional ones that
+        there was no room for.
     alive: the requests alive at the peak, in the order they were made; their blocks sum to peak_allocated.
     allocated, requested, reserved, delta, label, category, phase: parallel, one entry an event played. State after it;
         signed change of `allocated`; what it was for ("" for an unnamed one; a named event's name); the category's
@@ -88,6 +90,7 @@ class Played:
     category: tuple[str, ...]
     phase: tuple[str, ...]
     failure: Failure | None = None
+    refused: tuple[int, ...] = ()
 
 
 def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
@@ -98,6 +101,7 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
     events = tuple(events)
     phase = _phases(events)
     failure = None
+    refused: list[int] = []
     allocated, requested, reserved, delta, label, category = [], [], [], [], [], []
     live: dict[int, tuple[int, Malloc, int]] = {}
     before, asked = allocator.allocated, 0
@@ -112,9 +116,15 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
                 else:
                     handle = allocator.malloc(event.nbytes, event.stream)
             except OutOfMemoryError as error:
-                failure = Failure(position, event, error.allocated, error.reserved, error.limit, error.free)
-                events = events[:position]
-                break
+                if not event.optional:
+                    failure = Failure(
+                        position, event, error.allocated, error.reserved, error.limit, error.free
+                    )
+                    events = events[:position]
+                    break
+                refused.append(position)
+                event = dataclasses.replace(event, nbytes=0)  # noqa: PLW2901
+                handle = allocator.malloc(0)
             change = allocator.allocated - before
             asked += event.nbytes
             if event.key in live:
@@ -157,7 +167,13 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
         category=tuple(category),
         phase=phase[: len(events)],
         failure=failure,
+        refused=tuple(refused),
     )
+
+
+def iteration_start(events: tuple[AllocationEvent, ...]) -> int:
+    """Position of the named event after which the first iteration begins; -1: with the first event, or there is none."""
+    return next(iter(_iteration_starts(events)), -1)
 
 
 def _iteration_starts(events: tuple[AllocationEvent, ...]) -> list[int]:

@@ -42,12 +42,16 @@ class Basis(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """A temporary (or, with `keep`, a per-thread workspace named `keep`) of `nbytes` is taken."""
+    """A temporary (or, with `keep`, a per-thread workspace named `keep`) of `nbytes` is taken.
+
+    optional: the operator goes on without it where there is no room.
+    """
 
     token: int
     nbytes: int
     basis: Basis = Basis.EXACT
     keep: str = ""
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +86,12 @@ class Script:
     _open: list[int] = field(default_factory=list)
     _next: int = 0
 
-    def temporary(self, nbytes: int, basis: Basis = Basis.EXACT) -> int:
+    def temporary(self, nbytes: int, basis: Basis = Basis.EXACT, optional: bool = False) -> int:
         """Take `nbytes` (0 takes nothing) until `release` or the operator's end. Returns a token for `release`."""
         token = self._next
         self._next += 1
         if nbytes > 0:
-            self.steps.append(Take(token, nbytes, basis))
+            self.steps.append(Take(token, nbytes, basis, optional=optional))
             self._open.append(token)
         return token
 

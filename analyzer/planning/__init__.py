@@ -1,0 +1,1 @@
+"""Capacity planning: the batch as a variable; curve, largest batch, what-if, comparison, many jobs."""
