@@ -30,11 +30,11 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _INPUT = re.compile(r"(?P<shape>\d{1,30}(x\d{1,30})*)?(:(?P<dtype>\w+))?", re.IGNORECASE)
 
 
-def _click_options() -> tuple[Callable[[Any], Any], ...]:
-    """TARGET, and an option for every field of `Options` that names its flags."""
+def _click_options(without: str = "") -> tuple[Callable[[Any], Any], ...]:
+    """TARGET, and an option for every field of `Options` that names its flags, but one."""
     made: list[Callable[[Any], Any]] = [click.argument("target")]
     for field in dataclasses.fields(Options):
-        if flags := field.metadata["flags"]:
+        if (flags := field.metadata["flags"]) and field.name != without:
             how = dict(field.metadata["click"])
             if choices := how.pop("choices", None):
                 how["type"] = click.Choice(choices)
@@ -48,6 +48,13 @@ def _click_options() -> tuple[Callable[[Any], Any], ...]:
 def analysis_options(function: _Function) -> _Function:
     """TARGET and the options of an analysis, in the order of the fields of `Options`."""
     for option in reversed(_click_options()):
+        function = option(function)
+    return function
+
+
+def options_without_batch(function: _Function) -> _Function:
+    """As `analysis_options`, for commands whose batch is what is asked for, or a range."""
+    for option in reversed(_click_options(without="batch")):
         function = option(function)
     return function
 

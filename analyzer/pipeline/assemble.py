@@ -121,7 +121,7 @@ def assemble(
             played.allocated, played.reserved, played.delta, played.label, played.category, played.phase
         ),
         certainty=Certainty(basis["exact"], basis["measured"], basis["bounded"], dict(prediction.unknown)),
-        notes=(*prediction.notes, *captured.notes, *graph.notes),
+        notes=(*prediction.notes, *captured.notes, *graph.notes, *_refusals(played)),
         peak_at=played.peak_phase,
         out_of_memory=None
         if played.failure is None
@@ -180,6 +180,16 @@ def graph_describer(graph: Graph) -> Callable[[Malloc], Description]:
         )
 
     return describe
+
+
+def _refusals(played: Played) -> tuple[str, ...]:
+    count = len(played.refused)
+    if not count:
+        return ()
+    return (
+        f"{count} convolution{'s have' if count > 1 else ' has'} no room for the workspace of cuDNN's first plan: PyTorch "
+        "takes the next one that fits, which is slower; counted without workspace",
+    )
 
 
 def _out_of_memory(

@@ -3,8 +3,8 @@
 1. Rows are exact: each is what an analysis at that batch would say (`pieces.py`). A few batches (`FEW`) are simply
    analysed.
 2. A batch at which the target fails is no row but a failure with what was said; the others are kept.
-3. A **kink** is where the bytes a sample costs change by more than a tenth between neighbouring runs of rows, or where a
-   piece ends. The largest few are explained by what makes the peak before and after.
+3. A **kink** is where one straight line no longer passes all rows of peak allocated closely (within 1 % of the largest,
+   or 8 MiB), or where a piece ends. The sharpest few are explained by what makes the peak before and after.
 4. The **slope** is bytes of peak allocated a sample, over the rows between two kinks: (last - first) / (their batches).
 
 Not modelled: kinks between the batches asked for.
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 FEW = 6
 _EXPLAINED = 3
 _SHOWN_TENSORS = 3
-_BEND = 0.1
-_LEAST_BEND_BYTES = 64 * 1024
+# How far from a straight line rows may lie: rests of blocks not worth splitting come and go with the batch.
+_CLOSE = 0.01
+_CLOSE_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,25 +158,36 @@ def curve(subject: Subject, batches: Sequence[int], progress: Callable[[str], No
 
 
 def _slopes(rows: Sequence[Row]) -> tuple[Slope, ...]:
-    """Rules 3 and 4: runs of rows whose neighbours differ by about the same a sample."""
-    if len(rows) < 2:
-        return ()
-    steps = [
-        (after.peak_allocated - before.peak_allocated) / (after.batch - before.batch)
-        for before, after in pairwise(rows)
-    ]
-    starts = [0]
-    for place in range(1, len(steps)):
-        run = steps[starts[-1] : place]
-        usual = sum(run) / len(run)
-        if abs(steps[place] - usual) > max(_BEND * abs(usual), _LEAST_BEND_BYTES):
-            starts.append(place)
-    slopes = []
-    for start, end in zip(starts, [*starts[1:], len(rows) - 1], strict=True):
+    """Rules 3 and 4: the fewest straight lines between rows that pass all others closely (Ramer, Douglas and Peucker)."""
+    close = max(_CLOSE_BYTES, _CLOSE * max(row.peak_allocated for row in rows))
+    ends = [0]
+
+    def divide(start: int, end: int) -> None:
         first, last = rows[start], rows[end]
-        grown = last.peak_allocated - first.peak_allocated
-        slopes.append(Slope(first.batch, last.batch, grown / (last.batch - first.batch)))
-    return tuple(slopes)
+        slope = (last.peak_allocated - first.peak_allocated) / (last.batch - first.batch)
+        apart = {
+            place: abs(
+                rows[place].peak_allocated - first.peak_allocated - slope * (rows[place].batch - first.batch)
+            )
+            for place in range(start + 1, end)
+        }
+        farthest = max(apart, key=lambda place: apart[place], default=start)
+        if apart.get(farthest, 0) > close:
+            divide(start, farthest)
+            divide(farthest, end)
+        else:
+            ends.append(end)
+
+    if len(rows) > 1:
+        divide(0, len(rows) - 1)
+    return tuple(
+        Slope(
+            rows[start].batch,
+            rows[end].batch,
+            (rows[end].peak_allocated - rows[start].peak_allocated) / (rows[end].batch - rows[start].batch),
+        )
+        for start, end in pairwise(ends)
+    )
 
 
 def _kinks(
@@ -187,10 +199,9 @@ def _kinks(
     """Rule 3: the bends between slopes that last, the sharpest explained; and where pieces end."""
     known = [row.batch for row in rows]
     following = dict(pairwise(known))
-    lasting = [slope for slope in slopes if known.index(slope.last) - known.index(slope.first) > 1]
     bends = {
         before.last: abs(after.bytes_per_sample - before.bytes_per_sample)
-        for before, after in pairwise(lasting)
+        for before, after in pairwise(slopes)
     }
     explained = sorted(bends, key=lambda batch: -bends[batch])[:_EXPLAINED]
     kinks = []

@@ -40,7 +40,7 @@ Signature: TypeAlias = tuple[Any, ...]
 @dataclass(frozen=True, slots=True)
 class Figures:
     """What a program needs at one batch, in bytes; all but `naive` as reached until `fails`, if the allocator's limit
-    ends the program."""
+    ends the program. refused: optional requests (`Malloc.optional`) there was no room for."""
 
     batch: int
     peak_allocated: int
@@ -48,20 +48,21 @@ class Figures:
     device_used: int
     naive: int
     fails: bool = False
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Script:
     """Requests in order: (key, which size), or (key, _FREE). The first `setup_count` come before the first iteration.
 
-    optional: numbers of the sizes a program goes on without.
+    optional: number of a size → the name of the request, of those a program goes on without.
     """
 
     events: tuple[tuple[int, int], ...]
     setup_count: int
     key_count: int
     libraries: frozenset[str]
-    optional: frozenset[int]
+    optional: dict[int, str]
 
 
 class EagerFigures:
@@ -93,7 +94,7 @@ class EagerFigures:
             sizes[index] = polynomial.at(batch)
         for story, steps in zip(self._stories, self._steps, strict=True):
             sizes += _sizes(story, steps)
-        served = _play(script, sizes, allocator)
+        served, refused = _play(script, sizes, allocator)
         reserved = allocator.peak_reserved
         return Figures(
             batch,
@@ -102,6 +103,7 @@ class EagerFigures:
             device_used(reserved, script.libraries, self._profile),
             self.naive(batch).total,
             not served,
+            refused,
         )
 
     def _classify(self) -> None:
@@ -145,25 +147,28 @@ class EagerFigures:
         asked = requests(graph, self._profile, lambda operator: numbered[self._class_of[operator.index]])
         first = iteration_start(asked.events)
         events: list[tuple[int, int]] = []
-        optional: set[int] = set()
+        optional: dict[int, str] = {}
         setup_count = key_count = 0
         for position, event in enumerate(asked.events):
             if isinstance(event, Malloc):
                 events.append((event.key, event.nbytes))
                 key_count = max(key_count, event.key + 1)
                 if event.optional:
-                    optional.add(event.nbytes)
+                    optional[event.nbytes] = event.optional
             elif isinstance(event, Free):
                 events.append((event.key, _FREE))
             elif isinstance(event, Event) and position == first:
                 setup_count = len(events)
-        return _Script(tuple(events), setup_count, key_count, asked.libraries, frozenset(optional))
+        return _Script(tuple(events), setup_count, key_count, asked.libraries, optional)
 
 
-def _play(script: _Script, sizes: list[int], allocator: PyTorchAllocator) -> bool:
-    """Rule 4. Peaks count from the first iteration, as in `timeline`. Whether all requests were served."""
+def _play(script: _Script, sizes: list[int], allocator: PyTorchAllocator) -> tuple[bool, int]:
+    """Rule 4. Peaks count from the first iteration, as in `timeline`. Whether all requests were served, and how many optional ones
+    were refused."""
     malloc, free = allocator.malloc, allocator.free
     handles = [0] * script.key_count
+    without: set[str] = set()
+    refused = 0
     for events in (script.events[: script.setup_count], script.events[script.setup_count :]):
         allocator.reset_peaks()
         for key, number in events:
@@ -171,12 +176,16 @@ def _play(script: _Script, sizes: list[int], allocator: PyTorchAllocator) -> boo
                 free(handles[key])
                 continue
             try:
-                handles[key] = malloc(sizes[number])
+                handles[key] = malloc(
+                    0 if without and script.optional.get(number) in without else sizes[number]
+                )
             except OutOfMemoryError:
                 if number not in script.optional:
-                    return False
+                    return False, refused
+                refused += 1
+                without.add(script.optional[number])
                 handles[key] = malloc(0)
-    return True
+    return True, refused
 
 
 def _size(step: Step) -> int | None:

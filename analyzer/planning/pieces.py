@@ -158,4 +158,5 @@ def figures_of(analysis: Analysis) -> Figures:
         estimate.device_used,
         estimate.naive.total,
         analysis.played.failure is not None,
+        len(analysis.played.refused),
     )

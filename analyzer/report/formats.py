@@ -26,6 +26,17 @@ FORMATS: dict[str, dict[str, str]] = {
         "text": "analyzer.report.verification:render",
         "json": "analyzer.report.verification:render_json",
     },
+    "curve": {
+        "text": "analyzer.report.plan:curve_text",
+        "json": "analyzer.report.plan:curve_json",
+        "csv": "analyzer.report.plan:curve_csv",
+        "svg": "analyzer.report.plan:curve_svg",
+        "html": "analyzer.report.plan:curve_html",
+    },
+    "fits": {
+        "text": "analyzer.report.plan:fits_text",
+        "json": "analyzer.report.plan:fits_json",
+    },
     "devices": {
         "text": "analyzer.report.devices:render",
         "json": "analyzer.report.devices:render_json",

@@ -18,7 +18,7 @@ class Malloc:
     basis: "exact", "measured" or "bounded" (`scratch.Basis`). label: what a user would call it.
     stream: the stream it is made for, 0 being the default one, None for a request outside any.
     apart: a device allocation of its own, past the allocator's pools.
-    optional: the program goes on without it where there is no room.
+    optional: the program goes on without it where there is no room, and without every later one of the same name; "": not.
     """
 
     key: int
@@ -30,7 +30,7 @@ class Malloc:
     label: str = ""
     stream: int | None = 0
     apart: bool = False
-    optional: bool = False
+    optional: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@
    first iteration (loading the model) is not part of it, unless there are no iterations.
 4. `requested` counts the bytes asked for and follows rules 2 and 3 on its own; so does `reserved`.
 5. Where the allocator has no room for a request, the program ends there: what is returned is what happened until then,
-   and the request that failed. An optional request is refused instead, and the program goes on.
+   and the request that failed. An optional request is refused instead, and the program goes on
+   without it, and without every later one of the same name.
 
 Not modelled: time. Events have an order, no clock.
 """
@@ -102,6 +103,7 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
     phase = _phases(events)
     failure = None
     refused: list[int] = []
+    without: set[str] = set()
     allocated, requested, reserved, delta, label, category = [], [], [], [], [], []
     live: dict[int, tuple[int, Malloc, int]] = {}
     before, asked = allocator.allocated, 0
@@ -110,6 +112,8 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
         change, name, kind = 0, "", ""
         if isinstance(event, Malloc):
             name, kind = event.label, event.category.value
+            if event.optional in without:
+                event = dataclasses.replace(event, nbytes=0)  # noqa: PLW2901
             try:
                 if event.apart:
                     handle = allocator.reserve(event.nbytes)
@@ -123,6 +127,7 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
                     events = events[:position]
                     break
                 refused.append(position)
+                without.add(event.optional)
                 event = dataclasses.replace(event, nbytes=0)  # noqa: PLW2901
                 handle = allocator.malloc(0)
             change = allocator.allocated - before

@@ -44,14 +44,14 @@ class Basis(enum.Enum):
 class Take:
     """A temporary (or, with `keep`, a per-thread workspace named `keep`) of `nbytes` is taken.
 
-    optional: the operator goes on without it where there is no room.
+    optional: what the operator does without it, where there is no room, and from then on; "": it cannot.
     """
 
     token: int
     nbytes: int
     basis: Basis = Basis.EXACT
     keep: str = ""
-    optional: bool = False
+    optional: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Script:
     _open: list[int] = field(default_factory=list)
     _next: int = 0
 
-    def temporary(self, nbytes: int, basis: Basis = Basis.EXACT, optional: bool = False) -> int:
+    def temporary(self, nbytes: int, basis: Basis = Basis.EXACT, optional: str = "") -> int:
         """Take `nbytes` (0 takes nothing) until `release` or the operator's end. Returns a token for `release`."""
         token = self._next
         self._next += 1
