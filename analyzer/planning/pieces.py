@@ -1,7 +1,8 @@
 """The batch as a variable: a range of batches in pieces, each one program (`program.py`), and where one ends and why.
 
 1. Batch 1 is a piece of its own: dimensions of size 1 have no order among strides, broadcast, and are squeezed away.
-2. A range is captured at its ends and in between; when the three are one program, the range is one piece.
+2. A range is captured at its ends and in between; when the three are one program, the range is one piece. A number that
+   three captures cannot check (a square) is given a fourth.
 3. Otherwise the largest batch is searched, by bisection, up to which the program is that of the range's beginning: there
    the piece ends, and the next begins. A batch that is like none of its neighbours, or cannot be captured, is a piece of
    its own; what the target said is kept.
@@ -26,6 +27,7 @@ from analyzer.runtimes.pytorch.settings import alloc_conf
 
 MOST_CAPTURES = 40
 _SHORT = 4
+_MOST_POINTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +93,20 @@ class Pieces:
         return found
 
     def _joined(self, *batches: int) -> tuple[BatchProgram, EagerFigures]:
-        """Raises NotTheSame, also for a batch that cannot be captured."""
+        """Rule 2. Raises NotTheSame, also for a batch that cannot be captured."""
         try:
             program = BatchProgram(batches, [self._at(batch) for batch in batches])
             return program, EagerFigures(program, program.first.profile)
         except AnalyzerError as error:
             raise NotTheSame(error.message) from error
+        except NotTheSame as different:
+            low, *_, high = sorted(batches)
+            more = next(
+                (b for b in ((3 * low + high) // 4, low + 3) if low < b < high and b not in batches), None
+            )
+            if not different.number or more is None or len(batches) > _MOST_POINTS:
+                raise
+        return self._joined(*batches, more)
 
     def _found(self, low: int, high: int) -> list[Piece]:
         found: list[Piece] = []

@@ -27,11 +27,14 @@ _NAIVE_TERMS = ("data", "weights", "forward_output", "weight_gradient", "output_
 
 
 class NotTheSame(Exception):
-    """Two captures are no one program: `where` they part, in the user's terms."""
+    """Captures are no one program: `where` they part, in the user's terms.
 
-    def __init__(self, where: str) -> None:
+    number: only a number is no polynomial that the captures could check; one more capture might.
+    """
+
+    def __init__(self, where: str, number: bool = False) -> None:
         super().__init__(where)
-        self.where = where
+        self.where, self.number = where, number
 
 
 class BatchProgram:
@@ -139,7 +142,7 @@ class _Numbers:
                 shown = ", ".join(
                     f"{value:,} at {batch}" for batch, value in zip(self.batches, values, strict=True)
                 )
-                raise NotTheSame(f"{what} is no polynomial in the batch: {shown}")
+                raise NotTheSame(f"{what} is no polynomial in the batch: {shown}", number=True)
             found = self._made[key] = made
         return found
 
