@@ -25,8 +25,10 @@ from analyzer.errors import (
 if TYPE_CHECKING:
     from analyzer.estimate import Estimate
     from analyzer.pipeline.analyze import analyze
+    from analyzer.planning.compare import compare
     from analyzer.planning.curve import sweep
     from analyzer.planning.fit import fit
+    from analyzer.planning.what_if import what_if
     from analyzer.spec import TensorSpec
 
 __version__ = "0.1.0"
@@ -42,13 +44,17 @@ __all__ = [
     "UnknownOperatorError",
     "__version__",
     "analyze",
+    "compare",
     "fit",
     "sweep",
+    "what_if",
 ]
 _LAZY = {
     "analyze": "analyzer.pipeline",
     "sweep": "analyzer.planning.curve",
     "fit": "analyzer.planning.fit",
+    "compare": "analyzer.planning.compare",
+    "what_if": "analyzer.planning.what_if",
     "Estimate": "analyzer.estimate",
     "TensorSpec": "analyzer.spec",
 }

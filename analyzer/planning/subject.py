@@ -59,6 +59,11 @@ class Subject:
             check_runtime(self.runtime, "pytorch", self.name)
             self._program = load(self._target) if isinstance(self._target, Target) else Program(self._target)
 
+    @property
+    def model(self) -> torch.nn.Module | None:
+        """The PyTorch module, None for other targets."""
+        return None if self._program is None else self._program.model
+
     def at(self, batch: int) -> Options:
         """The options with the batch and its tensors in them (rules 1 and 2). Raises OptionError."""
         options = replace(self.options, batch=batch)

@@ -37,6 +37,16 @@ FORMATS: dict[str, dict[str, str]] = {
         "text": "analyzer.report.plan:fits_text",
         "json": "analyzer.report.plan:fits_json",
     },
+    "strategies": {
+        "text": "analyzer.report.strategies:render",
+        "json": "analyzer.report.strategies:render_json",
+        "csv": "analyzer.report.strategies:render_csv",
+    },
+    "difference": {
+        "text": "analyzer.report.difference:render",
+        "json": "analyzer.report.difference:render_json",
+        "github": "analyzer.report.difference:render_github",
+    },
     "devices": {
         "text": "analyzer.report.devices:render",
         "json": "analyzer.report.devices:render_json",
