@@ -227,16 +227,21 @@ def repeated_blocks(model: torch.nn.Module | None) -> str:
         children = dict(part.named_children())
         kinds = Counter(type(child) for child in children.values())
         kind, count = kinds.most_common(1)[0] if kinds else (None, 0)
-        if kind is None or count < LEAST_BLOCKS or count < len(children) or not _has_children(children):
+        if kind is None or count < LEAST_BLOCKS or count < len(children) or not _are_blocks(children):
             continue
         weight = sum(p.numel() for p in part.parameters())
         best = max(best, (weight, f"{path}.*" if path else "*"))
     return best[1]
 
 
-def _has_children(blocks: Mapping[str, torch.nn.Module]) -> bool:
-    """A block is more than a layer: recomputing single layers frees little."""
-    return all(any(True for _ in block.children()) for block in blocks.values())
+def _are_blocks(blocks: Mapping[str, torch.nn.Module]) -> bool:
+    """A block is more than a layer (recomputing those frees little), and it runs: a bare list of modules does not."""
+    import torch
+
+    return all(
+        any(True for _ in block.children()) and type(block).forward is not torch.nn.Module.forward
+        for block in blocks.values()
+    )
 
 
 def _with_largest(

@@ -42,6 +42,10 @@ FORMATS: dict[str, dict[str, str]] = {
         "json": "analyzer.report.strategies:render_json",
         "csv": "analyzer.report.strategies:render_csv",
     },
+    "grid": {
+        "csv": "analyzer.report.grid:render_csv",
+        "parquet": "analyzer.report.grid:render_parquet",
+    },
     "difference": {
         "text": "analyzer.report.difference:render",
         "json": "analyzer.report.difference:render_json",

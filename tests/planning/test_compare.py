@@ -133,7 +133,7 @@ def test_a_seeded_regression_is_found_by_module_and_line(tmp_path: Path) -> None
 
 def test_bad_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good = tmp_path / "good.json"
-    good.write_text(json_report.dumps(TRAINING))
+    good.write_text(json_report.render(TRAINING))
     (tmp_path / "bad.json").write_text("{}")
     for name, words in (("none.json", "cannot be read"), ("bad.json", "this is not an estimate")):
         with pytest.raises(InputError, match=words):
