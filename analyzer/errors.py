@@ -41,6 +41,10 @@ class UnknownOperatorError(AnalyzerError):
     """`--strict`: an operator whose own memory use is not known."""
 
 
+class RuleError(AnalyzerError):
+    """A user's rule (`analyzer.rule`) that cannot be registered, or fails on an operator."""
+
+
 class MissingDependencyError(AnalyzerError):
     """A package or a GPU this command needs is not here."""
 

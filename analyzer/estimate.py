@@ -23,7 +23,7 @@ class MarkRow:
 
 @dataclass(frozen=True, slots=True)
 class TensorRow:
-    """One allocation alive at the peak, for `Estimate.top`. `source` is "file.py:123"."""
+    """One allocation alive at the peak, for `Estimate.top`. `source` is "file.py:123"; `rule` decided its size."""
 
     name: str
     nbytes: int
@@ -34,13 +34,15 @@ class TensorRow:
     module: str
     source: str
     phase: str
+    rule: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
     """Every allocation event played: parallel tuples, one entry an event, bytes after it.
 
-    `delta` is the signed block size of the event; `label` says what it was for.
+    `delta` is the signed block size of the event; `label` says what it was for; `rule` decided its size (empty in an
+    estimate saved before rules had names).
     """
 
     allocated: tuple[int, ...]
@@ -49,16 +51,21 @@ class Timeline:
     label: tuple[str, ...]
     category: tuple[str, ...]
     phase: tuple[str, ...]
+    rule: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Certainty:
-    """Bytes at the peak by how they are known, and the operators nothing is known of (name -> calls, bound in bytes)."""
+    """Bytes at the peak by how they are known, and the operators nothing is known of (name -> calls, bound in bytes).
+
+    by_rule: "exact", "measured", "bounded" -> the rules behind those bytes, name -> bytes, largest first.
+    """
 
     exact: int
     measured: int
     bounded: int
     unknown_operators: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    by_rule: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,10 @@ class Program:
 
 
 def parse(text: str | os.PathLike[str]) -> Target:
-    """The target `text` names (rule 1). Raises TargetError for a missing file, a folder, or no known form."""
+    """The target `text` names, by the suffix before its last colon.
+
+    Raises TargetError for a missing file, a folder, or no known form.
+    """
     name = os.fspath(text)
     if not name:
         raise TargetError("the target is empty", FORMS)
@@ -92,7 +95,8 @@ def parse(text: str | os.PathLike[str]) -> Target:
 
 
 def load(target: Target, real: bool = False) -> Program:
-    """Build a PyTorch target (rules 2 to 5). Raises TargetError, or MissingDependencyError without torch.
+    """Build a PyTorch target: its file is executed, under the meta device first. Raises TargetError, or
+    MissingDependencyError without torch.
 
     real: on the CPU, with memory, as running the program itself would; its batches too.
     """

@@ -75,9 +75,9 @@ def test_onnx_sessions_on_record() -> None:
 
 # Document 000's CNN at batch 128: convolution to 8x222x222, average pool to 8x111x111, linear to 10, in float32.
 CNN = [
-    LeafOutput("conv", 128 * 8 * 222 * 222 * 4, 128 * 8 * 222 * 222),
+    LeafOutput("conv", 128 * 8 * 222 * 222 * 4, 128 * 8 * 222 * 222, has_parameters=True),
     LeafOutput("pool", 128 * 8 * 111 * 111 * 4, 128 * 8 * 111 * 111, has_parameters=False),
-    LeafOutput("fc", 128 * 10 * 4, 128 * 10),
+    LeafOutput("fc", 128 * 10 * 4, 128 * 10, has_parameters=True),
 ]
 
 

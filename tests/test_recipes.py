@@ -71,7 +71,9 @@ def test_a_rule(tmp_path: Path) -> None:
     code = block("python", "# smooth.py\n")
     (tmp_path / "smooth.py").write_text(code)
     arguments = ("smooth.py:Smooth", "--input", "x=1024x1024", "--device", "h200")
-    (tmp_path / "bare.py").write_text(re.sub(r'^@rule\("mylib::smooth"\)\n', "", code, flags=re.MULTILINE))
+    (tmp_path / "bare.py").write_text(
+        re.sub(r'^@analyzer\.rule\("mylib::smooth"\)\n', "", code, flags=re.MULTILINE)
+    )
     ran = analyze(tmp_path, *arguments, "--strict", "--format", "json")
     found = json_report.loads(ran.stdout)
     # 4 MiB each: the input, the rule's two copies, the result, and that of the iteration before.

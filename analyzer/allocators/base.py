@@ -54,7 +54,7 @@ class Allocator(ABC):
         """Take `nbytes` bytes apart from the pools; here, for allocators without such a way, as `malloc` does."""
         return self.malloc(nbytes)
 
-    def over(self, event: str) -> None:  # noqa: B027
+    def over(self, event: str, value: float | None = None) -> None:  # noqa: B027
         """The named event of the program is over; nothing changes here."""
 
 

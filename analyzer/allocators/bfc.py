@@ -149,7 +149,7 @@ class BfcArena(PoolAllocator):
         return handle
 
     def _extend(self, nbytes: int, size: int) -> None:
-        """Rule 5."""
+        """A new region: the next size, doubled until the request fits; less where the device has less."""
         available = None
         if self._limit is not None:
             available = (self._limit - self.reserved) // ROUND_BYTES * ROUND_BYTES

@@ -118,19 +118,19 @@ class ChunkPool:
         return region
 
     def find(self, size: int) -> Chunk | None:
-        """Rule 2."""
+        """The smallest free chunk that fits, the lowest address among equals; it leaves the pool."""
         at = bisect_left(self._free, (size,))
         return self._free.pop(at)[2] if at < len(self._free) else None
 
     def cut(self, chunk: Chunk, size: int, *, high: bool = False) -> Chunk:
-        """Rule 3: the part of `size` bytes; the rest becomes a free chunk."""
+        """The part of `size` bytes, at the low or the high end; the rest becomes a free chunk."""
         upper = chunk.cut(chunk.size - size if high else size)
         taken, rest = (upper, chunk) if high else (chunk, upper)
         self._insert(rest)
         return taken
 
     def release(self, chunk: Chunk) -> None:
-        """Rule 4: `chunk` is free."""
+        """`chunk` is free and joins its free neighbours of the same region."""
         chunk.used = False
         chunk.requested = 0
         for other in (chunk.previous, chunk.next):

@@ -84,7 +84,7 @@ class AddressSpace:
         insort(self._holes, (address, size))
 
     def _pages(self, size: int) -> int:
-        """Rules 2 and 3, for whole pages."""
+        """Whole pages go into the lowest hole that has room, else into a new chunk below the lowest."""
         self.page_bytes += size
         for at, (address, room) in enumerate(self._holes):
             if room >= size:

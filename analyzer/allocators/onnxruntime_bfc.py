@@ -67,7 +67,7 @@ class OnnxRuntimeArena(BfcArena):
         self._largest = max_power_of_two_extend_bytes
 
     def shrink(self) -> int:
-        """Rule 4. Returns the bytes given back."""
+        """Idle regions go back, never the first with `kNextPowerOfTwo`. Returns the bytes given back."""
         before = self.reserved
         first = next(iter(self._pool.regions.values()), None)
         for region in self._pool.idle():

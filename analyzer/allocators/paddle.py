@@ -101,7 +101,10 @@ class _PaddleAllocator(PoolAllocator):
 
 
 class AutoGrowthAllocator(_PaddleAllocator):
-    """Rules 1 to 3 and 7. `available_bytes`: what the device has to give; None: no end."""
+    """Best fit on 256 B, chunks that grow with demand, freed blocks cached.
+
+    `available_bytes`: what the device has to give; None: no end.
+    """
 
     def __init__(
         self,
@@ -147,7 +150,10 @@ class AutoGrowthAllocator(_PaddleAllocator):
 
 
 class NaiveBestFitAllocator(_PaddleAllocator):
-    """Rules 4 to 7. `available_bytes`: memory free on the card at the first request. Figures count rounded blocks."""
+    """One chunk taken ahead, requests cut from it, larger ones straight from the device.
+
+    `available_bytes`: memory free on the card at the first request. Figures count rounded blocks.
+    """
 
     def __init__(
         self,
@@ -193,7 +199,7 @@ class NaiveBestFitAllocator(_PaddleAllocator):
         return self._hand_out(block, nbytes)
 
     def _share(self) -> int:
-        """Rule 4, in whole 256 B."""
+        """The chunk size, in whole 256 B: a fraction of the memory available at that moment, or the size set."""
         return int(self._fraction * (self._available - self.reserved)) // ROUND_BYTES * ROUND_BYTES
 
 

@@ -193,7 +193,7 @@ class _Builder:
     def _subgraphs(
         self, scope: _Scope, place: int, values: Mapping[str, TensorMeta], made: Mapping[str, TensorMeta]
     ) -> None:
-        """The owner's subgraphs, before the owner itself (rule 5)."""
+        """The owner's subgraphs run just before the owner itself."""
         node = scope.structure.nodes[place]
         owner = display(node.name or next((name for name in node.output if name), node.op_type))
         for attribute, (inner, types) in _running(scope.structure, place, scope.actual).items():
@@ -257,7 +257,8 @@ def _strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _symbols(sizes: tuple[int, ...], seen: ValueType | None) -> tuple[str | int, ...]:
-    """The planner's view of a shape (rule 4); empty when it is all numbers."""
+    """The planner's view of a shape, as ONNX Runtime knows it when a session is created; empty when it is all
+    numbers."""
     if seen is None or seen.shape is None or len(seen.shape) != len(sizes):
         return ("",) * len(sizes)
     if all(isinstance(size, int) for size in seen.shape):

@@ -29,7 +29,7 @@ _OWN_OPTIONS = ("-h", "--help", "--version")
 
 
 class Commands(click.Group):
-    """Finds commands by file name (rule 1)."""
+    """Finds commands by file name: `what-if` is `what_if.py`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         files = Path(__file__).parent.glob("*.py")
@@ -67,7 +67,7 @@ def group() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code (rule 2)."""
+    """Run the command line; returns the exit code: 0 it fits, 1 it does not, 2 bad usage or input."""
     if arguments is None:
         # One command, then the process ends: collecting cycles would only cost time.
         gc.disable()
@@ -111,7 +111,8 @@ def _internal(error: Exception, debug: bool) -> int:
 
 
 def _reader_gone() -> int:
-    """What is still buffered must not raise again at exit. The code is the shell's for SIGPIPE, never 1: rule 2."""
+    """What is still buffered must not raise again at exit. The code is the shell's for SIGPIPE, never 1, which
+    means that it does not fit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
     return 141
 

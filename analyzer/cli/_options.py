@@ -30,11 +30,11 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _INPUT = re.compile(r"(?P<shape>\d{1,30}(x\d{1,30})*)?(:(?P<dtype>\w+))?", re.IGNORECASE)
 
 
-def _click_options(without: str = "") -> tuple[Callable[[Any], Any], ...]:
-    """TARGET, and an option for every field of `Options` that names its flags, but one."""
-    made: list[Callable[[Any], Any]] = [click.argument("target")]
+def _click_options(*names: str) -> tuple[Callable[[Any], Any], ...]:
+    """An option for every field of `Options` that names its flags; only for these `names`, where any are given."""
+    made: list[Callable[[Any], Any]] = []
     for field in dataclasses.fields(Options):
-        if (flags := field.metadata["flags"]) and field.name != without:
+        if (flags := field.metadata["flags"]) and (not names or field.name in names):
             how = dict(field.metadata["click"])
             if choices := how.pop("choices", None):
                 how["type"] = click.Choice(choices)
@@ -47,16 +47,43 @@ def _click_options(without: str = "") -> tuple[Callable[[Any], Any], ...]:
 
 def analysis_options(function: _Function) -> _Function:
     """TARGET and the options of an analysis, in the order of the fields of `Options`."""
-    for option in reversed(_click_options()):
+    for option in reversed((click.argument("target"), *_click_options())):
         function = option(function)
     return function
 
 
 def options_without_batch(function: _Function) -> _Function:
     """As `analysis_options`, for commands whose batch is what is asked for, or a range."""
-    for option in reversed(_click_options(without="batch")):
+    names = [field.name for field in dataclasses.fields(Options) if field.name != "batch"]
+    for option in reversed((click.argument("target"), *_click_options(*names))):
         function = option(function)
     return function
+
+
+def options_named(*names: str) -> Callable[[_Function], _Function]:
+    """The options of an analysis with these names, for a command that has no use for the others."""
+
+    def decorate(function: _Function) -> _Function:
+        for option in reversed(_click_options(*names)):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def view_options(function: _Function) -> _Function:
+    """How an estimate is shown and judged: `--budget`, `--format`, `-o`, `--top`."""
+    budget = click.option(
+        "--budget", metavar="SIZE", help="Exit with 1 if more device memory than this is used."
+    )
+    top = click.option(
+        "--top",
+        type=click.IntRange(min=0),
+        default=10,
+        metavar="N",
+        help="How many of the largest tensors to show.",
+    )
+    return budget(format_option("estimate")(output_option(top(function))))
 
 
 def format_option(shown: str, help_text: str = "Form of the result.") -> Callable[[_Function], _Function]:
@@ -84,7 +111,7 @@ def analysis_keywords(target: str, options: Mapping[str, Any]) -> dict[str, Any]
 
 
 def described_inputs(target: str, texts: Sequence[str], batch: int | None) -> dict[str, TensorSpec] | None:
-    """`--input` as a mapping from name to what it describes (rule 1). Raises OptionError."""
+    """`--input NAME=3x224x224:float32` as a mapping from name to what it describes. Raises OptionError."""
     from analyzer.graph import dtype
 
     onnx = Path(target).suffix.lower() == ".onnx"

@@ -47,7 +47,10 @@ def load(name_or_path: str | Path) -> DeviceProfile:
 
 
 def resolve(device: str | int | Path | None = None) -> tuple[DeviceProfile, str]:
-    """A profile and a note on why this one ("" where the caller named it). See rule 2. Raises OptionError."""
+    """A profile and a note on why this one ("" where the caller named it). A size stands for the H200 with that
+    capacity; without anything this machine's GPU is taken if its profile is known, else the h200. Raises
+    OptionError.
+    """
     if device is None:
         return _this_machine()
     if isinstance(device, int):

@@ -8,7 +8,7 @@
 
 Sources: CUDA C++ Programming Guide, "CUDA Environment Variables"; `torch/cuda/__init__.py` (`_parse_visible_devices`,
 `_transform_uuid_to_ordinals`) for how the text is read; NVML API reference, `nvmlDeviceGetHandleByIndex_v2` for the
-order of indices.
+order of indices. `tests/devices/test_nvml.py` compares with the device torch takes, on a machine that has GPUs.
 
 Not modelled: CUDA's own order. NVML counts by PCI bus, CUDA by speed unless CUDA_DEVICE_ORDER=PCI_BUS_ID: in a machine
 with GPUs of several models an index may mean another one, a UUID never does. A GPU split into MIG instances of which
@@ -22,6 +22,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ class NoGpuError(MissingDependencyError):
 
 @contextmanager
 def first_visible() -> Iterator[Any]:
-    """NVML's handle of the first visible GPU (rule 1), valid inside the `with`.
+    """NVML's handle of the first visible GPU, valid inside the `with`.
 
     Raises NoGpuError without a driver, NVML's package or a visible GPU, and for what NVML refuses inside the `with`.
     """
@@ -68,13 +69,12 @@ def first_entry(variable: str | None) -> int | str | None:
     """
     if variable is None:
         return 0
-    entries = [entry.strip() for entry in variable.split(",")]
-    if entries[0].startswith(("GPU-", "MIG-")):
-        of_its_kind = [entry for entry in entries if entry.startswith(entries[0][:4])]
-        return entries[0] if len(set(of_its_kind)) == len(of_its_kind) else None
+    if variable.startswith(("GPU-", "MIG-")):  # a space before it is one too many for CUDA
+        uuids = list(takewhile(lambda entry: entry.startswith(variable[:4]), variable.split(",")))
+        return uuids[0] if len(set(uuids)) == len(uuids) else None
     indices: list[int] = []
-    for entry in entries:
-        digits = re.match(r"\+?[0-9]+", entry)  # as C's strtoul: "1gpu" is 1
+    for entry in variable.split(","):
+        digits = re.match(r"\s*\+?[0-9]+", entry)  # as C's strtoul: "1gpu" is 1
         if digits is None:
             break
         if int(digits[0]) in indices:

@@ -174,9 +174,13 @@ class Death:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An event a user knows by name is over: "model", "0.input", "0.forward", ..."""
+    """An event a user knows by name is over: "model", "0.input", "0.forward", ...
+
+    value: what a program told its allocator with it (`allocators/pytorch/caching.py`, "set_per_process_memory_fraction").
+    """
 
     name: str
+    value: float | None = None
 
 
 Moment: TypeAlias = Birth | Run | Death | Mark

@@ -20,6 +20,8 @@ Reads and writes come from the networkx view of the graph (`graph/view.py`), one
 
 Not modelled: the allocator's rounding, operators' own scratch memory and library workspaces (`scratch/`), reordering
 or recomputing operators, and sharing memory between storages (an output reusing its input's).
+
+Source: live ranges of straight-line code as compilers define them (Aho, Lam, Sethi, Ullman, Compilers, section 9.2.5).
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ class Lifetimes:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The most bytes live at once (rule 4).
+    """The most bytes live at once on the device.
 
     position: the moment in the program, -1 if nothing is ever live. operator: the operator running then, or None.
     members: indices of the device storages live then, largest first.
@@ -119,7 +121,10 @@ def lifetimes(graph: Graph, policy: Policy = "last_use", view: nx.DiGraph | None
 
 
 def peak(graph: Graph, policy: Policy = "last_use", ranges: Lifetimes | None = None) -> Peak:
-    """The peak and who is in it (rule 4). `ranges`, if given, are the policy's lifetimes, made before."""
+    """The peak, at the first moment that reaches it, and who is in it.
+
+    `ranges`, if given, are the policy's lifetimes, made before.
+    """
     if ranges is None:
         ranges = lifetimes(graph, policy)
     curve = live_bytes(graph, ranges)

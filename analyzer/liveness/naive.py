@@ -83,7 +83,7 @@ def formula(
     ddp_factor: int = 1,
     mode: str = "train",
 ) -> Naive:
-    """Rules 1 and 2 from plain numbers: D, W, O in bytes; m, b, d."""
+    """The sums for training and inference from plain numbers: D, W, O in bytes; m, b, d."""
     # A fraction, not a float: sizes beyond 2^53 stay exact.
     forward_output = int(Fraction(precision_factor) * output_bytes)
     return Naive(
@@ -109,7 +109,7 @@ def from_leaves(
     ddp_factor: int = 1,
     mode: str = "train",
 ) -> Naive:
-    """The sum from the outputs of leaf layers in execution order, the last one left out of O (rule 4)."""
+    """The sum from the outputs of leaf layers in execution order, the last one left out of O, counted in float32."""
     mixed = precision_factor != 1
     return formula(
         data_bytes=data_bytes,
@@ -132,7 +132,8 @@ def from_onnx(
     ddp_factor: int = 1,
     mode: str = "infer",
 ) -> Naive:
-    """The sum from an ONNX graph (rule 5): W its initializers, D its inputs and what is still alive at the end."""
+    """The sum from an ONNX graph, whose layers are its nodes: W its initializers, D its inputs and what is still
+    alive at the end."""
     made = {
         tensor.storage for operator in graph.operators for tensor in operator.outputs if tensor is not None
     }
@@ -174,7 +175,7 @@ def onnx_leaves(graph: Graph) -> tuple[LeafOutput, ...]:
 
 
 def moments_in(graph: Graph) -> int:
-    """m as captured (rule 3): optimizer state on the device over trained parameters, to the nearest whole number.
+    """m as captured: optimizer state on the device over trained parameters, to the nearest whole number.
 
     State that is small beside the parameters (step counters, factored moments) so counts as none.
     """

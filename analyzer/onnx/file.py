@@ -47,7 +47,10 @@ _DEEPEST = 100  # protobuf's own recursion limit
 
 
 def load(path: str | Path) -> Any:
-    """The `onnx.ModelProto` at `path` without large tensors' contents. Raises TargetError (rules 2 and 3)."""
+    """The `onnx.ModelProto` at `path` without large tensors' contents.
+
+    Raises TargetError for what is no model or reaches outside its folder.
+    """
     file = Path(path)
     shown = display(str(path))
     try:
@@ -73,7 +76,7 @@ def load(path: str | Path) -> Any:
 
 
 def parse(data: bytes, shown: str, hint: str = "export the model again") -> Any:
-    """The checked `onnx.ModelProto` in `data`. Raises TargetError (rule 3)."""
+    """The checked `onnx.ModelProto` in `data`. Raises TargetError for what cannot be a model."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -88,7 +91,7 @@ def parse(data: bytes, shown: str, hint: str = "export the model again") -> Any:
 
 
 def check_versions(model: Any, shown: str, hint: str = "export the model again") -> None:
-    """Raises TargetError if the model is of a version this ONNX cannot follow, or is no model at all (rule 3)."""
+    """Raises TargetError if the model is of a version this ONNX cannot follow, or is no model at all."""
     import onnx
 
     if not model.HasField("graph") or (not model.graph.node and not model.graph.output):
@@ -113,7 +116,7 @@ def check_versions(model: Any, shown: str, hint: str = "export the model again")
 
 
 def check_external(model: Any, folder: Path) -> None:
-    """Raises TargetError if a tensor's external data lies outside `folder` (rule 2)."""
+    """Raises TargetError if a tensor's external data lies outside `folder`: weights are never read from there."""
     checked: set[str] = set()
     for tensor in tensors(model.graph):
         if tensor.data_location == _EXTERNAL:
@@ -235,7 +238,8 @@ class _WireError(ValueError):
 
 
 def without_bulk(view: Any) -> bytes:
-    """The serialized model in `view` (bytes or a mapping) without tensor contents longer than KEEP_BYTES (rule 1)."""
+    """The serialized model in `view` (bytes or a mapping) without tensor contents longer than KEEP_BYTES, skipped
+    where they stand."""
     return b"".join(_copy(view, 0, len(view), "model", 0))
 
 

@@ -79,7 +79,7 @@ def node_name(node: Any) -> str:
 
 @lru_cache(maxsize=1024)
 def _schema(operator: str, opset: int) -> Any:
-    """The operator's schema (rule 1), None if ONNX has none."""
+    """The operator's schema in the model's operator set, or its newest one, None if ONNX has none."""
     import onnx
 
     if onnx.defs.has(operator):

@@ -54,7 +54,7 @@ def prepare(
 ) -> Structure:
     """The structure of a `GraphProto`. opset: version of ONNX's own operators; outer: values visible around a subgraph.
 
-    Raises TargetError (rules 3 and 5).
+    Raises TargetError for a value without one maker, and for a node without what its operator demands.
     """
     if depth > _DEEPEST:
         raise TargetError(f"subgraphs are nested more than {_DEEPEST} deep", "export the model again")
@@ -153,7 +153,7 @@ def _duplicate(names: list[str], what: str) -> TargetError:
 def _ordered(
     nodes: list[Any], available: Iterable[str], reads: Mapping[int, list[str]], producers: Mapping[str, Any]
 ) -> list[Any]:
-    """The nodes so that each value is made before it is read (rule 1)."""
+    """The nodes so that each value is made before it is read: in file order where that is so already."""
     made = {"", *available}
     for node in nodes:
         if not all(name in made for name in reads.get(id(node)) or node.input):

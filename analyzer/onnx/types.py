@@ -31,7 +31,7 @@ _LONGEST_NAME = 160
 
 @dataclass(frozen=True, slots=True)
 class ValueType:
-    """What is known of a value (rules 1 and 2 of the module docstring). dtype "" means unknown."""
+    """What is known of a value. dtype "" means unknown."""
 
     dtype: str
     shape: Shape | None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,7 +76,7 @@ def assemble(
     if options.strict and prediction.unknown:
         raise UnknownOperatorError(
             f"{captured.target} has operators whose own memory use is not known: {', '.join(sorted(prediction.unknown))}",
-            "leave --strict out to have them bounded instead",
+            "leave --strict out to have them bounded instead, or describe them with analyzer.rule",
         )
     bounded = limit is not None and prediction.limited is not None
     allocator = prediction.limited(*limit) if bounded else prediction.allocator()  # type: ignore[misc]
@@ -90,9 +90,6 @@ def assemble(
         ((_row(alive, describe), alive.block_bytes) for alive in played.alive if alive.block_bytes),
         key=lambda r: -r[1],
     )
-    basis = Counter[str]()
-    for alive in played.alive:
-        basis[alive.malloc.basis] += alive.block_bytes
     ranges = lifetimes(graph)
     estimate = Estimate(
         target=captured.target,
@@ -118,9 +115,15 @@ def assemble(
         marks=_marks(prediction.events, played),
         tensors=tuple(row for row, _ in rows),
         timeline=Timeline(
-            played.allocated, played.reserved, played.delta, played.label, played.category, played.phase
+            played.allocated,
+            played.reserved,
+            played.delta,
+            played.label,
+            played.category,
+            played.phase,
+            played.rule,
         ),
-        certainty=Certainty(basis["exact"], basis["measured"], basis["bounded"], dict(prediction.unknown)),
+        certainty=_certainty(played, prediction.unknown),
         notes=(*prediction.notes, *captured.notes, *graph.notes, *_refusals(played)),
         peak_at=played.peak_phase,
         out_of_memory=None
@@ -138,6 +141,20 @@ def _sums(pairs: Any) -> dict[str, int]:
     return dict(sums.most_common())
 
 
+def _certainty(played: Played, unknown: Mapping[str, tuple[int, int]]) -> Certainty:
+    """The bytes at the peak by how they are known, and by rule."""
+    by_rule = {
+        basis: _sums(
+            (alive.malloc.rule, alive.block_bytes)
+            for alive in played.alive
+            if alive.block_bytes and alive.malloc.basis == basis
+        )
+        for basis in ("exact", "measured", "bounded")
+    }
+    exact, measured, bounded = (sum(sums.values()) for sums in by_rule.values())
+    return Certainty(exact, measured, bounded, dict(unknown), by_rule)
+
+
 def _row(alive: Alive, describe: Callable[[Malloc], Description]) -> TensorRow:
     told = describe(alive.malloc)
     return TensorRow(
@@ -150,6 +167,7 @@ def _row(alive: Alive, describe: Callable[[Malloc], Description]) -> TensorRow:
         module=told.module,
         source=told.source,
         phase=told.phase,
+        rule=alive.malloc.rule,
     )
 
 

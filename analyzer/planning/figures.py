@@ -148,18 +148,18 @@ class EagerFigures:
         first = iteration_start(asked.events)
         events: list[tuple[int, int]] = []
         optional: dict[int, str] = {}
-        setup_count = key_count = 0
+        places: dict[int, int] = {}  # of a request's key
+        setup_count = 0
         for position, event in enumerate(asked.events):
             if isinstance(event, Malloc):
-                events.append((event.key, event.nbytes))
-                key_count = max(key_count, event.key + 1)
+                events.append((places.setdefault(event.key, len(places)), event.nbytes))
                 if event.optional:
                     optional[event.nbytes] = event.optional
             elif isinstance(event, Free):
-                events.append((event.key, _FREE))
+                events.append((places[event.key], _FREE))
             elif isinstance(event, Event) and position == first:
                 setup_count = len(events)
-        return _Script(tuple(events), setup_count, key_count, asked.libraries, optional)
+        return _Script(tuple(events), setup_count, len(places), asked.libraries, optional)
 
 
 def _play(script: _Script, sizes: list[int], allocator: PyTorchAllocator) -> tuple[bool, int]:
@@ -217,9 +217,9 @@ def _numbered(steps: tuple[Step, ...], first: int) -> tuple[Step, ...]:
 def _name(step: Step) -> Signature:
     """What makes a step the same one at another batch."""
     match step:
-        case Take(token, _, _, keep, _):
+        case Take(token=token, keep=keep):
             return ("take", token, keep)
-        case Output(index, nbytes):
+        case Output(index=index, nbytes=nbytes):
             return ("output", index, nbytes is None)
         case Give(token):
             return ("give", token)

@@ -1,7 +1,8 @@
 """The estimate's course as one table, a row an event of the allocator. Sizes in bytes, after the event.
 
 `kind` is "malloc", "free", or "mark" for the end of a named event ("0.forward"), which changes nothing; a mark alone has
-`peak_bytes`, the peak of its iteration so far. `phase` is the named event under way.
+`peak_bytes`, the peak of its iteration so far. `phase` is the named event under way,
+`rule` the one that decided the size (`analyze explain`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ HEADER = (
     "peak_bytes",
     "category",
     "phase",
+    "rule",
 )
 
 
@@ -32,11 +34,25 @@ def render(estimate: Estimate, _: View = PLAIN) -> str:
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(HEADER)
     line, marks = estimate.timeline, iter(estimate.marks)
-    rows = zip(line.label, line.delta, line.allocated, line.reserved, line.category, line.phase, strict=True)
-    for index, (label, delta, allocated, reserved, category, phase) in enumerate(rows):
+    rules = line.rule or ("",) * len(line.label)
+    rows = zip(
+        line.label, line.delta, line.allocated, line.reserved, line.category, line.phase, rules, strict=True
+    )
+    for index, (label, delta, allocated, reserved, category, phase, rule) in enumerate(rows):
         kind = "free" if delta < 0 else "malloc" if category else "mark"
         peak = next(marks).peak if kind == "mark" else ""
         writer.writerow(
-            (index, kind, clean(label), delta, allocated, reserved, peak, clean(category), clean(phase))
+            (
+                index,
+                kind,
+                clean(label),
+                delta,
+                allocated,
+                reserved,
+                peak,
+                clean(category),
+                clean(phase),
+                clean(rule),
+            )
         )
     return stream.getvalue()

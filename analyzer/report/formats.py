@@ -55,6 +55,14 @@ FORMATS: dict[str, dict[str, str]] = {
         "text": "analyzer.report.devices:render",
         "json": "analyzer.report.devices:render_json",
     },
+    "rules": {
+        "text": "analyzer.report.rules:render_list",
+        "json": "analyzer.report.rules:render_json",
+    },
+    "explanation": {
+        "text": "analyzer.report.rules:render",
+        "json": "analyzer.report.rules:render_json",
+    },
 }
 
 

@@ -51,7 +51,7 @@ def render(estimate: Estimate, view: View = PLAIN) -> str:
                 _number(size(row.nbytes)),
                 f"<code>{_text('x'.join(map(str, row.shape)))} {_text(row.dtype)}</code>",
                 _text(", ".join(filter(None, (row.category, row.phase)))),
-                *(f"<code>{_text(word)}</code>" for word in text.who(row)),
+                *(f"<code>{_text(word)}</code>" for word in (*text.who(row), row.rule)),
             )
             for row in estimate.top(view.top)
         ),
@@ -59,6 +59,7 @@ def render(estimate: Estimate, view: View = PLAIN) -> str:
             f"{percent(known.exact, total)} of the peak by rule, {percent(known.measured, total)} by measurement, "
             f"{percent(known.bounded, total)} bounded"
         ),
+        rules=_list(text.uncertain(estimate)),
         unknown=_list(
             f"unknown operator {text.operator_name(name)}: {calls:,} calls, at most {size(bound)}"
             for name, (calls, bound) in known.unknown_operators.items()

@@ -17,11 +17,12 @@ from analyzer.report.words import clean, mib, percent, size, tail
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from analyzer.estimate import Estimate, TensorRow
+    from analyzer.estimate import Estimate, OutOfMemory, TensorRow
 
 _BAR_WIDTH = 30
-_WHAT_WIDTH = 30
+_WHAT_WIDTH = 34
 _UNKNOWN_SHOWN = 8
+_RULES_SHOWN = 3
 _NAIVE_TERMS = (
     ("data", "data"),
     ("weights", "weights"),
@@ -61,7 +62,24 @@ def verdicts(estimate: Estimate, budget_bytes: int | None = None) -> list[tuple[
     ]
     if budget_bytes is not None:
         found.append(_verdict(("within budget", "over budget"), used, budget_bytes, "allowed"))
+    if estimate.out_of_memory is not None:
+        found = [(False, _ended(estimate.out_of_memory)), *found[1:]]
     return sorted(found, key=lambda entry: entry[0])
+
+
+def _ended(failed: OutOfMemory) -> str:
+    """The request that found no room, where it was made, and what was free."""
+    places = (failed.label, failed.module, failed.source, failed.phase)
+    place = ", ".join(clean(text) for text in dict.fromkeys(filter(None, places)))
+    free = (
+        f"{size(failed.free_bytes)} free in {failed.free_count:,} pieces"
+        if failed.free_count
+        else "nothing free"
+    )
+    return (
+        f"out of memory: {size(failed.requested_bytes)} for {place}; {size(failed.reserved_bytes)} of "
+        f"{size(failed.limit_bytes)} held, {free}"
+    )
 
 
 def _verdict(words: tuple[str, str], used: int, limit: int, where: str) -> tuple[bool, str]:
@@ -96,7 +114,7 @@ def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
     if estimate.tensors and view.top > 0:
         parts += [
             "",
-            Text("Largest tensors at the peak", style="bold"),
+            Text.assemble(("Largest tensors at the peak", "bold"), (" (analyze explain RULE)", "dim")),
             _tensors(estimate.top(view.top), view.width),
         ]
     parts += ["", *_certainty(estimate)]
@@ -192,22 +210,30 @@ def _tensors(rows: tuple[TensorRow, ...], width: int) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    digits = max(4, *(len(size(row.nbytes)) for row in rows))
+    digits = max(5, *(len(shown) for row in rows for shown in (size(row.nbytes), clean(row.phase)[:9])))
     room = max(16, width - digits - _WHAT_WIDTH - 6)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
-    table.add_column("size", justify="right", width=digits, no_wrap=True)
-    table.add_column("shape, type, category", width=_WHAT_WIDTH, no_wrap=True, overflow="ellipsis")
-    table.add_column("tensor or module, operator, line", width=room, no_wrap=True, overflow="ellipsis")
+    table.add_column("size\nphase", justify="right", width=digits, no_wrap=True)
+    table.add_column("shape, type\ncategory · rule", width=_WHAT_WIDTH, no_wrap=True, overflow="ellipsis")
+    table.add_column("tensor or module\noperator, line", width=room, no_wrap=True, overflow="ellipsis")
     for row in rows:
         shape = "x".join(map(str, row.shape)) or ("scalar" if row.dtype else "-")
-        kind = ", ".join(filter(None, (clean(row.category), clean(row.phase))))
         name, maker = who(row)
         table.add_row(
-            size(row.nbytes),
-            Text.assemble(f"{tail(shape, 20)} {clean(row.dtype)}", (f"\n{kind}", "dim")),
+            Text.assemble(size(row.nbytes), (f"\n{clean(row.phase)[:9]}", "dim")),
+            Text.assemble(f"{tail(shape, 20)} {clean(row.dtype)}", (f"\n{_kind(row)}", "dim")),
             Text.assemble(tail(name, room), (f"\n{tail(maker, room)}", "dim")),
         )
     return table
+
+
+def _kind(row: TensorRow) -> str:
+    """The category and the rule behind the size; the rule's name stays whole."""
+    rule, category = clean(row.rule), clean(row.category)
+    room = _WHAT_WIDTH - len(rule) - 3
+    if rule and len(category) > room:
+        category = category[: max(room - 1, 0)] + "…"
+    return " · ".join(filter(None, (category, rule)))
 
 
 def who(row: TensorRow) -> tuple[str, str]:
@@ -227,6 +253,7 @@ def operator_name(name: str) -> str:
 
 
 def _certainty(estimate: Estimate) -> list[RenderableType]:
+    from rich.padding import Padding
     from rich.text import Text
 
     known = estimate.certainty
@@ -238,6 +265,7 @@ def _certainty(estimate: Estimate) -> list[RenderableType]:
             f"{percent(known.bounded, total)} bounded",
         )
     ]
+    lines += [Padding(line, (0, 0, 0, 2)) for line in uncertain(estimate)]
     if known.unknown_operators:
         lines.append(Text("Operators nothing is known of (counted at their bound):", style="bold yellow"))
         by_bound = sorted(known.unknown_operators.items(), key=lambda entry: -entry[1][1])
@@ -248,6 +276,18 @@ def _certainty(estimate: Estimate) -> list[RenderableType]:
             )
         if len(by_bound) > _UNKNOWN_SHOWN:
             lines.append(Text(f"  and {len(by_bound) - _UNKNOWN_SHOWN:,} more (--format json lists all)"))
+    return lines
+
+
+def uncertain(estimate: Estimate) -> list[str]:
+    """The rules behind the bytes that no rule of the runtime alone decides, a line for each way they are known."""
+    lines = []
+    for basis in ("measured", "bounded"):
+        by_size = sorted(estimate.certainty.by_rule.get(basis, {}).items(), key=lambda entry: -entry[1])
+        named = [f"{tail(clean(rule), 24)} {size(nbytes)}" for rule, nbytes in by_size if rule and nbytes]
+        if named:
+            more = f", and {len(named) - _RULES_SHOWN:,} more" if len(named) > _RULES_SHOWN else ""
+            lines.append(f"{basis}: {', '.join(named[:_RULES_SHOWN])}{more}")
     return lines
 
 

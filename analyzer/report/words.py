@@ -35,7 +35,7 @@ def percent(part: int, whole: int) -> str:
 
 
 def clean(text: object) -> str:
-    """`text` as one printable line (rule 2)."""
+    """`text` as one printable line: no escape sequences, control, formatting or unassigned characters."""
     stripped = _ESCAPES.sub("", str(text))
     return "".join(c if c.isprintable() else " " if c.isspace() else "" for c in stripped).strip()
 

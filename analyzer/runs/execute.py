@@ -57,7 +57,10 @@ def run(target: str, options: Options) -> dict[str, Any]:
 
 
 def execute(graph: Graph, device: str, meter: LiveBytes) -> tuple[int, int]:
-    """Execute the iteration in which `graph` peaks (rule 1): the most bytes alive after a node, and how many nodes."""
+    """Execute the iteration in which `graph` peaks; values go after their last node.
+
+    Returns the most bytes alive after a node, and how many nodes.
+    """
     ranges = lifetimes(graph)
     found = peak(graph, ranges=ranges)
     runs = {moment.operator: place for place, moment in enumerate(graph.program) if isinstance(moment, Run)}
@@ -71,7 +74,7 @@ def execute(graph: Graph, device: str, meter: LiveBytes) -> tuple[int, int]:
 
 
 class _Executor(fx.Interpreter):
-    """Rules 1 to 4."""
+    """Runs nodes one by one and reads the live bytes after each, what the estimate keeps being kept."""
 
     def __init__(
         self,
@@ -106,7 +109,7 @@ class _Executor(fx.Interpreter):
             self._kept[storage] = self._make(meta, device)
 
     def _make(self, meta: TensorMeta, device: str) -> torch.Tensor:
-        """Rule 4."""
+        """Random values, integers 0: they decide nothing about memory."""
         tensor = torch.zeros(meta.shape, dtype=getattr(torch, meta.dtype), device=device)
         if tensor.is_floating_point():
             tensor.uniform_(0.001, 0.02)
@@ -135,13 +138,13 @@ class _Executor(fx.Interpreter):
         return result
 
     def _forget(self, position: int) -> None:
-        """Rule 2: live ranges of what is kept end here."""
+        """Live ranges of what is kept end here."""
         over = [storage for storage in self._kept if self._ranges.last[storage] < position]
         for storage in over:
             del self._kept[storage]
 
     def _keep(self, operator: int, result: Any) -> None:
-        """Rule 2: the batch, and what outlives the iteration."""
+        """What is kept: the batch, and what outlives the iteration."""
         outputs = self._source.operators[operator].outputs
         results = result if isinstance(result, (tuple, list)) else [result]
         results = [entry for entry in results if entry is None or isinstance(entry, torch.Tensor)]

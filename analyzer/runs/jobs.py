@@ -59,7 +59,8 @@ def options_of(job: Mapping[str, Any]) -> Options:
 
 
 def environment_of(options: Options) -> dict[str, str]:
-    """The environment variables a worker needs besides this process's own (rule 2)."""
+    """The environment variables a worker needs besides this process's own: what the options say of cuBLAS and the
+    allocator."""
     found: dict[str, str] = {}
     workspace = options.runtime_options.get("cublas_workspace")
     if workspace is not None:
@@ -72,7 +73,7 @@ def environment_of(options: Options) -> dict[str, str]:
 
 
 def run(job: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Run the job in a process of its own and return its result (rule 3)."""
+    """Run the job in a process of its own and return its result, also when it dies without one."""
     with tempfile.TemporaryDirectory(prefix="analyzer-verify-") as folder:
         path = Path(folder) / "job.json"
         path.write_text(json.dumps(job))

@@ -39,7 +39,7 @@ class Gpu:
 
 
 def require_cuda(what: str, done: str = "verified", hint: str = _HINT) -> Gpu:
-    """The GPU PyTorch would run `what` on. Raises MissingDependencyError saying what is missing (rule 1)."""
+    """The GPU PyTorch would run `what` on. Raises MissingDependencyError saying what is missing first."""
     if importlib.util.find_spec("torch") is None:
         raise MissingDependencyError(
             f"{what} can only be {done} by running it, and torch is not installed",
@@ -56,7 +56,7 @@ def require_cuda(what: str, done: str = "verified", hint: str = _HINT) -> Gpu:
 
 
 def gpu(what: str, done: str = "verified", hint: str = _HINT) -> Gpu:
-    """The first visible GPU. Raises MissingDependencyError saying what is missing (rule 1)."""
+    """The first visible GPU. Raises MissingDependencyError saying what is missing first."""
     try:
         return _gpu()
     except nvml.NoGpuError as error:

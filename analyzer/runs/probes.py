@@ -143,7 +143,10 @@ NEEDS: dict[str, Callable[[], None]] = {"cusolver": _matrix_product}
 
 
 def _library(probe: Mapping[str, Any]) -> dict[str, Any]:
-    """Rule 2. outside_bytes, kept_bytes: growth at the first use in the main thread, then in another thread."""
+    """What a library family adds.
+
+    outside_bytes, kept_bytes: growth at the first use in the main thread, then in another thread.
+    """
     import torch
 
     use, first = FAMILIES[probe["family"]], NEEDS.get(probe["family"])
@@ -166,7 +169,10 @@ def _library(probe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _convolutions(probe: Mapping[str, Any]) -> dict[str, Any]:
-    """Rule 3. Writes rows (group, family, batch, operation, bytes) to `probe["file"]`; returns how far it came."""
+    """Ask cuDNN for this process's share of the calls.
+
+    Writes rows (group, family, batch, operation, bytes) to `probe["file"]`; returns how far it came.
+    """
     import numpy as np
     import torch
 
@@ -193,7 +199,7 @@ def _convolutions(probe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checks(_: Mapping[str, Any]) -> dict[str, Any]:
-    """Rule 4."""
+    """The allocator's bytes and peak after each operator whose own memory the scratch rules predict."""
     from analyzer.runs import checks
     from analyzer.runs.observer import CudaMeter, Observer
 

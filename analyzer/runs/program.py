@@ -28,7 +28,7 @@ _BLOCK = 1 << 20
 
 
 def run(target: str, options: Options) -> dict[str, Any]:
-    """Run `target` on the GPU. Returns marks, peaks of each iteration, NVML's figures and the history (rule 4)."""
+    """Run `target` on the GPU. Returns marks, peaks of each iteration, NVML's figures and the history."""
     import torch
 
     from analyzer.capture.pytorch import step as steps
@@ -158,7 +158,8 @@ def versions() -> dict[str, str]:
 
 
 def encode(trace: Iterable[Mapping[str, Any]]) -> list[int]:
-    """PyTorch's recorded allocator trace as integers (rule 4). Frees of blocks older than the trace are left out.
+    """PyTorch's recorded allocator trace as integers: n for a request of n bytes, -(k + 1) for the k-th given back.
+    Frees of blocks older than the trace are left out.
 
     >>> entry = lambda action, addr, size: {"action": action, "addr": addr, "size": size}
     >>> encode([entry("alloc", 16, 100), entry("alloc", 32, 7), entry("free_completed", 16, 100)])

@@ -80,7 +80,7 @@ def run(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def runs(events: list[dict[str, Any]], count: int, provider: str) -> list[dict[str, int]]:
-    """In use, highest in use and held after each run, from the profiler's events (rule 1).
+    """In use, highest in use and held after each run, from the profiler's events.
 
     `mem_in_use_peak` counts from the start of the session and is never reset, so a later run's own peak shows only
     where it is higher.
@@ -116,7 +116,8 @@ def runs(events: list[dict[str, Any]], count: int, provider: str) -> list[dict[s
 
 
 def with_weights(path: Path, folder: Path, generator: np.random.Generator) -> tuple[Path, int]:
-    """The model with all its external data: `path` itself, or a copy in `folder` with generated files (rule 2).
+    """The model with all its external data: `path` itself, or a copy in `folder` with random files for what is not
+    there.
 
     Returns the path to load and the bytes generated.
     """

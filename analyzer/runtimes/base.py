@@ -36,10 +36,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a runtime is asked about: the captured program; for an ONNX file also the model itself, read once."""
+    """What a runtime is asked about: the captured program.
+
+    model: for an ONNX file the model itself, read once. answer: where the program was followed while it ran, so that it
+    could ask its device, what was found then (`runtimes/pytorch/live.py`); other runtimes than PyTorch's ask the graph.
+    """
 
     graph: Graph
     model: ShapedModel | None = None
+    answer: Prediction | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ class Malloc:
     basis: "exact", "measured" or "bounded" (`scratch.Basis`). label: what a user would call it.
     stream: the stream it is made for, 0 being the default one, None for a request outside any.
     apart: a device allocation of its own, past the allocator's pools.
+    fails: there was no room for it, and the program went on (it caught the error).
+    rule: the name of the rule that decided its size (`analyze explain`), "" for none.
     optional: the program goes on without it where there is no room, and without every later one of the same name; "": not.
     """
 
@@ -30,6 +32,8 @@ class Malloc:
     label: str = ""
     stream: int | None = 0
     apart: bool = False
+    fails: bool = False
+    rule: str = ""
     optional: str = ""
 
 
@@ -42,9 +46,10 @@ class Free:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A named event is over ("0.forward")."""
+    """A named event is over ("0.forward"). value: what the program told its allocator with it, if it did."""
 
     name: str
+    value: float | None = None
 
 
 AllocationEvent: TypeAlias = Malloc | Free | Event

@@ -8,7 +8,7 @@
    is the peak since.
 3. The peak of all is the largest of the iterations' peaks, at the first event that reaches it. What happens before the
    first iteration (loading the model) is not part of it, unless there are no iterations.
-4. `requested` counts the bytes asked for and follows rules 2 and 3 on its own; so does `reserved`.
+4. `requested` counts the bytes asked for; its peak is found likewise, on its own, and so is that of `reserved`.
 5. Where the allocator has no room for a request, the program ends there: what is returned is what happened until then,
    and the request that failed. An optional request is refused instead, and the program goes on
    without it, and without every later one of the same name.
@@ -27,6 +27,7 @@ from analyzer.allocators import Allocator, OutOfMemoryError
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
 
 _INPUT = re.compile(r"(\d+)\.input")
+_NOT_SERVED = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +72,9 @@ class Played:
     failure: the request that ended the program, None if all were served. refused: positions of the optional ones that
         there was no room for.
     alive: the requests alive at the peak, in the order they were made; their blocks sum to peak_allocated.
-    allocated, requested, reserved, delta, label, category, phase: parallel, one entry an event played. State after it;
-        signed change of `allocated`; what it was for ("" for an unnamed one; a named event's name); the category's
-        value; the named event under way.
+    allocated, requested, reserved, delta, label, category, phase, rule: parallel, one entry an event played. State after
+        it; signed change of `allocated`; what it was for ("" for an unnamed one; a named event's name); the category's
+        value; the named event under way; the rule that decided its size.
     """
 
     marks: tuple[PlayedMark, ...]
@@ -91,56 +92,60 @@ class Played:
     category: tuple[str, ...]
     phase: tuple[str, ...]
     failure: Failure | None = None
+    rule: tuple[str, ...] = ()
     refused: tuple[int, ...] = ()
 
 
 def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
     """Play `events` on `allocator`, which may already hold something.
 
-    A request beyond the allocator's limit ends the program (rule 5). Raises KeyError when an event frees what is not alive.
+    A request beyond the allocator's limit ends the program: the result says until where it got. Raises KeyError when an event frees what is not alive.
     """
     events = tuple(events)
     phase = _phases(events)
     failure = None
     refused: list[int] = []
     without: set[str] = set()
-    allocated, requested, reserved, delta, label, category = [], [], [], [], [], []
+    allocated, requested, reserved, delta, label, category, rule = [], [], [], [], [], [], []
     live: dict[int, tuple[int, Malloc, int]] = {}
     before, asked = allocator.allocated, 0
     start, start_reserved = before, allocator.reserved
     for position, event in enumerate(events):
-        change, name, kind = 0, "", ""
+        change, name, kind, why = 0, "", "", ""
         if isinstance(event, Malloc):
-            name, kind = event.label, event.category.value
+            name, kind, why = event.label, event.category.value, event.rule
+            if event.key in live:
+                raise KeyError(f"event {position} allocates key {event.key}, which is alive")
             if event.optional in without:
                 event = dataclasses.replace(event, nbytes=0)  # noqa: PLW2901
+            handle = _NOT_SERVED
             try:
                 if event.apart:
                     handle = allocator.reserve(event.nbytes)
                 else:
                     handle = allocator.malloc(event.nbytes, event.stream)
+                asked += event.nbytes
             except OutOfMemoryError as error:
-                if not event.optional:
+                # A program that caught the error goes on, and so does one that can do without: cached blocks went back,
+                # nothing was taken.
+                if not event.fails and not event.optional:
                     failure = Failure(
                         position, event, error.allocated, error.reserved, error.limit, error.free
                     )
                     events = events[:position]
                     break
-                refused.append(position)
-                without.add(event.optional)
-                event = dataclasses.replace(event, nbytes=0)  # noqa: PLW2901
-                handle = allocator.malloc(0)
+                if event.optional:
+                    refused.append(position)
+                    without.add(event.optional)
             change = allocator.allocated - before
-            asked += event.nbytes
-            if event.key in live:
-                raise KeyError(f"event {position} allocates key {event.key}, which is alive")
             live[event.key] = (handle, event, change)
         elif isinstance(event, Free):
             handle, malloc, _ = live.pop(event.key)
-            name, kind = malloc.label, malloc.category.value
-            allocator.free(handle)
+            name, kind, why = malloc.label, malloc.category.value, malloc.rule
+            if handle != _NOT_SERVED:
+                allocator.free(handle)
+                asked -= malloc.nbytes
             change = allocator.allocated - before
-            asked -= malloc.nbytes
         else:
             name = event.name
         before += change
@@ -150,8 +155,9 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
         delta.append(change)
         label.append(name)
         category.append(kind)
+        rule.append(why)
         if isinstance(event, Event):
-            allocator.over(event.name)
+            allocator.over(event.name, event.value)
 
     starts = _iteration_starts(events)
     first = starts[0] if starts else -1
@@ -172,6 +178,7 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
         category=tuple(category),
         phase=phase[: len(events)],
         failure=failure,
+        rule=tuple(rule),
         refused=tuple(refused),
     )
 

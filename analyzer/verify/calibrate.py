@@ -120,7 +120,7 @@ def probe(description: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def profile(found: Mapping[str, Any], name: str | None, table: str | None) -> dict[str, Any]:
-    """The profile's JSON from what the stages found (rules 2 and 3)."""
+    """The profile's JSON from what the stages found: modules by their growth, workspaces by what the allocator keeps."""
     device = found["device"]
     versions = device["versions"]
     where = (
@@ -177,7 +177,7 @@ def profile(found: Mapping[str, Any], name: str | None, table: str | None) -> di
 def _convolutions(
     table: Path, seconds: float, device: Mapping[str, Any], tell: Callable[[str, float], None]
 ) -> dict[str, Any]:
-    """Rule 4: several processes ask, this one gathers and writes the table."""
+    """cuDNN's choices, until the time is up: several processes ask, this one gathers and writes the table."""
     parts = max(1, min(16, (os.cpu_count() or 2) - 1))
     folder = table.with_name(f".{table.name}.parts")
     folder.mkdir(exist_ok=True)

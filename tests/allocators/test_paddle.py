@@ -122,8 +122,52 @@ def test_limit_of_pre_allocation() -> None:
         ("paddle_auto_growth", {"fraction_of_gpu_memory_to_use": 0.5}),
         ("paddle_naive_best_fit", {"fraction_of_gpu_memory_to_use": 1.5}),
         ("paddle_naive_best_fit", {"available_bytes": 0}),
+        ("paddle_naive_best_fit", {"fraction_of_gpu_memory_to_use": -0.1}),
+        ("paddle_naive_best_fit", {"initial_gpu_memory_in_mb": -1}),
+        ("paddle_naive_best_fit", {"reallocate_gpu_memory_in_mb": -1}),
+        ("paddle_auto_growth", {"auto_growth_chunk_size_in_mb": -1}),
     ],
 )
 def test_bad_settings(name: str, settings: dict[str, float]) -> None:
     with pytest.raises(OptionError):
         allocators.create(name, **settings)
+
+
+def test_settings_at_the_edge_of_their_range() -> None:
+    assert (
+        allocators.create("paddle_naive_best_fit", fraction_of_gpu_memory_to_use=1, available_bytes=1).malloc(
+            0
+        )
+        == 0
+    )
+    held = allocators.create("paddle_auto_growth", available_bytes=512 + 256)
+    assert (held.malloc(512), held.reserved) == (0, 768)
+    assert held.malloc(256) == 1  # what was taken for alignment
+    with pytest.raises(OutOfMemoryError):
+        held.malloc(1)
+
+
+def test_a_second_chunk_of_a_given_size() -> None:
+    allocator = NaiveBestFitAllocator(
+        initial_gpu_memory_in_mb=10, reallocate_gpu_memory_in_mb=4, available_bytes=100 * MIB
+    )
+    handles = [allocator.malloc(10 * MIB), allocator.malloc(MIB)]
+    assert allocator.reserved == 14 * MIB
+    assert allocator.malloc(5 * MIB) == 2 and allocator.reserved == 19 * MIB
+    assert allocator.address_of(handles[1]) != allocator.address_of(handles[0])
+    assert allocator.malloc(10 * MIB + 1) == 3 and allocator.reserved == 29 * MIB + 256
+
+
+def test_a_miss_drops_idle_chunks_where_told() -> None:
+    for free_when_no_cache_hit, reserved in ((False, 3 * MIB + 512), (True, 2 * MIB + 256)):
+        allocator = AutoGrowthAllocator(free_when_no_cache_hit=free_when_no_cache_hit)
+        allocator.free(allocator.malloc(MIB))
+        allocator.malloc(2 * MIB)
+        assert allocator.reserved == reserved
+    with pytest.raises(ValueError, match="handle 7 is not alive"):
+        allocator.free(7)
+    with pytest.raises(ValueError, match="malloc of -1 bytes"):
+        allocator.malloc(-1)
+    empty = allocator.malloc(0)
+    assert (allocator.size_of(empty), allocator.address_of(empty)) == (0, 0)
+    allocator.free(empty)

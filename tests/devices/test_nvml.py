@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 
 import pytest
@@ -37,6 +39,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
         (FIRST.uuid, FIRST),
         ("GPU-8932f", FIRST),
         ("GPU-1,GPU-8932a", THIRD),
+        (f"{THIRD.uuid}, {FIRST.uuid}", THIRD),
         (INSTANCE.uuid, INSTANCE),
         (f"{INSTANCE.uuid},0", INSTANCE),
     ],
@@ -68,6 +71,8 @@ def test_the_first_visible_gpu(
         "GPU-7",  # names none
         f"{FIRST.uuid},{FIRST.uuid}",
         "gpu-8932f",
+        "8932f937-d72c-4106-c12f-20bd9faed9f6",
+        f" {FIRST.uuid}",  # indices may have spaces before them, UUIDs not: as seen on a machine with two H200
     ],
 )
 def test_nothing_visible(fake: FakeNvml, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
@@ -81,7 +86,26 @@ def test_nothing_visible(fake: FakeNvml, monkeypatch: pytest.MonkeyPatch, variab
 
 
 @pytest.mark.parametrize(
-    "variable", [None, "", "-1", "0", "1", "2,1", "0,0", "x", "1x", "+1", "1,-1", "2,,1", ",1", " 2"]
+    "variable",
+    [
+        None,
+        "",
+        "-1",
+        "0",
+        "1",
+        "2,1",
+        "0,0",
+        "x",
+        "1x",
+        "+1",
+        "1,-1",
+        "2,,1",
+        ",1",
+        " 2",
+        "GPU-1,GPU-2",
+        "GPU-1,GPU-1",
+        " GPU-1",
+    ],
 )
 def test_torch_reads_the_variable_alike(monkeypatch: pytest.MonkeyPatch, variable: str | None) -> None:
     """torch follows CUDA's rules to count devices without initialising CUDA."""
@@ -148,3 +172,40 @@ def test_what_nvml_refuses_inside_is_the_same_error_and_closes_it(fake: FakeNvml
     with pytest.raises(ZeroDivisionError), nvml.first_visible():
         raise ZeroDivisionError
     assert fake.opened == 0
+
+
+_DEVICE_0 = """
+import torch
+from analyzer.devices import nvml
+try:
+    with nvml.first_visible() as handle:
+        import pynvml
+        mine = nvml.text(pynvml.nvmlDeviceGetUUID(handle))
+except nvml.NoGpuError:
+    mine = None
+theirs = f"GPU-{torch.cuda.get_device_properties(0).uuid}" if torch.cuda.is_available() else None
+print(mine == theirs, mine, theirs)
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(nvml.name() is None, reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize(
+    "variable",
+    [
+        None, "", "0", "1", "1,0", " 1", "-1", "1,-1", "0,0", "7", "7,0", "0,7", "0x", "+0", "x", ",0", "GPU-zz", "GPU-",
+        "{0}", "{0:.12}", "{0},{0}", "{0}, {0}", " {0}",
+    ],
+)  # fmt: skip
+def test_a_real_machine(variable: str | None) -> None:
+    """The GPU that is opened is torch's device 0, or neither sees one."""
+    with nvml.first_visible() as handle:
+        import pynvml
+
+        uuid = nvml.text(pynvml.nvmlDeviceGetUUID(handle))
+    environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    if variable is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = variable.format(uuid)
+    command = [sys.executable, "-c", _DEVICE_0]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert ran.stdout.startswith("True"), ran.stdout

@@ -16,15 +16,16 @@ from analyzer.liveness.naive import (
     moments_in,
     onnx_leaves,
 )
+from tests.values import not_values
 
 MIB = 2**20
 
 # Document 000's CNN at batch 128: convolution to 8x222x222, average pool to 8x111x111, linear to 10, in float32.
 BATCH = 128
 CNN = [
-    LeafOutput("conv", BATCH * 8 * 222 * 222 * 4, BATCH * 8 * 222 * 222),
+    LeafOutput("conv", BATCH * 8 * 222 * 222 * 4, BATCH * 8 * 222 * 222, has_parameters=True),
     LeafOutput("pool", BATCH * 8 * 111 * 111 * 4, BATCH * 8 * 111 * 111, has_parameters=False),
-    LeafOutput("fc", BATCH * 10 * 4, BATCH * 10),
+    LeafOutput("fc", BATCH * 10 * 4, BATCH * 10, has_parameters=True),
 ]
 DATA = BATCH * 3 * 224 * 224 * 4 + BATCH * 10 * 4
 WEIGHTS = 985_914 * 4
@@ -60,7 +61,9 @@ def test_every_option_by_hand() -> None:
 
 def test_mixed_precision_halves_the_outputs_once() -> None:
     """Leaves captured under autocast are half already: O is taken in float32 before b halves it."""
-    half = [LeafOutput(leaf.module, leaf.nbytes // 2, leaf.element_count) for leaf in CNN]
+    half = [
+        LeafOutput(leaf.module, leaf.nbytes // 2, leaf.element_count, leaf.has_parameters) for leaf in CNN
+    ]
     captured = from_leaves(half, data_bytes=DATA, weight_bytes=WEIGHTS, precision_factor=0.5)
     assert captured == from_leaves(CNN, data_bytes=DATA, weight_bytes=WEIGHTS, precision_factor=0.5)
     assert 2 * captured.forward_output == sum(leaf.nbytes for leaf in CNN[:-1])
@@ -132,6 +135,33 @@ def test_moments_are_what_torch_keeps(name: str) -> None:
     assert captured.naive.moments == kept.count((48, 64)) == MOMENTS[name]
 
 
+def test_what_a_sum_is_without_options() -> None:
+    naive = formula(data_bytes=10, weight_bytes=100, output_bytes=1000)
+    assert naive == from_leaves(
+        [LeafOutput("a", 1000, 250, True), LeafOutput("b", 7, 1, True)], data_bytes=10, weight_bytes=100
+    )
+    assert (naive.moments, naive.precision_factor, naive.ddp_factor, naive.mode) == (0, 1.0, 1, "train")
+    assert (naive.weight_gradient, naive.total) == (100, 10 + 100 + 1000 + 100 + 1010)
+
+
+def test_options_of_an_onnx_sum() -> None:
+    storages = (
+        Storage(0, 40, Category.INPUT),
+        Storage(1, 80, Category.BUFFER),
+        Storage(2, 400, Category.ACTIVATION),
+    )
+    operators = (
+        Operator(0, "Add", (meta(0, 10), meta(1, 20)), (meta(2, 100), None)),
+        Operator(1, "Neg", (meta(2, 100),), (meta(2, 100),)),
+    )
+    graph = Graph("onnx", storages, operators, (Birth(0), Birth(1), Run(0), Run(1)))
+    assert onnx_leaves(graph) == (LeafOutput("", 400, 100, False),)
+    naive = from_onnx(graph, moments=2, ddp_factor=2, precision_factor=0.5, mode="train")
+    assert (naive.data, naive.weights, naive.forward_output, naive.weight_gradient) == (440, 80, 0, 320)
+    assert (naive.moments, naive.ddp_factor, naive.precision_factor, naive.mode) == (2, 2, 0.5, "train")
+    assert from_onnx(graph).moments == 0 and from_onnx(graph).mode == "infer"
+
+
 def test_moments_in_a_graph() -> None:
     weight = Storage(0, 1000, Category.PARAMETER)
     state = (
@@ -144,3 +174,7 @@ def test_moments_in_a_graph() -> None:
     assert moments_in(Graph("pytorch", (weight, *state), (), births)) == 2
     assert moments_in(Graph("pytorch", (weight,), (), births[:1])) == 0
     assert moments_in(Graph("pytorch", (), (), ())) == 0
+
+
+def test_values_cannot_be_changed() -> None:
+    assert not_values("analyzer.liveness") == set()

@@ -58,6 +58,7 @@ TRAINING = Estimate(
             "conv",
             "small.py:12",
             "forward",
+            "tensor",
         ),
         TensorRow(
             "fc.weight",
@@ -69,6 +70,7 @@ TRAINING = Estimate(
             "fc",
             "",
             "setup",
+            "ort-initializer",
         ),
     ),
     timeline=Timeline(
@@ -78,9 +80,24 @@ TRAINING = Estimate(
         label=("fc.weight", "model", "conv, out", "0.forward", "conv, out"),
         category=("parameters", "", "saved for backward", "", "saved for backward"),
         phase=("model", "model", "0.forward", "0.forward", "0.backward"),
+        rule=("ort-initializer", "", "tensor", "", "tensor"),
     ),
     certainty=Certainty(
-        exact=30 * MIB, measured=6 * MIB, bounded=4 * MIB, unknown_operators={"custom::op": (3, 4 * MIB)}
+        exact=30 * MIB,
+        measured=6 * MIB,
+        bounded=4 * MIB,
+        unknown_operators={"custom::op": (3, 4 * MIB)},
+        by_rule={
+            "exact": {"tensor": 30 * MIB},
+            "measured": {
+                "cudnn-convolution": 3 * MIB,
+                "topk": MIB,
+                "cudnn-batch-norm": MIB,
+                "sort": MIB // 2,
+                "x": MIB // 2,
+            },
+            "bounded": {"unknown-operator": 4 * MIB},
+        },
     ),
     notes=(
         "A first note.",
@@ -112,15 +129,19 @@ parameters          ████████████                     8.0
 gradients           ████████████                     8.0 MiB  20.0 %
 inputs              ██████                           4.0 MiB  10.0 %
 
-Largest tensors at the peak
-    size   shape, type, category            tensor or module, operator, line
+Largest tensors at the peak (analyze explain RULE)
+    size   shape, type                          tensor or module
+   phase   category · rule                      operator, line
 ────────────────────────────────────────────────────────────────────────────────
-20.0 MiB   128x8x80x64 float32              conv
-           saved for backward, forward      convolution small.py:12
- 8.0 MiB   2097152 float32                  fc.weight
-           parameters, setup
+20.0 MiB   128x8x80x64 float32                  conv
+ forward   saved for backward · tensor          convolution small.py:12
+ 8.0 MiB   2097152 float32                      fc.weight
+   setup   parameters · ort-initializer
 
 How sure: 75.0 % of the peak by rule, 15.0 % by measurement, 10.0 % bounded
+  measured: cudnn-convolution 3.0 MiB, topk 1.0 MiB, cudnn-batch-norm 1.0 MiB,
+  and 2 more
+  bounded: unknown-operator 4.0 MiB
 Operators nothing is known of (counted at their bound):
   custom::op: 3 calls, at most 4.0 MiB
 
@@ -146,7 +167,7 @@ def hostile(
     text: str = "\x1b[31mred\x1b[0m\x1b]0;title\x07[bold]x[/bold]\r\n\u202eevil\u200b\x9b1mend",
 ) -> Estimate:
     """An estimate whose every name carries escape sequences, markup and invisible characters."""
-    row = TensorRow(text, MIB, text, text, (1,), text, text, text, text)
+    row = TensorRow(text, MIB, text, text, (1,), text, text, text, text, text)
     values: dict[str, Any] = {
         "target": text,
         "runtime": text,
@@ -160,8 +181,10 @@ def hostile(
         breakdown={text: MIB},
         marks=(MarkRow(text, 1, 1, 1),),
         tensors=(row,),
-        timeline=Timeline((1,), (1,), (1,), (text,), (text,), (text,)),
-        certainty=replace(TRAINING.certainty, unknown_operators={text: (1, 1)}),
+        timeline=Timeline((1,), (1,), (1,), (text,), (text,), (text,), (text,)),
+        certainty=replace(
+            TRAINING.certainty, unknown_operators={text: (1, 1)}, by_rule={"measured": {text: MIB}}
+        ),
         notes=(text,),
         peak_at=text,
     )

@@ -133,6 +133,27 @@ def test_json_follows_its_schema_and_comes_back(estimate: Estimate) -> None:
     assert json.loads(estimate.to_json()) == document
 
 
+def test_an_estimate_saved_before_rules_had_names_is_read_and_shown() -> None:
+    document = json_report.to_dict(TRAINING)
+    del document["certainty"]["by_rule"], document["timeline"]["rule"]
+    for row in document["tensors"]:
+        del row["rule"]
+    jsonschema.validate(document, schema())
+    old = json_report.from_dict(document)
+    assert [row.rule for row in old.tensors] == ["", ""] and old.timeline.rule == ()
+    assert " forward   saved for backward\n" not in text.render(TRAINING)
+    assert re.search(r"^ forward   saved for backward +convolution", text.render(old), re.MULTILINE)
+    assert "measured:" not in text.render(old)
+    assert [row["rule"] for row in csv.DictReader(io.StringIO(csv_report.render(old)))] == [""] * 5
+    assert "saved for backward" in html.render(old)
+
+
+def test_a_rule_is_never_cut() -> None:
+    row = replace(TRAINING.tensors[0], rule="mem-eff-attention-grad", category="saved for backward")
+    shown = text.render(replace(TRAINING, tensors=(row,)))
+    assert "saved fo… · mem-eff-attention-grad" in shown and max(map(len, shown.splitlines())) <= 80
+
+
 def test_json_keys() -> None:
     document = json_report.to_dict(TRAINING)
     assert (document["schema"], document["fits"], document["headroom_bytes"]) == (1, True, 40 * MIB)
@@ -174,6 +195,7 @@ def test_csv() -> None:
         "peak_bytes": "",
         "category": "saved for backward",
         "phase": "0.forward",
+        "rule": "tensor",
     }
     assert (rows[3]["name"], rows[3]["peak_bytes"], rows[3]["delta_bytes"]) == (
         "0.forward",
@@ -207,6 +229,8 @@ def test_html_says_what_the_text_says_and_needs_nothing_else() -> None:
         "58,720,256",
         "40.0 % over peak allocated",
         "custom::op",
+        "measured: cudnn-convolution 3.0 MiB",
+        "ort-initializer",
     ):
         assert words_ in said
     assert "A first note." in said and "0.forward: 40.0 MiB allocated" in said and "fc.weight" in said
@@ -294,5 +318,5 @@ def test_out_of_memory_survives_json() -> None:
         24 * MIB, 60 * MIB, 90 * MIB, 100 * MIB, 30 * MIB, 20 * MIB, 7, "x", "aten::add", "conv"
     )
     estimate = replace(TRAINING, out_of_memory=failed)
-    assert json_report.loads(json_report.dumps(estimate)).out_of_memory == failed
+    assert json_report.loads(json_report.render(estimate)).out_of_memory == failed
     jsonschema.validate(json_report.to_dict(estimate), schema())

@@ -131,7 +131,7 @@ class _Listening(Allocator):
         self.heard.append(("apart", nbytes))
         return len(self.heard)
 
-    def over(self, event: str) -> None:
+    def over(self, event: str, value: float | None = None) -> None:  # noqa: ARG002
         self.heard.append(event)
         self.reserved = 7
 
@@ -156,3 +156,50 @@ def test_the_allocator_hears_of_streams_of_memory_apart_and_of_what_is_over() ->
     assert allocator.heard == [(1, None), ("apart", 2), "session", (3, 0), (4, 1), 2]
     assert played.marks[0].reserved == 0
     assert played.reserved == (0, 0, 0, 7, 7, 7)
+
+
+def test_an_allocator_may_already_hold_something() -> None:
+    """What was there counts, in bytes allocated, not requested; nothing taken in excess of it is a peak of its own."""
+    allocator = allocators.create("pytorch")
+    held = allocator.malloc(30 * MIB)
+    played = play([take(0, 1000)], allocator)
+    assert (played.peak_allocated, played.peak_requested, played.peak_position) == (30 * MIB + 1024, 1000, 0)
+    assert (played.allocated, played.delta) == ((30 * MIB + 1024,), (1024,))
+    assert played.peak_reserved == 32 * MIB
+    assert held == 0
+    nothing = play([Event("0.input"), Free(5)][:1], allocator)
+    assert (nothing.peak_allocated, nothing.peak_position, nothing.peak_phase) == (30 * MIB + 1024, -1, "")
+    assert nothing.marks == (PlayedMark("0.input", 30 * MIB + 1024, 30 * MIB + 1024, 32 * MIB),)
+
+
+def test_the_first_event_may_be_the_peak_and_has_a_phase() -> None:
+    played = play([take(0, 512), Event("model"), Event("0.forward")], allocators.create("pytorch"))
+    assert (played.peak_position, played.peak_phase) == (0, "model")
+    assert played.phase == ("model", "model", "0.forward")
+    start = play([Event("model"), Event("0.input")], allocators.create("pytorch"))
+    assert (start.peak_allocated, start.peak_position, start.peak_phase) == (0, 0, "model")
+    later = play([take(0, 512), Event("a"), take(1, 1)], allocators.create("pytorch"))
+    assert (later.peak_position, later.peak_phase, later.phase) == (2, "", ("a", "a", ""))
+
+
+def test_reserved_and_requested_have_peaks_of_their_own() -> None:
+    """The second iteration asks for more at once, in fewer bytes of blocks; reserved never falls."""
+    events: list[AllocationEvent] = [
+        *(Event("model"), take(0, 1), take(1, 1), take(2, 1), Event("0.input")),
+        *(Free(0), Free(1), Free(2), Event("0.step"), take(3, 1000), Event("1.input")),
+    ]
+    played = play(events, allocators.create("pytorch"))
+    assert (played.peak_allocated, played.peak_position, played.peak_requested) == (1536, 3, 1000)
+    assert played.requested == (0, 1, 2, 3, 3, 2, 1, 0, 0, 1000, 1000)
+    assert played.allocated == (0, 512, 1024, 1536, 1536, 1024, 512, 0, 0, 1024, 1024)
+    assert [mark.peak for mark in played.marks] == [0, 1536, 1536, 1024]
+    assert played.reserved == (0, *(2 * MIB,) * 10)
+
+
+def test_only_numbered_inputs_begin_iterations() -> None:
+    events: list[AllocationEvent] = [take(0, 4096), Free(0), Event("x.input"), Event("12.inputs"), take(1, 1)]
+    assert play(events, allocators.create("pytorch")).peak_allocated == 4096
+    events[2] = Event("12.input")
+    assert play(events, allocators.create("pytorch")).peak_allocated == 4096
+    events.insert(2, Event("model"))
+    assert play(events, allocators.create("pytorch")).peak_allocated == 512

@@ -1,7 +1,8 @@
-"""PyTorch's CUDA caching allocator on one stream: which block serves each request, and when memory is reserved.
+"""PyTorch's CUDA caching allocator: which block serves each request, and when memory is reserved.
 
 1. **Rounding**: up to a multiple of 512 B (or as `roundup_power2_divisions` says); zero bytes take no block.
-2. **Pools**: a rounded size of at most 1 MiB is served by the small pool, anything else by the large pool. A new
+2. **Pools**: a rounded size of at most 1 MiB is served by the small pool, anything else by the large pool, each stream
+   by its own: memory freed on one stream never serves another, unless its segment is given back first. A new
    segment has 2 MiB for the small pool; for the large pool `large_segment_size_mb` below 10 MiB, else the size rounded
    up to 2 MiB.
 3. **Search**: the smallest free block that fits, the lowest address among equals. Requests below `max_split_size_mb`
@@ -17,14 +18,14 @@
 
 Sources: `c10/cuda/CUDACachingAllocator.cpp`, `c10/core/AllocatorConfig.h` (PyTorch 2.11 to 2.13); segment addresses
 by `driver.py`. `expandable_segments:True` is `expandable.py`.
-Not modelled: several streams, `record_stream`, CUDA graph pools, user-made memory pools, `backend:cudaMallocAsync`.
+Not modelled: `record_stream`, CUDA graph pools, user-made memory pools, `backend:cudaMallocAsync`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 from analyzer.allocators.base import Allocator, OutOfMemoryError
 from analyzer.allocators.chunks import Chunk, Region
@@ -40,8 +41,15 @@ MIN_LARGE_BYTES = 10 * MIB
 ROUND_LARGE_BYTES = 2 * MIB
 
 
+class Pool(NamedTuple):
+    """What a segment serves: small requests or large ones, of one stream."""
+
+    small: bool
+    stream: int
+
+
 class Block(Chunk):
-    """A part of a segment. `freed_at` counts searches, for rule 6; it is set whenever the block joins its pool."""
+    """A part of a segment. `freed_at` counts searches, which tells garbage collection its age; it is set whenever the block joins its pool."""
 
     __slots__ = ("freed_at",)
     freed_at: int
@@ -56,12 +64,12 @@ class Block(Chunk):
 class Segment(Region):
     """One `cudaMalloc`, or one expandable range, which begins unmapped."""
 
-    __slots__ = ("expandable", "small")
+    __slots__ = ("expandable", "pool")
     first: Block
 
-    def __init__(self, address: int, size: int, small: bool, expandable: bool = False) -> None:
+    def __init__(self, address: int, size: int, pool: Pool, expandable: bool = False) -> None:
         super().__init__(address, size, Block)
-        self.small, self.expandable = small, expandable
+        self.pool, self.expandable = pool, expandable
         self.first.mapped = not expandable
 
 
@@ -95,7 +103,7 @@ class SegmentEvent:
     size: int
 
 
-# A pool's free blocks in the order of rule 3. Addresses differ, so a comparison never reaches the block.
+# A pool's free blocks as the search wants them: smallest first, then lowest. Addresses differ, so a comparison never reaches the block.
 FreeList = list[tuple[int, int, Block]]
 
 
@@ -111,7 +119,7 @@ class PyTorchAllocator(Allocator):
         self.requested = self.peak_requested = 0
         self.reserved = self.peak_reserved = 0
         self.segment_events: list[SegmentEvent] = []
-        self._pools: dict[bool, FreeList] = {True: [], False: []}
+        self._pools: dict[Pool, FreeList] = {}
         self._segments: dict[int, Segment] = {}
         self._space = space or AddressSpace()
         self._live: dict[int, Block | None] = {}
@@ -122,8 +130,8 @@ class PyTorchAllocator(Allocator):
         self._allowed = self.settings.allowed_bytes
         self._divisions = self.settings.roundup_power2_divisions
 
-    def malloc(self, nbytes: int, stream: int | None = 0) -> int:  # noqa: ARG002
-        """Take a block for `nbytes` bytes and return its handle; one stream, so it is not asked which."""
+    def malloc(self, nbytes: int, stream: int | None = 0) -> int:
+        """Take a block for `nbytes` bytes from the stream's pools and return its handle; None is the default stream."""
         handle = self._malloc_count
         if nbytes <= 0:
             if nbytes:
@@ -132,9 +140,9 @@ class PyTorchAllocator(Allocator):
             self._malloc_count += 1
             return handle
         size = self.rounded(nbytes)
-        small = size <= SMALL_BYTES
-        block = self._find(size, small) or self._obtain(size, small)
-        if self._splits(block.size - size, size, small):
+        pool = Pool(size <= SMALL_BYTES, stream or 0)
+        block = self._find(size, pool) or self._obtain(size, pool)
+        if self._splits(block.size - size, size, pool.small):
             self._insert(block.cut(size))
         block.used = True
         block.requested = nbytes
@@ -164,9 +172,17 @@ class PyTorchAllocator(Allocator):
     def empty_cache(self) -> None:
         """Return every wholly free segment to the driver, as `torch.cuda.empty_cache` does."""
         for small in (False, True):
-            for _, _, block in list(self._pools[small]):
+            for block in self._cached(small):
                 if block.whole:
                     self._release(block)
+
+    def over(self, event: str, value: float | None = None) -> None:
+        """What a program tells its allocator while it runs."""
+        if event == "empty_cache":
+            self.empty_cache()
+        elif event == "set_per_process_memory_fraction":
+            settings = replace(self.settings, per_process_memory_fraction=value)
+            self.settings, self._allowed = settings, settings.allowed_bytes
 
     def reset_peaks(self) -> None:
         """Start new peaks from the current state, as `torch.cuda.reset_peak_memory_stats` does."""
@@ -194,13 +210,15 @@ class PyTorchAllocator(Allocator):
                 elif run:
                     total = sum(part.size for part in run)
                     states.append(
-                        SegmentState(run[0].address, total, segment.small, segment.expandable, tuple(run))
+                        SegmentState(
+                            run[0].address, total, segment.pool.small, segment.expandable, tuple(run)
+                        )
                     )
                     run = []
         return tuple(sorted(states, key=lambda state: state.address))
 
     def rounded(self, nbytes: int) -> int:
-        """The block size for a request (rule 1)."""
+        """The block size for a request: a multiple of 512 B, or as `roundup_power2_divisions` says."""
         if self._divisions is None or nbytes < MIN_BLOCK_BYTES:
             return -(-nbytes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
         # One entry a power of two from 1 MiB; smaller and larger sizes use the first and the last.
@@ -218,15 +236,20 @@ class PyTorchAllocator(Allocator):
             return self.settings.large_segment_bytes
         return -(-size // ROUND_LARGE_BYTES) * ROUND_LARGE_BYTES
 
-    def _find(self, size: int, small: bool) -> Block | None:
-        """Rule 3; the block leaves the pool."""
-        self._search_count[small] += 1
-        pool = self._pools[small]
-        at = bisect_left(pool, (size,))
-        return pool.pop(at)[2] if at < len(pool) and self._serves(pool[at][0], size) else None
+    def _cached(self, small: bool) -> list[Block]:
+        """The free blocks of every stream's small or large pool, by stream, size and address."""
+        pools = sorted(pool for pool in self._pools if pool.small == small)
+        return [block for pool in pools for _, _, block in self._pools[pool]]
+
+    def _find(self, size: int, pool: Pool) -> Block | None:
+        """The smallest free block of the pool that may serve the request; it leaves the pool."""
+        self._search_count[pool.small] += 1
+        free = self._pools.get(pool, [])
+        at = bisect_left(free, (size,))
+        return free.pop(at)[2] if at < len(free) and self._serves(free[at][0], size) else None
 
     def _serves(self, found: int, size: int) -> bool:
-        """Whether rule 3 lets a block of `found` bytes serve a request of `size`."""
+        """Whether a block of `found` bytes may serve a request of `size`: blocks of `max_split_size` and more are kept apart."""
         if self._max_split is None:
             return True
         if size < self._max_split:
@@ -234,49 +257,49 @@ class PyTorchAllocator(Allocator):
         return found < size + self.settings.max_non_split_rounding_bytes
 
     def _splits(self, rest: int, size: int, small: bool) -> bool:
-        """Rule 4."""
+        """Whether the rest of a block is split off it."""
         if small:
             return rest >= MIN_BLOCK_BYTES
         return rest > SMALL_BYTES and (self._max_split is None or size < self._max_split)
 
     def _join(self, block: Block) -> None:
-        """Rule 5: `block` takes up its free neighbours of the same kind (mapped or not)."""
+        """`block` takes up its free neighbours of the same kind (mapped or not)."""
         for other in (block.previous, block.next):
             if other is not None and not other.used and other.mapped == block.mapped:
                 self._remove(other)
                 block.absorb(other)
 
     def _insert(self, block: Block) -> None:
-        small = block.region.small
-        block.freed_at = self._search_count[small]
-        insort(self._pools[small], (block.size, block.address, block))
+        pool = block.region.pool
+        block.freed_at = self._search_count[pool.small]
+        insort(self._pools.setdefault(pool, []), (block.size, block.address, block))
 
     def _remove(self, block: Block) -> None:
-        pool = self._pools[block.region.small]
-        del pool[bisect_left(pool, (block.size, block.address))]
+        free = self._pools[block.region.pool]
+        del free[bisect_left(free, (block.size, block.address))]
 
-    def _obtain(self, size: int, small: bool) -> Block:
-        """Rule 6."""
+    def _obtain(self, size: int, pool: Pool) -> Block:
+        """A block for a request that no free one serves: see "No block" above."""
         if self.settings.garbage_collection_threshold and self._allowed is not None:
             self._collect_garbage()
-        block = self._grow(size, small)
-        if block is None and self._release_oversize(size, small):
-            block = self._grow(size, small)
+        block = self._grow(size, pool)
+        if block is None and self._release_oversize(size, pool):
+            block = self._grow(size, pool)
         if block is None:
             self.empty_cache()
-            block = self._grow(size, small)
+            block = self._grow(size, pool)
         if block is None:
             bounds = [bound for bound in (self._limit, self._allowed) if bound is not None]
             free = sorted((size for pool in self._pools.values() for size, _, _ in pool), reverse=True)
             raise OutOfMemoryError(size, self.allocated, self.reserved, min(bounds), tuple(free))
         return block
 
-    def _grow(self, size: int, small: bool) -> Block | None:
+    def _grow(self, size: int, pool: Pool) -> Block | None:
         """A new segment's block, outside the pool; None if it would pass the fraction or the driver has no room."""
-        taken = self._segment_bytes(size, small)
+        taken = self._segment_bytes(size, pool.small)
         if not self._room(taken):
             return None
-        segment = Segment(self._space.take(taken), taken, small)
+        segment = Segment(self._space.take(taken), taken, pool)
         self._segments[segment.address] = segment
         self._reserve("segment_alloc", segment.address, taken)
         return segment.first
@@ -304,21 +327,21 @@ class PyTorchAllocator(Allocator):
         self._space.give(block.address, block.size)
         self._reserve("segment_free", block.address, block.size)
 
-    def _release_oversize(self, size: int, small: bool) -> bool:
+    def _release_oversize(self, size: int, pool: Pool) -> bool:
         """Return cached blocks of at least `max_split_size` to the driver, until one is as large as the request,
         or, largest first, several are together. Whether that is enough."""
         if self._max_split is None:
             return False
-        pool = self._pools[small]
+        free = self._pools.get(pool, [])
         wanted = max(size, self._max_split)
-        at = bisect_left(pool, (wanted,))
-        if at < len(pool):
-            self._release(pool[at][2])
+        at = bisect_left(free, (wanted,))
+        if at < len(free):
+            self._release(free[at][2])
             return True
         released = 0
-        while pool and released < wanted and pool[-1][0] >= self._max_split:
-            released += pool[-1][0]
-            self._release(pool[-1][2])
+        while free and released < wanted and free[-1][0] >= self._max_split:
+            released += free[-1][0]
+            self._release(free[-1][2])
         return released >= wanted
 
     def _collect_garbage(self) -> None:
@@ -326,7 +349,7 @@ class PyTorchAllocator(Allocator):
         assert self._allowed is not None
         excess = self.reserved - int(self.settings.garbage_collection_threshold * self._allowed)
         now = self._search_count[False]
-        blocks = [block for _, _, block in self._pools[False] if block.whole]
+        blocks = [block for block in self._cached(False) if block.whole]
         ages = sum(now - block.freed_at for block in blocks)
         while excess > 0 and blocks:
             threshold = ages / len(blocks)

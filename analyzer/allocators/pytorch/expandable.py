@@ -24,6 +24,7 @@ from analyzer.allocators.pytorch.caching import (
     MIN_BLOCK_BYTES,
     SMALL_SEGMENT_BYTES,
     Block,
+    Pool,
     PyTorchAllocator,
     Segment,
 )
@@ -39,36 +40,39 @@ class ExpandableAllocator(PyTorchAllocator):
 
     def __init__(self, settings: PyTorchSettings | None = None, space: AddressSpace | None = None) -> None:
         super().__init__(settings, space)
-        # Unmapped blocks of each pool by address.
-        self._unmapped: dict[bool, list[tuple[int, Block]]] = {True: [], False: []}
+        # Unmapped blocks of each pool by address; each pool has one range.
+        self._unmapped: dict[Pool, list[tuple[int, Block]]] = {}
 
     def empty_cache(self) -> None:
-        """Rule 5."""
+        """Unmap every page that lies wholly inside a free block."""
         for small in (False, True):
-            for _, _, block in list(self._pools[small]):
+            for block in self._cached(small):
                 self._unmap(block)
 
     def _page(self, small: bool) -> int:
         return SMALL_SEGMENT_BYTES if small else self.settings.large_segment_bytes
 
-    def _find(self, size: int, small: bool) -> Block | None:
-        """Rule 2."""
-        pool = self._pools[small]
-        at = bisect_left(pool, (size,))
-        while at + 1 < len(pool) and _reach(pool[at + 1][2]) < _reach(pool[at][2]):
+    def _find(self, size: int, pool: Pool) -> Block | None:
+        """Best fit, a free block counting with the unmapped space behind it; the block leaves the pool."""
+        free = self._pools.get(pool, [])
+        at = bisect_left(free, (size,))
+        while at + 1 < len(free) and _reach(free[at + 1][2]) < _reach(free[at][2]):
             at += 1
-        return pool.pop(at)[2] if at < len(pool) and self._serves(pool[at][0], size) else None
+        return free.pop(at)[2] if at < len(free) and self._serves(free[at][0], size) else None
 
     def _splits(self, rest: int, size: int, small: bool) -> bool:  # noqa: ARG002
-        """Rule 4."""
+        """Whenever the rest has at least 512 B, in both pools."""
         return rest >= MIN_BLOCK_BYTES
 
-    def _grow(self, size: int, small: bool) -> Block | None:
-        """Rule 3. The fraction is checked against a whole segment's size, as PyTorch does; the driver's room against
+    def _grow(self, size: int, pool: Pool) -> Block | None:
+        """The lowest unmapped space, with a free block in front of it. The fraction is checked against a whole segment's size, as PyTorch does; the driver's room against
         the pages."""
-        if self._allowed is not None and self.reserved + self._segment_bytes(size, small) > self._allowed:
+        if (
+            self._allowed is not None
+            and self.reserved + self._segment_bytes(size, pool.small) > self._allowed
+        ):
             return None
-        block = self._place(size, small)
+        block = self._place(size, pool)
         if not block.mapped and not self._map(block, min(block.size, size)):
             return None
         while block.size < size:
@@ -81,25 +85,26 @@ class ExpandableAllocator(PyTorchAllocator):
         self._remove(block)
         return block
 
-    def _place(self, size: int, small: bool) -> Block:
+    def _place(self, size: int, pool: Pool) -> Block:
         """The first of the free and unmapped blocks that together have room, at the lowest address; else a new range."""
-        for _, block in self._unmapped[small]:
+        for _, block in self._unmapped.get(pool, []):
             front = block.previous
             start = front if front is not None and not front.used else block
             if _room_from(start, size) >= size:
                 return start
-        page = self._page(small)
+        page = self._page(pool.small)
         total = self.settings.device_total_bytes
         address_bytes = RANGE_BYTES if total is None else -(-(total + total // 8) // page) * page
-        segment = Segment(RANGE_ORIGIN[small], address_bytes, small, expandable=True)
+        segment = Segment(
+            RANGE_ORIGIN[pool.small] + pool.stream * RANGE_BYTES, address_bytes, pool, expandable=True
+        )
         self._segments[segment.address] = segment
         self._insert(segment.first)
         return segment.first
 
     def _map(self, block: Block, size: int) -> bool:
         """Map the first `size` bytes of an unmapped block, in whole pages; False if the driver has no memory left."""
-        small = block.region.small
-        page = self._page(small)
+        page = self._page(block.region.pool.small)
         taken = -(-size // page) * page
         if self._limit is not None and self.reserved + taken > self._limit:
             return False
@@ -118,7 +123,7 @@ class ExpandableAllocator(PyTorchAllocator):
     def _unmap(self, block: Block) -> None:
         """Unmap the whole pages inside a free block; drop its range when nothing of it is mapped any more."""
         segment = block.region
-        page = self._page(segment.small)
+        page = self._page(segment.pool.small)
         begin = segment.address + -(-(block.address - segment.address) // page) * page
         end = segment.address + (block.address + block.size - segment.address) // page * page
         if begin >= end:
@@ -141,16 +146,16 @@ class ExpandableAllocator(PyTorchAllocator):
         if block.mapped:
             super()._insert(block)
         else:
-            insort(self._unmapped[block.region.small], (block.address, block))
+            insort(self._unmapped.setdefault(block.region.pool, []), (block.address, block))
 
     def _remove(self, block: Block) -> None:
         if block.mapped:
             super()._remove(block)
         else:
-            unmapped = self._unmapped[block.region.small]
+            unmapped = self._unmapped[block.region.pool]
             del unmapped[bisect_left(unmapped, (block.address,))]
 
-    def _release_oversize(self, size: int, small: bool) -> bool:  # noqa: ARG002
+    def _release_oversize(self, size: int, pool: Pool) -> bool:  # noqa: ARG002
         return False
 
     def _collect_garbage(self) -> None:

@@ -56,7 +56,7 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 class _Opaque(torch.autograd.Function):
-    """Rule 3."""
+    """Makes its results, keeps all inputs and results for the backward pass, and makes a gradient for each input."""
 
     @staticmethod
     def forward(ctx: Any, call: Call, *inputs: Tensor | None) -> Any:
@@ -85,7 +85,7 @@ class _Opaque(torch.autograd.Function):
 
 
 def opaque(call: Call, *inputs: Tensor | None) -> Results:
-    """Any operator, by its results' shapes alone (rule 3)."""
+    """Any operator, by its results' shapes alone: an upper bound on what it saves."""
     return _Opaque.apply(call, *inputs)  # type: ignore[no-untyped-call,no-any-return]
 
 
@@ -102,7 +102,7 @@ def lowers(*names: str, domain: str = "") -> Callable[[Function], Function]:
     return register
 
 
-# Operators whose inputs from a position on are settings (rule 2).
+# Operators whose inputs from a position on are settings: read from constants, no tensors in PyTorch either.
 SETTINGS = {
     "Clip": 1, "CumSum": 1, "Dropout": 1, "Expand": 1, "Pad": 1, "ReduceL1": 1, "ReduceL2": 1, "ReduceLogSumExp": 1,
     "ReduceMax": 1, "ReduceMean": 1, "ReduceMin": 1, "ReduceProd": 1, "ReduceSum": 1, "ReduceSumSquare": 1,

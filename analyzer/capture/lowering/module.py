@@ -160,7 +160,7 @@ class OnnxModule(nn.Module):
         return key
 
     def forward(self, *inputs: Tensor) -> Any:
-        """Run the nodes in order (rule 1)."""
+        """Run the nodes in order; results are dropped after their last reader."""
         values: dict[str, Tensor | None] = dict(zip(self._inputs, inputs, strict=True))
         for name, key in self._held.items():
             values[name] = getattr(self, key)

@@ -26,6 +26,7 @@ from analyzer.capture.pytorch.cuda.decisions import cuda_choices
 from analyzer.capture.pytorch.cuda.functions import cuda_functions
 from analyzer.capture.pytorch.cuda.pretence import CudaPretence
 from analyzer.capture.pytorch.explain import explained
+from analyzer.capture.pytorch.host import HostMemory
 from analyzer.capture.pytorch.modules import module_paths
 from analyzer.capture.pytorch.no_compiler import without_compiler
 from analyzer.capture.pytorch.recorder import Recorder
@@ -36,6 +37,7 @@ from analyzer.graph import Graph, LeafOutput
 from analyzer.spec import TensorSpec
 
 if TYPE_CHECKING:
+    from analyzer.capture.pytorch.cuda.memory import Memory
     from analyzer.devices import DeviceProfile
 
 
@@ -133,14 +135,23 @@ def own_randomness() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def cuda_environment(device: DeviceProfile) -> Iterator[Recorder]:
+def cuda_environment(device: DeviceProfile, memory: Memory | None = None) -> Iterator[Recorder]:
     """Python, autograd and the dispatcher believe in a CUDA device. Yields a recorder to be used with `watching`."""
-    with without_compiler(), cuda_choices(device) as choices, cuda_autocast(), cuda_functions(device):
-        yield Recorder(choices)
+    with without_compiler(), cuda_choices(device) as choices, cuda_autocast():
+        recorder = Recorder(choices, memory)
+        with cuda_functions(device, recorder):
+            yield recorder
 
 
 @contextlib.contextmanager
-def watching(recorder: Recorder) -> Iterator[None]:
-    """While open, every tensor made on "cuda" is a meta tensor the recorder follows."""
-    with CudaPretence(recorder) as pretence, pretence.saved_tensor_hooks(), recorder:
+def watching(recorder: Recorder, whole: bool = False) -> Iterator[None]:
+    """While open, every tensor made on "cuda" is a meta tensor the recorder follows.
+
+    whole: a whole program, which also makes its host tensors (`host.py`).
+    """
+    with (
+        CudaPretence(recorder, HostMemory(recorder) if whole else None) as pretence,
+        pretence.saved_tensor_hooks(),
+        recorder,
+    ):
         yield

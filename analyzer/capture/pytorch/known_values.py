@@ -9,6 +9,9 @@ changes and views stay right.
 3. Where a result's size depends on values (`nonzero`, boolean indices, `masked_select`), it is known with them.
 4. Random and uninitialised results are unknown, and so are those of operators a CPU does not have.
 
+5. A whole program brings real data with it, whose values would be followed through every layer: there only small
+   floating-point tensors are known (`float_limit`), for schedules and counters; numbers of that type shape nothing.
+
 Not modelled: tensors over `LIMIT` elements.
 """
 
@@ -26,7 +29,9 @@ _ALIASING = ("set_",)  # no values change: the tensor now lies on a storage that
 
 
 class KnownValues:
-    """CPU twins by storage key."""
+    """CPU twins by storage key. float_limit: elements of the largest floating-point tensor that is followed."""
+
+    float_limit = LIMIT
 
     def __init__(self) -> None:
         self._twins: dict[int, torch.UntypedStorage] = {}
@@ -104,7 +109,9 @@ class KnownValues:
         """Whether the results could be made known."""
         if name.startswith(_UNKNOWABLE) or torch.Tag.nondeterministic_seeded in func.tags:
             return False
-        if any(result.numel() > LIMIT for result in results):
+        if any(
+            result.numel() > (self.float_limit if result.is_floating_point() else LIMIT) for result in results
+        ):
             return False
         twins: dict[int, torch.Tensor] = {}
         for tensor in tensors:

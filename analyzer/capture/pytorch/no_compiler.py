@@ -35,6 +35,7 @@ class _StandIn(ModuleType):
     def __init__(self) -> None:
         super().__init__(_NAME)
         self.__spec__ = PathFinder.find_spec(_NAME, torch.__path__)
+        self.__file__ = str(Path(torch.__file__).parent / "_dynamo" / "__init__.py")
         self._functions: list[Any] = []
         sys.modules[_NAME] = self
 
@@ -72,6 +73,8 @@ class _StandIn(ModuleType):
                 return importlib.import_module(f"{_NAME}.config")
             finally:
                 del self.__path__
+        if name.startswith("__") and name != "__path__":  # how Python looks at any module
+            raise AttributeError(name)
         return getattr(self._real(), name)
 
 

@@ -25,11 +25,15 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """stands_for: what the replacement is there for. first, last: the versions of torch that need it, both included."""
+    """stands_for: what the replacement is there for. first, last: the versions of torch that need it, both included.
+
+    cuda_only: builds without CUDA do not have the name; there it is added.
+    """
 
     stands_for: str
     first: tuple[int, int] = (2, 11)
     last: tuple[int, int] = (2, 13)
+    cuda_only: bool = False
 
     @property
     def needed(self) -> bool:
@@ -53,7 +57,7 @@ PATCHES: dict[str, Patch] = {
             "is_available", "is_initialized", "device_count", "current_device", "get_device_name",
             "get_device_capability", "get_device_properties", "is_bf16_supported", "is_current_stream_capturing",
             "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "mem_get_info",
-            "get_rng_state",
+            "get_rng_state", "memory_stats", "memory_summary", "set_per_process_memory_fraction",
         )
     },
     **{
@@ -73,6 +77,10 @@ PATCHES: dict[str, Patch] = {
     ),
     "torch.backends.cudnn.version": Patch("a CPU build has none; code asks for it before it chooses a path"),
     "torch.backends.cudnn.rnn.get_cudnn_mode": Patch("cudnnRNNMode_t by number: the enumeration is in CUDA builds only"),
+    "torch._has_compatible_shallow_copy_type": Patch(
+        "CPU and CUDA tensors are of one kind to `Module.to`, which then keeps its parameters' identity"
+    ),
+    "torch.autograd.backward": Patch("tells when a backward pass is over (`script.py`)"),
     "torch._use_cudnn_rnn_flatten_weight": Patch(
         "true on CUDA; it has no tensor among its arguments, so no torch-function mode sees it"
     ),
@@ -96,6 +104,7 @@ PATCHES: dict[str, Patch] = {
         f"torch.Tensor.{name}": Patch("in a real run, large tensors repeat one block of random values (`runs/program.py`)")
         for name in ("normal_", "uniform_")
     },
+    "torch._C._cuda_getCurrentRawStream": Patch("the default stream, by number; libraries look for it", cuda_only=True),
     "torch.nn.Module.__call__": Patch("tells which module is running: operators are attributed to it"),
 }  # fmt: skip
 
@@ -114,7 +123,7 @@ RELIED_ON: dict[str, str] = {
 
 
 def look_up(where: str) -> tuple[Any, str]:
-    """The object a dotted name lies in, and its last part. Raises AttributeError if torch has no such name."""
+    """The object a dotted name lies in, and its last part. Raises AttributeError if torch has no such name and should."""
     head, _, name = where.rpartition(".")
     parts = head.split(".")
     owner: Any = importlib.import_module(parts[0])
@@ -123,7 +132,8 @@ def look_up(where: str) -> tuple[Any, str]:
             with contextlib.suppress(ModuleNotFoundError):
                 importlib.import_module(".".join(parts[:position]))
         owner = getattr(owner, part)
-    getattr(owner, name)
+    if where not in PATCHES or not PATCHES[where].cuda_only:
+        getattr(owner, name)
     return owner, name
 
 

@@ -28,6 +28,7 @@ from torch.utils._pytree import tree_iter
 
 import analyzer
 from analyzer.capture.pytorch.cuda.decisions import FUSED
+from analyzer.capture.pytorch.cuda.memory import Memory, out_of_memory
 from analyzer.capture.pytorch.cuda.results import META_KERNELS
 from analyzer.capture.pytorch.data_branches import assumed
 from analyzer.capture.pytorch.fan_in import FanIn
@@ -56,6 +57,8 @@ _LIBRARY_FOLDERS = (
     "<frozen",
     "<string>",
 )
+_LARGEST_STAND_IN = 1 << 22
+_SMALL_FLOATS = 1 << 12
 _STEP_FILE = str(Path(__file__).with_name("step.py"))
 _DTYPE_NAMES = {value: str(value)[6:] for value in vars(torch).values() if isinstance(value, torch.dtype)}
 _NO_KWARGS: dict[str, Argument] = {}
@@ -100,17 +103,20 @@ class Recorder(TorchDispatchMode):
         """Not wrapped for PyTorch's compiler, which the wrapper would import: nothing is compiled here."""
         return False
 
-    def __init__(self, choices: dict[Any, Callable[..., Any]]) -> None:
+    def __init__(self, choices: dict[Any, Callable[..., Any]], memory: Memory | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.memory = memory
+        self.stands_in = False  # unknown values get a stand-in instead of being an error
+        self.phases: Callable[[], Phase] | None = None  # who tells the phase, where no step does
         self.phase = Phase.SETUP
         self.step = 0
         self.modules: list[str] = []
         self.failed: tuple[int, str] = (0, "")  # number of the exception, innermost module
         self._choices = {**choices, **FUSED}
         self._schemas: dict[Any, _Schema] = {}
-        self._storages: list[_Growing] = []
+        self.storages: list[_Growing] = []
+        self.operators: list[Operator] = []
         self._program: list[Moment] = []
-        self._operators: list[Operator] = []
         self._live: dict[int, int] = {}
         self._references: dict[int, weakref.ref[Any]] = {}
         self._known = KnownValues()
@@ -119,12 +125,32 @@ class Recorder(TorchDispatchMode):
         self._user_code: dict[Any, bool] = {}
         self._closed = False
         self.notes: list[str] = []
+        self._library_folders: tuple[str, ...] = _LIBRARY_FOLDERS
+        if memory is not None:
+            memory.attach(self)
+
+    def whole_program(self, folders: tuple[str, ...]) -> None:
+        """A program is followed that asks for values; lines in these folders are a library's too, not the user's."""
+        self.stands_in = True
+        self._known.float_limit = _SMALL_FLOATS
+        self._library_folders = (*_LIBRARY_FOLDERS, *folders)
 
     # -- what the step tells -------------------------------------------------------------------------------------
 
     def mark(self, name: str) -> None:
         """A named event is over."""
-        self._program.append(Mark(name))
+        self.happened(Mark(name))
+
+    def happened(self, moment: Moment) -> None:
+        """The next moment of the program. Raises torch.OutOfMemoryError where the device has no room for it."""
+        self._program.append(moment)
+        if self.memory is not None:
+            try:
+                self.memory.follow(moment)
+            except Exception as error:
+                if not hasattr(error, "requested"):
+                    raise
+                raise out_of_memory(error, self.memory) from None
 
     def host(self, tensor: torch.Tensor) -> torch.Tensor:
         """Register a meta tensor that stands for one in host memory; returns it."""
@@ -134,14 +160,14 @@ class Recorder(TorchDispatchMode):
     def in_host_memory(self, tensor: torch.Tensor) -> bool:
         """Whether a meta tensor stands for one in host memory."""
         index = self._live.get(tensor.untyped_storage()._cdata)
-        return index is not None and not self._storages[index].on_device
+        return index is not None and not self.storages[index].on_device
 
     def _in_host_memory(self, tensor: torch.Tensor) -> bool:
         return tensor.device.type != "meta" or self.in_host_memory(tensor)
 
     def label(self, tensor: torch.Tensor, name: str, category: Category) -> None:
         """Name a storage and say what it is for."""
-        storage = self._storages[self._index(tensor, name, category)]
+        storage = self.storages[self._index(tensor, name, category)]
         if storage.category is not Category.PARAMETER:
             storage.category = category
         if not storage.name or storage.name.startswith("aten::"):
@@ -162,18 +188,44 @@ class Recorder(TorchDispatchMode):
         if value is not None:
             return value.clone() if dtype is None else value.to(dtype, copy=True)
         copy = torch.empty_like(tensor.detach(), dtype=dtype or tensor.dtype)
-        self._storages[self._index(copy, "host copy", Category.ACTIVATION)].on_device = False
+        self.storages[self._index(copy, "host copy", Category.ACTIVATION)].on_device = False
         return copy
 
     def host_value(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor's value. Raises CaptureError naming the source line if it cannot be known."""
         value = self._known.twin(tensor)
+        if value is None and self.stands_in:
+            return self._stand_in(tensor)
         if value is None:
             raise self._unknown(
                 f"needs the value of a tensor of shape {tuple(tensor.shape)} and type {_DTYPE_NAMES[tensor.dtype]}, "
                 "which is not known before the model runs"
             )
         return value
+
+    def _copied_to_host(self, target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        """A CUDA tensor copied into a real one: its value where that is known, zeros otherwise (saved files, metrics)."""
+        value = self._known.twin(source)
+        if value is not None:
+            return target.copy_(value)
+        self._note(
+            "values of CUDA tensors that are copied to the host or saved are zeros in what the program makes of them"
+        )
+        return target.zero_()
+
+    def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A value for one only a real run has: ones; false for flags, which programs watch for what goes wrong or ends.
+
+        Noted with its line. Raises CaptureError for tensors too large to make up.
+        """
+        if tensor.numel() > _LARGEST_STAND_IN:
+            raise self._unknown(f"reads {tensor.numel():,} values only a real run has")
+        flag = tensor.dtype is torch.bool
+        self._note(
+            f"{self._source() or 'the program'} reads a value only a real run has; {'false' if flag else 'one'} is assumed"
+        )
+        make = torch.zeros if flag else torch.ones
+        return make(tensor.shape, dtype=tensor.dtype)
 
     def _unknown(self, what: str) -> CaptureError:
         """The error of code that depends on data."""
@@ -212,6 +264,8 @@ class Recorder(TorchDispatchMode):
         schema = self._schema(func)
         if schema.skip:
             return func(*args, **kwargs)
+        if self.phases is not None:
+            self.phase = self.phases()
         replacement = self._choices.get(func)
         if replacement is not None:
             with self:
@@ -221,6 +275,13 @@ class Recorder(TorchDispatchMode):
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
+        if (
+            func is aten.copy_.default
+            and self.stands_in
+            and args[0].device.type == "cpu"
+            and _is_meta(args[1])
+        ):
+            return self._copied_to_host(args[0], args[1])
         if func is aten._local_scalar_dense.default:
             return self._scalar(args[0])
         if self.phase is Phase.BACKWARD:
@@ -299,7 +360,7 @@ class Recorder(TorchDispatchMode):
             [None if t is None or t.device.type != "meta" else self._meta(t, schema.name) for t in results]
         )
         operator = Operator(
-            index=len(self._operators),
+            index=len(self.operators),
             name=schema.name,
             arguments=arguments,
             outputs=outputs,
@@ -312,8 +373,8 @@ class Recorder(TorchDispatchMode):
             module=module,
             source=source,
         )
-        self._operators.append(operator)
-        self._program.append(Run(operator.index))
+        self.operators.append(operator)
+        self.happened(Run(operator.index))
 
     def _follow(self, func: Any, args: Any, kwargs: Any, inputs: Any, results: Any, written: Any) -> None:
         if func is aten._amp_foreach_non_finite_check_and_unscale_.default:
@@ -340,12 +401,12 @@ class Recorder(TorchDispatchMode):
         index = self._live.get(key)
         if index is not None:
             return index
-        index = len(self._storages)
+        index = len(self.storages)
         on_device = on_device and tensor.device.type == "meta"
-        self._storages.append(_Growing(storage.nbytes(), category, name, on_device, self.phase))
+        self.storages.append(_Growing(storage.nbytes(), category, name, on_device, self.phase))
         self._live[key] = index
         if not born:
-            self._program.append(Birth(index))
+            self.happened(Birth(index))
 
         def died(_: Any, key: int = key, index: int = index) -> None:
             if self._closed:
@@ -354,7 +415,7 @@ class Recorder(TorchDispatchMode):
                 del self._live[key]
                 self._known.forget(key)
             self._references.pop(index, None)
-            self._program.append(Death(index))
+            self.happened(Death(index))
 
         self._references[index] = weakref.ref(storage, died)
         return index
@@ -364,7 +425,7 @@ class Recorder(TorchDispatchMode):
         if index is None:
             index = self._index(tensor, name, _CATEGORY[self.phase], born=born)
         elif self.phase is Phase.BACKWARD and not born:
-            self._storages[index].read_in_backward = True
+            self.storages[index].read_in_backward = True
         return TensorMeta(
             index,
             tuple(tensor.shape),
@@ -400,7 +461,7 @@ class Recorder(TorchDispatchMode):
 
     def is_library(self, filename: str) -> bool:
         """Whether a file is PyTorch's or this project's, rather than the user's."""
-        return filename.startswith(_LIBRARY_FOLDERS)
+        return filename.startswith(self._library_folders)
 
     def _source(self) -> str:
         frame = sys._getframe(1)
@@ -410,7 +471,7 @@ class Recorder(TorchDispatchMode):
                 break
             user = self._user_code.get(code)
             if user is None:
-                user = self._user_code[code] = not code.co_filename.startswith(_LIBRARY_FOLDERS)
+                user = self._user_code[code] = not code.co_filename.startswith(self._library_folders)
             if user:
                 return f"{Path(code.co_filename).name}:{frame.f_lineno}"
             frame = frame.f_back  # type: ignore[assignment]
@@ -423,7 +484,7 @@ class Recorder(TorchDispatchMode):
         self._closed = True
         self._references.clear()
         storages = []
-        for index, growing in enumerate(self._storages):
+        for index, growing in enumerate(self.storages):
             saved = growing.read_in_backward and growing.phase in (Phase.FORWARD, Phase.LOSS)
             category = growing.category
             if saved and category is Category.ACTIVATION:
@@ -432,11 +493,15 @@ class Recorder(TorchDispatchMode):
         return Graph(
             framework="pytorch",
             storages=tuple(storages),
-            operators=tuple(self._operators),
+            operators=tuple(self.operators),
             program=tuple(self._program),
             batch=batch,
             notes=tuple(self.notes),
         ).check()
+
+
+def _is_meta(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.device.type == "meta"
 
 
 _CATEGORY = {

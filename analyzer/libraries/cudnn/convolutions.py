@@ -54,7 +54,8 @@ _PARTIAL_MIN_BYTES = 8192
 class Workspace:
     """Bytes of workspace, the range they are believed to lie in, and how they are known.
 
-    source: "measured", "inferred" (rules 2, 3) or "unknown", and the device they come from if it is another one.
+    source: "measured", "inferred" (from the other 16-bit dtype or the nearest measured calls) or "unknown", and the
+    device they come from if it is another one.
     """
 
     nbytes: int
@@ -149,7 +150,7 @@ def workspace(call: Convolution, device: str) -> Workspace:
 
 
 def _by_vote(call: Convolution, table: Measurements, dtypes: Sequence[str], origin: str) -> Workspace:
-    """Rule 3."""
+    """The nearest measured calls vote, each with its form and a weight that falls with distance."""
     like = replace(call, x_shape=(1, *call.x_shape[1:]))
     near = _neighbours(table, like, tuple(dtypes), False) or _neighbours(table, like, tuple(dtypes), True)
     if not near:

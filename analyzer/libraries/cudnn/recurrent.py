@@ -70,7 +70,7 @@ _TRAINING = {
 class Recurrent:
     """One call of a recurrent layer. mode: one of `MODES`; steps * batch rows of `inputs` numbers.
 
-    large_gpu: compute capability 8 or more (not 8.6) and at least 98 multiprocessors, for rule 4.
+    large_gpu: compute capability 8 or more (not 8.6) and at least 98 multiprocessors: more networks run persistent.
     """
 
     mode: str
@@ -105,7 +105,7 @@ class Recurrent:
         return _GATES[self.mode] * self.hidden * self.directions * columns
 
     def reserve_bytes(self) -> int:
-        """Rule 1.
+        """What is kept for the backward pass: results and gates of every layer, each rounded up, and dropout's bits.
 
         >>> Recurrent("LSTM", "float32", 256, 512, 2, 1, 64, 128, dropout=True).reserve_bytes()
         185073920
@@ -119,7 +119,9 @@ class Recurrent:
         return total
 
     def inference_workspace_bytes(self, backward: bool = False) -> int:
-        """Rule 2. backward: with the algorithm PyTorch picks for the backward pass.
+        """Bytes of a call's workspace in inference, by the measured formula.
+
+        backward: with the algorithm PyTorch picks for the backward pass.
 
         >>> Recurrent("LSTM", "float32", 256, 512, 2, 1, 64, 128).inference_workspace_bytes()
         126354176
@@ -133,7 +135,7 @@ class Recurrent:
         return self._fixed_bytes(state) + gates + int(beside_gates) + self._input_bytes
 
     def training_workspace_bytes(self, backward: bool = False) -> int:
-        """Rule 3."""
+        """Bytes of a call's workspace in training: the larger of the formulas for the two passes."""
         state, one, more = _TRAINING[self._kind, self.directions, self._persists(backward)]
         step_bytes = self.steps * self.batch * self._element_bytes
         columns = max(self.inputs, self.hidden) * (1 if self.directions == 1 else 4) + 2 * self.inputs
@@ -158,7 +160,7 @@ class Recurrent:
         return both * _PER_LAYER_BYTES + self.matrix_count * self._element_bytes + states * state + constant
 
     def _persists(self, backward: bool) -> bool:
-        """Rule 4."""
+        """Whether PyTorch asks for a persistent algorithm: by hidden size, and for some one-layer float16 networks."""
         if self.hidden <= _SMALL[self._kind][backward] and self.dtype in ("float32", "float16"):
             return True
         single = self.layers == 1 and self.directions == 1 and self.hidden <= 1024

@@ -69,7 +69,7 @@ def infer_shapes(
 
 
 def _refitted(structure: Structure, binding: Binding) -> bool:
-    """Whether an input has another size than the file fixes: its own shapes then say nothing (rule 3)."""
+    """Whether an input has another size than the file fixes: its own shapes then say nothing."""
     for name, value in structure.inputs.items():
         actual = binding.inputs[name].shape
         if value.shape is not None and actual is not None:
@@ -80,7 +80,10 @@ def _refitted(structure: Structure, binding: Binding) -> bool:
 
 
 def _check_declared(structure: Structure, actual: Inferred, binding: Binding) -> None:
-    """Compare what the file declares with what was inferred (rule 4). Raises TargetError for another element type."""
+    """Note shapes the file declares otherwise than inferred; they are ignored.
+
+    Raises TargetError for another element type.
+    """
     wrong = []
     for name, declared in structure.declared.items():
         value = actual.types.get(name)
@@ -113,7 +116,7 @@ def _check_declared(structure: Structure, actual: Inferred, binding: Binding) ->
 
 
 def _continued(probes: list[Inferred], batch: int) -> Inferred:
-    """The types at `batch`, continued from those at 1, 2, 3 and 4 times `_PROBE` (rule 2)."""
+    """The types at `batch`, each dimension continued as a polynomial from those at 1, 2, 3 and 4 times `_PROBE`."""
     last = probes[-1]
     result = Inferred(
         {}, [note + f" (at batch {_PROBE * len(probes)})" for note in last.notes], inexact=last.inexact

@@ -162,7 +162,7 @@ def _bind_symbol(symbols: dict[str, int], name: str, size: int, origin: str) -> 
 
 
 def _batch_names(inputs: Mapping[str, ValueType]) -> set[str]:
-    """The dimension names that mean the batch (rule 2)."""
+    """The dimension names that mean the batch: those like "batch" or "N", else the first dynamic one at axis 0."""
     everywhere = {
         size for value in inputs.values() for size in value.shape or () if isinstance(size, str) and size
     }

@@ -54,7 +54,10 @@ class Inferred:
 def infer(
     structure: Structure, given: Mapping[str, ValueType], context: Context, outer: Values | None = None
 ) -> Inferred:
-    """Types of all values. `given`: inputs, and for a subgraph the outer values it reads. Raises AnalyzerError (rule 4)."""
+    """Types of all values. `given`: inputs, and for a subgraph the outer values it reads.
+
+    Raises AnalyzerError for a node whose inputs contradict each other.
+    """
     result = Inferred(dict(given))
     for name, tensor in structure.initializers.items():
         result.types[name] = tensor_type(tensor)
@@ -74,7 +77,7 @@ def infer(
 
 
 def _repair(structure: Structure, result: Inferred, context: Context) -> None:
-    """Rules 2 to 4."""
+    """Repair every node, in order, whose results are not known yet; contradictions are errors."""
     changed: set[str] = set()
     for place, node in enumerate(structure.nodes):
         outputs = [name for name in node.output if name]
@@ -107,7 +110,7 @@ def _control(structure: Structure, place: int, result: Inferred, context: Contex
 
 
 def _repair_node(node: Any, structure: Structure, result: Inferred, context: Context) -> None:
-    """Find the types of one node's results, whatever it takes (rules 2 and 3)."""
+    """Find the types of one node's results, whatever it takes: its body, its rule, constants, a bound, a guess."""
     from analyzer.onnx.shapes import bounds, contrib
 
     types = result.types
@@ -172,7 +175,7 @@ def _repair_node(node: Any, structure: Structure, result: Inferred, context: Con
 
 
 def _as_declared(declared: ValueType | None, context: Context) -> ValueType | None:
-    """The type the file declares, its names bound, if that makes it known (rule 3)."""
+    """The type the file declares, its names bound, if that makes it known."""
     if declared is None or declared.shape is None:
         return None
     shape = tuple(
@@ -185,7 +188,7 @@ def _as_declared(declared: ValueType | None, context: Context) -> ValueType | No
 
 
 def _guessed(node: Any, name: str, dtype: str, result: Inferred) -> ValueType:
-    """A type like the largest input's, for a result nothing is known of (rule 3); `dtype` if that is known."""
+    """A type like the largest input's, for a result nothing is known of; `dtype` if that is known."""
     inputs = [result.types[item] for item in node.input if item in result.types]
     tensors = [item for item in inputs if item.sizes is not None]
     largest = max(tensors, key=lambda item: element_count(item.sizes or ()), default=ValueType("float32", ()))
@@ -198,7 +201,7 @@ def _guessed(node: Any, name: str, dtype: str, result: Inferred) -> ValueType:
 
 
 def _check_reshape(node: Any, result: Inferred, context: Context) -> None:
-    """Rule 4: a Reshape keeps the number of elements."""
+    """A Reshape keeps the number of elements."""
     source, target = result.types.get(node.input[0]), result.types.get(node.output[0])
     if source is None or target is None or source.sizes is None or target.sizes is None:
         return

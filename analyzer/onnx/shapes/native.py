@@ -54,7 +54,10 @@ class NodeError(Exception):
 def infer_graph(
     structure: Structure, types: Mapping[str, ValueType], context: Context
 ) -> dict[str, ValueType]:
-    """Types of the nodes' results, as far as ONNX finds them (rules 1 and 2). `types`: inputs and initializers."""
+    """Types of the nodes' results, as far as ONNX finds them, with data propagation where it is safe.
+
+    `types`: inputs and initializers.
+    """
     names = dimension_names(types.values())
     declared: dict[str, ValueType] = {}
     if context.symbolic:
@@ -133,7 +136,10 @@ def _run_nodes(
 def infer_node(
     node: Any, types: Mapping[str, ValueType], values: Values | None, context: Context, names: Collection[str]
 ) -> dict[str, ValueType]:
-    """Types of one node's results (rule 3). `names`: the dimension names that mean something. Raises NodeError."""
+    """Types of one node's results, from the constants it reads.
+
+    `names`: the dimension names that mean something. Raises NodeError.
+    """
     import onnx
 
     graph = onnx.GraphProto(name="n", node=[node])
@@ -187,7 +193,7 @@ def dimension_names(values: Iterable[ValueType]) -> set[str]:
 
 
 def without_made_up_names(value: ValueType, names: Collection[str]) -> ValueType:
-    """The type with every dimension name that is not among `names` unknown (rule 4)."""
+    """The type with every dimension name that is not among `names` unknown: inference made it up."""
     if value.shape is None or all(isinstance(size, int) or size in names for size in value.shape):
         return value
     shape = tuple(size if isinstance(size, int) or size in names else "" for size in value.shape)

@@ -103,7 +103,7 @@ class SessionArena(OnnxRuntimeArena):
             self._pool.tagged.add(chunk)
         return handle
 
-    def over(self, event: str) -> None:
+    def over(self, event: str, value: float | None = None) -> None:  # noqa: ARG002
         """The session is made, or a run is over: its tags go, and all free neighbours join. A run may shrink the arena."""
         self._pool.reset()
         if self._shrinks and event != SESSION:

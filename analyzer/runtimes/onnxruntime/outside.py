@@ -5,6 +5,8 @@
    than depthwise, 668 for HEURISTIC, 665 for DEFAULT. 50 of 56 runs lie within 2 MiB of this.
 2. Relative to the profile's `context_bytes` the provider adds 59 MiB (its modules, cuBLAS, cuDNN handles); other
    devices are assumed to add the same.
+
+Measured: NVML's figures of those 56 runs.
 """
 
 from __future__ import annotations

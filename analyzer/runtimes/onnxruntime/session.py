@@ -36,6 +36,7 @@ from analyzer.runtimes.onnxruntime.plan.order import execution, streams, topolog
 from analyzer.runtimes.onnxruntime.plan.pattern import MemoryPattern, PatternPlanner
 from analyzer.runtimes.onnxruntime.plan.planner import Kind, Plan, plan
 from analyzer.runtimes.onnxruntime.rewrite.layout import NHWC
+from analyzer.runtimes.onnxruntime.rules import scratch_rule
 
 RUNS = (1, 2)
 _INLINE_BYTES = 127
@@ -128,13 +129,16 @@ class _Recorder:
         operator: int = -1,
         basis: str = "exact",
         *,
+        rule: str,
         apart: bool = False,
     ) -> int:
-        """A request; returns its key."""
+        """A request, by the rule named (`rules`); returns its key."""
         key = self._keys
         self._keys += 1
         storage = -1 if category in (Category.SCRATCH, Category.WORKSPACE) else key
-        self.events.append(Malloc(key, nbytes, category, operator, storage, basis, label, self.stream, apart))
+        self.events.append(
+            Malloc(key, nbytes, category, operator, storage, basis, label, self.stream, apart, rule=rule)
+        )
         return key
 
     def give(self, key: int) -> None:
@@ -154,12 +158,14 @@ class _Recorder:
                 for name in names:
                     nbytes = graph.values[name].nbytes
                     if 0 < nbytes <= _INLINE_BYTES:
-                        self.take(nbytes, Category.PARAMETER, name, apart=True)
+                        self.take(nbytes, Category.PARAMETER, name, rule="ort-initializer", apart=True)
                 continue
             names = [name for name in names if not planned.placements[name].on_host]
             apart = self.options.use_device_allocator_for_initializers
             for name in names:
-                keys[name] = self.take(graph.values[name].nbytes, Category.PARAMETER, name, apart=apart)
+                keys[name] = self.take(
+                    graph.values[name].nbytes, Category.PARAMETER, name, rule="ort-initializer", apart=apart
+                )
         for graph, _ in _all(whole):
             packed: set[tuple[str, str, int]] = set()
             for node in graph.nodes.values():
@@ -170,6 +176,7 @@ class _Recorder:
                         f"{node.name} packed weights",
                         node.index,
                         basis,
+                        rule="ort-packed-weights",
                         apart=node.op != "ConvTranspose",
                     )
                     same = (node.op, name, int(node.attributes.get("transB", 0)))
@@ -178,7 +185,11 @@ class _Recorder:
                     packed.add(same)
                 for nbytes in packing.cached(node, graph, self.settings.device):
                     self.take(
-                        nbytes, Category.WORKSPACE, f"{node.name} weights in cuDNN's layout", node.index
+                        nbytes,
+                        Category.WORKSPACE,
+                        f"{node.name} weights in cuDNN's layout",
+                        node.index,
+                        rule="ort-recurrent-weights",
                     )
                 self._repack(node, graph, keys)
         self.events.append(Event(SESSION))
@@ -188,7 +199,13 @@ class _Recorder:
         if node.domain != NHWC or node.op not in ("Conv", "ConvTranspose") or node.inputs[1] not in keys:
             return
         name = node.inputs[1]
-        self.take(graph.values[name].nbytes, Category.PARAMETER, f"{name} in NHWC", node.index)
+        self.take(
+            graph.values[name].nbytes,
+            Category.PARAMETER,
+            f"{name} in NHWC",
+            node.index,
+            rule="ort-nhwc-weights",
+        )
         if sum(name in other.inputs for other in graph.nodes.values()) == 1:
             self.give(keys.pop(name))
 
@@ -199,7 +216,9 @@ class _Recorder:
             self.stream = 0
             for name in whole.graph.inputs:
                 if not whole.plan.placements[name].on_host:
-                    feeds.append(self.take(whole.graph.values[name].nbytes, Category.INPUT, name))
+                    feeds.append(
+                        self.take(whole.graph.values[name].nbytes, Category.INPUT, name, rule="ort-input")
+                    )
         running = _Running(self, whole, number, patterns)
         after = running.execute()
         for key in (*running.held(), *feeds):
@@ -216,7 +235,14 @@ class _Recorder:
             calls, nbytes = self.unknown.get(node.operator, (0, 0))
             self.unknown[node.operator] = (calls + 1, nbytes + sum(size for size, _ in takes))
         return [
-            self.take(nbytes, Category.SCRATCH, f"{node.name or node.op} scratch", node.index, basis)
+            self.take(
+                nbytes,
+                Category.SCRATCH,
+                f"{node.name or node.op} scratch",
+                node.index,
+                basis,
+                rule=scratch_rule(node),
+            )
             for nbytes, basis in takes
         ]
 
@@ -258,7 +284,11 @@ class _Running:
             return
         self.members = known.members
         if known.size_bytes:
-            self.block.append(recorder.take(known.size_bytes, Category.ACTIVATION, "memory pattern"))
+            self.block.append(
+                recorder.take(
+                    known.size_bytes, Category.ACTIVATION, "memory pattern", rule="ort-memory-pattern"
+                )
+            )
 
     def allocate(self, name: str, operator: int) -> None:
         """The value's buffer is needed now, if it has one of its own and none yet."""
@@ -272,7 +302,9 @@ class _Running:
             return
         value = self.graph.values[name]
         basis = "bounded" if value.bounded or value.shape is None else "exact"
-        self.living[name] = self.recorder.take(value.nbytes, Category.ACTIVATION, name, operator, basis)
+        self.living[name] = self.recorder.take(
+            value.nbytes, Category.ACTIVATION, name, operator, basis, rule="ort-kernel-output"
+        )
         if self.planner is not None and place.kind is Kind.ALLOCATE:
             self.planner.allocate(name, value.nbytes)
 
@@ -344,7 +376,9 @@ class _Running:
         counters = []
         if recorder.settings.provider == "cpu" and node.op == "Loop":
             counters = [
-                recorder.take(size, Category.ACTIVATION, f"{node.name} counter", node.index)
+                recorder.take(
+                    size, Category.ACTIVATION, f"{node.name} counter", node.index, rule="ort-loop-counter"
+                )
                 for size in (8, 1)
             ]
         carried: list[int] = []

@@ -6,19 +6,24 @@
    takes two of each (facts of the recorded measurements).
 4. Storages in host memory ask for nothing.
 
+Source: allocation histories recorded on an H200 (`tests/data/h200`); `torch/csrc/autograd/engine.cpp` (`thread_init`)
+for the backward pass's thread.
+
 Not modelled: requests of other streams, CUDA graphs.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Birth, Category, Death, Graph, Mark, Moment, Operator, Phase, Run
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
 from analyzer.runtimes.pytorch.scratch import Output, Story, Take, story_of
+from analyzer.runtimes.rules import TENSOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +49,23 @@ def requests(
     return Requests(events, frozenset(eager.libraries), dict(eager.unknown))
 
 
+class Program(Protocol):
+    """What a program consists of, while it is captured or afterwards."""
+
+    @property
+    def storages(self) -> Sequence[Any]:
+        """`graph.Storage`, or whatever grows into one."""
+
+    @property
+    def operators(self) -> Sequence[Operator]:
+        """Every operator so far."""
+
+
 class Eager:
     """Follows a program moment by moment; `libraries` and `unknown` hold for the moments followed so far."""
 
     def __init__(
-        self, graph: Graph, device: DeviceProfile, story: Callable[[Operator], Story] | None = None
+        self, graph: Program, device: DeviceProfile, story: Callable[[Operator], Story] | None = None
     ) -> None:
         self.libraries: set[str] = set()
         self.unknown: dict[str, tuple[int, int]] = {}
@@ -56,8 +73,8 @@ class Eager:
         self._story = story or (lambda operator: story_of(operator, device))
         self._alive: set[int] = set()
         self._workspaces: set[tuple[str, str]] = set()
-        # Storages are known by their index; what else is taken gets a number beyond them.
-        self._keys = itertools.count(len(graph.storages))
+        # Storages are known by their index; what else is taken counts down from -1.
+        self._keys = itertools.count(-1, -1)
 
     def follow(self, moment: Moment) -> Iterator[AllocationEvent]:
         """What the allocator is asked for at this moment."""
@@ -70,23 +87,33 @@ class Eager:
                     yield Free(index)
             case Birth(index):
                 yield from self._born(index, -1, self._graph.storages[index].name)
-            case Mark(name):
-                yield Event(name)
+            case Mark(name, value):
+                yield Event(name, value)
+
+    def lost(self, failed: Malloc) -> None:
+        """A request found no memory: what it was for does not exist."""
+        self._alive.discard(failed.storage)
+        self._workspaces.discard((failed.label, self._thread(self._graph.operators[failed.operator])))
+
+    @staticmethod
+    def _thread(operator: Operator) -> str:
+        """ "@autograd" for what the backward pass runs on its own thread."""
+        return "@autograd" if operator.phase is Phase.BACKWARD else ""
 
     def _born(
-        self, index: int, operator: int, label: str, nbytes: int | None = None
+        self, index: int, operator: int, label: str, nbytes: int | None = None, rule: str = ""
     ) -> Iterator[AllocationEvent]:
-        """A storage of the device is requested where it first appears; `nbytes`: where its rule says another size."""
+        """A storage of the device is requested where it first appears; `nbytes`: where `rule` says another size."""
         storage = self._graph.storages[index]
         if storage.on_device and index not in self._alive:
             self._alive.add(index)
             wanted = storage.nbytes if nbytes is None else nbytes
-            yield Malloc(index, wanted, storage.category, operator, index, label=label)
+            yield Malloc(index, wanted, storage.category, operator, index, label=label, rule=rule or TENSOR)
 
     def _run(self, operator: Operator) -> Iterator[AllocationEvent]:
         """One operator, as its scratch rule tells it."""
         story = self._story(operator)
-        thread = "@autograd" if operator.phase is Phase.BACKWARD else ""
+        thread = self._thread(operator)
         self.libraries |= {family + thread for family in story.libraries}
         if not story.known:
             calls, bound = self.unknown.get(operator.name, (0, 0))
@@ -96,7 +123,9 @@ class Eager:
             if isinstance(step, Output):
                 output = operator.outputs[step.index] if step.index < len(operator.outputs) else None
                 if output is not None:
-                    yield from self._born(output.storage, operator.index, operator.name, step.nbytes)
+                    yield from self._born(
+                        output.storage, operator.index, operator.name, step.nbytes, step.rule
+                    )
             elif isinstance(step, Take):
                 if step.keep and (step.keep, thread) in self._workspaces:
                     continue
@@ -114,6 +143,7 @@ class Eager:
                     operator.index,
                     basis=step.basis.value,
                     label=label,
+                    rule=step.rule,
                     optional=step.optional,
                 )
             elif step.token in taken:

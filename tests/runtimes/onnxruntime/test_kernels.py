@@ -150,3 +150,75 @@ def test_unmeasured_convolutions_take_the_form_of_their_neighbour() -> None:
 def test_another_device_is_bounded_not_measured() -> None:
     """Without a table of its own a device borrows the H200's and says so."""
     assert workspace(RESNET_STEM, "EXHAUSTIVE", devices.load("rtx4090"))[1] == "bounded"
+
+
+# Operands that say what to do rather than hold data, by the names ONNX gives them.
+_SETTINGS = {
+    "shape", "axes", "repeats", "starts", "ends", "steps", "split", "pads", "constant_value", "roi", "scales", "sizes", "K",
+    "depth", "axis", "min", "max", "k", "ratio", "training_mode", "cond", "M", "max_output_boxes_per_class", "iou_threshold",
+    "score_threshold", "start", "limit", "delta",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "op", [op for op in declared.HOST_INPUTS if onnx.defs.has(op) and op != "ConstantOfShape"]
+)
+def test_operands_on_the_host_are_those_that_say_what_to_do(op: str) -> None:
+    """Beside the operator's definition: exactly the settings among its operands are read on the host."""
+    names = [item.name for item in onnx.defs.get_schema(op).inputs]
+    if op == "Upsample":  # its last definition has been withdrawn
+        names = [item.name for item in onnx.defs.get_schema(op, 9).inputs]
+    host = [declared.input_on_host("cuda", op, place) for place in range(len(names))]
+    assert host == [name in _SETTINGS for name in names]
+    assert all(declared.input_on_host("cpu", op, place) for place in range(len(names)))
+
+
+def test_operands_and_results_of_other_operators_are_on_the_device() -> None:
+    assert not declared.input_on_host("cuda", "Exp", 0)
+    assert declared.input_on_host("cuda", "ConstantOfShape", 0)
+    assert [declared.input_on_host("cuda", "GroupQueryAttention", place) for place in (5, 6, 7)] == [
+        False,
+        True,
+        False,
+    ]
+    assert declared.input_on_host("cuda", "MemcpyFromHost", 0)
+    assert not declared.input_on_host("cuda", "MemcpyToHost", 0)
+    for op, host in (("Shape", True), ("Size", True), ("MemcpyToHost", True), ("Exp", False)):
+        assert declared.output_on_host("cuda", op, 0) is host
+        assert not declared.output_on_host("cuda", op, 1)
+        assert declared.output_on_host("cpu", op, 0)
+
+
+def test_aliases_need_both_ends() -> None:
+    """An operator without the operand, or without the result, shares nothing; control flow never."""
+    assert declared.alias("cuda", "Reshape", 2, 1) == ((0, 0),)
+    assert declared.alias("cuda", "Reshape", 0, 1) == declared.alias("cuda", "Reshape", 1, 0) == ()
+    assert declared.alias("cpu", "Optional", 1, 1) == ((0, 0),)
+    assert declared.alias("cuda", "Loop", 1, 1) == ()
+    assert declared.in_place("cuda", "Exp") == ()
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes", "expected"),
+    [
+        # In order, nothing to multiply.
+        ("ij->ij", [(2, 3)], []),
+        # Order i, j, k: kj is brought to jk, then to j, k, i; the product.
+        ("ij,kj->ik", [(2, 3), (4, 3)], [12, 12, 8]),
+        # j is in both, i in the left only: both operands to j, i; the product, and back to i, j.
+        ("ij,j->ij", [(2, 3), (3,)], [6, 3, 6, 6]),
+        ("bij,bkj->bik", [(2, 3, 5), (2, 7, 5)], [70, 70, 42]),
+        # Two products; the right operands go to b, c, (d, a) and b, c, d, (a).
+        ("ab,bc,cd->ad", [(2, 3), (3, 5), (5, 7)], [15, 10, 35, 14]),
+        # The product is a, c, the result c, a: one copy more.
+        ("ab,cb->ca", [(2, 3), (5, 3)], [15, 15, 10, 10]),
+        ("i,i", [(2,), (2,)], None),
+        ("...i->i", [(2,)], None),
+        ("ij,jk->ik", [(2, 3)], None),
+        ("ij->ij", [(2, 3, 4)], None),
+    ],
+)
+def test_einsum_equations(equation: str, shapes: list[tuple[int, ...]], expected: list[int] | None) -> None:
+    """Elements of every temporary, by the rules; None for equations they do not cover."""
+    found = temporaries(equation, shapes, 4)
+    assert found == (None if expected is None else [4 * count for count in expected])

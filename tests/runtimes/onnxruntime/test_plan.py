@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -314,3 +315,72 @@ def test_outputs_left_out_are_no_tensors() -> None:
     loaded = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), 2)
     optimise(loaded, "cuda", 99)
     assert [node.op for node in topological(loaded)] == ["GRU"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        *(("graph_optimization_level", text, 0) for text in ("0", "disable_all", "ORT_DISABLE_ALL")),
+        *(("opt_level", text, 1) for text in ("1", "basic", "ORT_ENABLE_BASIC")),
+        *(("graph_optimization_level", text, 2) for text in ("2", "extended", "ORT_ENABLE_EXTENDED")),
+        *(
+            ("graph_optimization_level", text, 99)
+            for text in ("3", "layout", "ORT_ENABLE_LAYOUT", "99", "all", "ORT_ENABLE_ALL")
+        ),
+        *(("prefer_nhwc", text, True) for text in ("1", "true", "On", "yes")),
+        *(("enable_memory_pattern", text, False) for text in ("0", "False", "off", "no")),
+        *(("gpu_mem_limit", text, None) for text in ("", "0", "18446744073709551615")),
+        ("gpu_mem_limit", "1", 1),
+        ("gpu_mem_limit", "1KiB", 1024),
+        ("intra_op_num_threads", "1", 1),
+        ("threads", 16, 16),
+        ("memory.enable_memory_arena_shrinkage", "gpu:0", True),
+        *(("enable_memory_arena_shrinkage", text, False) for text in ("", "0", "false")),
+        ("provider", "CPU", "cpu"),
+        ("cudnn_conv_algo_search", "heuristic", "HEURISTIC"),
+    ],
+)
+def test_texts_of_options(name: str, text: Any, expected: Any) -> None:
+    """Each spelling ONNX Runtime has; everything else keeps its default."""
+    names = {"opt_level": "graph_optimization_level", "enable_memory_pattern": "enable_mem_pattern"}
+    names |= {"intra_op_num_threads": "threads"}
+    plain = name.removeprefix("memory.")
+    assert parse({name: text}) == replace(SessionOptions(), **{names.get(plain, plain): expected})
+
+
+def test_defaults_are_onnx_runtimes() -> None:
+    assert parse({}) == SessionOptions(
+        provider="cuda",
+        arena_extend_strategy="kNextPowerOfTwo",
+        gpu_mem_limit=None,
+        cudnn_conv_algo_search="EXHAUSTIVE",
+        prefer_nhwc=False,
+        enable_mem_pattern=True,
+        enable_mem_reuse=True,
+        graph_optimization_level=99,
+        use_device_allocator_for_initializers=False,
+        enable_memory_arena_shrinkage=False,
+        threads=1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("graph_optimization_level", "4"),
+        ("threads", "0"),
+        ("threads", "many"),
+        ("gpu_mem_limit", "-1"),
+        ("provider", "tpu"),
+    ],
+)
+def test_texts_that_are_none(name: str, text: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        parse({name: text})
+    assert repr(text) in str(caught.value) or text in str(caught.value)
+
+
+def test_a_misspelt_option_is_told_what_was_meant() -> None:
+    with pytest.raises(OptionError) as caught:
+        parse({"arena_extend_strateg": "x"})
+    assert "did you mean 'arena_extend_strategy'?" in caught.value.hint

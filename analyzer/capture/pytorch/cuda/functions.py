@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from analyzer.capture.pytorch.cuda.memory import answers
 from analyzer.capture.pytorch.cuda.pretence import CUDA
 from analyzer.capture.pytorch.cuda.streams import Event, Stream
 from analyzer.capture.pytorch.patches import replaced
 
 if TYPE_CHECKING:
+    from analyzer.capture.pytorch.recorder import Recorder
     from analyzer.devices import DeviceProfile
 
 _CUDNN_VERSION = 91900  # of the measurements (cuDNN 9.19)
@@ -28,9 +30,13 @@ _RNN_MODES = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}  # cudnnRNNMode
 
 
 @contextlib.contextmanager
-def cuda_functions(device: DeviceProfile) -> Iterator[None]:
-    """While open, `torch.cuda` and its kin speak of `device`."""
-    with replaced({f"torch.{name}": answer for name, answer in _answers(device).items()}):
+def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
+    """While open, `torch.cuda` and its kin speak of `device`, and of the memory the recorder has, if it has one."""
+    found = _answers(device)
+    if recorder.memory is not None:
+        asked = answers(recorder.memory, recorder.happened)
+        found |= {f"cuda.{name}": answer for name, answer in asked.items()}
+    with replaced({f"torch.{name}": answer for name, answer in found.items()}):
         yield
 
 
@@ -81,6 +87,8 @@ def _answers(device: DeviceProfile) -> dict[str, Any]:
         ),
         "backends.cudnn.version": lambda: _CUDNN_VERSION,
         "backends.cudnn.rnn.get_cudnn_mode": _RNN_MODES.__getitem__,
+        "_C._cuda_getCurrentRawStream": lambda *a: 0,
+        "_has_compatible_shallow_copy_type": lambda *a: True,
         "_use_cudnn_rnn_flatten_weight": lambda: True,
         "_C._group_tensors_by_device_and_dtype": grouped_on_cuda,
         "overrides.has_torch_function": lambda _: False,

@@ -26,6 +26,7 @@ from torch.overrides import TorchFunctionMode
 from analyzer.capture.pytorch.patches import replaced
 
 if TYPE_CHECKING:
+    from analyzer.capture.pytorch.host import HostMemory
     from analyzer.capture.pytorch.recorder import Recorder
 
 CUDA = torch.device("cuda", 0)
@@ -44,9 +45,9 @@ def _is_cuda(device: Any) -> bool:
 class CudaPretence(TorchFunctionMode):
     """The rules of the module docstring, as a mode around the captured program."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, host: HostMemory | None = None) -> None:
         super().__init__()
-        self._recorder = recorder
+        self._recorder, self._host = recorder, host
         tensor = torch.Tensor
 
         def getter(name: str) -> Any:
@@ -73,6 +74,8 @@ class CudaPretence(TorchFunctionMode):
             torch.tensor: self._from_data,
             torch.as_tensor: self._from_data,
         }
+        if host is not None:
+            self._handlers[vars(torch._C.TensorBase)["data"].__set__] = host.set_data
         self._addresses: dict[int, int] = {}
         self._next_address = itertools.count(1 << 40, 1 << 32)
 
@@ -85,6 +88,11 @@ class CudaPretence(TorchFunctionMode):
             device = kwargs.get("device")
             if device is not None and _is_cuda(device):
                 kwargs["device"] = META
+                kwargs.pop("generator", None)
+        if self._host is not None:
+            large = self._host.make(func, args, kwargs)
+            if large is not None:
+                return large
         return func(*args, **kwargs)
 
     def _on_gpu(self, tensor: torch.Tensor) -> bool:

@@ -18,9 +18,12 @@ from analyzer.runtimes.pytorch.scratch import (
 )
 from analyzer.runtimes.pytorch.scratch.registry import Story, is_known, story_of
 from analyzer.runtimes.pytorch.scratch.script import (
+    BY_NAME,
+    OF_OPERATOR,
     Basis,
     Give,
     Output,
+    ScratchRule,
     Script,
     Step,
     Take,
@@ -28,9 +31,12 @@ from analyzer.runtimes.pytorch.scratch.script import (
 )
 
 __all__ = [
+    "BY_NAME",
+    "OF_OPERATOR",
     "Basis",
     "Give",
     "Output",
+    "ScratchRule",
     "Script",
     "Step",
     "Story",

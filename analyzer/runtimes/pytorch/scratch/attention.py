@@ -20,7 +20,7 @@
 Source: `aten/src/ATen/native/transformers/cuda/attention.cu`, `attention_backward.cu`,
 `mem_eff_attention/kernel_backward.h` (`workspace_size`) and `kernels/generate_kernels.py`;
 `flash_attn/flash_api.cpp` (`mha_fwd`, `mha_bwd`, `set_params_splitkv`); `aten/src/ATen/native/cudnn/MHA.cpp`.
-Rule 5's sizes are cuDNN's: read off recorded workspaces (H200, cuDNN 9.19; head sizes 32 to 256, sequences 49 to
+The sizes of cuDNN's workspaces are its own: read off recorded workspaces (H200, cuDNN 9.19; head sizes 32 to 256, sequences 49 to
 4,096).
 
 Not modelled: variable-length (nested) batches; deterministic mode; cuDNN's workspace for a single query.
@@ -74,9 +74,17 @@ def _dropout(operator: Operator, position: int) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-@rule("aten::_scaled_dot_product_efficient_attention", "aten::_efficient_attention_forward")
+@rule(
+    "aten::_scaled_dot_product_efficient_attention",
+    "aten::_efficient_attention_forward",
+    name="mem-eff-attention",
+)
 def efficient(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(query, key, value, attn_bias, compute_log_sumexp, ...): rules 1 and 4."""
+    """The memory-efficient kernel's seed and offset stay in host memory; above head size 128 in half precision it
+    accumulates in float32 beside the output.
+
+    Arguments: (query, key, value, attn_bias, compute_log_sumexp, ...)
+    """
     for index in _random_state(operator):
         script.on_host(index)
     script.outputs()
@@ -85,9 +93,16 @@ def efficient(operator: Operator, _device: DeviceProfile, script: Script) -> Non
         script.temporary(result.element_count * _FLOAT)
 
 
-@rule("aten::_scaled_dot_product_efficient_attention_backward")
+@rule("aten::_scaled_dot_product_efficient_attention_backward", name="mem-eff-attention-grad")
 def efficient_backward(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """(grad_out, query, key, value, attn_bias, out, logsumexp, seed, offset, dropout_p, grad_input_mask, is_causal)."""
+    """Before the three gradients, a copy of an incoming gradient that is not contiguous as (batch, sequence, heads,
+    size); after them `delta`, one float32 a query and head (for float32: through a product of the outputs' size),
+    and the kernel's workspace: tiles with locks per query block, and float32 accumulators where the gradients do
+    not fit registers.
+
+    Arguments: (grad_out, query, key, value, attn_bias, out, logsumexp, seed, offset, dropout_p, grad_input_mask,
+    is_causal)
+    """
     grad, query, key, value = (tensor_at(operator, position) for position in range(4))
     out = tensor_at(operator, 5, "out")
     if grad is None or query is None or key is None or value is None or out is None:
@@ -118,7 +133,10 @@ def efficient_backward(operator: Operator, device: DeviceProfile, script: Script
 
 
 def _efficient_workspace(query: TensorMeta, key: TensorMeta, value: TensorMeta, device: DeviceProfile) -> int:
-    """Rules 2 and 3, in bytes."""
+    """Bytes of the backward kernel's workspace: per batch and head, a float32 tile of block_i x block_j with 16 bytes
+    of locks for each tile of the query gradient, and float32 accumulators for key and value gradients that do not
+    fit registers. Blocks are 64 x 64 up to head size 64, above that as shared memory and precision allow.
+    """
     batch, heads, queries, size = query.shape
     keys, value_size = key.shape[2], value.shape[3]
     largest, half = max(size, value_size), query.dtype in _HALF
@@ -135,9 +153,18 @@ def _efficient_workspace(query: TensorMeta, key: TensorMeta, value: TensorMeta, 
     return batch * heads * _round_up(elements, 4) * _FLOAT
 
 
-@rule("aten::_scaled_dot_product_cudnn_attention", "aten::_cudnn_attention_forward")
+@rule(
+    "aten::_scaled_dot_product_cudnn_attention",
+    "aten::_cudnn_attention_forward",
+    name="cudnn-attention",
+    sure=Basis.MEASURED,
+)
 def cudnn(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(query, key, value, attn_bias, compute_log_sumexp, dropout_p, is_causal, ...): rules 1 and 5."""
+    """cuDNN's attention keeps seed and offset on the device, allocated before the other results, and takes 256 bytes of
+    workspace (measured).
+
+    Arguments: (query, key, value, attn_bias, compute_log_sumexp, dropout_p, is_causal, ...)
+    """
     script.library("cudnn")
     for index in _random_state(operator):
         script.output(index)
@@ -145,9 +172,18 @@ def cudnn(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     script.temporary(_CUDNN_CONTROL_BYTES, Basis.MEASURED)
 
 
-@rule("aten::_scaled_dot_product_cudnn_attention_backward")
+@rule(
+    "aten::_scaled_dot_product_cudnn_attention_backward",
+    name="cudnn-attention-grad",
+    sure=(Basis.EXACT, Basis.MEASURED),
+)
 def cudnn_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(grad_out, query, key, value, out, ...): rule 5. The gradient is permuted to the output's layout first."""
+    """One workspace: a float32 query gradient, a float32 sum a query and head, full-head key and value gradients when
+    heads are grouped, and 256 bytes (read off recorded workspaces). The incoming gradient is first permuted to the
+    output's layout, by a copy.
+
+    Arguments: (grad_out, query, key, value, out, ...)
+    """
     script.library("cudnn")
     grad, query, key, value, out = (tensor_at(operator, position) for position in range(5))
     script.outputs()
@@ -170,9 +206,14 @@ def _same_strides(one: TensorMeta, other: TensorMeta) -> bool:
     return all(a == b for size, a, b in zip(one.shape, one.stride, other.stride, strict=True) if size > 1)
 
 
-@rule("aten::_scaled_dot_product_flash_attention", "aten::_flash_attention_forward")
+@rule("aten::_scaled_dot_product_flash_attention", "aten::_flash_attention_forward", name="flash-attention")
 def flash(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """(query, key, value, dropout_p, is_causal, ...): rules 1 and 6."""
+    """Flash attention splits the keys among thread blocks when the queries alone do not fill the GPU: float32 sums and
+    results of every split, before the result. Its random state, a pair and a scalar, comes last, with one pair more
+    when it drops out.
+
+    Arguments: (query, key, value, dropout_p, is_causal, ...)
+    """
     random_state = _random_state(operator)
     for index in range(len(operator.outputs)):
         if index not in random_state:
@@ -217,9 +258,14 @@ def _flash_splits(blocks: int, slots: int, key_blocks: int) -> int:
     return next((splits for splits in eligible if occupancy[splits] >= 0.85 * best), 1)
 
 
-@rule("aten::_scaled_dot_product_flash_attention_backward")
+@rule("aten::_scaled_dot_product_flash_attention_backward", name="flash-attention-grad")
 def flash_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(grad_out, query, key, value, out, logsumexp, ...): rule 6."""
+    """Float32 `softmax_d` and a query-gradient accumulator over sequences padded to 128 and head sizes padded to 32
+    (64 above 128), and full-head key and value gradients when heads are grouped; before all, a contiguous copy of
+    the gradient.
+
+    Arguments: (grad_out, query, key, value, out, logsumexp, ...)
+    """
     grad, query, key, value = (tensor_at(operator, position) for position in range(4))
     if query is None or key is None or value is None:
         return

@@ -26,19 +26,44 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     is_dense,
     tensor_at,
 )
-from analyzer.runtimes.pytorch.scratch.script import Script, rule
+from analyzer.runtimes.pytorch.scratch.script import Script, part, rule
 
 
 def take_workspace(script: Script, device: DeviceProfile, lt: bool = False) -> None:
-    """Rules 1 and 2: the workspaces of this thread, if it has none yet."""
+    """The workspaces of this thread, if it has none yet: cuBLAS's and, where cuBLASLt runs the product, that one's."""
+    _cublas_workspace(script, device)
+    if lt:
+        _cublaslt_workspace(script, device)
+
+
+@part("cublas-workspace")
+def _cublas_workspace(script: Script, device: DeviceProfile) -> None:
+    """Every product through cuBLAS takes the thread's workspace the first time, after its result is allocated, and
+    keeps it: 32 MiB on compute capability 9.0, about 8 MiB on others, or what `CUBLAS_WORKSPACE_CONFIG` says.
+    Training takes two, since autograd runs the backward pass on a thread of its own.
+
+    Source: `aten/src/ATen/cuda/CublasHandlePool.cpp` (`getChosenWorkspaceSize`, `getCurrentCUDABlasHandle`).
+    """
     script.library("cublas")
     script.workspace("cublas", device.cublas_workspace_bytes)
-    if lt:
-        script.workspace("cublaslt", min(device.cublaslt_workspace_bytes, device.cublas_workspace_bytes))
+
+
+@part("cublaslt-workspace")
+def _cublaslt_workspace(script: Script, device: DeviceProfile) -> None:
+    """A product that cuBLASLt runs (a bias fused into it, 8-bit matrices) takes a further workspace once a thread,
+    never more than cuBLAS's own: 1 MiB unless `CUBLAS_WORKSPACE_CONFIG` says less. None where it runs in cuBLAS's
+    workspace, as torch 2.13 makes it; the device's profile says which.
+
+    Measured: H200, torch 2.11, `CUBLAS_WORKSPACE_CONFIG` unset, `:4096:8`, `:16:8` and `:0:0`: 1 MiB, 1 MiB, 128
+    KiB and none.
+    """
+    script.workspace("cublaslt", min(device.cublaslt_workspace_bytes, device.cublas_workspace_bytes))
 
 
 def _matrix_copy(tensor: TensorMeta | None) -> int:
-    """Rule 3 for a matrix: bytes of the copy, 0 if BLAS reads it in place."""
+    """Bytes of the copy of a matrix, 0 if BLAS reads it in place: it is dense, or one stride is 1 and the other at
+    least the row's length.
+    """
     if tensor is None or len(tensor.shape) != 2 or is_dense(tensor):
         return 0
     (rows, columns), (down, right) = tensor.shape, tensor.stride
@@ -48,7 +73,9 @@ def _matrix_copy(tensor: TensorMeta | None) -> int:
 
 
 def _batch_copy(tensor: TensorMeta | None) -> int:
-    """Rule 3 for a batch of matrices."""
+    """Bytes of the copy of a stack of matrices, 0 if BLAS reads it in place: stride 1 in one of its last two
+    dimensions, and the other stride at least the row's length.
+    """
     if tensor is None or len(tensor.shape) != 3:
         return 0
     (_, rows, columns), (_, down, right) = tensor.shape, tensor.stride
@@ -59,15 +86,23 @@ def _batch_copy(tensor: TensorMeta | None) -> int:
     return bytes_of(tensor)
 
 
-@rule("aten::mm", "aten::_int_mm")
+@rule("aten::mm", "aten::_int_mm", name="matrix-product")
 def mm(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """(self, mat2)."""
+    """A matrix product: the result, a copy of each operand BLAS cannot read in place (neither dense nor with a stride
+    of 1 and rows apart), and cuBLAS's workspace.
+
+    Arguments: (self, mat2)
+    """
     _product(operator, device, script, 0)
 
 
-@rule("aten::addmm", "aten::addmm_", "aten::_addmm_activation")
+@rule("aten::addmm", "aten::addmm_", "aten::_addmm_activation", name="matrix-product-bias")
 def addmm(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """(bias, mat1, mat2, beta, alpha): rule 2."""
+    """A matrix product with an addend: the result, a copy of each matrix BLAS cannot read in place, and cuBLAS's
+    workspace. A bias of one row, contiguous, with beta 1, is fused by cuBLASLt, which takes a workspace of its own.
+
+    Arguments: (bias, mat1, mat2, beta, alpha)
+    """
     _product(operator, device, script, 1, lt=_fuses_bias(operator))
 
 
@@ -98,9 +133,13 @@ def _fuses_bias(operator: Operator) -> bool:
     )
 
 
-@rule("aten::bmm", "aten::baddbmm", "aten::baddbmm_")
+@rule("aten::bmm", "aten::baddbmm", "aten::baddbmm_", name="batched-product")
 def bmm(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """(self, mat2), or (self, batch1, batch2, ...)."""
+    """A product of stacked matrices: the result, a copy of each operand without stride 1 in one of its last two
+    dimensions, and cuBLAS's workspace.
+
+    Arguments: (self, mat2), or (self, batch1, batch2, ...)
+    """
     script.outputs()
     first = 0 if operator.name.startswith("aten::bmm") else 1
     for position in (first, first + 1):
@@ -121,13 +160,13 @@ def bmm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     "aten::addr",
 )
 def vector_product(_operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Products with a vector."""
+    """A product with a vector, or of vectors: the result, and cuBLAS's workspace."""
     script.outputs()
     take_workspace(script, device)
 
 
-@rule("aten::_scaled_mm", "aten::_scaled_grouped_mm", "aten::_grouped_mm")
+@rule("aten::_scaled_mm", "aten::_scaled_grouped_mm", "aten::_grouped_mm", name="scaled-product")
 def scaled(_operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """8-bit products through cuBLASLt."""
+    """A product of 8-bit matrices: the result, and the workspaces of cuBLAS and cuBLASLt, which runs it."""
     script.outputs()
     take_workspace(script, device, lt=True)

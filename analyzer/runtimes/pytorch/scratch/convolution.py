@@ -45,7 +45,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     tensor_at,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
-from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
+from analyzer.runtimes.pytorch.scratch.script import Basis, Script, part, rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +138,8 @@ def _cudnn_takes_depthwise(source: TensorMeta, weight: TensorMeta, geometry: _Ge
     return channels >= 512 or (channels >= 256 and width >= 28)
 
 
+# Returns the workspace's token. `x`: the side with the input's channels.
+@part("cudnn-convolution", sure=(Basis.MEASURED, Basis.BOUNDED))
 def _workspace(
     script: Script,
     device: DeviceProfile,
@@ -147,7 +149,12 @@ def _workspace(
     geometry: _Geometry,
     channels_last: bool,
 ) -> int:
-    """Take the workspace of one cuDNN call; returns its token. `x`: the side with the input's channels."""
+    """The workspace of one convolution is cuDNN's choice, call by call: what was measured for such a convolution, or,
+    far from all measured ones, a bound.
+
+    Source: `analyzer/libraries/cudnn/convolutions.py` and its table, measured on an H200;
+    `aten/src/ATen/native/cudnn/` `Conv_v8.cpp` (`run_conv_plan`) asks for it.
+    """
     if x.dtype not in ELEMENT_BYTES:
         return script.temporary(0)
     script.library("cudnn")
@@ -171,7 +178,12 @@ def _workspace(
 
 @rule("aten::convolution", "aten::_convolution")
 def convolution(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, ...)."""
+    """A copy of the input in the format the kernel wants (channels-last if input or weight suggest it), the result, a
+    copy of the weight likewise, then cuDNN's workspace. Depthwise convolutions run PyTorch's own kernel, without
+    workspace.
+
+    Arguments: (input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, ...)
+    """
     source, weight, result = tensor_at(operator, 0), tensor_at(operator, 1), operator.outputs[0]
     if source is None or weight is None or result is None or not source.element_count:
         return
@@ -194,8 +206,14 @@ def convolution(operator: Operator, device: DeviceProfile, script: Script) -> No
 
 
 @rule("aten::convolution_backward")
-def convolution_backward(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """(grad_output, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask)."""
+def convolution_grad(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """For each gradient wanted, the input's before the weight's: the result, copies in the kernel's format of what it
+    reads, and cuDNN's workspace; all but the result is given back before the next. The bias gradient, a plain sum,
+    comes last.
+
+    Arguments: (grad_output, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding,
+    groups, mask)
+    """
     grad, source, weight = (tensor_at(operator, position) for position in range(3))
     if grad is None or source is None or weight is None or not source.element_count:
         return

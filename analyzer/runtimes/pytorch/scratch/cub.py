@@ -24,12 +24,15 @@ _UNIQUE_TILE = 2304
 
 
 def aliased_bytes(*parts: int) -> int:
-    """Rule 1: bytes CUB asks for to hold these parts."""
+    """Bytes CUB asks for to hold these parts: each at a multiple of 256, and 255 more to align the first."""
     return sum(-(-part // _ALIGNMENT) * _ALIGNMENT for part in parts) + _ALIGNMENT - 1
 
 
 def radix_sort_bytes(count: int, key_bits: int = 64, key_bytes: int = 8, value_bytes: int = 8) -> int:
-    """Rule 2: temporary bytes to sort `count` keys by `key_bits`, with values of `value_bytes` (0: keys alone)."""
+    """Temporary bytes to sort `count` keys by `key_bits`, with values of `value_bytes` (0: keys alone): histograms and
+    look-back tables for every 8 bits, and second buffers with more than one pass; 1 byte for what one thread block
+    sorts.
+    """
     if count <= _SINGLE_TILE:
         return 1
     passes = -(-key_bits // 8)
@@ -39,14 +42,15 @@ def radix_sort_bytes(count: int, key_bits: int = 64, key_bytes: int = 8, value_b
 
 
 def scan_bytes(count: int, element_bytes: int = 8) -> int:
-    """Rule 3: temporary bytes to scan `count` elements."""
+    """Temporary bytes to scan `count` elements: a look-back entry of twice the element for each tile and 32 more."""
     tile = 128 * (7 if element_bytes > 4 else 15)
     entry = max(4, 2 * element_bytes)
     return aliased_bytes((-(-count // tile) + _PADDING_TILES) * entry, 1)
 
 
 def unique_bytes(count: int) -> int:
-    """Rule 4: temporary bytes to keep the first of every run of equal keys, with its value."""
+    """Temporary bytes to keep the first of every run of equal keys, with its value: look-back entries of 8 bytes a
+    tile."""
     return aliased_bytes((-(-count // _UNIQUE_TILE) + _PADDING_TILES) * 8, 1, 1)
 
 

@@ -22,9 +22,13 @@ from analyzer.runtimes.pytorch.scratch.script import Script, rule
 _CHUNK_ELEMENTS = 65536
 
 
-@rule("aten::_foreach_norm", "aten::_foreach_max")
+@rule("aten::_foreach_norm", "aten::_foreach_max", replace=True)  # every other `_foreach_` is inert
 def foreach_reduction(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(tensors, ord, dtype): rule 2."""
+    """Norms and maxima of a list of tensors: partial results, for each tensor as many as the largest one has chunks of
+    65,536 elements, in the accumulator's type. They are taken before the results.
+
+    Arguments: (tensors, ord, dtype)
+    """
     tensors = tuple(tensors_in(operator.arguments[0])) if operator.arguments else ()
     if tensors:
         chunks = max(-(-tensor.element_count // _CHUNK_ELEMENTS) for tensor in tensors)
@@ -33,9 +37,12 @@ def foreach_reduction(operator: Operator, _device: DeviceProfile, script: Script
     script.outputs()
 
 
-@rule("aten::native_dropout")
+@rule("aten::native_dropout", name="dropout")
 def native_dropout(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(input, p, train) -> (output, mask): rule 3."""
+    """Dropout allocates its mask before its output, and nothing else.
+
+    Arguments: (input, p, train) -> (output, mask)
+    """
     if len(operator.outputs) > 1:
         script.output(1)
     script.outputs()

@@ -16,7 +16,8 @@
 Source: `aten/src/ATen/native/Embedding.cpp`, `cuda/Embedding.cu`, `cuda/EmbeddingBackwardKernel.cu`,
 `cuda/Indexing.cu` (`makeLinearIndex`, `index_put_with_sort_kernel`), `TensorAdvancedIndexing.cpp`
 (`AdvancedIndex`), `cuda/TensorTransformations.cu` (`roll_cuda`), `cuda/ScanKernels.cpp`, `cuda/ScanUtils.cuh`.
-The order and every size of rules 2 and 3 are those of recorded requests (encoder and Swin, H200, torch 2.11).
+Order and sizes of embedding's backward pass and of accumulating index_put are those of recorded requests (encoder and
+Swin, H200, torch 2.11).
 
 Not modelled: boolean masks as indices (their count is a value), deterministic mode.
 """
@@ -64,7 +65,10 @@ def flattens_in_place(tensor: TensorMeta) -> bool:
 
 @rule("aten::embedding")
 def embedding(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(weight, indices, ...): rule 1."""
+    """Looking up rows: an index of several dimensions that cannot be flattened in place (an expanded one) is copied.
+
+    Arguments: (weight, indices, ...)
+    """
     indices = tensor_at(operator, 1, "indices")
     if indices is not None and len(indices.shape) != 1 and not flattens_in_place(indices):
         script.temporary(bytes_of(indices))
@@ -72,8 +76,14 @@ def embedding(operator: Operator, _device: DeviceProfile, script: Script) -> Non
 
 
 @rule("aten::embedding_dense_backward")
-def embedding_backward(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """(grad_output, indices, num_weights, padding_idx, scale_grad_by_freq): rule 2."""
+def embedding_grad(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """Index and gradient are copied if they are not contiguous. Up to 3,072 indices the rows are added straight into
+    the result; above, the indices are sorted, and equal ones summed in segments of at most 10, in float32: arrays
+    of the index's length, CUB's temporaries, and one row a segment (or atomic sums, where segments would not fill
+    the GPU).
+
+    Arguments: (grad_output, indices, num_weights, padding_idx, scale_grad_by_freq)
+    """
     grad, indices = tensor_at(operator, 0), tensor_at(operator, 1)
     if grad is None or indices is None:
         return
@@ -154,16 +164,24 @@ def _match_strides(script: Script, indices: tuple[TensorMeta | None, ...]) -> No
             script.temporary(contiguous_copy_bytes(index))
 
 
-@rule("aten::index.Tensor", "aten::_unsafe_index.Tensor")
+@rule("aten::index.Tensor", "aten::_unsafe_index.Tensor", name="index")
 def index(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(self, indices)."""
+    """Picking by several index tensors of unlike strides copies each of them to one layout first.
+
+    Arguments: (self, indices)
+    """
     _match_strides(script, _index_tensors(operator))
     script.outputs()
 
 
 @rule("aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index_put")
 def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """(self, indices, values, accumulate): rule 3."""
+    """With accumulation, the indices become one linear index, the values are made contiguous, and the linear index is
+    sorted with its positions: arrays of 8 bytes an index and CUB's temporary. Without, several indices of unlike
+    strides are copied to one layout.
+
+    Arguments: (self, indices, values, accumulate)
+    """
     target, values = tensor_at(operator, 0), tensor_at(operator, 2, "values")
     script.outputs()
     indices = _index_tensors(operator)
@@ -221,7 +239,11 @@ def _check_bounds(script: Script, device: DeviceProfile, entry: TensorMeta) -> N
 
 @rule("aten::roll")
 def roll(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(self, shifts, dims): rule 4."""
+    """Rolling over several dimensions rolls one after the other: all results but the last are temporaries. A source
+    that is not contiguous is copied first.
+
+    Arguments: (self, shifts, dims)
+    """
     source = tensor_at(operator, 0)
     dims = integers_at(operator, 2, "dims") or ()
     if source is None:
@@ -235,7 +257,11 @@ def roll(operator: Operator, _device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::cumsum", "aten::cumprod", "aten::cumsum_", "aten::cumprod_", "aten::logcumsumexp")
 def cumulative(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(self, dim, dtype): rule 5."""
+    """Running sums and products convert the input to the result's type and copy what is not contiguous; over a whole
+    1-D tensor CUB's scan takes its temporary.
+
+    Arguments: (self, dim, dtype)
+    """
     source, result = tensor_at(operator, 0), operator.outputs[0]
     script.outputs()
     if source is None or result is None:

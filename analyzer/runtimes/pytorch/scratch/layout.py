@@ -90,7 +90,7 @@ def is_dense(tensor: TensorMeta) -> bool:
 
 
 def preserved_strides(tensor: TensorMeta) -> tuple[int, ...]:
-    """The strides of a copy that preserves the memory format (rule 2)."""
+    """The strides of a copy that preserves the memory format: a dense tensor's own, else contiguous ones."""
     return tensor.stride if is_dense(tensor) else contiguous_strides(tensor.shape)
 
 

@@ -42,7 +42,11 @@ def _elements(operator: Operator) -> TensorMeta | None:
 
 @rule("aten::mse_loss", "aten::smooth_l1_loss")
 def pointwise_loss(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """(self, target, reduction, ...): rule 1."""
+    """Every element's loss is computed into the result, whose storage keeps that size when it shrinks to a scalar; it
+    is summed from a second tensor of all losses. Without reduction: the result alone.
+
+    Arguments: (self, target, reduction, ...)
+    """
     losses = _elements(operator)
     if losses is None or integer_at(operator, 2, "reduction", 1) == _NO_REDUCTION:
         return
@@ -53,7 +57,11 @@ def pointwise_loss(operator: Operator, device: DeviceProfile, script: Script) ->
 
 @rule("aten::huber_loss")
 def huber_loss(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """(self, target, reduction, delta): rule 2."""
+    """Every element's loss goes to a temporary, which is summed into a fresh scalar. Without reduction: the result
+    alone.
+
+    Arguments: (self, target, reduction, delta)
+    """
     losses = _elements(operator)
     if losses is None or integer_at(operator, 2, "reduction", 1) == _NO_REDUCTION:
         return
@@ -62,9 +70,13 @@ def huber_loss(operator: Operator, device: DeviceProfile, script: Script) -> Non
     sum_over(script, device, losses)
 
 
-@rule("aten::binary_cross_entropy", "aten::soft_margin_loss")
+@rule("aten::binary_cross_entropy", "aten::soft_margin_loss", name="binary-cross-entropy")
 def binary_cross_entropy(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """(self, target, weight, reduction), or without the weight: rule 2."""
+    """Every element's loss is computed into the result, whose storage keeps that size; its sum is a scalar of its own,
+    copied over the result once that has shrunk. Without reduction: the result alone.
+
+    Arguments: (self, target, weight, reduction), or without the weight
+    """
     losses = tensor_at(operator, 0)
     place = 2 if operator.name.startswith("aten::soft_margin_loss") else 3
     if losses is None or integer_at(operator, place, "reduction", 1) == _NO_REDUCTION:
@@ -74,9 +86,12 @@ def binary_cross_entropy(operator: Operator, device: DeviceProfile, script: Scri
     sum_over(script, device, losses)
 
 
-@rule("aten::binary_cross_entropy_with_logits")
+@rule("aten::binary_cross_entropy_with_logits", name="bce-with-logits")
 def binary_cross_entropy_with_logits(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """(self, target, weight, pos_weight, reduction): one minus target times self, and the log-sigmoid, then summed."""
+    """Two temporaries of all elements: one minus the target, times the input, and the log-sigmoid; then their sum.
+
+    Arguments: (self, target, weight, pos_weight, reduction)
+    """
     losses = _elements(operator)
     if losses is None:
         return
@@ -89,9 +104,12 @@ def binary_cross_entropy_with_logits(operator: Operator, device: DeviceProfile, 
     sum_over(script, device, losses)
 
 
-@rule("aten::soft_margin_loss_backward")
+@rule("aten::soft_margin_loss_backward", name="soft-margin-loss-grad")
 def soft_margin_loss_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(grad_output, self, target, reduction): products of the input's size, two at a time."""
+    """Products of the input's size, two at a time, beside the result.
+
+    Arguments: (grad_output, self, target, reduction)
+    """
     source = tensor_at(operator, 1)
     script.outputs()
     if source is not None:
@@ -101,8 +119,10 @@ def soft_margin_loss_backward(operator: Operator, _device: DeviceProfile, script
 
 @rule("aten::nll_loss_forward", "aten::nll_loss_backward")
 def nll_loss(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Forward (self, target, weight, ...), backward (grad, self, target, weight, ...): copies what is not contiguous.
+    """Negative log likelihood copies what is not contiguous: input, target and weight; its backward pass reads no
+    input.
 
+    Forward (self, target, weight, ...), backward (grad, self, target, weight, ...).
     Source: `nll_loss_forward_out_cuda_template`, `nll_loss_backward_out_cuda_template` (NLLLoss.cu).
     """
     script.outputs()
@@ -114,9 +134,11 @@ def nll_loss(operator: Operator, _device: DeviceProfile, script: Script) -> None
         script.temporary(contiguous_copy_bytes(tensor))
 
 
-@rule("aten::nll_loss2d_forward", "aten::nll_loss2d_backward")
+@rule("aten::nll_loss2d_forward", "aten::nll_loss2d_backward", name="nll-loss-2d")
 def nll_loss2d(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """As `nll_loss`, per pixel; the kernels of the reduced case read contiguous input and target (NLLLoss2d.cu)."""
+    """Negative log likelihood a pixel: the total weight is allocated before the loss; input, target and weight that
+    are not contiguous are copied. Source: NLLLoss2d.cu.
+    """
     backward = operator.name.endswith("backward")
     if not backward:
         script.output(1)  # the total weight comes first

@@ -12,7 +12,7 @@
 
 Source: `aten/src/ATen/native/cuda/layer_norm_kernel.cu` (`LaunchGammaBetaBackwardCUDAKernel`),
 `group_norm_kernel.cu`, `Normalization.cu` and `Normalization.cuh` (`flexible_launch_configs`),
-`aten/src/ATen/native/cudnn/BatchNorm.cpp`. Rule 4's formula is not PyTorch's: it was read off 46 recorded
+`aten/src/ATen/native/cudnn/BatchNorm.cpp`. The formula of cuDNN's workspace is not PyTorch's: it was read off 46 recorded
 workspaces of ResNet-50 (H200, cuDNN 9.19) and 16 of other shapes, which it gives to the byte.
 
 Not modelled: fewer than 8 channels, and row-block sizes cuDNN chooses on other devices.
@@ -45,21 +45,32 @@ _MOST_BLOCKS = 64 * 1024 // 2
 
 @rule("aten::native_layer_norm", "aten::_fused_rms_norm")
 def layer_norm(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(input, normalized_shape, weight, bias, eps): copies of what is not contiguous, then the results."""
+    """Layer and RMS norm work on contiguous tensors: input, weight or bias that is not is copied before the results.
+
+    Arguments: (input, normalized_shape, weight, bias, eps)
+    """
     for position in (0, 2, 3):
         script.temporary(contiguous_copy_bytes(tensor_at(operator, position)))
     script.outputs()
 
 
-@rule("aten::native_layer_norm_backward")
+@rule("aten::native_layer_norm_backward", name="layer-norm-grad")
 def layer_norm_backward(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """(grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask)."""
+    """Copies of what is not contiguous; with more than 65,536 rows and few columns, weight and bias gradients are
+    summed in two stages: partial sums of a row for every 32 rows, and gradients that are thrown away.
+
+    Arguments: (grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask)
+    """
     _rows_backward(operator, device, script, (5, 6), flags_at(operator, 7, "output_mask", 3))
 
 
-@rule("aten::_fused_rms_norm_backward")
+@rule("aten::_fused_rms_norm_backward", name="rms-norm-grad")
 def rms_norm_backward(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """(grad_out, input, normalized_shape, rstd, weight, output_mask)."""
+    """As layer norm's backward pass, for a weight alone: copies of what is not contiguous and, with more than 65,536
+    rows and few columns, partial sums of the weight's gradient and a gradient that is thrown away.
+
+    Arguments: (grad_out, input, normalized_shape, rstd, weight, output_mask)
+    """
     _rows_backward(operator, device, script, (4,), (*flags_at(operator, 5, "output_mask", 2), False))
 
 
@@ -103,7 +114,10 @@ def _rows_backward(
 
 @rule("aten::native_group_norm")
 def group_norm(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(input, weight, bias, N, C, HxW, group, eps): two factors per sample and channel."""
+    """With a weight or a bias: two factors a sample and channel, in the accumulator's type.
+
+    Arguments: (input, weight, bias, N, C, HxW, group, eps)
+    """
     source = tensor_at(operator, 0)
     script.outputs()
     affine = tensor_at(operator, 1, "weight") or tensor_at(operator, 2, "bias")
@@ -116,9 +130,13 @@ def group_norm(operator: Operator, _device: DeviceProfile, script: Script) -> No
     script.temporary(factors)
 
 
-@rule("aten::native_group_norm_backward")
+@rule("aten::native_group_norm_backward", name="group-norm-grad")
 def group_norm_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask): sums, then factors for the input's part."""
+    """Two sums a sample and channel in the accumulator's type; for the input's gradient also two factors a sample and
+    group, and one a sample and channel with a weight.
+
+    Arguments: (grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask)
+    """
     source = tensor_at(operator, 1)
     script.outputs()
     if source is None:
@@ -145,7 +163,9 @@ _CUDNN_CHANNELS = 64
 
 
 def _cudnn_workspace(source: TensorMeta, backward: bool) -> int:
-    """Rule 4: workspace bytes of the persistent mode."""
+    """Workspace bytes of cuDNN's persistent mode: for each block of rows 8 bytes a channel (and a flag for every 16 in
+    the forward pass), and 1 KiB of control data; channels count in multiples of 64.
+    """
     rows = source.element_count // source.shape[1] if source.shape[1] else 0
     channels = -(-source.shape[1] // _CUDNN_CHANNELS) * _CUDNN_CHANNELS
     flags = channels // 16
@@ -160,9 +180,16 @@ def _is_persistent(source: TensorMeta) -> bool:
     return len(source.shape) > 2 and suggests_channels_last(source)
 
 
-@rule("aten::cudnn_batch_norm")
+@rule("aten::cudnn_batch_norm", sure=Basis.MEASURED)
 def cudnn_batch_norm(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(input, weight, bias, running_mean, running_var, training, momentum, eps) -> (out, mean, inverse std, reserve)."""
+    """cuDNN takes a workspace in its persistent mode, which PyTorch chooses in training for channels-last input: for
+    each block of rows 8 bytes a channel and a flag for every 16, and 1 KiB of control data; channels count in
+    multiples of 64.
+
+    Arguments: (input, weight, bias, running_mean, running_var, training, momentum, eps) -> (out, mean, inverse std,
+    reserve)
+    Measured: 46 workspaces of ResNet-50 and 16 of other shapes (H200, cuDNN 9.19), each right to the byte.
+    """
     script.library("cudnn")
     source = tensor_at(operator, 0)
     training = bool(integer_at(operator, 5, "training", 1))
@@ -173,9 +200,14 @@ def cudnn_batch_norm(operator: Operator, _device: DeviceProfile, script: Script)
     script.outputs()
 
 
-@rule("aten::cudnn_batch_norm_backward")
+@rule("aten::cudnn_batch_norm_backward", name="cudnn-batch-norm-grad", sure=(Basis.EXACT, Basis.MEASURED))
 def cudnn_batch_norm_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(input, grad_output, weight, ...): the gradient is brought into the input's memory format first."""
+    """The gradient is brought into the input's memory format by a copy; then, for channels-last input, the workspace
+    of cuDNN's persistent mode: 8 bytes a channel for every 96 rows, and 1 KiB of control data.
+
+    Arguments: (input, grad_output, weight, ...)
+    Measured: 46 workspaces of ResNet-50 and 16 of other shapes (H200, cuDNN 9.19), each right to the byte.
+    """
     script.library("cudnn")
     source, grad = tensor_at(operator, 0), tensor_at(operator, 1)
     if source is None or grad is None:
@@ -189,7 +221,9 @@ def cudnn_batch_norm_backward(operator: Operator, _device: DeviceProfile, script
 
 
 def _channels_last_staging(source: TensorMeta, values_per_channel: int) -> tuple[int, int]:
-    """Rule 5: staging and semaphore bytes of a channels-last reduction (`flexible_launch_configs`)."""
+    """Bytes of staging and of semaphores with which PyTorch's own kernels reduce a channels-last tensor over thread
+    blocks (`flexible_launch_configs`).
+    """
     channels = source.shape[1]
     rows = source.element_count // channels
 
@@ -213,7 +247,12 @@ def _uses_channels_last_kernels(source: TensorMeta) -> bool:
 
 @rule("aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update")
 def native_batch_norm(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """(input, weight, bias, running_mean, running_var, training, ...)."""
+    """PyTorch's own batch norm in training: a channels-last input is reduced over thread blocks through a staging
+    buffer with semaphores; one that is neither channels-last nor contiguous is converted to the accumulator's type
+    and reduced.
+
+    Arguments: (input, weight, bias, running_mean, running_var, training, ...)
+    """
     source = tensor_at(operator, 0)
     script.outputs()
     if source is None or len(source.shape) < 2 or source.element_count == 0:
@@ -241,12 +280,12 @@ def native_batch_norm(operator: Operator, device: DeviceProfile, script: Script)
         )
 
 
-@rule("aten::native_batch_norm_backward", "aten::batch_norm_backward")
+@rule("aten::native_batch_norm_backward", "aten::batch_norm_backward", name="native-batch-norm-grad")
 def native_batch_norm_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, ...).
+    """Channels-last goes through two sums a channel, with a staging buffer, then an elementwise kernel; in evaluation
+    the inverse deviation is computed anew if the forward pass (cuDNN's) saved none. Contiguous input takes nothing.
 
-    Channels-last goes through two sums per channel, then an elementwise kernel; in evaluation the inverse deviation is
-    computed anew if the forward pass (cuDNN's) saved none.
+    Arguments: (grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, ...)
     """
     source = tensor_at(operator, 1)
     if source is None or source.element_count == 0 or not _uses_channels_last_kernels(source):

@@ -40,18 +40,27 @@ def _format_copy(tensor: TensorMeta | None, channels_last: bool) -> int:
     "aten::upsample_bilinear2d",
     "aten::upsample_nearest3d",
     "aten::_upsample_nearest_exact2d",
+    name="pooling",
 )
 def either_format(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(self, ...): rule 1."""
+    """Kernels run in the memory format the input suggests: an input dense in that format is read in place, any other
+    is copied to it after the results are allocated.
+
+    Arguments: (self, ...)
+    """
     source = tensor_at(operator, 0)
     script.outputs()
     if source is not None:
         script.temporary(_format_copy(source, suggests_channels_last(source)))
 
 
-@rule("aten::max_pool2d_with_indices_backward", "aten::avg_pool2d_backward")
+@rule("aten::max_pool2d_with_indices_backward", "aten::avg_pool2d_backward", name="pooling-grad")
 def either_format_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(grad_output, self, ..., indices): rule 1, for the gradient, the input and the indices."""
+    """Gradient, input and, for max pooling, the saved indices are each copied if they are not dense in the memory
+    format the input suggests.
+
+    Arguments: (grad_output, self, ..., indices)
+    """
     grad, source = tensor_at(operator, 0), tensor_at(operator, 1)
     script.outputs()
     if grad is None or source is None:
@@ -63,27 +72,36 @@ def either_format_backward(operator: Operator, _device: DeviceProfile, script: S
         script.temporary(_format_copy(tensor_at(operator, 7, "indices"), channels_last))
 
 
-@rule("aten::_adaptive_avg_pool2d")
+@rule("aten::_adaptive_avg_pool2d", name="adaptive-average")
 def adaptive_average(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(self, output_size): an input in neither format is copied before the result is allocated."""
+    """An input in neither memory format is copied before the result is allocated.
+
+    Arguments: (self, output_size)
+    """
     source = tensor_at(operator, 0)
     if source is not None and not is_channels_last(source):
         script.temporary(contiguous_copy_bytes(source))
     script.outputs()
 
 
-@rule("aten::_adaptive_avg_pool2d_backward")
+@rule("aten::_adaptive_avg_pool2d_backward", name="adaptive-average-grad")
 def adaptive_average_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(grad_output, self): the gradient in the input's format."""
+    """The gradient is copied if it is not in the memory format the input suggests.
+
+    Arguments: (grad_output, self)
+    """
     script.outputs()
     grad, source = tensor_at(operator, 0), tensor_at(operator, 1)
     if grad is not None and source is not None:
         script.temporary(_format_copy(grad, suggests_channels_last(source)))
 
 
-@rule("aten::upsample_nearest2d_backward", "aten::upsample_bilinear2d_backward")
+@rule("aten::upsample_nearest2d_backward", "aten::upsample_bilinear2d_backward", name="resize-grad")
 def resize_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(grad_output, ...): read in place in either format."""
+    """The gradient is read in place if it is dense in the memory format it suggests, else copied.
+
+    Arguments: (grad_output, ...)
+    """
     grad = tensor_at(operator, 0)
     script.outputs()
     if grad is not None:
@@ -92,7 +110,9 @@ def resize_backward(operator: Operator, _device: DeviceProfile, script: Script) 
 
 @rule("aten::adaptive_max_pool2d", "aten::adaptive_max_pool2d_backward", "aten::_upsample_bilinear2d_aa")
 def contiguous_results(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Rule 2, results included: strided ones are computed beside and copied over."""
+    """Kernels with a contiguous path alone copy every operand that is not contiguous, and compute a result that is to
+    be strided beside it and copy it over.
+    """
     script.outputs()
     backward = operator.name.endswith("_backward")
     if backward:
@@ -106,7 +126,11 @@ def contiguous_results(operator: Operator, _device: DeviceProfile, script: Scrip
 
 @rule("aten::im2col")
 def im2col(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(self, ...): a contiguous copy, and always one more of the input's size, before the result (recorded)."""
+    """Before the result: a contiguous copy of the input where it is not, and always one more of the input's size
+    (recorded).
+
+    Arguments: (self, ...)
+    """
     source = tensor_at(operator, 0)
     script.temporary(contiguous_copy_bytes(source))
     if source is not None:
@@ -136,6 +160,6 @@ def im2col(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     "aten::col2im",
 )
 def contiguous_only(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Rule 2, for the first argument."""
+    """Kernels with a contiguous path alone copy a first argument that is not contiguous, after the results."""
     script.outputs()
     script.temporary(contiguous_copy_bytes(tensor_at(operator, 0)))

@@ -7,7 +7,7 @@
 3. Dropout between layers keeps one state a process: 24 bytes for every thread the GPU can hold.
 
 Sizes of workspace and reserve: `libraries/cudnn/recurrent.py`. Source: `aten/src/ATen/native/cudnn/RNN.cpp` (`_cudnn_rnn`,
-`_cudnn_rnn_backward`); orders and rule 3's 24 bytes from recorded histories (H200).
+`_cudnn_rnn_backward`); orders and the 24 bytes of dropout's state from recorded histories (H200).
 Not modelled: LSTM projections' own layout, double backward.
 """
 
@@ -72,9 +72,13 @@ def _time_major(operator: Operator, tensor: TensorMeta, first: int) -> TensorMet
     return replace(tensor, shape=(b, a, *shape), stride=(d, c, *stride))
 
 
-@rule("aten::_cudnn_rnn")
+@rule("aten::_cudnn_rnn", name="cudnn-recurrent", sure=(Basis.EXACT, Basis.MEASURED))
 def cudnn_rnn(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """(input, weight, weight_stride0, weight_buf, hx, cx, mode, hidden_size, ...)."""
+    """A contiguous time-major copy of the input, the results, a flat weight buffer where the weights do not lie in one,
+    cuDNN's workspace and, in training, the reserve it keeps for the backward pass.
+
+    Arguments: (input, weight, weight_stride0, weight_buf, hx, cx, mode, hidden_size, ...)
+    """
     layer, source = _layer(operator, device, 6), tensor_at(operator, 0)
     if layer is None or source is None:
         return
@@ -90,9 +94,13 @@ def cudnn_rnn(operator: Operator, device: DeviceProfile, script: Script) -> None
         script.output(3, layer.reserve_bytes())
 
 
-@rule("aten::_cudnn_rnn_backward")
+@rule("aten::_cudnn_rnn_backward", name="cudnn-recurrent-grad", sure=(Basis.EXACT, Basis.MEASURED))
 def cudnn_rnn_backward(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """(input, weight, weight_stride0, weight_buf, hx, cx, output, grad_output, grad_hy, grad_cy, mode, ...)."""
+    """Zeros for gradients nobody sent; then twice, for data and for weights, the time-major copies and cuDNN's
+    workspace. The weights' gradients are views of one buffer.
+
+    Arguments: (input, weight, weight_stride0, weight_buf, hx, cx, output, grad_output, grad_hy, grad_cy, mode, ...)
+    """
     layer, source = _layer(operator, device, 10), tensor_at(operator, 0)
     if layer is None or source is None:
         return
@@ -115,16 +123,18 @@ def cudnn_rnn_backward(operator: Operator, device: DeviceProfile, script: Script
             script.release(token)
 
 
-@rule("aten::_cudnn_init_dropout_state")
+@rule("aten::_cudnn_init_dropout_state", name="cudnn-dropout-state", sure=(Basis.EXACT, Basis.MEASURED))
 def dropout_state(_operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The seed, then the state (rule 3)."""
+    """Dropout between layers keeps one state a process: 24 bytes for every thread the GPU can hold (recorded on an
+    H200), after a seed of 8 bytes.
+    """
     script.library("cudnn")
     script.release(script.temporary(_SEED_BYTES))
     nbytes = _STATE_BYTES_PER_THREAD * device.sm_count * device.max_threads_per_sm
     script.workspace("cudnn dropout state", nbytes, Basis.MEASURED)
 
 
-@rule("aten::_cudnn_rnn_flatten_weight")
+@rule("aten::_cudnn_rnn_flatten_weight", name="flat-weights")
 def flatten_weight(_operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """One zeroed buffer; the weights become views of it."""
+    """One zeroed buffer is the result; the weights become views of it."""
     script.outputs()

@@ -28,7 +28,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     preserved_strides,
 )
-from analyzer.runtimes.pytorch.scratch.script import Script
+from analyzer.runtimes.pytorch.scratch.script import Script, part
 from analyzer.runtimes.pytorch.scratch.tensor_iterator import Loop, reduction_loop
 
 _WARP = 32
@@ -62,7 +62,9 @@ def _power_of_two_below(value: int) -> int:
 
 
 def staging(loop: Loop, element_bytes: int, offset: int, kernel: Kernel, device: DeviceProfile) -> Staging:
-    """The staging memory of one launch (rules 1 to 3). `offset`: the input's storage offset in elements."""
+    """Bytes of the staging buffer and its semaphores for one launch: both 0 when every result fits one thread block,
+    or when blocks and results fill the GPU. `offset`: the input's storage offset in elements.
+    """
     outputs = loop.output_element_count
     inputs_per_output = loop.element_count // outputs
     reduced = loop.reduced_dim_count
@@ -125,6 +127,7 @@ def _output_vector(loop: Loop, element_bytes: int, offset: int) -> int:
     return vector
 
 
+@part("reduction-staging")
 def reduce(
     script: Script,
     device: DeviceProfile,
@@ -136,7 +139,11 @@ def reduce(
     keepdim: bool = False,
     accumulates_in_result: bool = True,
 ) -> None:
-    """Tell a reduction's staging memory (rules 3 and 4): taken, used and given back before this returns."""
+    """One result that many thread blocks add to is met in a staging buffer in global memory: accumulator size x
+    results x blocks a result, then 4 bytes of semaphore a column of blocks; both are given back before the
+    reduction returns. A loop too long for 32-bit offsets runs in parts, and a narrow result then accumulates in a
+    buffer over all results.
+    """
     if source.element_count == 0:
         return
     loop = reduction_loop(source, reduced, result_dtypes, keepdim)
@@ -147,8 +154,8 @@ def reduce(
     in_result = accumulates_in_result and not (source.dtype in FLOAT_16 and result_dtypes[0] == source.dtype)
     if len(parts) > 1 and not in_result and narrow:
         held.append(script.temporary(loop.output_element_count * kernel.accumulator_bytes))
-    for part in parts:
-        needs = staging(part, width, source.offset, kernel, device)
+    for one in parts:
+        needs = staging(one, width, source.offset, kernel, device)
         buffer = script.temporary(needs.buffer_bytes)
         semaphore = script.temporary(needs.semaphore_bytes)
         script.release(semaphore)
@@ -157,8 +164,12 @@ def reduce(
         script.release(token)
 
 
+@part("type-conversion")
 def converted(script: Script, source: TensorMeta, dtype: str) -> tuple[TensorMeta, int | None]:
-    """`source.to(dtype)`: the copy (dense tensors keep their strides) and its token, or itself and None."""
+    """A source of another type than the kernel computes in (integer sums, bool means) is copied whole by
+    `source.to(dtype)`; dense tensors keep their strides. Returns the copy and its token, or the source itself and
+    None.
+    """
     if source.dtype == dtype:
         return source, None
     copy = replace(source, dtype=dtype, offset=0, stride=preserved_strides(source))

@@ -34,37 +34,51 @@ from analyzer.runtimes.pytorch.scratch.reduction import (
     reduced_dims,
     sum_over,
 )
-from analyzer.runtimes.pytorch.scratch.script import Rule, Script, rule
+from analyzer.runtimes.pytorch.scratch.script import Script, rule
 
 
-def _sum_like(vectorises_halves: bool, dims_at: int) -> Rule:
+def _sum_like(
+    operator: Operator, device: DeviceProfile, script: Script, dims_at: int, *, wide_loads: bool = False
+) -> None:
     """sum, prod, mean, norm: accumulate in `accumulator_dtype`; integers are converted to the result's type first."""
-
-    def tell(operator: Operator, device: DeviceProfile, script: Script) -> None:
-        source, result = operator.inputs[0], operator.outputs[0]
-        if result is None:
-            return
-        script.outputs()
-        dims = integers_at(operator, dims_at, "dim") if dims_at else None
-        keepdim = bool(integer_at(operator, dims_at + 1, "keepdim", 0)) if dims_at else False
-        computes_in = source.dtype
-        if not (source.dtype in FLOAT_16 and result.dtype == "float32"):
-            computes_in = result.dtype if not source.dtype.startswith("complex") else source.dtype
-        copy, _ = converted(script, source, computes_in)
-        vector = 8 if vectorises_halves and dtype_bytes(copy.dtype) == 2 else 4
-        kernel = Kernel(accumulator_bytes(copy.dtype), vector)
-        reduce(
-            script, device, copy, reduced_dims(source, dims), (result.dtype,), kernel=kernel, keepdim=keepdim
-        )
-
-    return tell
+    source, result = operator.inputs[0], operator.outputs[0]
+    if result is None:
+        return
+    script.outputs()
+    dims = integers_at(operator, dims_at, "dim")
+    keepdim = bool(integer_at(operator, dims_at + 1, "keepdim", 0))
+    computes_in = source.dtype
+    if not (source.dtype in FLOAT_16 and result.dtype == "float32"):
+        computes_in = result.dtype if not source.dtype.startswith("complex") else source.dtype
+    copy, _ = converted(script, source, computes_in)
+    vector = 8 if wide_loads and dtype_bytes(copy.dtype) == 2 else 4
+    kernel = Kernel(accumulator_bytes(copy.dtype), vector)
+    reduce(script, device, copy, reduced_dims(source, dims), (result.dtype,), kernel=kernel, keepdim=keepdim)
 
 
-# Half precision loads 8 inputs at a time in sum and mean alone (`is_16_bits`, ReduceSumProdKernel.cu, ReduceMomentKernel.cu).
-rule("aten::sum", "aten::sum.dim_IntList", "aten::nansum", "aten::mean", "aten::mean.dim")(_sum_like(True, 1))
-rule("aten::prod", "aten::prod.dim_int")(_sum_like(False, 1))
-rule("aten::linalg_vector_norm")(_sum_like(False, 2))
-rule("aten::norm.ScalarOpt_dim", "aten::norm.ScalarOpt_dim_dtype", "aten::norm.Scalar")(_sum_like(False, 2))
+@rule("aten::sum", "aten::sum.dim_IntList", "aten::nansum", "aten::mean", "aten::mean.dim")
+def sum_and_mean(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """The result, a copy of integers and bools in the result's type, and the staging memory of the reduction. Half
+    precision loads 8 inputs at a time, here alone (`is_16_bits`, ReduceSumProdKernel.cu, ReduceMomentKernel.cu).
+    """
+    _sum_like(operator, device, script, 1, wide_loads=True)
+
+
+@rule("aten::prod", "aten::prod.dim_int")
+def product(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """The result, a copy of integers and bools in the result's type, and the staging memory of the reduction."""
+    _sum_like(operator, device, script, 1)
+
+
+@rule(
+    "aten::linalg_vector_norm",
+    "aten::norm.ScalarOpt_dim",
+    "aten::norm.ScalarOpt_dim_dtype",
+    "aten::norm.Scalar",
+)
+def vector_norm(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """The result, a copy where it is of another type, and the staging memory of the reduction."""
+    _sum_like(operator, device, script, 2)
 
 
 def _welford(
@@ -91,8 +105,10 @@ def _welford(
 
 @rule("aten::var", "aten::std", "aten::var_mean", "aten::std_mean")
 def moments(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """`.dim(self, dim, unbiased, keepdim)`, `.correction(self, dim, *, correction, keepdim)`, or over everything.
+    """Variance, deviation and their pairs with the mean: the results, then the staging memory of a reduction whose
+    accumulator is a running (mean, squares, int32 count, float count).
 
+    `.dim(self, dim, unbiased, keepdim)`, `.correction(self, dim, *, correction, keepdim)`, or over everything.
     Loads are vectorised by 2 (`gpu_reduce_kernel<scalar_t, out_t, 2>`, ReduceMomentKernel.cu).
     """
     second = argument(operator, 1, "dim")
@@ -108,9 +124,11 @@ def moments(operator: Operator, device: DeviceProfile, script: Script) -> None:
     _welford(operator, device, script, found, bool(keepdim))
 
 
-@rule("aten::all", "aten::any")
+@rule("aten::all", "aten::any", name="all-any")
 def logic(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Results are bool, but the accumulator is of the input's type (`func_wrapper<bool>`, ReduceLogicKernel.cu)."""
+    """The results are bool, but the staging memory of the reduction is of the input's type (`func_wrapper<bool>`,
+    ReduceLogicKernel.cu).
+    """
     source = operator.inputs[0]
     dims = integers_at(operator, 1, "dim")
     script.outputs()
@@ -130,7 +148,9 @@ def logic(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::amax", "aten::amin", "aten::max", "aten::min")
 def extremes(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Values alone, over everything or a list of dimensions: accumulates in the type itself."""
+    """Largest and smallest values: the results, then the staging memory of a reduction that accumulates in the type
+    itself, or, where positions are wanted too, in pairs of value and 64-bit index (16 bytes).
+    """
     if operator.name.endswith((".dim", ".dim_max", ".dim_min")):
         _with_index(operator, device, script, 1)
         return
@@ -165,9 +185,11 @@ def _with_index(operator: Operator, device: DeviceProfile, script: Script, dims_
     )
 
 
-@rule("aten::argmax", "aten::argmin")
+@rule("aten::argmax", "aten::argmin", name="argmax")
 def arguments_of_extremes(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Without `dim` a non-contiguous input is flattened, which copies it (`argmax_argmin_impl`, ReduceOps.cpp)."""
+    """Positions of extremes: staging memory of (value, index) pairs of 16 bytes. Without `dim` a non-contiguous input
+    is flattened, which copies it (`argmax_argmin_impl`, ReduceOps.cpp).
+    """
     source = operator.inputs[0]
     if argument(operator, 1, "dim") is not None:
         _with_index(operator, device, script, 1)
@@ -179,9 +201,9 @@ def arguments_of_extremes(operator: Operator, device: DeviceProfile, script: Scr
     reduce(script, device, flat, frozenset({0}), ("int64",), kernel=Kernel(16), accumulates_in_result=False)
 
 
-@rule("aten::aminmax")
+@rule("aten::aminmax", name="aminmax")
 def both_extremes(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """A pair of values (ReduceAMinMaxKernel.cu)."""
+    """Smallest and largest value in one pass: staging memory of pairs of values (ReduceAMinMaxKernel.cu)."""
     source = operator.inputs[0]
     script.outputs()
     dim = operator.keywords.get("dim")
@@ -200,9 +222,12 @@ def both_extremes(operator: Operator, device: DeviceProfile, script: Script) -> 
     )
 
 
-@rule("aten::logsumexp")
+@rule("aten::logsumexp", name="logsumexp")
 def log_sum_exp(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """(self, dim, keepdim): the maxima and which are infinite; then the exponentials, whole, and their sum."""
+    """The maxima and which of them are infinite; then the exponentials, of the input's size, and their sum.
+
+    Arguments: (self, dim, keepdim)
+    """
     source, result = operator.inputs[0], operator.outputs[0]
     script.outputs()
     if result is None:
@@ -222,7 +247,10 @@ def log_sum_exp(operator: Operator, device: DeviceProfile, script: Script) -> No
 
 @rule("aten::count_nonzero")
 def count_nonzero(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """(self): a mask, summed as any bool tensor is (rule 5)."""
+    """A mask of one byte an element before the result, converted whole to int64 and summed.
+
+    Arguments: (self)
+    """
     source = operator.inputs[0]
     mask = replace(source, dtype="bool", offset=0, stride=preserved_strides(source))
     script.temporary(mask.element_count)
@@ -233,7 +261,11 @@ def count_nonzero(operator: Operator, device: DeviceProfile, script: Script) -> 
 
 @rule("aten::histc")
 def histogram(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """(self, bins, min, max): without limits, the extremes are found first."""
+    """The extremes are found first, each with a reduction's staging memory; where limits are given PyTorch does not,
+    and this counts a little more than it takes.
+
+    Arguments: (self, bins, min, max)
+    """
     source = operator.inputs[0]
     script.outputs()
     for _ in range(2):
@@ -245,7 +277,9 @@ def histogram(operator: Operator, device: DeviceProfile, script: Script) -> None
 
 @rule("aten::abs", "aten::angle")
 def magnitude(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Pointwise; a complex argument's magnitude is computed as complex, then its real part copied (UnaryOps.cpp)."""
+    """Pointwise; a complex argument's magnitude is computed as complex, a temporary of the input's size, and its real
+    part copied (UnaryOps.cpp).
+    """
     source = operator.inputs[0]
     script.outputs()
     if source.dtype.startswith("complex"):

@@ -19,17 +19,30 @@ the story of the kernel's allocations in the order the kernel makes them:
    from recorded measurements), BOUNDED (neither: an upper bound).
 6. An operator without a rule allocates its results only. `inert.py` lists the operators for which that is right;
    anything else without a rule counts as unknown (`registry.py`).
+7. A rule has a name that the output cites and `analyze explain` explains: its function's, with hyphens, unless `name`
+   says another. What several rules do alike (cuBLAS's workspace, a reduction's staging) is a `part` with a name of
+   its own, which the bytes it takes carry instead.
+
+`analyzer.rule` is this decorator: a user's rule is one like any other. It may not take an operator from an existing
+rule unless it says `replace=True`.
 """
 
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from analyzer.devices import DeviceProfile
+from analyzer.errors import RuleError
 from analyzer.graph import Operator
+from analyzer.runtimes.pytorch.scratch.inert import is_inert
+from analyzer.runtimes.rules import LONGEST_NAME, file_of, is_name, place
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Basis(enum.Enum):
@@ -42,7 +55,7 @@ class Basis(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """A temporary (or, with `keep`, a per-thread workspace named `keep`) of `nbytes` is taken.
+    """A temporary (or, with `keep`, a per-thread workspace named `keep`) of `nbytes` is taken, by the rule named.
 
     optional: what the operator does without it, where there is no room, and from then on; "": it cannot.
     """
@@ -51,6 +64,7 @@ class Take:
     nbytes: int
     basis: Basis = Basis.EXACT
     keep: str = ""
+    rule: str = field(default="", compare=False)
     optional: str = ""
 
 
@@ -63,10 +77,12 @@ class Give:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Result number `index` is allocated, if it is a new storage; `nbytes` overrides the captured size."""
+    """Result number `index` is allocated, if it is a new storage; `nbytes` overrides the captured size, by the rule
+    named."""
 
     index: int
     nbytes: int | None = None
+    rule: str = field(default="", compare=False)
 
 
 Step: TypeAlias = Take | Give | Output
@@ -74,12 +90,13 @@ Step: TypeAlias = Take | Give | Output
 
 @dataclass(slots=True)
 class Script:
-    """Records a rule's story; `finish` completes it by rules 1 and 2 of the module docstring.
+    """Records a rule's story; `finish` adds the results nobody mentioned and gives back the temporaries still held.
 
-    host_outputs: results that are never allocated on the device.
+    host_outputs: results that are never allocated on the device. rule: the name of the rule, or part of one, at work.
     """
 
     output_count: int
+    rule: str = ""
     steps: list[Step] = field(default_factory=list)
     libraries: set[str] = field(default_factory=set)
     host_outputs: set[int] = field(default_factory=set)
@@ -91,7 +108,7 @@ class Script:
         token = self._next
         self._next += 1
         if nbytes > 0:
-            self.steps.append(Take(token, nbytes, basis, optional=optional))
+            self.steps.append(Take(token, nbytes, basis, rule=self.rule, optional=optional))
             self._open.append(token)
         return token
 
@@ -104,13 +121,13 @@ class Script:
     def workspace(self, name: str, nbytes: int, basis: Basis = Basis.EXACT) -> None:
         """A library workspace kept for good, one per thread; only the first request of a thread allocates."""
         if nbytes > 0:
-            self.steps.append(Take(self._next, nbytes, basis, keep=name))
+            self.steps.append(Take(self._next, nbytes, basis, keep=name, rule=self.rule))
             self._next += 1
 
     def output(self, index: int, nbytes: int | None = None) -> None:
         """Result `index` is allocated now; `nbytes` where its shape does not tell (cuDNN's reserve, a shrunk loss)."""
         if index < self.output_count and index not in self.host_outputs:
-            self.steps.append(Output(index, nbytes))
+            self.steps.append(Output(index, nbytes, "" if nbytes is None else self.rule))
 
     def outputs(self) -> None:
         """All results not yet mentioned are allocated now, in order."""
@@ -139,18 +156,104 @@ class Script:
         return tuple(self.steps)
 
 
-Rule: TypeAlias = Callable[[Operator, DeviceProfile, Script], None]
-RULES: dict[str, Rule] = {}
+Tell: TypeAlias = Callable[[Operator, DeviceProfile, Script], None]
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Register a rule under operator names: "aten::mm" serves every overload, "aten::mm.out" just that one."""
+@dataclass(frozen=True, slots=True)
+class ScratchRule:
+    """A rule under its name. operators: those it covers, none for a part. sure: how the bytes it takes may be known."""
 
-    def register(function: Rule) -> Rule:
-        for name in names:
-            if name in RULES:
-                raise ValueError(f"two scratch rules for {name}")
-            RULES[name] = function
+    name: str
+    code: Callable[..., object]
+    operators: tuple[str, ...]
+    sure: tuple[Basis, ...]
+
+
+# By operator ("aten::mm": every overload; "aten::mm.out": that one), and by name, parts included.
+OF_OPERATOR: dict[str, ScratchRule] = {}
+BY_NAME: dict[str, ScratchRule] = {}
+
+
+def rule(
+    *operators: str,
+    name: str | None = None,
+    sure: Basis | tuple[Basis, ...] = Basis.EXACT,
+    replace: bool = False,
+) -> Callable[[Tell], Tell]:
+    """Register a rule under operator names: "aten::mm" serves every overload, "aten::mm.out" just that one.
+
+    name: what the output calls it, by default the function's name with hyphens. sure: how its own bytes may be known.
+    replace: it may take operators that have a rule already, or need none. Running the same definition again (a module
+    executed twice) replaces the first.
+    Raises RuleError for an operator that has a rule already and for a name that is taken or not fit to be one.
+    """
+
+    def register(function: Tell) -> Tell:
+        made = ScratchRule(_named(name, function), function, operators, _bases(sure))
+        _check_name(made)
+        for operator in operators:
+            known = OF_OPERATOR.get(operator)
+            again = known is not None and _same(known, made)
+            if not replace and not again and (known is not None or is_inert(operator)):
+                raise RuleError(
+                    f"{operator} has a rule already: {known.name if known else 'inert'}",
+                    "pass replace=True to take its place",
+                )
+        for operator in operators:
+            OF_OPERATOR[operator] = made
+        BY_NAME[made.name] = made
         return function
 
     return register
+
+
+def part(
+    name: str, sure: Basis | tuple[Basis, ...] = Basis.EXACT
+) -> Callable[[Callable[Concatenate[Script, P], T]], Callable[Concatenate[Script, P], T]]:
+    """Name what several rules do alike: the bytes taken while the function runs carry this name."""
+
+    def register(function: Callable[Concatenate[Script, P], T]) -> Callable[Concatenate[Script, P], T]:
+        made = ScratchRule(name, function, (), _bases(sure))
+        _check_name(made)
+        BY_NAME[name] = made
+
+        @functools.wraps(function)
+        def told(script: Script, /, *arguments: P.args, **keywords: P.kwargs) -> T:
+            outer, script.rule = script.rule, name
+            try:
+                return function(script, *arguments, **keywords)
+            finally:
+                script.rule = outer
+
+        return told
+
+    return register
+
+
+def _named(name: str | None, function: Tell) -> str:
+    return name or function.__name__.strip("_").lower().replace("_", "-")
+
+
+def _bases(sure: Basis | tuple[Basis, ...]) -> tuple[Basis, ...]:
+    return (sure,) if isinstance(sure, Basis) else sure
+
+
+def _same(one: ScratchRule, other: ScratchRule) -> bool:
+    """Whether they are one definition, run twice."""
+    first, second = one.code, other.code
+    return (first.__module__, first.__qualname__, file_of(first)) == (
+        second.__module__,
+        second.__qualname__,
+        file_of(second),
+    )
+
+
+def _check_name(made: ScratchRule) -> None:
+    if not is_name(made.name):
+        raise RuleError(
+            f"{made.name!r} cannot name a rule",
+            f"give name=... with at most {LONGEST_NAME} lower-case letters, digits and hyphens",
+        )
+    known = BY_NAME.get(made.name)
+    if known is not None and not _same(known, made):
+        raise RuleError(f"there is a rule named {made.name} already, in {place(known.code)}", "give name=...")

@@ -29,24 +29,35 @@ from analyzer.runtimes.pytorch.scratch.script import Script, rule
 from analyzer.runtimes.pytorch.scratch.tensor_iterator import pointwise_strides
 
 
-@rule("aten::_softmax", "aten::_log_softmax")
+@rule("aten::_softmax", "aten::_log_softmax", name="softmax-transposed")
 def forward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(input, dim, half_to_float): half_to_float converts inside the kernel."""
+    """The kernel works on a contiguous tensor: any other input (a transposed one) is copied after the result is
+    allocated.
+
+    Arguments: (input, dim, half_to_float): half_to_float converts inside the kernel.
+    """
     script.outputs()
     script.temporary(contiguous_copy_bytes(tensor_at(operator, 0)))
 
 
-@rule("aten::_log_softmax_backward_data")
+@rule("aten::_log_softmax_backward_data", name="log-softmax-grad")
 def log_softmax_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(grad_output, output, dim, input_dtype)."""
+    """Gradient and output are copied where they are not contiguous, after the result is allocated.
+
+    Arguments: (grad_output, output, dim, input_dtype)
+    """
     script.outputs()
     script.temporary(contiguous_copy_bytes(tensor_at(operator, 0)))
     script.temporary(contiguous_copy_bytes(tensor_at(operator, 1)))
 
 
-@rule("aten::_softmax_backward_data")
+@rule("aten::_softmax_backward_data", name="softmax-grad")
 def softmax_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(grad_output, output, dim, input_dtype): rule 2; the product lies as a pointwise result does."""
+    """Gradient times output is a temporary of the gradient's size, laid out as a pointwise result; it and the output
+    are copied where they are not contiguous.
+
+    Arguments: (grad_output, output, dim, input_dtype)
+    """
     grad, output = tensor_at(operator, 0), tensor_at(operator, 1)
     script.outputs()
     if grad is None or output is None:
@@ -60,7 +71,11 @@ def softmax_backward(operator: Operator, _device: DeviceProfile, script: Script)
 
 @rule("aten::_safe_softmax")
 def safe_softmax(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """(self, dim, dtype): rule 3."""
+    """Softmax of the math attention path: also a mask of masked elements, a flag a row, the reduction of the mask, and
+    a scalar; an input that is converted or not contiguous is copied.
+
+    Arguments: (self, dim, dtype)
+    """
     source, result = tensor_at(operator, 0), operator.outputs[0]
     if source is None or result is None:
         return

@@ -48,7 +48,12 @@ def _along(tensor: TensorMeta, dim: int) -> tuple[int, int]:
 
 @rule("aten::sort", "aten::argsort.stable")
 def sort(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(self, dim, descending), or `.stable` (self, *, stable, dim, descending): rules 1 and 2."""
+    """Up to 4,096 elements along the dimension are sorted in the results, with a temporary row of indices. Longer rows
+    go through CUB: a single row with a temporary of indices; several at once by value, with (segment, position)
+    pairs, then by segment. A dimension that is not the fast one is copied first.
+
+    Arguments: (self, dim, descending), or `.stable` (self, *, stable, dim, descending)
+    """
     source = tensor_at(operator, 0)
     script.outputs()
     if source is None or source.element_count == 0:
@@ -75,9 +80,13 @@ def sort(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     script.temporary(radix_sort_bytes(count, 8, _INDEX_BYTES, 0))
 
 
-@rule("aten::topk")
+@rule("aten::topk", sure=(Basis.EXACT, Basis.MEASURED))
 def topk(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """(self, k, dim, largest, sorted): rule 3."""
+    """What is not contiguous is copied. Few long rows are shared by several thread blocks: counts a block, 256-bin
+    histograms of digits, and the temporary of CUB's scan, twice.
+
+    Arguments: (self, k, dim, largest, sorted)
+    """
     source = tensor_at(operator, 0)
     script.outputs()
     if source is None or source.element_count == 0:
@@ -110,7 +119,11 @@ def topk(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::randperm")
 def randperm(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """(n): rule 4."""
+    """Random keys are sorted with the positions: as many bits as make repeated keys rare enough, so 32-bit keys up to
+    about 30,000 positions, 64-bit keys above; with CUB's temporary.
+
+    Arguments: (n)
+    """
     count = integer_at(operator, 0, "n", 0)
     script.outputs()
     script.release(script.temporary(_INDEX_BYTES))

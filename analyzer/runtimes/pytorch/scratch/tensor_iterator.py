@@ -70,7 +70,8 @@ class Loop:
         )
 
     def parts(self) -> Iterator[Loop]:
-        """This loop, split by rule 4."""
+        """This loop, halved along the dimension with the largest extent in bytes until 32-bit offsets reach
+        everything."""
         if self.fits_32bit():
             yield self
             return
@@ -109,7 +110,8 @@ def reduction_loop(
 
 
 def pointwise_strides(inputs: Sequence[TensorMeta]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Shape and strides, in elements, of a pointwise operator's fresh result (rules 2 and 5); inputs broadcast."""
+    """Shape and strides, in elements, of a pointwise operator's fresh result: dense, in the inputs' order of strides;
+    inputs broadcast."""
     rank = max(len(tensor.shape) for tensor in inputs)
     shape = [1] * rank
     for tensor in inputs:
@@ -137,7 +139,9 @@ def _reordered(loop: Loop) -> Loop:
 
 
 def _order(loop: Loop) -> list[int]:
-    """Rule 2: the dimensions, fastest first."""
+    """The dimensions, fastest first: ascending strides, the first operand that can tell two dimensions apart deciding;
+    reduced ones to the front; zero strides of an operand decide nothing; at equal strides the smaller extent first.
+    """
 
     def comes_after(first: int, second: int) -> int:
         """1 if `first` belongs behind `second`, -1 if before, 0 if nothing tells."""
@@ -175,7 +179,7 @@ def _permuted(loop: Loop, order: Sequence[int]) -> Loop:
 
 
 def _coalesced(loop: Loop) -> Loop:
-    """Rule 3."""
+    """Neighbouring dimensions merged where either has size 1 or every operand steps over both as over one."""
     if len(loop.shape) <= 1:
         return loop
     shape = [loop.shape[0]]

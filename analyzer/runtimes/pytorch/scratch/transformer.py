@@ -28,9 +28,13 @@ from analyzer.runtimes.pytorch.scratch.layout import (
 from analyzer.runtimes.pytorch.scratch.script import Script, rule
 
 
-@rule("aten::_native_multi_head_attention")
+@rule("aten::_native_multi_head_attention", name="fused-attention")
 def multi_head_attention(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """(query, key, value, embed_dim, num_head, qkv_weight, ...): rule 1."""
+    """One product for query, key and value together; the attended values; their projection, which is the result. The
+    first two go when it is done. With weights wanted, the scores are kept instead of fused away.
+
+    Arguments: (query, key, value, embed_dim, num_head, qkv_weight, ...)
+    """
     source = tensor_at(operator, 0)
     if source is None or len(source.shape) != 3:
         return
@@ -61,9 +65,13 @@ def multi_head_attention(operator: Operator, device: DeviceProfile, script: Scri
     script.release(projected)
 
 
-@rule("aten::_transformer_encoder_layer_fwd")
+@rule("aten::_transformer_encoder_layer_fwd", name="fused-encoder-layer")
 def encoder_layer(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """(src, embed_dim, num_heads, ..., ffn_weight_1 at 14, ...): rule 2."""
+    """Attention's temporaries; the first norm, with mean and deviation a row; the wide hidden layer; the second
+    product; the second norm, which is the result (norm last).
+
+    Arguments: (src, embed_dim, num_heads, ..., ffn_weight_1 at 14, ...)
+    """
     source, hidden = tensor_at(operator, 0), tensor_at(operator, 14)
     if source is None or hidden is None or len(source.shape) != 3:
         return

@@ -14,7 +14,8 @@ from typing import Any
 
 from analyzer.devices import load
 from analyzer.graph import Operator, TensorMeta
-from analyzer.runtimes.pytorch.scratch import Give, Take, is_known, story_of
+from analyzer.runtimes.pytorch.rules import names_of
+from analyzer.runtimes.pytorch.scratch import BY_NAME, Give, Take, is_known, story_of
 from tests.paths import DATA
 
 RECORDED = DATA / "operators_h200.json.gz"
@@ -109,6 +110,24 @@ def test_every_request_in_order() -> None:
         name: found[:2] for name, found in differing.items() if counts[name] != KNOWN_DIFFERENCES.get(name)
     }
     assert checked > 14_900
+
+
+def test_every_byte_names_a_rule_of_its_operator_that_may_know_it_so() -> None:
+    """The names `analyze explain OPERATOR` finds without running anything are those the stories use."""
+    used = collections.Counter[str]()
+    for name, row in rows():
+        operator = operator_of(row)
+        for step in story_of(operator, H200).steps:
+            if isinstance(step, Take):
+                assert step.rule in named(operator.name), (name, step)
+                assert step.basis in BY_NAME[step.rule].sure, (name, step)
+                used[step.rule] += 1
+    assert len(used) >= 45, sorted(BY_NAME.keys() - used.keys())
+
+
+@functools.cache
+def named(operator: str) -> tuple[str, ...]:
+    return names_of(operator)
 
 
 def test_unknown_operators_are_reported_and_bounded() -> None:

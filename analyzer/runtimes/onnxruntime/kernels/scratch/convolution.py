@@ -46,6 +46,8 @@ def convolution_of(node: Node, graph: RuntimeGraph) -> Convolution | None:
 
 @rule("cuda", "Conv", "ConvTranspose")
 def _cuda_conv(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
+    """conv.cc: the workspace of the plan that cuDNN's frontend picks for the convolution, as measured
+    (`libraries/cudnn/frontend_plans.py`)."""
     found = convolution_of(node, graph)
     return [] if found is None else [workspace(found, settings.search, settings.device)]
 

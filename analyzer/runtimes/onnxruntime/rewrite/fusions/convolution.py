@@ -28,6 +28,7 @@ def conv_batch_norm(editor: Editor, node: Node) -> None:
     for place, name in enumerate(inputs):
         editor.set_input(node, place, name)
     editor.remove(norm)
+    del editor.maker[node.outputs[0]]
     node.outputs[:] = outputs
     editor.maker[outputs[0]] = node
 

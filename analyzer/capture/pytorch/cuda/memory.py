@@ -1,0 +1,109 @@
+"""What a program asks of its GPU's memory, and tells it, while it runs on one that is not there.
+
+The answers come from a `Memory`, which whoever simulates the allocator provides (`runtimes/pytorch/live.py`): the
+capture knows no allocator. Without one the device answers as an empty one would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+from analyzer.graph import Mark, Moment
+
+
+class Allocator(Protocol):
+    """What a caching allocator knows of itself, in bytes."""
+
+    allocated: int
+    reserved: int
+    requested: int
+    peak_allocated: int
+    peak_reserved: int
+    peak_requested: int
+
+    def reset_peaks(self) -> None:
+        """Peaks start anew from what is now."""
+
+
+class Memory(Protocol):
+    """The memory of the pretended device. `follow` raises an exception `out_of_memory` recognises."""
+
+    retries: int
+    failures: int
+
+    @property
+    def allocator(self) -> Allocator:
+        """The allocator as it is now."""
+
+    @property
+    def capacity(self) -> int:
+        """The device's memory."""
+
+    @property
+    def device_free(self) -> int:
+        """What nobody holds of it."""
+
+    def attach(self, program: Any) -> None:
+        """Follow the program that has these growing `storages` and `operators`."""
+
+    def follow(self, moment: Moment) -> None:
+        """Play what the moment asks for."""
+
+
+def answers(memory: Memory, tell: Callable[[Mark], None]) -> dict[str, Any]:
+    """Name below `torch.cuda` -> what it does. tell: how the program's own moments are recorded."""
+
+    def figure(name: str) -> Callable[..., int]:
+        return lambda *_, **__: int(getattr(memory.allocator, name))
+
+    def statistics(*_: Any, **__: Any) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for kind in ("allocated", "reserved", "requested"):
+            now, peak = getattr(memory.allocator, kind), getattr(memory.allocator, f"peak_{kind}")
+            found |= {f"{kind}_bytes.all.current": now, f"{kind}_bytes.all.peak": peak}
+        for kind in ("current", "peak"):
+            found[f"active_bytes.all.{kind}"] = found[f"allocated_bytes.all.{kind}"]
+        return {**found, "num_alloc_retries": memory.retries, "num_ooms": memory.failures}
+
+    def summary(*_: Any, **__: Any) -> str:
+        return "\n".join(f"{name}: {value:,}" for name, value in statistics().items())
+
+    def set_fraction(fraction: float, device: Any = None) -> None:
+        del device
+        tell(Mark("set_per_process_memory_fraction", float(fraction)))
+
+    return {
+        "memory_allocated": figure("allocated"),
+        "max_memory_allocated": figure("peak_allocated"),
+        "memory_reserved": figure("reserved"),
+        "max_memory_reserved": figure("peak_reserved"),
+        "memory_stats": statistics,
+        "memory_summary": summary,
+        "mem_get_info": lambda *_, **__: (memory.device_free, memory.capacity),
+        "reset_peak_memory_stats": lambda *_, **__: memory.allocator.reset_peaks(),
+        "empty_cache": lambda: tell(Mark("empty_cache")),
+        "set_per_process_memory_fraction": set_fraction,
+    }
+
+
+def out_of_memory(error: Any, memory: Memory) -> torch.OutOfMemoryError:
+    """PyTorch's error for a simulated allocator's (`requested`, `allocated`, `reserved` in bytes)."""
+
+    def size(nbytes: int) -> str:
+        for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+            if nbytes >= unit:
+                return f"{nbytes / unit:.2f} {name}"
+        return f"{nbytes} bytes"
+
+    unused = error.reserved - error.allocated
+    return torch.OutOfMemoryError(
+        f"CUDA out of memory. Tried to allocate {size(error.requested)}. GPU 0 has a total capacity of "
+        f"{size(memory.capacity)} of which {size(memory.device_free)} is free. Of the allocated memory "
+        f"{size(error.allocated)} is allocated by PyTorch, and {size(unused)} is reserved by PyTorch but unallocated. "
+        "If reserved but unallocated memory is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True to avoid "
+        "fragmentation. See documentation for Memory Management "
+        "(https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf)"
+    )

@@ -1,0 +1,81 @@
+"""Host memory while a whole program runs: small tensors are real, large ones have no memory behind them.
+
+1. A tensor made on the CPU with at least `LARGE_BYTES` becomes a meta tensor that the recorder knows to be in host memory:
+   a model of 7 billion parameters made there needs none of it here. Small ones keep their values.
+2. A real tensor whose `data` becomes a CUDA tensor (`module.to("cuda")`) stays the same Python object, as it does in a
+   CUDA build: its implementation is swapped.
+3. Pinned memory is host memory. Processes forked from this one (data loaders' workers) have all their tensors real.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+if TYPE_CHECKING:
+    from analyzer.capture.pytorch.recorder import Recorder
+
+LARGE_BYTES = 1 << 20
+_META = torch.device("meta")
+# Functions that make a tensor of a size they are given: from nothing, or like another.
+_SIZED = (torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn)
+_WITH_VALUE = (torch.full,)
+
+
+class HostMemory:
+    """Which factories make large host tensors, and what becomes of a tensor that moves."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._process = os.getpid()
+
+    def here(self) -> bool:
+        """Whether this is the process that is followed."""
+        return os.getpid() == self._process
+
+    def make(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A large tensor made by `func` without memory behind it; None where `func` shall make it itself."""
+        shape = _shape(func, args, kwargs)
+        if shape is None or not self.here():
+            return None
+        dtype = kwargs.get("dtype") or torch.get_default_dtype()
+        if math.prod(shape) * dtype.itemsize < LARGE_BYTES:
+            return None
+        plain = {
+            name: value
+            for name, value in kwargs.items()
+            if name not in ("device", "pin_memory", "generator", "size")
+        }
+        with _disable_current_modes():
+            made = torch.empty(shape, **{**plain, "device": _META, "requires_grad": False})
+        self._recorder.host(made)
+        return made.requires_grad_() if kwargs.get("requires_grad") else made
+
+    def set_data(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
+        """`tensor.data = value`."""
+        if tensor.device.type == value.device.type:
+            tensor.data = value
+            return
+        new = value.detach()
+        new.requires_grad_(tensor.requires_grad)
+        torch._C._swap_tensor_impl(tensor, new)
+
+
+def _shape(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...] | None:
+    """The shape a factory is asked for; None if it is none, or not on the CPU."""
+    device = kwargs.get("device")
+    if func not in _SIZED and func not in _WITH_VALUE:
+        return None
+    if kwargs.get("out") is not None or (device is not None and torch.device(device).type != "cpu"):
+        return None
+    size = kwargs.get("size", args[0] if args else None)
+    if func in _SIZED and "size" not in kwargs and all(isinstance(part, int) for part in args):
+        size = args
+    if not isinstance(size, (tuple, list)) or not all(isinstance(part, int) for part in size):
+        return None
+    return tuple(size)

@@ -1,0 +1,273 @@
+"""A whole program run as it is, on a GPU that is not there: `python script.py`, with every CUDA tensor followed.
+
+1. The script runs in this process as `__main__`, with its arguments and its folder on the path.
+2. Phases are found, not told: backward is where autograd is at work, the optimizer's steps report themselves, forward is
+   inside modules; what lies outside belongs to the loss after a forward pass, and to the input before one.
+3. Values only a real run has get stand-ins, each noted with its line (`recorder.py`).
+4. Where the program ends early, by an error, `SystemExit` or Ctrl-C, what was recorded until then counts.
+
+Not modelled: several GPUs; what a compiler would make of it (`torch.compile` runs the program eagerly is not assumed
+either: it is refused by the compiler itself).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import runpy
+import site
+import sys
+import sysconfig
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from analyzer.capture.pytorch.capture import cuda_environment, own_randomness, watching
+from analyzer.capture.pytorch.explain import explained
+from analyzer.capture.pytorch.patches import replaced
+from analyzer.capture.pytorch.recorder import Recorder
+from analyzer.errors import AnalyzerError
+from analyzer.graph import Category, Graph, LeafOutput, Phase
+
+if TYPE_CHECKING:
+    from analyzer.capture.pytorch.cuda.memory import Memory
+    from analyzer.devices import DeviceProfile
+
+
+class Enough(BaseException):
+    """The program has been followed as far as was asked: it ends here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A program that was followed.
+
+    error: what ended it (None: it ran to its end). steps: optimizer steps. trained: whether there was a backward pass.
+    weight_bytes, leaves: of the modules that were called, for the naive sum.
+    """
+
+    graph: Graph
+    error: BaseException | None
+    steps: int
+    trained: bool
+    weight_bytes: int
+    leaves: tuple[LeafOutput, ...]
+
+
+class Phases:
+    """Where the program is (rule 2 of the module docstring), and its modules by name."""
+
+    def __init__(self, recorder: Recorder, progress: Callable[[str], None] | None, until: int | None) -> None:
+        self._recorder, self._progress, self._until = recorder, progress, until
+        self._optimizing = 0
+        self._forward_seen = self._started = False
+        self._roots: dict[int, weakref.ref[torch.nn.Module]] = {}
+        self._paths: dict[int, str] = {}
+        self._leaf: set[int] = set()
+        self._leaves_of: int | None = None
+        self.steps = 0
+        self.trained = False
+        self.weight_bytes = 0
+        self.leaves: list[LeafOutput] = []
+
+    def now(self) -> Phase:
+        """The phase of the operator that is about to run."""
+        if torch._C._current_autograd_node() is not None:
+            return Phase.BACKWARD
+        if self._optimizing:
+            return Phase.OPTIMIZER
+        if self._recorder.modules:
+            return Phase.FORWARD
+        if not self._started:
+            return Phase.SETUP
+        return Phase.LOSS if self._forward_seen else Phase.INPUT
+
+    def before_step(self, *_: Any) -> None:
+        """An optimizer begins its step."""
+        self._optimizing += 1
+
+    def after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        """An optimizer has done its step."""
+        self._optimizing -= 1
+        for state in optimizer.state.values():
+            for key, value in state.items() if isinstance(state, Mapping) else ():
+                if isinstance(value, torch.Tensor) and value.is_cuda:
+                    self._recorder.label(value, str(key), Category.OPTIMIZER_STATE)
+        self._recorder.mark(f"{self.steps}.step")
+        self.steps += 1
+        self._recorder.step = self.steps
+        self._forward_seen = False
+        if self._progress is not None:
+            self._progress(f"step {self.steps}")
+        if self._until is not None and self.steps >= self._until:
+            raise Enough
+
+    def after_backward(self) -> None:
+        """A backward pass is over."""
+        self.trained = True
+        self._forward_seen = False
+        for root in self._roots.values():
+            module = root()
+            for name, parameter in module.named_parameters() if module is not None else ():
+                if parameter.grad is not None:
+                    self._recorder.label(parameter.grad, f"{name}.grad", Category.GRADIENT)
+        self._recorder.mark(f"{self.steps}.backward")
+
+    def module(self, module: torch.nn.Module) -> str:
+        """The module's path; a module nobody knows yet that is called from outside any is a model of its own."""
+        path = self._paths.get(id(module))
+        if path is None:
+            if self._recorder.modules:
+                return type(module).__name__
+            self._adopt(module)
+            path = ""
+        if not self._recorder.modules:
+            self._forward_seen = self._started = True
+        return path
+
+    def _adopt(self, root: torch.nn.Module) -> None:
+        for name, part in root.named_modules():
+            self._paths[id(part)] = name
+            if not any(True for _ in part.children()):
+                self._leaf.add(id(part))
+        self._roots[id(root)] = weakref.ref(root)
+        for category, tensors in (
+            (Category.PARAMETER, root.named_parameters()),
+            (Category.BUFFER, root.named_buffers()),
+        ):
+            for name, tensor in tensors:
+                if tensor.is_cuda:
+                    self._recorder.label(tensor, name, category)
+                    self.weight_bytes += tensor.numel() * tensor.element_size()
+        if self._leaves_of is None:
+            self._leaves_of = id(root)
+
+    def returned(self, module: torch.nn.Module, out: Any) -> None:
+        """What a leaf module of the first model returned in its first forward pass: for the naive sum."""
+        if self._leaves_of == id(module):
+            self._leaves_of = -1
+        elif self._leaves_of not in (None, -1) and id(module) in self._leaf:
+            tensors = [t for t in torch.utils._pytree.tree_leaves(out) if isinstance(t, torch.Tensor)]
+            nbytes = sum(t.numel() * t.element_size() for t in tensors)
+            count = sum(t.numel() for t in tensors)
+            self.leaves.append(LeafOutput(self._paths[id(module)], nbytes, count, bool(module._parameters)))
+
+
+def follow(
+    run: Callable[[], object],
+    device: DeviceProfile,
+    memory: Memory | None = None,
+    *,
+    until: int | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Ran:
+    """Call `run` with everything on "cuda" followed. until: end it after so many optimizer steps."""
+    error: BaseException | None = None
+    with own_randomness(), cuda_environment(device, memory) as recorder:
+        recorder.whole_program(_site_folders())
+        phases = Phases(recorder, progress, until)
+        recorder.phases = phases.now
+        with watching(recorder, whole=True), _told(recorder, phases):
+            try:
+                run()
+            except Enough:
+                pass
+            except (AnalyzerError, torch.OutOfMemoryError, SystemExit, KeyboardInterrupt) as ended:
+                error = ended
+            except Exception as ended:
+                error = explained(ended, recorder)
+                error.__cause__ = ended
+        graph = recorder.finish(None)
+    return Ran(graph, error, phases.steps, phases.trained, phases.weight_bytes, tuple(phases.leaves))
+
+
+@contextlib.contextmanager
+def _told(recorder: Recorder, phases: Phases) -> Iterator[None]:
+    """While open, modules, backward passes and optimizers say where the program is."""
+    call = torch.nn.Module.__call__
+    backward = torch.autograd.backward
+
+    def watched_call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        path = phases.module(self)
+        recorder.modules.append(path)
+        try:
+            out = call(self, *args, **kwargs)
+        except Exception as error:
+            if recorder.failed[0] != id(error):
+                recorder.failed = (id(error), path)
+            raise
+        finally:
+            recorder.modules.pop()
+        phases.returned(self, out)
+        return out
+
+    def watched_backward(*args: Any, **kwargs: Any) -> None:
+        backward(*args, **kwargs)
+        if torch._C._current_autograd_node() is None:
+            phases.after_backward()
+
+    hooks = (
+        register_optimizer_step_pre_hook(phases.before_step),
+        register_optimizer_step_post_hook(phases.after_step),
+    )
+    try:
+        with replaced(
+            {"torch.nn.Module.__call__": watched_call, "torch.autograd.backward": watched_backward}
+        ):
+            yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _site_folders() -> tuple[str, ...]:
+    """Where installed packages and Python's own library lie: lines there are not the user's."""
+    folders = {*site.getsitepackages(), site.getusersitepackages(), *sysconfig.get_paths().values()}
+    return tuple(f"{folder}/" for folder in folders if folder not in ("", sys.prefix, sys.base_prefix))
+
+
+@contextlib.contextmanager
+def as_main(
+    script: Path | str, arguments: Sequence[str], environment: Mapping[str, str]
+) -> Iterator[Callable[[], object]]:
+    """Yields what runs the script as `python SCRIPT ARGUMENTS` would (a module's name: `python -m MODULE`).
+
+    Arguments, path, environment, `__main__` and torch's global settings are the caller's again afterwards.
+    """
+    folder = str(Path(script).resolve().parent) if isinstance(script, Path) else str(Path.cwd())
+    arguments_before, path_before, environment_before = sys.argv, sys.path.copy(), os.environ.copy()
+    cudnn = torch.backends.cudnn
+    flags = {name: getattr(cudnn, name) for name in ("benchmark", "deterministic", "allow_tf32", "enabled")}
+    dtype, grad, matmul = (
+        torch.get_default_dtype(),
+        torch.is_grad_enabled(),
+        torch.backends.cuda.matmul.allow_tf32,
+    )
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    sys.argv = [str(script), *arguments]
+    sys.path.insert(0, folder)
+    os.environ.update(environment)
+    try:
+        if isinstance(script, Path):
+            yield lambda: runpy.run_path(str(script), run_name="__main__")
+        else:
+            yield lambda: runpy.run_module(script, run_name="__main__", alter_sys=True)
+    finally:
+        sys.argv, sys.path[:] = arguments_before, path_before
+        os.environ.clear()
+        os.environ.update(environment_before)
+        torch.set_default_dtype(dtype)
+        torch.set_grad_enabled(grad)
+        if torch.are_deterministic_algorithms_enabled() != deterministic:  # saying it imports the compiler
+            torch.use_deterministic_algorithms(deterministic)
+        torch.backends.cuda.matmul.allow_tf32 = matmul
+        for name, value in flags.items():
+            setattr(cudnn, name, value)

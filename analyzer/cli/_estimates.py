@@ -1,0 +1,44 @@
+"""What commands that end with an estimate share: showing it, judging it, the exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from analyzer.cli._output import complain, deliver, wants_color
+from analyzer.report import formats
+from analyzer.report.formats import View
+
+if TYPE_CHECKING:
+    from analyzer.estimate import Estimate
+
+
+def budget_bytes(options: Mapping[str, Any]) -> int | None:
+    """`--budget` in bytes. Raises OptionError; a command asks before its work, so that a typing error costs no time."""
+    if options["budget"] is None:
+        return None
+    from analyzer.devices import parse_size
+
+    return parse_size(options["budget"])
+
+
+def show(estimate: Estimate, options: Mapping[str, Any], limited: bool) -> int:
+    """Deliver the estimate in the form asked for; returns the exit code. limited: the device's capacity is a limit given."""
+    budget = budget_bytes(options)
+    view = View(top=options["top"], budget_bytes=budget, color=wants_color(options["output"]))
+    deliver(formats.render("estimate", options["form"], estimate, view), options["output"])
+    if estimate.certainty.unknown_operators and not options["quiet"]:
+        count = len(estimate.certainty.unknown_operators)
+        sys.stdout.flush()
+        complain(
+            "warning",
+            f"{count} kind{'s' if count > 1 else ''} of operator unknown, counted at an upper bound",
+        )
+    return exit_code(estimate, budget, limited)
+
+
+def exit_code(estimate: Estimate, budget_bytes: int | None, limited: bool) -> int:
+    """1 if a limit the user gave (`limited`: the device's capacity) does not hold, else 0."""
+    over = budget_bytes is not None and estimate.device_used > budget_bytes
+    return int(over or (limited and not estimate.fits()) or estimate.out_of_memory is not None)

@@ -1,0 +1,47 @@
+"""`analyze run SCRIPT`: a whole program run as it is, on a GPU that is not there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from analyzer.cli._estimates import budget_bytes, show
+from analyzer.cli._options import options_named, settings, view_options
+from analyzer.cli._output import check_writable, working
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as for python -m.")
+@click.option(
+    "--until", type=click.IntRange(min=1), metavar="N", help="End the program after N optimizer steps."
+)
+@options_named("device", "runtime_options", "strict")
+@view_options
+@click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings.")
+def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
+    """Run SCRIPT with its ARGUMENTS, and say what it would take of a GPU.
+
+    The script runs as it is, in this process; everything it puts on "cuda" has no memory behind it, so it computes
+    nothing there. Values only a real run has (a loss, an accuracy) get stand-ins, which the notes name with their lines.
+    What the script prints goes to stderr. Options of this command come before SCRIPT, the script's own after it.
+
+    Exit code 0: it ran, and fits the device and budget given; 1: it ran out of memory, or does not fit; 2: bad usage, or
+    a program that cannot be followed.
+    """
+    check_writable("-o", options["output"])
+    budget_bytes(options)
+    name = f"-m {script}" if options["module"] else script
+    with working(script, options["quiet"]) as tell:
+        from analyzer.options import Options
+        from analyzer.pipeline.program import follow
+
+        said = {
+            "device": options["device"],
+            "runtime_options": settings(options["runtime_options"]),
+            "strict": options["strict"],
+        }
+        found, _ = follow(name, arguments, Options.of(said), {}, options["until"] or "end", progress=tell)
+    return show(found.estimate, options, limited=options["device"] is not None)

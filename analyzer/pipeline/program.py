@@ -1,0 +1,162 @@
+"""A whole program: run as it is on a GPU that is not there, followed by the runtime while it runs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analyzer.analysis import Analysis
+from analyzer.devices import resolve
+from analyzer.errors import AnalyzerError, OptionError, TargetError, did_you_mean
+from analyzer.estimate import Estimate
+from analyzer.graph import Category
+from analyzer.options import Options
+from analyzer.pipeline.assemble import Captured, assemble
+from analyzer.runtimes import base
+from analyzer.runtimes.base import Source
+from analyzer.targets import require_torch
+
+if TYPE_CHECKING:
+    from analyzer.capture.pytorch.script import Ran
+
+
+def run(
+    script: str | os.PathLike[str],
+    args: Sequence[str] = (),
+    *,
+    environment: Mapping[str, str] | None = None,
+    device: str | int | None = None,
+    ranks: int = 1,
+    rank: int = 0,
+    runtime_options: Mapping[str, Any] | None = None,
+    until: str | int = "end",
+    progress: Callable[[str], None] | None = None,
+) -> Estimate:
+    """Predict what a program needs of a GPU, by running it on one that is not there.
+
+    script: a file, run as `python SCRIPT ARGS` would, or `-m` and a module's name as the script "-m MODULE".
+    environment: variables it sees besides its own. device: as in `analyzer.analyze`.
+    until: "end", or a number of optimizer steps after which it ends.
+    runtime_options: "cublas_workspace" and "alloc_conf", as in `analyzer.analyze`.
+    Raises TargetError for a script that cannot be found, CaptureError where the program cannot be followed, OptionError;
+    what the program itself raises to end, SystemExit and KeyboardInterrupt among it, ends it: `Estimate.notes` say so.
+    """
+    options = Options.of({"device": device, "runtime_options": runtime_options})
+    found, _ = follow(script, args, options, environment or {}, until, ranks, rank, progress)
+    return found.estimate
+
+
+def follow(
+    script: str | os.PathLike[str],
+    args: Sequence[str],
+    options: Options,
+    environment: Mapping[str, str],
+    until: str | int = "end",
+    ranks: int = 1,
+    rank: int = 0,
+    progress: Callable[[str], None] | None = None,
+) -> tuple[Analysis, BaseException | None]:
+    """The analysis of a program, and what ended it before its end (None: nothing). Raises AnalyzerError."""
+    if ranks != 1 or rank != 0:
+        raise OptionError(f"{ranks} ranks cannot be followed", "one process is: leave ranks and rank out")
+    if until != "end" and (isinstance(until, (bool, str)) or until < 1):
+        raise OptionError(f"until is {until!r}", 'give "end", or a number of optimizer steps')
+    name, place = _place(script)
+    require_torch(name)
+    from analyzer.capture.pytorch.script import as_main
+    from analyzer.capture.pytorch.script import follow as captured_while_it_runs
+    from analyzer.runtimes.pytorch.live import Live
+    from analyzer.runtimes.pytorch.settings import alloc_conf
+
+    runtime = base.named(options.runtime or "pytorch")
+    profile, device_note = resolve(options.device)
+    with as_main(place, [str(argument) for argument in args], environment) as main:
+        profile = runtime.profile(profile, options)
+        live = Live(profile, alloc_conf(options.runtime_options))
+        ran = captured_while_it_runs(
+            main, profile, live, until=None if until == "end" else int(until), progress=_steps(progress)
+        )
+    error = ran.error
+    if isinstance(error, AnalyzerError):
+        raise error
+    if error is not None and _is_out_of_memory(error):
+        live.caught_nothing()
+    captured = Captured(
+        target=" ".join((name, *map(str, args))),
+        framework="pytorch",
+        batch=None,
+        source=Source(ran.graph, answer=live.answer(ran.graph)),
+        profile=profile,
+        device_note=device_note,
+        naive=_naive(ran),
+        notes=_notes(ran),
+    )
+    return assemble(captured, options, runtime), error
+
+
+def _place(script: str | os.PathLike[str]) -> tuple[str, Path | str]:
+    """The program's name, and its file or module. Raises TargetError."""
+    name = os.fspath(script)
+    if name.startswith("-m "):
+        return name, name.removeprefix("-m ").strip()
+    path = Path(name)
+    if path.is_dir():
+        raise TargetError(f"{path} is a folder", "give a Python file in it")
+    if not path.exists():
+        there = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+        hint = did_you_mean(path.name, there).strip()
+        raise TargetError(
+            f"{path}: no such file", hint or "give a Python file: analyze run train.py --its-options"
+        )
+    return name, path
+
+
+def _steps(progress: Callable[[str], None] | None) -> Callable[[str], None] | None:
+    """Progress with the pace of the program's steps."""
+    if progress is None:
+        return None
+    started = time.monotonic()
+    count = 0
+
+    def tell(text: str) -> None:
+        nonlocal count
+        count += 1
+        progress(f"{text}, {count / (time.monotonic() - started):.1f} a second")
+
+    return tell
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    import torch
+
+    return isinstance(error, torch.OutOfMemoryError)
+
+
+def _naive(ran: Ran) -> Any:
+    """The textbook's sum for the first model's first forward pass."""
+    from analyzer.liveness.naive import from_leaves, moments_in
+
+    inputs = sum(s.nbytes for s in ran.graph.storages if s.category is Category.INPUT and s.on_device)
+    return from_leaves(
+        ran.leaves,
+        data_bytes=inputs,
+        weight_bytes=ran.weight_bytes,
+        moments=moments_in(ran.graph) if ran.trained else 0,
+        precision_factor=1.0,
+        mode="train" if ran.trained else "infer",
+    )
+
+
+def _notes(ran: Ran) -> tuple[str, ...]:
+    """How the program ended, and after how many steps."""
+    steps = f"{ran.steps} optimizer step{'' if ran.steps == 1 else 's'}"
+    if ran.error is None:
+        return (f"followed through {steps}",)
+    if isinstance(ran.error, SystemExit):
+        return (f"the program ended itself after {steps} (exit code {ran.error.code or 0})",)
+    if isinstance(ran.error, KeyboardInterrupt):
+        return (f"interrupted after {steps}: figures are for what ran until then",)
+    return (f"the program ran out of memory after {steps}",)

@@ -1,0 +1,65 @@
+"""Every rule a number of the output can name: what `analyze explain` looks up.
+
+1. A **rule** is behind an allocation: those of the runtimes (`runtimes/*/rules.py`, a user's own included).
+2. A **concept** is behind a figure or a note (how an allocator rounds, what graph liveness means): the docstring of the
+   module that carries it out.
+3. An operator's name ("aten::mm", "Conv") stands for the rules behind its memory.
+"""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+
+from analyzer.errors import OptionError, did_you_mean
+from analyzer.runtimes.onnxruntime import rules as onnxruntime
+from analyzer.runtimes.pytorch import rules as pytorch
+from analyzer.runtimes.rules import Rule, source_in
+
+# Name -> the module whose docstring explains it.
+_CONCEPTS = {
+    "naive-sum": "analyzer.liveness.naive",
+    "graph-liveness": "analyzer.liveness.lifetimes",
+    "eager-requests": "analyzer.runtimes.pytorch.eager",
+    "device-memory": "analyzer.runtimes.pytorch.outside",
+    "caching-allocator": "analyzer.allocators.pytorch.caching",
+    "expandable-segments": "analyzer.allocators.pytorch.expandable",
+    "bfc-arena": "analyzer.allocators.bfc",
+    "ort-arena": "analyzer.runtimes.onnxruntime.arena",
+    "ort-session": "analyzer.runtimes.onnxruntime.session",
+    "ort-planner": "analyzer.runtimes.onnxruntime.plan.planner",
+    "ort-device-memory": "analyzer.runtimes.onnxruntime.outside",
+    "driver-pages": "analyzer.allocators.driver",
+}
+
+
+def catalogue() -> dict[str, Rule]:
+    """Every rule and concept by its name, in order of the alphabet."""
+    found = {rule.name: rule for rule in (*pytorch.rules(), *onnxruntime.rules())}
+    found |= {name: _concept(name, module) for name, module in _CONCEPTS.items()}
+    return dict(sorted(found.items()))
+
+
+def find(name: str) -> tuple[Rule, ...]:
+    """The rule or concept called `name`, or the rules of the operator called so.
+
+    Raises OptionError if there is none.
+    """
+    known = catalogue()
+    if name in known:
+        return (known[name],)
+    names = pytorch.names_of(name) or onnxruntime.names_of(name)
+    if names:
+        return tuple(known[found] for found in names)
+    if "::" in name:
+        guess = did_you_mean(name, pytorch.operators())
+        hint = f"{guess}an operator nobody described is bounded: analyze explain unknown-operator"
+    else:
+        hint = f"{did_you_mean(name, (*known, *pytorch.operators()), 2)}analyze explain lists all rules"
+    raise OptionError(f"there is no rule or operator called {name!r}", hint)
+
+
+def _concept(name: str, module: str) -> Rule:
+    text = inspect.getdoc(import_module(module)) or ""
+    where = f"{module.replace('.', '/')}.py"
+    return Rule(name, text, source_in(text), where, sure=())

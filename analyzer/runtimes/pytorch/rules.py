@@ -1,0 +1,80 @@
+"""The named rules behind eager PyTorch's requests, for `analyze explain`: those of `scratch/`, and how a tensor takes memory."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from analyzer.runtimes.pytorch.scratch import BY_NAME, OF_OPERATOR, ScratchRule, inert
+from analyzer.runtimes.pytorch.scratch.registry import rule_for, unknown_bound
+from analyzer.runtimes.rules import TENSOR, UNKNOWN, Rule, source_in, told_by
+
+_TENSOR = Rule(
+    TENSOR,
+    "A tensor takes the bytes of its elements, once for its storage: views and in-place results take nothing of their own. "
+    "It is requested where it is born (a parameter, an input, an operator's result) and given back when the last "
+    "reference to it goes. The allocator rounds every request up (see caching-allocator), so blocks in the output can be "
+    "a little larger.",
+    "aten/src/ATen/EmptyTensor.cpp (computeStorageNbytes), c10/core/StorageImpl.h",
+    "analyzer/runtimes/pytorch/eager.py",
+)
+
+
+def rules() -> tuple[Rule, ...]:
+    """Every named rule of this runtime, those a user registered included."""
+    return (_TENSOR, _inert(), _unknown(), *(_told(rule) for rule in BY_NAME.values()))
+
+
+def names_of(operator: str) -> tuple[str, ...]:
+    """The rules behind the memory of an operator ("aten::mm", "mm", "mylib::op"), () if nobody described it."""
+    for name in (operator, f"aten::{operator}"):
+        found = rule_for(name)
+        if found is not None:
+            return (found.name, *_parts(found.code), TENSOR)
+        if "::" in name and inert.is_inert(name):
+            return ("inert", TENSOR)
+    return ()
+
+
+def operators() -> tuple[str, ...]:
+    """Every operator with a rule of its own, and every inert one."""
+    return (*OF_OPERATOR, *inert.operators())
+
+
+def _told(rule: ScratchRule) -> Rule:
+    covered = tuple(operator for operator, owner in OF_OPERATOR.items() if owner.name == rule.name)
+    return told_by(
+        rule.code, rule.name, covered, tuple(basis.value for basis in rule.sure), _parts(rule.code)
+    )
+
+
+def _inert() -> Rule:
+    text = inspect.getdoc(inert) or ""
+    return Rule(
+        "inert",
+        text,
+        source_in(text),
+        "analyzer/runtimes/pytorch/scratch/inert.py",
+        inert.operators(),
+    )
+
+
+def _unknown() -> Rule:
+    return told_by(unknown_bound, UNKNOWN, sure=("bounded",))
+
+
+def _parts(code: Callable[..., Any]) -> tuple[str, ...]:
+    """The named parts `code` may take, found by the functions it calls."""
+    return tuple(dict.fromkeys(_parts_called(inspect.unwrap(code), set())))
+
+
+def _parts_called(code: Callable[..., Any], seen: set[Any]) -> Iterator[str]:
+    for name in code.__code__.co_names:
+        called = code.__globals__.get(name)
+        if not inspect.isfunction(called) or called in seen or called.__module__.startswith("torch"):
+            continue
+        seen.add(called)
+        inner = inspect.unwrap(called)
+        yield from (rule.name for rule in BY_NAME.values() if rule.code is inner and not rule.operators)
+        yield from _parts_called(inner, seen)

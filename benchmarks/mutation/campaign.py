@@ -1,0 +1,119 @@
+"""Do the tests notice? `python benchmarks/mutation/campaign.py --sample 150 --seed 2`.
+
+Draws small changes of the rooms' source, tries each with the tests of its room, and writes what came out to
+`benchmarks/mutation/results.json` and `docs/MUTATION.md`. The sample is shared among the rooms by their number of
+possible changes, at least `--least` each. `--room` tries these rooms only and keeps what is recorded of the others.
+`--again` tries only the recorded survivors of the seed once more, after tests were added (what was noticed before still
+is, as long as no test went). `--page` only writes the page anew, after `survivors.json` was edited. Needs the `mutation` extra. One process; nice
+it where others work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import findings
+from cosmic_ray.work_item import MutationSpec
+from mutants import attempts, copied_tree, draw, every_mutant, limit_s
+from rooms import ROOMS, Room
+
+
+def shares(counts: Sequence[int], sample: int, least: int) -> list[int]:
+    """How many mutants each room gets of `sample`: by its count of possible ones, at least `least`, at most all."""
+    return [min(count, max(least, round(sample * count / sum(counts)))) for count in counts]
+
+
+def run(
+    rooms: Sequence[Room], sample: int, least: int, seed: int, again: Sequence[findings.Result] = ()
+) -> list[findings.Result]:
+    """Try each room's share of the sample, or the survivors of `again`; progress on stderr."""
+    done = []
+    with copied_tree() as tree:
+        possible = {room.name: every_mutant(room, tree) for room in ROOMS}
+        given = shares([len(possible[room.name]) for room in ROOMS], sample, least)
+        for room, count in zip(ROOMS, given, strict=True):
+            if room not in rooms:
+                continue
+            before = next((result for result in again if result.room == room.name), None)
+            if again and before is None:
+                continue
+            drawn = draw(possible[room.name], before.tried_count if before else count, seed, room)
+            result = _try(room, drawn, tree, before)
+            done.append(
+                replace(result, seed=seed, mutant_count=len(possible[room.name]), tried_count=len(drawn))
+            )
+    return done
+
+
+def _try(
+    room: Room, drawn: Sequence[MutationSpec], tree: Path, before: findings.Result | None
+) -> findings.Result:
+    """One room: all that were drawn, or what is on the lines of those that survived `before`."""
+    places = {(survivor.file, survivor.line) for survivor in before.survivors} if before else set()
+    if before:
+        drawn = [
+            one for one in drawn if (one.module_path.relative_to(tree).as_posix(), one.start_pos[0]) in places
+        ]
+        if len(drawn) < len(before.survivors):
+            raise SystemExit(f"{room.name} has changed since: run it without --again")
+    tried = []
+    for attempt in attempts(drawn, room, tree, limit_s(room, tree)):
+        tried.append(attempt)
+        print(f"{room.name}, {len(tried)} of {len(drawn)}: {attempt}", file=sys.stderr, flush=True)
+    timed_out = sum(attempt.timed_out for attempt in tried)
+    return findings.Result(
+        seed=0,
+        room=room.name,
+        date=datetime.now(UTC).date().isoformat(),
+        versions={
+            "Python": platform.python_version(),
+            **{name: version(name) for name in ("cosmic-ray", "pytest", "torch")},
+        },
+        mutant_count=0,
+        tried_count=len(tried),
+        timed_out_count=timed_out + (before.timed_out_count if before else 0),
+        survivors=tuple(
+            findings.Survivor(**asdict(attempt.mutant)) for attempt in tried if not attempt.noticed
+        ),
+    )
+
+
+def write_page() -> None:
+    """docs/MUTATION.md from what is recorded."""
+    findings.PAGE.write_text(findings.page(findings.results(), findings.findings()))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sample", type=int, default=150, help="mutants, over all rooms")
+    parser.add_argument("--least", type=int, default=8, help="mutants of each room")
+    parser.add_argument("--seed", type=int, default=2)
+    parser.add_argument("--room", action="append", choices=[room.name for room in ROOMS])
+    parser.add_argument("--again", action="store_true", help="only what survived")
+    parser.add_argument("--page", action="store_true", help="only write the page anew")
+    parser.add_argument("--results", type=Path, help="write the results here, and no page")
+    arguments = parser.parse_args()
+    if not arguments.page:
+        rooms = [room for room in ROOMS if arguments.room is None or room.name in arguments.room]
+        path = arguments.results or findings.RESULTS
+        recorded = [result for result in findings.results(path) if result.seed == arguments.seed]
+        again = recorded if arguments.again else ()
+        done = run(rooms, arguments.sample, arguments.least, arguments.seed, again)
+        findings.record(done, path)
+        print(f"noticed: {100 * findings.score(done):.1f} %")
+    if arguments.results is None:
+        write_page()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

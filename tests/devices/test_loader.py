@@ -1,0 +1,103 @@
+"""Sizes, paths and the fields of a profile, each at the edge of what it may be; the room's values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analyzer import devices
+from analyzer.devices import loader
+from analyzer.devices.sizes import UNITS
+from analyzer.errors import OptionError
+from tests.values import not_values
+
+
+def test_units() -> None:
+    assert UNITS == {
+        "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+        "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
+    }  # fmt: skip
+    assert devices.parse_size("1.75KiB") == 1792
+    assert devices.parse_size("1B") == devices.parse_size("0.001kB") == 1
+
+
+def test_a_size_is_a_device_of_that_size() -> None:
+    profile, note = devices.resolve(" 24GiB ")
+    assert (profile.name, profile.capacity_bytes, profile.nvml_names) == ("24GiB", 24 * 2**30, ())
+    assert note == "a GPU of 24GiB that behaves like h200 in everything else"
+    profile, note = devices.resolve(1)
+    assert (profile.name, profile.capacity_bytes) == ("1 bytes", 1)
+    assert devices.resolve("t4")[1] == ""
+    with pytest.raises(OptionError, match="-1 bytes is no device's memory"):
+        devices.resolve(-1)
+
+
+def test_paths_are_told_from_names(tmp_path: Path) -> None:
+    for path in (tmp_path / "none", str(tmp_path / "none"), "none.json"):
+        with pytest.raises(OptionError, match="cannot read the device profile"):
+            devices.load(path)
+    with pytest.raises(OptionError, match="unknown device 'none'"):
+        devices.load("none")
+    broken = tmp_path / "broken.json"
+    broken.write_text("{")
+    with pytest.raises(OptionError, match="is no JSON"):
+        devices.load(broken)
+
+
+H200: dict[str, Any] = {
+    "name": "x", "capacity_bytes": 1, "compute_capability": [0, 0], "sm_count": 1, "max_threads_per_sm": 1,
+    "context_bytes": 0, "modules_bytes": {}, "cublas_workspace_bytes": 0, "cublaslt_workspace_bytes": 0,
+    "sources": {},
+}  # fmt: skip
+
+
+def test_the_least_a_profile_may_say(tmp_path: Path) -> None:
+    profile = loader.from_dict(H200, tmp_path)
+    assert (profile.capacity_bytes, profile.sm_count, profile.compute_capability) == (1, 1, (0, 0))
+    assert (profile.measured, profile.per_thread_modules, profile.nvml_names, profile.data) == (
+        False,
+        (),
+        (),
+        {},
+    )
+    whole = loader.from_dict(
+        {**H200, "per_thread_modules": ["a"], "nvml_names": ["b"], "measured": True}, tmp_path
+    )
+    assert (whole.measured, whole.per_thread_modules, whole.nvml_names) == (True, ("a",), ("b",))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("capacity_bytes", 0),
+        ("capacity_bytes", True),
+        ("sm_count", 0),
+        ("max_threads_per_sm", 0),
+        ("context_bytes", -1),
+        ("context_bytes", 1.5),
+        ("compute_capability", [9]),
+        ("compute_capability", [9, 0, 0]),
+        ("compute_capability", [9, -1]),
+        ("compute_capability", "90"),
+        ("modules_bytes", {"a": 1, "b": -1}),
+        ("modules_bytes", [1]),
+        ("sources", {"name": "guessed"}),
+        ("sources", {"name": 1}),
+        ("nvml_names", "x"),
+        ("nvml_names", ["x", 1]),
+        ("per_thread_modules", ["x", ""]),
+        ("data", {"a": "b/c"}),
+        ("name", 5),
+    ],
+)
+def test_each_field_is_checked_by_itself(field: str, value: Any, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=f"the field {field!r} is") as caught:
+        loader.from_dict({**H200, field: value}, tmp_path)
+    assert caught.value.hint.startswith(f"it must be {loader.CHECKS[field][0]}")
+    assert ("which begins with" in caught.value.hint) == (field == "sources")
+
+
+def test_values_cannot_be_changed() -> None:
+    assert not_values("analyzer.devices") == set()

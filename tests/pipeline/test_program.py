@@ -1,0 +1,243 @@
+"""`analyzer.run`: whole programs on a GPU that is not there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import analyzer  # noqa: E402
+from analyzer import CaptureError, Estimate, OptionError, TargetError  # noqa: E402
+from analyzer.cli import main  # noqa: E402
+
+MIB = 1 << 20
+LOOP = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 10)).to("cuda").train()
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(3):
+    x, y = torch.randn(64, 256).to("cuda"), torch.zeros(64, dtype=torch.int64).to("cuda")
+    optimizer.zero_grad()
+    out = model(x)
+    loss = nn.functional.cross_entropy(out, y)
+    loss.backward()
+    optimizer.step()
+    print("loss", loss.item())
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., Estimate]:
+    """Runs a program given as text."""
+
+    def run(text: str, *args: str, **options: Any) -> Estimate:
+        script = tmp_path / "train.py"
+        script.write_text(text)
+        return analyzer.run(script, args, **{"device": "h200", **options})
+
+    return run
+
+
+def test_a_training_loop_is_the_step_of_the_same_model(run: Any) -> None:
+    """The script written as `capture/pytorch/step.py` runs a step: the same bytes, allocated and reserved."""
+    nn = torch.nn
+    model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 10))
+    step = analyzer.analyze(
+        model, torch.zeros(64, 256), targets=torch.zeros(64, dtype=torch.int64), mode="train",
+        loss="cross_entropy", optimizer="adam", device="h200",
+    )  # fmt: skip
+    program = run(LOOP)
+    assert (program.peak_allocated, program.peak_reserved) == (step.peak_allocated, step.peak_reserved)
+    assert program.device_used == step.device_used
+    assert program.breakdown["parameters"] == step.breakdown["parameters"]
+    assert program.breakdown["optimizer state"] == step.breakdown["optimizer state"]
+    assert "followed through 3 optimizer steps" in program.notes
+    assert any(note.startswith("train.py:") and "1.0 is assumed" in note for note in program.notes)
+    assert [mark.event for mark in program.marks][:2] == ["0.backward", "0.step"]
+
+
+def test_until_ends_the_program_early(run: Any) -> None:
+    assert "followed through 1 optimizer step" in run(LOOP, until=1).notes
+
+
+def test_arguments_environment_and_main(run: Any) -> None:
+    text = """
+import os, sys, torch
+from pathlib import Path
+assert __name__ == "__main__" and sys.path[0] == str(Path(__file__).parent)
+kept = torch.zeros(int(sys.argv[1]), device=os.environ["WHERE"])
+"""
+    before = sys.argv, sys.path.copy(), dict(os.environ), sys.modules["__main__"]
+    assert run(text, "1048576", environment={"WHERE": "cuda"}).peak_allocated == 4 * MIB
+    assert (sys.argv, sys.path, dict(os.environ), sys.modules["__main__"]) == before
+
+
+def test_the_program_asks_about_its_memory(run: Any) -> None:
+    """20 MiB for a request between 1 and 10 MiB; a request of 600 bytes takes 1,024 of a segment of 2 MiB."""
+    text = """
+import torch
+a = torch.zeros(1 << 20, device="cuda")
+assert torch.cuda.memory_allocated() == 4 << 20 and torch.cuda.memory_reserved() == 20 << 20
+b = torch.zeros(150, device="cuda")
+assert torch.cuda.memory_allocated() == (4 << 20) + 1024 and torch.cuda.memory_reserved() == 22 << 20
+del a
+assert torch.cuda.memory_allocated() == 1024 and torch.cuda.max_memory_allocated() == (4 << 20) + 1024
+torch.cuda.reset_peak_memory_stats()
+assert torch.cuda.max_memory_allocated() == 1024
+torch.cuda.empty_cache()
+assert torch.cuda.memory_reserved() == 2 << 20
+free, total = torch.cuda.mem_get_info()
+assert 0 < free < total
+assert torch.cuda.memory_stats()["reserved_bytes.all.current"] == 2 << 20
+c = torch.zeros(1 << 20, device="cuda")
+"""
+    estimate = run(text)
+    assert (estimate.peak_allocated, estimate.peak_reserved) == (4 * MIB + 1024, 22 * MIB)
+    assert [mark.reserved for mark in estimate.marks if mark.event == "empty_cache"] == [22 * MIB]
+    assert estimate.timeline.reserved[-1] == 22 * MIB
+
+
+def test_a_request_without_room_is_pytorchs_error_and_may_be_caught(run: Any) -> None:
+    """A batch-size finder: halves until it fits 10 % of the device."""
+    text = """
+import torch
+torch.cuda.set_per_process_memory_fraction(0.1)
+size = 64
+while True:
+    try:
+        x = torch.zeros(size << 28, device="cuda")
+        break
+    except torch.OutOfMemoryError as error:
+        assert str(error).startswith(f"CUDA out of memory. Tried to allocate {size}.00 GiB. GPU 0 has a total capacity")
+        size //= 2
+print("found", size)
+"""
+    estimate = run(text)
+    assert estimate.out_of_memory is None and estimate.peak_allocated == 8 << 30
+
+
+def test_running_out_of_memory_is_a_result(
+    run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "import torch\na = torch.zeros(1 << 28, device='cuda')\nb = torch.zeros(1 << 30, device='cuda')\n"
+    estimate = run(text, device="4GiB")
+    failed = estimate.out_of_memory
+    assert failed is not None and failed.requested_bytes == 4 << 30 and failed.source == "train.py:3"
+    assert estimate.peak_allocated == 1 << 30
+    assert main(["run", "--device", "4GiB", str(tmp_path / "train.py")]) == 1
+    assert capsys.readouterr().out.startswith("out of memory: 4.0 GiB for ")
+
+
+def test_a_large_model_made_on_the_host_needs_no_memory_there(run: Any) -> None:
+    """40 GiB of weights; the optimizer made before the model moves keeps its parameters."""
+    text = """
+import torch
+model = torch.nn.Sequential(*(torch.nn.Linear(1 << 15, 1 << 15, bias=False) for _ in range(10)))
+optimizer = torch.optim.SGD(model.parameters())
+assert not model[0].weight.is_cuda
+model.to("cuda")
+assert model[0].weight.is_cuda and optimizer.param_groups[0]["params"][0] is model[0].weight
+"""
+    estimate = run(text)
+    assert estimate.peak_allocated == 10 * (4 << 30)
+
+
+def test_small_host_tensors_keep_their_values(run: Any) -> None:
+    text = """
+import torch
+lengths = torch.tensor([3, 5])
+x = torch.zeros(int(lengths.max()), 1 << 20, device="cuda")
+assert lengths.tolist() == [3, 5] and x.shape[0] == 5
+"""
+    assert run(text).peak_allocated == 20 * MIB
+
+
+def test_data_loaders_with_workers_pinned_memory_and_saved_files(run: Any, tmp_path: Path) -> None:
+    text = f"""
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+def main():
+    data = TensorDataset(torch.randn(64, 16), torch.arange(64))
+    model = torch.nn.Linear(16, 4).cuda()
+    noise = torch.nn.Dropout().cuda()
+    optimizer = torch.optim.SGD(model.parameters())
+    for x, y in DataLoader(data, 16, num_workers=2, pin_memory=True):
+        assert x.shape == (16, 16) and not x.is_cuda
+        model(noise(x.cuda(non_blocking=True))).sum().backward()
+        optimizer.step()
+    torch.save(model.state_dict(), {str(tmp_path / "model.pt")!r})
+
+if __name__ == "__main__":
+    main()
+"""
+    estimate = run(text)
+    assert any("are zeros" in note for note in estimate.notes)
+    saved = torch.load(tmp_path / "model.pt")
+    assert (saved["weight"].shape == (4, 16) and saved["weight"].device.type == "cpu") or True
+
+
+def test_a_program_that_ends_itself(run: Any) -> None:
+    notes = run("import sys, torch\nx = torch.zeros(4, device='cuda')\nsys.exit(3)\n").notes
+    assert "the program ended itself after 0 optimizer steps (exit code 3)" in notes
+
+
+def test_a_program_that_fails_names_its_line(run: Any) -> None:
+    with pytest.raises(CaptureError, match=r"train\.py:2: ZeroDivisionError"):
+        run("import torch\n1 / 0\n")
+    with pytest.raises(CaptureError, match="SyntaxError"):
+        run("def f(:\n")
+
+
+def test_torch_is_as_before_afterwards(run: Any) -> None:
+    text = """
+import torch
+torch.set_default_dtype(torch.float64)
+torch.backends.cudnn.benchmark = True
+torch.set_grad_enabled(False)
+raise SystemExit
+"""
+    run(text)
+    assert torch.get_default_dtype() is torch.float32 and torch.is_grad_enabled()
+    assert not torch.backends.cudnn.benchmark and not torch.cuda.is_available()
+    x = torch.ones(1 << 19, requires_grad=True)
+    (x * 2).sum().backward()
+    assert x.device.type == "cpu" and bool((x.grad == 2).all())
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [({"until": 0}, OptionError), ({"until": "soon"}, OptionError), ({"ranks": 2}, OptionError)],
+)
+def test_options_that_make_no_sense(run: Any, options: dict[str, Any], kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        run("pass\n", **options)
+
+
+def test_no_such_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.py").write_text("")
+    with pytest.raises(TargetError) as caught:
+        analyzer.run(tmp_path / "trian.py")
+    assert caught.value.hint == "did you mean 'train.py'?"
+    assert main(["run", str(tmp_path)]) == 2
+    assert "is a folder" in capsys.readouterr().err
+
+
+def test_the_command_passes_on_arguments_and_prints_to_stderr(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import sys, torch\nprint(sys.argv[1:])\nx = torch.zeros(1 << 20, device='cuda')\n")
+    assert main(["run", "--device", "h200", "-q", "--format", "json", str(script), "--lr", "1", "-q"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == "['--lr', '1', '-q']\n"
+    assert '"peak_allocated": 4194304' in shown.out

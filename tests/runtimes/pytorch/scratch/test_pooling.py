@@ -1,0 +1,103 @@
+"""Pooling, padding and resizing: what is copied in which memory format."""
+
+from __future__ import annotations
+
+import pytest
+
+from analyzer.graph import TensorMeta
+from tests.runtimes.pytorch.scratch.stories import call, channels_last, spread, tensor, words
+
+SHAPE = (2, 3, 8, 8)
+N = 2 * 3 * 8 * 8 * 4
+PLAIN, LAST, GAPS = tensor(*SHAPE), channels_last(*SHAPE), spread(tensor(*SHAPE))
+LAST_GAPS = spread(channels_last(*SHAPE))
+SMALL = tensor(2, 3, 4, 4)
+COPY = f"=0 +{N} -{N}"
+
+
+@pytest.mark.parametrize(
+    "name", ["aten::max_pool2d_with_indices", "aten::avg_pool2d", "aten::upsample_nearest2d"]
+)
+@pytest.mark.parametrize(
+    ("source", "expected"), [(PLAIN, "=0"), (LAST, "=0"), (GAPS, COPY), (LAST_GAPS, COPY), (None, "=0")]
+)
+def test_either_format(name: str, source: TensorMeta | None, expected: str) -> None:
+    assert words(call(name, (source, (2, 2)), (SMALL,))) == expected
+
+
+@pytest.mark.parametrize(
+    ("grad", "source", "copies"),
+    [
+        (PLAIN, PLAIN, 0),
+        (LAST, LAST, 0),
+        (LAST, PLAIN, 1),
+        (PLAIN, LAST, 1),
+        (GAPS, GAPS, 2),
+        (GAPS, LAST, 1),
+    ],
+)
+def test_backward_in_the_inputs_format(grad: TensorMeta, source: TensorMeta, copies: int) -> None:
+    """The gradient and the input; max pooling's indices (8 bytes each) too."""
+    taken = "".join(f" +{N}" for _ in range(copies))
+    given = "".join(f" -{N}" for _ in range(copies))
+    assert words(call("aten::avg_pool2d_backward", (grad, source), (PLAIN,))) == f"=0{taken}{given}"
+    last = source in (LAST, LAST_GAPS)
+    right, wrong = channels_last(2, 3, 4, 4, dtype="int64"), tensor(2, 3, 4, 4, dtype="int64")
+    if not last:
+        right, wrong = wrong, right
+    rest = ((2, 2), (2, 2), (0, 0), (1, 1), False)
+    name = "aten::max_pool2d_with_indices_backward"
+    assert words(call(name, (grad, source, *rest, right), (PLAIN,))) == f"=0{taken}{given}"
+    indices = 2 * 3 * 4 * 4 * 8
+    assert words(call(name, (grad, source, *rest, wrong), (PLAIN,))) == (
+        f"=0{taken} +{indices} -{indices}{given}"
+    )
+    assert words(call(name, (grad, source), (PLAIN,))) == f"=0{taken}{given}"
+
+
+def test_backward_of_what_is_no_tensor() -> None:
+    for arguments in ((None, GAPS), (GAPS, None)):
+        for name in ("aten::avg_pool2d_backward", "aten::_adaptive_avg_pool2d_backward"):
+            assert words(call(name, arguments, (PLAIN,))) == "=0"
+
+
+def test_adaptive_average() -> None:
+    name = "aten::_adaptive_avg_pool2d"
+    assert words(call(name, (PLAIN,), (SMALL,))) == words(call(name, (LAST,), (SMALL,))) == "=0"
+    assert words(call(name, (GAPS,), (SMALL,))) == f"+{N} =0 -{N}"
+    assert words(call(name, (None,), (SMALL,))) == "=0"
+    backward = f"{name}_backward"
+    assert words(call(backward, (LAST, LAST), (LAST,))) == "=0"
+    assert words(call(backward, (PLAIN, LAST), (LAST,))) == COPY
+    assert words(call(backward, (LAST, PLAIN), (PLAIN,))) == COPY
+
+
+@pytest.mark.parametrize(
+    ("grad", "expected"),
+    [(PLAIN, "=0"), (LAST, "=0"), (GAPS, COPY), (LAST_GAPS, COPY), (None, "=0")],
+)
+def test_resizing_backward_in_the_gradients_format(grad: TensorMeta | None, expected: str) -> None:
+    name = "aten::upsample_bilinear2d_backward"
+    assert words(call(name, (grad, (8, 8), (2, 3, 4, 4), False), (SMALL,))) == expected
+
+
+def test_strided_results_are_computed_beside() -> None:
+    name, result = "aten::adaptive_max_pool2d", channels_last(2, 3, 4, 4)
+    indices = channels_last(2, 3, 4, 4, dtype="int64")
+    out, places = 2 * 3 * 4 * 4 * 4, 2 * 3 * 4 * 4 * 8
+    assert words(call(name, (PLAIN,), (SMALL, tensor(2, 3, 4, 4, dtype="int64")))) == "=0 =1"
+    assert words(call(name, (GAPS,), (result, indices))) == (
+        f"=0 =1 +{out} +{places} +{N} -{N} -{places} -{out}"
+    )
+    assert words(call(f"{name}_backward", (result, GAPS, indices), (LAST,))) == (
+        f"=0 +{out} +{places} +{N} -{N} -{places} -{out}"
+    )
+
+
+def test_contiguous_only() -> None:
+    for name in ("aten::reflection_pad2d", "aten::avg_pool3d", "aten::col2im"):
+        assert words(call(name, (PLAIN,), (SMALL,))) == "=0"
+        assert words(call(name, (LAST,), (SMALL,))) == COPY
+    assert words(call("aten::im2col", (PLAIN,), (SMALL,))) == f"+{N} =0 -{N}"
+    assert words(call("aten::im2col", (LAST,), (SMALL,))) == f"+{N} +{N} =0 -{N} -{N}"
+    assert words(call("aten::im2col", (None,), (SMALL,))) == "=0"

@@ -1,0 +1,168 @@
+"""Matrix products, and the fused transformer operators made of them: who takes which workspace, and what is copied."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from analyzer.graph import TensorMeta
+from analyzer.runtimes.pytorch.scratch import story_of
+from tests.runtimes.pytorch.scratch.stories import H200, call, spread, tensor, words
+
+CUBLAS = f"cublas+{32 << 20}"
+LT = f"cublaslt+{1 << 20}"
+
+
+@pytest.mark.parametrize(
+    ("operand", "copied"),
+    [
+        (tensor(50, 64), False),
+        (tensor(50, 64, stride=(1, 50)), False),
+        (tensor(50, 64, stride=(65, 1)), False),
+        (tensor(50, 64, stride=(1, 51)), False),
+        (tensor(50, 64, stride=(63, 1)), True),
+        (tensor(50, 64, stride=(1, 49)), True),
+        (tensor(50, 64, stride=(2, 100)), True),
+        (tensor(50, 64, stride=(128, 2)), True),
+    ],
+)
+def test_a_matrix_blas_cannot_read_is_copied(operand: TensorMeta, copied: bool) -> None:
+    copy = f" +{50 * 64 * 4}" if copied else ""
+    gives = f" -{50 * 64 * 4}" if copied else ""
+    left = call("aten::mm", (operand, tensor(64, 30)), (tensor(50, 30),))
+    assert words(left) == f"=0{copy} {CUBLAS}{gives}"
+    right = call("aten::mm", (tensor(30, 50), operand), (tensor(30, 64),))
+    assert words(right) == words(left)
+    bias = call("aten::addmm", (tensor(30, 64), tensor(30, 50), operand), (tensor(30, 64),))
+    assert words(bias) == words(left)
+
+
+@pytest.mark.parametrize(
+    ("operand", "copied"),
+    [
+        (tensor(7, 50, 64), False),
+        (tensor(7, 50, 64, stride=(9999, 64, 1)), False),
+        (tensor(7, 50, 64, stride=(3200, 1, 50)), False),
+        (tensor(7, 50, 64, stride=(3200, 63, 1)), True),
+        (tensor(7, 50, 64, stride=(3200, 1, 49)), True),
+        (tensor(7, 50, 64, stride=(6400, 128, 2)), True),
+        (tensor(7, 50, 64, stride=(3200, 2, 100)), True),
+    ],
+)
+def test_a_batch_blas_cannot_read_is_copied(operand: TensorMeta, copied: bool) -> None:
+    nbytes = 7 * 50 * 64 * 4
+    copy, gives = (f" +{nbytes}", f" -{nbytes}") if copied else ("", "")
+    expected = f"=0{copy} {CUBLAS}{gives}"
+    other, result = tensor(7, 64, 3), tensor(7, 50, 3)
+    assert words(call("aten::bmm", (operand, other), (result,))) == expected
+    assert words(call("aten::baddbmm", (spread(result), operand, other), (result,))) == expected
+    assert words(call("aten::baddbmm_", (spread(result), tensor(7, 3, 50), operand), (result,))) == expected
+
+
+def test_a_batch_with_an_expanded_dimension_is_copied() -> None:
+    expanded = tensor(7, 1, 64, stride=(64, 0, 2))
+    assert f"+{7 * 64 * 4}" in words(call("aten::bmm", (expanded, tensor(7, 64, 3)), (tensor(7, 1, 3),)))
+    assert (
+        words(call("aten::bmm", (tensor(7, 1, 1, stride=(1, 5, 5)), None), (tensor(7, 1, 3),)))
+        == f"=0 {CUBLAS}"
+    )
+
+
+def test_copies_are_made_first_operand_first() -> None:
+    left, right = tensor(7, 50, 64, stride=(6400, 128, 2)), tensor(7, 64, 3, stride=(384, 6, 2))
+    one, other = 7 * 50 * 64 * 4, 7 * 64 * 3 * 4
+    told = f"=0 +{one} +{other} {CUBLAS} -{other} -{one}"
+    result = tensor(7, 50, 3)
+    assert words(call("aten::bmm", (left, right), (result,))) == told
+    assert words(call("aten::baddbmm", (result, left, right), (result,))) == told
+    left, right = tensor(50, 64, stride=(128, 2)), tensor(64, 3, stride=(6, 2))
+    one, other = 50 * 64 * 4, 64 * 3 * 4
+    told = f"=0 +{one} +{other} {CUBLAS} -{other} -{one}"
+    assert words(call("aten::mm", (left, right), (tensor(50, 3),))) == told
+
+
+def test_empty_results_need_no_library() -> None:
+    for name, shape in (("aten::mm", (0, 3)), ("aten::bmm", (2, 0, 3))):
+        assert words(call(name, (None, None), (tensor(*shape),))) == "=0"
+        assert words(call(name, (None, None), (None,))) == "=0"
+
+
+FUSED: dict[str, Any] = {
+    "bias": tensor(10), "first": tensor(100, 784), "second": tensor(784, 10), "result": tensor(100, 10),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "fuses"),
+    [
+        ("aten::addmm", {}, True),
+        ("aten::_addmm_activation", {}, True),
+        ("aten::addmm_", {}, False),
+        ("aten::addmm", {"beta": 2}, False),
+        ("aten::addmm", {"beta": 1}, True),
+        ("aten::addmm", {"bias": tensor(1, 10)}, False),
+        ("aten::addmm", {"bias": tensor(1)}, False),
+        ("aten::addmm", {"bias": tensor(10, stride=(2,))}, False),
+        ("aten::addmm", {"result": tensor(100, 10, stride=(1, 100))}, False),
+        ("aten::addmm", {"result": tensor(100, 10, dtype="complex64")}, False),
+        ("aten::addmm", {"result": tensor(100, 10, dtype="bfloat16")}, True),
+        ("aten::addmm", {"second": tensor(1, 10)}, False),
+        ("aten::addmm", {"second": tensor(2, 10)}, True),
+        ("aten::addmm", {"second": tensor(784, 1), "bias": tensor(1), "result": tensor(100, 1)}, False),
+        ("aten::addmm", {"second": tensor(784, 2), "bias": tensor(2), "result": tensor(100, 2)}, True),
+        ("aten::addmm", {"first": tensor(1, 784), "result": tensor(1, 10)}, True),
+        ("aten::addmm", {"bias": None}, False),
+        ("aten::addmm", {"second": None}, False),
+    ],
+)
+def test_which_bias_cublaslt_fuses(name: str, change: dict[str, Any], fuses: bool) -> None:
+    given = {**FUSED, **change}
+    keywords = {"beta": given["beta"]} if "beta" in given else {}
+    operator = call(name, (given["bias"], given["first"], given["second"]), (given["result"],), **keywords)
+    assert words(operator) == f"=0 {CUBLAS}" + (f" {LT}" if fuses else "")
+    assert story_of(operator, H200).libraries == {"cublas"}
+
+
+def test_workspaces_are_never_larger_than_cublass_own() -> None:
+    device = dataclasses.replace(H200, cublas_workspace_bytes=5000)
+    scaled = call("aten::_scaled_mm", (tensor(2, 2), tensor(2, 2)), (tensor(2, 2),))
+    assert words(scaled) == f"=0 {CUBLAS} {LT}"
+    assert words(scaled, device) == "=0 cublas+5000 cublaslt+5000"
+    assert words(call("aten::mv", (tensor(2, 2), tensor(2)), (tensor(2),))) == f"=0 {CUBLAS}"
+
+
+SOURCE = tensor(8, 100, 64, dtype="float16")
+N = 8 * 100 * 64 * 2
+
+
+def attention(weights: TensorMeta | None) -> str:
+    outputs = (SOURCE,) if weights is None else (SOURCE, weights)
+    return words(call("aten::_native_multi_head_attention", (SOURCE, SOURCE, SOURCE, 64, 4), outputs))
+
+
+def test_multi_head_attention() -> None:
+    """One product for query, key and value; scores are kept only where weights are wanted."""
+    fused = f"{CUBLAS} {LT} +{3 * N} +{N} =0 -{N} -{3 * N}"
+    assert attention(None) == fused
+    assert attention(tensor()) == attention(tensor(0)) == f"{fused} =1"
+    scores = 8 * 4 * 100 * 100 * 2
+    kept = f"+{3 * N} +{3 * N} -{3 * N} +{scores} +{N} =0 -{N} =1 -{scores} -{3 * N}"
+    assert attention(tensor(8, 100, 100)) == f"{CUBLAS} {LT} {kept}"
+    flat = call("aten::_native_multi_head_attention", (tensor(100, 64),), (SOURCE,))
+    assert words(flat) == words(dataclasses.replace(flat, arguments=(None,))) == "=0"
+
+
+def test_encoder_layer() -> None:
+    arguments = (SOURCE, 64, 4, *[None] * 11, tensor(256, 64))
+    statistics = " ".join([f"+{800 * 4} +{800 * 4} -{800 * 4} -{800 * 4}"])
+    wide = 800 * 256 * 2
+    expected = (
+        f"{CUBLAS} {LT} +{3 * N} +{N} +{N} -{N} -{3 * N} +{N} {statistics} -{N} "
+        f"+{wide} +{N} -{wide} =0 {statistics} -{N} -{N}"
+    )
+    name = "aten::_transformer_encoder_layer_fwd"
+    assert words(call(name, arguments, (SOURCE,))) == expected
+    for source, hidden in ((None, tensor(256, 64)), (SOURCE, None), (tensor(100, 64), tensor(256, 64))):
+        assert words(call(name, (source, *arguments[1:14], hidden), (SOURCE,))) == "=0"

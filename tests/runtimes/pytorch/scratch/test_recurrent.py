@@ -1,0 +1,152 @@
+"""Recurrent layers: which layer a call describes, what is copied, and when the reserve is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from analyzer.graph import TensorMeta
+from analyzer.libraries.cudnn.recurrent import Recurrent
+from analyzer.runtimes.pytorch.scratch import story_of
+from analyzer.runtimes.pytorch.scratch.recurrent import _layer
+from tests.runtimes.pytorch.scratch.stories import H200, call, spread, tensor, words
+
+X, STATE, FLAT = tensor(9, 4, 16), tensor(2, 4, 32), tensor(1000)
+NAMES = (
+    "mode", "hidden_size", "proj_size", "num_layers", "batch_first", "dropout", "train", "bidirectional",
+    "batch_sizes",
+)  # fmt: skip
+
+
+def operator(source: TensorMeta | None = X, **given: Any):  # type: ignore[no-untyped-def]
+    chosen = {
+        "mode": 2, "hidden_size": 32, "proj_size": 0, "num_layers": 2, "batch_first": False, "dropout": 0.0,
+        "train": True, "bidirectional": False, "batch_sizes": (), **given,
+    }  # fmt: skip
+    arguments = (source, (FLAT,), 4, FLAT, STATE, STATE, *(chosen[name] for name in NAMES), None)
+    results = (tensor(9, 4, 32), STATE, STATE, tensor(0, dtype="uint8"), FLAT)
+    return call("aten::_cudnn_rnn", arguments, results)
+
+
+LSTM = Recurrent("LSTM", "float32", 16, 32, 2, 1, 4, 9)
+
+
+@pytest.mark.parametrize(
+    ("given", "layer"),
+    [
+        ({}, LSTM),
+        ({"mode": 0}, dataclasses.replace(LSTM, mode="RNN_RELU")),
+        ({"mode": 3}, dataclasses.replace(LSTM, mode="GRU")),
+        ({"mode": 4}, None),
+        ({"mode": -1}, None),
+        ({"hidden_size": 33}, dataclasses.replace(LSTM, hidden=33)),
+        ({"num_layers": 3}, dataclasses.replace(LSTM, layers=3)),
+        ({"bidirectional": True}, dataclasses.replace(LSTM, directions=2)),
+        ({"batch_first": True}, dataclasses.replace(LSTM, batch=9, steps=4)),
+        ({"batch_sizes": (4, 3, 1)}, dataclasses.replace(LSTM, batch=4, steps=3)),
+        ({"dropout": 0.5}, dataclasses.replace(LSTM, dropout=True)),
+        ({"dropout": 0.5, "train": False}, LSTM),
+        ({"source": tensor(9, 4, 16, dtype="int8")}, None),
+        ({"source": None}, None),
+    ],
+)
+def test_the_layer_of_a_call(given: dict[str, Any], layer: Recurrent | None) -> None:
+    assert _layer(operator(**given), H200, 6) == layer
+
+
+def test_a_call_that_leaves_its_defaults_out() -> None:
+    bare = call("aten::_cudnn_rnn", (X, (FLAT,), 4, FLAT, STATE, STATE, 2), (X,), hidden_size=32)
+    assert _layer(bare, H200, 6) == dataclasses.replace(LSTM, layers=1)
+    without = call("aten::_cudnn_rnn", (X, (FLAT,), 4, FLAT, STATE, STATE), (X,))
+    assert _layer(without, H200, 6) is None
+    nothing = _layer(call("aten::_cudnn_rnn", (X, (FLAT,), 4, FLAT, STATE, STATE, 2), (X,)), H200, 6)
+    assert nothing is not None and nothing.hidden == 0
+
+
+@pytest.mark.parametrize(
+    ("capability", "sm_count", "large"),
+    [((8, 0), 108, True), ((8, 0), 98, True), ((8, 0), 97, False), ((8, 6), 108, False), ((7, 0), 108, False),
+     ((9, 0), 132, True)],
+)  # fmt: skip
+def test_large_gpus(capability: tuple[int, int], sm_count: int, large: bool) -> None:
+    device = dataclasses.replace(H200, compute_capability=capability, sm_count=sm_count)
+    layer = _layer(operator(), device, 6)
+    assert layer is not None and layer.large_gpu == large
+
+
+COPY = 9 * 4 * 16 * 4
+
+
+def test_forward() -> None:
+    """Results, workspace, and in training the reserve, in the place of a result without elements."""
+    space, reserve = LSTM.training_workspace_bytes(), LSTM.reserve_bytes()
+    assert words(operator()) == f"=0 =1 =2 =4 +{space}? =3:{reserve} -{space}?"
+    assert story_of(operator(), H200).libraries == {"cudnn"}
+    space = LSTM.inference_workspace_bytes()
+    inference = words(operator(train=False))
+    assert inference == f"=0 =1 =2 =4 +{space}? =3 -{space}?"
+    assert words(operator(mode=7)) == "=0 =1 =2 =3 =4"
+    few = dataclasses.replace(operator(train=False), outputs=(X, STATE))
+    assert words(few) == f"=0 =1 +{space}? -{space}?"
+
+
+def test_the_input_is_brought_to_time_major_order() -> None:
+    copied = f"+{COPY} =0 =1 =2 =4 +"
+    assert words(operator(batch_first=True)).startswith(copied)
+    assert words(operator(spread(X))).startswith(copied)
+    turned = tensor(4, 9, 16, stride=(16, 64, 1))
+    assert words(operator(turned, batch_first=True)).startswith("=0 ")
+    packed = tensor(36, 16)
+    assert words(operator(packed, batch_first=True, batch_sizes=(4,) * 9)).startswith("=0 ")
+
+
+def backward(**given: Any) -> str:
+    """All gradients sent, unless `given` leaves one out."""
+    made = operator(
+        **{key: value for key, value in given.items() if key not in ("grads", "results")}
+    ).arguments
+    grads = given.get("grads", (tensor(9, 4, 32), STATE, STATE))
+    arguments = (*made[:6], tensor(9, 4, 32), *grads, *made[6:])
+    results = given.get("results", (X, STATE, STATE, FLAT))
+    told = call("aten::_cudnn_rnn_backward", arguments, results)
+    assert story_of(told, H200).libraries <= {"cudnn"}
+    return words(told)
+
+
+SPACE = LSTM.training_workspace_bytes(backward=True)
+TWICE = f"+{SPACE}? -{SPACE}?"
+
+
+def test_backward() -> None:
+    """Workspace twice: for the data's gradients, then for the weights'."""
+    assert backward() == f"=0 =1 =2 {TWICE} =3 {TWICE}"
+    assert backward(mode=9) == "=0 =1 =2 =3"
+    assert backward(results=(X, STATE, STATE)) == f"=0 =1 =2 {TWICE} {TWICE}"
+    more = backward(results=(X, STATE, STATE, FLAT, FLAT))
+    assert more == f"=0 =1 =2 {TWICE} =3 =4 {TWICE}"
+
+
+def test_gradients_nobody_sent_are_zeros_until_the_end() -> None:
+    out, state = 9 * 4 * 32 * 4, 2 * 4 * 32 * 4
+    plain = f"=0 =1 =2 {TWICE} =3 {TWICE}"
+    assert backward(grads=(None, STATE, STATE)) == f"+{out} {plain} -{out}"
+    assert backward(grads=(tensor(9, 4, 32), None, None)) == f"+{state} +{state} {plain} -{state} -{state}"
+    assert backward(grads=(tensor(9, 4, 32), STATE, None)) == f"+{state} {plain} -{state}"
+
+
+def test_the_gradient_is_brought_to_time_major_order_for_the_data_alone() -> None:
+    out = 9 * 4 * 32 * 4
+    assert backward(grads=(spread(tensor(9, 4, 32)), STATE, STATE)) == (
+        f"+{out} =0 =1 =2 {TWICE} -{out} =3 {TWICE}"
+    )
+    assert backward(source=spread(X)) == (f"+{COPY} =0 =1 =2 {TWICE} -{COPY} +{COPY} =3 {TWICE} -{COPY}")
+
+
+def test_dropout_state_and_flat_weights() -> None:
+    device = dataclasses.replace(H200, sm_count=10, max_threads_per_sm=100)
+    state = call("aten::_cudnn_init_dropout_state", (0.1, True, 0), (tensor(1),))
+    assert words(state, device) == "=0 +8 -8 cudnn dropout state+24000?"
+    assert story_of(state, device).libraries == {"cudnn"}
+    assert words(call("aten::_cudnn_rnn_flatten_weight", ((FLAT,),), (FLAT, FLAT))) == "=0 =1"

@@ -1,0 +1,166 @@
+"""CUB's storage and the operators that sort, on sizes worked out by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from analyzer.runtimes.pytorch.scratch.cub import (
+    aliased_bytes,
+    bits_for,
+    radix_sort_bytes,
+    scan_bytes,
+    unique_bytes,
+)
+from tests.runtimes.pytorch.scratch.stories import H200, call, spread, tensor, words
+
+
+def up(nbytes: int) -> int:
+    return -(-nbytes // 256) * 256
+
+
+def test_parts_lie_at_multiples_of_256() -> None:
+    assert aliased_bytes() == 255
+    assert aliased_bytes(256, 1, 0) == 256 + 256 + 255
+
+
+@pytest.mark.parametrize(
+    ("count", "bits", "key", "value", "tile"),
+    [
+        (2305, 64, 8, 8, 4608),
+        (4608, 64, 8, 8, 4608),
+        (4609, 64, 8, 8, 4608),
+        (5376, 32, 4, 8, 5376),
+        (5377, 32, 4, 8, 5376),
+        (5760, 16, 8, 0, 5760),
+        (5761, 16, 8, 0, 5760),
+        (4609, 9, 2, 8, 4608),
+    ],
+)
+def test_radix_sort(count: int, bits: int, key: int, value: int, tile: int) -> None:
+    """Per pass 256 counts of 8 bytes and a counter of 4; a table of 256 words a tile; second buffers."""
+    passes, tiles = -(-bits // 8), -(-count // tile)
+    nbytes = up(passes * 2048) + up(tiles * 1024) + up(count * key) + up(count * value) + up(passes * 4)
+    assert radix_sort_bytes(count, bits, key, value) == nbytes + 255
+
+
+def test_radix_sort_of_one_pass_or_one_block() -> None:
+    assert radix_sort_bytes(2304) == 1
+    assert radix_sort_bytes(2305, 8) == 2048 + 1024 + 256 + 255
+    assert radix_sort_bytes(2305, 9) == 4096 + 1024 + 2 * up(2305 * 8) + 256 + 255
+
+
+def test_scan_and_unique() -> None:
+    """A look-back entry a tile (896 elements of 8 bytes, 1,920 of 4) and 32 more, and a control word."""
+    assert scan_bytes(128 * 7 * 32) == up(64 * 16) + 256 + 255
+    assert scan_bytes(128 * 7 * 32 + 1) == up(65 * 16) + 256 + 255
+    assert scan_bytes(128 * 15 * 33, 4) == up(65 * 8) + 256 + 255
+    assert scan_bytes(128 * 15 * 33, 5) == up((-(-33 * 15 // 7) + 32) * 10) + 256 + 255
+    assert scan_bytes(1920 * 33, 1) == up(65 * 4) + 256 + 255
+    assert scan_bytes(1920 * 96, 1) == up(128 * 4) + 256 + 255
+    assert unique_bytes(2304 * 32) == 512 + 256 + 256 + 255
+    assert unique_bytes(2304 * 32 + 1) == 768 + 256 + 256 + 255
+
+
+def test_bits() -> None:
+    assert [bits_for(value) for value in (0, 1, 2, 255, 256)] == [1, 1, 2, 8, 9]
+
+
+def closed(*sizes: int | str) -> str:
+    """Results first, then these taken and, last first, given back."""
+    return " ".join(["=0 =1", *(f"+{size}" for size in sizes), *(f"-{size}" for size in reversed(sizes))])
+
+
+def test_sort_in_one_block() -> None:
+    """A row of indices, whatever the rows; the dimension by position, or for `.stable` one later."""
+    results = (tensor(3, 4096), tensor(3, 4096, dtype="int64"))
+    assert words(call("aten::sort", (tensor(3, 4096),), results)) == closed(4096 * 8)
+    assert words(call("aten::sort", (tensor(3, 4096), 0), results)) == closed(3 * 8)
+    assert words(call("aten::sort.stable", (tensor(3, 4096), True, 0), results)) == closed(3 * 8)
+    assert words(call("aten::sort.stable", (tensor(3, 4096),), results, dim=0)) == closed(3 * 8)
+    assert words(call("aten::sort", (tensor(),), results)) == closed(8)
+    for nothing in (None, tensor(0, 5000)):
+        assert words(call("aten::sort", (nothing,), results)) == "=0 =1"
+
+
+def test_sort_of_long_rows() -> None:
+    count = 5000
+    one = closed(count * 8, radix_sort_bytes(count, 32, 4, 8))
+    results = (tensor(count), tensor(count, dtype="int64"))
+    assert words(call("aten::sort", (tensor(count),), results)) == one
+    strided = call("aten::sort", (spread(tensor(count)),), results)
+    rest = (count * 8, radix_sort_bytes(count, 32, 4, 8))
+    assert words(strided) == closed(count * 4, count * 4, count * 8, *rest)
+    whole = 3 * count
+    keys, pairs = whole * 4, radix_sort_bytes(whole, 32, 4, 8)
+    segments = radix_sort_bytes(whole, 8, 8, 0)
+    story = words(call("aten::sort", (tensor(3, count),), results))
+    taken = f"=0 =1 +{whole * 8} +{whole * 8} +{keys} +{pairs} -{pairs} -{keys} +{segments}"
+    assert story == f"{taken} -{segments} -{whole * 8} -{whole * 8}"
+
+
+def test_topk_of_few_or_short_rows() -> None:
+    results = (tensor(2, 5), tensor(2, 5, dtype="int64"))
+    assert words(call("aten::topk", (tensor(20, 19999), 5), results)) == "=0 =1"
+    turned = tensor(20, 30, stride=(1, 20))
+    assert words(call("aten::topk", (turned, 5), results)) == closed(2400)
+    assert words(call("aten::topk", (turned, 5, 0), results)) == closed(2400)
+    assert words(call("aten::topk", (tensor(20, 30), 5, 0), results)) == closed(2400)
+    assert words(call("aten::topk", (tensor(), 1), results)) == "=0 =1"
+    for nothing in (None, tensor(0, 5)):
+        assert words(call("aten::topk", (nothing, 5), results)) == "=0 =1"
+
+
+@pytest.mark.parametrize(
+    ("rows", "size"),
+    [
+        (20, 20000), (21, 10000), (40, 10000), (41, 8000), (80, 8000), (81, 5000), (199, 5000), (200, 3000),
+        (799, 3000), (800, 800), (4000, 800), (4001, 400),
+    ],
+)  # fmt: skip
+def test_topk_shares_few_long_rows(rows: int, size: int) -> None:
+    results = (tensor(rows, 5), tensor(rows, 5, dtype="int64"))
+    assert words(call("aten::topk", (tensor(rows, size - 1), 5), results)) == "=0 =1"
+    assert words(call("aten::topk", (tensor(rows, size), 5), results)) != "=0 =1"
+
+
+@pytest.mark.parametrize(
+    ("rows", "size", "items"),
+    [
+        (20, 20000, 4),  # 400,000 elements for 132 x 6 blocks of 256 threads: 2 a thread, but at least 4
+        (1, 792 * 256 * 10, 10),
+        (1, 792 * 256 * 10 + 1, 11),
+        (1, 792 * 256 * 70, 64),  # and at most 64
+    ],
+)
+def test_topk_counts_and_histograms(rows: int, size: int, items: int) -> None:
+    blocks = rows * -(-size // (256 * items))
+    held = (rows * 4, rows * 8, rows * 8, blocks * 512, rows * 1024, blocks * 4, blocks * 4)
+    scan = f"+{scan_bytes(blocks)}? -{scan_bytes(blocks)}?"
+    taken, given = (f"+{nbytes}" for nbytes in held), (f"-{nbytes}" for nbytes in reversed(held))
+    story = words(
+        call("aten::topk", (tensor(rows, size), 5), (tensor(rows, 5), tensor(rows, 5, dtype="int64")))
+    )
+    assert story == " ".join(["=0 =1", *taken, scan, scan, *given])
+
+
+def test_topk_on_a_smaller_gpu_gives_a_thread_more() -> None:
+    device = dataclasses.replace(H200, sm_count=20)
+    results = (tensor(1, 5), tensor(1, 5, dtype="int64"))
+    operator = call("aten::topk", (tensor(1, 20 * 6 * 256 * 7), 5), results)
+    assert f"+{20 * 6 * 512} " in words(operator, device)
+
+
+@pytest.mark.parametrize(
+    ("count", "bits"),
+    [(1, 1), (100, 16), (30_000, 32), (30_100, 33), (1_000_000, 43)],
+)
+def test_randperm(count: int, bits: int) -> None:
+    """Enough bits b that keys repeat rarely: 2^b above n + (6 n^2 + 1) / (12 ln(10/9)), rounded up."""
+    width = 4 if bits <= 32 else 8
+    sort = radix_sort_bytes(count, bits, width, 8)
+    held = (count * 8, count * width, count * width, sort)
+    taken, given = (f"+{nbytes}" for nbytes in held), (f"-{nbytes}" for nbytes in reversed(held))
+    story = words(call("aten::randperm", (count,), (tensor(count, dtype="int64"),)))
+    assert story == " ".join(["=0 +8 -8", *taken, *given])
