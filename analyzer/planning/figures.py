@@ -73,6 +73,8 @@ class EagerFigures:
         self._program, self._profile = program, profile
         self._graph = program.first.source.graph
         self._sizes = [storage.nbytes for storage in self._graph.storages]
+        numbered = tuple([dataclasses.replace(s, nbytes=s.index) for s in self._graph.storages])
+        self._numbered = dataclasses.replace(self._graph, storages=numbered)
         self._class_of: list[int] = []
         # Of each class its story as last told; of those that vary, the operator at a batch.
         self._stories: list[Story] = []
@@ -142,9 +144,9 @@ class EagerFigures:
         for story, steps in zip(self._stories, self._steps, strict=True):
             numbered.append(dataclasses.replace(story, steps=_numbered(steps, count)))
             count += len(_sizes(story, steps))
-        storages = (dataclasses.replace(s, nbytes=s.index) for s in self._graph.storages)
-        graph = dataclasses.replace(self._graph, storages=tuple(storages))
-        asked = requests(graph, self._profile, lambda operator: numbered[self._class_of[operator.index]])
+        asked = requests(
+            self._numbered, self._profile, lambda operator: numbered[self._class_of[operator.index]]
+        )
         first = iteration_start(asked.events)
         events: list[tuple[int, int]] = []
         optional: dict[int, str] = {}

@@ -220,5 +220,23 @@ class _Search:
             self.device_bound,
             also,
             tuple(sorted(captures)),
-            self.at(batch).notes if batch else (),
+            (*(self.at(batch).notes if batch else ()), *assumptions(self.smallest)),
         )
+
+
+def assumptions(analysis: Analysis) -> tuple[str, ...]:
+    """What of the device's profile nobody has measured on it, in words: with its bytes, where it has any."""
+    profile = analysis.profile
+    if profile.measured:
+        return ()
+    kinds: dict[str, list[str]] = {"assumed": [], "specified": []}
+    for figure, source in sorted(profile.sources.items()):
+        kind = source.split()[0].strip(":,;")
+        if kind in kinds:
+            kinds[kind].append(figure)
+    besides = analysis.estimate.device_used - analysis.estimate.peak_reserved
+    parts = [f"{kind}: {', '.join(figures)}" for kind, figures in kinds.items() if figures]
+    return (
+        f"nobody has measured {profile.name}: {'; '.join(parts)}",
+        f"the {besides:,} bytes the process takes besides, and what cuDNN chooses, are as on a GPU that was measured",
+    )

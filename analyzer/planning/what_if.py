@@ -96,6 +96,20 @@ def cheapest(strategies: list[Strategy]) -> Strategy | None:
     return min(fitting, key=lambda s: (s.cost, s.extra_compute, len(s.changes), -s.saved), default=None)
 
 
+def first_that_fits(
+    target: Any, options: Options, base: Analysis, progress: Callable[[str], None] | None = None
+) -> Strategy | None:
+    """The cheapest change that makes `base`, an analysis of the target, fit: the first that does in the order of `cheapest`,
+    none after it is tried. None when none does. Raises AnalyzerError when the target cannot be opened again."""
+    Subject(target, options)
+    work = _work(base, options)
+    for variant in sorted(_variants(base, options, target), key=lambda v: (v[1], len(v[2]))):
+        tried = _tried(target, options, base.estimate, work, variant, progress)
+        if tried.estimate is not None and tried.estimate.fits():
+            return tried
+    return None
+
+
 def _analysed(target: Any, options: Options, progress: Callable[[str], None] | None) -> Analysis:
     batch = options.batch
     if batch is None or not options.inputs:

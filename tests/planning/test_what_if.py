@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 import analyzer
+from analyzer.cli import main
 from analyzer.options import Options
 from analyzer.pipeline import analysis
 from analyzer.planning.flops import flops
@@ -96,3 +98,15 @@ def test_onnx_strategies_and_forms() -> None:
     for form in formats.names("strategies"):
         text = formats.render("strategies", form, found)
         assert isinstance(text, str) and "kSameAsRequested" in text
+
+
+def test_the_default_command_ends_with_what_would_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    """A gigabyte is less than this training takes; on one megabyte nothing helps. Where it fits nothing is said."""
+    asked = [str(MODELS / "feedforward.py"), "--batch", "8192", "--mode", "train"]
+    assert main([*asked, "--device", "1MiB"]) == 1
+    assert capsys.readouterr().out.splitlines()[-1].startswith("no single change")
+    estimate = analyzer.analyze(MODELS / "feedforward.py", batch=8192, mode="train", device="h200")
+    assert main([*asked, "--device", str(estimate.device_used - 1)]) == 1
+    assert capsys.readouterr().out.splitlines()[-1].startswith("cheapest change that fits: ")
+    assert main([*asked, "--device", str(estimate.device_used)]) == 0
+    assert "cheapest" not in capsys.readouterr().out
