@@ -113,6 +113,7 @@ RELIED_ON: dict[str, str] = {
     "torch._C._storage_Use_Count": "how many hold a gradient's storage (`fan_in.py`)",
     "torch.utils._python_dispatch.TorchDispatchMode._should_skip_dynamo": "whether the recorder is wrapped for the compiler",
     "torch._compile._disable_dynamo": "remembers in a function what to call instead of it (`no_compiler.py`)",
+    "torch.utils._python_dispatch._disable_current_modes": "making host tensors nobody follows (`host.py`, `recorder.py`)",
     "torch._C._current_autograd_node": "the node of the backward pass an operator runs for (`recorder.py`)",
     "torch._C._autograd._get_sequence_nr": "which forward operator made a node (`recorder.py`)",
     "torch._C._len_torch_function_stack": "whether a torch-function mode is on (`pretence.py`)",

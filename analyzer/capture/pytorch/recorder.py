@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_iter
 
 import analyzer
@@ -174,7 +174,16 @@ class Recorder(TorchDispatchMode):
             storage.name = name
 
     def to_device(self, tensor: torch.Tensor, dtype: Any = None, layout: Any = None) -> torch.Tensor:
-        """The host-to-device copy of a tensor, same strides."""
+        """The host-to-device copy of a tensor, same strides unless a layout is asked for.
+
+        A copy into another layout goes through a contiguous tensor on the device (`copy_requires_temporaries`,
+        `aten/src/ATen/native/cuda/Copy.cu`); the result is made first.
+        """
+        if layout not in (None, torch.preserve_format) and not tensor.is_contiguous(memory_format=layout):
+            result = aten.empty.memory_format(
+                tensor.shape, dtype=dtype or tensor.dtype, device=META, memory_format=layout
+            )
+            return aten.copy_.default(result, self.to_device(tensor, dtype))  # type: ignore[no-any-return]
         kwargs = {
             "device": META,
             **({"dtype": dtype} if dtype else {}),
@@ -187,8 +196,9 @@ class Recorder(TorchDispatchMode):
         value = self._known.twin(tensor)
         if value is not None:
             return value.clone() if dtype is None else value.to(dtype, copy=True)
-        copy = torch.empty_like(tensor.detach(), dtype=dtype or tensor.dtype)
-        self.storages[self._index(copy, "host copy", Category.ACTIVATION)].on_device = False
+        with _disable_current_modes():
+            copy = torch.empty_like(tensor.detach(), dtype=dtype or tensor.dtype)
+        self._index(copy, "host copy", Category.ACTIVATION, on_device=False)
         return copy
 
     def host_value(self, tensor: torch.Tensor) -> torch.Tensor:

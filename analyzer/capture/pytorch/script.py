@@ -185,8 +185,24 @@ def follow(
             except Exception as ended:
                 error = explained(ended, recorder)
                 error.__cause__ = ended
+        recorder.notes.extend(_cudnn_modes())
         graph = recorder.finish(None)
     return Ran(graph, error, phases.steps, phases.trained, phases.weight_bytes, tuple(phases.leaves))
+
+
+def _cudnn_modes() -> Iterator[str]:
+    """What the program set of cuDNN that its measured choices do not cover."""
+    cudnn = torch.backends.cudnn
+    if cudnn.benchmark:
+        yield (
+            "cudnn.benchmark is on: cuDNN tries its algorithms when it first sees a convolution, and may take several GiB "
+            "for that which are not counted here; figures are for its own first choice"
+        )
+    if cudnn.deterministic or not cudnn.allow_tf32:
+        yield (
+            "cuDNN's choices were measured with TF32 allowed and without the deterministic mode: workspaces of "
+            "convolutions may differ"
+        )
 
 
 @contextlib.contextmanager
