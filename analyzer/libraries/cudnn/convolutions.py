@@ -77,6 +77,7 @@ class Form:
     rest_bytes: int
 
 
+@lru_cache(maxsize=4096)
 def _parts(call: Convolution, padded: bool) -> tuple[int, int, int, int]:
     """Bytes of X, Y, W and P."""
     element = ELEMENT_BYTES[call.dtype]
