@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from analyzer.estimate import Estimate
     from analyzer.pipeline.analyze import analyze
     from analyzer.pipeline.program import run
+    from analyzer.planning.compare import compare
+    from analyzer.planning.curve import sweep
+    from analyzer.planning.fit import fit
+    from analyzer.planning.what_if import what_if
     from analyzer.runtimes.pytorch.scratch import rule
     from analyzer.spec import TensorSpec
 
@@ -44,12 +48,20 @@ __all__ = [
     "UnknownOperatorError",
     "__version__",
     "analyze",
+    "compare",
+    "fit",
     "rule",
     "run",
+    "sweep",
+    "what_if",
 ]
 _LAZY = {
     "analyze": "analyzer.pipeline",
     "run": "analyzer.pipeline",
+    "sweep": "analyzer.planning.curve",
+    "fit": "analyzer.planning.fit",
+    "compare": "analyzer.planning.compare",
+    "what_if": "analyzer.planning.what_if",
     "Estimate": "analyzer.estimate",
     "TensorSpec": "analyzer.spec",
     "rule": "analyzer.runtimes.pytorch.scratch",

@@ -52,6 +52,14 @@ def analysis_options(function: _Function) -> _Function:
     return function
 
 
+def options_without_batch(function: _Function) -> _Function:
+    """As `analysis_options`, for commands whose batch is what is asked for, or a range."""
+    names = [field.name for field in dataclasses.fields(Options) if field.name != "batch"]
+    for option in reversed((click.argument("target"), *_click_options(*names))):
+        function = option(function)
+    return function
+
+
 def options_named(*names: str) -> Callable[[_Function], _Function]:
     """The options of an analysis with these names, for a command that has no use for the others."""
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from analyzer.cli._estimates import budget_bytes, show
 from analyzer.cli._options import analysis_keywords, analysis_options, view_options
-from analyzer.cli._output import check_writable, complain, working, write_file
+from analyzer.cli._output import check_writable, complain, deliver, working, write_file
+
+if TYPE_CHECKING:
+    from analyzer.analysis import Analysis
+    from analyzer.options import Options
 
 # What runtimes call the memory they may take: ONNX Runtime, PaddlePaddle, TensorFlow.
 _ARENA_LIMITS = ("gpu_mem_limit", "gpu_memory_limit_mb", "memory_limit", "per_process_gpu_memory_fraction")
@@ -45,7 +49,8 @@ def command(target: str, **options: Any) -> int:
         from analyzer import pipeline
         from analyzer.options import Options
 
-        found = pipeline.analysis(target, Options.of(keywords), tell)
+        given = Options.of(keywords)
+        found = pipeline.analysis(target, given, tell)
     estimate = found.estimate
     if options["dump_graph"] is not None:
         from analyzer.pipeline.dump import dump
@@ -57,4 +62,21 @@ def command(target: str, **options: Any) -> int:
     limited = options["device"] is not None or any(
         limit in name for name in estimate.options for limit in _ARENA_LIMITS
     )
-    return show(estimate, options, limited)
+    code = show(estimate, options, limited)
+    if limited and not estimate.fits() and options["form"] == "text" and options["output"] is None:
+        _advise(target, given, found, options["quiet"])
+    return code
+
+
+def _advise(target: str, given: Options, found: Analysis, quiet: bool) -> None:
+    """The report's last line where a job does not fit: the cheapest change that makes it fit."""
+    from analyzer.errors import AnalyzerError
+    from analyzer.planning.what_if import first_that_fits
+    from analyzer.report.strategies import advice
+
+    try:
+        with working(target, quiet) as tell:
+            chosen = first_that_fits(target, given, found, tell)
+    except AnalyzerError:  # the report stands without advice
+        return
+    deliver(f"\n{advice(chosen)}\n", None)

@@ -64,8 +64,13 @@ def check_trains(runtime: Runtime) -> None:
         )
 
 
-def assemble(captured: Captured, options: Options, runtime: Runtime) -> Analysis:
-    """Ask the runtime, play what it asks for, and put the estimate together. Raises AnalyzerError."""
+def assemble(
+    captured: Captured, options: Options, runtime: Runtime, limit: tuple[int, bool] | None = None
+) -> Analysis:
+    """Ask the runtime, play what it asks for, and put the estimate together. Raises AnalyzerError.
+
+    limit: bytes the allocator may hold, and whether it is the device that has no more (`Prediction.limited`).
+    """
     graph, profile = captured.source.graph, captured.profile
     prediction = runtime.predict(captured.source, options, profile)
     if options.strict and prediction.unknown:
@@ -73,7 +78,9 @@ def assemble(captured: Captured, options: Options, runtime: Runtime) -> Analysis
             f"{captured.target} has operators whose own memory use is not known: {', '.join(sorted(prediction.unknown))}",
             "leave --strict out to have them bounded instead, or describe them with analyzer.rule",
         )
-    played = play(prediction.events, prediction.allocator())
+    bounded = limit is not None and prediction.limited is not None
+    allocator = prediction.limited(*limit) if bounded else prediction.allocator()  # type: ignore[misc]
+    played = play(prediction.events, allocator)
     capacity, device_note = profile.capacity_bytes, captured.device_note
     if prediction.capped is not None and prediction.capped.capacity_bytes < capacity:
         capacity = prediction.capped.capacity_bytes
@@ -117,7 +124,7 @@ def assemble(captured: Captured, options: Options, runtime: Runtime) -> Analysis
             played.rule,
         ),
         certainty=_certainty(played, prediction.unknown),
-        notes=(*prediction.notes, *captured.notes, *graph.notes),
+        notes=(*prediction.notes, *captured.notes, *graph.notes, *_refusals(played)),
         peak_at=played.peak_phase,
         out_of_memory=None
         if played.failure is None
@@ -191,6 +198,16 @@ def graph_describer(graph: Graph) -> Callable[[Malloc], Description]:
         )
 
     return describe
+
+
+def _refusals(played: Played) -> tuple[str, ...]:
+    count = len(played.refused)
+    if not count:
+        return ()
+    return (
+        f"{count} convolution{'s have' if count > 1 else ' has'} no room for the workspace of cuDNN's first plan: PyTorch "
+        "takes the next one that fits, which is slower; counted without workspace",
+    )
 
 
 def _out_of_memory(

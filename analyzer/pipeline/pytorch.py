@@ -50,6 +50,17 @@ def _captured(
         raise TargetError(
             f"a {type(target).__name__} is no model", "give an nn.Module, a path or package.module:attr"
         )
+    return captured_program(program, name, options, runtime, progress)
+
+
+def captured_program(
+    program: Program,
+    name: str,
+    options: Options,
+    runtime: Runtime,
+    progress: Callable[[str], None] | None = None,
+) -> Captured:
+    """A target that has been built, captured; `name` is what reports call it. Raises AnalyzerError."""
     train = options.mode == "train"
     profile, device_note = resolve(options.device)
     profile = runtime.profile(profile, options, program.model)

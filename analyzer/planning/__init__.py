@@ -1,1 +1,1 @@
-"""What follows from analyses: several of them, or one under several settings, side by side."""
+"""Many analyses: the batch as a variable, curve, largest batch, strategies, comparison, grid; every allocator side by side."""

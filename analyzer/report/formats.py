@@ -34,6 +34,31 @@ FORMATS: dict[str, dict[str, str]] = {
         "svg": "analyzer.report.allocators:render_svg",
         "png": "analyzer.report.allocators:render_png",
     },
+    "curve": {
+        "text": "analyzer.report.plan:curve_text",
+        "json": "analyzer.report.plan:curve_json",
+        "csv": "analyzer.report.plan:curve_csv",
+        "svg": "analyzer.report.plan:curve_svg",
+        "html": "analyzer.report.plan:curve_html",
+    },
+    "fits": {
+        "text": "analyzer.report.plan:fits_text",
+        "json": "analyzer.report.plan:fits_json",
+    },
+    "strategies": {
+        "text": "analyzer.report.strategies:render",
+        "json": "analyzer.report.strategies:render_json",
+        "csv": "analyzer.report.strategies:render_csv",
+    },
+    "grid": {
+        "csv": "analyzer.report.grid:render_csv",
+        "parquet": "analyzer.report.grid:render_parquet",
+    },
+    "difference": {
+        "text": "analyzer.report.difference:render",
+        "json": "analyzer.report.difference:render_json",
+        "github": "analyzer.report.difference:render_github",
+    },
     "devices": {
         "text": "analyzer.report.devices:render",
         "json": "analyzer.report.devices:render_json",

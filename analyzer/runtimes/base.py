@@ -82,6 +82,8 @@ class Prediction:
     """What a runtime would do with a program. All sizes in bytes.
 
     events: what it asks of its allocator, in order. allocator: makes a fresh one, to play them on.
+    limited: makes one that may hold so many bytes, as the runtime's own limit bounds it or, with `device` true, as a
+        device bounds it that has no more; None where the runtime has no such thing.
     device_used: what NVML shows for the process, from what was played.
     libraries: library families it loads ("cublas", "cudnn", ...), with "@autograd" for those a second thread uses.
     unknown: operators nothing is known of, name -> (calls, bound of what they might take).
@@ -98,6 +100,7 @@ class Prediction:
     describe: Callable[[Malloc], Description] | None = None
     savings: tuple[Saving, ...] = ()
     capped: Capped | None = None
+    limited: Callable[[int, bool], Allocator] | None = None
 
 
 class Runtime(ABC):

@@ -20,6 +20,7 @@ class Malloc:
     apart: a device allocation of its own, past the allocator's pools.
     fails: there was no room for it, and the program went on (it caught the error).
     rule: the name of the rule that decided its size (`analyze explain`), "" for none.
+    optional: the program goes on without it where there is no room, and without every later one of the same name; "": not.
     """
 
     key: int
@@ -33,6 +34,7 @@ class Malloc:
     apart: bool = False
     fails: bool = False
     rule: str = ""
+    optional: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,15 @@
    first iteration (loading the model) is not part of it, unless there are no iterations.
 4. `requested` counts the bytes asked for; its peak is found likewise, on its own, and so is that of `reserved`.
 5. Where the allocator has no room for a request, the program ends there: what is returned is what happened until then,
-   and the request that failed.
+   and the request that failed. An optional request is refused instead, and the program goes on
+   without it, and without every later one of the same name.
 
 Not modelled: time. Events have an order, no clock.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -76,7 +78,8 @@ class Played:
 
     peak_position: index of the event that reached peak_allocated first (-1: nothing was ever allocated).
     peak_phase: the named event under way at the peak ("" after the last).
-    failure: the request that ended the program, None if all were served.
+    failure: the request that ended the program, None if all were served. refused: positions of the optional ones that
+        there was no room for.
     alive: the requests alive at the peak, in the order they were made; their blocks sum to peak_allocated.
     allocated, requested, reserved, delta, label, category, phase, rule: parallel, one entry an event played. State after
         it; signed change of `allocated`; what it was for ("" for an unnamed one; a named event's name); the category's
@@ -99,6 +102,7 @@ class Played:
     phase: tuple[str, ...]
     failure: Failure | None = None
     rule: tuple[str, ...] = ()
+    refused: tuple[int, ...] = ()
 
 
 def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
@@ -109,6 +113,8 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
     events = tuple(events)
     phase = _phases(events)
     failure = None
+    refused: list[int] = []
+    without: set[str] = set()
     allocated, requested, reserved, delta, label, category, rule = [], [], [], [], [], [], []
     live: dict[int, tuple[int, Malloc, int]] = {}
     before, asked = allocator.allocated, 0
@@ -119,6 +125,8 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
             name, kind, why = event.label, event.category.value, event.rule
             if event.key in live:
                 raise KeyError(f"event {position} allocates key {event.key}, which is alive")
+            if event.optional in without:
+                event = dataclasses.replace(event, nbytes=0)  # noqa: PLW2901
             handle = _NOT_SERVED
             try:
                 if event.apart:
@@ -127,14 +135,17 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
                     handle = allocator.malloc(event.nbytes, event.stream)
                 asked += event.nbytes
             except OutOfMemoryError as error:
-                if (
-                    not event.fails
-                ):  # otherwise the program caught it: cached blocks went back, nothing was taken
+                # A program that caught the error goes on, and so does one that can do without: cached blocks went back,
+                # nothing was taken.
+                if not event.fails and not event.optional:
                     failure = Failure(
                         position, event, error.allocated, error.reserved, error.limit, error.free
                     )
                     events = events[:position]
                     break
+                if event.optional:
+                    refused.append(position)
+                    without.add(event.optional)
             change = allocator.allocated - before
             live[event.key] = (handle, event, change)
         elif isinstance(event, Free):
@@ -177,7 +188,13 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
         phase=phase[: len(events)],
         failure=failure,
         rule=tuple(rule),
+        refused=tuple(refused),
     )
+
+
+def iteration_start(events: tuple[AllocationEvent, ...]) -> int:
+    """Position of the named event after which the first iteration begins; -1: with the first event, or there is none."""
+    return next(iter(_iteration_starts(events)), -1)
 
 
 def _iteration_starts(events: tuple[AllocationEvent, ...]) -> list[int]:

@@ -77,6 +77,7 @@ class Form:
     rest_bytes: int
 
 
+@lru_cache(maxsize=4096)
 def _parts(call: Convolution, padded: bool) -> tuple[int, int, int, int]:
     """Bytes of X, Y, W and P."""
     element = ELEMENT_BYTES[call.dtype]
@@ -204,10 +205,15 @@ def _voters(call: Convolution, table: Measurements, near: Sequence[_Neighbour]) 
     """Distances and guesses of the nearest measured calls, nearest first, the smaller guess among equals."""
     batch = call.x_shape[0]
     candidates: list[tuple[float, _Neighbour, int]] = []
+    # All at once: of most neighbours only the nearest batch votes.
+    every = np.abs(np.log2(np.concatenate([neighbour.batches for neighbour in near]) / batch))
+    end = 0
     for neighbour in near:
-        steps = np.abs(np.log2(neighbour.batches / batch))
-        for place in np.argsort(steps, kind="stable")[: _votes(neighbour.distance)]:
-            candidates.append((neighbour.distance + 0.5 * float(steps[place]), neighbour, int(place)))
+        begin, end = end, end + len(neighbour.batches)
+        steps, votes = every[begin:end], _votes(neighbour.distance)
+        places = [int(steps.argmin())] if votes == 1 else np.argsort(steps, kind="stable")[:votes].tolist()
+        for place in places:
+            candidates.append((neighbour.distance + 0.5 * float(steps[place]), neighbour, place))
     farthest = sorted(distance for distance, _, _ in candidates)[:VOTERS][-1]
     guesses = []
     for distance, neighbour, place in candidates:

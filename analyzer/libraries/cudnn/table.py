@@ -98,6 +98,7 @@ class Measurements:
         self._row = {tuple(family): row for row, family in enumerate(self.families.tolist())}
         self._features = _features(self.families)
         self._classes = _classes(self.families)
+        self._asked: dict[tuple[str, str, int], tuple[Integers, Integers]] = {}
 
     def family_row(self, call: Convolution) -> int | None:
         """Where the call's family is in the table."""
@@ -108,11 +109,16 @@ class Measurements:
         prefix = f"{dtype}.{'nhwc' if call.channels_last else 'nchw'}"
         if f"{prefix}.family" not in self.arrays:
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        rows = self.arrays[f"{prefix}.family"]
-        start, stop = np.searchsorted(rows, [family, family + 1])
-        sizes = self.arrays[f"{prefix}.{call.operation}"][start:stop].astype(np.int64)
-        known = sizes >= 0
-        return self.arrays[f"{prefix}.batch"][start:stop].astype(np.int64)[known], sizes[known]
+        asked = (prefix, call.operation, family)
+        found = self._asked.get(asked)
+        if found is None:
+            rows = self.arrays[f"{prefix}.family"]
+            start, stop = np.searchsorted(rows, [family, family + 1])
+            sizes = self.arrays[f"{prefix}.{call.operation}"][start:stop].astype(np.int64)
+            known = sizes >= 0
+            found = (self.arrays[f"{prefix}.batch"][start:stop].astype(np.int64)[known], sizes[known])
+            self._asked[asked] = found
+        return found
 
     def nearest(self, call: Convolution, *, loosely: bool = False) -> list[tuple[float, int]]:
         """(distance, family) of the nearest families, nearest first: of the call's class, or of its dimensions only."""

@@ -15,14 +15,14 @@ Not modelled: requests of other streams, CUDA graphs.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Birth, Category, Death, Graph, Mark, Moment, Operator, Phase, Run
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
-from analyzer.runtimes.pytorch.scratch import Output, Take, story_of
+from analyzer.runtimes.pytorch.scratch import Output, Story, Take, story_of
 from analyzer.runtimes.rules import TENSOR
 
 
@@ -40,9 +40,11 @@ class Requests:
     unknown: Mapping[str, tuple[int, int]]
 
 
-def requests(graph: Graph, device: DeviceProfile) -> Requests:
-    """Every request of a captured program, in order."""
-    eager = Eager(graph, device)
+def requests(
+    graph: Graph, device: DeviceProfile, story: Callable[[Operator], Story] | None = None
+) -> Requests:
+    """Every request of a captured program, in order. `story` tells an operator's, in place of its scratch rule."""
+    eager = Eager(graph, device, story)
     events = tuple(event for moment in graph.program for event in eager.follow(moment))
     return Requests(events, frozenset(eager.libraries), dict(eager.unknown))
 
@@ -62,10 +64,13 @@ class Program(Protocol):
 class Eager:
     """Follows a program moment by moment; `libraries` and `unknown` hold for the moments followed so far."""
 
-    def __init__(self, graph: Program, device: DeviceProfile) -> None:
+    def __init__(
+        self, graph: Program, device: DeviceProfile, story: Callable[[Operator], Story] | None = None
+    ) -> None:
         self.libraries: set[str] = set()
         self.unknown: dict[str, tuple[int, int]] = {}
-        self._graph, self._device = graph, device
+        self._graph = graph
+        self._story = story or (lambda operator: story_of(operator, device))
         self._alive: set[int] = set()
         self._workspaces: set[tuple[str, str]] = set()
         # Storages are known by their index; what else is taken counts down from -1.
@@ -107,7 +112,7 @@ class Eager:
 
     def _run(self, operator: Operator) -> Iterator[AllocationEvent]:
         """One operator, as its scratch rule tells it."""
-        story = story_of(operator, self._device)
+        story = self._story(operator)
         thread = self._thread(operator)
         self.libraries |= {family + thread for family in story.libraries}
         if not story.known:
@@ -139,6 +144,7 @@ class Eager:
                     basis=step.basis.value,
                     label=label,
                     rule=step.rule,
+                    optional=step.optional,
                 )
             elif step.token in taken:
                 yield Free(taken.pop(step.token))

@@ -27,6 +27,7 @@ class Live:
         self._eager: Eager | None = None
         self._events: list[AllocationEvent] = []
         self._handles: dict[int, int] = {}
+        self._without: set[str] = set()
         self._failed: int | None = None
         self.retries = self.failures = 0
         self.allocator = self.fresh()
@@ -57,12 +58,24 @@ class Live:
 
     def _play(self, event: AllocationEvent) -> None:
         if isinstance(event, Malloc):
-            self._handles[event.key] = self.allocator.malloc(event.nbytes, event.stream)
+            self._handles[event.key] = self._served(event)
         elif isinstance(event, Free):
             self.allocator.free(self._handles.pop(event.key))
         else:
             self.allocator.over(event.name, event.value)
         self._events.append(event)
+
+    def _served(self, event: Malloc) -> int:
+        """The handle of a request; nothing is taken for an optional one without room, nor for its like from then on, as in
+        `timeline.play`. Raises OutOfMemoryError."""
+        nbytes = 0 if event.optional in self._without else event.nbytes
+        try:
+            return self.allocator.malloc(nbytes, event.stream)
+        except OutOfMemoryError:
+            if not event.optional:
+                raise
+            self._without.add(event.optional)
+            return self.allocator.malloc(0, event.stream)
 
     def _unwind(self, begin: int, failing: AllocationEvent) -> None:
         """The operator that found no memory gives back what it had taken besides its results, which die by themselves."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from analyzer.allocators import create
+from analyzer.allocators.pytorch.caching import PyTorchAllocator
+from analyzer.allocators.pytorch.create import create as create_pytorch
 from analyzer.devices import DeviceProfile
 from analyzer.options import Options
 from analyzer.runtimes.base import Prediction, Runtime, Source
@@ -33,4 +35,13 @@ class PyTorch(Runtime):
             device_used=lambda played: device_used(played.peak_reserved, asked.libraries, profile),
             libraries=asked.libraries,
             unknown=asked.unknown,
+            limited=lambda limit_bytes, device: limited(conf, limit_bytes, device),
         )
+
+
+def limited(conf: str, limit_bytes: int, device: bool) -> PyTorchAllocator:
+    """The allocator under a limit: the device's (`cudaMalloc` has no more to give), else its own, as
+    `torch.cuda.set_per_process_memory_fraction` sets it: a fraction of the device, of which only the product counts."""
+    if device:
+        return create_pytorch(conf, limit_bytes=limit_bytes)
+    return create_pytorch(conf, per_process_memory_fraction=0.5, device_total_bytes=2 * limit_bytes)

@@ -10,11 +10,13 @@
 5. Backward: for each gradient wanted, data before weight: the result and copies of what it reads, its workspace; all
    but the result is given back before the next. The bias gradient is a plain sum over batch and positions, and runs
    last. Depthwise backward: weight before data, the incoming gradient contiguous.
-6. The workspace is cuDNN's choice, per call: `libraries/cudnn/convolutions.py`.
+6. The workspace is cuDNN's choice, per call: `libraries/cudnn/convolutions.py`. Where there is no room for it, the call
+   does not fail: PyTorch catches that, tries cuDNN's next plan, and keeps the one that ran for every equal call that
+   follows (`try_configs`, `run_single_conv`). Which plan fits is not known; it is taken to be one without workspace.
 
 Source: `aten/src/ATen/native/Convolution.cpp` (`_select_conv_backend`, `_convolution`, `convolution_backward`,
 `check_cudnn_depthwise_workload_with_filter`), `ConvUtils.h` (`cudnn_conv_suggest_memory_format`),
-`cudnn/ConvShared.cpp`, `cudnn/Conv_v8.cpp` (`run_conv_plan`), `cuda/DepthwiseConv2d.cu`; orders checked against
+`cudnn/ConvShared.cpp`, `cudnn/Conv_v8.cpp` (`run_conv_plan`, `try_configs`), `cuda/DepthwiseConv2d.cu`; orders checked against
 recorded allocation histories.
 
 Not modelled: benchmark mode, deterministic mode, TF32 off, plans that cuDNN builds but cannot run, convolutions too
@@ -167,9 +169,11 @@ def _workspace(
         geometry.dilation,
     )
     found = workspace(call, str(device.data.get("convolution", device.name)))
+    # PyTorch keeps the plan that ran for every later call that is the same.
+    plan = repr(call)
     if found.source.startswith("unknown"):
-        return script.temporary(found.high_bytes, Basis.BOUNDED)
-    return script.temporary(found.nbytes, Basis.MEASURED)
+        return script.temporary(found.high_bytes, Basis.BOUNDED, plan)
+    return script.temporary(found.nbytes, Basis.MEASURED, plan)
 
 
 @rule("aten::convolution", "aten::_convolution")

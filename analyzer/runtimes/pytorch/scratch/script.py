@@ -55,13 +55,17 @@ class Basis(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """A temporary (or, with `keep`, a per-thread workspace named `keep`) of `nbytes` is taken, by the rule named."""
+    """A temporary (or, with `keep`, a per-thread workspace named `keep`) of `nbytes` is taken, by the rule named.
+
+    optional: what the operator does without it, where there is no room, and from then on; "": it cannot.
+    """
 
     token: int
     nbytes: int
     basis: Basis = Basis.EXACT
     keep: str = ""
     rule: str = field(default="", compare=False)
+    optional: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +103,12 @@ class Script:
     _open: list[int] = field(default_factory=list)
     _next: int = 0
 
-    def temporary(self, nbytes: int, basis: Basis = Basis.EXACT) -> int:
+    def temporary(self, nbytes: int, basis: Basis = Basis.EXACT, optional: str = "") -> int:
         """Take `nbytes` (0 takes nothing) until `release` or the operator's end. Returns a token for `release`."""
         token = self._next
         self._next += 1
         if nbytes > 0:
-            self.steps.append(Take(token, nbytes, basis, rule=self.rule))
+            self.steps.append(Take(token, nbytes, basis, rule=self.rule, optional=optional))
             self._open.append(token)
         return token
 

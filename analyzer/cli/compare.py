@@ -1,0 +1,43 @@
+"""`analyze compare BEFORE.json AFTER.json`: what grew between two saved estimates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from analyzer.cli._options import format_option, output_option
+from analyzer.cli._output import check_writable, deliver
+from analyzer.errors import OptionError
+from analyzer.report import formats
+from analyzer.report.formats import View
+
+
+@click.command()
+@click.argument("before", type=click.Path(path_type=Path))
+@click.argument("after", type=click.Path(path_type=Path))
+@click.option("--tolerance", default="0", metavar="PERCENT", help="Growth that is allowed, such as 1%.")
+@click.option("--top", type=click.IntRange(min=0), default=10, metavar="N", help="How many changes to show.")
+@format_option("difference", "Form of the result; github: annotations of a pull request.")
+@output_option
+def command(before: Path, after: Path, tolerance: str, top: int, **options: Any) -> int:
+    """What grew from BEFORE to AFTER, files that `analyze TARGET --format json -o FILE` wrote: by category, module, line.
+
+    Exit code 0: nothing grew past the tolerance; 1: something did; 2: bad usage or input.
+    """
+    check_writable("-o", options["output"])
+    from analyzer.planning.compare import compare
+
+    difference = compare(before, after, _share(tolerance))
+    deliver(formats.render("difference", options["form"], difference, View(top=top)), options["output"])
+    return int(difference.exceeds)
+
+
+def _share(text: str) -> float:
+    try:
+        return float(text.strip().removesuffix("%")) / 100
+    except ValueError:
+        raise OptionError(
+            f"--tolerance {text!r} is no percentage", "write a number of percent, such as 1 or 0.5%"
+        ) from None

@@ -1,0 +1,56 @@
+"""`analyze fit TARGET --device NAME|SIZE`: the largest batch that runs, and what breaks beyond it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from analyzer.cli._options import analysis_keywords, format_option, options_without_batch, output_option
+from analyzer.cli._output import check_writable, complain, deliver, wants_color, working
+from analyzer.errors import AnalyzerError, OptionError
+from analyzer.report import formats
+from analyzer.report.formats import View
+
+
+@click.command()
+@options_without_batch
+@click.option(
+    "--limit", metavar="SIZE", help="What the allocator may hold, as set_per_process_memory_fraction says."
+)
+@click.option("--all-devices", is_flag=True, help="Every known GPU, in one table.")
+@format_option("fits")
+@output_option
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def command(target: str, limit: str | None, all_devices: bool, **options: Any) -> int:
+    """The largest batch of TARGET that runs on a GPU, and which request fails beyond it.
+
+    --device takes several names or sizes, separated by commas. Near its limit the allocator is followed as it is: cached
+    blocks are given back and the request tried again before it fails.
+
+    Exit code 0: at least one sample runs everywhere; 1: somewhere not even one; 2: bad usage or input.
+    """
+    check_writable("-o", options["output"])
+    if all_devices and options["device"]:
+        raise OptionError("--all-devices and --device exclude each other", "give one of them")
+    keywords = analysis_keywords(target, {**options, "batch": None})
+    found = []
+    with working(target, options["quiet"]) as tell:
+        from analyzer.devices import names
+        from analyzer.planning.fit import fit
+
+        wanted = names() if all_devices else str(options["device"] or "").split(",")
+        for device in wanted:
+            try:
+                found.append(
+                    fit(target, limit=limit, progress=tell, **{**keywords, "device": device or None})
+                )
+            except AnalyzerError as error:
+                if len(wanted) == 1:
+                    raise
+                complain("warning", f"{device}: {error.message}", error.hint)
+    if not found:
+        raise OptionError("no device gave an answer", "see the warnings above")
+    view = View(color=wants_color(options["output"]))
+    deliver(formats.render("fits", options["form"], found, view), options["output"])
+    return int(any(fit.batch == 0 for fit in found))

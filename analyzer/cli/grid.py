@@ -1,0 +1,94 @@
+"""`analyze grid GRID.yaml`: many analyses, one table."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from analyzer.cli._output import check_writable, complain, deliver, write_file
+from analyzer.errors import MissingDependencyError, OptionError
+from analyzer.report import formats
+
+
+@click.command()
+@click.argument("grid", type=click.Path(path_type=Path))
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes; by default one a core.")
+@click.option(
+    "--journal",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Keep finished jobs there, and begin from them.",
+)
+@click.option("--ray", metavar="ADDRESS", help="Run on this Ray cluster instead.")
+@click.option("--format", "form", type=click.Choice(("csv", "parquet")), default="csv", show_default=True)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write the table there."
+)
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def command(
+    grid: Path,
+    workers: int | None,
+    journal: Path | None,
+    ray: str | None,
+    form: str,
+    output: Path | None,
+    quiet: bool,
+) -> int:
+    """Every combination of the targets, batches, strategies and devices in GRID, a YAML file, as one table.
+
+    \b
+    targets: [models/gpt2.py]
+    batches: [1, 8, 32]
+    devices: [h200, 24GiB]
+    strategies: {as it is: {}, mixed: {amp: bf16}}
+    options: {mode: train, optimizer: adamw}
+
+    With --journal a run that was stopped goes on where it was. A job that fails is a row that says why.
+
+    Exit code 0: every job was analysed; 1: some failed; 2: bad usage or input.
+    """
+    check_writable("-o", output)
+    check_writable("--journal", journal)
+    if form == "parquet" and output is None:
+        raise OptionError("a Parquet table is no text", "name a file with -o")
+    from analyzer.planning.grid import load, run
+
+    jobs = load(grid)
+
+    def tell(finished: int, count: int) -> None:
+        if not quiet and sys.stderr.isatty():
+            print(
+                f"\ranalyze: {finished} of {count} jobs",
+                end="\n" if finished == count else "",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    rows = run(jobs, journal, workers or _cores(), tell, ray)
+    if form == "parquet":
+        assert output is not None
+        write_file("-o", output, _parquet(rows))
+    else:
+        deliver(formats.render("grid", form, rows), output)
+    failed = sum(bool(row["error"]) for row in rows)
+    if failed and not quiet:
+        complain("warning", f"{failed} of {len(rows)} jobs failed; the column 'error' says why")
+    return int(failed > 0)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _parquet(rows: object) -> bytes:
+    try:
+        content = formats.render("grid", "parquet", rows)
+    except ModuleNotFoundError:
+        raise MissingDependencyError(
+            "a Parquet table needs pyarrow, which is not installed", "pip install 'analyzer[grid]'"
+        ) from None
+    assert isinstance(content, bytes)
+    return content

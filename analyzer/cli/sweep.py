@@ -1,0 +1,65 @@
+"""`analyze sweep TARGET --batch 1:512`: what the target needs at many batches."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+from analyzer.cli._options import analysis_keywords, format_option, options_without_batch, output_option
+from analyzer.cli._output import check_writable, deliver, wants_color, working
+from analyzer.errors import OptionError
+from analyzer.report import formats
+from analyzer.report.formats import View
+
+_RANGE = re.compile(r"(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?")
+_MOST = 100_000
+
+
+@click.command()
+@options_without_batch
+@click.option(
+    "-b",
+    "--batch",
+    "batches",
+    required=True,
+    multiple=True,
+    metavar="FIRST[:LAST[:STEP]]",
+    help="Batch sizes, both ends included. Repeatable.",
+)
+@format_option("curve")
+@output_option
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def command(target: str, batches: tuple[str, ...], **options: Any) -> int:
+    """The curve of TARGET over its batch: allocated, reserved, device and the textbook sum, and where and why it bends.
+
+    Captured at a few sizes, the others are evaluated: every row is what `analyze` says at that batch, to the byte.
+    """
+    check_writable("-o", options["output"])
+    keywords = analysis_keywords(target, {**options, "batch": None})
+    wanted = sorted({batch for text in batches for batch in batches_of(text)})
+    with working(target, options["quiet"]) as tell:
+        from analyzer.planning.curve import sweep
+
+        found = sweep(target, wanted, progress=tell, **keywords)
+    view = View(color=wants_color(options["output"]))
+    deliver(formats.render("curve", options["form"], found, view), options["output"])
+    return 0
+
+
+def batches_of(text: str) -> range:
+    """`1:512:8`, `1:512` or `64` as batch sizes. Raises OptionError."""
+    found = _RANGE.fullmatch(text)
+    if found is None:
+        raise OptionError(
+            f"--batch {text!r} is no range", "write FIRST:LAST or FIRST:LAST:STEP, such as 1:512:8"
+        )
+    first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
+    if first < 1 or last < first or step < 1:
+        raise OptionError(
+            f"--batch {text} names no batch", "begin at 1 or more, end there or later, step by 1 or more"
+        )
+    if (last - first) // step >= _MOST:
+        raise OptionError(f"--batch {text} names more than {_MOST:,} batches", "give a step, such as 1:512:8")
+    return range(first, last + 1, step)

@@ -1,0 +1,34 @@
+"""`analyze what-if TARGET`: what other ways to run the same job would need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from analyzer.cli._options import analysis_keywords, analysis_options, format_option, output_option
+from analyzer.cli._output import check_writable, deliver, working
+from analyzer.report import formats
+
+
+@click.command()
+@analysis_options
+@click.option("--largest", is_flag=True, help="Also the largest batch of each on the device.")
+@format_option("strategies")
+@output_option
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def command(target: str, largest: bool, **options: Any) -> int:
+    """TARGET as it is, beside mixed precision, checkpointing, accumulation, other optimizers and allocator settings.
+
+    Every line is an analysis of its own, to the byte. Exit code 0: something fits the device; 1: nothing does; 2: bad
+    usage or input.
+    """
+    check_writable("-o", options["output"])
+    keywords = analysis_keywords(target, options)
+    with working(target, options["quiet"]) as tell:
+        from analyzer.planning.what_if import what_if
+
+        found = what_if(target, largest=largest, progress=tell, **keywords)
+    deliver(formats.render("strategies", options["form"], found), options["output"])
+    limited = options["device"] is not None
+    return int(limited and not any(s.estimate is not None and s.estimate.fits() for s in found))

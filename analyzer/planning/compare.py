@@ -1,0 +1,119 @@
+"""Two estimates of the same thing, before and after a change: what grew, by category, module and line.
+
+1. What is compared are the figures people have limits for: peak allocated, peak reserved, device memory. They are
+   exact and equal for equal programs, so the tolerance is 0 unless said otherwise.
+2. The change **exceeds** the tolerance when one of them grew by more than that share of what it was.
+3. What grew is told by the bytes at the peak: the differences of the two breakdowns, which sum to that of peak allocated.
+   The peak may have moved to another moment; then the breakdowns are of different moments, and `moved` says so.
+4. Estimates of different targets, devices, modes, batches or options can be compared; what differs is listed (`unlike`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analyzer.errors import InputError, OptionError
+from analyzer.estimate import Estimate
+
+FIGURES = ("peak_allocated", "peak_reserved", "device_used")
+_SETTINGS = ("target", "runtime", "mode", "batch", "optimizer", "device", "options")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A figure or a share of the peak, before and after, in bytes."""
+
+    name: str
+    before: int
+    after: int
+
+    @property
+    def grown(self) -> int:
+        """After minus before."""
+        return self.after - self.before
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What changed. figures: those of rule 1. categories, modules, lines: what changed at the peak, largest change first.
+
+    unlike: settings that differ, as (name, before, after) in words. moved: the events of the two peaks, if they differ.
+    """
+
+    before: Estimate
+    after: Estimate
+    tolerance: float
+    figures: tuple[Change, ...]
+    categories: tuple[Change, ...]
+    modules: tuple[Change, ...]
+    lines: tuple[Change, ...]
+    unlike: tuple[tuple[str, str, str], ...]
+    moved: tuple[str, str] | None
+
+    @property
+    def exceeds(self) -> bool:
+        """Rule 2."""
+        return any(change.grown > self.tolerance * change.before for change in self.figures)
+
+
+def compare(
+    before: Estimate | str | os.PathLike[str],
+    after: Estimate | str | os.PathLike[str],
+    tolerance: float = 0.0,
+) -> Difference:
+    """What changed between two estimates, or files `analyze --format json` wrote. `tolerance`: 0.01 allows 1 % more.
+
+    Raises InputError for a file that is no estimate, OptionError for a tolerance that is no share.
+    """
+    if not 0 <= tolerance < float("inf"):
+        raise OptionError(f"the tolerance is {tolerance}", "give a share of at least 0, such as 0.01 for 1 %")
+    one, two = _opened(before), _opened(after)
+    moved = (one.peak_at, two.peak_at)
+    return Difference(
+        one,
+        two,
+        tolerance,
+        tuple(Change(name, getattr(one, name), getattr(two, name)) for name in FIGURES),
+        _changes(one.breakdown, two.breakdown),
+        _changes(one.by_module, two.by_module),
+        _changes(one.by_line, two.by_line),
+        tuple(
+            (name, str(old), str(new))
+            for name in _SETTINGS
+            if (old := _setting(one, name)) != (new := _setting(two, name))
+        ),
+        moved if moved[0] != moved[1] else None,
+    )
+
+
+def _opened(estimate: Estimate | str | os.PathLike[str]) -> Estimate:
+    if isinstance(estimate, Estimate):
+        return estimate
+    from analyzer.report.json import loads
+
+    path = Path(estimate)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise InputError(
+            f"{path} cannot be read: {reason}", "write it with: analyze TARGET --format json -o FILE"
+        ) from error
+    try:
+        return loads(text)
+    except InputError as error:
+        raise InputError(f"{path}: {error.message}", error.hint) from error
+
+
+def _setting(estimate: Estimate, name: str) -> Any:
+    value = getattr(estimate, name)
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _changes(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[Change, ...]:
+    changes = [Change(name, before.get(name, 0), after.get(name, 0)) for name in {**before, **after}]
+    return tuple(sorted((c for c in changes if c.grown), key=lambda c: (-abs(c.grown), c.name)))

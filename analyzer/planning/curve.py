@@ -1,0 +1,221 @@
+"""What a target needs at many batches: a row a batch, and where and why the curve bends.
+
+1. Rows are exact: each is what an analysis at that batch would say (`pieces.py`). A few batches (`FEW`) are simply
+   analysed.
+2. A batch at which the target fails is no row but a failure with what was said; the others are kept.
+3. A **kink** is where one straight line no longer passes all rows of peak allocated closely (within 1 % of the largest,
+   or 8 MiB), or where a piece ends. The sharpest few are explained by what makes the peak before and after.
+4. The **slope** is bytes of peak allocated a sample, over the rows between two kinks: (last - first) / (their batches).
+
+Not modelled: kinks between the batches asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from analyzer.errors import AnalyzerError, InputError
+from analyzer.estimate import Estimate, TensorRow
+from analyzer.options import Options, takes_options
+from analyzer.planning.pieces import Pieces, figures_of
+from analyzer.planning.subject import Subject
+
+if TYPE_CHECKING:
+    import torch
+
+FEW = 6
+_EXPLAINED = 3
+_SHOWN_TENSORS = 3
+# How far from a straight line rows may lie: rests of blocks not worth splitting come and go with the batch.
+_CLOSE = 0.01
+_CLOSE_BYTES = 8 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One batch. All sizes in bytes; `naive` is the textbook sum."""
+
+    batch: int
+    peak_allocated: int
+    peak_reserved: int
+    device_used: int
+    naive: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slope:
+    """Rows from batch `first` to `last` on one straight line: `bytes_per_sample` of peak allocated."""
+
+    first: int
+    last: int
+    bytes_per_sample: float
+
+
+@dataclass(frozen=True, slots=True)
+class Kink:
+    """Where the curve bends: between batches `before` and `after`. reason: why the program is another one, if it is.
+
+    peak_before, peak_after: the event and the largest tensors at the peak on either side; empty where not looked at.
+    """
+
+    before: int
+    after: int
+    reason: str = ""
+    peak_before: tuple[str, tuple[TensorRow, ...]] = ("", ())
+    peak_after: tuple[str, tuple[TensorRow, ...]] = ("", ())
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The rows in ascending order of batch, with what failed: batch → what was said.
+
+    captures: batches at which the target was captured; the other rows were evaluated. `estimate`: the last row's, with
+    target, device and certainty.
+    """
+
+    rows: tuple[Row, ...]
+    failures: dict[int, str]
+    slopes: tuple[Slope, ...]
+    kinks: tuple[Kink, ...]
+    captures: tuple[int, ...]
+    estimate: Estimate
+
+
+@takes_options
+def sweep(
+    target: str | os.PathLike[str] | torch.nn.Module,
+    batches: Iterable[int],
+    inputs: Any = None,
+    *,
+    progress: Callable[[str], None] | None = None,
+    **options: Any,
+) -> Curve:
+    """The curve of `target` over `batches` (whole numbers of at least 1). Options as for `analyzer.analyze`.
+
+    inputs: also a function from the batch to (inputs, targets); tensors have their first dimension set to the batch.
+    Raises AnalyzerError when the target fails at every batch, or the options are at fault.
+    """
+    wanted = sorted(set(batches))
+    if not wanted or any(
+        isinstance(batch, bool) or not isinstance(batch, int) or batch < 1 for batch in wanted
+    ):
+        raise InputError(
+            "a curve needs batch sizes", "give whole numbers of at least 1, such as range(1, 65)"
+        )
+    if options.pop("batch", None) is not None:
+        raise InputError("a curve has many batches", "leave batch out")
+    subject = Subject(target, Options.of({"inputs": inputs, **options}), progress)
+    return curve(subject, wanted, progress)
+
+
+def curve(subject: Subject, batches: Sequence[int], progress: Callable[[str], None] | None = None) -> Curve:
+    """As `sweep`, of a target that is open; `batches` ascend."""
+    pieces: Pieces | None = None
+    if len(batches) > FEW and subject.eager:
+        pieces = Pieces(subject, batches[0], batches[-1])
+    rows: list[Row] = []
+    estimates: dict[int, Estimate] = {}
+    failures: dict[int, str] = {}
+    problem: AnalyzerError | None = None
+    for batch in batches:
+        if progress is not None:
+            progress(f"batch {batch}")
+        try:
+            if pieces is not None:
+                found = pieces.at(batch)
+            else:
+                analysed = subject.analysis(batch)
+                estimates[batch] = analysed.estimate
+                found = figures_of(analysed)
+        except AnalyzerError as error:
+            failures[batch] = error.message
+            problem = problem or error
+            continue
+        rows.append(Row(batch, found.peak_allocated, found.peak_reserved, found.device_used, found.naive))
+    if not rows:
+        assert problem is not None
+        raise problem
+
+    def estimate_at(batch: int) -> Estimate:
+        if batch not in estimates:
+            estimates[batch] = (pieces.analysis(batch) if pieces else subject.analysis(batch)).estimate
+        return estimates[batch]
+
+    captures = [*pieces.captured] if pieces is not None else [*estimates]
+    slopes = _slopes(rows)
+    return Curve(
+        tuple(rows),
+        failures,
+        slopes,
+        _kinks(rows, slopes, pieces, estimate_at),
+        tuple(sorted(captures)),
+        estimate_at(rows[-1].batch),
+    )
+
+
+def _slopes(rows: Sequence[Row]) -> tuple[Slope, ...]:
+    """Rules 3 and 4: the fewest straight lines between rows that pass all others closely (Ramer, Douglas and Peucker)."""
+    close = max(_CLOSE_BYTES, _CLOSE * max(row.peak_allocated for row in rows))
+    ends = [0]
+
+    def divide(start: int, end: int) -> None:
+        first, last = rows[start], rows[end]
+        slope = (last.peak_allocated - first.peak_allocated) / (last.batch - first.batch)
+        apart = {
+            place: abs(
+                rows[place].peak_allocated - first.peak_allocated - slope * (rows[place].batch - first.batch)
+            )
+            for place in range(start + 1, end)
+        }
+        farthest = max(apart, key=lambda place: apart[place], default=start)
+        if apart.get(farthest, 0) > close:
+            divide(start, farthest)
+            divide(farthest, end)
+        else:
+            ends.append(end)
+
+    if len(rows) > 1:
+        divide(0, len(rows) - 1)
+    return tuple(
+        Slope(
+            rows[start].batch,
+            rows[end].batch,
+            (rows[end].peak_allocated - rows[start].peak_allocated) / (rows[end].batch - rows[start].batch),
+        )
+        for start, end in pairwise(ends)
+    )
+
+
+def _kinks(
+    rows: Sequence[Row],
+    slopes: Sequence[Slope],
+    pieces: Pieces | None,
+    estimate_at: Callable[[int], Estimate],
+) -> tuple[Kink, ...]:
+    """Rule 3: the bends between slopes that last, the sharpest explained; and where pieces end."""
+    known = [row.batch for row in rows]
+    following = dict(pairwise(known))
+    bends = {
+        before.last: abs(after.bytes_per_sample - before.bytes_per_sample)
+        for before, after in pairwise(slopes)
+    }
+    explained = sorted(bends, key=lambda batch: -bends[batch])[:_EXPLAINED]
+    kinks = []
+    for batch in sorted(bends):
+        before: tuple[str, tuple[TensorRow, ...]] = ("", ())
+        after = before
+        if batch in explained:
+            before, after = _peak(estimate_at(batch)), _peak(estimate_at(following[batch]))
+        kinks.append(Kink(batch, following[batch], "", before, after))
+    for piece in pieces.pieces if pieces else ():
+        if piece.ends and piece.high < known[-1]:
+            kinks.append(Kink(piece.high, piece.high + 1, piece.ends))
+    return tuple(sorted(kinks, key=lambda kink: kink.before))
+
+
+def _peak(estimate: Estimate) -> tuple[str, tuple[TensorRow, ...]]:
+    return estimate.peak_at, estimate.top(_SHOWN_TENSORS)

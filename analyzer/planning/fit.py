@@ -1,0 +1,242 @@
+"""The largest batch that runs: under a device, or under a limit of the allocator, with the allocator near it as it is.
+
+1. A batch **runs** when every request of its steps is served by the allocator under the limit: cached blocks are given
+   back and the request is tried again before it fails, as the allocator does.
+2. The limit is what `--limit` says the allocator may hold (`torch.cuda.set_per_process_memory_fraction`); else what the
+   device has beyond what the process takes besides (context, libraries): there `cudaMalloc` itself has no more to give.
+3. Doubling and bisection, as a trial finder goes, give a batch that runs with one that does not right above it. Memory in
+   pieces is not monotonic: so the batches below are tried too, down to where no block had to be given back, and the
+   answer is the largest with **every smaller batch running**. Larger ones that would run are listed (`also`).
+4. Where convolutions have no room for their workspace, PyTorch takes another plan, and what that one needs is not known
+   (it is counted as nothing). Such a batch must run with `SLACK` of the limit left as well. (Of the six models whose
+   largest batch was found by trial on an H200, ResNet-18 came to rest there: 275, where 277 would run without slack.)
+5. Batches are evaluated (`pieces.py`) from captures at small sizes; the answer and the one beyond it are captured
+   themselves, and when they say otherwise, the search goes on from them.
+
+Not modelled: other processes on the device.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from analyzer.analysis import Analysis
+from analyzer.devices.sizes import parse_size
+from analyzer.errors import InputError
+from analyzer.estimate import Estimate
+from analyzer.options import Options, takes_options
+from analyzer.pipeline.assemble import Captured
+from analyzer.planning.pieces import Pieces
+from analyzer.planning.subject import Subject
+
+if TYPE_CHECKING:
+    import torch
+
+# Searched up to here; nobody trains with more samples at once.
+MOST = 1 << 20
+_START = 16
+SLACK = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The answer. All sizes in bytes.
+
+    batch: the largest, 0 when not even one sample runs. at: its estimate under the limit, None when batch is 0.
+    beyond: the estimate of the next batch, whose `out_of_memory` says what fails (None there: it would just run, but
+        by rule 4 nobody can be sure); None when nothing larger was tried.
+    limit: what the allocator may hold. device_bound: whether the device says so, rather than a limit of its own.
+    notes: what a reader of the answer should know.
+    also: larger batches that would run nevertheless (rule 3). captures: batches that were captured.
+    """
+
+    batch: int
+    at: Estimate | None
+    beyond: Estimate | None
+    limit: int
+    device_bound: bool
+    also: tuple[int, ...] = ()
+    captures: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def headroom(self) -> int:
+        """Bytes the allocator might still hold at that batch."""
+        return self.limit - (self.at.peak_reserved if self.at is not None else 0)
+
+
+@takes_options
+def fit(
+    target: str | os.PathLike[str] | torch.nn.Module,
+    inputs: Any = None,
+    *,
+    device: str | int | None = None,
+    limit: str | int | None = None,
+    progress: Callable[[str], None] | None = None,
+    **options: Any,
+) -> Fit:
+    """The largest batch of `target` that runs on `device`, or with an allocator that may hold `limit` ("8GiB" or bytes).
+
+    Other options as for `analyzer.analyze`; `inputs` as for `sweep`. Raises AnalyzerError.
+    """
+    if options.pop("batch", None) is not None:
+        raise InputError("the largest batch is what is asked for", "leave batch out")
+    subject = Subject(target, Options.of({"inputs": inputs, "device": device, **options}), progress)
+    return largest(subject, limit, progress)
+
+
+def largest(
+    subject: Subject, limit: str | int | None = None, progress: Callable[[str], None] | None = None
+) -> Fit:
+    """As `fit`, of a target that is open."""
+    search = _Search(subject, None if limit is None else _bytes(limit), progress)
+    return search.answer()
+
+
+def _bytes(limit: str | int) -> int:
+    nbytes = limit if isinstance(limit, int) else parse_size(limit)
+    if nbytes < 1:
+        raise InputError(f"a limit of {nbytes} bytes holds nothing", 'write a size such as "8GiB"')
+    return nbytes
+
+
+class _Search:
+    """One search; `known` holds what is known of a batch: whether it runs, and whether it does without giving back."""
+
+    def __init__(self, subject: Subject, limit: int | None, progress: Callable[[str], None] | None) -> None:
+        self.subject, self.progress = subject, progress
+        first = subject.analysis(1)
+        self.smallest = first
+        self.device_bound = limit is None
+        self.limit = limit
+        if limit is None:
+            besides = first.estimate.device_used - first.estimate.peak_reserved
+            self.limit = max(first.profile.capacity_bytes - besides, 0)
+        self.captures: dict[int, Captured] = {}
+        self.captured: dict[int, Analysis] = {}
+        self.known: dict[int, bool] = {}
+        self.easy: dict[int, bool] = {}
+        self.pieces: Pieces | None = None
+
+    @property
+    def bound(self) -> tuple[int, bool]:
+        """The limit as `Prediction.limited` takes it."""
+        assert self.limit is not None
+        return self.limit, self.device_bound
+
+    def answer(self) -> Fit:
+        """Rules 1 to 5."""
+        if not self.exactly(1):
+            return self.found(0)
+        high = _START
+        self.pieces = Pieces(self.subject, 1, high)
+        while self.runs(high) and high < MOST:
+            high = min(2 * high, MOST)
+            self.pieces = Pieces(self.subject, 1, high)
+        low = 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.runs(middle) else (low, middle)
+        batch = self.without_gaps(low)
+        while batch > 1 and not self.exactly(batch):
+            batch -= 1
+        while self.exactly(batch + 1) and batch < MOST:
+            batch += 1
+        return self.found(batch)
+
+    def runs(self, batch: int) -> bool:
+        """Rule 1, evaluated."""
+        if batch not in self.known:
+            if self.progress is not None:
+                self.progress(f"batch {batch}")
+            assert self.pieces is not None and self.limit is not None
+            free = self.pieces.at(batch)
+            self.easy[batch] = free.peak_reserved <= self.limit and not free.fails
+            self.known[batch] = self.easy[batch] or self.holds(lambda bound: self.bounded(batch, bound))
+        return self.known[batch]
+
+    def bounded(self, batch: int, bound: tuple[int, bool]) -> tuple[bool, int]:
+        """Whether a batch fails, evaluated, and how many workspaces it goes without."""
+        assert self.pieces is not None
+        found = self.pieces.at(batch, bound)
+        return found.fails, found.refused
+
+    def holds(self, play: Callable[[tuple[int, bool]], tuple[bool, int]]) -> bool:
+        """Rules 1 and 4."""
+        fails, refused = play(self.bound)
+        if fails or not refused:
+            return not fails
+        limit, device = self.bound
+        return not play((limit - int(SLACK * limit), device))[0]
+
+    def without_gaps(self, batch: int) -> int:
+        """Rule 3: the largest batch up to `batch` with all below it running."""
+        lowest, below = batch, batch
+        while below > 1:
+            if not self.runs(below):
+                lowest = below - 1
+            elif self.easy.get(below):
+                break
+            below -= 1
+        return lowest
+
+    def exactly(self, batch: int) -> bool:
+        """Rules 1 and 4, captured at the batch itself."""
+
+        def play(bound: tuple[int, bool]) -> tuple[bool, int]:
+            found = (
+                self.at(batch)
+                if bound == self.bound
+                else self.subject.assembled(self.capture(batch), batch, bound)
+            )
+            return found.played.failure is not None, len(found.played.refused)
+
+        return self.holds(play)
+
+    def capture(self, batch: int) -> Captured:
+        if batch not in self.captures:
+            self.captures[batch] = self.subject.captured(batch)
+        return self.captures[batch]
+
+    def at(self, batch: int) -> Analysis:
+        """The analysis of a batch under the limit."""
+        if batch not in self.captured:
+            self.captured[batch] = self.subject.assembled(self.capture(batch), batch, self.bound)
+        return self.captured[batch]
+
+    def found(self, batch: int) -> Fit:
+        assert self.limit is not None
+        beyond = self.at(batch + 1) if batch < MOST else None
+        also = tuple(sorted(other for other, runs in self.known.items() if runs and other > batch))
+        captures = {1, *self.captured, *(self.pieces.captured if self.pieces else ())}
+        return Fit(
+            batch,
+            self.at(batch).estimate if batch else None,
+            beyond.estimate if beyond is not None else None,
+            self.limit,
+            self.device_bound,
+            also,
+            tuple(sorted(captures)),
+            (*(self.at(batch).notes if batch else ()), *assumptions(self.smallest)),
+        )
+
+
+def assumptions(analysis: Analysis) -> tuple[str, ...]:
+    """What of the device's profile nobody has measured on it, in words: with its bytes, where it has any."""
+    profile = analysis.profile
+    if profile.measured:
+        return ()
+    kinds: dict[str, list[str]] = {"assumed": [], "specified": []}
+    for figure, source in sorted(profile.sources.items()):
+        kind = source.split()[0].strip(":,;")
+        if kind in kinds:
+            kinds[kind].append(figure)
+    besides = analysis.estimate.device_used - analysis.estimate.peak_reserved
+    parts = [f"{kind}: {', '.join(figures)}" for kind, figures in kinds.items() if figures]
+    return (
+        f"nobody has measured {profile.name}: {'; '.join(parts)}",
+        f"the {besides:,} bytes the process takes besides, and what cuDNN chooses, are as on a GPU that was measured",
+    )

@@ -1,0 +1,38 @@
+"""Floating-point operations of a captured program, as torch counts them (`torch.utils.flop_counter`).
+
+Matrix products, convolutions and attention are counted, forward and backward; everything else is small beside them.
+
+Not modelled: operators torch has no formula for count as none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analyzer.graph import Argument, Graph, Operator, TensorMeta
+
+
+def flops(graph: Graph) -> int:
+    """Of all operators of a PyTorch program."""
+    return sum(map(_of, graph.operators))
+
+
+def _of(operator: Operator) -> int:
+    import torch
+    from torch.utils.flop_counter import flop_registry
+
+    namespace, _, name = operator.name.partition("::")
+    packet = getattr(getattr(torch.ops, namespace, None), name.partition(".")[0], None)
+    formula: Any = flop_registry.get(packet)
+    if formula is None:
+        return 0
+    shapes = tuple(_shape(output) for output in operator.outputs)
+    keywords = {key: _shape(value) for key, value in operator.keywords.items()}
+    out = shapes[0] if len(shapes) == 1 else shapes
+    return int(formula(*map(_shape, operator.arguments), **keywords, out_val=out))
+
+
+def _shape(value: Argument) -> Any:
+    if isinstance(value, TensorMeta):
+        return value.shape
+    return tuple(map(_shape, value)) if isinstance(value, tuple) else value

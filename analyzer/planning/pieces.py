@@ -1,0 +1,172 @@
+"""The batch as a variable: a range of batches in pieces, each one program (`program.py`), and where one ends and why.
+
+1. Batch 1 is a piece of its own: dimensions of size 1 have no order among strides, broadcast, and are squeezed away.
+2. A range is captured at its ends and in between; when the three are one program, the range is one piece. A number that
+   three captures cannot check (a square) is given a fourth.
+3. Otherwise the largest batch is searched, by bisection, up to which the program is that of the range's beginning: there
+   the piece ends, and the next begins. A batch that is like none of its neighbours, or cannot be captured, is a piece of
+   its own; what the target said is kept.
+4. After `MOST_CAPTURES` captures the rest is taken one by one: such a range is no piece (`program` is None), each of its
+   batches is captured when it is asked for.
+
+Not modelled: a batch inside a piece, never captured, at which the program is another one and then the same again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analyzer.analysis import Analysis
+from analyzer.errors import AnalyzerError
+from analyzer.pipeline.assemble import Captured
+from analyzer.planning.figures import EagerFigures, Figures
+from analyzer.planning.program import BatchProgram, NotTheSame
+from analyzer.planning.subject import Subject
+from analyzer.runtimes.pytorch.runtime import limited
+from analyzer.runtimes.pytorch.settings import alloc_conf
+
+MOST_CAPTURES = 40
+_SHORT = 4
+_MOST_POINTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Batches `low` to `high`, both included. program: the one they share, None where each is its own (rule 4).
+
+    ends: why the next batch is another program, "" at the end of the range. error: why it cannot be captured.
+    """
+
+    low: int
+    high: int
+    program: BatchProgram | None
+    figures: EagerFigures | None
+    ends: str = ""
+    error: str = ""
+
+
+class Pieces:
+    """The pieces of a range, captured as needed. `captured`: batch → what was captured there."""
+
+    def __init__(self, subject: Subject, low: int, high: int) -> None:
+        """Raises AnalyzerError when neither end of the range can be captured."""
+        self.subject = subject
+        self.captured: dict[int, Captured | AnalyzerError] = {}
+        self._conf = alloc_conf(subject.options.runtime_options)
+        self.pieces: tuple[Piece, ...] = tuple(self._found(low, high)) if subject.eager else ()
+
+    def at(self, batch: int, limit: tuple[int, bool] | None = None) -> Figures:
+        """The figures at a batch of the range, under a limit if there is one. Raises AnalyzerError."""
+        piece = self.piece(batch)
+        if piece is not None and piece.error:
+            problem = self.captured[batch]
+            assert isinstance(problem, AnalyzerError)
+            raise problem
+        if piece is not None and piece.figures is not None:
+            allocator = limited(self._conf, *limit) if limit else limited(self._conf, NO_LIMIT, True)
+            return piece.figures.at(batch, allocator)
+        return figures_of(self.analysis(batch, limit))
+
+    def analysis(self, batch: int, limit: tuple[int, bool] | None = None) -> Analysis:
+        """A batch with all there is to know of it. Raises AnalyzerError."""
+        if not self.subject.eager:
+            return self.subject.analysis(batch)
+        piece = self.piece(batch)
+        if piece is not None and piece.program is not None and not piece.error:
+            return self.subject.assembled(piece.program.at(batch), batch, limit)
+        return self.subject.assembled(self._at(batch), batch, limit)
+
+    def piece(self, batch: int) -> Piece | None:
+        """The piece a batch belongs to; None outside the range, and for targets that have no pieces."""
+        return next((piece for piece in self.pieces if piece.low <= batch <= piece.high), None)
+
+    def _at(self, batch: int) -> Captured:
+        """Raises AnalyzerError, the same one again for a batch that failed before."""
+        if batch not in self.captured:
+            try:
+                self.captured[batch] = self.subject.captured(batch)
+            except AnalyzerError as error:
+                self.captured[batch] = error
+        found = self.captured[batch]
+        if isinstance(found, AnalyzerError):
+            raise found
+        return found
+
+    def _joined(self, *batches: int) -> tuple[BatchProgram, EagerFigures]:
+        """Rule 2. Raises NotTheSame, also for a batch that cannot be captured."""
+        try:
+            program = BatchProgram(batches, [self._at(batch) for batch in batches])
+            return program, EagerFigures(program, program.first.profile)
+        except AnalyzerError as error:
+            raise NotTheSame(error.message) from error
+        except NotTheSame as different:
+            low, *_, high = sorted(batches)
+            more = next(
+                (b for b in ((3 * low + high) // 4, low + 3) if low < b < high and b not in batches), None
+            )
+            if not different.number or more is None or len(batches) > _MOST_POINTS:
+                raise
+        return self._joined(*batches, more)
+
+    def _found(self, low: int, high: int) -> list[Piece]:
+        found: list[Piece] = []
+        for end in {low, high}:
+            try:
+                self._at(end)
+                break
+            except AnalyzerError:
+                continue
+        else:
+            self._at(low)
+        while low <= high:
+            if low == 1 or high - low < _SHORT - 1:
+                found.append(self._alone(low))
+            elif len(self.captured) >= MOST_CAPTURES:
+                found.append(Piece(low, high, None, None))
+            else:
+                found.append(self._next(low, high))
+            low = found[-1].high + 1
+        return found
+
+    def _alone(self, batch: int, ends: str = "") -> Piece:
+        try:
+            self._at(batch)
+        except AnalyzerError as error:
+            return Piece(batch, batch, None, None, ends, error.message)
+        return Piece(batch, batch, None, None, ends)
+
+    def _next(self, low: int, high: int) -> Piece:
+        """Rules 2 and 3: the piece that begins at `low`."""
+        try:
+            return Piece(low, high, *self._joined(low, (low + high) // 2 | 1, high))
+        except NotTheSame as different:
+            reason = different.where
+        try:
+            best = self._joined(low, low + 1, low + 2)
+        except NotTheSame as different:
+            return self._alone(low, different.where)
+        good, bad = low + 2, high
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            try:
+                best, good = self._joined(low, low + 1, middle), middle
+            except NotTheSame as different:
+                bad, reason = middle, different.where
+        return Piece(low, good, *best, ends=reason)
+
+
+NO_LIMIT = 1 << 62
+
+
+def figures_of(analysis: Analysis) -> Figures:
+    """The figures of an analysis."""
+    estimate = analysis.estimate
+    return Figures(
+        estimate.batch or 0,
+        estimate.peak_allocated,
+        estimate.peak_reserved,
+        estimate.device_used,
+        estimate.naive.total,
+        analysis.played.failure is not None,
+        len(analysis.played.refused),
+    )

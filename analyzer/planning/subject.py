@@ -1,0 +1,128 @@
+"""What is planned: one target with its options, opened once, at any batch.
+
+1. A target that makes its own batches (`make_batch`, ONNX) is asked for them. `inputs` may also be a function from the
+   batch to (inputs, targets).
+2. Given tensors stand for one batch: their first dimension, where it is that of the first input, is the batch. Strides
+   stay as they are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from analyzer.analysis import Analysis
+from analyzer.errors import OptionError, TargetError
+from analyzer.options import Options
+from analyzer.pipeline import analysis
+from analyzer.pipeline.assemble import Captured, assemble, check_runtime
+from analyzer.runtimes import base
+from analyzer.spec import TensorSpec
+from analyzer.targets import Program, Target, load, parse
+
+if TYPE_CHECKING:
+    import torch
+
+Progress = Callable[[str], None]
+
+
+class Subject:
+    """A target and its options without a batch. `eager`: its batches can be joined (`BatchProgram`)."""
+
+    def __init__(
+        self,
+        target: str | os.PathLike[str] | torch.nn.Module,
+        options: Options,
+        progress: Progress | None = None,
+    ) -> None:
+        """Opens the target. Raises AnalyzerError."""
+        self._progress = progress
+        self._make: Callable[[int], tuple[Any, Any]] | None = None
+        inputs: Any = options.inputs
+        if callable(inputs):
+            self._make = inputs
+            options = replace(options, inputs=None)
+        self.options = options
+        self._target: Any = parse(target) if isinstance(target, (str, os.PathLike)) else target
+        self._program: Program | None = None
+        onnx = isinstance(self._target, Target) and self._target.kind == "onnx"
+        self.eager = not onnx and options.runtime in (None, "pytorch")
+        self.name = self._target.name if isinstance(self._target, Target) else type(target).__name__
+        if self.eager:
+            if not isinstance(self._target, Target) and not hasattr(self._target, "named_parameters"):
+                raise TargetError(
+                    f"a {self.name} is no model", "give an nn.Module, a path or package.module:attr"
+                )
+            self.runtime = base.named("pytorch")
+            check_runtime(self.runtime, "pytorch", self.name)
+            self._program = load(self._target) if isinstance(self._target, Target) else Program(self._target)
+
+    @property
+    def model(self) -> torch.nn.Module | None:
+        """The PyTorch module, None for other targets."""
+        return None if self._program is None else self._program.model
+
+    def at(self, batch: int) -> Options:
+        """The options with the batch and its tensors in them (rules 1 and 2). Raises OptionError."""
+        options = replace(self.options, batch=batch)
+        given: Any = options.inputs
+        if self._make is not None:
+            import torch
+
+            with torch.device("meta"):
+                made = self._make(batch)
+            if not isinstance(made, tuple) or len(made) != 2:
+                raise OptionError(
+                    "inputs(batch) returned no pair", "return (inputs, targets), each a tuple of tensors"
+                )
+            first, second = (tuple(part) if isinstance(part, (tuple, list)) else (part,) for part in made)
+            return replace(options, inputs=first, targets=second if options.mode == "train" else None)
+        if not self.eager or not given:
+            return options
+        named = isinstance(given, Mapping)
+        tensors = list(given.values() if named else given)
+        size = tensors[0].shape[0] if len(tensors[0].shape) else None
+        resized = tuple(_resized(tensor, size, batch) for tensor in tensors)
+        targets = options.targets
+        if targets is not None:
+            targets = tuple(_resized(tensor, size, batch) for tensor in targets)
+        inputs: Any = dict(zip(given, resized, strict=True)) if named else resized
+        return replace(options, inputs=inputs, targets=targets)
+
+    def captured(self, batch: int) -> Captured:
+        """The program captured at a batch; for `eager` subjects only. Raises AnalyzerError."""
+        from analyzer.pipeline.pytorch import captured_program
+
+        assert self._program is not None
+        return captured_program(self._program, self.name, self.at(batch), self.runtime, self._progress)
+
+    def analysis(self, batch: int) -> Analysis:
+        """A fresh analysis at a batch. Raises AnalyzerError."""
+        if self.eager:
+            return self.assembled(self.captured(batch), batch)
+        return analysis(self._target, self.at(batch), self._progress)
+
+    def limited_analysis(self, batch: int, limit: tuple[int, bool]) -> Analysis:
+        """A fresh analysis at a batch under a limit, as `Prediction.limited` takes it. Raises AnalyzerError."""
+        return self.assembled(self.captured(batch), batch, limit)
+
+    def assembled(self, captured: Captured, batch: int, limit: tuple[int, bool] | None = None) -> Analysis:
+        """The analysis of a capture, or of a program put together for a batch; `limit`: as `Prediction.limited`."""
+        return assemble(
+            captured, replace(self.options, inputs=None, targets=None, batch=batch), self.runtime, limit
+        )
+
+
+def _resized(tensor: Any, size: int | None, batch: int) -> Any:
+    """Rule 2 for one tensor."""
+    shape = tuple(tensor.shape)
+    if not shape or size is None or shape[0] != size:
+        return tensor
+    if isinstance(tensor, TensorSpec):
+        stride: tuple[int, ...] | None = tensor.stride
+    else:
+        stride = tuple(tensor.stride())
+    name = str(tensor.dtype).removeprefix("torch.")
+    return TensorSpec((batch, *shape[1:]), name, stride)

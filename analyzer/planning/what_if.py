@@ -1,0 +1,272 @@
+"""What a job would need if it were run otherwise: strategies side by side, each analysed, none guessed.
+
+1. Every strategy is the same target with other options, captured and played as any analysis is; one that the target does
+   not take is kept with what was said.
+2. What changes the numbers of a model (precision, 8 bits, another optimizer) is offered beside what does not; `cost`
+   orders them: 0 free, 1 slower or other kernels, 2 other numbers.
+3. **Checkpointing** is of the blocks a model repeats: the container with the most parameters whose children (at least
+   `LEAST_BLOCKS`) are of one class. Its price is computing their forward pass again: `extra_compute` is the share of
+   floating-point operations a sample added (`flops.py`).
+4. **Accumulation** divides the batch by k and runs k of them a step: the effective batch stays.
+5. Combinations are those people take together: mixed precision with checkpointing, both with accumulation, and each of
+   what is free on top.
+
+Not modelled: time, but for the operations computed again; offloading; what a change does to a model's quality.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from analyzer.analysis import Analysis
+from analyzer.errors import AnalyzerError
+from analyzer.estimate import Estimate
+from analyzer.options import Options, takes_options
+from analyzer.pipeline import analysis
+from analyzer.planning.subject import Subject
+
+if TYPE_CHECKING:
+    import torch
+
+LEAST_BLOCKS = 2
+_ACCUMULATED = (2, 4)
+_FUSED = ("sgd", "adam", "adamw", "adagrad")
+_PAIR = 2
+# ONNX Runtime's settings that decide memory, and their cheaper values.
+_ARENA = {
+    "arena_extend_strategy": "kSameAsRequested",
+    "cudnn_conv_algo_search": "HEURISTIC",
+    "enable_mem_pattern": "0",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """One way to run the job. name: "amp bf16 + checkpoint layers.*". changes: options that differ from the base.
+
+    estimate: what it needs, None where it does not run; error: what was said then.
+    extra_compute: operations a sample added, as a share of the base's (0.33: a third more).
+    saved: bytes of device memory less than the base. largest: batch that fits afterwards, None where not asked.
+    """
+
+    name: str
+    changes: Mapping[str, Any]
+    estimate: Estimate | None
+    cost: int = 0
+    extra_compute: float = 0.0
+    saved: int = 0
+    error: str = ""
+    largest: int | None = None
+
+
+@takes_options
+def what_if(
+    target: str | os.PathLike[str] | torch.nn.Module,
+    inputs: Any = None,
+    *,
+    largest: bool = False,
+    progress: Callable[[str], None] | None = None,
+    **options: Any,
+) -> list[Strategy]:
+    """The base first, then every strategy in the order of what it saves. Options as for `analyzer.analyze`.
+
+    largest: also the largest batch of each on the device; takes a search each. Raises AnalyzerError when the base fails.
+    """
+    said = {"inputs": inputs, **options}
+    base_options = Options.of(said)
+    base = _analysed(target, base_options, progress)
+    found = [Strategy("as it is", {}, base.estimate)]
+    work = _work(base, base_options)
+    for name, cost, changes in _variants(base, base_options, target):
+        if progress is not None:
+            progress(name)
+        found.append(_tried(target, base_options, base.estimate, work, (name, cost, changes), progress))
+    if largest:
+        found = [_with_largest(target, base_options, strategy, progress) for strategy in found]
+    return [found[0], *sorted(found[1:], key=lambda s: (s.estimate is None, -s.saved, s.cost, s.name))]
+
+
+def cheapest(strategies: list[Strategy]) -> Strategy | None:
+    """The strategy that fits and costs least, None when none does: by cost, then operations, then what is left."""
+    fitting = [s for s in strategies if s.estimate is not None and s.estimate.fits()]
+    return min(fitting, key=lambda s: (s.cost, s.extra_compute, len(s.changes), -s.saved), default=None)
+
+
+def first_that_fits(
+    target: Any, options: Options, base: Analysis, progress: Callable[[str], None] | None = None
+) -> Strategy | None:
+    """The cheapest change that makes `base`, an analysis of the target, fit: the first that does in the order of `cheapest`,
+    none after it is tried. None when none does. Raises AnalyzerError when the target cannot be opened again."""
+    Subject(target, options)
+    work = _work(base, options)
+    for variant in sorted(_variants(base, options, target), key=lambda v: (v[1], len(v[2]))):
+        tried = _tried(target, options, base.estimate, work, variant, progress)
+        if tried.estimate is not None and tried.estimate.fits():
+            return tried
+    return None
+
+
+def _analysed(target: Any, options: Options, progress: Callable[[str], None] | None) -> Analysis:
+    batch = options.batch
+    if batch is None or not options.inputs:
+        return analysis(target, options, progress)
+    return analysis(target, Subject(target, options).at(batch), progress)
+
+
+def _tried(
+    target: Any,
+    options: Options,
+    base: Estimate,
+    work: float,
+    variant: tuple[str, int, dict[str, Any]],
+    progress: Callable[[str], None] | None,
+) -> Strategy:
+    name, cost, changes = variant
+    try:
+        changed = replace(options, **changes)
+        found = _analysed(target, changed, progress)
+    except AnalyzerError as error:
+        return Strategy(name, changes, None, cost, error=error.message)
+    extra = _work(found, changed) / work - 1 if work else 0.0
+    return Strategy(
+        name,
+        changes,
+        found.estimate,
+        cost,
+        max(round(extra, 4), 0.0),
+        base.device_used - found.estimate.device_used,
+    )
+
+
+def _work(found: Analysis, options: Options) -> float:
+    """Floating-point operations a sample and step."""
+    if found.graph.framework != "pytorch":
+        return 0.0
+    from analyzer.planning.flops import flops
+
+    samples = (found.graph.batch or 1) * options.grad_accumulation
+    return flops(found.graph) / samples
+
+
+def _variants(base: Analysis, options: Options, target: Any) -> list[tuple[str, int, dict[str, Any]]]:
+    """(name, cost, changes) of every strategy the base's options leave open."""
+    if base.graph.framework == "onnx":
+        given = options.runtime_options
+        return [
+            (f"{key}={value}", 0 if key != "enable_mem_pattern" else 1, _setting(options, {key: value}))
+            for key, value in _ARENA.items()
+            if str(given.get(key, "")) != value
+        ] + [(" + ".join(f"{key}={value}" for key, value in _ARENA.items()), 1, _setting(options, _ARENA))]
+    precise = _precisions(base, options)
+    free = _free(base, options)
+    frugal = _frugal(base, options, target) if options.mode == "train" else []
+    singles = [*free, *precise, *frugal]
+    recomputed = next((entry for entry in frugal if "checkpoint" in entry[2]), None)
+    split = next((entry for entry in frugal if "grad_accumulation" in entry[2]), None)
+    mixed = next((entry for entry in precise if "amp" in entry[2]), None)
+    sets = [[mixed, recomputed], [mixed, split], [recomputed, split], [mixed, recomputed, split]]
+    pairs = [[part for part in parts if part is not None] for parts in sets]
+    if free:
+        pairs.append([part for part in (free[0], mixed, recomputed) if part is not None])
+    combined = [_together(parts) for parts in pairs if len(parts) >= _PAIR]
+    return [*singles, *{name: (name, cost, changes) for name, cost, changes in combined}.values()]
+
+
+def _together(parts: list[tuple[str, int, dict[str, Any]]]) -> tuple[str, int, dict[str, Any]]:
+    changes: dict[str, Any] = {}
+    for _, _, part in parts:
+        changes |= part
+    return " + ".join(name for name, _, _ in parts), max(cost for _, cost, _ in parts), changes
+
+
+def _setting(options: Options, more: Mapping[str, Any]) -> dict[str, Any]:
+    return {"runtime_options": {**options.runtime_options, **more}}
+
+
+def _free(base: Analysis, options: Options) -> list[tuple[str, int, dict[str, Any]]]:
+    """What changes no number: the allocator, the optimizer's implementation, the memory format."""
+    found: list[tuple[str, int, dict[str, Any]]] = []
+    if "expandable_segments" not in str(options.runtime_options.get("alloc_conf", "")):
+        known = options.runtime_options.get("alloc_conf")
+        conf = ",".join(filter(None, (str(known or ""), "expandable_segments:True")))
+        found.append(("expandable segments", 0, _setting(options, {"alloc_conf": conf})))
+    name = options.optimizer
+    if options.mode == "train" and isinstance(name, str) and name in _FUSED:
+        found.append((f"{name}_fused", 0, {"optimizer": f"{name}_fused"}))
+        found.append((f"{name}_forloop", 1, {"optimizer": f"{name}_forloop"}))
+    convolutions = any(operator.name.startswith("aten::convolution") for operator in base.graph.operators)
+    if convolutions and not options.channels_last:
+        found.append(("channels last", 1, {"channels_last": True}))
+    return found
+
+
+def _precisions(base: Analysis, options: Options) -> list[tuple[str, int, dict[str, Any]]]:
+    found: list[tuple[str, int, dict[str, Any]]] = []
+    if options.amp is None and options.dtype in (None, "float32"):
+        found.append(("amp bf16", 2, {"amp": "bf16"}))
+        found.append(("amp fp16", 2, {"amp": "fp16"}))
+        found.append(("pure bf16", 2, {"dtype": "bfloat16"}))
+    del base
+    return found
+
+
+def _frugal(base: Analysis, options: Options, target: Any) -> list[tuple[str, int, dict[str, Any]]]:
+    """What only training has: accumulation, checkpointing, an optimizer without state."""
+    found: list[tuple[str, int, dict[str, Any]]] = []
+    batch = options.batch or base.graph.batch
+    for k in _ACCUMULATED:
+        if batch and batch % k == 0:
+            changes = {"batch": batch // k, "grad_accumulation": options.grad_accumulation * k}
+            found.append((f"accumulation x{k}", 1, changes))
+    pattern = (
+        repeated_blocks(Subject(target, replace(options, batch=None)).model)
+        if options.checkpoint is None
+        else ""
+    )
+    if pattern:
+        found.append((f"checkpoint {pattern}", 1, {"checkpoint": pattern}))
+    if options.optimizer != "sgd":
+        found.append(("sgd", 2, {"optimizer": "sgd"}))
+    return found
+
+
+def repeated_blocks(model: torch.nn.Module | None) -> str:
+    """Rule 3: the pattern that `--checkpoint` takes, "" where nothing repeats."""
+    best: tuple[int, str] = (0, "")
+    for path, part in model.named_modules() if model is not None else ():
+        children = dict(part.named_children())
+        kinds = Counter(type(child) for child in children.values())
+        kind, count = kinds.most_common(1)[0] if kinds else (None, 0)
+        if kind is None or count < LEAST_BLOCKS or count < len(children) or not _are_blocks(children):
+            continue
+        weight = sum(p.numel() for p in part.parameters())
+        best = max(best, (weight, f"{path}.*" if path else "*"))
+    return best[1]
+
+
+def _are_blocks(blocks: Mapping[str, torch.nn.Module]) -> bool:
+    """A block is more than a layer (recomputing those frees little), and it runs: a bare list of modules does not."""
+    import torch
+
+    return all(
+        any(True for _ in block.children()) and type(block).forward is not torch.nn.Module.forward
+        for block in blocks.values()
+    )
+
+
+def _with_largest(
+    target: Any, options: Options, strategy: Strategy, progress: Callable[[str], None] | None
+) -> Strategy:
+    from analyzer.planning.fit import largest as search
+
+    if strategy.estimate is None:
+        return strategy
+    changed = replace(options, **{**strategy.changes, "batch": None})
+    try:
+        return replace(strategy, largest=search(Subject(target, changed), None, progress).batch)
+    except AnalyzerError as error:
+        return replace(strategy, error=error.message)

@@ -1,0 +1,111 @@
+"""A difference of two estimates for a terminal, as JSON, and as annotations of a pull request on GitHub.
+
+Names come out of models: they pass through `words.clean`, and in annotations through GitHub's own escapes
+(https://docs.github.com/actions/reference/workflow-commands-for-github-actions).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from analyzer.report.formats import PLAIN, View
+from analyzer.report.words import clean, percent, size
+
+if TYPE_CHECKING:
+    from analyzer.planning.compare import Change, Difference
+
+_WORDS = {"peak_allocated": "allocated", "peak_reserved": "reserved", "device_used": "device"}
+_TOP_LEVEL = "(top level)"
+_ANNOTATED = 10
+
+
+def render(difference: Difference, view: View = PLAIN) -> str:
+    """The verdict, the figures, and what changed at the peak."""
+    lines = [verdict(difference), ""]
+    lines += [f"{name}: {clean(before)}, now {clean(after)}" for name, before, after in difference.unlike]
+    lines.append(f"{'':<12}{'before':>14}{'after':>14}{'change':>14}{'':>10}")
+    lines += [
+        f"{_WORDS[c.name]:<12}{size(c.before):>14}{size(c.after):>14}{_signed(c.grown):>14}"
+        f"{percent(c.grown, c.before):>10}"
+        for c in difference.figures
+    ]
+    if difference.moved:
+        lines.append(f"the peak was in {clean(difference.moved[0])} and is in {clean(difference.moved[1])}")
+    for title, changes in (
+        ("by category", difference.categories),
+        ("by module", difference.modules),
+        ("by line", difference.lines),
+    ):
+        if changes:
+            lines += ["", f"At the peak, {title}"]
+            lines += [f"{_signed(c.grown):>14}  {_name(c)}" for c in changes[: view.top]]
+            if len(changes) > view.top:
+                lines.append(f"{'':>14}  and {len(changes) - view.top} more (--format json lists all)")
+    return "\n".join(lines) + "\n"
+
+
+def verdict(difference: Difference) -> str:
+    """One sentence: whether it grew past the tolerance, and how much."""
+    most = max(difference.figures, key=lambda c: c.grown / max(c.before, 1))
+    allowed = f" ({100 * difference.tolerance:g} % allowed)" if difference.tolerance else ""
+    if all(change.grown == 0 for change in difference.figures):
+        return "no change"
+    if difference.exceeds:
+        return f"needs more: {_WORDS[most.name]} {_signed(most.grown)}, {percent(most.grown, most.before)}{allowed}"
+    if most.grown > 0:
+        return f"within tolerance: {_WORDS[most.name]} {_signed(most.grown)}, {percent(most.grown, most.before)}{allowed}"
+    least = min(difference.figures, key=lambda c: c.grown)
+    return f"needs less: {_WORDS[least.name]} {_signed(least.grown)}, {percent(least.grown, least.before)}"
+
+
+def render_json(difference: Difference, _: View = PLAIN) -> str:
+    """Everything but the two estimates."""
+
+    def rows(changes: Sequence[Change]) -> list[dict[str, object]]:
+        return [{**dataclasses.asdict(change), "grown": change.grown} for change in changes]
+
+    document = {
+        "schema": 1,
+        "exceeds": difference.exceeds,
+        "tolerance": difference.tolerance,
+        "figures": rows(difference.figures),
+        "categories": rows(difference.categories),
+        "modules": rows(difference.modules),
+        "lines": rows(difference.lines),
+        "unlike": [list(entry) for entry in difference.unlike],
+        "moved": list(difference.moved) if difference.moved else None,
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def render_github(difference: Difference, _: View = PLAIN) -> str:
+    """Workflow commands: the verdict, and a line of the program for each that grew."""
+    kind = "error" if difference.exceeds else "notice"
+    lines = [f"::{kind} title=GPU memory::{_data(verdict(difference))}"]
+    if difference.exceeds:
+        for change in [c for c in difference.lines if c.grown > 0 and ":" in c.name][:_ANNOTATED]:
+            file, number = clean(change.name).rsplit(":", 1)
+            text = f"{_signed(change.grown)} at the peak, now {size(change.after)}"
+            lines.append(
+                f"::warning file={_property(file)},line={_property(number)},title=GPU memory::{_data(text)}"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def _signed(nbytes: int) -> str:
+    return f"+{size(nbytes)}" if nbytes > 0 else size(nbytes)
+
+
+def _name(change: Change) -> str:
+    return clean(change.name) or _TOP_LEVEL
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

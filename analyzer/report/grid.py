@@ -1,0 +1,34 @@
+"""The rows of a grid as one table: CSV, and Parquet where pyarrow is installed."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analyzer.report.formats import PLAIN, View
+
+
+def render_csv(rows: Sequence[Mapping[str, Any]], _: View = PLAIN) -> str:
+    """A row a job, sizes in bytes, what is not known left empty."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, _columns(rows), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+def render_parquet(rows: Sequence[Mapping[str, Any]], _: View = PLAIN) -> bytes:
+    """The same table as Parquet. Raises ModuleNotFoundError without pyarrow."""
+    import pyarrow
+    import pyarrow.parquet
+
+    sink = pyarrow.BufferOutputStream()
+    table = pyarrow.table({name: [row[name] for row in rows] for name in _columns(rows)})
+    pyarrow.parquet.write_table(table, sink)
+    return bytes(sink.getvalue())
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(rows[0]) if rows else []

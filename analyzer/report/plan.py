@@ -1,0 +1,271 @@
+"""Curves and largest batches for a terminal, as JSON, CSV and a picture (SVG, HTML).
+
+Names come out of models and pass through `words.clean`; sizes are written by `words`.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from analyzer.report.formats import PLAIN, View
+from analyzer.report.text import subject, who
+from analyzer.report.words import clean, mib, percent, size
+
+if TYPE_CHECKING:
+    from analyzer.estimate import Estimate, OutOfMemory
+    from analyzer.planning.curve import Curve, Kink
+    from analyzer.planning.fit import Fit
+
+_LINES = ("peak_allocated", "peak_reserved", "device_used", "naive")
+_WORDS = {
+    "peak_allocated": "allocated",
+    "peak_reserved": "reserved",
+    "device_used": "device",
+    "naive": "naive sum",
+}
+_COLORS = {
+    "peak_allocated": "#2a7ab9",
+    "peak_reserved": "#d9822b",
+    "device_used": "#3d9140",
+    "naive": "#888888",
+}
+_MOST_ROWS = 24
+
+
+def curve_text(curve: Curve, view: View = PLAIN) -> str:
+    """A picture, a table (of long curves evenly spaced rows; the other forms have all), and where the curve bends."""
+    lines = [_about(curve.estimate), ""]
+    if len(curve.rows) > 2:
+        lines += [_picture(curve, view), ""]
+    lines.append(f"{'batch':>8}" + "".join(f"{_WORDS[name] + ' MiB':>17}" for name in _LINES))
+    for place in _places(len(curve.rows)):
+        row = curve.rows[place]
+        lines.append(f"{row.batch:>8}" + "".join(f"{mib(getattr(row, name)):>17}" for name in _LINES))
+    if len(curve.rows) > _MOST_ROWS:
+        lines.append(f"{_MOST_ROWS} of {len(curve.rows)} rows; --format csv has all")
+    for slope in curve.slopes:
+        lines.append(
+            f"batch {slope.first} to {slope.last}: {slope.bytes_per_sample:,.0f} bytes of peak allocated a sample"
+        )
+    for kink in curve.kinks:
+        lines += _kink(kink)
+    lines += [f"batch {batch} failed: {clean(said)}" for batch, said in curve.failures.items()]
+    captures = ", ".join(map(str, curve.captures[:8])) + (" ..." if len(curve.captures) > 8 else "")
+    lines.append(f"captured at batch {captures}; the other rows are evaluated, to the byte")
+    return "\n".join(lines) + "\n"
+
+
+def _about(estimate: Estimate) -> str:
+    words = [word for word in subject(estimate) if not word.startswith("batch ")]
+    return " · ".join([*words, clean(estimate.device)])
+
+
+def _places(count: int) -> list[int]:
+    if count <= _MOST_ROWS:
+        return list(range(count))
+    return sorted({round(number * (count - 1) / (_MOST_ROWS - 1)) for number in range(_MOST_ROWS)})
+
+
+def _kink(kink: Kink) -> list[str]:
+    if kink.reason:
+        return [f"from batch {kink.after} on the program is another one: {clean(kink.reason)}"]
+    lines = [f"the curve bends between batch {kink.before} and {kink.after}"]
+    for side, (event, tensors) in (("before", kink.peak_before), ("after", kink.peak_after)):
+        if tensors:
+            shown = ", ".join(f"{size(row.nbytes)} {who(row)[0]}" for row in tensors)
+            lines.append(f"  peak {side}, in {clean(event)}: {shown}")
+    return lines
+
+
+def _picture(curve: Curve, view: View) -> str:
+    """The four lines over the batch, drawn with characters."""
+    import plotext
+
+    plotext.clear_figure()
+    plotext.plotsize(view.width, 16)
+    batches = [row.batch for row in curve.rows]
+    for name in _LINES:
+        gib = [getattr(row, name) / 2**30 for row in curve.rows]
+        plotext.plot(batches, gib, label=_WORDS[name])
+    plotext.xlabel("batch")
+    plotext.ylabel("GiB")
+    if not view.color:
+        plotext.clear_color()
+    drawn = plotext.build()
+    text = drawn if view.color else plotext.uncolorize(drawn)
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+def curve_json(curve: Curve, _: View = PLAIN) -> str:
+    """Everything but the estimate behind the last row."""
+    document = {
+        "schema": 1,
+        "target": curve.estimate.target,
+        "device": curve.estimate.device,
+        "mode": curve.estimate.mode,
+        "options": dict(curve.estimate.options),
+        "rows": [dataclasses.asdict(row) for row in curve.rows],
+        "failures": [{"batch": batch, "error": said} for batch, said in curve.failures.items()],
+        "slopes": [dataclasses.asdict(slope) for slope in curve.slopes],
+        "kinks": [dataclasses.asdict(kink) for kink in curve.kinks],
+        "captures": list(curve.captures),
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def curve_csv(curve: Curve, _: View = PLAIN) -> str:
+    """A row a batch, bytes."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(("batch", *_LINES))
+    writer.writerows((row.batch, *(getattr(row, name) for name in _LINES)) for row in curve.rows)
+    return stream.getvalue()
+
+
+def curve_svg(curve: Curve, _: View = PLAIN) -> str:
+    """The picture as a file of its own: allocated, reserved, device and naive over the batch."""
+    return _svg(curve) + "\n"
+
+
+def curve_html(curve: Curve, view: View = PLAIN) -> str:
+    """The picture and the table as one page that needs no network and no script."""
+    rows = "\n".join(
+        f"<tr><td>{row.batch}</td>" + "".join(f"<td>{getattr(row, name):,}</td>" for name in _LINES) + "</tr>"
+        for row in curve.rows
+    )
+    heads = "".join(f"<th>{_WORDS[name]}</th>" for name in _LINES)
+    bends = "\n".join(f"<p>{escape(line)}</p>" for kink in curve.kinks for line in _kink(kink))
+    title = escape(_about(curve.estimate))
+    del view
+    return (
+        "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
+        "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<title>{title}</title><style>body{{font:15px sans-serif;margin:2em}}td,th{{text-align:right;padding:2px 10px}}"
+        "</style></head>\n<body>"
+        f"<h1>{title}</h1>\n{_svg(curve)}\n{bends}\n<table><tr><th>batch</th>{heads}</tr>\n{rows}\n</table></body></html>\n"
+    )
+
+
+def _svg(curve: Curve) -> str:
+    width, height, left, bottom = 900, 420, 70, 50
+    right, top = width - 20, 20
+    batches = [row.batch for row in curve.rows]
+    most = max(max(getattr(row, name) for row in curve.rows) for name in _LINES) or 1
+    span = max(batches[-1] - batches[0], 1)
+
+    def x(batch: float) -> float:
+        return left + (right - left) * (batch - batches[0]) / span
+
+    def y(nbytes: float) -> float:
+        return height - bottom - (height - bottom - top) * nbytes / most
+
+    parts = [
+        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' font-family='sans-serif' font-size='12'>",
+        f"<title>{escape(_about(curve.estimate))}</title>",
+    ]
+    for part in range(5):
+        level = most * part // 4
+        parts.append(
+            f"<line x1='{left}' x2='{right}' y1='{y(level):.1f}' y2='{y(level):.1f}' stroke='#ddd'/>"
+            f"<text x='{left - 6}' y='{y(level) + 4:.1f}' text-anchor='end'>{size(level)}</text>"
+        )
+        batch = batches[0] + span * part // 4
+        parts.append(
+            f"<text x='{x(batch):.1f}' y='{height - bottom + 18}' text-anchor='middle'>{batch}</text>"
+        )
+    parts.append(f"<text x='{(left + right) // 2}' y='{height - 10}' text-anchor='middle'>batch</text>")
+    for place, name in enumerate(_LINES):
+        points = " ".join(f"{x(row.batch):.1f},{y(getattr(row, name)):.1f}" for row in curve.rows)
+        dashes = " stroke-dasharray='5 4'" if name == "naive" else ""
+        parts.append(
+            f"<polyline points='{points}' fill='none' stroke='{_COLORS[name]}' stroke-width='2'{dashes}/>"
+        )
+        parts.append(
+            f"<text x='{left + 10 + 110 * place}' y='{top + 4}' fill='{_COLORS[name]}'>{_WORDS[name]}</text>"
+        )
+    return "\n".join([*parts, "</svg>"])
+
+
+def fits_text(fits: Sequence[Fit], _: View = PLAIN) -> str:
+    """The verdict, what breaks beyond it and why; of several devices a table first."""
+    lines: list[str] = []
+    if len(fits) > 1:
+        lines.append(f"{'device':<14}{'batch':>8}{'limit MiB':>14}{'headroom MiB':>15}")
+        for fit in fits:
+            name = _of(fit).device if _of(fit) is not None else "-"
+            lines.append(f"{clean(name):<14}{fit.batch:>8}{mib(fit.limit):>14}{mib(fit.headroom):>15}")
+        lines.append("")
+    for fit in fits:
+        lines += [*_fit(fit), ""]
+    return "\n".join(lines[:-1]) + "\n"
+
+
+def _of(fit: Fit) -> Any:
+    return fit.at if fit.at is not None else fit.beyond
+
+
+def _fit(fit: Fit) -> list[str]:
+    known = _of(fit)
+    where = f"on {clean(known.device)}" if fit.device_bound else f"with {size(fit.limit)} for the allocator"
+    if fit.at is None:
+        lines = [f"not even one sample runs {where}"]
+    else:
+        lines = [
+            f"largest batch {fit.batch:,} {where}: {size(fit.at.peak_reserved)} of {size(fit.limit)} held, "
+            f"headroom {size(fit.headroom)} ({percent(fit.headroom, fit.limit)})"
+        ]
+    lines.append(_about(known))
+    if fit.beyond is not None and fit.beyond.out_of_memory is not None:
+        lines += _failure(fit.batch + 1, fit.beyond.out_of_memory)
+    elif fit.beyond is not None:
+        lines.append(f"batch {fit.batch + 1:,} runs only if cuDNN finds plans that need less: not sure")
+    else:
+        lines.append("nothing larger was found to fail")
+    if fit.also:
+        lines.append(
+            f"memory in pieces: {', '.join(map(str, fit.also))} would run too, batches in between not"
+        )
+    lines += [f"- {clean(note)}" for note in fit.notes]
+    return lines
+
+
+def _failure(batch: int, failed: OutOfMemory) -> list[str]:
+    what = clean(failed.operator).removeprefix("aten::").removesuffix(".default") or clean(failed.label)
+    where = ", ".join(filter(None, (clean(failed.module), clean(failed.source))))
+    pieces = f"{failed.free_count} pieces, the largest {size(failed.largest_free_bytes)}"
+    return [
+        f"batch {batch:,} fails in {clean(failed.phase) or 'the end'}: {size(failed.requested_bytes)} for {what}"
+        + (f" ({where})" if where else ""),
+        f"  {size(failed.allocated_bytes)} in use, {size(failed.reserved_bytes)} of {size(failed.limit_bytes)} held; "
+        f"{size(failed.free_bytes)} free in {pieces}",
+    ]
+
+
+def fits_json(fits: Sequence[Fit], _: View = PLAIN) -> str:
+    """The answers with the estimates' figures."""
+    entries = []
+    for fit in fits:
+        known = _of(fit)
+        failed = fit.beyond.out_of_memory if fit.beyond is not None else None
+        entries.append(
+            {
+                "target": known.target,
+                "device": known.device,
+                "batch": fit.batch,
+                "limit_bytes": fit.limit,
+                "device_bound": fit.device_bound,
+                "headroom_bytes": fit.headroom,
+                "peak_allocated": fit.at.peak_allocated if fit.at else None,
+                "peak_reserved": fit.at.peak_reserved if fit.at else None,
+                "also": list(fit.also),
+                "beyond": dataclasses.asdict(failed) if failed else None,
+                "notes": list(fit.notes),
+            }
+        )
+    return json.dumps({"schema": 1, "fits": entries}, indent=1) + "\n"

@@ -1,0 +1,93 @@
+"""Strategies side by side: for a terminal, as JSON and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from analyzer.report.formats import PLAIN, View
+from analyzer.report.text import subject
+from analyzer.report.words import clean, mib, percent, tail
+
+if TYPE_CHECKING:
+    from analyzer.planning.what_if import Strategy
+
+_NAME_WIDTH = 40
+_COSTS = ("free", "slower", "other numbers")
+
+
+def render(strategies: Sequence[Strategy], _: View = PLAIN) -> str:
+    """What is run, then a line a strategy: device memory, what it saves, operations computed again, largest batch."""
+    base = strategies[0].estimate
+    assert base is not None
+    searched = any(strategy.largest is not None for strategy in strategies)
+    head = f"{'strategy':<{_NAME_WIDTH}}{'device MiB':>12}{'saves':>9}{'compute':>9}  fits"
+    lines = [
+        " · ".join([*subject(base), clean(base.device)]),
+        "",
+        head + ("   largest batch" if searched else ""),
+    ]
+    for strategy in strategies:
+        name = tail(clean(strategy.name), _NAME_WIDTH - 1)
+        found = strategy.estimate
+        if found is None:
+            lines.append(f"{name:<{_NAME_WIDTH}}does not run: {clean(strategy.error)}")
+            continue
+        extra = f"+{100 * strategy.extra_compute:.0f} %" if strategy.extra_compute >= 0.005 else "-"
+        lines.append(
+            f"{name:<{_NAME_WIDTH}}{mib(found.device_used):>12}{percent(strategy.saved, base.device_used):>9}{extra:>9}"
+            f"  {'yes' if found.fits() else 'no'}"
+            + (f"{strategy.largest:>17,}" if strategy.largest is not None else "")
+        )
+    return "\n".join(lines) + "\n"
+
+
+def advice(strategy: Strategy | None) -> str:
+    """One sentence: the cheapest change that makes a job fit."""
+    if strategy is None or strategy.estimate is None:
+        return "no single change or usual combination makes it fit: take a smaller batch (analyze fit)"
+    extra = (
+        f", {100 * strategy.extra_compute:.0f} % more operations" if strategy.extra_compute >= 0.005 else ""
+    )
+    return (
+        f"cheapest change that fits: {clean(strategy.name)}: {mib(strategy.estimate.device_used)} MiB of "
+        f"{mib(strategy.estimate.capacity_bytes)} ({_COSTS[strategy.cost]}{extra})"
+    )
+
+
+def _rows(strategies: Sequence[Strategy]) -> list[dict[str, object]]:
+    return [
+        {
+            "name": strategy.name,
+            "changes": {name: str(value) for name, value in strategy.changes.items()},
+            "cost": _COSTS[strategy.cost],
+            "extra_compute": strategy.extra_compute,
+            "peak_allocated": found.peak_allocated if found else None,
+            "peak_reserved": found.peak_reserved if found else None,
+            "device_used": found.device_used if found else None,
+            "saved": strategy.saved if found else None,
+            "fits": found.fits() if found else None,
+            "largest": strategy.largest,
+            "error": strategy.error,
+        }
+        for strategy in strategies
+        for found in (strategy.estimate,)
+    ]
+
+
+def render_json(strategies: Sequence[Strategy], _: View = PLAIN) -> str:
+    """All figures, in bytes."""
+    return json.dumps({"schema": 1, "strategies": _rows(strategies)}, indent=1) + "\n"
+
+
+def render_csv(strategies: Sequence[Strategy], _: View = PLAIN) -> str:
+    """A row a strategy, bytes."""
+    rows = [{**row, "changes": json.dumps(row["changes"])} for row in _rows(strategies)]
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()

@@ -1,0 +1,97 @@
+"""The pytest plugin: a budget of GPU memory for a model, as a fixture and a marker.
+
+    def test_fits(gpu_memory_budget):
+        gpu_memory_budget("16GiB").check("train.py", batch=32, mode="train", device="rtx4090")
+
+    @pytest.mark.gpu_memory_budget("16GiB", device="rtx4090")
+    def test_also_fits(gpu_memory_budget):
+        gpu_memory_budget.check(model, inputs, mode="train")
+
+1. What is checked is the memory of the process on the device (`Estimate.device_used`), the number `nvidia-smi` shows.
+2. Over the budget the test fails with what is expected and needed, and the largest shares of the peak by category and
+   module. With `baseline`, a saved estimate (`analyze --format json`), it says what grew since instead.
+3. Keywords of the marker are options of every analysis of the test; those of a call win.
+
+Nothing is imported before a test asks for a budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from analyzer.estimate import Estimate
+
+_NAME = "gpu_memory_budget"
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """limit: bytes, a size ("16GiB") or None (none yet). options: for every analysis."""
+
+    limit: str | int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, limit: str | int, **options: Any) -> Budget:
+        """The budget with another limit, and more options."""
+        return Budget(limit, {**self.options, **options})
+
+    def check(self, target: Any, inputs: Any = None, *, baseline: Any = None, **options: Any) -> Estimate:
+        """Analyse as `analyzer.analyze` does; fails the test when it needs more than the limit. Returns the estimate.
+
+        Raises AnalyzerError for what is wrong with target or options.
+        """
+        __tracebackhide__ = True
+        import analyzer
+        from analyzer.devices import parse_size
+
+        if self.limit is None:
+            raise pytest.UsageError('no budget: give gpu_memory_budget("16GiB"), here or as a marker')
+        limit = self.limit if isinstance(self.limit, int) else parse_size(self.limit)
+        estimate = analyzer.analyze(target, inputs, **{**self.options, **options})
+        if estimate.device_used > limit:
+            pytest.fail(_explained(estimate, limit, baseline), pytrace=False)
+        return estimate
+
+
+def _explained(estimate: Estimate, limit: int, baseline: Any) -> str:
+    """Rule 2."""
+    from analyzer.report.words import clean, size
+
+    head = f"expected at most {size(limit)}, needs {size(estimate.device_used)}"
+    if baseline is not None:
+        from analyzer.planning.compare import compare
+
+        difference = compare(baseline, estimate)
+        grown = [change for change in (*difference.categories, *difference.modules) if change.grown > 0]
+        shares = [f"{clean(c.name) or 'top level'} +{size(c.grown)}" for c in grown[:_SHOWN]]
+        return f"{head}: {', '.join(shares) or 'nothing grew'} since the baseline"
+    shares = []
+    for row in estimate.top(_SHOWN):
+        where = f" in {clean(row.module)}" if row.module else ""
+        shares.append(f"{clean(row.category)}{where} {size(row.nbytes)}")
+    largest = next(iter(estimate.breakdown.items()), None)
+    by_category = f"{largest[0]} {size(largest[1])} at the peak; " if largest else ""
+    return f"{head}: {by_category}largest: {', '.join(shares)}"
+
+
+@pytest.fixture(name=_NAME)
+def gpu_memory_budget(request: pytest.FixtureRequest) -> Budget:
+    """The test's budget: that of its marker, or one to be given a limit."""
+    marker = request.node.get_closest_marker(_NAME)
+    if marker is None:
+        return Budget()
+    return Budget(marker.args[0] if marker.args else None, dict(marker.kwargs))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Announces the marker."""
+    config.addinivalue_line(
+        "markers",
+        f"{_NAME}(limit, **options): the GPU memory a model may need, for the fixture of the same name",
+    )

@@ -1,0 +1,100 @@
+"""The largest batch: against trials on an H200, and where the answer is plain by hand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from analyzer.cli import main
+from analyzer.errors import InputError, OptionError
+from analyzer.planning.fit import fit
+from tests.paths import DATA, MODELS
+from tests.planning.targets import Small, small_batch
+
+MIB = 2**20
+GIB = 2**30
+TRIALS = {entry["case"]["model"]: entry for entry in json.loads((DATA / "h200" / "fit.json").read_text())}
+
+
+class Add(nn.Module):
+    """One result of the input's size, and the input."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 1
+
+
+def megabytes(batch: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """4 MiB a sample."""
+    return (torch.randn(batch, MIB),), ()
+
+
+def test_by_hand() -> None:
+    """From the second iteration on, the next input is made while the last one and its result live. From 10 MiB on each is
+    a segment of its own: three times 4 MiB a sample, so 100 MiB are enough for 8 samples (96 MiB) and not for 9."""
+    found = fit(Add(), megabytes, device="h200", limit=100 * MIB)
+    assert (found.batch, found.limit, found.device_bound) == (8, 100 * MIB, False)
+    assert found.at is not None and found.at.peak_reserved == 96 * MIB
+    failed = found.beyond.out_of_memory if found.beyond else None
+    assert failed is not None
+    assert (failed.requested_bytes, failed.allocated_bytes, failed.limit_bytes) == (
+        36 * MIB,
+        72 * MIB,
+        100 * MIB,
+    )
+    assert (failed.label, failed.phase) == ("input 0", "1.input")
+
+
+def test_not_even_one() -> None:
+    found = fit(Add(), megabytes, device="h200", limit=2 * MIB)
+    assert (found.batch, found.at) == (0, None)
+    assert found.beyond is not None and found.beyond.out_of_memory is not None
+
+
+def test_a_device_smaller_than_the_weights(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", str(MODELS / "resnet50.py"), "--mode", "train", "--device", "700MiB"]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("not even one sample runs on 700MiB")
+    assert "batch 1 fails" in out
+
+
+def test_the_limit_of_a_device_is_what_the_process_leaves() -> None:
+    """2 GiB less context and libraries; nothing larger fits, and the estimate itself says so too."""
+    found = fit(Small(), small_batch, mode="train", device="2GiB")
+    assert found.device_bound and found.limit < 2 * GIB
+    assert found.at is not None and found.at.device_used <= 2 * GIB
+    assert found.beyond is not None and found.beyond.out_of_memory is not None
+
+
+# The model of the trials that is quickest to analyse; benchmarks/fit.py does all.
+@pytest.mark.parametrize("name", ["resnet18"])
+def test_never_larger_than_what_ran(name: str) -> None:
+    torchvision = pytest.importorskip("torchvision", exc_type=(ImportError, RuntimeError))
+    trial = TRIALS[name]
+    with torch.device("meta"):
+        model = getattr(torchvision.models, name)()
+
+    def batch(size: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        return (torch.randn(size, 3, 224, 224),), (torch.randint(0, 1000, (size,)),)
+
+    found = fit(
+        model,
+        batch,
+        mode="train",
+        loss="cross_entropy",
+        optimizer=trial["case"]["opt"],
+        device="h200",
+        limit=trial["case"]["limit_mib"] * MIB,
+    )
+    assert 0.98 * trial["largest"] <= found.batch <= trial["largest"]
+
+
+def test_bad_input() -> None:
+    with pytest.raises(InputError, match="what is asked for"):
+        fit(Small(), small_batch, device="h200", batch=4)
+    with pytest.raises(OptionError, match="is no size"):
+        fit(Small(), small_batch, device="h200", limit="much")
+    with pytest.raises(InputError, match="holds nothing"):
+        fit(Small(), small_batch, device="h200", limit=0)

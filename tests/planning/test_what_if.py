@@ -1,0 +1,112 @@
+"""Strategies: every line is the analysis its options ask for; blocks are found; what does not run is kept."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import analyzer
+from analyzer.cli import main
+from analyzer.options import Options
+from analyzer.pipeline import analysis
+from analyzer.planning.flops import flops
+from analyzer.planning.what_if import cheapest, repeated_blocks, what_if
+from analyzer.report import formats
+from tests.paths import MODELS
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(256, 1024), nn.Linear(1024, 256)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(torch.relu(self.up(x)))
+
+
+class Tower(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(4))
+        self.norms = nn.ModuleList(nn.LayerNorm(256) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block, norm in zip(self.blocks, self.norms, strict=True):
+            x = norm(block(x))
+        return x
+
+
+INPUTS = (torch.empty(512, 256, device="meta"),)
+
+
+def test_every_strategy_is_an_analysis() -> None:
+    found = {s.name: s for s in what_if(Tower(), INPUTS, mode="train", optimizer="adam", device="h200")}
+    recomputed = found["checkpoint blocks.*"]
+    assert recomputed.estimate == analyzer.analyze(
+        Tower(), INPUTS, mode="train", optimizer="adam", device="h200", checkpoint="blocks.*"
+    )
+    base = found["as it is"].estimate
+    assert base is not None and recomputed.estimate is not None
+    assert recomputed.saved == base.device_used - recomputed.estimate.device_used
+    # A block's forward pass is a third of its work, but the last product need not be computed again.
+    assert 0.15 < recomputed.extra_compute <= 1 / 3
+    assert found["adam_fused"].estimate == analyzer.analyze(
+        Tower(), INPUTS, mode="train", optimizer="adam_fused", device="h200"
+    )
+    halved = found["accumulation x2"].estimate
+    assert halved == analyzer.analyze(
+        Tower(),
+        (INPUTS[0][:256],),
+        batch=256,
+        mode="train",
+        optimizer="adam",
+        device="h200",
+        grad_accumulation=2,
+    )
+    assert all(strategy.estimate is not None for strategy in found.values())
+
+
+def test_blocks_are_found_and_layers_are_none() -> None:
+    assert repeated_blocks(Tower()) == "blocks.*"
+    assert repeated_blocks(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))) == ""
+    assert repeated_blocks(nn.Sequential(Block(), Block())) == "*"
+
+
+def test_operations_of_a_product_by_hand() -> None:
+    """Two products of 512 x 256 x 1024 in a block's forward pass, two operations each, four blocks."""
+    found = analysis(Tower(), Options(inputs=INPUTS, device="h200", steps=1))
+    assert flops(found.graph) == 4 * 2 * 2 * 512 * 256 * 1024
+
+
+def test_the_cheapest_change_that_fits() -> None:
+    """On a device where only less activations help, a free change is not taken for one that fits."""
+    options = {"mode": "train", "optimizer": "adam"}
+    base = analyzer.analyze(Tower(), INPUTS, device="h200", **options)  # type: ignore[arg-type]
+    found = what_if(Tower(), INPUTS, device=base.device_used - 1, **options)
+    chosen = cheapest(found)
+    assert chosen is not None and chosen.estimate is not None
+    assert chosen.estimate.fits()
+    assert all(s.cost >= chosen.cost for s in found if s.estimate is not None and s.estimate.fits())
+    assert cheapest(what_if(Tower(), INPUTS, device="1MiB")) is None
+
+
+def test_onnx_strategies_and_forms() -> None:
+    found = what_if(MODELS / "cnn.onnx", batch=8, device="h200")
+    names = [strategy.name for strategy in found]
+    assert names[0] == "as it is" and "arena_extend_strategy=kSameAsRequested" in names
+    for form in formats.names("strategies"):
+        text = formats.render("strategies", form, found)
+        assert isinstance(text, str) and "kSameAsRequested" in text
+
+
+def test_the_default_command_ends_with_what_would_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    """A gigabyte is less than this training takes; on one megabyte nothing helps. Where it fits nothing is said."""
+    asked = [str(MODELS / "feedforward.py"), "--batch", "8192", "--mode", "train"]
+    assert main([*asked, "--device", "1MiB"]) == 1
+    assert capsys.readouterr().out.splitlines()[-1].startswith("no single change")
+    estimate = analyzer.analyze(MODELS / "feedforward.py", batch=8192, mode="train", device="h200")
+    assert main([*asked, "--device", str(estimate.device_used - 1)]) == 1
+    assert capsys.readouterr().out.splitlines()[-1].startswith("cheapest change that fits: ")
+    assert main([*asked, "--device", str(estimate.device_used)]) == 0
+    assert "cheapest" not in capsys.readouterr().out
