@@ -6,9 +6,7 @@ need the same memory.
 
 from __future__ import annotations
 
-import sys
 import weakref
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from tests.models.model_files import load
+from tests.models.torchvision_cpu import torchvision_schemas  # noqa: F401 (a fixture)
 
 VIEWS = ("aten.view.default", "aten.alias.default")
 NORMALISATIONS = ("aten.native_layer_norm.default", "aten.pow.Tensor_Scalar")
@@ -84,18 +83,6 @@ def assert_same(
         assert len(a.calls) > 20
         assert a.calls == b.calls
         assert a.peak == b.peak
-
-
-@pytest.fixture(autouse=True, scope="module")
-def torchvision_schemas() -> Iterator[None]:
-    """torchvision's wheel, which transformers imports too, needs two of its operators declared beside a CPU-only torch."""
-    library = None
-    if torch.version.cuda is None and "torchvision" not in sys.modules:
-        library = torch.library.Library("torchvision", "DEF")
-        for name in ("nms", "qnms"):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    yield
-    del library
 
 
 @pytest.fixture

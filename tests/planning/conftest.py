@@ -1,5 +1,5 @@
 """torchvision beside a CPU-only torch, for the measured cases."""
 
-from tests.models.test_reference import torchvision_schemas
+from tests.models.torchvision_cpu import torchvision_schemas
 
 __all__ = ["torchvision_schemas"]

@@ -28,7 +28,7 @@ _WITH_VALUE = (torch.full,)
 
 
 class HostMemory:
-    """Which factories make large host tensors, and what becomes of a tensor that moves."""
+    """Which factories make large host tensors."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -56,14 +56,15 @@ class HostMemory:
         self._recorder.host(made)
         return made.requires_grad_() if kwargs.get("requires_grad") else made
 
-    def set_data(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
-        """`tensor.data = value`."""
-        if tensor.device.type == value.device.type:
-            tensor.data = value
-            return
-        new = value.detach()
-        new.requires_grad_(tensor.requires_grad)
-        torch._C._swap_tensor_impl(tensor, new)
+
+def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """`tensor.data = value`, also where one is real and the other a CUDA tensor."""
+    if tensor.device.type == value.device.type:
+        tensor.data = value
+        return
+    new = value.detach()
+    new.requires_grad_(tensor.requires_grad)
+    torch._C._swap_tensor_impl(tensor, new)
 
 
 def _shape(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...] | None:

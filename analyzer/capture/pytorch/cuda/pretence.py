@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from analyzer.capture.pytorch.host import HostMemory, set_data
 from analyzer.capture.pytorch.patches import replaced
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.host import HostMemory
     from analyzer.capture.pytorch.recorder import Recorder
 
 CUDA = torch.device("cuda", 0)
@@ -74,8 +74,7 @@ class CudaPretence(TorchFunctionMode):
             torch.tensor: self._from_data,
             torch.as_tensor: self._from_data,
         }
-        if host is not None:
-            self._handlers[vars(torch._C.TensorBase)["data"].__set__] = host.set_data
+        self._handlers[vars(torch._C.TensorBase)["data"].__set__] = set_data
         self._addresses: dict[int, int] = {}
         self._next_address = itertools.count(1 << 40, 1 << 32)
 
