@@ -91,7 +91,8 @@ class Options:
         ),
     )
     runtime: str | None = field(
-        default=None, metadata=_said("pytorch or onnxruntime.", "--runtime", metavar="NAME")
+        default=None,
+        metadata=_said("pytorch, onnxruntime, paddle or tensorflow.", "--runtime", metavar="NAME"),
     )
     runtime_options: Mapping[str, Any] = field(
         default_factory=dict,

@@ -15,6 +15,7 @@ from analyzer.errors import OptionError, did_you_mean
 from analyzer.runtimes.onnxruntime import rules as onnxruntime
 from analyzer.runtimes.pytorch import rules as pytorch
 from analyzer.runtimes.rules import Rule, source_in
+from analyzer.runtimes.static_graph import rules as static_graph
 
 # Name -> the module whose docstring explains it.
 _CONCEPTS = {
@@ -30,12 +31,21 @@ _CONCEPTS = {
     "ort-planner": "analyzer.runtimes.onnxruntime.plan.planner",
     "ort-device-memory": "analyzer.runtimes.onnxruntime.outside",
     "driver-pages": "analyzer.allocators.driver",
+    "static-executor": "analyzer.runtimes.static_graph.executor",
+    "static-variables": "analyzer.runtimes.static_graph.variables",
+    "paddle": "analyzer.runtimes.paddle.runtime",
+    "paddle-flags": "analyzer.runtimes.paddle.flags",
+    "paddle-in-place": "analyzer.runtimes.paddle.in_place",
+    "paddle-allocators": "analyzer.allocators.paddle",
+    "tensorflow": "analyzer.runtimes.tensorflow.runtime",
+    "tensorflow-settings": "analyzer.runtimes.tensorflow.settings",
+    "tensorflow-bfc": "analyzer.allocators.tensorflow_bfc",
 }
 
 
 def catalogue() -> dict[str, Rule]:
     """Every rule and concept by its name, in order of the alphabet."""
-    found = {rule.name: rule for rule in (*pytorch.rules(), *onnxruntime.rules())}
+    found = {rule.name: rule for rule in (*pytorch.rules(), *onnxruntime.rules(), *static_graph.rules())}
     found |= {name: _concept(name, module) for name, module in _CONCEPTS.items()}
     return dict(sorted(found.items()))
 

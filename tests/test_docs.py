@@ -76,3 +76,19 @@ def test_the_readme_shows_what_the_command_prints() -> None:
     assert shown == ran.stdout or os.environ.get("UPDATE_README"), (
         "run: UPDATE_README=1 pytest tests/test_docs.py"
     )
+
+
+def test_the_page_of_allocators_is_what_its_command_writes() -> None:
+    """`python benchmarks/allocators.py` writes it anew."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+    program = "import sys; sys.path.insert(0, 'benchmarks'); import allocators; print(allocators.document(), end='')"
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+        env={**environment, "PYTHONIOENCODING": "utf-8"},
+    )
+    assert ran.stdout == (ROOT / "docs/ALLOCATORS.md").read_text(), "run: python benchmarks/allocators.py"

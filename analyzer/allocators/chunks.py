@@ -182,6 +182,11 @@ class PoolAllocator(Allocator):
         self._live: dict[int, Chunk | Direct | None] = {}
         self._malloc_count = 0
 
+    @property
+    def device_calls(self) -> int:
+        """How often memory was asked of the driver or given back to it."""
+        return self._space.call_count
+
     def size_of(self, handle: int) -> int:
         """Bytes in use behind a live handle (0 for a request of 0 bytes)."""
         held = self._live[handle]

@@ -49,6 +49,7 @@ class AddressSpace:
     """Hands out addresses by the rules above. Sizes and addresses in bytes.
 
     page_bytes: memory taken from the device in pages, as NVML counts it, beyond what was there at the start.
+    call_count: how often memory was asked of the driver or given back to it.
     """
 
     def __init__(self, leftover: Leftover = PYTORCH_LEFTOVER) -> None:
@@ -56,9 +57,11 @@ class AddressSpace:
         self._gaps = sorted((size, address) for address, size in leftover.gaps)
         self._lowest = ORIGIN
         self.page_bytes = 0
+        self.call_count = 0
 
     def take(self, size: int) -> int:
         """The address of a new allocation of `size` bytes."""
+        self.call_count += 1
         if size >= PAGE_BYTES:
             return self._pages(-(-size // PAGE_BYTES) * PAGE_BYTES)
         size = -(-size // STEP_BYTES) * STEP_BYTES
@@ -70,6 +73,7 @@ class AddressSpace:
 
     def give(self, address: int, size: int) -> None:
         """The allocation at `address` is freed. Shared pages are kept by the driver."""
+        self.call_count += 1
         if size < PAGE_BYTES:
             insort(self._gaps, (-(-size // STEP_BYTES) * STEP_BYTES, address))
             return

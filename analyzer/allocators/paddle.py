@@ -152,7 +152,8 @@ class AutoGrowthAllocator(_PaddleAllocator):
 class NaiveBestFitAllocator(_PaddleAllocator):
     """One chunk taken ahead, requests cut from it, larger ones straight from the device.
 
-    `available_bytes`: memory free on the card at the first request. Figures count rounded blocks.
+    `available_bytes`: memory free on the card at the first request; `overcommit` goes on past it, to find out how much
+    would be needed. Figures count rounded blocks.
     """
 
     def __init__(
@@ -163,8 +164,11 @@ class NaiveBestFitAllocator(_PaddleAllocator):
         initial_gpu_memory_in_mb: int = 0,
         reallocate_gpu_memory_in_mb: int = 0,
         available_bytes: int = AVAILABLE_BYTES,
+        overcommit: bool = False,
     ) -> None:
         super().__init__(gpu_memory_limit_mb, available_bytes)
+        if overcommit:
+            self._limit = None
         if not 0 <= fraction_of_gpu_memory_to_use <= 1:
             raise OptionError(
                 f"fraction_of_gpu_memory_to_use is {fraction_of_gpu_memory_to_use}",
@@ -200,7 +204,7 @@ class NaiveBestFitAllocator(_PaddleAllocator):
 
     def _share(self) -> int:
         """The chunk size, in whole 256 B: a fraction of the memory available at that moment, or the size set."""
-        return int(self._fraction * (self._available - self.reserved)) // ROUND_BYTES * ROUND_BYTES
+        return int(self._fraction * max(0, self._available - self.reserved)) // ROUND_BYTES * ROUND_BYTES
 
 
 def _rounded(nbytes: int) -> int:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from analyzer.analysis import Analysis
     from analyzer.options import Options
 
+# What runtimes call the memory they may take: ONNX Runtime, PaddlePaddle, TensorFlow.
+_ARENA_LIMITS = ("gpu_mem_limit", "gpu_memory_limit_mb", "memory_limit", "per_process_gpu_memory_fraction")
+
 
 @click.command()
 @analysis_options
@@ -56,7 +59,9 @@ def command(target: str, **options: Any) -> int:
         lines = dump(found.graph).splitlines()
         write_file("--dump-graph", options["dump_graph"], "".join(f"{clean(line)}\n" for line in lines))
     # A limit on the arena is a limit given, as a device is.
-    limited = options["device"] is not None or any("gpu_mem_limit" in name for name in estimate.options)
+    limited = options["device"] is not None or any(
+        limit in name for name in estimate.options for limit in _ARENA_LIMITS
+    )
     code = show(estimate, options, limited)
     if limited and not estimate.fits() and options["form"] == "text" and options["output"] is None:
         _advise(target, given, found, options["quiet"])

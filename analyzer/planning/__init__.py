@@ -1,1 +1,1 @@
-"""Capacity planning: the batch as a variable; curve, largest batch, what-if, comparison, many jobs."""
+"""Many analyses: the batch as a variable, curve, largest batch, strategies, comparison, grid; every allocator side by side."""

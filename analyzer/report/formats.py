@@ -26,6 +26,14 @@ FORMATS: dict[str, dict[str, str]] = {
         "text": "analyzer.report.verification:render",
         "json": "analyzer.report.verification:render_json",
     },
+    "allocators": {
+        "text": "analyzer.report.allocators:render",
+        "json": "analyzer.report.allocators:render_json",
+        "csv": "analyzer.report.allocators:render_csv",
+        "html": "analyzer.report.allocators:render_html",
+        "svg": "analyzer.report.allocators:render_svg",
+        "png": "analyzer.report.allocators:render_png",
+    },
     "curve": {
         "text": "analyzer.report.plan:curve_text",
         "json": "analyzer.report.plan:curve_json",

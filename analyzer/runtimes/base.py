@@ -134,6 +134,8 @@ class Runtime(ABC):
 _OWN = {
     "pytorch": "analyzer.runtimes.pytorch.runtime:PyTorch",
     "onnxruntime": "analyzer.runtimes.onnxruntime.runtime:OnnxRuntime",
+    "paddle": "analyzer.runtimes.paddle.runtime:Paddle",
+    "tensorflow": "analyzer.runtimes.tensorflow.runtime:TensorFlow",
 }
 _registered: dict[str, Runtime] = {}
 

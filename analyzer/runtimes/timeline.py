@@ -62,6 +62,15 @@ class Failure:
     limit: int
     free: tuple[int, ...] = ()
 
+    @property
+    def said(self) -> str:
+        """What failed, in words."""
+        what = self.malloc.label or self.malloc.category.value
+        return (
+            f"{self.malloc.nbytes:,} bytes requested for {what} with {self.allocated:,} in use and {self.reserved:,} held "
+            f"of {self.limit:,}"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Played:

@@ -13,8 +13,19 @@ MIB, GIB = 2**20, 2**30
 
 
 def test_document_000_variable() -> None:
-    """A variable of 1 GiB, made from an initial value of the same size: 1,024.0 MiB in use afterwards, and the process
-    grew by 2,047 MiB by NVML (1,588 to 3,635): two regions of 1 GiB."""
+    """A variable of 1 GiB: current and peak 1,024.0 MiB; deleted, 0.0 and 1,024.0, and NVML shows no less than before.
+
+    By NVML the process grew by 2,047 MiB (1,588 to 3,635). The region is 1,024 of them, and a peak of 1,024.0 leaves
+    no room for a second buffer: the rest is not the allocator's.
+    """
+    arena = TensorFlowArena()
+    value = arena.malloc(GIB)
+    assert (arena.allocated, arena.peak_allocated, arena.reserved) == (1024 * MIB, 1024 * MIB, 1024 * MIB)
+    arena.free(value)
+    assert (arena.allocated, arena.peak_allocated, arena.reserved) == (0, 1024 * MIB, 1024 * MIB)
+
+
+def test_two_buffers_of_one_gib_are_two_regions() -> None:
     arena = TensorFlowArena()
     value = arena.malloc(GIB)
     arena.malloc(GIB)

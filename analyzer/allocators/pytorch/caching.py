@@ -189,6 +189,11 @@ class PyTorchAllocator(Allocator):
         self.peak_allocated, self.peak_requested = self.allocated, self.requested
         self.peak_reserved = self.reserved
 
+    @property
+    def device_calls(self) -> int:
+        """How often memory was asked of the driver or given back to it (of an expandable segment: mapped, unmapped)."""
+        return len(self.segment_events)
+
     def size_of(self, handle: int) -> int:
         """Bytes of the block behind a live handle (0 for a request of 0 bytes)."""
         block = self._live[handle]

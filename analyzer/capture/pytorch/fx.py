@@ -29,7 +29,8 @@ _CONSTANTS: dict[str, Any] = {
 
 
 def to_fx(graph: Graph, step: int = 0, device: str = "cuda") -> fx.GraphModule:
-    """Iteration `step` of a PyTorch capture as an executable module on `device` (rule 1).
+    """Iteration `step` of a PyTorch capture as an executable module on `device`: a placeholder for
+    each tensor that is there before, a call for each operator.
 
     Placeholders appear in the order they are first read; `node.meta["tensor"]` is each one's `TensorMeta`.
     """

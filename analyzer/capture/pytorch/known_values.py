@@ -58,7 +58,7 @@ class KnownValues:
         self._twins[tensor.untyped_storage()._cdata] = value.untyped_storage()
 
     def sized(self, func: Any, args: tuple[Any, ...]) -> Any:
-        """Rule 3: the results as meta tensors of the right size, or None where that is not known."""
+        """Where a size depends on values: the results as meta tensors of the right size, or None where that is not known."""
         if func is aten.nonzero.default:
             twin = self.twin(args[0])
             if twin is None:
@@ -93,7 +93,7 @@ class KnownValues:
         if name.startswith(_ALIASING):
             return
         known = self._run(func, name, args, kwargs, tensors, results)
-        if not known and func._schema.is_mutable:  # rule 4: what was written is no longer what it was
+        if not known and func._schema.is_mutable:  # what was written is no longer what it was
             for result in results:
                 self.forget(result.untyped_storage()._cdata)
 

@@ -63,7 +63,7 @@ class Ran:
 
 
 class Phases:
-    """Where the program is (rule 2 of the module docstring), and its modules by name."""
+    """Where the program is: found by what PyTorch does, not told; and its modules by name."""
 
     def __init__(self, recorder: Recorder, progress: Callable[[str], None] | None, until: int | None) -> None:
         self._recorder, self._progress, self._until = recorder, progress, until

@@ -1,6 +1,6 @@
 """An ONNX model as ONNX Runtime first holds it: before any optimizer, shapes beside the planner's symbols.
 
-1. Constant nodes are initializers and take no index (`graph`, rule 1).
+1. Constant nodes are initializers and take no index (`graph.py`).
 2. Initializers nothing reads are dropped, as ONNX Runtime does when it resolves the graph.
 3. Function bodies are inlined first. Values whose shape is a bound or a guess are marked `bounded`.
 

@@ -207,7 +207,7 @@ def attention_math(
 
 
 def _aligned(mask: Any) -> Any:
-    """Rule 5: strides but the last must be multiples of 8 elements."""
+    """The mask as efficient attention takes it: strides but the last must be multiples of 8 elements."""
     if mask.stride(-1) == 1 and all(stride % 8 == 0 for stride in mask.stride()[:-1]):
         return mask
     size = mask.size(-1)

@@ -1,0 +1,309 @@
+"""One program under every allocator, for a terminal, a program, a spreadsheet, a browser, or as a picture.
+
+1. The same figures in every form: peaks in bytes, calls of the driver; lower bounds are marked.
+2. The picture of the terminal and of the page draws reserved memory, its part in use filled; `svg` and `png` draw the
+   same with matplotlib, which the extra `analyzer[plot]` brings.
+3. Names come out of models: they pass through `words.clean`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from analyzer.errors import MissingDependencyError
+from analyzer.report.formats import PLAIN, View
+from analyzer.report.words import clean, mib, percent, size
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from analyzer.planning.allocators import Comparison, Row
+
+SCHEMA = 1
+WIDTH = 104
+_BAR_WIDTH = 9
+_NAME_WIDTH = 40
+_HEADER = (
+    "allocator",
+    "setting",
+    "requested_bytes",
+    "allocated_bytes",
+    "reserved_bytes",
+    "unused_bytes",
+    "device_calls",
+    "fits",
+    "at_least",
+    "out_of_memory",
+)
+_FRAMEWORKS = {
+    "pytorch": "PyTorch",
+    "pytorch_cudamallocasync": "PyTorch, cudaMallocAsync",
+    "onnxruntime_bfc": "ONNX Runtime",
+    "tensorflow_bfc": "TensorFlow",
+    "paddle_auto_growth": "Paddle auto_growth",
+    "paddle_naive_best_fit": "Paddle naive_best_fit",
+}
+
+
+def render(comparison: Comparison, view: View = PLAIN) -> str:
+    """The table with its picture, ending with a newline."""
+    from rich.console import Console
+
+    stream = io.StringIO()
+    console = Console(
+        file=stream,
+        width=WIDTH,
+        force_terminal=view.color,
+        color_system="standard" if view.color else None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+    for part in _parts(comparison):
+        console.print(part)
+    return "".join(line.rstrip() + "\n" for line in stream.getvalue().splitlines())
+
+
+def _records(comparison: Comparison) -> list[dict[str, Any]]:
+    return [
+        dict(
+            zip(
+                _HEADER,
+                (
+                    clean(row.allocator),
+                    clean(row.setting),
+                    row.requested,
+                    row.allocated,
+                    row.reserved,
+                    row.unused,
+                    row.device_calls,
+                    row.fits,
+                    row.at_least,
+                    clean(row.out_of_memory),
+                ),
+                strict=True,
+            )
+        )
+        for row in comparison.rows
+    ]
+
+
+def render_json(comparison: Comparison, _: View = PLAIN) -> str:
+    """Schema 1: bytes, one entry an allocator."""
+    names = ("target", "runtime", "mode", "batch", "optimizer", "device", "available_bytes", "request_count")
+    document = {"schema": SCHEMA, **{name: getattr(comparison, name) for name in names}}
+    return (
+        json.dumps({**document, "rows": _records(comparison), "notes": list(comparison.notes)}, indent=1)
+        + "\n"
+    )
+
+
+def render_csv(comparison: Comparison, _: View = PLAIN) -> str:
+    """A row an allocator."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, _HEADER, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_records(comparison))
+    return stream.getvalue()
+
+
+def verdict(comparison: Comparison) -> str:
+    """Which allocator holds least, and how many fit; lower bounds stand aside."""
+    sure = [row for row in comparison.rows if not row.at_least and not row.out_of_memory]
+    fitting = sum(row.fits for row in sure)
+    counted = sum(not row.at_least for row in comparison.rows)
+    head = f"fits under {fitting} of {counted} on {clean(comparison.device)} ({size(comparison.available_bytes)} for the allocator)"
+    if not sure:
+        return head
+    least = min(sure, key=lambda row: row.reserved)
+    return f"{head}; least reserved: {size(least.reserved)}, {name_of(least)} ({clean(least.setting)})"
+
+
+def name_of(row: Row) -> str:
+    """The framework, and its strategy."""
+    return _FRAMEWORKS.get(row.allocator, clean(row.allocator))
+
+
+def subject(comparison: Comparison) -> str:
+    """What was analysed."""
+    words = [
+        clean(comparison.target),
+        f"requests of {clean(comparison.runtime)}",
+        {"infer": "inference", "train": "training"}[comparison.mode],
+    ]
+    if comparison.batch is not None:
+        words.append(f"batch {comparison.batch:,}")
+    if comparison.mode == "train" and comparison.optimizer:
+        words.append(clean(comparison.optimizer))
+    return " · ".join([*words, f"{comparison.request_count:,} requests"])
+
+
+def _fragmentation(row: Row) -> str:
+    return "-" if row.at_least or row.out_of_memory else percent(row.unused, row.reserved)
+
+
+def _shown(row: Row, nbytes: int) -> str:
+    return f"{'≥ ' if row.at_least else ''}{mib(nbytes)}"
+
+
+def _parts(comparison: Comparison) -> list[RenderableType]:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
+    table.add_column("allocator (MiB)", width=_NAME_WIDTH, overflow="fold")
+    for head in ("requested", "allocated", "reserved", "unused"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("calls", justify="right", no_wrap=True)
+    ceiling = _ceiling(comparison)
+    table.add_column("held", width=_BAR_WIDTH, no_wrap=True)
+    for row in comparison.rows:
+        table.add_row(
+            Text.assemble(name_of(row), (f"\n  {clean(row.setting)}", "dim")),
+            mib(row.requested),
+            _shown(row, row.allocated),
+            Text(_shown(row, row.reserved), style="" if row.fits else "bold red"),
+            _fragmentation(row),
+            "-" if row.at_least else f"{row.device_calls:,}",
+            Text.assemble(*_bar(row, ceiling)),
+        )
+    parts: list[RenderableType] = [Text(verdict(comparison), style="bold")]
+    if comparison.device_note:
+        parts.append(Text(f"device: {clean(comparison.device_note)}", style="dim"))
+    parts += ["", Text(subject(comparison), style="bold"), "", table]
+    for row in comparison.rows:
+        if row.out_of_memory:
+            said = f"{name_of(row)} ({clean(row.setting)}) runs out of memory: {clean(row.out_of_memory)}"
+            parts.append(Text(said, style="bold red"))
+    parts += ["", Text("Notes", style="bold"), *(Text(f"- {clean(note)}") for note in comparison.notes)]
+    return parts if comparison.notes else parts[:-2]
+
+
+def _ceiling(comparison: Comparison) -> int:
+    """Where bars end: one that takes the card in advance would leave the others no length, so at twice the median."""
+    return 2 * sorted(row.reserved for row in comparison.rows)[len(comparison.rows) // 2] or 1
+
+
+def _bar(row: Row, ceiling: int) -> tuple[tuple[str, str], ...]:
+    def columns(nbytes: int) -> int:
+        return min(_BAR_WIDTH, -(-nbytes * _BAR_WIDTH // ceiling))
+
+    used, held = columns(row.allocated), columns(row.reserved)
+    beyond = row.reserved > ceiling
+    return (
+        ("█" * used, "cyan"),
+        ("░" * max(0, held - used - beyond), "cyan"),
+        ("»" if beyond else "", "bold"),
+    )
+
+
+def render_html(comparison: Comparison, _: View = PLAIN) -> str:
+    """One page that needs no network."""
+    ceiling = _ceiling(comparison)
+    rows = "\n".join(
+        f"<tr><td>{escape(name_of(row))}<br><small>{escape(clean(row.setting))}</small>"
+        + "".join(
+            f'<td class="number">{escape(shown)}'
+            for shown in (
+                mib(row.requested),
+                _shown(row, row.allocated),
+                _shown(row, row.reserved),
+                _fragmentation(row),
+                "-" if row.at_least else f"{row.device_calls:,}",
+            )
+        )
+        + f'<td class="picture"><div class="held" style="width: {100 * min(row.reserved, ceiling) / ceiling:.2f}%">'
+        f'<div class="used" style="width: {100 * row.allocated / max(min(row.reserved, ceiling), 1):.2f}%"></div></div></tr>'
+        for row in comparison.rows
+    )
+    failures = "".join(
+        f"<li>{escape(name_of(row))} ({escape(clean(row.setting))}): {escape(clean(row.out_of_memory))}</li>"
+        for row in comparison.rows
+        if row.out_of_memory
+    )
+    notes = "".join(f"<li>{escape(clean(note))}</li>" for note in comparison.notes)
+    head = "".join(
+        f"<th>{word}"
+        for word in ("allocator", "requested", "allocated", "reserved", "unused", "driver calls", "MiB")
+    )
+    return f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>{escape(subject(comparison))}</title>
+<style>
+body {{ font: 14px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }}
+table {{ border-collapse: collapse; width: 100%; }} td, th {{ padding: .3rem .6rem; text-align: left; vertical-align: top; }}
+tr + tr {{ border-top: 1px solid #8884; }} .number {{ text-align: right; font-variant-numeric: tabular-nums; }}
+.picture {{ width: 30%; }} .held {{ background: #9ecae1; height: 1rem; min-width: 1px; }} .used {{ background: #3182bd; height: 1rem; }}
+small {{ opacity: .7; }}
+</style></head><body>
+<h1>{escape(subject(comparison))}</h1>
+<p><strong>{escape(verdict(comparison))}</strong></p>
+<table><tr>{head}</tr>
+{rows}
+</table>
+<p>In MiB; dark: in use at its peak, light: held of the device, cut at twice the median.</p>
+{f"<h2>Out of memory</h2><ul>{failures}</ul>" if failures else ""}
+{f"<h2>Notes</h2><ul>{notes}</ul>" if notes else ""}
+</body></html>
+"""
+
+
+def render_svg(comparison: Comparison, _: View = PLAIN) -> bytes:
+    """The picture. Raises MissingDependencyError without matplotlib."""
+    return _picture(comparison, "svg")
+
+
+def render_png(comparison: Comparison, _: View = PLAIN) -> bytes:
+    """The picture. Raises MissingDependencyError without matplotlib."""
+    return _picture(comparison, "png")
+
+
+def _picture(comparison: Comparison, form: str) -> bytes:
+    try:
+        import matplotlib
+    except ModuleNotFoundError:
+        raise MissingDependencyError(
+            f"--format {form} is drawn by matplotlib, which is not installed", "pip install 'analyzer[plot]'"
+        ) from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    rows = comparison.rows[::-1]
+    # The same comparison gives the same bytes.
+    with pyplot.rc_context({"svg.hashsalt": "analyzer", "svg.fonttype": "none", "font.size": 9}):
+        figure, axes = pyplot.subplots(figsize=(9, 0.34 * len(rows) + 1.2), layout="constrained")
+        labels = [
+            f"{name_of(row)}: {clean(row.setting)}{' (at least)' if row.at_least else ''}" for row in rows
+        ]
+        places = range(len(rows))
+        for values, shade, label in (
+            ([min(row.reserved, _ceiling(comparison)) / 2**20 for row in rows], "#9ecae1", "reserved"),
+            ([min(row.allocated, _ceiling(comparison)) / 2**20 for row in rows], "#3182bd", "allocated"),
+        ):
+            axes.barh(places, values, color=shade, label=label)
+        axes.set_yticks(places, labels)
+        axes.set_xlabel("MiB")
+        # Bars are cut where one that takes the card in advance would leave the others no length; the figures are not.
+        ceiling = _ceiling(comparison) / 2**20
+        axes.set_xlim(0, 1.25 * min(ceiling, max(row.reserved for row in rows) / 2**20) or 1)
+        for place, row in enumerate(rows):
+            end = min(row.reserved / 2**20, ceiling)
+            axes.annotate(
+                f" {_shown(row, row.reserved)}{' »' if row.reserved / 2**20 > ceiling else ''}",
+                (end, place),
+                va="center",
+            )
+        axes.set_title(subject(comparison).replace("$", r"\$"), fontsize=9)
+        figure.legend(loc="outside lower right", ncols=2)
+        stream = io.BytesIO()
+        metadata = {"Date": None} if form == "svg" else {"Software": None}
+        figure.savefig(stream, format=form, metadata=metadata, dpi=120)
+        pyplot.close(figure)
+    return stream.getvalue()

@@ -1,0 +1,1 @@
+"""PaddlePaddle: a captured program under its static-graph executor, garbage collector and allocators."""
