@@ -203,3 +203,14 @@ def test_only_numbered_inputs_begin_iterations() -> None:
     assert play(events, allocators.create("pytorch")).peak_allocated == 4096
     events.insert(2, Event("model"))
     assert play(events, allocators.create("pytorch")).peak_allocated == 512
+
+
+def test_an_optional_request_without_room_is_refused_for_good() -> None:
+    """20 MiB are held, of 30 allowed: 12 MiB more find no room. The program goes on, and never asks for its like again."""
+    optional = Malloc(1, 12 * MIB, Category.SCRATCH, label="workspace", optional="plan")
+    events = [take(0, 20 * MIB), optional, Free(1), Free(0), optional, take(2, 512), Event("0.forward")]
+    played = play(events, allocators.create("pytorch", limit_bytes=30 * MIB))
+    assert played.failure is None
+    assert played.refused == (1,)
+    assert played.allocated == (20 * MIB, 20 * MIB, 20 * MIB, 0, 0, 512, 512)
+    assert (played.peak_allocated, played.peak_requested) == (20 * MIB, 20 * MIB)
