@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from analyzer.capture.onnx import capture_onnx
 from analyzer.devices import resolve
-from analyzer.errors import MissingDependencyError, OptionError
+from analyzer.errors import InputError, MissingDependencyError, OptionError
 from analyzer.liveness.naive import from_onnx
 from analyzer.onnx.model import read
 from analyzer.onnx.shapes.bind import Described
@@ -67,13 +67,13 @@ def captured_onnx_training(
 
 
 def described_inputs(options: Options) -> Described | None:
-    """The inputs as the ONNX reader takes them: name -> (shape, element type). Raises OptionError."""
+    """The inputs as the ONNX reader takes them: name -> (shape, element type). Raises InputError."""
     inputs = options.inputs
     if inputs is None:
         return None
     if not isinstance(inputs, Mapping):
-        raise OptionError(
-            "inputs of an ONNX target need names",
+        raise InputError(
+            "the inputs of an ONNX graph go by name",
             "give --input NAME=3x224x224:float32, or inputs={'image': TensorSpec((64, 3, 224, 224))}",
         )
     return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,9 @@ def follow(
     from analyzer.runtimes.pytorch.live import Live
     from analyzer.runtimes.pytorch.settings import alloc_conf
 
+    workspace = environment.get("CUBLAS_WORKSPACE_CONFIG")
+    if workspace is not None:
+        options = replace(options, runtime_options={"cublas_workspace": workspace, **options.runtime_options})
     runtime = base.named(options.runtime or "pytorch")
     profile, device_note = resolve(options.device)
     with as_main(place, [str(argument) for argument in args], environment) as main:

@@ -39,7 +39,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What changed. figures: those of rule 1. categories, modules, lines: what changed at the peak, largest change first.
+    """What changed. figures: peak allocated, peak reserved, device memory. categories, modules, lines: what changed at the peak, largest change first.
 
     unlike: settings that differ, as (name, before, after) in words. moved: the events of the two peaks, if they differ.
     """
@@ -56,7 +56,7 @@ class Difference:
 
     @property
     def exceeds(self) -> bool:
-        """Rule 2."""
+        """Whether one of the figures grew by more than the tolerance's share of what it was."""
         return any(change.grown > self.tolerance * change.before for change in self.figures)
 
 

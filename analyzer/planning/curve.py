@@ -158,7 +158,7 @@ def curve(subject: Subject, batches: Sequence[int], progress: Callable[[str], No
 
 
 def _slopes(rows: Sequence[Row]) -> tuple[Slope, ...]:
-    """Rules 3 and 4: the fewest straight lines between rows that pass all others closely (Ramer, Douglas and Peucker)."""
+    """The fewest straight lines between rows that pass all others closely (Ramer, Douglas and Peucker)."""
     close = max(_CLOSE_BYTES, _CLOSE * max(row.peak_allocated for row in rows))
     ends = [0]
 
@@ -196,7 +196,7 @@ def _kinks(
     pieces: Pieces | None,
     estimate_at: Callable[[int], Estimate],
 ) -> tuple[Kink, ...]:
-    """Rule 3: the bends between slopes that last, the sharpest explained; and where pieces end."""
+    """The bends between slopes that last, the sharpest explained; and where pieces end."""
     known = [row.batch for row in rows]
     following = dict(pairwise(known))
     bends = {

@@ -109,7 +109,7 @@ class EagerFigures:
         )
 
     def _classify(self) -> None:
-        """Rule 1."""
+        """Operators with one story: equal but for the tensors' names, or with numbers that do not vary."""
         known: dict[Signature, int] = {}
         for operator in self._graph.operators:
             ruled = rule_for(operator.name) is not None
@@ -126,7 +126,7 @@ class EagerFigures:
             self._class_of.append(number)
 
     def _script_for(self, told: list[tuple[int, Story]]) -> _Script:
-        """Rule 3: the script, with every step of these stories in it."""
+        """The script, with every step of these stories in it."""
         anew = False
         for number, story in told:
             known, self._stories[number] = self._stories[number], story
@@ -138,7 +138,7 @@ class EagerFigures:
         return self._script
 
     def _written(self) -> _Script:
-        """Rule 2."""
+        """Which request has which size: `eager` run once with a number in place of each size."""
         count = len(self._sizes)
         numbered = []
         for story, steps in zip(self._stories, self._steps, strict=True):
@@ -165,7 +165,7 @@ class EagerFigures:
 
 
 def _play(script: _Script, sizes: list[int], allocator: PyTorchAllocator) -> tuple[bool, int]:
-    """Rule 4. Peaks count from the first iteration, as in `timeline`. Whether all requests were served, and how many optional ones
+    """A batch's sizes put into the script and played. Peaks count from the first iteration, as in `timeline`. Whether all requests were served, and how many optional ones
     were refused."""
     malloc, free = allocator.malloc, allocator.free
     handles = [0] * script.key_count

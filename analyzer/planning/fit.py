@@ -47,10 +47,10 @@ class Fit:
 
     batch: the largest, 0 when not even one sample runs. at: its estimate under the limit, None when batch is 0.
     beyond: the estimate of the next batch, whose `out_of_memory` says what fails (None there: it would just run, but
-        by rule 4 nobody can be sure); None when nothing larger was tried.
+        a convolution went without its workspace, so that nobody can be sure); None when nothing larger was tried.
     limit: what the allocator may hold. device_bound: whether the device says so, rather than a limit of its own.
     notes: what a reader of the answer should know.
-    also: larger batches that would run nevertheless (rule 3). captures: batches that were captured.
+    also: larger batches that would run nevertheless, since memory in pieces is not monotonic. captures: batches that were captured.
     """
 
     batch: int
@@ -128,7 +128,7 @@ class _Search:
         return self.limit, self.device_bound
 
     def answer(self) -> Fit:
-        """Rules 1 to 5."""
+        """Doubling and bisection over evaluated batches, then the answer and the one beyond it captured themselves."""
         if not self.exactly(1):
             return self.found(0)
         high = _START
@@ -148,7 +148,7 @@ class _Search:
         return self.found(batch)
 
     def runs(self, batch: int) -> bool:
-        """Rule 1, evaluated."""
+        """Whether every request of the batch's steps is served under the limit, evaluated."""
         if batch not in self.known:
             if self.progress is not None:
                 self.progress(f"batch {batch}")
@@ -165,7 +165,7 @@ class _Search:
         return found.fails, found.refused
 
     def holds(self, play: Callable[[tuple[int, bool]], tuple[bool, int]]) -> bool:
-        """Rules 1 and 4."""
+        """Whether it is served, with slack to spare where workspaces were refused."""
         fails, refused = play(self.bound)
         if fails or not refused:
             return not fails
@@ -173,7 +173,7 @@ class _Search:
         return not play((limit - int(SLACK * limit), device))[0]
 
     def without_gaps(self, batch: int) -> int:
-        """Rule 3: the largest batch up to `batch` with all below it running."""
+        """The largest batch up to `batch` with all below it running."""
         lowest, below = batch, batch
         while below > 1:
             if not self.runs(below):
@@ -184,7 +184,7 @@ class _Search:
         return lowest
 
     def exactly(self, batch: int) -> bool:
-        """Rules 1 and 4, captured at the batch itself."""
+        """Whether it is served, with slack to spare where workspaces were refused: captured at the batch itself."""
 
         def play(bound: tuple[int, bool]) -> tuple[bool, int]:
             found = (

@@ -82,7 +82,7 @@ def load(path: Path) -> tuple[Job, ...]:
 
 
 def jobs(content: Any) -> tuple[Job, ...]:
-    """Rule 1. Raises OptionError."""
+    """Every target, batch, strategy and device as a job, in the order of the file. Raises OptionError."""
     if not isinstance(content, Mapping):
         raise OptionError("a grid is a mapping", f"with the keys {', '.join(_KEYS)}")
     for key in content:
@@ -139,7 +139,7 @@ def _options(given: Any, where: str) -> dict[str, Any]:
 
 
 def row_of(job: Job) -> Row:
-    """The analysis of one job as a row of the table (rule 3); what a worker runs."""
+    """The analysis of one job as a row of the table, also when it fails; what a worker runs."""
     import analyzer
 
     row: Row = {
@@ -167,7 +167,7 @@ def run(
     tell: Callable[[int, int], None] | None = None,
     ray: str | None = None,
 ) -> tuple[Row, ...]:
-    """The rows of all jobs, in order. journal: where finished jobs are kept (rule 2). tell: (finished, all) after each.
+    """The rows of all jobs, in order. journal: where finished jobs are kept, one a line. tell: (finished, all) after each.
 
     ray: address of a Ray cluster that shall do the work ("auto", "ray://HOST:10001"). Raises OptionError for a journal of another grid.
     """
@@ -198,7 +198,7 @@ def _print(job: Job) -> str:
 
 
 def _finished(journal: Path, todo: Sequence[Job]) -> dict[int, Row]:
-    """Rule 2: what the journal has. Raises OptionError when it is another grid's."""
+    """What the journal has; a last line left half written does not count. Raises OptionError when it is another grid's."""
     known = {_print(job): job.job for job in todo}
     done: dict[int, Row] = {}
     for line in journal.read_text(encoding="utf-8").splitlines():
@@ -253,7 +253,7 @@ def _on_cores(missing: Sequence[Job], workers: int) -> Iterator[Row]:
 
 
 def _alone(job: Job) -> Row:
-    """Rule 3: one job in a process of its own."""
+    """One job in a process of its own."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         try:
             return pool.submit(row_of, job).result()

@@ -32,7 +32,7 @@ _MOST_POINTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Batches `low` to `high`, both included. program: the one they share, None where each is its own (rule 4).
+    """Batches `low` to `high`, both included. program: the one they share, None where each batch is captured by itself.
 
     ends: why the next batch is another program, "" at the end of the range. error: why it cannot be captured.
     """
@@ -93,7 +93,7 @@ class Pieces:
         return found
 
     def _joined(self, *batches: int) -> tuple[BatchProgram, EagerFigures]:
-        """Rule 2. Raises NotTheSame, also for a batch that cannot be captured."""
+        """The program captured at the range's ends and in between. Raises NotTheSame, also for a batch that cannot be captured."""
         try:
             program = BatchProgram(batches, [self._at(batch) for batch in batches])
             return program, EagerFigures(program, program.first.profile)
@@ -136,7 +136,7 @@ class Pieces:
         return Piece(batch, batch, None, None, ends)
 
     def _next(self, low: int, high: int) -> Piece:
-        """Rules 2 and 3: the piece that begins at `low`."""
+        """The piece that begins at `low`."""
         try:
             return Piece(low, high, *self._joined(low, (low + high) // 2 | 1, high))
         except NotTheSame as different:

@@ -32,7 +32,7 @@ class Polynomial:
         return len(self.numerators) - 1
 
     def at(self, batch: int) -> int:
-        """The value there. Raises ArithmeticError when it is no whole number (rule 2)."""
+        """The value there. Raises ArithmeticError when it is no whole number."""
         value = 0
         for numerator in reversed(self.numerators):
             value = value * batch + numerator
@@ -45,7 +45,7 @@ class Polynomial:
 
 
 def fit(batches: Sequence[int], values: Sequence[int]) -> Polynomial | None:
-    """The polynomial of rule 1 through (batch, value); None if there is none. Batches are distinct, at least two.
+    """The lowest polynomial, of degree at most n - 2, through the n pairs (batch, value); None if there is none. Batches are distinct, at least two.
 
     >>> fit((2, 3, 8), (20, 30, 80)).at(5)
     50

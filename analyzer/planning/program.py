@@ -78,7 +78,7 @@ class BatchProgram:
         return self._numbers.operator(calls)
 
     def at(self, batch: int) -> Captured:
-        """The program as a capture at `batch` would have found it (rule 4). Raises NotTheSame."""
+        """The program as a capture at `batch` would have found it. Raises NotTheSame."""
         graph = self._graphs[0]
         if self._operators is None:
             made = ((index, self.operator(index)) for index in range(len(graph.operators)))
@@ -106,7 +106,7 @@ class BatchProgram:
 
 
 def _same_program(graphs: Sequence[Graph]) -> None:
-    """Rule 1 for what has no numbers. Raises NotTheSame."""
+    """The same in every capture: names, types, structure, order. Raises NotTheSame."""
     first = graphs[0]
     for other in graphs[1:]:
         for one, two in zip(first.operators, other.operators, strict=False):
@@ -184,7 +184,7 @@ class _Numbers:
         if kind is float:
             if any((value == 0) != (first == 0) for value in values):
                 raise NotTheSame(place)
-            return first  # rule 3
+            return first  # a fraction: only whether it is zero decides what is allocated
         if isinstance(first, TensorMeta):
             return self.tensor(values, place)  # type: ignore[arg-type]
         if isinstance(first, tuple):

@@ -65,7 +65,7 @@ class Subject:
         return None if self._program is None else self._program.model
 
     def at(self, batch: int) -> Options:
-        """The options with the batch and its tensors in them (rules 1 and 2). Raises OptionError."""
+        """The options with the batch and its tensors in them: made by the target, or given ones resized. Raises OptionError."""
         options = replace(self.options, batch=batch)
         given: Any = options.inputs
         if self._make is not None:
@@ -116,7 +116,7 @@ class Subject:
 
 
 def _resized(tensor: Any, size: int | None, batch: int) -> Any:
-    """Rule 2 for one tensor."""
+    """A given tensor with its first dimension, where that is the batch, set to another."""
     shape = tuple(tensor.shape)
     if not shape or size is None or shape[0] != size:
         return tensor

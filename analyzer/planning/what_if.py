@@ -235,7 +235,7 @@ def _frugal(base: Analysis, options: Options, target: Any) -> list[tuple[str, in
 
 
 def repeated_blocks(model: torch.nn.Module | None) -> str:
-    """Rule 3: the pattern that `--checkpoint` takes, "" where nothing repeats."""
+    """The blocks a model repeats, as the pattern that `--checkpoint` takes, "" where nothing repeats."""
     best: tuple[int, str] = (0, "")
     for path, part in model.named_modules() if model is not None else ():
         children = dict(part.named_children())

@@ -60,7 +60,7 @@ class Budget:
 
 
 def _explained(estimate: Estimate, limit: int, baseline: Any) -> str:
-    """Rule 2."""
+    """What is expected and needed, and the largest shares of the peak; with a baseline, what grew."""
     from analyzer.report.words import clean, size
 
     head = f"expected at most {size(limit)}, needs {size(estimate.device_used)}"

@@ -15,7 +15,7 @@ import onnx  # noqa: E402
 from onnx import TensorProto, helper  # noqa: E402
 
 from analyzer.cli import main  # noqa: E402
-from analyzer.errors import OptionError  # noqa: E402
+from analyzer.errors import InputError  # noqa: E402
 from analyzer.runs.session import runs, with_weights  # noqa: E402
 from analyzer.verify import verify  # noqa: E402
 from tests.paths import MODELS  # noqa: E402
@@ -97,7 +97,7 @@ def test_bad_usage(chain: Path, arguments: list[str], words: str, capsys: pytest
 
 
 def test_inputs_without_names_mean_nothing_to_a_file(chain: Path) -> None:
-    with pytest.raises(OptionError):
+    with pytest.raises(InputError, match="by name"):
         verify(str(chain), inputs=(np.zeros((2, 64)),), batch=2)
 
 

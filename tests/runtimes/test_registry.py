@@ -57,7 +57,7 @@ def announced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_names_once_each_own_ones_first(announced: list[str]) -> None:
     base.register(Toy())
-    assert base.names() == ("pytorch", "onnxruntime", "toy", "theirs")
+    assert base.names() == (*base._OWN, "toy", "theirs")
     assert set(announced) == {"analyzer.runtimes"}
 
 
@@ -71,7 +71,7 @@ def test_named() -> None:
     with pytest.raises(OptionError, match="unknown runtime 'toi'") as caught:
         base.named("toi")
     assert "did you mean 'toy'" in caught.value.hint
-    assert "one of pytorch, onnxruntime, toy, theirs" in caught.value.hint
+    assert "one of pytorch, onnxruntime, paddle, tensorflow, toy, theirs" in caught.value.hint
 
 
 def test_a_registered_runtime_wins_over_the_own_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,9 +31,11 @@ def _cublas_variable(model: Any) -> str | None:
     model was analysed before, it means nothing to this one: then it counts if the process was started with it.
     """
     value = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
-    if value != _SET_BY_MONAI or model is None:
+    if value != _SET_BY_MONAI:
         return value
-    if any(type(part).__module__.partition(".")[0] == "monai" for part in model.modules()):
+    if model is not None and any(
+        type(part).__module__.partition(".")[0] == "monai" for part in model.modules()
+    ):
         return value
     started_with = Path("/proc/self/environ")
     own = f"CUBLAS_WORKSPACE_CONFIG={value}".encode()
