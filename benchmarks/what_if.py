@@ -41,11 +41,16 @@ def predicted() -> list[dict[str, Any]]:
 
 
 def measure(rows: list[dict[str, Any]], output: Path) -> None:
-    """Adds `measured` to each row, writing the record after each."""
+    """Adds `measured` to each row, writing the record after each; rows the record has already are not run again."""
     from analyzer.verify import verify
 
+    before = json.loads(output.read_text()) if output.exists() else []
+    known = {(row["model"], row["strategy"]): row for row in before if "measured" in row}
     for row in rows:
         if "predicted" not in row:
+            continue
+        if (row["model"], row["strategy"]) in known:
+            row.update(known[row["model"], row["strategy"]])
             continue
         try:
             result = verify(ROOT / "models" / row["model"], graph=False, **row["options"])
@@ -57,7 +62,8 @@ def measure(rows: list[dict[str, Any]], output: Path) -> None:
         print(
             f"{row['model']:<24} {row['strategy']:<50} {row.get('measured') or row.get('error')}", flush=True
         )
-        output.write_text(json.dumps(rows, indent=1) + "\n")
+        done = [entry for entry in rows if "measured" in entry or "error" in entry]
+        output.write_text(json.dumps(done, indent=1) + "\n")
 
 
 def check(record: list[dict[str, Any]]) -> int:

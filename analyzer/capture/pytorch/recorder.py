@@ -26,7 +26,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_iter
 
-import analyzer
 from analyzer.capture.pytorch.cuda.decisions import FUSED
 from analyzer.capture.pytorch.cuda.memory import Memory, out_of_memory
 from analyzer.capture.pytorch.cuda.results import META_KERNELS
@@ -53,7 +52,7 @@ aten = torch.ops.aten
 META = torch.device("meta")
 _LIBRARY_FOLDERS = (
     f"{Path(torch.__file__).parent}/",
-    f"{Path(analyzer.__file__).parent}/",
+    f"{Path(__file__).parents[2]}/",
     "<frozen",
     "<string>",
 )
