@@ -23,6 +23,7 @@ class Room:
     last: tuple[str, ...] = ()
 
 
+_ONNX_RUNTIME = "tests/runtimes/onnxruntime"
 _SCRATCH = "tests/runtimes/pytorch/scratch"
 
 ROOMS = (
@@ -46,6 +47,15 @@ ROOMS = (
             "tests/allocators/pytorch/test_replay.py",
             "tests/allocators/pytorch/test_settings.py",
         ),
+    ),
+    Room(
+        "ONNX Runtime",
+        ("analyzer/runtimes/onnxruntime",),
+        tuple(
+            f"{_ONNX_RUNTIME}/test_{name}.py"
+            for name in ("fusions", "rewrites", "transposes", "plan", "session", "values")
+        ),
+        tuple(f"{_ONNX_RUNTIME}/test_{name}.py" for name in ("kernels", "h200", "cpu")),
     ),
     Room("liveness", ("analyzer/liveness",), ("tests/liveness",), ("tests/liveness/test_lifetimes.py",)),
     Room("devices", ("analyzer/devices",), ("tests/devices",)),
