@@ -115,7 +115,8 @@ class Environment:
         (":4096:8", "mine", b"A=1\0CUBLAS_WORKSPACE_CONFIG=:4096:8\0B=2", True),
         (":4096:8", "mine", b"A=1\0XCUBLAS_WORKSPACE_CONFIG=:4096:8\0B=2", False),
         (":4096:8", "mine", None, True),
-        (":4096:8", None, b"A=1", True),
+        (":4096:8", None, b"A=1", False),  # no model to ask: a whole program, or none at all
+        (":4096:8", None, b"CUBLAS_WORKSPACE_CONFIG=:4096:8", True),
         (":16:8", "mine", b"A=1", True),
     ],
 )
