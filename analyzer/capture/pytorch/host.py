@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
 LARGE_BYTES = 1 << 20
 _META = torch.device("meta")
-# Functions that make a tensor of a size they are given: from nothing, or like another.
+# Functions that make a tensor of the size they are given; the type of `torch.full` would depend on its value.
 _SIZED = (torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn)
-_WITH_VALUE = (torch.full,)
 
 
 class HostMemory:
@@ -70,12 +69,12 @@ def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
 def _shape(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...] | None:
     """The shape a factory is asked for; None if it is none, or not on the CPU."""
     device = kwargs.get("device")
-    if func not in _SIZED and func not in _WITH_VALUE:
+    if func not in _SIZED:
         return None
     if kwargs.get("out") is not None or (device is not None and torch.device(device).type != "cpu"):
         return None
     size = kwargs.get("size", args[0] if args else None)
-    if func in _SIZED and "size" not in kwargs and all(isinstance(part, int) for part in args):
+    if "size" not in kwargs and all(isinstance(part, int) for part in args):
         size = args
     if not isinstance(size, (tuple, list)) or not all(isinstance(part, int) for part in size):
         return None

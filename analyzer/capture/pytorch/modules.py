@@ -24,7 +24,8 @@ class _Watch:
         self.done = False
 
 
-def _bytes_in(value: Any) -> tuple[int, int]:
+def bytes_in(value: Any) -> tuple[int, int]:
+    """Bytes and elements of every tensor in what a module returned."""
     tensors = [t for t in torch.utils._pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]
     return sum(t.numel() * t.element_size() for t in tensors), sum(t.numel() for t in tensors)
 
@@ -56,10 +57,10 @@ def module_paths(
             recorder.modules.pop()
         if not watch.done and path is not None:
             if leaf[id(self)]:
-                nbytes, count = _bytes_in(out)
+                nbytes, count = bytes_in(out)
                 watch.leaves.append(LeafOutput(path, nbytes, count, bool(self._parameters)))
             if self is model:
-                watch.output_bytes, _ = _bytes_in(out)
+                watch.output_bytes, _ = bytes_in(out)
                 watch.done = True
         return out
 

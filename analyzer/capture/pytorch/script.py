@@ -32,8 +32,10 @@ from torch.optim.optimizer import (
 
 from analyzer.capture.pytorch.capture import cuda_environment, own_randomness, watching
 from analyzer.capture.pytorch.explain import explained
+from analyzer.capture.pytorch.modules import bytes_in
 from analyzer.capture.pytorch.patches import replaced
 from analyzer.capture.pytorch.recorder import Recorder
+from analyzer.capture.pytorch.step import label_gradients, label_state
 from analyzer.errors import AnalyzerError
 from analyzer.graph import Category, Graph, LeafOutput, Phase
 
@@ -97,10 +99,7 @@ class Phases:
     def after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """An optimizer has done its step."""
         self._optimizing -= 1
-        for state in optimizer.state.values():
-            for key, value in state.items() if isinstance(state, Mapping) else ():
-                if isinstance(value, torch.Tensor) and value.is_cuda:
-                    self._recorder.label(value, str(key), Category.OPTIMIZER_STATE)
+        label_state(optimizer, self._recorder)
         self._recorder.mark(f"{self.steps}.step")
         self.steps += 1
         self._recorder.step = self.steps
@@ -116,9 +115,8 @@ class Phases:
         self._forward_seen = False
         for root in self._roots.values():
             module = root()
-            for name, parameter in module.named_parameters() if module is not None else ():
-                if parameter.grad is not None:
-                    self._recorder.label(parameter.grad, f"{name}.grad", Category.GRADIENT)
+            if module is not None:
+                label_gradients(module, self._recorder)
         self._recorder.mark(f"{self.steps}.backward")
 
     def module(self, module: torch.nn.Module) -> str:
@@ -155,9 +153,7 @@ class Phases:
         if self._leaves_of == id(module):
             self._leaves_of = -1
         elif self._leaves_of not in (None, -1) and id(module) in self._leaf:
-            tensors = [t for t in torch.utils._pytree.tree_leaves(out) if isinstance(t, torch.Tensor)]
-            nbytes = sum(t.numel() * t.element_size() for t in tensors)
-            count = sum(t.numel() for t in tensors)
+            nbytes, count = bytes_in(out)
             self.leaves.append(LeafOutput(self._paths[id(module)], nbytes, count, bool(module._parameters)))
 
 

@@ -105,7 +105,7 @@ def run(step: Step, recorder: Watcher) -> None:
                 scaler.scale(loss).backward()
             else:
                 loss.backward()
-            _label_gradients(model, recorder)
+            label_gradients(model, recorder)
             recorder.mark(f"{iteration}.backward")
             if micro == step.grad_accumulation - 1 and optimizer is not None:
                 recorder.phase = Phase.OPTIMIZER
@@ -114,7 +114,7 @@ def run(step: Step, recorder: Watcher) -> None:
                     scaler.update()
                 else:
                     optimizer.step()
-                _label_state(optimizer, recorder)
+                label_state(optimizer, recorder)
                 recorder.mark(f"{iteration}.step")
 
 
@@ -136,13 +136,15 @@ def _label_batch(xs: list[torch.Tensor], ys: list[torch.Tensor], recorder: Watch
             recorder.label(tensor, f"{kind} {number}", Category.INPUT)
 
 
-def _label_gradients(model: torch.nn.Module, recorder: Watcher) -> None:
+def label_gradients(model: torch.nn.Module, recorder: Watcher) -> None:
+    """Every gradient by its parameter's name."""
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
             recorder.label(parameter.grad, f"{name}.grad", Category.GRADIENT)
 
 
-def _label_state(optimizer: torch.optim.Optimizer, recorder: Watcher) -> None:
+def label_state(optimizer: torch.optim.Optimizer, recorder: Watcher) -> None:
+    """What the optimizer keeps on the device, by its own names."""
     for state in optimizer.state.values():
         for key, value in state.items():
             if isinstance(value, torch.Tensor) and value.device.type == "cuda":
