@@ -271,7 +271,7 @@ class Recorder(TorchDispatchMode):
 
     def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
         schema = self._schema(func)
-        if schema.skip:
+        if schema.skip or not _reaches_device(args, kwargs):
             return func(*args, **kwargs)
         if self.phases is not None:
             self.phase = self.phases()
@@ -350,11 +350,6 @@ class Recorder(TorchDispatchMode):
         keywords = (
             {name: self._argument(value, inputs) for name, value in kwargs.items()} if kwargs else _NO_KWARGS
         )
-        on_meta = any(t is not None and t.device.type == "meta" for t in results) or any(
-            t.device.type == "meta" for t in inputs
-        )
-        if not on_meta:
-            return
         if inputs and "device" not in kwargs and all(map(self._in_host_memory, inputs)):
             for result in results:
                 if result is not None and result.device.type == "meta":
@@ -451,6 +446,8 @@ class Recorder(TorchDispatchMode):
             return value
         if isinstance(value, (list, tuple)):
             return tuple([self._argument(part, found) for part in value])
+        if isinstance(value, (torch.UntypedStorage, torch.TypedStorage)):  # whose text is its contents
+            return type(value).__name__
         return str(value)
 
     # -- where an operator comes from ----------------------------------------------------------------------------
@@ -509,8 +506,24 @@ class Recorder(TorchDispatchMode):
         ).check()
 
 
+def _reaches_device(args: Any, kwargs: Any) -> bool:
+    """Whether a call has to do with the pretended device: by a tensor among its arguments, or the device it names."""
+    for value in args:
+        if isinstance(value, torch.Tensor):
+            if value.is_meta:
+                return True
+        elif isinstance(value, (list, tuple)) and any(_is_meta(part) for part in value):
+            return True
+    if not kwargs:
+        return False
+    device = kwargs.get("device")
+    return (device is not None and device.type in ("cuda", "meta")) or _reaches_device(
+        tuple(kwargs.values()), _NO_KWARGS
+    )
+
+
 def _is_meta(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.device.type == "meta"
+    return isinstance(value, torch.Tensor) and value.is_meta
 
 
 _CATEGORY = {
