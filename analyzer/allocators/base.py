@@ -4,6 +4,7 @@
    keeps no streams apart takes the stream and does nothing with it.
 2. `reserve` takes memory apart from the pools, where the allocator has such a way; otherwise as `malloc` does.
 3. `over` tells that a named event of the program is over ("run 1"); most allocators do nothing then.
+4. `use` tells that another stream uses what is held, `wait` that the device has done all it was asked.
 """
 
 from __future__ import annotations
@@ -53,6 +54,12 @@ class Allocator(ABC):
     def reserve(self, nbytes: int) -> int:
         """Take `nbytes` bytes apart from the pools; here, for allocators without such a way, as `malloc` does."""
         return self.malloc(nbytes)
+
+    def use(self, handle: int, stream: int) -> None:  # noqa: B027
+        """Another stream uses what `handle` holds; nothing changes for allocators that keep no streams apart."""
+
+    def wait(self) -> None:  # noqa: B027
+        """The device has done all it was asked; nothing changes for allocators that keep no streams apart."""
 
     def over(self, event: str, value: float | None = None) -> None:  # noqa: B027
         """The named event of the program is over; nothing changes here."""

@@ -16,6 +16,8 @@ from analyzer.graph.model import (
     Run,
     Storage,
     TensorMeta,
+    Use,
+    Wait,
 )
 from analyzer.graph.view import to_networkx
 
@@ -34,6 +36,8 @@ __all__ = [
     "Run",
     "Storage",
     "TensorMeta",
+    "Use",
+    "Wait",
     "dtype_bits",
     "dtype_bytes",
     "nbytes_of",

@@ -6,7 +6,8 @@
    decides memory: shapes, strides, dtypes, scalar arguments, phase, step, module path and source line.
 3. The **program** is the order of moments: a storage is born outside any operator (`Birth`: weights, inputs), an
    operator runs (`Run`: the storages that first appear among its outputs are born there), a storage dies (`Death`),
-   an event a user knows by name is over (`Mark`). Deaths are where Python and autograd (or an ONNX plan) really
+   an event a user knows by name is over (`Mark`), another stream uses a storage (`Use`), the host waits for the device
+   (`Wait`). Deaths are where Python and autograd (or an ONNX plan) really
    drop the last reference; `liveness/` derives other policies from who reads what.
 4. Invariants (`Graph.check`): each storage is born once and dies at most once, after its birth; operators run once
    each in index order and touch only living storages; sizes are not negative.
@@ -94,6 +95,7 @@ class Operator:
     writes: storages changed in place.
     module: dotted path of the innermost module ("layer1.0.conv1"), "" at the top; for ONNX the node's name.
     source: "file.py:123" of the line in the user's code, "" when there is none.
+    stream: the stream it runs on, 0 being the default one.
     """
 
     index: int
@@ -107,6 +109,7 @@ class Operator:
     module: str = ""
     source: str = ""
     domain: str = "aten"
+    stream: int = 0
 
     @property
     def inputs(self) -> tuple[TensorMeta, ...]:
@@ -153,9 +156,10 @@ class LeafOutput:
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """A storage appears that no operator of the program makes (weights, inputs copied to the device)."""
+    """A storage appears that no operator of the program makes (weights, inputs copied to the device), on a stream."""
 
     storage: int
+    stream: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +187,20 @@ class Mark:
     value: float | None = None
 
 
-Moment: TypeAlias = Birth | Run | Death | Mark
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Another stream than the one it was made on uses a storage (`Tensor.record_stream`)."""
+
+    storage: int
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The host waits until the device has done all it was asked."""
+
+
+Moment: TypeAlias = Birth | Run | Death | Mark | Use | Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +246,10 @@ class Graph:
                     if storage not in born or storage in dead:
                         raise GraphError(f"moment {place}: storage {storage} dies unborn or twice")
                     dead.add(storage)
-                case Mark():
+                case Use(storage):
+                    if storage not in born or storage in dead:
+                        raise GraphError(f"moment {place}: storage {storage} is used, but not alive")
+                case Mark() | Wait():
                     pass
         for position, entry in enumerate(self.storages):
             if entry.index != position or entry.nbytes < 0:

@@ -52,4 +52,17 @@ class Event:
     value: float | None = None
 
 
-AllocationEvent: TypeAlias = Malloc | Free | Event
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Another stream uses the allocation `key`: freed, it serves nobody until the device is known to have done with it."""
+
+    key: int
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The host has waited for the device."""
+
+
+AllocationEvent: TypeAlias = Malloc | Free | Event | Use | Wait

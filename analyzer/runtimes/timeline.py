@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from analyzer.allocators import Allocator, OutOfMemoryError
-from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
+from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc, Use, Wait
 
 _INPUT = re.compile(r"(\d+)\.input")
 _NOT_SERVED = -1
@@ -155,6 +155,13 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
                 allocator.free(handle)
                 asked -= malloc.nbytes
             change = allocator.allocated - before
+        elif isinstance(event, Use):
+            handle, malloc, _ = live[event.key]
+            name, kind = malloc.label, malloc.category.value
+            if handle != _NOT_SERVED:
+                allocator.use(handle, event.stream)
+        elif isinstance(event, Wait):
+            allocator.wait()
         else:
             name = event.name
         before += change

@@ -10,7 +10,9 @@
 4. **Splitting**: the rest of a block becomes a free block if it has at least 512 B (small pool) or more than 1 MiB
    (large pool, only below `max_split_size_mb`). A rest that is not split off counts as allocated, as in
    `torch.cuda.memory_allocated`; `requested` counts the requests alone.
-5. **Freeing** joins a block with its free neighbours in the same segment.
+5. **Freeing** joins a block with its free neighbours in the same segment. A block another stream uses (`record_stream`)
+   counts as freed at once, but serves nobody until the device has done with it: that is known after the host waited
+   for it, and PyTorch waits itself before it gives cached blocks back.
 6. **No block**: garbage collection, if `garbage_collection_threshold` and a fraction are set; then a new segment;
    failing that, cached blocks of at least `max_split_size_mb` are returned to the driver, if that is set, and the
    segment is tried again; failing that, all wholly free segments are returned and it is tried a last time;
@@ -18,7 +20,8 @@
 
 Sources: `c10/cuda/CUDACachingAllocator.cpp`, `c10/core/AllocatorConfig.h` (PyTorch 2.11 to 2.13); segment addresses
 by `driver.py`. `expandable_segments:True` is `expandable.py`.
-Not modelled: `record_stream`, CUDA graph pools, user-made memory pools, `backend:cudaMallocAsync`.
+Not modelled: that the device may be done with a block before anyone waits for it (what is held is then too high, never too
+low), CUDA graph pools, user-made memory pools, `backend:cudaMallocAsync`.
 """
 
 from __future__ import annotations
@@ -49,10 +52,15 @@ class Pool(NamedTuple):
 
 
 class Block(Chunk):
-    """A part of a segment. `freed_at` counts searches, which tells garbage collection its age; it is set whenever the block joins its pool."""
+    """A part of a segment.
 
-    __slots__ = ("freed_at",)
+    freed_at: counts searches, which tells garbage collection its age; it is set whenever the block joins its pool.
+    shared: another stream uses it.
+    """
+
+    __slots__ = ("freed_at", "shared")
     freed_at: int
+    shared: bool
     region: Segment
 
     @property
@@ -123,6 +131,7 @@ class PyTorchAllocator(Allocator):
         self._segments: dict[int, Segment] = {}
         self._space = space or AddressSpace()
         self._live: dict[int, Block | None] = {}
+        self._waiting: list[Block] = []
         self._malloc_count = 0
         self._search_count = {True: 0, False: 0}
         self._max_split = self.settings.max_split_bytes
@@ -145,6 +154,7 @@ class PyTorchAllocator(Allocator):
         if self._splits(block.size - size, size, pool.small):
             self._insert(block.cut(size))
         block.used = True
+        block.shared = False
         block.requested = nbytes
         self.allocated += block.size
         self.requested += nbytes
@@ -164,13 +174,32 @@ class PyTorchAllocator(Allocator):
             return
         self.allocated -= block.size
         self.requested -= block.requested
-        block.used = False
         block.requested = 0
+        if block.shared:
+            self._waiting.append(block)
+        else:
+            self._cache(block)
+
+    def _cache(self, block: Block) -> None:
+        """A freed block joins its pool."""
+        block.used = False
         self._join(block)
         self._insert(block)
 
+    def use(self, handle: int, stream: int) -> None:
+        """Another stream uses the block of `handle`, as `Tensor.record_stream` tells."""
+        block = self._live[handle]
+        if block is not None and stream != block.region.pool.stream:
+            block.shared = True
+
+    def wait(self) -> None:
+        """The device has done all it was asked: blocks that other streams used are free."""
+        while self._waiting:
+            self._cache(self._waiting.pop(0))
+
     def empty_cache(self) -> None:
         """Return every wholly free segment to the driver, as `torch.cuda.empty_cache` does."""
+        self.wait()
         for small in (False, True):
             for block in self._cached(small):
                 if block.whole:

@@ -68,9 +68,20 @@ PATCHES: dict[str, Patch] = {
         )
     },
     **{
-        _GPU + name: Patch("streams and events that can be made, used and waited for; one stream is followed")
-        for name in ("Stream", "Event", "stream", "current_stream", "default_stream")
+        _GPU + name: Patch("streams and events that can be made, used and waited for: their numbers decide who serves a request")
+        for name in ("Stream", "Event", "stream", "current_stream", "default_stream", "set_stream")
     },
+    **{
+        f"torch.{name}": Patch("streams and events by PyTorch's newer names: they are the pretended device's")
+        for name in ("Stream", "Event", "accelerator.current_stream", "accelerator.set_stream", "accelerator.synchronize")
+    },
+    **{
+        f"torch.accelerator.{name}": Patch(_ANSWER)
+        for name in ("current_accelerator", "is_available", "device_count", "current_device_index", "set_device_index")
+    },
+    "torch.Tensor.pin_memory": Patch("pinned memory is host memory like any other; data loaders pin in a thread of their own"),
+    "torch.Tensor.record_stream": Patch("takes a stream of the pretended device, which PyTorch's own parser refuses"),
+    "torch.UntypedStorage.resize_": Patch("memory given back or taken by a storage that stays the same object"),
     "torch.backends.cudnn.is_acceptable": Patch(
         "meta tensors stand for CUDA tensors, which cuDNN takes in its types (no bfloat16, so recurrent layers of that type "
         "keep separate weights)"

@@ -10,7 +10,10 @@
 5. Module path and source line: forward operators get them from the Python stack, backward operators from the forward
    operator that made their autograd node (equal sequence numbers).
 
-Not modelled: several streams; tensors of user-written subclasses.
+6. Every operator runs on the stream that is current (`cuda/streams.py`). A storage that is resized is another one from
+   then on.
+
+Not modelled: tensors of user-written subclasses.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,7 @@ from torch.utils._pytree import tree_iter
 from analyzer.capture.pytorch.cuda.decisions import FUSED
 from analyzer.capture.pytorch.cuda.memory import Memory, out_of_memory
 from analyzer.capture.pytorch.cuda.results import META_KERNELS
+from analyzer.capture.pytorch.cuda.streams import Current
 from analyzer.capture.pytorch.data_branches import assumed
 from analyzer.capture.pytorch.fan_in import FanIn
 from analyzer.capture.pytorch.known_values import KnownValues
@@ -46,6 +50,8 @@ from analyzer.graph import (
     Run,
     Storage,
     TensorMeta,
+    Use,
+    Wait,
 )
 
 aten = torch.ops.aten
@@ -110,6 +116,8 @@ class Recorder(TorchDispatchMode):
         self.phase = Phase.SETUP
         self.step = 0
         self.modules: list[str] = []
+        self.streams = Current()
+        self._shared = False  # a storage is used by another stream than its own
         self.failed: tuple[int, str] = (0, "")  # number of the exception, innermost module
         self._choices = {**choices, **FUSED}
         self._schemas: dict[Any, _Schema] = {}
@@ -150,6 +158,18 @@ class Recorder(TorchDispatchMode):
                 if not hasattr(error, "requested"):
                     raise
                 raise out_of_memory(error, self.memory) from None
+
+    def wait(self) -> None:
+        """The host waits for the device."""
+        if self._shared:
+            self.happened(Wait())
+
+    def use(self, tensor: torch.Tensor, stream: int) -> None:
+        """Another stream uses the tensor."""
+        index = self._live.get(tensor.untyped_storage()._cdata)
+        if index is not None and self.storages[index].on_device:
+            self._shared = True
+            self.happened(Use(index, stream))
 
     def host(self, tensor: torch.Tensor) -> torch.Tensor:
         """Register a meta tensor that stands for one in host memory; returns it."""
@@ -345,6 +365,9 @@ class Recorder(TorchDispatchMode):
             if isinstance(out, torch.Tensor)
             else [t for t in tree_iter(out) if t is None or isinstance(t, torch.Tensor)]
         )
+        for tensor in [t for i in schema.writes for t in self._tensors_at(func, args, kwargs, i)]:
+            if tensor.device.type == "meta":
+                self.resized(tensor.untyped_storage())
         inputs: list[torch.Tensor] = []
         arguments = tuple([self._argument(value, inputs) for value in args])
         keywords = (
@@ -376,6 +399,7 @@ class Recorder(TorchDispatchMode):
             step=self.step,
             module=module,
             source=source,
+            stream=self.streams.now(),
         )
         self.operators.append(operator)
         self.happened(Run(operator.index))
@@ -405,24 +429,36 @@ class Recorder(TorchDispatchMode):
         index = self._live.get(key)
         if index is not None:
             return index
-        index = len(self.storages)
         on_device = on_device and tensor.device.type == "meta"
-        self.storages.append(_Growing(storage.nbytes(), category, name, on_device, self.phase))
-        self._live[key] = index
-        if not born:
-            self.happened(Birth(index))
+        index = self._begin(key, _Growing(storage.nbytes(), category, name, on_device, self.phase), born)
 
-        def died(_: Any, key: int = key, index: int = index) -> None:
-            if self._closed:
+        def died(reference: Any, key: int = key) -> None:
+            if self._closed or self._references.get(key) is not reference:
                 return
-            if self._live.get(key) == index:
-                del self._live[key]
-                self._known.forget(key)
-            self._references.pop(index, None)
-            self.happened(Death(index))
+            del self._references[key]
+            self._known.forget(key)
+            self.happened(Death(self._live.pop(key)))
 
-        self._references[index] = weakref.ref(storage, died)
+        self._references[key] = weakref.ref(storage, died)
         return index
+
+    def _begin(self, key: int, growing: _Growing, born: bool = False) -> int:
+        """The memory of a storage begins; its number. born: an operator that is recorded next makes it."""
+        index = self._live[key] = len(self.storages)
+        self.storages.append(growing)
+        if not born:
+            self.happened(Birth(index, self.streams.now()))
+        return index
+
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        """A storage has another size now: new memory is taken, then the old given back (`cuda/Resize.cpp`)."""
+        key = storage._cdata
+        index = self._live.get(key)
+        if index is None or storage.nbytes() == self.storages[index].nbytes:
+            return
+        self._known.forget(key)
+        self._begin(key, replace(self.storages[index], nbytes=storage.nbytes()))
+        self.happened(Death(index))
 
     def _meta(self, tensor: torch.Tensor, name: str, born: bool = True) -> TensorMeta:
         index = self._live.get(tensor.untyped_storage()._cdata)
@@ -462,7 +498,9 @@ class Recorder(TorchDispatchMode):
         place = (self.modules[-1] if self.modules else "", self._source())
         if torch.is_grad_enabled():
             # Any node this operator belongs to has been made just before the call arrives here.
-            self._origin.setdefault(torch._C._autograd._get_sequence_nr() - 1, place)
+            sequence = torch._C._autograd._get_sequence_nr() - 1
+            self._origin.setdefault(sequence, place)
+            self.streams.made(sequence)
         return place
 
     def is_library(self, filename: str) -> bool:

@@ -2,14 +2,15 @@
 
 1. A storage is requested where it is born and given back where it dies: the captured program is followed as it is.
 2. While an operator runs, its own memory is taken and given back as its scratch rule tells (`scratch/script.py`).
-3. A library workspace is taken once per thread. Autograd runs the backward pass on a thread of its own, so training
+3. A library workspace is taken once per thread and stream. Autograd runs the backward pass on a thread of its own, so training
    takes two of each (facts of the recorded measurements).
 4. Storages in host memory ask for nothing.
+5. Everything is requested for the stream its operator runs on.
 
 Source: allocation histories recorded on an H200 (`tests/data/h200`); `torch/csrc/autograd/engine.cpp` (`thread_init`)
 for the backward pass's thread.
 
-Not modelled: requests of other streams, CUDA graphs.
+Not modelled: CUDA graphs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from analyzer.devices import DeviceProfile
-from analyzer.graph import Birth, Category, Death, Graph, Mark, Moment, Operator, Phase, Run
+from analyzer.graph import Birth, Category, Death, Graph, Mark, Moment, Operator, Phase, Run, Use, Wait
+from analyzer.runtimes import events as asked
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
 from analyzer.runtimes.pytorch.scratch import Output, Story, Take, story_of
 from analyzer.runtimes.rules import TENSOR
@@ -72,7 +74,7 @@ class Eager:
         self._graph = graph
         self._story = story or (lambda operator: story_of(operator, device))
         self._alive: set[int] = set()
-        self._workspaces: set[tuple[str, str]] = set()
+        self._workspaces: set[tuple[str, str, int]] = set()
         # Storages are known by their index; what else is taken counts down from -1.
         self._keys = itertools.count(-1, -1)
 
@@ -85,35 +87,49 @@ class Eager:
                 if index in self._alive:
                     self._alive.remove(index)
                     yield Free(index)
-            case Birth(index):
-                yield from self._born(index, -1, self._graph.storages[index].name)
+            case Birth(index, stream):
+                yield from self._born(index, -1, self._graph.storages[index].name, stream)
             case Mark(name, value):
                 yield Event(name, value)
+            case Use(index, stream):
+                if index in self._alive:
+                    yield asked.Use(index, stream)
+            case Wait():
+                yield asked.Wait()
 
     def lost(self, failed: Malloc) -> None:
         """A request found no memory: what it was for does not exist."""
         self._alive.discard(failed.storage)
-        self._workspaces.discard((failed.label, self._thread(self._graph.operators[failed.operator])))
+        self._workspaces.discard((failed.label, *self._where(self._graph.operators[failed.operator])))
 
     @staticmethod
-    def _thread(operator: Operator) -> str:
-        """ "@autograd" for what the backward pass runs on its own thread."""
-        return "@autograd" if operator.phase is Phase.BACKWARD else ""
+    def _where(operator: Operator) -> tuple[str, int]:
+        """Thread ("@autograd" for what the backward pass runs on its own) and stream."""
+        return "@autograd" if operator.phase is Phase.BACKWARD else "", operator.stream
 
     def _born(
-        self, index: int, operator: int, label: str, nbytes: int | None = None, rule: str = ""
+        self, index: int, operator: int, label: str, stream: int, nbytes: int | None = None, rule: str = ""
     ) -> Iterator[AllocationEvent]:
         """A storage of the device is requested where it first appears; `nbytes`: where `rule` says another size."""
         storage = self._graph.storages[index]
         if storage.on_device and index not in self._alive:
             self._alive.add(index)
             wanted = storage.nbytes if nbytes is None else nbytes
-            yield Malloc(index, wanted, storage.category, operator, index, label=label, rule=rule or TENSOR)
+            yield Malloc(
+                index,
+                wanted,
+                storage.category,
+                operator,
+                index,
+                label=label,
+                stream=stream,
+                rule=rule or TENSOR,
+            )
 
     def _run(self, operator: Operator) -> Iterator[AllocationEvent]:
         """One operator, as its scratch rule tells it."""
         story = self._story(operator)
-        thread = self._thread(operator)
+        thread, stream = self._where(operator)
         self.libraries |= {family + thread for family in story.libraries}
         if not story.known:
             calls, bound = self.unknown.get(operator.name, (0, 0))
@@ -124,15 +140,15 @@ class Eager:
                 output = operator.outputs[step.index] if step.index < len(operator.outputs) else None
                 if output is not None:
                     yield from self._born(
-                        output.storage, operator.index, operator.name, step.nbytes, step.rule
+                        output.storage, operator.index, operator.name, stream, step.nbytes, step.rule
                     )
             elif isinstance(step, Take):
-                if step.keep and (step.keep, thread) in self._workspaces:
+                if step.keep and (step.keep, thread, stream) in self._workspaces:
                     continue
                 key = next(self._keys)
                 category, label = Category.SCRATCH, operator.name
                 if step.keep:
-                    self._workspaces.add((step.keep, thread))
+                    self._workspaces.add((step.keep, thread, stream))
                     category, label = Category.WORKSPACE, step.keep
                 else:
                     taken[step.token] = key
@@ -143,6 +159,7 @@ class Eager:
                     operator.index,
                     basis=step.basis.value,
                     label=label,
+                    stream=stream,
                     rule=step.rule,
                     optional=step.optional,
                 )

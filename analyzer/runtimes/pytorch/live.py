@@ -14,7 +14,7 @@ from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Category, Graph, Moment
 from analyzer.runtimes.base import Prediction
-from analyzer.runtimes.events import AllocationEvent, Free, Malloc
+from analyzer.runtimes.events import AllocationEvent, Free, Malloc, Use, Wait
 from analyzer.runtimes.pytorch.eager import Eager, Program
 from analyzer.runtimes.pytorch.outside import device_used
 
@@ -61,6 +61,10 @@ class Live:
             self._handles[event.key] = self._served(event)
         elif isinstance(event, Free):
             self.allocator.free(self._handles.pop(event.key))
+        elif isinstance(event, Use):
+            self.allocator.use(self._handles[event.key], event.stream)
+        elif isinstance(event, Wait):
+            self.allocator.wait()
         else:
             self.allocator.over(event.name, event.value)
         self._events.append(event)

@@ -14,7 +14,7 @@ import torch
 
 from analyzer.capture.pytorch.cuda.memory import answers
 from analyzer.capture.pytorch.cuda.pretence import CUDA
-from analyzer.capture.pytorch.cuda.streams import Event, Stream
+from analyzer.capture.pytorch.cuda.streams import streams
 from analyzer.capture.pytorch.patches import replaced
 
 if TYPE_CHECKING:
@@ -23,19 +23,28 @@ if TYPE_CHECKING:
 
 _CUDNN_VERSION = 91900  # of the measurements (cuDNN 9.19)
 _SILENT = (
-    "set_device", "synchronize", "empty_cache", "reset_peak_memory_stats", "manual_seed", "manual_seed_all",
+    "set_device", "empty_cache", "reset_peak_memory_stats", "manual_seed", "manual_seed_all",
     "set_rng_state", "nvtx.range_push", "nvtx.range_pop", "nvtx.mark",
 )  # fmt: skip
+CUDA_TYPE = torch.device("cuda")
 _RNN_MODES = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}  # cudnnRNNMode_t
 
 
 @contextlib.contextmanager
 def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
     """While open, `torch.cuda` and its kin speak of `device`, and of the memory the recorder has, if it has one."""
-    found = _answers(device)
+    found = {**_answers(device), **streams(recorder)}
     if recorder.memory is not None:
         asked = answers(recorder.memory, recorder.happened)
         found |= {f"cuda.{name}": answer for name, answer in asked.items()}
+    resize = torch.UntypedStorage.resize_
+
+    def resized(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+        resize(storage, size)
+        recorder.resized(storage)
+        return storage
+
+    found["UntypedStorage.resize_"] = resized
     with replaced({f"torch.{name}": answer for name, answer in found.items()}):
         yield
 
@@ -51,7 +60,6 @@ def _answers(device: DeviceProfile) -> dict[str, Any]:
         max_threads_per_multi_processor=device.max_threads_per_sm,
         warp_size=32,
     )
-    default = Stream()
     grouped = torch._C._group_tensors_by_device_and_dtype
 
     def grouped_on_cuda(*arguments: Any) -> dict[Any, Any]:
@@ -70,6 +78,12 @@ def _answers(device: DeviceProfile) -> dict[str, Any]:
         "cuda.get_device_properties": lambda *a: properties,
         "cuda.is_bf16_supported": lambda *a, **k: device.compute_capability >= (8, 0),
         "cuda.is_current_stream_capturing": lambda: False,
+        "accelerator.current_accelerator": lambda check_available=False: CUDA_TYPE,
+        "Tensor.pin_memory": lambda t, *a: t,
+        "accelerator.is_available": lambda: True,
+        "accelerator.device_count": lambda: 1,
+        "accelerator.current_device_index": lambda: 0,
+        "accelerator.set_device_index": lambda *a: None,
         "cuda.memory_allocated": lambda *a: 0,
         "cuda.max_memory_allocated": lambda *a: 0,
         "cuda.memory_reserved": lambda *a: 0,
@@ -78,10 +92,7 @@ def _answers(device: DeviceProfile) -> dict[str, Any]:
         "cuda.get_rng_state": lambda *a: torch.empty(16, dtype=torch.uint8),
         # A function of its own for each: PyTorch's compiler, if a program brings it in, knows functions by identity.
         **{f"cuda.{name}": lambda *a, **k: None for name in _SILENT},
-        **{f"cuda.{name}": lambda *a: contextlib.nullcontext() for name in ("device_of", "device", "stream")},
-        "cuda.Stream": Stream,
-        "cuda.Event": Event,
-        **{f"cuda.{name}": lambda *a: default for name in ("current_stream", "default_stream")},
+        **{f"cuda.{name}": lambda *a: contextlib.nullcontext() for name in ("device_of", "device")},
         "backends.cudnn.is_acceptable": lambda t: (
             t.is_cuda and t.dtype in torch.backends.cudnn.CUDNN_TENSOR_DTYPES
         ),

@@ -67,8 +67,6 @@ class CudaPretence(TorchFunctionMode):
             tensor.tolist: lambda t: recorder.host_value(t).tolist(),
             tensor.numpy: lambda t, **k: recorder.host_value(t).numpy(**k),
             tensor.__array__: lambda t, *a, **k: recorder.host_value(t).__array__(*a, **k),
-            tensor.pin_memory: lambda t, *a, **k: t,
-            tensor.record_stream: lambda t, s: None,
             tensor.__setitem__: self._assign,
             tensor.backward: self._backward,
             torch.tensor: self._from_data,

@@ -1,58 +1,172 @@
-"""CUDA streams and events for a program that runs on no GPU: everything is done the moment it is asked for."""
+"""CUDA streams and events for a program that runs on no GPU: everything is done the moment it is asked for.
+
+1. A stream has a number, 0 being the default one. Others come from a pool of 32 for each priority, in turn: the 33rd
+   `torch.cuda.Stream()` is the first one again (`c10/cuda/CUDAStream.cpp`, `kStreamsPerPool`).
+2. Every operator runs on the stream that is current; so the memory it takes comes from that stream's pools.
+3. Autograd runs the backward of an operator on the stream its forward ran on (`torch/csrc/autograd/engine.cpp`), unless
+   code it calls (hooks, checkpointed modules) makes another current.
+4. Where the host waits for the device, blocks that another stream used become free: see `allocators/pytorch/caching.py`.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Self
+import contextlib
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+
+if TYPE_CHECKING:
+    from analyzer.capture.pytorch.recorder import Recorder
+
+_POOL_SIZE = 32
+_CUDA = torch.device("cuda", 0)
 
 
-class Stream:
-    """`torch.cuda.Stream`."""
+class Current:
+    """Which stream is current: for the program, and for the node autograd is at work on."""
 
-    def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
-        self.device, self.priority = device, priority
+    def __init__(self) -> None:
+        self._program = self._node_stream = 0
+        self._node: int | None = None
+        self._made_on: dict[int, int] = {}
 
-    def __enter__(self) -> Self:
-        return self
+    def now(self) -> int:
+        """The number of the current stream."""
+        node: Any = torch._C._current_autograd_node()
+        if node is None:
+            self._node = None
+            return self._program
+        sequence = node._sequence_nr()
+        if self._node != sequence:
+            self._node, self._node_stream = sequence, self._made_on.get(sequence, 0)
+        return self._node_stream
 
-    def __exit__(self, *_: object) -> None:
-        """Nothing to leave: one stream is followed."""
+    def set(self, number: int) -> None:
+        """Make a stream current."""
+        self.now()
+        if self._node is None:
+            self._program = number
+        else:
+            self._node_stream = number
 
-    def record_event(self, event: Event | None = None) -> Event:
-        """An event that is over."""
-        return Event() if event is None else event
-
-    def query(self) -> bool:
-        """Whether all work is done: it is."""
-        return True
-
-    def wait_event(self, event: Any) -> None:
-        """Nothing to wait for."""
-
-    def wait_stream(self, stream: Any) -> None:
-        """Nothing to wait for."""
-
-    def synchronize(self) -> None:
-        """Nothing to wait for."""
+    def made(self, sequence: int) -> None:
+        """A node of this number may have been made just now; only streams besides the default one are kept."""
+        number = self.now()
+        if number:
+            self._made_on[sequence] = number
 
 
-class Event:
-    """`torch.cuda.Event`."""
+def streams(recorder: Recorder) -> dict[str, Any]:
+    """Name below `torch` -> streams and events of the pretended device."""
+    numbers: dict[bool, Iterator[int]] = {
+        high: itertools.cycle(range(1 + high * _POOL_SIZE, 1 + (high + 1) * _POOL_SIZE))
+        for high in (False, True)
+    }
 
-    def __init__(self, *_: Any, **__: Any) -> None: ...
+    def wait(*_: Any, **__: Any) -> None:
+        recorder.wait()
 
-    def record(self, stream: Any = None) -> None:
-        """Now."""
+    class Event:
+        """`torch.cuda.Event`."""
 
-    def wait(self, stream: Any = None) -> None:
-        """Nothing to wait for."""
+        def __init__(self, *_: Any, **__: Any) -> None: ...
 
-    def query(self) -> bool:
-        """Whether it is over: it is."""
-        return True
+        def record(self, stream: Any = None) -> None:
+            """Now."""
 
-    def elapsed_time(self, end_event: Any) -> float:  # noqa: ARG002
-        """Milliseconds: there is no clock."""
-        return 0.0
+        def wait(self, stream: Any = None) -> None:
+            """A stream waits, not the host."""
 
-    def synchronize(self) -> None:
-        """Nothing to wait for."""
+        def query(self) -> bool:
+            """Whether it is over: it is."""
+            return True
+
+        def elapsed_time(self, end_event: Any) -> float:  # noqa: ARG002
+            """Milliseconds: there is no clock."""
+            return 0.0
+
+        def synchronize(self) -> None:
+            """The host waits."""
+            wait()
+
+    class Stream:
+        """`torch.cuda.Stream`. stream_id: its number."""
+
+        def __init__(self, device: Any = None, priority: int = 0, *, stream_id: int | None = None) -> None:
+            del device  # there is one
+            self.priority = priority
+            self.stream_id = next(numbers[priority < 0]) if stream_id is None else stream_id
+            self.device = _CUDA
+            self.device_index, self.device_type = 0, 1
+            self._before: list[int] = []
+
+        @property
+        def cuda_stream(self) -> int:
+            """The handle: its number does."""
+            return self.stream_id
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Stream) and other.stream_id == self.stream_id
+
+        def __hash__(self) -> int:
+            return hash(self.stream_id)
+
+        def __enter__(self) -> Self:
+            self._before.append(recorder.streams.now())
+            recorder.streams.set(self.stream_id)
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            recorder.streams.set(self._before.pop())
+
+        def record_event(self, event: Event | None = None) -> Event:
+            """An event that is over."""
+            return Event() if event is None else event
+
+        def query(self) -> bool:
+            """Whether all work is done: it is."""
+            return True
+
+        def wait_event(self, event: Any) -> None:
+            """A stream waits, not the host."""
+
+        def wait_stream(self, stream: Any) -> None:
+            """A stream waits, not the host."""
+
+        def is_capturing(self) -> bool:
+            """Whether a CUDA graph is being made of it: none is."""
+            return False
+
+        def synchronize(self) -> None:
+            """The host waits."""
+            wait()
+
+    @contextlib.contextmanager
+    def within(stream: Any) -> Iterator[None]:
+        with stream or contextlib.nullcontext():
+            yield
+
+    def current(*_: Any) -> Stream:
+        return Stream(stream_id=recorder.streams.now())
+
+    def set_current(stream: Any) -> None:
+        if stream is not None:
+            recorder.streams.set(stream.stream_id)
+
+    return {
+        "cuda.Stream": Stream,
+        "cuda.Event": Event,
+        "cuda.stream": within,
+        "cuda.current_stream": current,
+        "cuda.default_stream": lambda *_: Stream(stream_id=0),
+        "cuda.set_stream": set_current,
+        "cuda.synchronize": wait,
+        "Tensor.record_stream": lambda tensor, stream: recorder.use(tensor, stream.stream_id),
+        "Stream": Stream,
+        "Event": Event,
+        "accelerator.current_stream": current,
+        "accelerator.set_stream": set_current,
+        "accelerator.synchronize": wait,
+    }
