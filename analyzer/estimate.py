@@ -35,6 +35,63 @@ class TensorRow:
     source: str
     phase: str
     rule: str = ""
+    scope: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What allocations are for; all that are alike share one. The fields are those of `TensorRow`.
+
+    scope: for ONNX the place in the model the exporter recorded for the node ("layer1.0.conv1"), "" where it recorded
+        none. stream: the stream the request is made for, 0 the default one.
+    """
+
+    name: str
+    category: str
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    operator: str = ""
+    module: str = ""
+    source: str = ""
+    phase: str = ""
+    rule: str = ""
+    scope: str = ""
+    stream: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Allocations:
+    """Every block that was handed out, in order: parallel tuples, one entry a block. Sizes and addresses in bytes.
+
+    born: the event of the timeline that took it; died: the one that gave it back, -1: none did.
+    nbytes: of the block; requested: what was asked for. address: 0 where the allocator has no addresses.
+    origin: what it is for, a place in `origins`.
+    """
+
+    born: tuple[int, ...] = ()
+    died: tuple[int, ...] = ()
+    nbytes: tuple[int, ...] = ()
+    requested: tuple[int, ...] = ()
+    address: tuple[int, ...] = ()
+    origin: tuple[int, ...] = ()
+    origins: tuple[Origin, ...] = ()
+
+    def alive(self, event: int) -> tuple[int, ...]:
+        """The blocks in use after the event, by their place here; their `nbytes` sum to the bytes allocated then."""
+        lives = zip(self.born, self.died, strict=True)
+        return tuple(
+            i for i, (born, died) in enumerate(lives) if born <= event and (died < 0 or event < died)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Memory the allocator held of the device: from the event that took it to the one after which it was gone (-1: kept)."""
+
+    address: int
+    nbytes: int
+    born: int
+    died: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +159,9 @@ class Estimate:
     graph_peak: liveness estimate, each tensor freed at its last use.
     breakdown: bytes at the peak by category, summing to peak_allocated.
     by_module, by_line: bytes at the peak by module path and by source line, largest first.
+    allocations, segments: every block and every piece of the device held, from which event to which; empty in an estimate
+        saved before they were kept. peak_event: the event that reached the peak first, -1: nothing was allocated.
+    iterations: the event after which each begins (-1: with the first event).
     out_of_memory: the request that ended the program, None where all were served; every other figure then says what
         was reached until that moment.
     """
@@ -133,6 +193,10 @@ class Estimate:
     notes: tuple[str, ...] = ()
     peak_at: str = ""
     out_of_memory: OutOfMemory | None = None
+    allocations: Allocations = field(default_factory=Allocations)
+    segments: tuple[Segment, ...] = ()
+    peak_event: int = -1
+    iterations: tuple[int, ...] = ()
 
     def top(self, n: int = 10) -> tuple[TensorRow, ...]:
         """The n largest allocations alive at the peak, largest first."""

@@ -67,6 +67,7 @@ def test_the_readme_shows_what_the_command_prints() -> None:
         "PYTHONIOENCODING": "utf-8",
         "CUDA_VISIBLE_DEVICES": "",
     }  # as where there is no GPU
+    environment.pop("COLUMNS", None)
     command = [sys.executable, "-m", "analyzer.cli", *arguments]
     ran = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True, env=environment

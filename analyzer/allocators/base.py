@@ -5,6 +5,7 @@
 2. `reserve` takes memory apart from the pools, where the allocator has such a way; otherwise as `malloc` does.
 3. `over` tells that a named event of the program is over ("run 1"); most allocators do nothing then.
 4. `use` tells that another stream uses what is held, `wait` that the device has done all it was asked.
+5. A simulator that knows where things are says so: `address_of` and `segments`. One that does not has no addresses.
 """
 
 from __future__ import annotations
@@ -60,6 +61,19 @@ class Allocator(ABC):
 
     def wait(self) -> None:  # noqa: B027
         """The device has done all it was asked; nothing changes for allocators that keep no streams apart."""
+
+    @property
+    def device_calls(self) -> int:
+        """How often memory was asked of the driver or given back to it; 0 where the simulator does not count."""
+        return 0
+
+    def address_of(self, handle: int) -> int:  # noqa: ARG002
+        """Address of what a live handle stands for; 0 for a request of 0 bytes, and where there are no addresses."""
+        return 0
+
+    def segments(self) -> tuple[tuple[int, int], ...]:
+        """What is held of the device now: (address, bytes) of each piece, by address; () where there are no addresses."""
+        return ()
 
     def over(self, event: str, value: float | None = None) -> None:  # noqa: B027
         """The named event of the program is over; nothing changes here."""

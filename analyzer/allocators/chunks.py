@@ -197,6 +197,12 @@ class PoolAllocator(Allocator):
         held = self._live[handle]
         return held.address if held else 0
 
+    def segments(self) -> tuple[tuple[int, int], ...]:
+        """(address, bytes) of every region and direct allocation, by address."""
+        direct = ((held.address, held.size) for held in self._live.values() if isinstance(held, Direct))
+        regions = ((region.address, region.size) for region in self._pool.regions.values())
+        return tuple(sorted((*regions, *direct)))
+
     def snapshot(self) -> tuple[RegionState, ...]:
         """Every region and its chunks, by address; direct allocations are not among them."""
         return self._pool.snapshot()

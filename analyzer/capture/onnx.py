@@ -2,7 +2,8 @@
 
 1. Operators are the nodes in the file's order (sorted if the file is not): `name` is the operator type, `domain` its
    operator set ("" is ONNX's own), `arguments` the inputs with None where one is left out, `keywords` the attributes
-   as plain values, `module` the node's name, `source` the user's code line where the exporter recorded it.
+   as plain values, `module` the node's name, `source` the user's code line and `scope` the module path where the
+   exporter recorded them.
 2. Every value is a storage of its own, also a Reshape's result: whether it shares memory is the runtime's choice.
 3. Initializers and Constant nodes are PARAMETER storages, packed types at packed size, born first; inputs are born
    next; intermediate results die after their last reader, unread ones at once; outputs, inputs and parameters live on.
@@ -19,6 +20,7 @@ Not modelled: the content of maps; strings beyond their headers (32 bytes each).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -185,6 +187,7 @@ class _Builder:
                 keywords,
                 module=scope.prefix + display(node.name),
                 source=_source(node),
+                scope=_scope(node),
                 domain="" if node.domain in DEFAULT_DOMAINS else display(node.domain),
             )
         )
@@ -302,4 +305,25 @@ def _source(node: Any) -> str:
                     if rest and "/torch/" not in name and not name.startswith("torch/"):
                         found = f"{name}:{rest.split(',')[0]}"
             return display(found)
+    return ""
+
+
+def _scope(node: Any) -> str:
+    """The dotted path of the innermost module the exporter recorded for the node, "" if it recorded none.
+
+    `torch.onnx.export(dynamo=True)` records `pkg.torch.onnx.name_scopes`, a list's text ("['', 'layer1', 'layer1.0', 'add']")
+    whose last entry is the operation; `namespace` says the same as "path: class/path: class/...: operation". The older
+    exporter names nodes by their scope ("/layer1/layer1.0/conv1/Conv").
+    Source: `torch/onnx/_internal/exporter/_core.py` (`_set_node_metadata`), `torch/csrc/jit/passes/onnx/naming.cpp`.
+    """
+    recorded = {entry.key: entry.value for entry in node.metadata_props}
+    scopes = re.findall(r"'([^']*)'", recorded.get("pkg.torch.onnx.name_scopes", ""))
+    if len(scopes) > 1:
+        return display(next((scope for scope in reversed(scopes[:-1]) if scope), ""))
+    namespace = recorded.get("namespace", "").split("/")
+    if len(namespace) > 1:
+        paths = [part.partition(":")[0].strip() for part in namespace[:-1]]
+        return display(next((path for path in reversed(paths) if path), ""))
+    if node.name.startswith("/") and node.name.count("/") > 1:
+        return display(".".join(node.name.split("/")[1:-1]))
     return ""

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from analyzer.cli._output import complain, deliver, wants_color
+from analyzer.cli._output import columns, complain, deliver, wants_color
 from analyzer.report import formats
 from analyzer.report.formats import View
 
@@ -26,7 +26,14 @@ def budget_bytes(options: Mapping[str, Any]) -> int | None:
 def show(estimate: Estimate, options: Mapping[str, Any], limited: bool) -> int:
     """Deliver the estimate in the form asked for; returns the exit code. limited: the device's capacity is a limit given."""
     budget = budget_bytes(options)
-    view = View(top=options["top"], budget_bytes=budget, color=wants_color(options["output"]))
+    view = View(
+        top=options["top"],
+        budget_bytes=budget,
+        color=wants_color(options["output"]),
+        width=columns(),
+        by=options["by"] or "",
+        depth=options["depth"],
+    )
     deliver(formats.render("estimate", options["form"], estimate, view), options["output"])
     if estimate.certainty.unknown_operators and not options["quiet"]:
         count = len(estimate.certainty.unknown_operators)

@@ -24,6 +24,7 @@ import click
 from analyzer.errors import OptionError
 from analyzer.options import Options
 from analyzer.report import formats
+from analyzer.report.attribution import KINDS
 from analyzer.spec import TensorSpec
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -72,7 +73,7 @@ def options_named(*names: str) -> Callable[[_Function], _Function]:
 
 
 def view_options(function: _Function) -> _Function:
-    """How an estimate is shown and judged: `--budget`, `--format`, `-o`, `--top`."""
+    """How an estimate is shown and judged: `--budget`, `--by`, `--depth`, `--format`, `-o`, `--top`."""
     budget = click.option(
         "--budget", metavar="SIZE", help="Exit with 1 if more device memory than this is used."
     )
@@ -83,7 +84,18 @@ def view_options(function: _Function) -> _Function:
         metavar="N",
         help="How many of the largest tensors to show.",
     )
-    return budget(format_option("estimate")(output_option(top(function))))
+    by = click.option(
+        "--by",
+        type=click.Choice(KINDS),
+        help="Who holds the bytes at the peak, in a table of its own (text).",
+    )
+    depth = click.option(
+        "--depth",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="With --by module or line: only the first N names of a path.",
+    )
+    return budget(by(depth(format_option("estimate")(output_option(top(function))))))
 
 
 def format_option(shown: str, help_text: str = "Form of the result.") -> Callable[[_Function], _Function]:

@@ -91,6 +91,21 @@ def wants_color(path: Path | None) -> bool:
     )
 
 
+def columns() -> int:
+    """How wide text may be: what COLUMNS says, else the terminal's width, else 80; from 40 to 120, where tables still read.
+
+    Only the environment counts where stdout is no terminal, so that the same command gives the same bytes.
+    """
+    said = os.environ.get("COLUMNS", "")
+    if said.isdecimal() and int(said):
+        width = int(said)
+    else:
+        width = 80
+        with suppress(OSError, ValueError):  # no terminal, or a stream without a file behind it
+            width = os.get_terminal_size(sys.stdout.fileno()).columns or 80
+    return min(max(width, 40), 120)
+
+
 @contextmanager
 def working(what: str, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """Around long work: what it prints goes to stderr; on a terminal a spinner says how far it is.

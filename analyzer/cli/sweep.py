@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from analyzer.cli._options import analysis_keywords, format_option, options_without_batch, output_option
-from analyzer.cli._output import check_writable, deliver, wants_color, working
+from analyzer.cli._output import check_writable, columns, deliver, wants_color, working
 from analyzer.errors import OptionError
 from analyzer.report import formats
 from analyzer.report.formats import View
@@ -43,7 +43,7 @@ def command(target: str, batches: tuple[str, ...], **options: Any) -> int:
         from analyzer.planning.curve import sweep
 
         found = sweep(target, wanted, progress=tell, **keywords)
-    view = View(color=wants_color(options["output"]))
+    view = View(color=wants_color(options["output"]), width=columns())
     deliver(formats.render("curve", options["form"], found, view), options["output"])
     return 0
 

@@ -96,6 +96,7 @@ class Operator:
     module: dotted path of the innermost module ("layer1.0.conv1"), "" at the top; for ONNX the node's name.
     source: "file.py:123" of the line in the user's code, "" when there is none.
     stream: the stream it runs on, 0 being the default one.
+    scope: for ONNX the module path the exporter recorded for the node ("layer1.0.conv1"), "" where it recorded none.
     """
 
     index: int
@@ -110,6 +111,7 @@ class Operator:
     source: str = ""
     domain: str = "aten"
     stream: int = 0
+    scope: str = ""
 
     @property
     def inputs(self) -> tuple[TensorMeta, ...]:

@@ -14,7 +14,17 @@ from typing import Any
 from analyzer.analysis import Analysis
 from analyzer.devices import DeviceProfile
 from analyzer.errors import OptionError, UnknownOperatorError
-from analyzer.estimate import Certainty, Estimate, MarkRow, OutOfMemory, TensorRow, Timeline
+from analyzer.estimate import (
+    Allocations,
+    Certainty,
+    Estimate,
+    MarkRow,
+    Origin,
+    OutOfMemory,
+    Segment,
+    TensorRow,
+    Timeline,
+)
 from analyzer.graph import Graph, TensorMeta
 from analyzer.liveness.lifetimes import lifetimes, peak, saved_for_backward
 from analyzer.liveness.naive import Naive
@@ -80,12 +90,12 @@ def assemble(
         )
     bounded = limit is not None and prediction.limited is not None
     allocator = prediction.limited(*limit) if bounded else prediction.allocator()  # type: ignore[misc]
-    played = play(prediction.events, allocator)
+    played = play(prediction.events, allocator, places=True)
     capacity, device_note = profile.capacity_bytes, captured.device_note
     if prediction.capped is not None and prediction.capped.capacity_bytes < capacity:
         capacity = prediction.capped.capacity_bytes
         device_note = "; ".join(filter(None, (device_note, prediction.capped.note)))
-    describe = prediction.describe or graph_describer(graph)
+    describe = _with_file(prediction.describe or graph_describer(graph), graph)
     rows = sorted(
         ((_row(alive, describe), alive.block_bytes) for alive in played.alive if alive.block_bytes),
         key=lambda r: -r[1],
@@ -129,6 +139,12 @@ def assemble(
         out_of_memory=None
         if played.failure is None
         else _out_of_memory(played.failure, prediction, describe),
+        allocations=_allocations(prediction.events, played, describe),
+        segments=tuple(
+            Segment(piece.address, piece.nbytes, piece.born, piece.died) for piece in played.pieces
+        ),
+        peak_event=played.peak_position,
+        iterations=played.iterations,
     )
     profile = dataclasses.replace(profile, capacity_bytes=capacity)
     return Analysis(options, profile, graph, prediction, played, estimate)
@@ -168,7 +184,79 @@ def _row(alive: Alive, describe: Callable[[Malloc], Description]) -> TensorRow:
         source=told.source,
         phase=told.phase,
         rule=alive.malloc.rule,
+        scope=told.scope,
     )
+
+
+def _allocations(
+    events: tuple[AllocationEvent, ...], played: Played, describe: Callable[[Malloc], Description]
+) -> Allocations:
+    """Every block with its life and what it was for; requests that took no block are left out."""
+    born: list[int] = []
+    died: list[int] = []
+    nbytes: list[int] = []
+    requested: list[int] = []
+    origin: list[int] = []
+    origins: dict[Origin, int] = {}
+    known: dict[tuple[object, ...], int] = {}
+    blocks: dict[int, int] = {}
+    for position, (event, delta) in enumerate(zip(events, played.delta, strict=False)):
+        if isinstance(event, Malloc) and delta:
+            alike = (event.operator, event.storage, event.label, event.category, event.rule, event.stream)
+            place = known.get(alike)
+            if place is None:
+                place = known[alike] = origins.setdefault(_origin(event, describe(event)), len(origins))
+            blocks[event.key] = len(born)
+            born.append(position)
+            died.append(-1)
+            nbytes.append(delta)
+            requested.append(event.nbytes)
+            origin.append(place)
+        elif isinstance(event, Free) and event.key in blocks:
+            died[blocks.pop(event.key)] = position
+    return Allocations(
+        tuple(born),
+        tuple(died),
+        tuple(nbytes),
+        tuple(requested),
+        tuple(played.address[position] for position in born),
+        tuple(origin),
+        tuple(origins),
+    )
+
+
+def _origin(malloc: Malloc, told: Description) -> Origin:
+    return Origin(
+        told.name,
+        malloc.category.value,
+        told.dtype,
+        told.shape,
+        told.operator,
+        told.module,
+        told.source,
+        told.phase,
+        malloc.rule,
+        told.scope,
+        malloc.stream or 0,
+    )
+
+
+def _with_file(describe: Callable[[Malloc], Description], graph: Graph) -> Callable[[Malloc], Description]:
+    """What the model's file says of a node (source line, scope), added where a runtime knows the node by name alone."""
+    if graph.framework != "onnx":
+        return describe
+    recorded = {
+        operator.module: (operator.source, operator.scope)
+        for operator in graph.operators
+        if operator.source or operator.scope
+    }
+
+    def described(malloc: Malloc) -> Description:
+        told = describe(malloc)
+        source, scope = recorded.get(told.module, ("", ""))
+        return dataclasses.replace(told, source=told.source or source, scope=told.scope or scope)
+
+    return described
 
 
 def graph_describer(graph: Graph) -> Callable[[Malloc], Description]:

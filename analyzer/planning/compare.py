@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analyzer.errors import InputError, OptionError
+from analyzer.errors import OptionError
 from analyzer.estimate import Estimate
 
 FIGURES = ("peak_allocated", "peak_reserved", "device_used")
@@ -93,20 +93,9 @@ def compare(
 def _opened(estimate: Estimate | str | os.PathLike[str]) -> Estimate:
     if isinstance(estimate, Estimate):
         return estimate
-    from analyzer.report.json import loads
+    from analyzer.report.json import read
 
-    path = Path(estimate)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise InputError(
-            f"{path} cannot be read: {reason}", "write it with: analyze TARGET --format json -o FILE"
-        ) from error
-    try:
-        return loads(text)
-    except InputError as error:
-        raise InputError(f"{path}: {error.message}", error.hint) from error
+    return read(Path(estimate))
 
 
 def _setting(estimate: Estimate, name: str) -> Any:

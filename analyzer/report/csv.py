@@ -1,6 +1,6 @@
 """The estimate's course as one table, a row an event of the allocator. Sizes in bytes, after the event.
 
-`kind` is "malloc", "free", or "mark" for the end of a named event ("0.forward"), which changes nothing; a mark alone has
+`kind` is "malloc", "free", or "mark" for the end of a named event ("0.forward"), which changes nothing, or "wait" where the host waited for the device; a mark alone has
 `peak_bytes`, the peak of its iteration so far. `phase` is the named event under way,
 `rule` the one that decided the size (`analyze explain`).
 """
@@ -39,7 +39,7 @@ def render(estimate: Estimate, _: View = PLAIN) -> str:
         line.label, line.delta, line.allocated, line.reserved, line.category, line.phase, rules, strict=True
     )
     for index, (label, delta, allocated, reserved, category, phase, rule) in enumerate(rows):
-        kind = "free" if delta < 0 else "malloc" if category else "mark"
+        kind = "free" if delta < 0 else "malloc" if category else "mark" if label else "wait"
         peak = next(marks).peak if kind == "mark" else ""
         writer.writerow(
             (

@@ -21,6 +21,8 @@ FORMATS: dict[str, dict[str, str]] = {
         "html": "analyzer.report.html:render",
         "csv": "analyzer.report.csv:render",
         "snapshot": "analyzer.report.snapshot:render",
+        "trace": "analyzer.report.trace:render",
+        "folded": "analyzer.report.folded:render",
     },
     "verification": {
         "text": "analyzer.report.verification:render",
@@ -79,13 +81,16 @@ class View:
     """How a user wants a result shown; a form takes what it can use.
 
     top: how many of the largest tensors. budget_bytes: a limit to judge by besides the device. color: with ANSI
-    styles. width: of a terminal, in columns.
+    styles. width: of a terminal, in columns. by, depth: whom the bytes at the peak are told by besides
+    (`attribution.KINDS`, "": nobody), and how many names of a path.
     """
 
     top: int = 10
     budget_bytes: int | None = None
     color: bool = False
     width: int = 80
+    by: str = ""
+    depth: int | None = None
 
 
 PLAIN = View()

@@ -13,7 +13,7 @@ from string import Template
 from analyzer.estimate import Estimate
 from analyzer.report import text
 from analyzer.report.formats import PLAIN, View
-from analyzer.report.words import clean, mib, percent, size
+from analyzer.report.words import clean, mib, operator_name, percent, size
 
 _WIDTH, _HEIGHT = 1000, 300
 # More points than pixels only make the file larger.
@@ -61,7 +61,7 @@ def render(estimate: Estimate, view: View = PLAIN) -> str:
         ),
         rules=_list(text.uncertain(estimate)),
         unknown=_list(
-            f"unknown operator {text.operator_name(name)}: {calls:,} calls, at most {size(bound)}"
+            f"unknown operator {operator_name(name)}: {calls:,} calls, at most {size(bound)}"
             for name, (calls, bound) in known.unknown_operators.items()
         ),
         notes=_list(estimate.notes),

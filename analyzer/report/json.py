@@ -13,10 +13,21 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from analyzer.errors import InputError
-from analyzer.estimate import Certainty, Estimate, MarkRow, OutOfMemory, TensorRow, Timeline
+from analyzer.estimate import (
+    Allocations,
+    Certainty,
+    Estimate,
+    MarkRow,
+    Origin,
+    OutOfMemory,
+    Segment,
+    TensorRow,
+    Timeline,
+)
 from analyzer.liveness.naive import Naive
 from analyzer.report.formats import PLAIN, View
 
@@ -70,6 +81,11 @@ def from_dict(document: Mapping[str, Any]) -> Estimate:
         }
         values["certainty"] = _row(Certainty, {**document["certainty"], "unknown_operators": unknown})
         values["notes"] = tuple(document["notes"])
+        if "allocations" in document:
+            origins = tuple(_row(Origin, row) for row in document["allocations"]["origins"])
+            values["allocations"] = _row(Allocations, {**document["allocations"], "origins": origins})
+            values["segments"] = tuple(_row(Segment, row) for row in document["segments"])
+            values["iterations"] = tuple(document["iterations"])
         if document.get("out_of_memory") is not None:
             values["out_of_memory"] = _row(OutOfMemory, document["out_of_memory"])
         return Estimate(**values)
@@ -77,6 +93,19 @@ def from_dict(document: Mapping[str, Any]) -> Estimate:
         raise InputError(
             f"the estimate is damaged: {error}", "make it again: analyze TARGET --format json -o FILE"
         ) from error
+
+
+def read(path: Path) -> Estimate:
+    """The estimate in a file. Raises InputError, with the file's name in it."""
+    try:
+        return loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise InputError(
+            f"{path} cannot be read: {reason}", "write it with: analyze TARGET --format json -o FILE"
+        ) from error
+    except InputError as error:
+        raise InputError(f"{path}: {error.message}", error.hint) from error
 
 
 def loads(text: str) -> Estimate:

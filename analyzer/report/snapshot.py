@@ -1,55 +1,80 @@
 """The estimate as a PyTorch memory snapshot, which https://pytorch.org/memory_viz opens (drop the file on the page).
 
-1. The file is a pickle (protocol 4) of `segments` and `device_traces`, as `torch.cuda.memory._dump_snapshot` writes.
-2. The estimate knows sizes and order, not addresses: each block goes to the lowest hole that fits, in one segment that
-   is as large as that takes. Read "Active Memory Timeline"; segments and addresses are not a prediction.
-3. A free gives back the latest living block of its name and size: such blocks look the same to a reader.
-4. What a block is for stands in its frames: its name, with category and phase as file name.
+1. The file is a pickle (protocol 4) of `segments`, `device_traces` and what `torch.cuda.memory._dump_snapshot` writes
+   besides: `segments` is what is held at the end, `device_traces` every request and every call of the driver, in order.
+2. Sizes, addresses and segments are those of the simulated allocator. What a real run makes of addresses the driver
+   decides; which block lies in which segment, and what is free between them, is the prediction.
+3. An allocator without addresses (a runtime of another package) has its blocks put into the lowest hole that fits, in one
+   segment as large as that takes.
+4. What a block is for stands in its frames: tensor, operator, module and the line of the user's code.
+5. `time_us` is the number of the event: the order is real, the clock is not.
 
-Source: `torch/cuda/_memory_viz.py` and `torch/csrc/cuda/memory_snapshot.cpp` for the format.
+Source: `torch/cuda/_memory_viz.py`, `torch/csrc/cuda/memory_snapshot.cpp`; a snapshot recorded on an H200.
 """
 
 from __future__ import annotations
 
 import pickle
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
-from analyzer.estimate import Estimate
+from analyzer.errors import InputError
+from analyzer.estimate import Allocations, Estimate, Origin, Segment
 from analyzer.report.formats import PLAIN, View
-from analyzer.report.words import clean
+from analyzer.report.words import clean, operator_name
 
 _BASE = 0x7F0000000000
-_STREAM = 0
+# A segment of the small pool; larger ones serve the large pool (`allocators/pytorch/caching.py`).
+_SMALL_SEGMENT_BYTES = 2 * 2**20
+
+Frames = list[dict[str, Any]]
 
 
 def render(estimate: Estimate, _: View = PLAIN) -> bytes:
-    """The file's content."""
-    trace: list[dict[str, Any]] = []
+    """The file's content. Raises InputError for an estimate saved before blocks were kept."""
+    blocks, segments = _placed(estimate)
+    frames = [_frames(origin) for origin in blocks.origins]
+    snapshot = {
+        "segments": [_segment(segment, blocks, frames) for segment in segments if segment.died < 0],
+        "device_traces": [list(_trace(blocks, segments, frames))],
+        "external_annotations": [],
+        "allocator_settings": {},
+    }
+    return pickle.dumps(snapshot, protocol=4)
+
+
+def _placed(estimate: Estimate) -> tuple[Allocations, tuple[Segment, ...]]:
+    """Blocks with addresses, and the segments they lie in."""
+    blocks = estimate.allocations
+    if not blocks.born and any(estimate.timeline.delta):
+        raise InputError(
+            "this estimate was saved before it kept every block, which a snapshot shows",
+            "make it again: analyze TARGET --format json -o FILE",
+        )
+    if estimate.segments or not blocks.born:
+        return blocks, estimate.segments
     space = _Space()
-    living: dict[tuple[str, int], list[int]] = defaultdict(list)
-    frames: dict[int, list[dict[str, Any]]] = {}
-    line = estimate.timeline
-    rows = zip(line.label, line.delta, line.category, line.phase, strict=True)
-    for moment, (label, delta, category, phase) in enumerate(rows):
-        if delta == 0:
-            continue
-        if delta > 0:
-            address = space.take(delta)
-            living[label, delta].append(address)
-            frames[address] = [{"name": clean(label), "filename": clean(f"{category}, {phase}"), "line": 0}]
-            actions: tuple[str, ...] = ("alloc",)
+    addresses = [0] * len(blocks.born)
+    moments = sorted(
+        [(event, place) for place, event in enumerate(blocks.born)]
+        + [(event, ~place) for place, event in enumerate(blocks.died) if event >= 0]
+    )
+    for _, place in moments:
+        if place >= 0:
+            addresses[place] = space.take(blocks.nbytes[place])
         else:
-            address = living[label, -delta].pop()
-            space.give(address, -delta)
-            actions = ("free_requested", "free_completed")
-        entry = {"addr": address, "size": abs(delta), "stream": _STREAM, "frames": frames[address]}
-        trace += [{"action": action, "time_us": moment, **entry} for action in actions]
-    blocks = {address: size for (_, size), addresses in living.items() for address in addresses}
-    segments = [_segment(space, blocks, frames)] if space.end > _BASE else []
-    whole = {"addr": _BASE, "size": space.end - _BASE, "stream": _STREAM, "frames": []}
-    trace[:0] = [{"action": "segment_alloc", "time_us": 0, **whole} for _ in segments]
-    return pickle.dumps({"segments": segments, "device_traces": [trace]}, protocol=4)
+            space.give(addresses[~place], blocks.nbytes[~place])
+    placed = Allocations(
+        blocks.born,
+        blocks.died,
+        blocks.nbytes,
+        blocks.requested,
+        tuple(addresses),
+        blocks.origin,
+        blocks.origins,
+    )
+    return placed, (Segment(_BASE, space.end - _BASE, 0),)
 
 
 class _Space:
@@ -78,32 +103,126 @@ class _Space:
         self.holes = merged
 
 
-def _segment(
-    space: _Space, blocks: dict[int, int], frames: dict[int, list[dict[str, Any]]]
-) -> dict[str, Any]:
-    tiles = [(address, size, "active_allocated") for address, size in blocks.items()]
-    tiles += [(address, size, "inactive") for address, size in space.holes]
-    used = sum(blocks.values())
+def _frames(origin: Origin) -> Frames:
+    """What an allocation is for, innermost first, as a stack of calls."""
+    file, _, line = origin.source.rpartition(":")
+    kind = ", ".join(filter(None, (origin.category, origin.phase)))
+    shape = "x".join(map(str, origin.shape))
+    name = " ".join(filter(None, (origin.name, shape, origin.dtype)))
+    stack = [(name, kind, 0)]
+    if origin.operator:
+        stack.append((operator_name(origin.operator), origin.rule, 0))
+    if origin.module or file:
+        stack.append((origin.module or "program", file, int(line) if line.isdecimal() else 0))
+    return [{"name": clean(name), "filename": clean(file), "line": number} for name, file, number in stack]
+
+
+def _trace(
+    blocks: Allocations, segments: tuple[Segment, ...], frames: list[Frames]
+) -> Iterator[dict[str, Any]]:
+    """Requests, returns and calls of the driver in order; at one event the driver's come first."""
+    calls = _driver_calls(segments)
+    returned = {died: place for place, died in enumerate(blocks.died) if died >= 0}
+    taken = {born: place for place, born in enumerate(blocks.born)}
+    for event in sorted({*calls, *returned, *taken}):
+        for action, address, size in calls.get(event, ()):
+            yield _entry(action, event, address, size, 0, [])
+        for actions, found in ((("free_requested", "free_completed"), returned), (("alloc",), taken)):
+            if event in found:
+                place = found[event]
+                origin = blocks.origin[place]
+                stream, told = blocks.origins[origin].stream, frames[origin]
+                for action in actions:
+                    yield _entry(action, event, blocks.address[place], blocks.nbytes[place], stream, told)
+
+
+def _entry(action: str, event: int, address: int, size: int, stream: int, frames: Frames) -> dict[str, Any]:
+    return {
+        "action": action,
+        "addr": address,
+        "size": size,
+        "stream": stream,
+        "time_us": event,
+        "frames": frames,
+    }
+
+
+def _driver_calls(segments: tuple[Segment, ...]) -> dict[int, list[tuple[str, int, int]]]:
+    """(action, address, size) by event. A run of pages that grows or shrinks in place is mapped or unmapped by its difference."""
+    gone: dict[int, list[Segment]] = defaultdict(list)
+    come: dict[int, list[Segment]] = defaultdict(list)
+    for segment in segments:
+        come[segment.born].append(segment)
+        if segment.died >= 0:
+            gone[segment.died].append(segment)
+    calls: dict[int, list[tuple[str, int, int]]] = {}
+    for event in sorted({*gone, *come}):
+        calls[event] = [
+            (action, address, size)
+            for action, these, others in (
+                ("segment_free", gone[event], come[event]),
+                ("segment_alloc", come[event], gone[event]),
+            )
+            for segment in these
+            for address, size in _without(segment, others)
+        ]
+        if any(
+            size != segment.nbytes
+            for (_, _, size), segment in zip(calls[event], (*gone[event], *come[event]), strict=False)
+        ):
+            words = {"segment_free": "segment_unmap", "segment_alloc": "segment_map"}
+            calls[event] = [(words[action], address, size) for action, address, size in calls[event]]
+    return calls
+
+
+def _without(segment: Segment, others: list[Segment]) -> list[tuple[int, int]]:
+    """(address, bytes) of what the others do not cover."""
+    left, end = [], segment.address + segment.nbytes
+    begin = segment.address
+    for other in sorted(others, key=lambda other: other.address):
+        stop = min(other.address, end)
+        if stop > begin:
+            left.append((begin, stop - begin))
+        begin = max(begin, other.address + other.nbytes)
+    if begin < end:
+        left.append((begin, end - begin))
+    return left
+
+
+def _segment(segment: Segment, blocks: Allocations, frames: list[Frames]) -> dict[str, Any]:
+    """A segment at the end, tiled by blocks in use and what is free between them."""
+    end = segment.address + segment.nbytes
+    inside = sorted(
+        (blocks.address[place], place)
+        for place, died in enumerate(blocks.died)
+        if died < 0 and segment.address <= blocks.address[place] < end
+    )
+    tiles: list[dict[str, Any]] = []
+    at = segment.address
+    for address, place in inside:
+        if address > at:
+            tiles.append(_tile(at, address - at, 0, "inactive", []))
+        size, asked = blocks.nbytes[place], blocks.requested[place]
+        tiles.append(_tile(address, size, asked, "active_allocated", frames[blocks.origin[place]]))
+        at = address + size
+    if at < end:
+        tiles.append(_tile(at, end - at, 0, "inactive", []))
+    used = sum(blocks.nbytes[place] for _, place in inside)
     return {
         "device": 0,
-        "address": _BASE,
-        "total_size": space.end - _BASE,
+        "address": segment.address,
+        "total_size": segment.nbytes,
         "allocated_size": used,
         "active_size": used,
-        "requested_size": used,
-        "stream": _STREAM,
-        "segment_type": "large",
+        "requested_size": sum(blocks.requested[place] for _, place in inside),
+        "stream": blocks.origins[blocks.origin[inside[0][1]]].stream if inside else 0,
+        "segment_type": "small" if segment.nbytes <= _SMALL_SEGMENT_BYTES else "large",
         "segment_pool_id": (0, 0),
         "is_expandable": False,
         "frames": [],
-        "blocks": [
-            {
-                "address": address,
-                "size": size,
-                "requested_size": size,
-                "state": state,
-                "frames": frames[address] if state == "active_allocated" else [],
-            }
-            for address, size, state in sorted(tiles)
-        ],
+        "blocks": tiles,
     }
+
+
+def _tile(address: int, size: int, requested: int, state: str, frames: Frames) -> dict[str, Any]:
+    return {"address": address, "size": size, "requested_size": requested, "state": state, "frames": frames}

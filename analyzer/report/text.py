@@ -1,7 +1,8 @@
 """The estimate for a terminal: whether it fits, the estimates side by side, what the peak consists of.
 
 1. The first line is the verdict with the headroom; the second says on which device, and whether it was assumed.
-2. Everything fits 80 columns; long names lose their beginning, never a table its shape.
+2. Everything fits the columns there are, from 40 on: long names lose their beginning, numbers and rules never a digit.
+   Where there is little room bars are shorter, the column of bytes goes (MiB stay), and tensors stand in one column.
 3. Without a terminal there is no colour and no escape sequence, and the same estimate gives the same bytes.
 4. Names come out of models: they pass through `words.clean` and are never read as markup.
 """
@@ -11,8 +12,9 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
+from analyzer.report import attribution
 from analyzer.report.formats import PLAIN, View
-from analyzer.report.words import clean, mib, percent, size, tail
+from analyzer.report.words import clean, mib, operator_name, percent, size, tail
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from analyzer.estimate import Estimate, OutOfMemory, TensorRow
 
 _BAR_WIDTH = 30
+# What a line of the breakdown has besides its bar; narrower than this, tensors stand in one column.
+_BESIDE_BAR = 44
+_NARROW = 64
 _WHAT_WIDTH = 34
 _UNKNOWN_SHOWN = 8
 _RULES_SHOWN = 3
@@ -96,7 +101,9 @@ def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
     from rich.text import Text
 
     parts: list[RenderableType] = [
-        Text(sentence, style="bold green" if holds else "bold red", no_wrap=True, overflow="ignore")
+        Text(
+            sentence, style="bold green" if holds else "bold red", no_wrap=view.width >= 80, overflow="ignore"
+        )
         for holds, sentence in verdicts(estimate, view.budget_bytes)
     ]
     if estimate.device_note:
@@ -110,7 +117,9 @@ def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
     ]
     if estimate.breakdown:
         where = f" ({clean(estimate.peak_at)})" if estimate.peak_at else ""
-        parts += ["", Text(f"At the peak{where}", style="bold"), _breakdown(estimate)]
+        parts += ["", Text(f"At the peak{where}", style="bold"), _breakdown(estimate, view.width)]
+    if view.by and estimate.tensors:
+        parts += ["", *_by(estimate, view)]
     if estimate.tensors and view.top > 0:
         parts += [
             "",
@@ -177,32 +186,61 @@ def _estimates(estimate: Estimate, width: int) -> RenderableType:
         for column in zip(*((n, f"{b:,}", mib(b)) for n, b, _ in rows), strict=True)
     ]
     room = width - sum(widths) - 9
+    bytes_fit = sum(widths) + 6 <= width
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
     table.add_column("estimate", width=widths[0], no_wrap=True)
-    table.add_column("bytes", justify="right", width=widths[1], no_wrap=True)
+    if bytes_fit:
+        table.add_column("bytes", justify="right", width=widths[1], no_wrap=True)
     table.add_column("MiB", justify="right", width=max(3, widths[2]), no_wrap=True)
     if room >= 10:
         table.add_column("", max_width=room, no_wrap=True, overflow="ellipsis", style="dim")
     for name, nbytes, meaning in rows:
-        table.add_row(*(name, f"{nbytes:,}", mib(nbytes), meaning)[: len(table.columns)])
+        cells = (name, f"{nbytes:,}", mib(nbytes), meaning) if bytes_fit else (name, mib(nbytes))
+        table.add_row(*cells[: len(table.columns)])
     return table
 
 
-def _breakdown(estimate: Estimate) -> RenderableType:
+def _breakdown(estimate: Estimate, width: int) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
+    bar_width = min(_BAR_WIDTH, max(width - _BESIDE_BAR, 0))
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1))
     table.add_column(no_wrap=True)
-    table.add_column(width=_BAR_WIDTH, no_wrap=True)
+    if bar_width:
+        table.add_column(width=bar_width, no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     rows = breakdown_rows(estimate)
     for name, nbytes in rows:
-        bar = "█" * max(1, nbytes * _BAR_WIDTH // rows[0][1])
+        bar = [Text("█" * max(1, nbytes * bar_width // rows[0][1]), style="cyan")] if bar_width else []
         share = percent(nbytes, estimate.peak_allocated)
-        table.add_row(tail(clean(name), 20), Text(bar, style="cyan"), size(nbytes), share)
+        table.add_row(tail(clean(name), min(20, width - 20)), *bar, size(nbytes), share)
     return table
+
+
+def _by(estimate: Estimate, view: View) -> list[RenderableType]:
+    """The bytes at the peak by one kind of name: the largest rows, the rest in one, and their sum."""
+    from rich.table import Table
+    from rich.text import Text
+
+    found = attribution.rows(estimate, view.by, view.depth)
+    shown = found[: view.top] if view.top else found
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1))
+    for _ in range(2):
+        table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True, overflow="ellipsis")
+    room = max(view.width - 24, 16)
+    for name, nbytes in shown:
+        told = tail(clean(name), room) or attribution.NAMELESS[view.by]
+        table.add_row(size(nbytes), percent(nbytes, estimate.peak_allocated), told)
+    if rest := found[len(shown) :]:
+        nbytes = sum(nbytes for _, nbytes in rest)
+        more = f"{len(rest):,} more (--top 0 shows all)"
+        table.add_row(size(nbytes), percent(nbytes, estimate.peak_allocated), Text(more, style="dim"))
+    whole = sum(nbytes for _, nbytes in found)
+    table.add_row(size(whole), percent(whole, estimate.peak_allocated), Text("sum", style="bold"))
+    return [Text(f"At the peak by {view.by}", style="bold"), table]
 
 
 def _tensors(rows: tuple[TensorRow, ...], width: int) -> RenderableType:
@@ -211,26 +249,57 @@ def _tensors(rows: tuple[TensorRow, ...], width: int) -> RenderableType:
     from rich.text import Text
 
     digits = max(5, *(len(shown) for row in rows for shown in (size(row.nbytes), clean(row.phase)[:9])))
+    if width < _NARROW:
+        return _tensors_narrow(rows, digits, width)
     room = max(16, width - digits - _WHAT_WIDTH - 6)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
     table.add_column("size\nphase", justify="right", width=digits, no_wrap=True)
     table.add_column("shape, type\ncategory · rule", width=_WHAT_WIDTH, no_wrap=True, overflow="ellipsis")
     table.add_column("tensor or module\noperator, line", width=room, no_wrap=True, overflow="ellipsis")
     for row in rows:
-        shape = "x".join(map(str, row.shape)) or ("scalar" if row.dtype else "-")
         name, maker = who(row)
         table.add_row(
             Text.assemble(size(row.nbytes), (f"\n{clean(row.phase)[:9]}", "dim")),
-            Text.assemble(f"{tail(shape, 20)} {clean(row.dtype)}", (f"\n{_kind(row)}", "dim")),
+            Text.assemble(_shape(row), (f"\n{_kind(row, _WHAT_WIDTH)}", "dim")),
             Text.assemble(tail(name, room), (f"\n{tail(maker, room)}", "dim")),
         )
     return table
 
 
-def _kind(row: TensorRow) -> str:
+def _tensors_narrow(rows: tuple[TensorRow, ...], digits: int, width: int) -> RenderableType:
+    """Size and phase, and beside them everything else, one below the other."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    room = max(16, width - digits - 2)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
+    table.add_column("size\nphase", justify="right", width=digits, no_wrap=True)
+    table.add_column(
+        "tensor, shape, type\nmaker, category · rule",
+        max_width=room,
+        no_wrap=True,
+        overflow="ellipsis",
+    )
+    for row in rows:
+        name, maker = who(row)
+        rest = "\n".join(filter(None, (_shape(row), tail(maker, room), _kind(row, room))))
+        table.add_row(
+            Text.assemble(size(row.nbytes), (f"\n{clean(row.phase)[:9]}", "dim")),
+            Text.assemble(tail(name, room), (f"\n{rest}", "dim")),
+        )
+    return table
+
+
+def _shape(row: TensorRow) -> str:
+    shape = "x".join(map(str, row.shape)) or ("scalar" if row.dtype else "-")
+    return f"{tail(shape, 20)} {clean(row.dtype)}".rstrip()
+
+
+def _kind(row: TensorRow, width: int) -> str:
     """The category and the rule behind the size; the rule's name stays whole."""
     rule, category = clean(row.rule), clean(row.category)
-    room = _WHAT_WIDTH - len(rule) - 3
+    room = width - len(rule) - 3
     if rule and len(category) > room:
         category = category[: max(room - 1, 0)] + "…"
     return " · ".join(filter(None, (category, rule)))
@@ -245,11 +314,6 @@ def who(row: TensorRow) -> tuple[str, str]:
         name = f"{module}: {name}"
     moved = row.phase in ("setup", "input")
     return name, " ".join(filter(None, ("" if moved else operator_name(row.operator), clean(row.source))))
-
-
-def operator_name(name: str) -> str:
-    """An operator as users write it: "convolution" for "aten::convolution.default"."""
-    return clean(name).removeprefix("aten::").removesuffix(".default")
 
 
 def _certainty(estimate: Estimate) -> list[RenderableType]:

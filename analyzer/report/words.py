@@ -40,6 +40,11 @@ def clean(text: object) -> str:
     return "".join(c if c.isprintable() else " " if c.isspace() else "" for c in stripped).strip()
 
 
+def operator_name(name: str) -> str:
+    """An operator as users write it: "convolution" for "aten::convolution.default"."""
+    return clean(name).removeprefix("aten::").removesuffix(".default")
+
+
 def ascii_only(text: str) -> str:
     """`text` for a stream that has ASCII alone: drawing characters by look-alikes, other characters by "?"."""
     return text.translate(_LOOK_ALIKES).encode("ascii", "replace").decode("ascii")

@@ -49,7 +49,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Where an allocation comes from, in the user's terms."""
+    """Where an allocation comes from, in the user's terms; scope: the place in the model a file records for a node."""
 
     name: str
     dtype: str = ""
@@ -58,6 +58,7 @@ class Description:
     module: str = ""
     source: str = ""
     phase: str = ""
+    scope: str = ""
 
 
 @dataclass(frozen=True, slots=True)

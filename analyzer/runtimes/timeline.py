@@ -12,6 +12,8 @@
 5. Where the allocator has no room for a request, the program ends there: what is returned is what happened until then,
    and the request that failed. An optional request is refused instead, and the program goes on
    without it, and without every later one of the same name.
+6. Where it is asked for, places are remembered too: the address of each request, and from which event to which each
+   piece of the device was held. The pieces held after an event sum to `reserved` then.
 
 Not modelled: time. Events have an order, no clock.
 """
@@ -46,6 +48,17 @@ class Alive:
 
     malloc: Malloc
     block_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Memory held of the device: a segment, region or run of pages. born: the event that took it; died: the event after
+    which it is no longer held, -1: held to the end."""
+
+    address: int
+    nbytes: int
+    born: int
+    died: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +97,9 @@ class Played:
     allocated, requested, reserved, delta, label, category, phase, rule: parallel, one entry an event played. State after
         it; signed change of `allocated`; what it was for ("" for an unnamed one; a named event's name); the category's
         value; the named event under way; the rule that decided its size.
+    iterations: the named event after which each begins (-1: with the first event).
+    address: of the block each event takes, parallel to the others (0 for other events); pieces: what was held when, by
+        birth. Both are empty unless places were asked for.
     """
 
     marks: tuple[PlayedMark, ...]
@@ -103,10 +119,13 @@ class Played:
     failure: Failure | None = None
     rule: tuple[str, ...] = ()
     refused: tuple[int, ...] = ()
+    iterations: tuple[int, ...] = ()
+    address: tuple[int, ...] = ()
+    pieces: tuple[Piece, ...] = ()
 
 
-def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
-    """Play `events` on `allocator`, which may already hold something.
+def play(events: Iterable[AllocationEvent], allocator: Allocator, places: bool = False) -> Played:
+    """Play `events` on `allocator`, which may already hold something. places: remember addresses and pieces.
 
     A request beyond the allocator's limit ends the program: the result says until where it got. Raises KeyError when an event frees what is not alive.
     """
@@ -119,6 +138,8 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
     live: dict[int, tuple[int, Malloc, int]] = {}
     before, asked = allocator.allocated, 0
     start, start_reserved = before, allocator.reserved
+    address: list[int] = []
+    held = _Held(allocator) if places else None
     for position, event in enumerate(events):
         change, name, kind, why = 0, "", "", ""
         if isinstance(event, Malloc):
@@ -172,6 +193,10 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
         label.append(name)
         category.append(kind)
         rule.append(why)
+        if held is not None:
+            held.look(position)
+            taken = isinstance(event, Malloc) and handle != _NOT_SERVED
+            address.append(allocator.address_of(handle) if taken else 0)
         if isinstance(event, Event):
             allocator.over(event.name, event.value)
 
@@ -196,7 +221,37 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator) -> Played:
         failure=failure,
         rule=tuple(rule),
         refused=tuple(refused),
+        iterations=tuple(starts),
+        address=tuple(address),
+        pieces=() if held is None else held.pieces(),
     )
+
+
+class _Held:
+    """Which pieces an allocator holds from which event to which, asked for whenever it has called the driver."""
+
+    def __init__(self, allocator: Allocator) -> None:
+        self._allocator = allocator
+        self._seen: tuple[int, int] | None = None
+        self._held: dict[tuple[int, int], int] = {}
+        self._gone: list[Piece] = []
+
+    def look(self, position: int) -> None:
+        """Event `position` has been played."""
+        now = (self._allocator.reserved, self._allocator.device_calls)
+        if now == self._seen:
+            return
+        self._seen = now
+        there = set(self._allocator.segments())
+        for piece in sorted(self._held.keys() - there):
+            self._gone.append(Piece(*piece, self._held.pop(piece), position))
+        for piece in there - self._held.keys():
+            self._held[piece] = position
+
+    def pieces(self) -> tuple[Piece, ...]:
+        """All of them, by birth and address."""
+        kept = (Piece(*piece, born) for piece, born in self._held.items())
+        return tuple(sorted((*self._gone, *kept), key=lambda piece: (piece.born, piece.address)))
 
 
 def iteration_start(events: tuple[AllocationEvent, ...]) -> int:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,6 +45,8 @@ def answers(
                 raise answer
             return SimpleNamespace(estimate=answer)
 
+        # What binds the real function when it is imported must have been, or it keeps this one.
+        import_module("analyzer.planning.what_if")
         monkeypatch.setattr(pipeline, "analysis", analysis)
         return calls
 

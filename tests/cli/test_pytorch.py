@@ -99,7 +99,8 @@ def test_text_names_modules_and_lines(run: Any) -> None:
     ("limit", "code"), [(["--device", "1MiB"], 1), (["--budget", "1MiB"], 1), (["--budget", "1TiB"], 0)]
 )
 def test_limits(run: Any, limit: list[str], code: int) -> None:
-    assert run(CNN, "-b", 4, *limit)[0] == code
+    ran = run(CNN, "-b", 4, *limit)
+    assert ran.code == code, ran.err
 
 
 def test_described_inputs_and_a_module_that_prints(net: Path, run: Any) -> None:

@@ -8,6 +8,7 @@ import torch
 from analyzer import Estimate, analyze
 from tests.models.model_files import NAMES, load
 from tests.paths import MODELS
+from tests.report.adding_up import adds_up
 
 
 def run(name: str, **options: object) -> Estimate:
@@ -28,6 +29,7 @@ def test_both_modes(name: str) -> None:
         assert weights <= estimate.graph_peak <= estimate.peak_requested <= estimate.peak_allocated
         assert estimate.peak_allocated <= estimate.peak_reserved < estimate.device_used
         assert sum(estimate.breakdown.values()) == estimate.peak_allocated
+        adds_up(estimate)
         assert estimate.breakdown["parameters"] >= weights
     assert infer.saved_for_backward == 0
     assert infer.peak_allocated < train.peak_allocated

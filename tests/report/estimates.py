@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from analyzer.estimate import Certainty, Estimate, MarkRow, TensorRow, Timeline
+from analyzer.estimate import (
+    Allocations,
+    Certainty,
+    Estimate,
+    MarkRow,
+    Origin,
+    Segment,
+    TensorRow,
+    Timeline,
+)
 from analyzer.liveness.naive import Naive
 
 MIB = 2**20
@@ -104,6 +113,35 @@ TRAINING = Estimate(
         "A second note that is long enough to be wrapped somewhere before the eightieth column of the terminal.",
     ),
     peak_at="0.backward, aten::convolution_backward",
+    allocations=Allocations(
+        born=(0, 2),
+        died=(-1, 4),
+        nbytes=(8 * MIB, 32 * MIB),
+        requested=(8 * MIB - 100, 32 * MIB),
+        address=(0x7F00_0000_0000, 0x7F10_0000_0000),
+        origin=(0, 1),
+        origins=(
+            Origin("fc.weight", "parameters", "float32", (2097152,), "aten::_to_copy.default", "fc"),
+            Origin(
+                "conv, out",
+                "saved for backward",
+                "float32",
+                (128, 8, 80, 64),
+                "aten::convolution.default",
+                "conv",
+                "small.py:12",
+                "forward",
+                "tensor",
+            ),
+        ),
+    ),
+    segments=(
+        Segment(0x7F00_0000_0000, 10 * MIB, 0),
+        Segment(0x7F08_0000_0000, 10 * MIB, 0, 2),
+        Segment(0x7F10_0000_0000, 32 * MIB, 2),
+    ),
+    peak_event=2,
+    iterations=(1,),
 )
 
 # `TRAINING` on a terminal without colour.
@@ -167,7 +205,7 @@ def hostile(
     text: str = "\x1b[31mred\x1b[0m\x1b]0;title\x07[bold]x[/bold]\r\n\u202eevil\u200b\x9b1mend",
 ) -> Estimate:
     """An estimate whose every name carries escape sequences, markup and invisible characters."""
-    row = TensorRow(text, MIB, text, text, (1,), text, text, text, text, text)
+    row = TensorRow(text, MIB, text, text, (1,), text, text, text, text, text, text)
     values: dict[str, Any] = {
         "target": text,
         "runtime": text,
@@ -181,7 +219,13 @@ def hostile(
         breakdown={text: MIB},
         marks=(MarkRow(text, 1, 1, 1),),
         tensors=(row,),
-        timeline=Timeline((1,), (1,), (1,), (text,), (text,), (text,), (text,)),
+        timeline=Timeline((1, 1), (1, 1), (1, 0), (text, text), (text, ""), (text, text), (text, "")),
+        allocations=Allocations(
+            (0,), (-1,), (1,), (1,), (512,), (0,), (Origin(text, text, text, (1,), *[text] * 6),)
+        ),
+        segments=(Segment(512, 1, 0),),
+        peak_event=0,
+        iterations=(-1,),
         certainty=replace(
             TRAINING.certainty, unknown_operators={text: (1, 1)}, by_rule={"measured": {text: MIB}}
         ),

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
-import pickle
+import os
+import pty
 import re
+import subprocess
+import sys
 from dataclasses import fields, replace
 from html.parser import HTMLParser
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -20,9 +25,10 @@ from hypothesis import strategies as st
 from analyzer.errors import InputError
 from analyzer.estimate import Estimate, OutOfMemory, Timeline
 from analyzer.report import csv as csv_report
-from analyzer.report import html, snapshot, text, words
+from analyzer.report import folded, html, text, trace, words
 from analyzer.report import json as json_report
 from analyzer.report.formats import View
+from tests.paths import ROOT
 from tests.report.estimates import GOLDEN, INFERENCE, MIB, TRAINING, hostile
 
 
@@ -32,6 +38,72 @@ def schema() -> Any:
 
 def test_text_to_the_character() -> None:
     assert text.render(TRAINING) == GOLDEN
+
+
+@pytest.mark.parametrize("width", [40, 120])
+def test_text_to_the_character_at_other_widths(width: int) -> None:
+    """`UPDATE_GOLDEN=1 pytest tests/report` writes the files anew: look at the difference before you commit it."""
+    path = ROOT / f"tests/report/golden/training_{width}.txt"
+    shown = text.render(TRAINING, View(width=width, by="module"))
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(shown)
+    assert shown == path.read_text()
+    assert max(map(len, shown.splitlines())) <= width
+
+
+@pytest.mark.parametrize(
+    ("environment", "width", "color"),
+    [
+        ({}, 80, False),
+        ({"COLUMNS": "40"}, 40, False),
+        ({"COLUMNS": "120"}, 120, False),
+        ({"COLUMNS": "9"}, 40, False),
+        ({"COLUMNS": "nonsense"}, 80, False),
+        ({"FORCE_COLOR": "1"}, 80, False),
+        ({"NO_COLOR": "1"}, 80, False),
+    ],
+)
+def test_the_command_is_as_wide_as_columns_says_and_never_coloured_when_piped(
+    environment: dict[str, str], width: int, color: bool, tmp_path: Path
+) -> None:
+    saved = tmp_path / "estimate.json"
+    saved.write_text(json_report.render(TRAINING))
+    clean = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
+    ran = subprocess.run(
+        [sys.executable, "-m", "analyzer.cli", "report", str(saved), "-q"],
+        capture_output=True, text=True, check=True, encoding="utf-8",
+        env={**clean, "PYTHONIOENCODING": "utf-8", **environment},
+    )  # fmt: skip
+    assert ran.stdout == text.render(TRAINING, View(width=width))
+    assert ("\x1b" in ran.stdout) == color
+
+
+@pytest.mark.parametrize(
+    ("variables", "color"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+)
+def test_a_terminal_gets_colour_unless_told_not_to(
+    variables: dict[str, str], color: bool, tmp_path: Path
+) -> None:
+    saved = tmp_path / "estimate.json"
+    saved.write_text(json_report.render(TRAINING))
+    here, there = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "PYTHONIOENCODING": "utf-8", **variables}
+    if not variables.get("NO_COLOR"):
+        environment.pop("NO_COLOR", None)
+    ran = subprocess.Popen(
+        [sys.executable, "-m", "analyzer.cli", "report", str(saved), "-q"], stdout=there, env=environment
+    )
+    os.close(there)
+    shown = b""
+    with contextlib.suppress(OSError):  # the other side has closed
+        while part := os.read(here, 65536):
+            shown += part
+    assert ran.wait() == 0
+    os.close(here)
+    told = shown.decode().replace("\r\n", "\n")
+    assert ("\x1b[" in told) == color
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", told).splitlines()
+    assert [line.rstrip() for line in plain] == text.render(TRAINING, View(width=100)).splitlines()
 
 
 def test_inference_shows_only_the_terms_of_inference() -> None:
@@ -82,7 +154,10 @@ def test_top_bounds_the_tensors() -> None:
     assert "Largest tensors" not in text.render(TRAINING, View(top=0))
 
 
-@pytest.mark.parametrize("render", [text.render, csv_report.render, json_report.render, html.render])
+@pytest.mark.parametrize(
+    "render",
+    [text.render, csv_report.render, json_report.render, html.render, trace.render, folded.render],
+)
 def test_untrusted_names_cannot_reach_the_terminal(render: Any) -> None:
     shown = render(hostile())
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e]", shown)
@@ -254,63 +329,6 @@ def test_the_chart_keeps_the_peak_of_many_events() -> None:
     line = Timeline(values, values, (0,) * count, ("x",) * count, ("y",) * count, ("z",) * count)
     shown = html.render(replace(TRAINING, timeline=line))
     assert len(shown) < 100_000 and re.search(r"L6\d\d\.\d 10\.0 ", shown)
-
-
-def test_snapshot_blocks_tile_the_segment_and_the_trace_balances() -> None:
-    data = pickle.loads(snapshot.render(TRAINING))
-    (segment,), (trace,) = data["segments"], data["device_traces"]
-    assert [(entry["action"], entry["size"]) for entry in trace] == [
-        ("segment_alloc", 40 * MIB), ("alloc", 8 * MIB), ("alloc", 32 * MIB), ("free_requested", 32 * MIB), ("free_completed", 32 * MIB),
-    ]  # fmt: skip
-    assert trace[2]["addr"] == trace[4]["addr"] and trace[1]["frames"][0]["name"] == "fc.weight"
-    assert [(block["size"], block["state"]) for block in segment["blocks"]] == [
-        (8 * MIB, "active_allocated"), (32 * MIB, "inactive"),
-    ]  # fmt: skip
-    assert pickle.HIGHEST_PROTOCOL >= 4 and snapshot.render(TRAINING)[:2] == b"\x80\x04"
-
-
-@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 4)), max_size=60))
-def test_snapshot_addresses_never_overlap(requests: list[tuple[int, int]]) -> None:
-    living: list[tuple[str, int]] = []
-    course: list[tuple[str, int]] = []
-    for size, choice in requests:
-        if choice < 2 and living:
-            label, nbytes = living.pop(choice % len(living))
-            course.append((label, -nbytes))
-        else:
-            living.append((f"n{choice}", 512 * size))
-            course.append(living[-1])
-    states, total = [], 0
-    for _, delta in course:
-        total += delta
-        states.append(total)
-    labels, deltas = tuple(c[0] for c in course), tuple(c[1] for c in course)
-    line = Timeline(tuple(states), tuple(states), deltas, labels, ("x",) * len(course), ("p",) * len(course))
-    data = pickle.loads(snapshot.render(replace(TRAINING, timeline=line)))
-    alive: dict[int, int] = {}
-    for entry in data["device_traces"][0]:
-        if entry["action"] == "alloc":
-            start, end = entry["addr"], entry["addr"] + entry["size"]
-            assert all(end <= other or start >= other + size for other, size in alive.items())
-            alive[start] = entry["size"]
-        elif entry["action"] == "free_completed":
-            assert alive.pop(entry["addr"]) == entry["size"]
-    assert sum(alive.values()) == total
-    for segment in data["segments"]:
-        place = segment["address"]
-        for block in segment["blocks"]:
-            assert block["address"] == place
-            place += block["size"]
-        assert place == segment["address"] + segment["total_size"]
-        assert segment["allocated_size"] == total
-
-
-def test_pytorch_reads_the_snapshot() -> None:
-    viewer = pytest.importorskip("torch.cuda._memory_viz")
-    data = pickle.loads(snapshot.render(TRAINING))
-    assert "32.0MiB (0.0% internal) free" in viewer.segsum(data)
-    told = viewer.trace(pickle.loads(snapshot.render(TRAINING)))
-    assert "b = a[0:8.0MiB]" in told and "c = a[8388608:32.0MiB]" in told and "del c # 32.0MiB" in told
 
 
 def test_out_of_memory_survives_json() -> None:

@@ -233,6 +233,10 @@ class PyTorchAllocator(Allocator):
         block = self._live[handle]
         return block.address if block else 0
 
+    def segments(self) -> tuple[tuple[int, int], ...]:
+        """(address, bytes) of every segment, by address."""
+        return tuple(sorted((segment.address, segment.size) for segment in self._segments.values()))
+
     def snapshot(self) -> tuple[SegmentState, ...]:
         """Every segment and its blocks, by address; of an expandable range, every run of mapped pages."""
         states = []

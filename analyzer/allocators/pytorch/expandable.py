@@ -49,6 +49,10 @@ class ExpandableAllocator(PyTorchAllocator):
             for block in self._cached(small):
                 self._unmap(block)
 
+    def segments(self) -> tuple[tuple[int, int], ...]:
+        """(address, bytes) of every run of mapped pages, by address."""
+        return tuple((state.address, state.size) for state in self.snapshot())
+
     def _page(self, small: bool) -> int:
         return SMALL_SEGMENT_BYTES if small else self.settings.large_segment_bytes
 

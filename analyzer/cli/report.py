@@ -1,0 +1,30 @@
+"""`analyze report ESTIMATE.json`: a saved estimate in any form, without analysing anything again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from analyzer.cli._estimates import budget_bytes, show
+from analyzer.cli._options import view_options
+from analyzer.cli._output import check_writable
+
+
+@click.command()
+@click.argument("estimate", type=click.Path(path_type=Path))
+@view_options
+@click.option("-q", "--quiet", is_flag=True, help="No warnings.")
+def command(estimate: Path, **options: Any) -> int:
+    """Show ESTIMATE, a file that `analyze TARGET --format json -o FILE` wrote, in the form asked for.
+
+    Everything every form shows is in that file: analyse once, report as often as you like.
+
+    Exit code 0: shown, and within the budget where one is given; 1: over the budget, or it ran out of memory; 2: bad usage or input.
+    """
+    check_writable("-o", options["output"])
+    budget_bytes(options)
+    from analyzer.report.json import read
+
+    return show(read(estimate), options, limited=False)
