@@ -11,12 +11,27 @@ from analyzer.cli._options import options_named, settings, view_options
 from analyzer.cli._output import check_writable, working
 
 
+class _Until(click.ParamType):  # type: ignore[type-arg]
+    """A number of optimizer steps, "steady" or "end"."""
+
+    name = "steps"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | int:
+        if value in ("steady", "end"):
+            return str(value)
+        return int(click.IntRange(min=1).convert(value, param, ctx))
+
+
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as for python -m.")
 @click.option(
-    "--until", type=click.IntRange(min=1), metavar="N", help="End the program after N optimizer steps."
+    "--until",
+    type=_Until(),
+    default="end",
+    metavar="N|steady",
+    help="End the program after N optimizer steps, or after the one from which on they repeat (steady).",
 )
 @options_named("device", "runtime_options", "strict")
 @view_options
@@ -43,5 +58,5 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
             "runtime_options": settings(options["runtime_options"]),
             "strict": options["strict"],
         }
-        found, _ = follow(name, arguments, Options.of(said), {}, options["until"] or "end", progress=tell)
+        found, _ = follow(name, arguments, Options.of(said), {}, options["until"], progress=tell)
     return show(found.estimate, options, limited=options["device"] is not None)

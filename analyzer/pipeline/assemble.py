@@ -90,7 +90,7 @@ def assemble(
         )
     bounded = limit is not None and prediction.limited is not None
     allocator = prediction.limited(*limit) if bounded else prediction.allocator()  # type: ignore[misc]
-    played = play(prediction.events, allocator, places=True)
+    played = prediction.played or play(prediction.events, allocator, places=True)
     capacity, device_note = profile.capacity_bytes, captured.device_note
     if prediction.capped is not None and prediction.capped.capacity_bytes < capacity:
         capacity = prediction.capped.capacity_bytes

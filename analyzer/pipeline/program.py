@@ -40,7 +40,8 @@ def run(
 
     script: a file, run as `python SCRIPT ARGS` would, or `-m` and a module's name as the script "-m MODULE".
     environment: variables it sees besides its own. device: as in `analyzer.analyze`.
-    until: "end", or a number of optimizer steps after which it ends.
+    until: "end"; a number of optimizer steps after which it ends; or "steady": after the step from which on steps ask for
+        the same and the allocator is laid out as before.
     runtime_options: "cublas_workspace" and "alloc_conf", as in `analyzer.analyze`.
     Raises TargetError for a script that cannot be found, CaptureError where the program cannot be followed, OptionError;
     what the program itself raises to end, SystemExit and KeyboardInterrupt among it, ends it: `Estimate.notes` say so.
@@ -63,8 +64,8 @@ def follow(
     """The analysis of a program, and what ended it before its end (None: nothing). Raises AnalyzerError."""
     if ranks != 1 or rank != 0:
         raise OptionError(f"{ranks} ranks cannot be followed", "one process is: leave ranks and rank out")
-    if until != "end" and (isinstance(until, (bool, str)) or until < 1):
-        raise OptionError(f"until is {until!r}", 'give "end", or a number of optimizer steps')
+    if until not in ("end", "steady") and (isinstance(until, (bool, str)) or until < 1):
+        raise OptionError(f"until is {until!r}", 'give "end", "steady", or a number of optimizer steps')
     name, place = _place(script)
     require_torch(name)
     from analyzer.capture.pytorch.script import as_main
@@ -81,7 +82,7 @@ def follow(
         profile = runtime.profile(profile, options)
         live = Live(profile, alloc_conf(options.runtime_options))
         ran = captured_while_it_runs(
-            main, profile, live, until=None if until == "end" else int(until), progress=_steps(progress)
+            main, profile, live, until=None if until == "end" else until, progress=_steps(progress)
         )
     error = ran.error
     if isinstance(error, AnalyzerError):
@@ -157,6 +158,13 @@ def _naive(ran: Ran) -> Any:
 def _notes(ran: Ran) -> tuple[str, ...]:
     """How the program ended, and after how many steps."""
     steps = f"{ran.steps} optimizer step{'' if ran.steps == 1 else 's'}"
+    if ran.steady:
+        return (
+            f"steady after {steps}: later ones ask for the same memory, and find the allocator as it was; what comes after "
+            "them (a last evaluation) was not seen",
+        )
+    if ran.repeated:
+        steps += f", {ran.repeated} of which repeat others to the byte and are shown once"
     if ran.error is None:
         return (f"followed through {steps}",)
     if isinstance(ran.error, SystemExit):

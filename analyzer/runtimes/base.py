@@ -89,6 +89,7 @@ class Prediction:
     libraries: library families it loads ("cublas", "cudnn", ...), with "@autograd" for those a second thread uses.
     unknown: operators nothing is known of, name -> (calls, bound of what they might take).
     describe: an allocation in the user's terms; by default from the graph's operators and storages.
+    played: what the allocator did with the events, where they were played while the program ran.
     savings: what cheaper settings would take. capped: where a setting leaves less than the device has.
     """
 
@@ -102,6 +103,7 @@ class Prediction:
     savings: tuple[Saving, ...] = ()
     capped: Capped | None = None
     limited: Callable[[int, bool], Allocator] | None = None
+    played: Played | None = None
 
 
 class Runtime(ABC):

@@ -20,10 +20,10 @@ Not modelled: time. Events have an order, no clock.
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from analyzer.allocators import Allocator, OutOfMemoryError
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc, Use, Wait
@@ -75,6 +75,11 @@ class Failure:
     limit: int
     free: tuple[int, ...] = ()
 
+    @classmethod
+    def of(cls, position: int, malloc: Malloc, error: OutOfMemoryError) -> Failure:
+        """The failure the allocator's error tells of."""
+        return cls(position, malloc, error.allocated, error.reserved, error.limit, error.free)
+
     @property
     def said(self) -> str:
         """What failed, in words."""
@@ -124,106 +129,149 @@ class Played:
     pieces: tuple[Piece, ...] = ()
 
 
+@dataclass(slots=True)
+class States:
+    """The allocator's state after every event so far: parallel columns of bytes, filled while a program is played.
+
+    delta: signed change of `allocated`. address: of the block each event takes, if `places` is set. refused: positions of
+    optional requests that there was no room for.
+    """
+
+    allocator: Allocator
+    places: bool = False
+    allocated: array[int] = field(default_factory=lambda: array("q"))
+    requested: array[int] = field(default_factory=lambda: array("q"))
+    reserved: array[int] = field(default_factory=lambda: array("q"))
+    delta: array[int] = field(default_factory=lambda: array("q"))
+    address: array[int] = field(default_factory=lambda: array("Q"))
+    refused: list[int] = field(default_factory=list)
+    held: _Held = field(init=False)
+    start: int = field(init=False)
+    start_reserved: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.held = _Held(self.allocator)
+        self.start, self.start_reserved = self.allocator.allocated, self.allocator.reserved
+
+    def add(self, asked: int, handle: int | None = None) -> None:
+        """One more event was played. asked: how many bytes it asked for (negative: gave back); handle: of what it took."""
+        allocator, position = self.allocator, len(self.allocated)
+        before, requested = (self.allocated[-1], self.requested[-1]) if position else (self.start, 0)
+        self.allocated.append(allocator.allocated)
+        self.requested.append(requested + asked)
+        self.reserved.append(allocator.reserved)
+        self.delta.append(allocator.allocated - before)
+        if self.places:
+            self.held.look(position)
+            self.address.append(0 if handle is None else allocator.address_of(handle))
+
+    def cut(self, position: int) -> None:
+        """Forget every event from this position on."""
+        for column in (self.allocated, self.requested, self.reserved, self.delta, self.address):
+            del column[position:]
+        self.refused = [at for at in self.refused if at < position]
+        self.held.cut(position)
+
+
 def play(events: Iterable[AllocationEvent], allocator: Allocator, places: bool = False) -> Played:
     """Play `events` on `allocator`, which may already hold something. places: remember addresses and pieces.
 
     A request beyond the allocator's limit ends the program: the result says until where it got. Raises KeyError when an event frees what is not alive.
     """
     events = tuple(events)
-    phase = _phases(events)
     failure = None
-    refused: list[int] = []
     without: set[str] = set()
-    allocated, requested, reserved, delta, label, category, rule = [], [], [], [], [], [], []
-    live: dict[int, tuple[int, Malloc, int]] = {}
-    before, asked = allocator.allocated, 0
-    start, start_reserved = before, allocator.reserved
-    address: list[int] = []
-    held = _Held(allocator) if places else None
+    live: dict[int, tuple[int, int]] = {}
+    states = States(allocator, places)
     for position, event in enumerate(events):
-        change, name, kind, why = 0, "", "", ""
+        asked = 0
         if isinstance(event, Malloc):
-            name, kind, why = event.label, event.category.value, event.rule
             if event.key in live:
                 raise KeyError(f"event {position} allocates key {event.key}, which is alive")
-            if event.optional in without:
-                event = dataclasses.replace(event, nbytes=0)  # noqa: PLW2901
+            asked = 0 if event.optional in without else event.nbytes
             handle = _NOT_SERVED
             try:
                 if event.apart:
-                    handle = allocator.reserve(event.nbytes)
+                    handle = allocator.reserve(asked)
                 else:
-                    handle = allocator.malloc(event.nbytes, event.stream)
-                asked += event.nbytes
+                    handle = allocator.malloc(asked, event.stream)
             except OutOfMemoryError as error:
                 # A program that caught the error goes on, and so does one that can do without: cached blocks went back,
                 # nothing was taken.
                 if not event.fails and not event.optional:
-                    failure = Failure(
-                        position, event, error.allocated, error.reserved, error.limit, error.free
-                    )
-                    events = events[:position]
+                    failure = Failure.of(position, event, error)
                     break
+                asked = 0
                 if event.optional:
-                    refused.append(position)
+                    states.refused.append(position)
                     without.add(event.optional)
-            change = allocator.allocated - before
-            live[event.key] = (handle, event, change)
+            live[event.key] = (handle, asked)
         elif isinstance(event, Free):
-            handle, malloc, _ = live.pop(event.key)
-            name, kind, why = malloc.label, malloc.category.value, malloc.rule
+            handle, nbytes = live.pop(event.key)
             if handle != _NOT_SERVED:
                 allocator.free(handle)
-                asked -= malloc.nbytes
-            change = allocator.allocated - before
+            asked = -nbytes
         elif isinstance(event, Use):
-            handle, malloc, _ = live[event.key]
-            name, kind = malloc.label, malloc.category.value
+            handle = live[event.key][0]
             if handle != _NOT_SERVED:
                 allocator.use(handle, event.stream)
         elif isinstance(event, Wait):
             allocator.wait()
-        else:
+        served = isinstance(event, Malloc) and handle != _NOT_SERVED
+        states.add(asked, handle if served else None)
+        if isinstance(event, Event):
+            allocator.over(event.name, event.value)
+    return gathered(events, states, failure)
+
+
+def gathered(events: tuple[AllocationEvent, ...], states: States, failure: Failure | None = None) -> Played:
+    """Everything that is read from the events that were played, and the allocator's state after each.
+
+    events: also those from a failure on, which were not played.
+    """
+    played = events[: len(states.allocated)]
+    phase = _phases(events)
+    label, category, rule = [], [], []
+    live: dict[int, Malloc] = {}
+    for event in played:
+        name, kind, why = "", "", ""
+        if isinstance(event, Event):
             name = event.name
-        before += change
-        allocated.append(before)
-        requested.append(asked)
-        reserved.append(allocator.reserved)
-        delta.append(change)
+        elif not isinstance(event, Wait):
+            if isinstance(event, Malloc):
+                live[event.key] = event
+            malloc = live.pop(event.key) if isinstance(event, Free) else live[event.key]
+            name, kind = malloc.label, malloc.category.value
+            why = "" if isinstance(event, Use) else malloc.rule
         label.append(name)
         category.append(kind)
         rule.append(why)
-        if held is not None:
-            held.look(position)
-            taken = isinstance(event, Malloc) and handle != _NOT_SERVED
-            address.append(allocator.address_of(handle) if taken else 0)
-        if isinstance(event, Event):
-            allocator.over(event.name, event.value)
 
-    starts = _iteration_starts(events)
+    allocated, reserved = states.allocated, states.reserved
+    starts = _iteration_starts(played)
     first = starts[0] if starts else -1
-    peak, position = _peak(allocated, first, start)
+    peak, position = _peak(allocated, first, states.start)
     return Played(
-        marks=_marks(events, allocated, reserved, set(starts), start),
+        marks=_marks(played, allocated, reserved, set(starts), states.start),
         peak_allocated=peak,
-        peak_reserved=_peak(reserved, first, start_reserved)[0],
-        peak_requested=_peak(requested, first, 0)[0],
+        peak_reserved=_peak(reserved, first, states.start_reserved)[0],
+        peak_requested=_peak(states.requested, first, 0)[0],
         peak_position=position,
         peak_phase=phase[position] if position >= 0 else "",
-        alive=_alive(events, delta, position),
+        alive=_alive(played, states.delta, position),
         allocated=tuple(allocated),
-        requested=tuple(requested),
+        requested=tuple(states.requested),
         reserved=tuple(reserved),
-        delta=tuple(delta),
+        delta=tuple(states.delta),
         label=tuple(label),
         category=tuple(category),
-        phase=phase[: len(events)],
+        phase=phase[: len(played)],
         failure=failure,
         rule=tuple(rule),
-        refused=tuple(refused),
+        refused=tuple(states.refused),
         iterations=tuple(starts),
-        address=tuple(address),
-        pieces=() if held is None else held.pieces(),
+        address=tuple(states.address),
+        pieces=states.held.pieces() if states.places else (),
     )
 
 
@@ -247,6 +295,16 @@ class _Held:
             self._gone.append(Piece(*piece, self._held.pop(piece), position))
         for piece in there - self._held.keys():
             self._held[piece] = position
+
+    def cut(self, position: int) -> None:
+        """Events from this position on are forgotten: what came since was there at the end of what is left."""
+        last = position - 1
+        self._gone = [
+            Piece(piece.address, piece.nbytes, piece.born, min(piece.died, last))
+            for piece in self._gone
+            if piece.born < position
+        ]
+        self._held = {piece: min(born, last) for piece, born in self._held.items()}
 
     def pieces(self) -> tuple[Piece, ...]:
         """All of them, by birth and address."""
@@ -272,7 +330,7 @@ def _iteration_starts(events: tuple[AllocationEvent, ...]) -> list[int]:
     return starts
 
 
-def _peak(values: list[int], first: int, start: int) -> tuple[int, int]:
+def _peak(values: Sequence[int], first: int, start: int) -> tuple[int, int]:
     """The largest value from position `first` on (-1: from `start`, before all) and where it is reached first."""
     peak, position = (values[first], first) if first >= 0 else (start, -1)
     for at in range(first + 1, len(values)):
@@ -283,8 +341,8 @@ def _peak(values: list[int], first: int, start: int) -> tuple[int, int]:
 
 def _marks(
     events: tuple[AllocationEvent, ...],
-    allocated: list[int],
-    reserved: list[int],
+    allocated: Sequence[int],
+    reserved: Sequence[int],
     starts: set[int],
     start: int,
 ) -> tuple[PlayedMark, ...]:
@@ -308,7 +366,7 @@ def _phases(events: tuple[AllocationEvent, ...]) -> tuple[str, ...]:
     return tuple(reversed(phases))
 
 
-def _alive(events: tuple[AllocationEvent, ...], delta: list[int], position: int) -> tuple[Alive, ...]:
+def _alive(events: tuple[AllocationEvent, ...], delta: Sequence[int], position: int) -> tuple[Alive, ...]:
     alive: dict[int, Alive] = {}
     for at in range(position + 1):
         event = events[at]

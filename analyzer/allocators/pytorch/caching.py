@@ -27,6 +27,7 @@ low), CUDA graph pools, user-made memory pools, `backend:cudaMallocAsync`.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -236,6 +237,20 @@ class PyTorchAllocator(Allocator):
     def segments(self) -> tuple[tuple[int, int], ...]:
         """(address, bytes) of every segment, by address."""
         return tuple(sorted((segment.address, segment.size) for segment in self._segments.values()))
+
+    def layout(self) -> Hashable:
+        """What decides, besides where the blocks in use lie, which block serves each later request."""
+        pools = tuple(
+            (pool, tuple((size, address) for size, address, _ in free))
+            for pool, free in sorted(self._pools.items())
+        )
+        ages = None
+        if self.settings.garbage_collection_threshold:
+            now = self._search_count
+            ages = tuple(
+                now[small] - block.freed_at for small in (False, True) for block in self._cached(small)
+            )
+        return pools, tuple(sorted(self._segments)), ages
 
     def snapshot(self) -> tuple[SegmentState, ...]:
         """Every segment and its blocks, by address; of an expandable range, every run of mapped pages."""

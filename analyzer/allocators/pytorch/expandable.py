@@ -18,6 +18,7 @@ Not modelled: switching the setting on or off in a running process.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Hashable
 
 from analyzer.allocators.driver import AddressSpace
 from analyzer.allocators.pytorch.caching import (
@@ -52,6 +53,13 @@ class ExpandableAllocator(PyTorchAllocator):
     def segments(self) -> tuple[tuple[int, int], ...]:
         """(address, bytes) of every run of mapped pages, by address."""
         return tuple((state.address, state.size) for state in self.snapshot())
+
+    def layout(self) -> Hashable:
+        unmapped = tuple(
+            (pool, tuple((address, block.size) for address, block in blocks))
+            for pool, blocks in sorted(self._unmapped.items())
+        )
+        return super().layout(), unmapped
 
     def _page(self, small: bool) -> int:
         return SMALL_SEGMENT_BYTES if small else self.settings.large_segment_bytes

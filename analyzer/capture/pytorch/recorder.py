@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -123,12 +123,13 @@ class Recorder(TorchDispatchMode):
         self._schemas: dict[Any, _Schema] = {}
         self.storages: list[_Growing] = []
         self.operators: list[Operator] = []
-        self._program: list[Moment] = []
+        self.program: list[Moment] = []
         self._live: dict[int, int] = {}
         self._references: dict[int, weakref.ref[Any]] = {}
         self._known = KnownValues()
         self._fan_in = FanIn()
         self._origin: dict[int, tuple[str, str]] = {}
+        self._segment_node = 0
         self._user_code: dict[Any, bool] = {}
         self._closed = False
         self.notes: list[str] = []
@@ -150,7 +151,7 @@ class Recorder(TorchDispatchMode):
 
     def happened(self, moment: Moment) -> None:
         """The next moment of the program. Raises torch.OutOfMemoryError where the device has no room for it."""
-        self._program.append(moment)
+        self.program.append(moment)
         if self.memory is not None:
             try:
                 self.memory.follow(moment)
@@ -521,6 +522,24 @@ class Recorder(TorchDispatchMode):
             frame = frame.f_back  # type: ignore[assignment]
         return ""
 
+    # -- what repeats --------------------------------------------------------------------------------------------
+
+    def alive(self) -> Iterable[int]:
+        """Every storage that lives now."""
+        return self._live.values()
+
+    def cut(self, operators: int, storages: int, moments: int, names: Mapping[int, int]) -> None:
+        """Keep only so many; storages alive now are known by other numbers from then on (`repetition.py`)."""
+        for key, storage in self._live.items():
+            if storage in names:
+                self._live[key] = names[storage]
+        del self.operators[operators:], self.storages[storages:], self.program[moments:]
+
+    def segment_over(self) -> None:
+        """Nodes of autograd made before the last segment are taken to be gone: where they came from is forgotten."""
+        first, self._segment_node = self._segment_node, torch._C._autograd._get_sequence_nr()
+        self._origin = {node: place for node, place in self._origin.items() if node >= first}
+
     # -- the result ----------------------------------------------------------------------------------------------
 
     def finish(self, batch: int | None) -> Graph:
@@ -538,7 +557,7 @@ class Recorder(TorchDispatchMode):
             framework="pytorch",
             storages=tuple(storages),
             operators=tuple(self.operators),
-            program=tuple(self._program),
+            program=tuple(self.program),
             batch=batch,
             notes=tuple(self.notes),
         ).check()

@@ -35,6 +35,7 @@ from analyzer.capture.pytorch.explain import explained
 from analyzer.capture.pytorch.modules import bytes_in
 from analyzer.capture.pytorch.patches import replaced
 from analyzer.capture.pytorch.recorder import Recorder
+from analyzer.capture.pytorch.repetition import Repetition
 from analyzer.capture.pytorch.step import label_gradients, label_state
 from analyzer.errors import AnalyzerError
 from analyzer.graph import Category, Graph, LeafOutput, Phase
@@ -52,13 +53,16 @@ class Enough(BaseException):
 class Ran:
     """A program that was followed.
 
-    error: what ended it (None: it ran to its end). steps: optimizer steps. trained: whether there was a backward pass.
+    error: what ended it (None: it ran to its end). steps: optimizer steps; repeated: those that repeat others and are
+        stored once. steady: it was ended because from then on everything repeats. trained: whether there was a backward pass.
     weight_bytes, leaves: of the modules that were called, for the naive sum.
     """
 
     graph: Graph
     error: BaseException | None
     steps: int
+    repeated: int
+    steady: bool
     trained: bool
     weight_bytes: int
     leaves: tuple[LeafOutput, ...]
@@ -67,8 +71,15 @@ class Ran:
 class Phases:
     """Where the program is: found by what PyTorch does, not told; and its modules by name."""
 
-    def __init__(self, recorder: Recorder, progress: Callable[[str], None] | None, until: int | None) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        progress: Callable[[str], None] | None,
+        until: int | str | None,
+        repetition: Repetition | None,
+    ) -> None:
         self._recorder, self._progress, self._until = recorder, progress, until
+        self._repetition = repetition
         self._optimizing = 0
         self._forward_seen = self._started = False
         self._roots: dict[int, weakref.ref[torch.nn.Module]] = {}
@@ -76,7 +87,7 @@ class Phases:
         self._leaf: set[int] = set()
         self._leaves_of: int | None = None
         self.steps = 0
-        self.trained = False
+        self.steady = self.trained = False
         self.weight_bytes = 0
         self.leaves: list[LeafOutput] = []
 
@@ -106,8 +117,14 @@ class Phases:
         self._forward_seen = False
         if self._progress is not None:
             self._progress(f"step {self.steps}")
-        if self._until is not None and self.steps >= self._until:
+        self.steady = self._segment_over() and self._until == "steady"
+        if self.steady or (isinstance(self._until, int) and self.steps >= self._until):
             raise Enough
+
+    def _segment_over(self) -> bool:
+        """A part of the program that may repeat is over; whether everything repeats from now on."""
+        self._recorder.segment_over()
+        return self._repetition is not None and self._repetition.over()
 
     def after_backward(self) -> None:
         """A backward pass is over."""
@@ -129,6 +146,8 @@ class Phases:
             path = ""
         if not self._recorder.modules:
             self._forward_seen = self._started = True
+            if not torch.is_grad_enabled():
+                self._segment_over()
         return path
 
     def _adopt(self, root: torch.nn.Module) -> None:
@@ -162,14 +181,16 @@ def follow(
     device: DeviceProfile,
     memory: Memory | None = None,
     *,
-    until: int | None = None,
+    until: int | str | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Ran:
-    """Call `run` with everything on "cuda" followed. until: end it after so many optimizer steps."""
+    """Call `run` with everything on "cuda" followed. until: end it after so many optimizer steps, or where it is
+    "steady"."""
     error: BaseException | None = None
     with own_randomness(), cuda_environment(device, memory) as recorder:
         recorder.whole_program(_site_folders())
-        phases = Phases(recorder, progress, until)
+        repetition = None if memory is None else Repetition(recorder, memory)
+        phases = Phases(recorder, progress, until, repetition)
         recorder.phases = phases.now
         with watching(recorder, whole=True), _told(recorder, phases):
             try:
@@ -183,7 +204,16 @@ def follow(
                 error.__cause__ = ended
         recorder.notes.extend(_cudnn_modes())
         graph = recorder.finish(None)
-    return Ran(graph, error, phases.steps, phases.trained, phases.weight_bytes, tuple(phases.leaves))
+    return Ran(
+        graph=graph,
+        error=error,
+        steps=phases.steps,
+        repeated=0 if repetition is None else repetition.repeated_steps,
+        steady=phases.steady,
+        trained=phases.trained,
+        weight_bytes=phases.weight_bytes,
+        leaves=tuple(phases.leaves),
+    )
 
 
 def _cudnn_modes() -> Iterator[str]:

@@ -102,6 +102,12 @@ class Eager:
         self._alive.discard(failed.storage)
         self._workspaces.discard((failed.label, *self._where(self._graph.operators[failed.operator])))
 
+    def rename(self, names: Mapping[int, int]) -> None:
+        """Storages are known by other numbers from now on."""
+        there = self._alive & names.keys()
+        self._alive -= there
+        self._alive |= {names[storage] for storage in there}
+
     @staticmethod
     def _where(operator: Operator) -> tuple[str, int]:
         """Thread ("@autograd" for what the backward pass runs on its own) and stream."""

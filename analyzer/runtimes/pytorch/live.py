@@ -3,10 +3,14 @@
 `torch.cuda.memory_allocated()` and its kin answer from here, a request without room is an error the program may catch,
 and `empty_cache()` acts. The events are those `eager.requests` gives for the same program; only requests that failed,
 and what the program told its allocator, come on top.
+
+What the allocator did is written down as it happens, and nothing is played again: what repeats may then be forgotten
+(`cut`) although the allocator has gone through it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 
 from analyzer.allocators import OutOfMemoryError, create
@@ -14,9 +18,10 @@ from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Category, Graph, Moment
 from analyzer.runtimes.base import Prediction
-from analyzer.runtimes.events import AllocationEvent, Free, Malloc, Use, Wait
+from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc, Use, Wait
 from analyzer.runtimes.pytorch.eager import Eager, Program
 from analyzer.runtimes.pytorch.outside import device_used
+from analyzer.runtimes.timeline import Failure, States, gathered
 
 
 class Live:
@@ -26,11 +31,14 @@ class Live:
         self._profile, self._conf = profile, conf
         self._eager: Eager | None = None
         self._events: list[AllocationEvent] = []
-        self._handles: dict[int, int] = {}
+        self._handles: dict[int, tuple[int, int]] = {}
         self._without: set[str] = set()
-        self._failed: int | None = None
+        self._failed: Failure | None = None
+        self._ended = False
+        self._peaks = (0, 0, 0)
         self.retries = self.failures = 0
         self.allocator = self.fresh()
+        self._states = States(self.allocator, places=True)
 
     def fresh(self) -> PyTorchAllocator:
         """A new allocator with the program's settings, on a device of this size with the CUDA context on it."""
@@ -52,43 +60,62 @@ class Live:
         for event in self._eager.follow(moment):
             try:
                 self._play(event)
-            except OutOfMemoryError:
-                self._unwind(begin, event)
+            except OutOfMemoryError as error:
+                self._unwind(begin, event, error)
                 raise
 
     def _play(self, event: AllocationEvent) -> None:
+        asked = 0
         if isinstance(event, Malloc):
-            self._handles[event.key] = self._served(event)
+            handle, asked = self._served(event)
+            self._handles[event.key] = handle, asked
         elif isinstance(event, Free):
-            self.allocator.free(self._handles.pop(event.key))
+            handle, nbytes = self._handles.pop(event.key)
+            self.allocator.free(handle)
+            asked = -nbytes
         elif isinstance(event, Use):
-            self.allocator.use(self._handles[event.key], event.stream)
+            self.allocator.use(self._handles[event.key][0], event.stream)
         elif isinstance(event, Wait):
             self.allocator.wait()
-        else:
+        self._happened(event, asked)
+        if isinstance(event, Event):
             self.allocator.over(event.name, event.value)
-        self._events.append(event)
 
-    def _served(self, event: Malloc) -> int:
-        """The handle of a request; nothing is taken for an optional one without room, nor for its like from then on, as in
-        `timeline.play`. Raises OutOfMemoryError."""
+    def _happened(self, event: AllocationEvent, asked: int) -> None:
+        states = self._states
+        self._events.append(event)
+        taken = self._handles.get(event.key) if isinstance(event, Malloc) else None
+        states.add(asked, None if taken is None else taken[0])
+        if asked > 0:
+            allocated, reserved, requested = self._peaks
+            self._peaks = (
+                max(allocated, states.allocated[-1]),
+                max(reserved, states.reserved[-1]),
+                max(requested, states.requested[-1]),
+            )
+
+    def _served(self, event: Malloc) -> tuple[int, int]:
+        """The handle of a request, and the bytes asked for; nothing is taken for an optional one without room, nor for
+        its like from then on, as in `timeline.play`. Raises OutOfMemoryError."""
         nbytes = 0 if event.optional in self._without else event.nbytes
         try:
-            return self.allocator.malloc(nbytes, event.stream)
+            return self.allocator.malloc(nbytes, event.stream), nbytes
         except OutOfMemoryError:
             if not event.optional:
                 raise
             self._without.add(event.optional)
-            return self.allocator.malloc(0, event.stream)
+            self._states.refused.append(len(self._events))
+            return self.allocator.malloc(0, event.stream), 0
 
-    def _unwind(self, begin: int, failing: AllocationEvent) -> None:
+    def _unwind(self, begin: int, failing: AllocationEvent, error: OutOfMemoryError) -> None:
         """The operator that found no memory gives back what it had taken besides its results, which die by themselves."""
         assert isinstance(failing, Malloc) and self._eager is not None
         self.failures += 1
-        self._failed = len(self._events)
-        self._events.append(replace(failing, fails=True))
+        failed = len(self._events)
+        self._failed = Failure.of(failed, failing, error)
+        self._happened(replace(failing, fails=True), 0)
         self._eager.lost(failing)
-        for event in self._events[begin : self._failed]:
+        for event in self._events[begin:failed]:
             if (
                 isinstance(event, Malloc)
                 and event.category is Category.SCRATCH
@@ -98,10 +125,37 @@ class Live:
 
     def caught_nothing(self) -> None:
         """The last failure ended the program: it was not caught."""
-        if self._failed is not None:
-            failed = self._events[self._failed]
-            assert isinstance(failed, Malloc)
-            self._events[self._failed] = replace(failed, fails=False)
+        self._ended = self._failed is not None
+
+    # -- what repeats --------------------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> int:
+        """How many events there were."""
+        return len(self._events)
+
+    @property
+    def peaks(self) -> tuple[int, int, int]:
+        """The most there was so far of bytes allocated, reserved and requested."""
+        return self._peaks
+
+    def block_bytes(self, storage: int) -> int:
+        """The block behind a storage; 0 for one that takes nothing of the device."""
+        return self.allocator.size_of(self._handles[storage][0]) if storage in self._handles else 0
+
+    def layout(self, storages: Iterable[int]) -> Hashable:
+        """Everything that decides where the allocator puts the next requests, these storages being alive, in this order."""
+        blocks = (self._handles[storage][0] for storage in storages if storage in self._handles)
+        return self.allocator.layout(), tuple(map(self.allocator.address_of, blocks))
+
+    def cut(self, position: int, names: Mapping[int, int]) -> None:
+        """Forget the events from a position on; storages alive now are known by other numbers from then on."""
+        assert self._eager is not None
+        del self._events[position:]
+        self._states.cut(position)
+        moved = {new: self._handles.pop(old) for old, new in names.items() if old in self._handles}
+        self._handles |= moved
+        self._eager.rename(names)
 
     @property
     def device_free(self) -> int:
@@ -125,8 +179,12 @@ class Live:
             for event in self._events
         )
         libraries, profile = frozenset(self._eager.libraries), self._profile
+        failure = self._failed if self._ended else None
+        if failure is not None:
+            self._states.cut(failure.position)
         return Prediction(
             events=events,
+            played=gathered(events, self._states, failure),
             allocator=self.fresh,
             device_used=lambda played: device_used(played.peak_reserved, libraries, profile),
             libraries=libraries,

@@ -6,7 +6,7 @@ capture knows no allocator. Without one the device answers as an empty one would
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -51,6 +51,23 @@ class Memory(Protocol):
 
     def follow(self, moment: Moment) -> None:
         """Play what the moment asks for."""
+
+    @property
+    def position(self) -> int:
+        """How many events there were so far."""
+
+    @property
+    def peaks(self) -> tuple[int, ...]:
+        """The most there was of each figure so far."""
+
+    def block_bytes(self, storage: int) -> int:
+        """The block behind a storage."""
+
+    def layout(self, storages: Iterable[int]) -> Hashable:
+        """Everything that decides where the next requests go, these storages being alive, in this order."""
+
+    def cut(self, position: int, names: Mapping[int, int]) -> None:
+        """Forget the events from a position on; storages alive now are known by other numbers."""
 
 
 def answers(memory: Memory, tell: Callable[[Mark], None]) -> dict[str, Any]:
