@@ -21,7 +21,6 @@ Not modelled: time. Events have an order, no clock.
 from __future__ import annotations
 
 import re
-from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -139,11 +138,11 @@ class States:
 
     allocator: Allocator
     places: bool = False
-    allocated: array[int] = field(default_factory=lambda: array("q"))
-    requested: array[int] = field(default_factory=lambda: array("q"))
-    reserved: array[int] = field(default_factory=lambda: array("q"))
-    delta: array[int] = field(default_factory=lambda: array("q"))
-    address: array[int] = field(default_factory=lambda: array("Q"))
+    allocated: list[int] = field(default_factory=list)
+    requested: list[int] = field(default_factory=list)
+    reserved: list[int] = field(default_factory=list)
+    delta: list[int] = field(default_factory=list)
+    address: list[int] = field(default_factory=list)
     refused: list[int] = field(default_factory=list)
     held: _Held = field(init=False)
     start: int = field(init=False)
