@@ -17,7 +17,7 @@ from analyzer.report.words import clean, percent, size
 if TYPE_CHECKING:
     from analyzer.planning.compare import Change, Difference
 
-_WORDS = {"peak_allocated": "allocated", "peak_reserved": "reserved", "device_used": "device"}
+WORDS = {"peak_allocated": "allocated", "peak_reserved": "reserved", "device_used": "device"}
 _TOP_LEVEL = "(top level)"
 _ANNOTATED = 10
 
@@ -28,7 +28,7 @@ def render(difference: Difference, view: View = PLAIN) -> str:
     lines += [f"{name}: {clean(before)}, now {clean(after)}" for name, before, after in difference.unlike]
     lines.append(f"{'':<12}{'before':>14}{'after':>14}{'change':>14}{'':>10}")
     lines += [
-        f"{_WORDS[c.name]:<12}{size(c.before):>14}{size(c.after):>14}{_signed(c.grown):>14}"
+        f"{WORDS[c.name]:<12}{size(c.before):>14}{size(c.after):>14}{signed(c.grown):>14}"
         f"{percent(c.grown, c.before):>10}"
         for c in difference.figures
     ]
@@ -41,7 +41,7 @@ def render(difference: Difference, view: View = PLAIN) -> str:
     ):
         if changes:
             lines += ["", f"At the peak, {title}"]
-            lines += [f"{_signed(c.grown):>14}  {_name(c)}" for c in changes[: view.top]]
+            lines += [f"{signed(c.grown):>14}  {named(c)}" for c in changes[: view.top]]
             if len(changes) > view.top:
                 lines.append(f"{'':>14}  and {len(changes) - view.top} more (--format json lists all)")
     return "\n".join(lines) + "\n"
@@ -54,11 +54,11 @@ def verdict(difference: Difference) -> str:
     if all(change.grown == 0 for change in difference.figures):
         return "no change"
     if difference.exceeds:
-        return f"needs more: {_WORDS[most.name]} {_signed(most.grown)}, {percent(most.grown, most.before)}{allowed}"
+        return f"needs more: {WORDS[most.name]} {signed(most.grown)}, {percent(most.grown, most.before)}{allowed}"
     if most.grown > 0:
-        return f"within tolerance: {_WORDS[most.name]} {_signed(most.grown)}, {percent(most.grown, most.before)}{allowed}"
+        return f"within tolerance: {WORDS[most.name]} {signed(most.grown)}, {percent(most.grown, most.before)}{allowed}"
     least = min(difference.figures, key=lambda c: c.grown)
-    return f"needs less: {_WORDS[least.name]} {_signed(least.grown)}, {percent(least.grown, least.before)}"
+    return f"needs less: {WORDS[least.name]} {signed(least.grown)}, {percent(least.grown, least.before)}"
 
 
 def render_json(difference: Difference, _: View = PLAIN) -> str:
@@ -88,18 +88,18 @@ def render_github(difference: Difference, _: View = PLAIN) -> str:
     if difference.exceeds:
         for change in [c for c in difference.lines if c.grown > 0 and ":" in c.name][:_ANNOTATED]:
             file, number = clean(change.name).rsplit(":", 1)
-            text = f"{_signed(change.grown)} at the peak, now {size(change.after)}"
+            text = f"{signed(change.grown)} at the peak, now {size(change.after)}"
             lines.append(
                 f"::warning file={_property(file)},line={_property(number)},title=GPU memory::{_data(text)}"
             )
     return "\n".join(lines) + "\n"
 
 
-def _signed(nbytes: int) -> str:
+def signed(nbytes: int) -> str:
     return f"+{size(nbytes)}" if nbytes > 0 else size(nbytes)
 
 
-def _name(change: Change) -> str:
+def named(change: Change) -> str:
     return clean(change.name) or _TOP_LEVEL
 
 

@@ -27,6 +27,7 @@ FORMATS: dict[str, dict[str, str]] = {
     "verification": {
         "text": "analyzer.report.verification:render",
         "json": "analyzer.report.verification:render_json",
+        "html": "analyzer.report.pages:verification",
     },
     "allocators": {
         "text": "analyzer.report.allocators:render",
@@ -41,16 +42,18 @@ FORMATS: dict[str, dict[str, str]] = {
         "json": "analyzer.report.plan:curve_json",
         "csv": "analyzer.report.plan:curve_csv",
         "svg": "analyzer.report.plan:curve_svg",
-        "html": "analyzer.report.plan:curve_html",
+        "html": "analyzer.report.pages:curve",
     },
     "fits": {
         "text": "analyzer.report.plan:fits_text",
         "json": "analyzer.report.plan:fits_json",
+        "html": "analyzer.report.pages:fits",
     },
     "strategies": {
         "text": "analyzer.report.strategies:render",
         "json": "analyzer.report.strategies:render_json",
         "csv": "analyzer.report.strategies:render_csv",
+        "html": "analyzer.report.pages:strategies",
     },
     "grid": {
         "csv": "analyzer.report.grid:render_csv",
@@ -59,6 +62,7 @@ FORMATS: dict[str, dict[str, str]] = {
     "difference": {
         "text": "analyzer.report.difference:render",
         "json": "analyzer.report.difference:render_json",
+        "html": "analyzer.report.pages:difference",
         "github": "analyzer.report.difference:render_github",
     },
     "devices": {

@@ -1,128 +1,282 @@
-"""The estimate as one page that needs nothing else: no script, no network, safe to open with untrusted names in it.
+"""The estimate as one page that needs nothing else: verdict, estimates, course, live set, how the figures come about.
 
-Every text passes through `words.clean` and is escaped; the page forbids itself everything but its own style.
+1. Verdict, figures, largest tensors, notes are markup; the course, the live set of any moment, who holds it and where it
+   lies are drawn from the data block by `assets/timeline.js` and `assets/live.js`.
+2. The data is the estimate's own (`view_data`), column by column: what the page shows, `--format json` has.
+3. The steps from the naive sum to the device's memory are differences of the estimate's figures; none is computed anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from html import escape
-from importlib import resources
-from string import Template
+from typing import Any
 
 from analyzer.estimate import Estimate
-from analyzer.report import text
+from analyzer.report import attribution, page, text
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean, mib, operator_name, percent, size
 
-_WIDTH, _HEIGHT = 1000, 300
-# More points than pixels only make the file larger.
-_POINTS = 1000
+# From the ground up: what stays lies below what comes and goes.
+_CATEGORIES = (
+    "parameters",
+    "buffers",
+    "optimizer state",
+    "gradients",
+    "inputs",
+    "saved for backward",
+    "activations",
+    "scratch",
+    "workspace",
+)
+_LONGEST_NAME = 10_000
 
 
 def render(estimate: Estimate, view: View = PLAIN) -> str:
     """The page."""
+    body = [
+        *(page.verdict(holds, said) for holds, said in text.verdicts(estimate, view.budget_bytes)),
+        page.paragraph(f"device: {estimate.device_note}" if estimate.device_note else "", "dim"),
+        page.heading("Estimates"),
+        estimates(estimate),
+        page.heading("How the figures come about"),
+        steps(estimate),
+        course(estimate, 0),
+        page.heading(f"At the peak{f' ({estimate.peak_at})' if estimate.peak_at else ''}"),
+        _breakdown(estimate),
+        *_tables(estimate, view),
+        page.heading("How sure"),
+        *_certainty(estimate),
+        page.heading("Notes") if estimate.notes else "",
+        page.items(estimate.notes),
+    ]
+    data = {"views": [view_data(estimate)]}
+    return page.render(" · ".join(text.subject(estimate)), "\n".join(filter(None, body)), data, page.TIMELINE)
+
+
+def estimates(estimate: Estimate) -> str:
+    """The estimates side by side, and the naive sum's terms."""
+    rows = (
+        (page.text(name), f"{nbytes:,}", mib(nbytes), page.text(meaning))
+        for name, nbytes, meaning in text.estimate_rows(estimate)
+    )
+    return page.table(("estimate", "bytes", "MiB", ""), rows, (1, 2), "estimates") + page.paragraph(
+        text.naive_terms(estimate), "dim"
+    )
+
+
+def steps(estimate: Estimate) -> str:
+    """From the naive sum to the device's memory, a row a step, with what makes it."""
+    rounding = estimate.peak_allocated - estimate.peak_requested
+    own = sum(estimate.breakdown.get(name, 0) for name in ("scratch", "workspace"))
+    levels = (
+        (
+            "naive sum",
+            estimate.naive.total,
+            "every layer's output once, weights, in training gradients and moments",
+        ),
+        (
+            "graph liveness",
+            estimate.graph_peak,
+            "what is alive together: outputs that are never alive at once do not add up; what autograd keeps besides "
+            f"outputs does ({size(estimate.saved_for_backward)} kept for backward)",
+        ),
+        (
+            "allocated",
+            estimate.peak_allocated,
+            f"the runtime frees when it does, and takes for itself: {size(own)} scratch and workspace at the peak, "
+            f"{size(rounding)} rounding",
+        ),
+        (
+            "reserved",
+            estimate.peak_reserved,
+            "the allocator takes memory in segments and keeps them: what is cached, and holes nothing fits into",
+        ),
+        (
+            "device",
+            estimate.device_used,
+            "the CUDA context and the code of libraries, loaded when first used",
+        ),
+    )
+    most = max(*(nbytes for _, nbytes, _ in levels), 1)
+    rows = []
+    before = 0
+    for place, (name, nbytes, why) in enumerate(levels):
+        change = "" if place == 0 else f"{'+' if nbytes >= before else ''}{size(nbytes - before)}"
+        low, high = (0, nbytes) if place == 0 else sorted((before, nbytes))
+        rows.append(
+            (
+                page.text(name),
+                page.text(size(nbytes)),
+                page.text(change),
+                meter(nbytes, most, low, high),
+                page.text(why),
+            )
+        )
+        before = nbytes
+    return page.table(("", "", "step", "", "what makes the step"), rows, (1, 2), "waterfall")
+
+
+def meter(nbytes: int, most: int, low: int, high: int) -> str:
+    """A bar as a picture of its own: no style in an attribute, which the page's policy forbids."""
+    scale = 200 / most
+    return (
+        '<svg viewBox="0 0 200 12" width="200" height="12" role="img" aria-hidden="true">'
+        f'<rect x="0" y="3" width="{nbytes * scale:.2f}" height="6" fill="var(--c1)"/>'
+        f'<rect x="{low * scale:.2f}" y="0" width="{max((high - low) * scale, 0.5):.2f}" height="12" fill="var(--c0)"/></svg>'
+    )
+
+
+def course(estimate: Estimate, number: int, title: str = "") -> str:
+    """The places of the course and of the live set of the view with that number, and their controls."""
+    if not estimate.timeline.delta:
+        return ""
+    whose = f"{title}: " if title else ""
+    kinds = "".join(f'<option value="{kind}">{kind}</option>' for kind in attribution.KINDS[:4])
+    kept = (
+        ""
+        if estimate.allocations.born
+        else page.paragraph(
+            "This estimate was saved before it kept every block: no live sets. Make it again to see them.",
+            "dim",
+        )
+    )
+    return f"""<section class="view" data-view="{number}">
+{page.heading(f"{whose}Course")}
+{page.paragraph("Bytes in use after each event of the allocator, by category; the lines are allocated and reserved. Drag to zoom, double-click for all; click a moment to see what is alive then. By keyboard: arrows (shift: further), Enter, + and -, 0 for all, p for the peak.", "dim")}
+{kept}<div class="controls"><button type="button" data-act="peak">peak</button><button type="button" data-act="in">zoom in</button><button type="button" data-act="out">zoom out</button><button type="button" data-act="all">all</button><button type="button" data-act="limit">device's limit</button></div>
+<div class="legend"></div>
+<div class="plot timeline" tabindex="0" role="group" aria-label="course of allocated and reserved bytes; arrow keys move, Enter chooses a moment"></div>
+<p class="readout" aria-live="polite"></p>
+{page.heading(f"{whose}In use")}
+<p class="moment"></p>
+<div class="controls"><label>by <select class="by">{kinds}</select></label><span class="trail controls"></span></div>
+<div class="icicle" role="group" aria-label="bytes in use, from the outside in"></div>
+{page.heading(f"{whose}Segments and blocks")}
+<p class="held"></p>
+<div class="segments"></div>
+{page.heading(f"{whose}Tensors in use")}
+<div class="controls"><input class="search" type="search" placeholder="search: names, shapes, operators, modules, lines" aria-label="search tensors"><span class="count dim" aria-live="polite"></span></div>
+<div class="tensors"></div>
+</section>"""
+
+
+def view_data(estimate: Estimate) -> dict[str, Any]:
+    """What the scripts draw of an estimate: columns of numbers, and each name once."""
+    line, blocks = estimate.timeline, estimate.allocations
+    used = {origin.category for origin in blocks.origins}
+    categories = [name for name in _CATEGORIES if name in used]
+    categories += sorted(used - {*_CATEGORIES})
+    phases = list(dict.fromkeys(line.phase))
+    places = {name: place for place, name in enumerate(phases)}
+    outside = estimate.device_used - estimate.peak_reserved
+    return {
+        "device": clean(estimate.device),
+        "limit": max(estimate.capacity_bytes - outside, 0),
+        "allocated": line.allocated,
+        "reserved": line.reserved,
+        "phases": [_name(name) for name in phases],
+        "phase": [places[name] for name in line.phase],
+        "marks": [
+            (event, _name(line.label[event]))
+            for event, category in enumerate(line.category)
+            if not category and line.label[event]
+        ],
+        "iterations": estimate.iterations,
+        "peakEvent": estimate.peak_event,
+        "categories": [_name(name) for name in categories],
+        # The same category has the same colour in every page.
+        "colors": [_CATEGORIES.index(name) if name in _CATEGORIES else 7 for name in categories],
+        "blocks": {
+            "born": blocks.born,
+            "died": blocks.died,
+            "nbytes": blocks.nbytes,
+            "requested": blocks.requested,
+            "address": blocks.address,
+            "origin": blocks.origin,
+        },
+        "origins": [
+            {
+                "name": _name(origin.name),
+                "category": categories.index(origin.category),
+                "shape": "x".join(map(str, origin.shape)),
+                "dtype": _name(origin.dtype),
+                "operator": _name(operator_name(origin.operator)),
+                "path": [_name(part) for part in attribution.path(origin, "module", estimate.framework)],
+                "source": _name(origin.source),
+                "phase": _name(origin.phase),
+                "rule": _name(origin.rule),
+            }
+            for origin in blocks.origins
+        ],
+        "segments": [(s.address, s.nbytes, s.born, s.died) for s in estimate.segments],
+    }
+
+
+def _name(untrusted: str) -> str:
+    return clean(untrusted)[:_LONGEST_NAME]
+
+
+def _breakdown(estimate: Estimate) -> str:
+    rows = text.breakdown_rows(estimate)
+    most = rows[0][1] if rows else 1
+    return page.table(
+        ("category", "", "", ""),
+        (
+            (
+                page.text(name),
+                meter(nbytes, most, 0, nbytes),
+                size(nbytes),
+                percent(nbytes, estimate.peak_allocated),
+            )
+            for name, nbytes in rows
+        ),
+        (2, 3),
+    )
+
+
+def _tables(estimate: Estimate, view: View) -> list[str]:
+    """The largest tensors and the named events: what the page says without scripts too."""
+    tensors = (
+        (
+            size(row.nbytes),
+            f"<code>{page.text('x'.join(map(str, row.shape)))} {page.text(row.dtype)}</code>",
+            page.text(", ".join(filter(None, (row.category, row.phase)))),
+            *(f"<code>{page.text(word)}</code>" for word in (*text.who(row), row.rule)),
+        )
+        for row in estimate.top(view.top)
+    )
+    events = (
+        (page.text(mark.event), size(mark.allocated), size(mark.peak), size(mark.reserved))
+        for mark in estimate.marks
+    )
+    return [
+        page.heading("Largest tensors at the peak"),
+        page.table(
+            ("size", "shape, type", "category, phase", "tensor or module", "operator, line", "rule"),
+            tensors,
+            (0,),
+        ),
+        *(
+            (
+                page.heading("Named events"),
+                page.table(("after", "allocated", "peak so far", "reserved"), events, (1, 2, 3)),
+            )
+            if estimate.marks
+            else ()
+        ),
+    ]
+
+
+def _certainty(estimate: Estimate) -> list[str]:
     known = estimate.certainty
     total = known.exact + known.measured + known.bounded
-    template = Template((resources.files("analyzer.report") / "page.html").read_text(encoding="utf-8"))
-    verdicts = text.verdicts(estimate, view.budget_bytes)
-    return template.substitute(
-        title=_text(" · ".join(text.subject(estimate))),
-        verdicts="\n".join(
-            [
-                *(
-                    f'<p class="{"yes" if holds else "no"}"><strong>{_text(said)}</strong></p>'
-                    for holds, said in verdicts
-                ),
-                f'<p class="dim">device: {_text(estimate.device_note)}</p>' if estimate.device_note else "",
-            ]
-        ),
-        estimates=_rows(
-            (_text(name), _number(f"{nbytes:,}"), _number(mib(nbytes)), _text(meaning))
-            for name, nbytes, meaning in text.estimate_rows(estimate)
-        ),
-        naive=_text(text.naive_terms(estimate)),
-        event_count=f"{len(estimate.timeline.delta):,}",
-        chart=_chart(estimate),
-        peak_at=f" ({_text(estimate.peak_at)})" if estimate.peak_at else "",
-        breakdown=_rows(_breakdown(estimate)),
-        tensors=_rows(
-            (
-                _number(size(row.nbytes)),
-                f"<code>{_text('x'.join(map(str, row.shape)))} {_text(row.dtype)}</code>",
-                _text(", ".join(filter(None, (row.category, row.phase)))),
-                *(f"<code>{_text(word)}</code>" for word in (*text.who(row), row.rule)),
-            )
-            for row in estimate.top(view.top)
-        ),
-        certainty=_text(
+    return [
+        page.paragraph(
             f"{percent(known.exact, total)} of the peak by rule, {percent(known.measured, total)} by measurement, "
             f"{percent(known.bounded, total)} bounded"
         ),
-        rules=_list(text.uncertain(estimate)),
-        unknown=_list(
+        page.items(text.uncertain(estimate)),
+        page.items(
             f"unknown operator {operator_name(name)}: {calls:,} calls, at most {size(bound)}"
             for name, (calls, bound) in known.unknown_operators.items()
         ),
-        notes=_list(estimate.notes),
-    )
-
-
-def _breakdown(estimate: Estimate) -> Iterable[tuple[str, ...]]:
-    rows = text.breakdown_rows(estimate)
-    for name, nbytes in rows:
-        share = 100 * nbytes // rows[0][1]
-        bar = f'<div class="bar" style="width: {share}%"></div>'
-        yield _text(name), bar, _number(size(nbytes)), _number(percent(nbytes, estimate.peak_allocated))
-
-
-def _chart(estimate: Estimate) -> str:
-    line = estimate.timeline
-    count, ceiling = len(line.delta), max((*line.reserved, *line.allocated, 1))
-    if not count:
-        return ""
-
-    def y(nbytes: int) -> str:
-        return f"{_HEIGHT - nbytes * (_HEIGHT - 10) / ceiling:.1f}"
-
-    def x(event: int) -> str:
-        return f"{event * _WIDTH / count:.1f}"
-
-    def steps(values: tuple[int, ...]) -> str:
-        """The largest value of each group of events, so that no peak is lost."""
-        group = -(-count // _POINTS)
-        tops = ((at, max(values[at : at + group])) for at in range(0, count, group))
-        return " ".join(f"L{x(at)} {y(value)} H{x(min(at + group, count))}" for at, value in tops)
-
-    marks = (
-        f'<path class="mark" d="M{x(at)} 0 V{_HEIGHT}"><title>{_text(label)}: {size(allocated)} allocated</title></path>'
-        for at, (label, category, delta, allocated) in enumerate(
-            zip(line.label, line.category, line.delta, line.allocated, strict=True)
-        )
-        if not category and not delta
-    )
-    return (
-        f'<path class="allocated" d="M0 {_HEIGHT} {steps(line.allocated)} V{_HEIGHT} Z"/>'
-        f'<path class="reserved" d="M0 {_HEIGHT} {steps(line.reserved)}"/>'
-        f"{''.join(marks)}"
-        f'<text x="8" y="20" font-size="14" fill="currentColor">{size(ceiling)}</text>'
-    )
-
-
-def _rows(rows: Iterable[Iterable[str]]) -> str:
-    """Table rows; a cell is HTML, with its `<td>` if it starts with one."""
-    cells = ("".join(cell if cell.startswith("<td") else f"<td>{cell}" for cell in row) for row in rows)
-    return "\n".join(f"<tr>{row}</tr>" for row in cells)
-
-
-def _number(shown: str) -> str:
-    return f'<td class="number">{shown}'
-
-
-def _list(items: Iterable[str]) -> str:
-    shown = "".join(f"<li>{_text(item)}</li>" for item in items)
-    return f"<ul>{shown}</ul>" if shown else ""
-
-
-def _text(untrusted: str) -> str:
-    return escape(clean(untrusted))
+    ]

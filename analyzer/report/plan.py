@@ -1,4 +1,4 @@
-"""Curves and largest batches for a terminal, as JSON, CSV and a picture (SVG, HTML).
+"""Curves and largest batches for a terminal, as JSON, CSV and a picture (SVG); `pages.py` has the pages.
 
 Names come out of models and pass through `words.clean`; sizes are written by `words`.
 """
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from analyzer.planning.curve import Curve, Kink
     from analyzer.planning.fit import Fit
 
-_LINES = ("peak_allocated", "peak_reserved", "device_used", "naive")
-_WORDS = {
+LINES = ("peak_allocated", "peak_reserved", "device_used", "naive")
+WORDS = {
     "peak_allocated": "allocated",
     "peak_reserved": "reserved",
     "device_used": "device",
@@ -40,13 +40,13 @@ _MOST_ROWS = 24
 
 def curve_text(curve: Curve, view: View = PLAIN) -> str:
     """A picture, a table (of long curves evenly spaced rows; the other forms have all), and where the curve bends."""
-    lines = [_about(curve.estimate), ""]
+    lines = [about(curve.estimate), ""]
     if len(curve.rows) > 2:
         lines += [_picture(curve, view), ""]
-    lines.append(f"{'batch':>8}" + "".join(f"{_WORDS[name] + ' MiB':>17}" for name in _LINES))
+    lines.append(f"{'batch':>8}" + "".join(f"{WORDS[name] + ' MiB':>17}" for name in LINES))
     for place in _places(len(curve.rows)):
         row = curve.rows[place]
-        lines.append(f"{row.batch:>8}" + "".join(f"{mib(getattr(row, name)):>17}" for name in _LINES))
+        lines.append(f"{row.batch:>8}" + "".join(f"{mib(getattr(row, name)):>17}" for name in LINES))
     if len(curve.rows) > _MOST_ROWS:
         lines.append(f"{_MOST_ROWS} of {len(curve.rows)} rows; --format csv has all")
     for slope in curve.slopes:
@@ -54,14 +54,14 @@ def curve_text(curve: Curve, view: View = PLAIN) -> str:
             f"batch {slope.first} to {slope.last}: {slope.bytes_per_sample:,.0f} bytes of peak allocated a sample"
         )
     for kink in curve.kinks:
-        lines += _kink(kink)
+        lines += kink_lines(kink)
     lines += [f"batch {batch} failed: {clean(said)}" for batch, said in curve.failures.items()]
     captures = ", ".join(map(str, curve.captures[:8])) + (" ..." if len(curve.captures) > 8 else "")
     lines.append(f"captured at batch {captures}; the other rows are evaluated, to the byte")
     return "\n".join(lines) + "\n"
 
 
-def _about(estimate: Estimate) -> str:
+def about(estimate: Estimate) -> str:
     words = [word for word in subject(estimate) if not word.startswith("batch ")]
     return " · ".join([*words, clean(estimate.device)])
 
@@ -72,7 +72,7 @@ def _places(count: int) -> list[int]:
     return sorted({round(number * (count - 1) / (_MOST_ROWS - 1)) for number in range(_MOST_ROWS)})
 
 
-def _kink(kink: Kink) -> list[str]:
+def kink_lines(kink: Kink) -> list[str]:
     if kink.reason:
         return [f"from batch {kink.after} on the program is another one: {clean(kink.reason)}"]
     lines = [f"the curve bends between batch {kink.before} and {kink.after}"]
@@ -90,9 +90,9 @@ def _picture(curve: Curve, view: View) -> str:
     plotext.clear_figure()
     plotext.plotsize(view.width, 16)
     batches = [row.batch for row in curve.rows]
-    for name in _LINES:
+    for name in LINES:
         gib = [getattr(row, name) / 2**30 for row in curve.rows]
-        plotext.plot(batches, gib, label=_WORDS[name])
+        plotext.plot(batches, gib, label=WORDS[name])
     plotext.xlabel("batch")
     plotext.ylabel("GiB")
     if not view.color:
@@ -123,8 +123,8 @@ def curve_csv(curve: Curve, _: View = PLAIN) -> str:
     """A row a batch, bytes."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(("batch", *_LINES))
-    writer.writerows((row.batch, *(getattr(row, name) for name in _LINES)) for row in curve.rows)
+    writer.writerow(("batch", *LINES))
+    writer.writerows((row.batch, *(getattr(row, name) for name in LINES)) for row in curve.rows)
     return stream.getvalue()
 
 
@@ -133,30 +133,11 @@ def curve_svg(curve: Curve, _: View = PLAIN) -> str:
     return _svg(curve) + "\n"
 
 
-def curve_html(curve: Curve, view: View = PLAIN) -> str:
-    """The picture and the table as one page that needs no network and no script."""
-    rows = "\n".join(
-        f"<tr><td>{row.batch}</td>" + "".join(f"<td>{getattr(row, name):,}</td>" for name in _LINES) + "</tr>"
-        for row in curve.rows
-    )
-    heads = "".join(f"<th>{_WORDS[name]}</th>" for name in _LINES)
-    bends = "\n".join(f"<p>{escape(line)}</p>" for kink in curve.kinks for line in _kink(kink))
-    title = escape(_about(curve.estimate))
-    del view
-    return (
-        "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
-        "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{title}</title><style>body{{font:15px sans-serif;margin:2em}}td,th{{text-align:right;padding:2px 10px}}"
-        "</style></head>\n<body>"
-        f"<h1>{title}</h1>\n{_svg(curve)}\n{bends}\n<table><tr><th>batch</th>{heads}</tr>\n{rows}\n</table></body></html>\n"
-    )
-
-
 def _svg(curve: Curve) -> str:
     width, height, left, bottom = 900, 420, 70, 50
     right, top = width - 20, 20
     batches = [row.batch for row in curve.rows]
-    most = max(max(getattr(row, name) for row in curve.rows) for name in _LINES) or 1
+    most = max(max(getattr(row, name) for row in curve.rows) for name in LINES) or 1
     span = max(batches[-1] - batches[0], 1)
 
     def x(batch: float) -> float:
@@ -167,7 +148,7 @@ def _svg(curve: Curve) -> str:
 
     parts = [
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' font-family='sans-serif' font-size='12'>",
-        f"<title>{escape(_about(curve.estimate))}</title>",
+        f"<title>{escape(about(curve.estimate))}</title>",
     ]
     for part in range(5):
         level = most * part // 4
@@ -180,14 +161,14 @@ def _svg(curve: Curve) -> str:
             f"<text x='{x(batch):.1f}' y='{height - bottom + 18}' text-anchor='middle'>{batch}</text>"
         )
     parts.append(f"<text x='{(left + right) // 2}' y='{height - 10}' text-anchor='middle'>batch</text>")
-    for place, name in enumerate(_LINES):
+    for place, name in enumerate(LINES):
         points = " ".join(f"{x(row.batch):.1f},{y(getattr(row, name)):.1f}" for row in curve.rows)
         dashes = " stroke-dasharray='5 4'" if name == "naive" else ""
         parts.append(
             f"<polyline points='{points}' fill='none' stroke='{_COLORS[name]}' stroke-width='2'{dashes}/>"
         )
         parts.append(
-            f"<text x='{left + 10 + 110 * place}' y='{top + 4}' fill='{_COLORS[name]}'>{_WORDS[name]}</text>"
+            f"<text x='{left + 10 + 110 * place}' y='{top + 4}' fill='{_COLORS[name]}'>{WORDS[name]}</text>"
         )
     return "\n".join([*parts, "</svg>"])
 
@@ -198,20 +179,20 @@ def fits_text(fits: Sequence[Fit], _: View = PLAIN) -> str:
     if len(fits) > 1:
         lines.append(f"{'device':<14}{'batch':>8}{'limit MiB':>14}{'headroom MiB':>15}")
         for fit in fits:
-            name = _of(fit).device if _of(fit) is not None else "-"
+            name = known_of(fit).device if known_of(fit) is not None else "-"
             lines.append(f"{clean(name):<14}{fit.batch:>8}{mib(fit.limit):>14}{mib(fit.headroom):>15}")
         lines.append("")
     for fit in fits:
-        lines += [*_fit(fit), ""]
+        lines += [*fit_lines(fit), ""]
     return "\n".join(lines[:-1]) + "\n"
 
 
-def _of(fit: Fit) -> Any:
+def known_of(fit: Fit) -> Any:
     return fit.at if fit.at is not None else fit.beyond
 
 
-def _fit(fit: Fit) -> list[str]:
-    known = _of(fit)
+def fit_lines(fit: Fit) -> list[str]:
+    known = known_of(fit)
     where = f"on {clean(known.device)}" if fit.device_bound else f"with {size(fit.limit)} for the allocator"
     if fit.at is None:
         lines = [f"not even one sample runs {where}"]
@@ -220,7 +201,7 @@ def _fit(fit: Fit) -> list[str]:
             f"largest batch {fit.batch:,} {where}: {size(fit.at.peak_reserved)} of {size(fit.limit)} held, "
             f"headroom {size(fit.headroom)} ({percent(fit.headroom, fit.limit)})"
         ]
-    lines.append(_about(known))
+    lines.append(about(known))
     if fit.beyond is not None and fit.beyond.out_of_memory is not None:
         lines += _failure(fit.batch + 1, fit.beyond.out_of_memory)
     elif fit.beyond is not None:
@@ -251,7 +232,7 @@ def fits_json(fits: Sequence[Fit], _: View = PLAIN) -> str:
     """The answers with the estimates' figures."""
     entries = []
     for fit in fits:
-        known = _of(fit)
+        known = known_of(fit)
         failed = fit.beyond.out_of_memory if fit.beyond is not None else None
         entries.append(
             {

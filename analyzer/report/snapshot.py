@@ -7,7 +7,9 @@
 3. An allocator without addresses (a runtime of another package) has its blocks put into the lowest hole that fits, in one
    segment as large as that takes.
 4. What a block is for stands in its frames: tensor, operator, module and the line of the user's code.
-5. `time_us` is the number of the event: the order is real, the clock is not.
+5. A request's `size` in the trace is its block's, so that sums are what `memory_allocated` says; PyTorch writes what was
+   asked for there, which the blocks of `segments` have as `requested_size`.
+6. `time_us` is the number of the event: the order is real, the clock is not.
 
 Source: `torch/cuda/_memory_viz.py`, `torch/csrc/cuda/memory_snapshot.cpp`; a snapshot recorded on an H200.
 """
@@ -143,6 +145,8 @@ def _entry(action: str, event: int, address: int, size: int, stream: int, frames
         "size": size,
         "stream": stream,
         "time_us": event,
+        "compile_context": "N/A",
+        "user_metadata": "",
         "frames": frames,
     }
 

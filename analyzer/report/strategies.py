@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from analyzer.planning.what_if import Strategy
 
 _NAME_WIDTH = 40
-_COSTS = ("free", "slower", "other numbers")
+COSTS = ("free", "slower", "other numbers")
 
 
 def render(strategies: Sequence[Strategy], _: View = PLAIN) -> str:
@@ -54,16 +54,16 @@ def advice(strategy: Strategy | None) -> str:
     )
     return (
         f"cheapest change that fits: {clean(strategy.name)}: {mib(strategy.estimate.device_used)} MiB of "
-        f"{mib(strategy.estimate.capacity_bytes)} ({_COSTS[strategy.cost]}{extra})"
+        f"{mib(strategy.estimate.capacity_bytes)} ({COSTS[strategy.cost]}{extra})"
     )
 
 
-def _rows(strategies: Sequence[Strategy]) -> list[dict[str, object]]:
+def rows(strategies: Sequence[Strategy]) -> list[dict[str, object]]:
     return [
         {
             "name": strategy.name,
             "changes": {name: str(value) for name, value in strategy.changes.items()},
-            "cost": _COSTS[strategy.cost],
+            "cost": COSTS[strategy.cost],
             "extra_compute": strategy.extra_compute,
             "peak_allocated": found.peak_allocated if found else None,
             "peak_reserved": found.peak_reserved if found else None,
@@ -80,14 +80,14 @@ def _rows(strategies: Sequence[Strategy]) -> list[dict[str, object]]:
 
 def render_json(strategies: Sequence[Strategy], _: View = PLAIN) -> str:
     """All figures, in bytes."""
-    return json.dumps({"schema": 1, "strategies": _rows(strategies)}, indent=1) + "\n"
+    return json.dumps({"schema": 1, "strategies": rows(strategies)}, indent=1) + "\n"
 
 
 def render_csv(strategies: Sequence[Strategy], _: View = PLAIN) -> str:
     """A row a strategy, bytes."""
-    rows = [{**row, "changes": json.dumps(row["changes"])} for row in _rows(strategies)]
+    found = [{**row, "changes": json.dumps(row["changes"])} for row in rows(strategies)]
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+    writer = csv.DictWriter(stream, list(found[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(found)
     return stream.getvalue()

@@ -16,6 +16,7 @@ from analyzer.estimate import (
     Timeline,
 )
 from analyzer.liveness.naive import Naive
+from analyzer.verification import Figure, Verification
 
 MIB = 2**20
 
@@ -232,3 +233,9 @@ def hostile(
         notes=(text,),
         peak_at=text,
     )
+
+
+VERIFICATION = Verification(
+    target="small.py", runtime="pytorch", mode="train", batch=2, optimizer="sgd", device="h200", options={},
+    figures=(Figure("allocated", 110, 100),), marks=(), history=None, out_of_memory=None, environment={},
+)  # fmt: skip

@@ -13,13 +13,8 @@ import pytest
 from analyzer.cli import Commands, group
 from analyzer.devices import load
 from analyzer.report import formats
-from analyzer.verification import Figure, Verification
-from tests.report.estimates import TRAINING
+from tests.report.estimates import TRAINING, VERIFICATION
 
-VERIFICATION = Verification(
-    target="small.py", runtime="pytorch", mode="train", batch=2, optimizer="sgd", device="h200", options={},
-    figures=(Figure("allocated", 110, 100),), marks=(), history=None, out_of_memory=None, environment={},
-)  # fmt: skip
 RESULTS: dict[str, Any] = {
     "estimate": TRAINING,
     "verification": VERIFICATION,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import pickle
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ import analyzer
 from analyzer.errors import InputError
 from analyzer.estimate import Allocations, Estimate, Origin, Timeline
 from analyzer.report import snapshot, trace
-from tests.paths import MODELS
+from tests.paths import MODELS, ROOT
 from tests.report.estimates import MIB, TRAINING
 
 
@@ -197,3 +199,66 @@ def test_the_trace_by_hand() -> None:
     instants = [(e["name"], e["ts"], e["args"].get("line")) for e in events if e["ph"] == "i"]
     assert instants == [("fc.weight", 0, None), ("conv, out", 2, "small.py:12"), ("peak", 2, None)]
     assert all({"ph", "pid", "tid"} <= event.keys() or event["ph"] == "C" for event in events)
+
+
+PROGRAM = """
+import sys
+sys.path.insert(0, {root!r})
+import torch
+from models import cnn
+
+model = cnn.make_model().cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+inputs, targets = cnn.make_batch(16)
+for _ in range(3):
+    x, y = [t.cuda() for t in inputs], [t.cuda() for t in targets]
+    optimizer.zero_grad()
+    out = model(*x)
+    loss = cnn.loss(out, *y)
+    loss.backward()
+    optimizer.step()
+    del x, y, out, loss
+"""
+
+
+def kinds(value: Any) -> Any:
+    """The types in a value: of a mapping by key, of a list those of all its entries together."""
+    if isinstance(value, dict):
+        if set(value) == {"tuple"}:
+            return "tuple"
+        return {key: kinds(entry) for key, entry in value.items() if key not in ("frames", "blocks")}
+    return type(value).__name__
+
+
+def test_the_snapshot_is_built_like_one_recorded_on_an_h200(tmp_path: Path) -> None:
+    recorded = json.loads(gzip.decompress((ROOT / "tests/data/h200/snapshot.json.gz").read_bytes()))
+    script = tmp_path / "train.py"
+    script.write_text(PROGRAM.format(root=str(ROOT)))
+    estimate = analyzer.run(script, device="h200")
+    data = opened(estimate)
+    assert sorted(data) == recorded["keys"]
+    ours, theirs = data["segments"], recorded["segments"]
+    assert kinds(ours[0]) == kinds(theirs[0])
+    assert kinds(ours[0]["blocks"][0]) == kinds(theirs[0]["blocks"][0])
+    trace_, told = data["device_traces"][0], recorded["device_traces"][0]
+    for action in {entry["action"] for entry in told}:
+        (mine, *_), (other, *_) = ([e for e in t if e["action"] == action] for t in (trace_, told))
+        assert kinds(mine) == kinds(other)
+    frames = [entry["frames"] for entry in trace_ if entry["action"] == "alloc"]
+    assert kinds(frames[0][0]) == kinds(told[1]["frames"][0])
+    # And it says what the real one says: the same peaks, the same segments, the same requests in the same order.
+    assert estimate.peak_allocated == recorded["max_memory_allocated"]
+    assert estimate.peak_reserved == recorded["max_memory_reserved"]
+    assert sorted(s["total_size"] for s in ours) == sorted(s["total_size"] for s in theirs)
+    assert [e["size"] for e in trace_ if e["action"] == "segment_alloc"] == [
+        e["size"] for e in told if e["action"] == "segment_alloc"
+    ]
+    # A step that repeats the one before is stored once: the third is what the second was.
+    asked = list(estimate.allocations.requested)
+    recorded_asked = [entry["size"] for entry in told if entry["action"] == "alloc"]
+    assert recorded_asked[: len(asked)] == asked
+    again = recorded_asked[len(asked) :]
+    assert not again or again == asked[-len(again) :]
+    # After the last request ours goes on to the end of the program, where its variables go.
+    last = max(place for place, entry in enumerate(trace_) if entry["action"] == "alloc") + 1
+    assert [entry["action"] for entry in trace_[:last]] == [entry["action"] for entry in told[:last]]

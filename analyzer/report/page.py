@@ -1,0 +1,142 @@
+"""The shell of every page: one self-contained file, safe to open with untrusted names in it.
+
+1. A page needs no network: styles, scripts and the libraries they use (`assets/`) stand in it.
+2. Its content security policy allows exactly these scripts and styles, by their hashes, and nothing else: no script from
+   elsewhere, none in an attribute, no request, no form.
+3. Names are data. In markup they pass through `words.clean` and are escaped; scripts get them in one JSON block, in which
+   no tag can end or begin, and put them on the page as text alone.
+4. What matters most (verdict, figures, tables, notes) is markup, there without scripts and in print.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from html import escape
+from importlib import resources
+from typing import Any
+
+from analyzer.report.words import clean
+
+# Scripts by what a page shows; libraries first.
+TIMELINE = (
+    "vendor/uPlot.iife.min.js",
+    "vendor/d3-hierarchy.min.js",
+    "vendor/tabulator.min.js",
+    "shared.js",
+    "timeline.js",
+    "live.js",
+)
+CHARTS = ("vendor/uPlot.iife.min.js", "shared.js", "charts.js")
+NONE = ("shared.js",)
+_STYLES = ("vendor/uPlot.min.css", "vendor/tabulator_simple.min.css", "page.css")
+# Longest name shown where a page repeats it; the rest is not worth its place.
+_LONGEST = 300
+
+
+def render(title: str, body: str, data: Any = None, scripts: Sequence[str] = NONE) -> str:
+    """The page. title: plain text; body: HTML, made with the functions here; data: what the scripts read as `DATA`."""
+    style = "\n".join(_asset(name) for name in _STYLES)
+    sources = [_asset(name) for name in scripts]
+    policy = (
+        f"default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
+        f"style-src {_hashed(style)}; script-src {' '.join(_hashed(source) for source in sources)}"
+    )
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en">',
+            '<meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            f"<title>{text(title)}</title>",
+            f"<style>{style}</style>",
+            '<button id="theme" type="button">light / dark</button>',
+            f"<h1>{text(title)}</h1>",
+            body,
+            f'<script type="application/json" id="data">{block(data)}</script>',
+            *(f"<script>{source}</script>" for source in sources),
+            "</html>\n",
+        ]
+    )
+
+
+def block(data: Any) -> str:
+    """JSON that ends no script element and begins no tag or comment."""
+    return (
+        json.dumps(data, separators=(",", ":"))
+        .replace("<", "\\u003c")
+        .replace(">", "\\u003e")
+        .replace("&", "\\u0026")
+    )
+
+
+def text(untrusted: object) -> str:
+    """Text for markup."""
+    shown = clean(untrusted)
+    return escape(shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…")
+
+
+def heading(words: str) -> str:
+    """A section's title."""
+    return f"<h2>{text(words)}</h2>"
+
+
+def paragraph(words: str, kind: str = "") -> str:
+    """A paragraph; "" for no words."""
+    return f'<p class="{kind}">{text(words)}</p>' if words else ""
+
+
+def items(lines: Iterable[str]) -> str:
+    """A list; "" for no lines."""
+    shown = "".join(f"<li>{text(line)}</li>" for line in lines)
+    return f"<ul>{shown}</ul>" if shown else ""
+
+
+def verdict(holds: bool, said: str) -> str:
+    """The sentence a page begins with."""
+    return f'<p class="{"yes" if holds else "no"}"><strong>{text(said)}</strong></p>'
+
+
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = (), kind: str = ""
+) -> str:
+    """A table of cells, which are HTML already. numbers: the columns to the right; kind: a class of its own."""
+    right = set(numbers)
+
+    def row(cells: Sequence[str], tag: str) -> str:
+        made = (
+            f"<{tag}{' class=number' if place in right else ''}>{cell}</{tag}>"
+            for place, cell in enumerate(cells)
+        )
+        return f"<tr>{''.join(made)}</tr>"
+
+    head = row([text(word) for word in heads], "th") if any(heads) else ""
+    return (
+        f'<div class="wide"><table class="plain {kind}">{head}\n'
+        + "\n".join(row(cells, "td") for cells in rows)
+        + "\n</table></div>"
+    )
+
+
+def chart(number: int, label: str) -> str:
+    """The place of the chart that `charts.js` draws from `data["charts"][number]`."""
+    return (
+        f'<div class="legend"></div><div class="plot chart" data-chart="{number}" role="img" aria-label="{text(label)}"></div>'
+        '<p class="readout" aria-live="polite"></p>'
+    )
+
+
+def _hashed(source: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
+    return f"'sha256-{digest}'"
+
+
+@lru_cache
+def _asset(name: str) -> str:
+    """A file of `assets/`, without the note where its unminified form would be."""
+    found = (resources.files("analyzer.report") / "assets" / name).read_text(encoding="utf-8")
+    return "\n".join(line for line in found.splitlines() if not line.startswith("//# sourceMappingURL"))

@@ -1,0 +1,258 @@
+"""Plans, verifications and comparisons as pages in the style of the estimate's (`page.py`, `html.py`).
+
+What a terminal is told stands in the page in the same words, from the same functions; pictures are drawn by
+`assets/charts.js`, and of two estimates compared each has its course and its live sets, side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from analyzer.report import difference as differences
+from analyzer.report import html, page, plan
+from analyzer.report import strategies as plans
+from analyzer.report import verification as verifications
+from analyzer.report.formats import PLAIN, View
+from analyzer.report.words import clean, mib, percent, size
+
+if TYPE_CHECKING:
+    from analyzer.planning.compare import Change, Difference
+    from analyzer.planning.curve import Curve
+    from analyzer.planning.fit import Fit
+    from analyzer.planning.what_if import Strategy
+    from analyzer.verification import Verification
+
+
+def curve(found: Curve, _: View = PLAIN) -> str:
+    """The curve over the batch: picture, where it bends, every row."""
+    bends = [line for kink in found.kinks for line in plan.kink_lines(kink)]
+    slopes = [
+        f"batch {slope.first} to {slope.last}: {slope.bytes_per_sample:,.0f} bytes of peak allocated a sample"
+        for slope in found.slopes
+    ]
+    failures = [f"batch {batch} failed: {said}" for batch, said in found.failures.items()]
+    rows = ((f"{row.batch:,}", *(f"{getattr(row, name):,}" for name in plan.LINES)) for row in found.rows)
+    drawn = {
+        "x": "batch",
+        "values": [row.batch for row in found.rows],
+        "limit": found.estimate.capacity_bytes,
+        "lines": [
+            {
+                "name": plan.WORDS[name],
+                "values": [getattr(row, name) for row in found.rows],
+                "dashed": name == "naive",
+            }
+            for name in plan.LINES
+        ],
+    }
+    title = f"{plan.about(found.estimate)} · over the batch"
+    body = [
+        page.chart(0, "memory over the batch"),
+        page.items([*slopes, *bends, *failures]),
+        page.heading("Every batch, in bytes"),
+        page.table(("batch", *(plan.WORDS[name] for name in plan.LINES)), rows, range(1 + len(plan.LINES))),
+    ]
+    return page.render(title, "\n".join(body), {"charts": [drawn]}, page.CHARTS)
+
+
+def fits(found: Sequence[Fit], _: View = PLAIN) -> str:
+    """The largest batch of each device, what fails beyond it, and the course of the last batch that runs."""
+    body: list[str] = []
+    if len(found) > 1:
+        rows = (
+            (page.text(plan.known_of(fit).device), f"{fit.batch:,}", mib(fit.limit), mib(fit.headroom))
+            for fit in found
+        )
+        body += [page.table(("device", "batch", "limit MiB", "headroom MiB"), rows, (1, 2, 3))]
+    views: list[dict[str, Any]] = []
+    for fit in found:
+        said, about, *rest = plan.fit_lines(fit)
+        body += [page.verdict(fit.batch > 0, said), page.paragraph(about, "dim"), page.items(rest)]
+        shown = plan.known_of(fit)
+        if len(found) == 1 and shown is not None:
+            which = f"Batch {fit.batch:,}" if fit.at is not None else "Batch 1, until it fails"
+            body.append(html.course(shown, len(views), which))
+            views.append(html.view_data(shown))
+    title = f"{plan.about(plan.known_of(found[0]))} · largest batch"
+    return page.render(title, "\n".join(body), {"views": views}, page.TIMELINE if views else page.NONE)
+
+
+def strategies(found: Sequence[Strategy], _: View = PLAIN) -> str:
+    """Strategies side by side: what each takes, saves and costs."""
+    base = found[0].estimate
+    assert base is not None
+    rows = [_strategy(strategy, base.device_used) for strategy in found]
+    heads = ("strategy", "device", "saves", "compute", "cost", "fits", "largest batch")
+    body = [page.table(heads, rows, (1, 2, 3, 6))]
+    drawn = [strategy for strategy in found if strategy.estimate is not None]
+    if len(drawn) > 1:
+        body += [page.heading("Device memory, strategy by strategy"), _bars(drawn)]
+    return page.render(f"{plan.about(base)} · what if", "\n".join(body))
+
+
+def _strategy(strategy: Strategy, before: int) -> tuple[str, ...]:
+    known = strategy.estimate
+    if known is None:
+        return (
+            page.text(strategy.name),
+            "-",
+            "-",
+            "-",
+            page.text(f"does not run: {strategy.error}"),
+            "no",
+            "-",
+        )
+    extra = f"+{100 * strategy.extra_compute:.0f} %" if strategy.extra_compute >= 0.005 else "-"
+    return (
+        page.text(strategy.name),
+        size(known.device_used),
+        percent(strategy.saved, before),
+        extra,
+        page.text(plans.COSTS[strategy.cost]),
+        "yes" if known.fits() else "no",
+        "-" if strategy.largest is None else f"{strategy.largest:,}",
+    )
+
+
+def _bars(found: Sequence[Strategy]) -> str:
+    known = [(strategy.name, strategy.estimate) for strategy in found if strategy.estimate is not None]
+    most = max(estimate.device_used for _, estimate in known)
+    return page.table(
+        ("", "", "", ""),
+        (
+            (
+                page.text(name),
+                html.meter(estimate.device_used, most, 0, estimate.peak_allocated),
+                size(estimate.peak_allocated),
+                size(estimate.device_used),
+            )
+            for name, estimate in known
+        ),
+        (2, 3),
+    ) + page.paragraph("dark: allocated at the peak; light: device memory", "dim")
+
+
+def difference(found: Difference, view: View = PLAIN) -> str:
+    """What grew, and both estimates side by side."""
+    figures = (
+        (
+            differences.WORDS[c.name],
+            f"{c.before:,}",
+            f"{c.after:,}",
+            differences.signed(c.grown),
+            percent(c.grown, c.before),
+        )
+        for c in found.figures
+    )
+    body = [
+        page.verdict(not found.exceeds, differences.verdict(found)),
+        page.items(f"{name}: {clean(before)}, now {clean(after)}" for name, before, after in found.unlike),
+        page.table(("", "before", "after", "change", ""), figures, (1, 2, 3, 4)),
+    ]
+    if found.moved:
+        body.append(page.paragraph(f"the peak was in {found.moved[0]} and is in {found.moved[1]}"))
+    for title, changes in (
+        ("by category", found.categories),
+        ("by module", found.modules),
+        ("by line", found.lines),
+    ):
+        if changes:
+            body += [page.heading(f"At the peak, {title}"), _changes(changes, view.top)]
+    pair = ((found.before, "Before"), (found.after, "After"))
+    columns = "".join(
+        f"<div>{page.heading(title)}{html.estimates(estimate)}{html.course(estimate, number, title)}</div>"
+        for number, (estimate, title) in enumerate(pair)
+    )
+    body.append(f'<div class="side">{columns}</div>')
+    views = [html.view_data(estimate) for estimate, _ in pair]
+    title = f"{found.before.target} and {found.after.target}"
+    return page.render(title, "\n".join(body), {"views": views}, page.TIMELINE)
+
+
+def _changes(changes: Sequence[Change], top: int) -> str:
+    shown = changes[: max(top, 1)]
+    rows: Iterable[tuple[str, ...]] = (
+        (page.text(differences.named(c)), size(c.before), size(c.after), differences.signed(c.grown))
+        for c in shown
+    )
+    more = (
+        f"and {len(changes) - len(shown):,} more (--format json lists all)"
+        if len(changes) > len(shown)
+        else ""
+    )
+    return page.table(("", "before", "after", "change"), rows, (1, 2, 3)) + page.paragraph(more, "dim")
+
+
+def verification(found: Verification, view: View = PLAIN) -> str:
+    """What was predicted beside what was measured, event by event."""
+    first, _, *rest = verifications.render(found, view).splitlines()
+    figures = []
+    for figure in found.figures:
+        error = figure.error_percent
+        same = figure.predicted == figure.measured
+        figures.append(
+            (
+                page.text(figure.name),
+                "-" if figure.predicted is None else f"{figure.predicted:,}",
+                "-" if figure.measured is None else f"{figure.measured:,}",
+                "-" if error is None else "exact" if same else f"{error:+.2f} %",
+            )
+        )
+    known = [figure for figure in found.figures if figure.error_percent is not None]
+    wrong = [figure for figure in known if figure.predicted != figure.measured]
+    said = f"{len(known) - len(wrong)} of {len(known)} figures exact" if known else "nothing was measured"
+    charts: list[dict[str, Any]] = []
+    body = [
+        page.verdict(not wrong and bool(known), said),
+        page.table(("bytes", "predicted", "measured", "error"), figures, (1, 2, 3)),
+    ]
+    if len(found.marks) > 1:
+        charts.append(_marks(found))
+        body += [
+            page.heading("Event by event"),
+            page.chart(0, "predicted and measured after each named event"),
+        ]
+    if found.marks:
+        rows: list[Sequence[str]] = [
+            (
+                page.text(mark.event),
+                *(
+                    f"{n:,}"
+                    for n in (
+                        mark.predicted_allocated,
+                        mark.measured_allocated,
+                        mark.predicted_reserved,
+                        mark.measured_reserved,
+                    )
+                ),
+                "exact" if mark.same else "differs",
+            )
+            for mark in found.marks
+        ]
+        heads = ("after", "allocated: predicted", "measured", "reserved: predicted", "measured", "")
+        body.append(page.table(heads, rows, (1, 2, 3, 4)))
+    body += [
+        page.heading("In words"),
+        page.items(line for line in rest[len(found.figures) + 1 :] if line.strip()),
+    ]
+    return page.render(
+        f"{first} · verified", "\n".join(body), {"charts": charts}, page.CHARTS if charts else page.NONE
+    )
+
+
+def _marks(found: Verification) -> dict[str, Any]:
+    columns = ("predicted_allocated", "measured_allocated", "predicted_reserved", "measured_reserved")
+    return {
+        "x": "named event",
+        "values": list(range(1, len(found.marks) + 1)),
+        "limit": None,
+        "lines": [
+            {
+                "name": " ".join(reversed(name.split("_"))),
+                "values": [getattr(mark, name) for mark in found.marks],
+                "dashed": name.startswith("measured"),
+            }
+            for name in columns
+        ],
+    }
