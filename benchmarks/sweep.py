@@ -3,7 +3,8 @@
     PYTHONPATH=. python benchmarks/sweep.py [MODEL ...] [--sizes 12] [--batches 200]
 
 For each model the curve over `--batches` sizes is made and compared with a fresh analysis at `--sizes` of them that were not
-captured, to the byte. Prints seconds of CPU: one capture, the whole curve, one further size. Exit code 1 if a row differs.
+captured, to the byte. Prints seconds of CPU: one capture, one analysis, the whole curve, one further size. Exit code 1 if a row
+differs.
 """
 
 from __future__ import annotations
@@ -61,9 +62,12 @@ def main() -> int:
             if mode == "train":
                 said |= {"loss": loss, "optimizer": models.OPT["adam"]}
             subject = Subject(model, Options.of(said))
+            subject.captured(2)  # what is imported and loaded once
             start = time.process_time()
-            subject.captured(2)
+            captured = subject.captured(3)
             capture = time.process_time() - start
+            subject.assembled(captured, 3)
+            analysis = time.process_time() - start
             start = time.process_time()
             found = curve(subject, range(2, 2 + given.batches))
             whole = time.process_time() - start
@@ -80,7 +84,8 @@ def main() -> int:
             further = (whole - len(found.captures) * capture) / len(found.rows)
             print(
                 f"{name:<20} {mode:<6} captured {len(found.captures)} pieces {1 + sum(bool(k.reason) for k in found.kinks)}  "
-                f"capture {capture:.2f} s, {len(found.rows)} sizes {whole:.2f} s = {whole / capture:.1f} captures, "
+                f"capture {capture:.2f} s, analysis {analysis:.2f} s, {len(found.rows)} sizes {whole:.2f} s = "
+                f"{whole / capture:.1f} captures, {whole / analysis:.1f} analyses, "
                 f"one further size {1000 * further:.0f} ms  {'differs at ' + str(wrong) if wrong else 'exact'}",
                 flush=True,
             )

@@ -1,6 +1,6 @@
 """What each strategy saves, predicted and measured on this machine's GPU: a row a strategy, for the committed record.
 
-    PYTHONPATH=. python benchmarks/what_if.py -o tests/data/h200/what_if.json
+    PYTHONPATH=. python benchmarks/what_if.py -o tests/data/h200/what_if.json [--jobs 8]
 
 Every strategy `analyze what-if` names for RetinaNet, ViT and GPT-2 is run by `analyzer.verify` in a process of its own
 (three steps, random weights). Needs an NVIDIA GPU and the packages the models need; about a minute a strategy. `--check`
@@ -13,6 +13,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -26,49 +28,84 @@ FIGURES = ("peak_allocated", "peak_reserved", "device_used")
 ALLOWED = 0.005
 
 
-def predicted() -> list[dict[str, Any]]:
-    """A row a model and strategy."""
-    from analyzer.planning.what_if import what_if
+def todo() -> list[dict[str, Any]]:
+    """A row a model and strategy, nothing predicted yet."""
+    from analyzer.options import Options
+    from analyzer.pipeline import analysis
+    from analyzer.planning.what_if import variants
 
     rows = []
     for name, options in JOBS.items():
-        for strategy in what_if(ROOT / "models" / name, device="h200", **options):
-            row = {"model": name, "strategy": strategy.name, "options": {**options, **strategy.changes}}
-            if strategy.estimate is not None:
-                row["predicted"] = {figure: getattr(strategy.estimate, figure) for figure in FIGURES}
-            rows.append(row | ({"error": strategy.error} if strategy.error else {}))
+        target = ROOT / "models" / name
+        said = Options.of({**options, "device": "h200"})
+        for strategy, _, changes in [("as it is", 0, {}), *variants(analysis(target, said), said, target)]:
+            rows.append({"model": name, "strategy": strategy, "options": {**options, **changes}})
     return rows
 
 
-def measure(rows: list[dict[str, Any]], output: Path) -> None:
-    """Adds `measured` to each row, writing the record after each; rows the record has already are not run again."""
+def predicted(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with what is predicted of it, or the error that was said."""
+    import analyzer
+    from analyzer.errors import AnalyzerError
+
+    try:
+        found = analyzer.analyze(ROOT / "models" / row["model"], device="h200", **row["options"])
+    except AnalyzerError as error:
+        return {**row, "error": error.message}
+    return {**row, "predicted": {figure: getattr(found, figure) for figure in FIGURES}}
+
+
+def measured(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with what `verify` predicts and measures of it on this machine's GPU, in a process of its own."""
     from analyzer.verify import verify
 
-    before = json.loads(output.read_text()) if output.exists() else []
-    known = {(row["model"], row["strategy"]): row for row in before if "measured" in row}
-    for row in rows:
-        if "predicted" not in row:
-            continue
-        if (row["model"], row["strategy"]) in known:
-            row.update(known[row["model"], row["strategy"]])
-            continue
-        try:
-            result = verify(ROOT / "models" / row["model"], graph=False, **row["options"])
-        except Exception as error:  # a strategy that does not run is part of the record
-            row["error"] = f"{type(error).__name__}: {error}"
-        else:
-            row["measured"] = {figure.name: figure.measured for figure in result.figures}
-            row["environment"] = dict(result.environment)
-        print(
-            f"{row['model']:<24} {row['strategy']:<50} {row.get('measured') or row.get('error')}", flush=True
+    try:
+        result = verify(
+            ROOT / "models" / row["model"], graph=False, force=True, device="h200", **row["options"]
         )
-        done = [entry for entry in rows if "measured" in entry or "error" in entry]
-        output.write_text(json.dumps(done, indent=1) + "\n")
+    except Exception as error:  # a strategy that does not run is part of the record
+        return {**row, "error": f"{type(error).__name__}: {error}"}
+    if result.out_of_memory is not None:
+        return {**row, "error": f"out of memory beside the other processes: {result.out_of_memory.message}"}
+    return {
+        **row,
+        "predicted": {figure.name: figure.predicted for figure in result.figures},
+        "measured": {figure.name: figure.measured for figure in result.figures},
+        "environment": dict(result.environment),
+    }
 
 
-def check(record: list[dict[str, Any]]) -> int:
+def measure(output: Path, jobs: int) -> None:
+    """Measures every row that the record lacks, `jobs` at a time, and writes it after each."""
+    before = json.loads(output.read_text()) if output.exists() else []
+    done = [row for row in before if "measured" in row]
+    known = {(row["model"], row["strategy"]) for row in done}
+    missing = [row for row in todo() if (row["model"], row["strategy"]) not in known]
+    with pool(jobs) as workers:
+        for finished in as_completed([workers.submit(measured, row) for row in missing]):
+            row = finished.result()
+            done.append(row)
+            print(
+                f"{row['model']:<24} {row['strategy']:<50} {row.get('measured') or row.get('error')}",
+                flush=True,
+            )
+            output.write_text(json.dumps(done, indent=1) + "\n")
+
+
+def pool(jobs: int) -> ProcessPoolExecutor:
+    """Fresh processes: torch's threads do not survive a fork."""
+    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
+
+
+def check(record: list[dict[str, Any]], jobs: int) -> int:
     """Savings of today's predictions beside the record's measurements; how many are off by more than `ALLOWED`."""
-    today = {(row["model"], row["strategy"]): row.get("predicted") for row in predicted()}
+    rows = [
+        {key: row[key] for key in ("model", "strategy", "options")} for row in record if "measured" in row
+    ]
+    with pool(jobs) as workers:
+        today = {
+            (row["model"], row["strategy"]): row.get("predicted") for row in workers.map(predicted, rows)
+        }
     base = {row["model"]: row for row in record if row["strategy"] == "as it is"}
     off = 0
     for row in record:
@@ -103,10 +140,13 @@ def main() -> int:
         "-o", "--output", type=Path, default=ROOT / "tests" / "data" / "h200" / "what_if.json"
     )
     parser.add_argument("--check", action="store_true")
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="processes at once; figures are each process's own"
+    )
     given = parser.parse_args()
     if given.check:
-        return int(check(json.loads(given.output.read_text())) > 0)
-    measure(predicted(), given.output)
+        return int(check(json.loads(given.output.read_text()), given.jobs) > 0)
+    measure(given.output, given.jobs)
     return 0
 
 

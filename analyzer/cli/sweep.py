@@ -42,7 +42,7 @@ def command(target: str, batches: tuple[str, ...], **options: Any) -> int:
     with working(target, options["quiet"]) as tell:
         from analyzer.planning.curve import sweep
 
-        found = sweep(target, wanted, progress=tell, **keywords)
+        found = sweep(target, wanted, explain=True, progress=tell, **keywords)
     view = View(color=wants_color(options["output"]), width=columns())
     deliver(formats.render("curve", options["form"], found, view), options["output"])
     return 0

@@ -4,7 +4,8 @@
    analysed.
 2. A batch at which the target fails is no row but a failure with what was said; the others are kept.
 3. A **kink** is where one straight line no longer passes all rows of peak allocated closely (within 1 % of the largest,
-   or 8 MiB), or where a piece ends. The sharpest few are explained by what makes the peak before and after.
+   or 8 MiB), or where a piece ends. With `explain` the sharpest few are explained by what makes the peak before and
+   after: an analysis each, which costs more than many rows.
 4. The **slope** is bytes of peak allocated a sample, over the rows between two kinks: (last - first) / (their batches).
 
 Not modelled: kinks between the batches asked for.
@@ -91,11 +92,13 @@ def sweep(
     batches: Iterable[int],
     inputs: Any = None,
     *,
+    explain: bool = False,
     progress: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Curve:
     """The curve of `target` over `batches` (whole numbers of at least 1). Options as for `analyzer.analyze`.
 
+    explain: say what makes the peak on either side of the sharpest kinks.
     inputs: also a function from the batch to (inputs, targets); tensors have their first dimension set to the batch.
     Raises AnalyzerError when the target fails at every batch, or the options are at fault.
     """
@@ -109,14 +112,20 @@ def sweep(
     if options.pop("batch", None) is not None:
         raise InputError("a curve has many batches", "leave batch out")
     subject = Subject(target, Options.of({"inputs": inputs, **options}), progress)
-    return curve(subject, wanted, progress)
+    return curve(subject, wanted, progress, explain)
 
 
-def curve(subject: Subject, batches: Sequence[int], progress: Callable[[str], None] | None = None) -> Curve:
+def curve(
+    subject: Subject,
+    batches: Sequence[int],
+    progress: Callable[[str], None] | None = None,
+    explain: bool = False,
+) -> Curve:
     """As `sweep`, of a target that is open; `batches` ascend."""
     pieces: Pieces | None = None
     if len(batches) > FEW and subject.eager:
         pieces = Pieces(subject, batches[0], batches[-1])
+        pieces.prepare(batches)
     rows: list[Row] = []
     estimates: dict[int, Estimate] = {}
     failures: dict[int, str] = {}
@@ -151,7 +160,7 @@ def curve(subject: Subject, batches: Sequence[int], progress: Callable[[str], No
         tuple(rows),
         failures,
         slopes,
-        _kinks(rows, slopes, pieces, estimate_at),
+        _kinks(rows, slopes, pieces, estimate_at if explain else None),
         tuple(sorted(captures)),
         estimate_at(rows[-1].batch),
     )
@@ -194,9 +203,9 @@ def _kinks(
     rows: Sequence[Row],
     slopes: Sequence[Slope],
     pieces: Pieces | None,
-    estimate_at: Callable[[int], Estimate],
+    estimate_at: Callable[[int], Estimate] | None,
 ) -> tuple[Kink, ...]:
-    """The bends between slopes that last, the sharpest explained; and where pieces end."""
+    """The bends between slopes that last, the sharpest explained if there is a way; and where pieces end."""
     known = [row.batch for row in rows]
     following = dict(pairwise(known))
     bends = {
@@ -208,7 +217,7 @@ def _kinks(
     for batch in sorted(bends):
         before: tuple[str, tuple[TensorRow, ...]] = ("", ())
         after = before
-        if batch in explained:
+        if estimate_at is not None and batch in explained:
             before, after = _peak(estimate_at(batch)), _peak(estimate_at(following[batch]))
         kinks.append(Kink(batch, following[batch], "", before, after))
     for piece in pieces.pieces if pieces else ():

@@ -15,8 +15,10 @@ order, the allocator plays them. Only what cannot differ between two batches is 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -81,15 +83,23 @@ class EagerFigures:
         self._varying: list[tuple[int, AtBatch]] = []
         self._classify()
         self._steps = [story.steps for story in self._stories]
-        self._script = self._written()
+        self._script: _Script | None = None
+        self._told: dict[int, list[tuple[int, Story]]] = {}
 
     def naive(self, batch: int) -> Naive:
         """The textbook sum."""
         return self._program.naive(batch)
 
+    def prepare(self, batches: Iterable[int]) -> None:
+        """Tells the stories of many batches before the first is played, so that the script is written once for all."""
+        for batch in batches:
+            with contextlib.suppress(ArithmeticError):  # `at` says so
+                told = self._told[batch] = self._tell(batch)
+                self._learn(told)
+
     def at(self, batch: int, allocator: PyTorchAllocator) -> Figures:
         """The figures there, played on a fresh `allocator`. Raises ArithmeticError as `Polynomial.at`."""
-        told = [(number, story_of(operator(batch), self._profile)) for number, operator in self._varying]
+        told = self._told.pop(batch) if batch in self._told else self._tell(batch)
         script = self._script_for(told)
         sizes = self._sizes.copy()
         for index, polynomial in self._program.storages.items():
@@ -125,15 +135,22 @@ class EagerFigures:
                     self._varying.append((number, at))
             self._class_of.append(number)
 
-    def _script_for(self, told: list[tuple[int, Story]]) -> _Script:
-        """The script, with every step of these stories in it."""
-        anew = False
+    def _tell(self, batch: int) -> list[tuple[int, Story]]:
+        """The stories of the operators that vary, each with the number of its class."""
+        return [(number, story_of(operator(batch), self._profile)) for number, operator in self._varying]
+
+    def _learn(self, told: list[tuple[int, Story]]) -> None:
+        """Steps of these stories that were not known yet; the script is out of date then."""
         for number, story in told:
             known, self._stories[number] = self._stories[number], story
             merged = _merged(self._steps[number], story.steps)
             if merged != self._steps[number] or story.libraries != known.libraries:
-                self._steps[number], anew = merged, True
-        if anew:
+                self._steps[number], self._script = merged, None
+
+    def _script_for(self, told: list[tuple[int, Story]]) -> _Script:
+        """The script, with every step of these stories in it."""
+        self._learn(told)
+        if self._script is None:
             self._script = self._written()
         return self._script
 
@@ -165,8 +182,8 @@ class EagerFigures:
 
 
 def _play(script: _Script, sizes: list[int], allocator: PyTorchAllocator) -> tuple[bool, int]:
-    """A batch's sizes put into the script and played. Peaks count from the first iteration, as in `timeline`. Whether all requests were served, and how many optional ones
-    were refused."""
+    """A batch's sizes put into the script and played. Peaks count from the first iteration, as in `timeline`. Whether all
+    requests were served, and how many optional ones were refused."""
     malloc, free = allocator.malloc, allocator.free
     handles = [0] * script.key_count
     without: set[str] = set()

@@ -14,6 +14,7 @@ Not modelled: a batch inside a piece, never captured, at which the program is an
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from analyzer.analysis import Analysis
@@ -64,15 +65,26 @@ class Pieces:
             raise problem
         if piece is not None and piece.figures is not None:
             allocator = limited(self._conf, *limit) if limit else limited(self._conf, NO_LIMIT, True)
-            return piece.figures.at(batch, allocator)
+            try:
+                return piece.figures.at(batch, allocator)
+            except (
+                ArithmeticError
+            ):  # a number that is whole only at some batches: this one is captured itself
+                self._at(batch)
         return figures_of(self.analysis(batch, limit))
+
+    def prepare(self, batches: Iterable[int]) -> None:
+        """What `at` will be asked for, so that what these batches share is done once."""
+        for piece in self.pieces:
+            if piece.figures is not None:
+                piece.figures.prepare([batch for batch in batches if piece.low <= batch <= piece.high])
 
     def analysis(self, batch: int, limit: tuple[int, bool] | None = None) -> Analysis:
         """A batch with all there is to know of it. Raises AnalyzerError."""
         if not self.subject.eager:
             return self.subject.analysis(batch)
         piece = self.piece(batch)
-        if piece is not None and piece.program is not None and not piece.error:
+        if batch not in self.captured and piece is not None and piece.program is not None and not piece.error:
             return self.subject.assembled(piece.program.at(batch), batch, limit)
         return self.subject.assembled(self._at(batch), batch, limit)
 

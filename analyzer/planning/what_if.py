@@ -81,7 +81,7 @@ def what_if(
     base = _analysed(target, base_options, progress)
     found = [Strategy("as it is", {}, base.estimate)]
     work = _work(base, base_options)
-    for name, cost, changes in _variants(base, base_options, target):
+    for name, cost, changes in variants(base, base_options, target):
         if progress is not None:
             progress(name)
         found.append(_tried(target, base_options, base.estimate, work, (name, cost, changes), progress))
@@ -103,7 +103,7 @@ def first_that_fits(
     none after it is tried. None when none does. Raises AnalyzerError when the target cannot be opened again."""
     Subject(target, options)
     work = _work(base, options)
-    for variant in sorted(_variants(base, options, target), key=lambda v: (v[1], len(v[2]))):
+    for variant in sorted(variants(base, options, target), key=lambda v: (v[1], len(v[2]))):
         tried = _tried(target, options, base.estimate, work, variant, progress)
         if tried.estimate is not None and tried.estimate.fits():
             return tried
@@ -152,7 +152,7 @@ def _work(found: Analysis, options: Options) -> float:
     return flops(found.graph) / samples
 
 
-def _variants(base: Analysis, options: Options, target: Any) -> list[tuple[str, int, dict[str, Any]]]:
+def variants(base: Analysis, options: Options, target: Any) -> list[tuple[str, int, dict[str, Any]]]:
     """(name, cost, changes) of every strategy the base's options leave open."""
     if base.graph.framework == "onnx":
         given = options.runtime_options

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analyzer.planning.polynomial import Polynomial, fit
@@ -32,6 +32,7 @@ def test_a_fraction_is_no_size() -> None:
         half.at(3)
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)  # a busy machine is no failure
 @given(
     st.lists(st.integers(-(10**12), 10**12), min_size=1, max_size=3),
     st.lists(st.integers(1, 10**6), min_size=5, max_size=6, unique=True),
