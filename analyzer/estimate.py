@@ -116,6 +116,7 @@ class Certainty:
     """Bytes at the peak by how they are known, and the operators nothing is known of (name -> calls, bound in bytes).
 
     by_rule: "exact", "measured", "bounded" -> the rules behind those bytes, name -> bytes, largest first.
+    assumed: on a device nobody has measured, what is taken to be as on one that was: name -> bytes of `device_used`.
     """
 
     exact: int
@@ -123,6 +124,7 @@ class Certainty:
     bounded: int
     unknown_operators: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     by_rule: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    assumed: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +203,12 @@ class Estimate:
     def top(self, n: int = 10) -> tuple[TensorRow, ...]:
         """The n largest allocations alive at the peak, largest first."""
         return self.tensors[:n]
+
+    @property
+    def device_range(self) -> tuple[int, int]:
+        """`device_used` if nothing of what is assumed were taken, and if twice as much were; both it where nothing is."""
+        assumed = sum(self.certainty.assumed.values())
+        return self.device_used - assumed, self.device_used + assumed
 
     def fits(self, device: str | int | None = None) -> bool:
         """Whether `device_used` is within the device's capacity: a profile's name, a size ("24GiB"), bytes, or this estimate's own device."""

@@ -15,6 +15,7 @@ Not modelled: what the code does besides; arguments of constructors.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -56,13 +57,14 @@ class Target:
 class Program:
     """A PyTorch target, built.
 
-    make_batch: batch -> (inputs, targets), both tuples, on the meta device; None if the target does not say.
+    make_batch: batch (and length, if it takes one) -> (inputs, targets), both tuples, on the meta device; None if the
+        target does not say.
     own_batch: what it is called with where nobody gives a batch.
     loss: (output, *targets) -> scalar; None if the target does not say.
     """
 
     model: nn.Module
-    make_batch: Callable[[int], tuple[tuple[Any, ...], tuple[Any, ...]]] | None = None
+    make_batch: Callable[..., tuple[tuple[Any, ...], tuple[Any, ...]]] | None = None
     loss: Callable[..., Any] | None = None
     own_batch: int = 1
 
@@ -248,16 +250,17 @@ def _call(found: Any, target: Target) -> Any:
 
 def _batch_maker(
     function: Callable[..., Any], target: Target, real: bool
-) -> Callable[[int], tuple[tuple[Any, ...], tuple[Any, ...]]]:
-    def make_batch(batch: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+) -> Callable[..., tuple[tuple[Any, ...], tuple[Any, ...]]]:
+    @functools.wraps(function)
+    def make_batch(batch: int, *length: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         import torch
 
         try:
             with torch.device("cpu" if real else "meta"):
-                made = function(batch)
+                made = function(batch, *length)
         except Exception:
             with torch.device("cpu"), _reporting(target, f"make_batch({batch}) failed"):
-                made = function(batch)
+                made = function(batch, *length)
         if not isinstance(made, tuple) or len(made) != 2:
             raise TargetError(
                 f"{target.name}: make_batch({batch}) returned {_kind_of(made)}",

@@ -18,14 +18,21 @@ from analyzer.report.formats import View
 @click.option(
     "--limit", metavar="SIZE", help="What the allocator may hold, as set_per_process_memory_fraction says."
 )
+@click.option("--longest", is_flag=True, help="The greatest length of --batch samples instead.")
+@click.option(
+    "-b", "--batch", type=click.IntRange(min=1), help="With --longest: how many samples; 1 by default."
+)
 @click.option("--all-devices", is_flag=True, help="Every known GPU, in one table.")
 @format_option("fits")
 @output_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
-def command(target: str, limit: str | None, all_devices: bool, **options: Any) -> int:
+def command(
+    target: str, limit: str | None, longest: bool, batch: int | None, all_devices: bool, **options: Any
+) -> int:
     """The largest batch of TARGET that runs on a GPU, and which request fails beyond it.
 
-    --device takes several names or sizes, separated by commas. Near its limit the allocator is followed as it is: cached
+    With --longest it is the greatest length that --batch samples may have: the target's make_batch(batch, length) makes
+    them. --device takes several names or sizes, separated by commas. Near its limit the allocator is followed as it is: cached
     blocks are given back and the request tried again before it fails.
 
     Exit code 0: at least one sample runs everywhere; 1: somewhere not even one; 2: bad usage or input.
@@ -33,7 +40,9 @@ def command(target: str, limit: str | None, all_devices: bool, **options: Any) -
     check_writable("-o", options["output"])
     if all_devices and options["device"]:
         raise OptionError("--all-devices and --device exclude each other", "give one of them")
-    keywords = analysis_keywords(target, {**options, "batch": None})
+    if batch is not None and not longest:
+        raise OptionError("the largest batch is what is asked for", "leave --batch out, or add --longest")
+    keywords = analysis_keywords(target, {**options, "batch": batch})
     found = []
     with working(target, options["quiet"]) as tell:
         from analyzer.devices import names
@@ -43,7 +52,13 @@ def command(target: str, limit: str | None, all_devices: bool, **options: Any) -
         for device in wanted:
             try:
                 found.append(
-                    fit(target, limit=limit, progress=tell, **{**keywords, "device": device or None})
+                    fit(
+                        target,
+                        limit=limit,
+                        longest=longest,
+                        progress=tell,
+                        **{**keywords, "device": device or None},
+                    )
                 )
             except AnalyzerError as error:
                 if len(wanted) == 1:

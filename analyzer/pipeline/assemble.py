@@ -101,6 +101,7 @@ def assemble(
         key=lambda r: -r[1],
     )
     ranges = lifetimes(graph)
+    device_used = prediction.device_used(played)
     estimate = Estimate(
         target=captured.target,
         framework=captured.framework,
@@ -114,7 +115,7 @@ def assemble(
         options=options.shown(),
         peak_allocated=played.peak_allocated,
         peak_reserved=played.peak_reserved,
-        device_used=prediction.device_used(played),
+        device_used=device_used,
         peak_requested=played.peak_requested,
         graph_peak=peak(graph, ranges=ranges).nbytes,
         saved_for_backward=saved_for_backward(graph, ranges).nbytes,
@@ -133,7 +134,7 @@ def assemble(
             played.phase,
             played.rule,
         ),
-        certainty=_certainty(played, prediction.unknown),
+        certainty=_certainty(played, prediction.unknown, _assumed(profile, played, device_used)),
         notes=(*prediction.notes, *captured.notes, *graph.notes, *_refusals(played)),
         peak_at=played.peak_phase,
         out_of_memory=None
@@ -157,7 +158,21 @@ def _sums(pairs: Any) -> dict[str, int]:
     return dict(sums.most_common())
 
 
-def _certainty(played: Played, unknown: Mapping[str, tuple[int, int]]) -> Certainty:
+def _assumed(profile: DeviceProfile, played: Played, device_used: int) -> dict[str, int]:
+    """What nobody has measured on this device: what the process takes besides, and at the peak what libraries chose."""
+    if profile.measured:
+        return {}
+    chosen = sum(alive.block_bytes for alive in played.alive if alive.malloc.basis == "measured")
+    found = {
+        "context and library code": max(device_used - played.peak_reserved, 0),
+        "libraries' choices": chosen,
+    }
+    return {name: nbytes for name, nbytes in found.items() if nbytes}
+
+
+def _certainty(
+    played: Played, unknown: Mapping[str, tuple[int, int]], assumed: Mapping[str, int]
+) -> Certainty:
     """The bytes at the peak by how they are known, and by rule."""
     by_rule = {
         basis: _sums(
@@ -168,7 +183,7 @@ def _certainty(played: Played, unknown: Mapping[str, tuple[int, int]]) -> Certai
         for basis in ("exact", "measured", "bounded")
     }
     exact, measured, bounded = (sum(sums.values()) for sums in by_rule.values())
-    return Certainty(exact, measured, bounded, dict(unknown), by_rule)
+    return Certainty(exact, measured, bounded, dict(unknown), by_rule, assumed)
 
 
 def _row(alive: Alive, describe: Callable[[Malloc], Description]) -> TensorRow:

@@ -27,8 +27,9 @@ from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Argument, Operator, Phase, TensorMeta
 from analyzer.liveness.naive import Naive
-from analyzer.planning.program import AtBatch, BatchProgram
+from analyzer.planning.program import AtBatch, BatchProgram, NotTheSame
 from analyzer.runtimes.events import Event, Free, Malloc
+from analyzer.runtimes.plans import Plans
 from analyzer.runtimes.pytorch.eager import requests
 from analyzer.runtimes.pytorch.outside import device_used
 from analyzer.runtimes.pytorch.scratch import Give, Output, Step, Story, Take, story_of
@@ -42,7 +43,7 @@ Signature: TypeAlias = tuple[Any, ...]
 @dataclass(frozen=True, slots=True)
 class Figures:
     """What a program needs at one batch, in bytes; all but `naive` as reached until `fails`, if the allocator's limit
-    ends the program. refused: optional requests (`Malloc.optional`) there was no room for."""
+    ends the program. refused: how often a plan had no room (`plans.py`)."""
 
     batch: int
     peak_allocated: int
@@ -57,23 +58,26 @@ class Figures:
 class _Script:
     """Requests in order: (key, which size), or (key, _FREE). The first `setup_count` come before the first iteration.
 
-    optional: number of a size → the name of the request, of those a program goes on without.
+    plans: number of a size → the plan that takes it, of those that may be asked for less.
     """
 
     events: tuple[tuple[int, int], ...]
     setup_count: int
     key_count: int
     libraries: frozenset[str]
-    optional: dict[int, str]
+    plans: dict[int, str]
 
 
 class EagerFigures:
     """Figures of a PyTorch program on one device, at any batch the program holds for."""
 
     def __init__(self, program: BatchProgram, profile: DeviceProfile) -> None:
-        """Raises NotTheSame when an operator that needs memory of its own has numbers that are no polynomials."""
+        """Raises NotTheSame when an operator that needs memory of its own has numbers that are no polynomials, and for
+        programs of several streams, which the script does not tell apart."""
         self._program, self._profile = program, profile
         self._graph = program.first.source.graph
+        if any(operator.stream for operator in self._graph.operators):
+            raise NotTheSame("work on other streams than the default one")
         self._sizes = [storage.nbytes for storage in self._graph.storages]
         numbered = tuple([dataclasses.replace(s, nbytes=s.index) for s in self._graph.storages])
         self._numbered = dataclasses.replace(self._graph, storages=numbered)
@@ -104,9 +108,11 @@ class EagerFigures:
         sizes = self._sizes.copy()
         for index, polynomial in self._program.storages.items():
             sizes[index] = polynomial.at(batch)
+        smaller: dict[int, tuple[int, ...]] = {}
         for story, steps in zip(self._stories, self._steps, strict=True):
+            smaller |= _smaller(story, steps, len(sizes))
             sizes += _sizes(story, steps)
-        served, refused = _play(script, sizes, allocator)
+        served, refused = _play(script, sizes, smaller, allocator)
         reserved = allocator.peak_reserved
         return Figures(
             batch,
@@ -166,28 +172,32 @@ class EagerFigures:
         )
         first = iteration_start(asked.events)
         events: list[tuple[int, int]] = []
-        optional: dict[int, str] = {}
+        plans: dict[int, str] = {}
         places: dict[int, int] = {}  # of a request's key
         setup_count = 0
         for position, event in enumerate(asked.events):
             if isinstance(event, Malloc):
                 events.append((places.setdefault(event.key, len(places)), event.nbytes))
-                if event.optional:
-                    optional[event.nbytes] = event.optional
+                if event.plan:
+                    plans[event.nbytes] = event.plan
             elif isinstance(event, Free):
                 events.append((places[event.key], _FREE))
             elif isinstance(event, Event) and position == first:
                 setup_count = len(events)
-        return _Script(tuple(events), setup_count, len(places), asked.libraries, optional)
+        return _Script(tuple(events), setup_count, len(places), asked.libraries, plans)
 
 
-def _play(script: _Script, sizes: list[int], allocator: PyTorchAllocator) -> tuple[bool, int]:
+def _play(
+    script: _Script, sizes: list[int], smaller: dict[int, tuple[int, ...]], allocator: PyTorchAllocator
+) -> tuple[bool, int]:
     """A batch's sizes put into the script and played. Peaks count from the first iteration, as in `timeline`. Whether all
-    requests were served, and how many optional ones were refused."""
+    requests were served, and how often a plan had no room.
+
+    smaller: number of a size → what its plan is asked for instead.
+    """
     malloc, free = allocator.malloc, allocator.free
     handles = [0] * script.key_count
-    without: set[str] = set()
-    refused = 0
+    plans = Plans()
     for events in (script.events[: script.setup_count], script.events[script.setup_count :]):
         allocator.reset_peaks()
         for key, number in events:
@@ -195,16 +205,15 @@ def _play(script: _Script, sizes: list[int], allocator: PyTorchAllocator) -> tup
                 free(handles[key])
                 continue
             try:
-                handles[key] = malloc(
-                    0 if without and script.optional.get(number) in without else sizes[number]
-                )
+                if number in script.plans:
+                    handles[key], _ = plans.served(
+                        malloc, sizes[number], script.plans[number], smaller.get(number, ())
+                    )
+                else:
+                    handles[key] = malloc(sizes[number])
             except OutOfMemoryError:
-                if number not in script.optional:
-                    return False, refused
-                refused += 1
-                without.add(script.optional[number])
-                handles[key] = malloc(0)
-    return True, refused
+                return False, plans.refused
+    return True, plans.refused
 
 
 def _size(step: Step) -> int | None:
@@ -218,6 +227,15 @@ def _sizes(story: Story, steps: tuple[Step, ...]) -> list[int]:
         return [size for step in story.steps if (size := _size(step)) is not None]
     by_name = {_name(step): size for step in story.steps if (size := _size(step)) is not None}
     return [by_name.get(_name(step), 0) for step in steps if _size(step) is not None]
+
+
+def _smaller(story: Story, steps: tuple[Step, ...], first: int) -> dict[int, tuple[int, ...]]:
+    """What the story's plans are asked for instead, by the number of the size, of which the story's begin with `first`."""
+    told = {_name(step): step.smaller for step in story.steps if isinstance(step, Take) and step.smaller}
+    if not told:
+        return {}
+    sized = [_name(step) for step in steps if _size(step) is not None]
+    return {first + place: told[name] for place, name in enumerate(sized) if name in told}
 
 
 def _numbered(steps: tuple[Step, ...], first: int) -> tuple[Step, ...]:

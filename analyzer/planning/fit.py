@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from analyzer.analysis import Analysis
@@ -29,6 +29,7 @@ from analyzer.errors import InputError
 from analyzer.estimate import Estimate
 from analyzer.options import Options, takes_options
 from analyzer.pipeline.assemble import Captured
+from analyzer.planning.fit_session import largest_batch
 from analyzer.planning.pieces import Pieces
 from analyzer.planning.subject import Subject
 
@@ -49,7 +50,8 @@ class Fit:
     beyond: the estimate of the next batch, whose `out_of_memory` says what fails (None there: it would just run, but
         a convolution went without its workspace, so that nobody can be sure); None when nothing larger was tried.
     limit: what the allocator may hold. device_bound: whether the device says so, rather than a limit of its own.
-    notes: what a reader of the answer should know.
+    notes: what a reader of the answer should know. samples: None; with it `batch` is the length that so many samples may
+        have at most (`longest`).
     also: larger batches that would run nevertheless, since memory in pieces is not monotonic. captures: batches that were captured.
     """
 
@@ -61,6 +63,7 @@ class Fit:
     also: tuple[int, ...] = ()
     captures: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
+    samples: int | None = None
 
     @property
     def headroom(self) -> int:
@@ -75,25 +78,52 @@ def fit(
     *,
     device: str | int | None = None,
     limit: str | int | None = None,
+    longest: bool = False,
     progress: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Fit:
     """The largest batch of `target` that runs on `device`, or with an allocator that may hold `limit` ("8GiB" or bytes).
 
+    longest: the greatest length instead that `batch` samples may have; `make_batch`, or `inputs`, is a function of
+        (batch, length).
     Other options as for `analyzer.analyze`; `inputs` as for `sweep`. Raises AnalyzerError.
     """
-    if options.pop("batch", None) is not None:
+    batch = options.pop("batch", None)
+    if batch is not None and not longest:
         raise InputError("the largest batch is what is asked for", "leave batch out")
     subject = Subject(target, Options.of({"inputs": inputs, "device": device, **options}), progress)
-    return largest(subject, limit, progress)
+    if not longest:
+        return largest(subject, limit, progress)
+    samples = 1 if batch is None else batch
+    found = largest(subject.over_length(samples), limit, progress)
+    return replace(found, samples=samples)
 
 
 def largest(
     subject: Subject, limit: str | int | None = None, progress: Callable[[str], None] | None = None
 ) -> Fit:
     """As `fit`, of a target that is open."""
+    if not subject.eager:
+        return _of_session(subject, None if limit is None else _bytes(limit), progress)
     search = _Search(subject, None if limit is None else _bytes(limit), progress)
     return search.answer()
+
+
+def _of_session(subject: Subject, limit: int | None, progress: Callable[[str], None] | None) -> Fit:
+    known = largest_batch(subject, limit, MOST, progress)
+    batch = max((size for size, estimate in known.items() if estimate.fits()), default=0)
+    at, beyond = known.get(batch), known.get(batch + 1)
+    some = at or known[1]
+    besides = some.device_used - some.peak_reserved
+    return Fit(
+        batch,
+        at,
+        beyond,
+        max(some.capacity_bytes - besides, 0) if limit is None else limit,
+        limit is None,
+        captures=tuple(sorted(known)),
+        notes=at.notes if at is not None else (),
+    )
 
 
 def _bytes(limit: str | int) -> int:
@@ -207,6 +237,37 @@ class _Search:
             self.captured[batch] = self.subject.assembled(self.capture(batch), batch, self.bound)
         return self.captured[batch]
 
+    def span(self, batch: int) -> tuple[str, ...]:
+        """The largest batches if nothing of what is assumed besides the allocator were taken, and if twice as much were."""
+        assumed = self.smallest.estimate.certainty.assumed
+        if not assumed or not self.device_bound or self.pieces is None:
+            return ()
+        assert self.limit is not None
+        besides = self.smallest.estimate.device_used - self.smallest.estimate.peak_reserved
+        ends = [self.largest_evaluated(batch, self.limit + change) for change in (-besides, besides)]
+        return (
+            f"between {ends[0]:,} and {ends[1]:,} samples if twice as much were taken besides, or nothing",
+        )
+
+    def largest_evaluated(self, batch: int, limit: int) -> int:
+        """The largest batch that runs under another limit, by doubling and bisection from `batch`."""
+
+        def runs(size: int) -> bool:
+            assert self.pieces is not None
+            if self.pieces.piece(size) is None:
+                self.pieces = Pieces(self.subject, 1, min(2 * size, MOST))
+            return not self.pieces.at(size, (limit, True)).fails
+
+        if limit < 1:
+            return 0
+        low, high = (batch, 2 * batch) if runs(batch) else (0, batch)
+        while low and high < MOST and runs(high):
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if runs(middle) else (low, middle)
+        return low
+
     def found(self, batch: int) -> Fit:
         assert self.limit is not None
         beyond = self.at(batch + 1) if batch < MOST else None
@@ -220,7 +281,7 @@ class _Search:
             self.device_bound,
             also,
             tuple(sorted(captures)),
-            (*(self.at(batch).notes if batch else ()), *assumptions(self.smallest)),
+            (*(self.at(batch).notes if batch else ()), *assumptions(self.smallest), *self.span(batch)),
         )
 
 
@@ -234,9 +295,11 @@ def assumptions(analysis: Analysis) -> tuple[str, ...]:
         kind = source.split()[0].strip(":,;")
         if kind in kinds:
             kinds[kind].append(figure)
-    besides = analysis.estimate.device_used - analysis.estimate.peak_reserved
     parts = [f"{kind}: {', '.join(figures)}" for kind, figures in kinds.items() if figures]
+    taken = "; ".join(
+        f"{name} {nbytes:,} bytes" for name, nbytes in analysis.estimate.certainty.assumed.items()
+    )
     return (
         f"nobody has measured {profile.name}: {'; '.join(parts)}",
-        f"the {besides:,} bytes the process takes besides, and what cuDNN chooses, are as on a GPU that was measured",
+        f"taken to be as on a GPU that was measured: {taken} at batch {analysis.estimate.batch}",
     )

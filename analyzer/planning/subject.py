@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -39,7 +41,7 @@ class Subject:
     ) -> None:
         """Opens the target. Raises AnalyzerError."""
         self._progress = progress
-        self._make: Callable[[int], tuple[Any, Any]] | None = None
+        self._make: Callable[..., tuple[Any, Any]] | None = None
         inputs: Any = options.inputs
         if callable(inputs):
             self._make = inputs
@@ -58,6 +60,25 @@ class Subject:
             self.runtime = base.named("pytorch")
             check_runtime(self.runtime, "pytorch", self.name)
             self._program = load(self._target) if isinstance(self._target, Target) else Program(self._target)
+
+    def over_length(self, batch: int) -> Subject:
+        """The same at one batch, with the length of its samples in the batch's place: `make_batch(batch, length)` makes
+        them. Raises OptionError for a target whose function takes no length."""
+        make = self._make or (self._program.make_batch if self._program is not None else None)
+        if make is None or len(inspect.signature(make).parameters) < 2:
+            raise OptionError(
+                f"{self.name} does not say what samples of another length are",
+                "define make_batch(batch, length) in the target's file, or give inputs=function(batch, length)",
+            )
+        longer = copy.copy(self)
+        longer._make = lambda length: make(batch, length)
+        return longer
+
+    def under(self, options: Options) -> Subject:
+        """The same with other options."""
+        other = copy.copy(self)
+        other.options = options
+        return other
 
     @property
     def model(self) -> torch.nn.Module | None:

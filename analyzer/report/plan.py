@@ -194,18 +194,26 @@ def known_of(fit: Fit) -> Any:
 def fit_lines(fit: Fit) -> list[str]:
     known = known_of(fit)
     where = f"on {clean(known.device)}" if fit.device_bound else f"with {size(fit.limit)} for the allocator"
+    what = "batch" if fit.samples is None else "length"
     if fit.at is None:
         lines = [f"not even one sample runs {where}"]
     else:
+        best = f"largest batch {fit.batch:,}" if fit.samples is None else f"greatest length {fit.batch:,}"
         lines = [
-            f"largest batch {fit.batch:,} {where}: {size(fit.at.peak_reserved)} of {size(fit.limit)} held, "
+            f"{best} {where}: {size(fit.at.peak_reserved)} of {size(fit.limit)} held, "
             f"headroom {size(fit.headroom)} ({percent(fit.headroom, fit.limit)})"
         ]
+    if fit.samples is not None:
+        lines[0] += f", {fit.samples:,} {'sample' if fit.samples == 1 else 'samples'}"
     lines.append(about(known))
     if fit.beyond is not None and fit.beyond.out_of_memory is not None:
-        lines += _failure(fit.batch + 1, fit.beyond.out_of_memory)
+        lines += _failure(f"{what} {fit.batch + 1:,}", fit.beyond.out_of_memory)
+    elif fit.beyond is not None and not fit.beyond.fits():
+        lines.append(
+            f"{what} {fit.batch + 1:,} needs {size(fit.beyond.device_used)} of {size(fit.beyond.capacity_bytes)}"
+        )
     elif fit.beyond is not None:
-        lines.append(f"batch {fit.batch + 1:,} runs only if cuDNN finds plans that need less: not sure")
+        lines.append(f"{what} {fit.batch + 1:,} runs only if cuDNN finds plans that need less: not sure")
     else:
         lines.append("nothing larger was found to fail")
     if fit.also:
@@ -216,12 +224,12 @@ def fit_lines(fit: Fit) -> list[str]:
     return lines
 
 
-def _failure(batch: int, failed: OutOfMemory) -> list[str]:
+def _failure(size_named: str, failed: OutOfMemory) -> list[str]:
     what = clean(failed.operator).removeprefix("aten::").removesuffix(".default") or clean(failed.label)
     where = ", ".join(filter(None, (clean(failed.module), clean(failed.source))))
     pieces = f"{failed.free_count} pieces, the largest {size(failed.largest_free_bytes)}"
     return [
-        f"batch {batch:,} fails in {clean(failed.phase) or 'the end'}: {size(failed.requested_bytes)} for {what}"
+        f"{size_named} fails in {clean(failed.phase) or 'the end'}: {size(failed.requested_bytes)} for {what}"
         + (f" ({where})" if where else ""),
         f"  {size(failed.allocated_bytes)} in use, {size(failed.reserved_bytes)} of {size(failed.limit_bytes)} held; "
         f"{size(failed.free_bytes)} free in {pieces}",
@@ -239,6 +247,7 @@ def fits_json(fits: Sequence[Fit], _: View = PLAIN) -> str:
                 "target": known.target,
                 "device": known.device,
                 "batch": fit.batch,
+                "samples": fit.samples,
                 "limit_bytes": fit.limit,
                 "device_bound": fit.device_bound,
                 "headroom_bytes": fit.headroom,

@@ -352,7 +352,19 @@ def uncertain(estimate: Estimate) -> list[str]:
         if named:
             more = f", and {len(named) - _RULES_SHOWN:,} more" if len(named) > _RULES_SHOWN else ""
             lines.append(f"{basis}: {', '.join(named[:_RULES_SHOWN])}{more}")
-    return lines
+    return lines + assumed(estimate)
+
+
+def assumed(estimate: Estimate) -> list[str]:
+    """On a device nobody has measured: what is taken from one that was, and what that may mean for the verdict."""
+    if not estimate.certainty.assumed:
+        return []
+    low, high = estimate.device_range
+    named = ", ".join(f"{clean(name)} {size(nbytes)}" for name, nbytes in estimate.certainty.assumed.items())
+    span = f"device memory is {size(low)} if none of that were taken, {size(high)} if twice as much"
+    if low <= estimate.capacity_bytes < high:
+        span += f", so whether it fits {size(estimate.capacity_bytes)} is not certain"
+    return [f"assumed, since nobody has measured {tail(clean(estimate.device), 20)}: {named}", span]
 
 
 def _notes(estimate: Estimate) -> RenderableType:

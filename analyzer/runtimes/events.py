@@ -20,7 +20,7 @@ class Malloc:
     apart: a device allocation of its own, past the allocator's pools.
     fails: there was no room for it, and the program went on (it caught the error).
     rule: the name of the rule that decided its size (`analyze explain`), "" for none.
-    optional: the program goes on without it where there is no room, and without every later one of the same name; "": not.
+    plan, smaller: where there is no room, the plan so named is asked for less, in this order (`plans.py`); "": it is not.
     """
 
     key: int
@@ -34,7 +34,8 @@ class Malloc:
     apart: bool = False
     fails: bool = False
     rule: str = ""
-    optional: str = ""
+    plan: str = ""
+    smaller: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@
    first iteration (loading the model) is not part of it, unless there are no iterations.
 4. `requested` counts the bytes asked for; its peak is found likewise, on its own, and so is that of `reserved`.
 5. Where the allocator has no room for a request, the program ends there: what is returned is what happened until then,
-   and the request that failed. An optional request is refused instead, and the program goes on
-   without it, and without every later one of the same name.
+   and the request that failed. A plan without room is asked for less instead (`plans.py`).
 6. Where it is asked for, places are remembered too: the address of each request, and from which event to which each
    piece of the device was held. The pieces held after an event sum to `reserved` then.
 
@@ -23,9 +22,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from analyzer.allocators import Allocator, OutOfMemoryError
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc, Use, Wait
+from analyzer.runtimes.plans import Plans
 
 _INPUT = re.compile(r"(\d+)\.input")
 _NOT_SERVED = -1
@@ -95,8 +96,8 @@ class Played:
 
     peak_position: index of the event that reached peak_allocated first (-1: nothing was ever allocated).
     peak_phase: the named event under way at the peak ("" after the last).
-    failure: the request that ended the program, None if all were served. refused: positions of the optional ones that
-        there was no room for.
+    failure: the request that ended the program, None if all were served. refused: positions of those whose plan had no
+        room, so that a smaller one ran.
     alive: the requests alive at the peak, in the order they were made; their blocks sum to peak_allocated.
     allocated, requested, reserved, delta, label, category, phase, rule: parallel, one entry an event played. State after
         it; signed change of `allocated`; what it was for ("" for an unnamed one; a named event's name); the category's
@@ -133,7 +134,7 @@ class States:
     """The allocator's state after every event so far: parallel columns of bytes, filled while a program is played.
 
     delta: signed change of `allocated`. address: of the block each event takes, if `places` is set. refused: positions of
-    optional requests that there was no room for.
+    requests whose plan had no room.
     """
 
     allocator: Allocator
@@ -179,7 +180,7 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator, places: bool =
     """
     events = tuple(events)
     failure = None
-    without: set[str] = set()
+    plans = Plans()
     live: dict[int, tuple[int, int]] = {}
     states = States(allocator, places)
     for position, event in enumerate(events):
@@ -187,23 +188,21 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator, places: bool =
         if isinstance(event, Malloc):
             if event.key in live:
                 raise KeyError(f"event {position} allocates key {event.key}, which is alive")
-            asked = 0 if event.optional in without else event.nbytes
-            handle = _NOT_SERVED
+            handle, asked, refused = _NOT_SERVED, event.nbytes, plans.refused
             try:
                 if event.apart:
                     handle = allocator.reserve(asked)
                 else:
-                    handle = allocator.malloc(asked, event.stream)
+                    malloc = partial(allocator.malloc, stream=event.stream)
+                    handle, asked = plans.served(malloc, event.nbytes, event.plan, event.smaller)
             except OutOfMemoryError as error:
-                # A program that caught the error goes on, and so does one that can do without: cached blocks went back,
-                # nothing was taken.
-                if not event.fails and not event.optional:
+                # A program that caught the error goes on: cached blocks went back, nothing was taken.
+                if not event.fails:
                     failure = Failure.of(position, event, error)
                     break
                 asked = 0
-                if event.optional:
-                    states.refused.append(position)
-                    without.add(event.optional)
+            if plans.refused > refused:
+                states.refused.append(position)
             live[event.key] = (handle, asked)
         elif isinstance(event, Free):
             handle, nbytes = live.pop(event.key)

@@ -98,3 +98,44 @@ def test_bad_input() -> None:
         fit(Small(), small_batch, device="h200", limit="much")
     with pytest.raises(InputError, match="holds nothing"):
         fit(Small(), small_batch, device="h200", limit=0)
+
+
+def test_the_greatest_length() -> None:
+    """`Add` on 2 samples of a length in MiB: as the batch by hand above, with two samples' bytes a step."""
+
+    def longer(batch: int, length: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        return (torch.randn(batch, length, MIB // 4),), ()
+
+    found = fit(Add(), longer, device="h200", limit=100 * MIB, longest=True, batch=2)
+    assert (found.batch, found.samples) == (16, 2)  # 32 MiB three times; 17 would be 34 MiB
+    with pytest.raises(OptionError, match="another length"):
+        fit(Small(), small_batch, device="h200", longest=True)
+
+
+def test_a_session_fits_as_its_analysis_says() -> None:
+    """ONNX: the answer and the batch beyond it are what `analyze` says of them, also under the arena's own limit."""
+    import analyzer
+
+    target = MODELS / "cnn.onnx"
+    found = fit(target, device="3GiB")
+    assert found.at is not None and found.beyond is not None
+    assert found.at == analyzer.analyze(target, batch=found.batch, device="3GiB")
+    assert found.at.fits() and not found.beyond.fits()
+    limited = fit(target, device="3GiB", limit="256MiB")
+    assert 0 < limited.batch < found.batch
+
+
+def test_what_nobody_measured_is_said_with_its_span() -> None:
+    """An RTX 4090's context and library code are an H200's: named with their bytes, and what they mean for the answer."""
+    found = fit(Small(), small_batch, mode="train", device="t4")
+    said = " ".join(found.notes)
+    assert "nobody has measured t4: assumed: context_bytes" in said
+    assert "context and library code" in said
+    low, high = (int(word.replace(",", "")) for word in said.split("between ")[1].split()[0:3:2])
+    assert low < found.batch < high
+    assert found.at is not None
+    below, above = found.at.device_range
+    assert below < found.at.device_used < above
+    measured = fit(Add(), megabytes, device="h200", limit=100 * MIB)
+    assert not any("nobody" in note for note in measured.notes)
+    assert measured.at is not None and set(measured.at.device_range) == {measured.at.device_used}

@@ -207,7 +207,7 @@ def test_only_numbered_inputs_begin_iterations() -> None:
 
 def test_an_optional_request_without_room_is_refused_for_good() -> None:
     """20 MiB are held, of 30 allowed: 12 MiB more find no room. The program goes on, and never asks for its like again."""
-    optional = Malloc(1, 12 * MIB, Category.SCRATCH, label="workspace", optional="plan")
+    optional = Malloc(1, 12 * MIB, Category.SCRATCH, label="workspace", plan="plan", smaller=(0,))
     events = [take(0, 20 * MIB), optional, Free(1), Free(0), optional, take(2, 512), Event("0.forward")]
     played = play(events, allocators.create("pytorch", limit_bytes=30 * MIB))
     assert played.failure is None

@@ -167,7 +167,8 @@ class Eager:
                     label=label,
                     stream=stream,
                     rule=step.rule,
-                    optional=step.optional,
+                    plan=step.plan,
+                    smaller=step.smaller,
                 )
             elif step.token in taken:
                 yield Free(taken.pop(step.token))

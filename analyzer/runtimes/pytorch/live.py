@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from analyzer.allocators import OutOfMemoryError, create
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
@@ -19,6 +20,7 @@ from analyzer.devices import DeviceProfile
 from analyzer.graph import Category, Graph, Moment
 from analyzer.runtimes.base import Prediction
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc, Use, Wait
+from analyzer.runtimes.plans import Plans
 from analyzer.runtimes.pytorch.eager import Eager, Program
 from analyzer.runtimes.pytorch.outside import device_used
 from analyzer.runtimes.timeline import Failure, States, gathered
@@ -32,7 +34,7 @@ class Live:
         self._eager: Eager | None = None
         self._events: list[AllocationEvent] = []
         self._handles: dict[int, tuple[int, int]] = {}
-        self._without: set[str] = set()
+        self._plans = Plans()
         self._failed: Failure | None = None
         self._ended = False
         self._peaks = (0, 0, 0)
@@ -95,17 +97,14 @@ class Live:
             )
 
     def _served(self, event: Malloc) -> tuple[int, int]:
-        """The handle of a request, and the bytes asked for; nothing is taken for an optional one without room, nor for
-        its like from then on, as in `timeline.play`. Raises OutOfMemoryError."""
-        nbytes = 0 if event.optional in self._without else event.nbytes
-        try:
-            return self.allocator.malloc(nbytes, event.stream), nbytes
-        except OutOfMemoryError:
-            if not event.optional:
-                raise
-            self._without.add(event.optional)
+        """The handle of a request, or of a smaller plan's, and the bytes asked for, as in `timeline.play`. Raises
+        OutOfMemoryError."""
+        refused = self._plans.refused
+        malloc = partial(self.allocator.malloc, stream=event.stream)
+        served = self._plans.served(malloc, event.nbytes, event.plan, event.smaller)
+        if self._plans.refused > refused:
             self._states.refused.append(len(self._events))
-            return self.allocator.malloc(0, event.stream), 0
+        return served
 
     def _unwind(self, begin: int, failing: AllocationEvent, error: OutOfMemoryError) -> None:
         """The operator that found no memory gives back what it had taken besides its results, which die by themselves."""

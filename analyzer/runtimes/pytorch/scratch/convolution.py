@@ -172,8 +172,8 @@ def _workspace(
     # PyTorch keeps the plan that ran for every later call that is the same.
     plan = repr(call)
     if found.source.startswith("unknown"):
-        return script.temporary(found.high_bytes, Basis.BOUNDED, plan)
-    return script.temporary(found.nbytes, Basis.MEASURED, plan)
+        return script.temporary(found.high_bytes, Basis.BOUNDED, plan, (0,))
+    return script.temporary(found.nbytes, Basis.MEASURED, plan, (0,))
 
 
 @rule("aten::convolution", "aten::_convolution")

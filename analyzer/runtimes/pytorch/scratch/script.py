@@ -57,7 +57,7 @@ class Basis(enum.Enum):
 class Take:
     """A temporary (or, with `keep`, a per-thread workspace named `keep`) of `nbytes` is taken, by the rule named.
 
-    optional: what the operator does without it, where there is no room, and from then on; "": it cannot.
+    plan, smaller: what is asked for instead where there is no room (`Malloc`).
     """
 
     token: int
@@ -65,7 +65,8 @@ class Take:
     basis: Basis = Basis.EXACT
     keep: str = ""
     rule: str = field(default="", compare=False)
-    optional: str = ""
+    plan: str = ""
+    smaller: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +104,14 @@ class Script:
     _open: list[int] = field(default_factory=list)
     _next: int = 0
 
-    def temporary(self, nbytes: int, basis: Basis = Basis.EXACT, optional: str = "") -> int:
+    def temporary(
+        self, nbytes: int, basis: Basis = Basis.EXACT, plan: str = "", smaller: tuple[int, ...] = ()
+    ) -> int:
         """Take `nbytes` (0 takes nothing) until `release` or the operator's end. Returns a token for `release`."""
         token = self._next
         self._next += 1
         if nbytes > 0:
-            self.steps.append(Take(token, nbytes, basis, rule=self.rule, optional=optional))
+            self.steps.append(Take(token, nbytes, basis, rule=self.rule, plan=plan, smaller=smaller))
             self._open.append(token)
         return token
 

@@ -1,0 +1,43 @@
+"""The largest batch of a session (ONNX Runtime and other runtimes that plan a whole graph), by analyses alone.
+
+1. A batch runs when its analysis says that it fits: the arena's own limit (`gpu_mem_limit`) and the device are part of that
+   analysis, which follows the arena as it asks for less where the device has not what it wants.
+2. Doubling and bisection, each batch analysed afresh; the answer and the one beyond it are therefore what `analyze` says.
+
+Not modelled: batches below the answer that would fail although it runs; a session asks for its memory in a few large
+pieces, so that is not to be expected.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from analyzer.estimate import Estimate
+from analyzer.planning.subject import Progress, Subject
+
+
+def largest_batch(
+    subject: Subject, limit: int | None, most: int, progress: Progress | None
+) -> dict[int, Estimate]:
+    """Estimates by batch; the answer is the largest that `fits`. Raises AnalyzerError, also for a runtime without a limit."""
+    known: dict[int, Estimate] = {}
+    if limit is not None:
+        more: dict[str, Any] = {"gpu_mem_limit": limit}
+        options = replace(subject.options, runtime_options={**subject.options.runtime_options, **more})
+        subject = subject.under(options)
+
+    def runs(batch: int) -> bool:
+        if batch not in known:
+            if progress is not None:
+                progress(f"batch {batch}")
+            known[batch] = subject.analysis(batch).estimate
+        return known[batch].fits()
+
+    low, high = 0, 1
+    while runs(high) and high < most:
+        low, high = high, min(2 * high, most)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if runs(middle) else (low, middle)
+    return known
