@@ -11,7 +11,20 @@ from analyzer.cli._output import check_writable, complain, deliver, working
 from analyzer.report import formats
 
 
-@click.command()
+class _Verify(click.Command):
+    """`verify run SCRIPT` is a command of its own (`_verify_run.py`)."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        if args[:1] == ["run"]:
+            from analyzer.cli._verify_run import command as verify_run
+
+            return verify_run.make_context("verify run", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+@click.command(cls=_Verify)
 @analysis_options
 @click.option("--force", is_flag=True, help="Run it even if the estimate says it does not fit.")
 @click.option("--no-graph", is_flag=True, help="Do not execute the captured graph as well.")
@@ -22,7 +35,8 @@ def command(target: str, **options: Any) -> int:
     """Run TARGET for real, in processes of its own, and compare with what was predicted, event by event.
 
     PyTorch targets need an NVIDIA GPU. ONNX files run under ONNX Runtime: on the GPU if there is one, else on the CPU
-    provider; weights the file does not have are made at random.
+    provider; weights the file does not have are made at random. `analyze verify run SCRIPT` does the same with a whole
+    program, as `analyze run` predicts it.
 
     Exit code 0: it ran; 1: it does not fit (or ran out of memory); 2: bad usage or input, or nothing to run it on.
     """

@@ -60,13 +60,15 @@ def follow(
     ranks: int = 1,
     rank: int = 0,
     progress: Callable[[str], None] | None = None,
+    whole: bool = False,
 ) -> tuple[Analysis, BaseException | None]:
-    """The analysis of a program, and what ended it before its end (None: nothing). Raises AnalyzerError."""
+    """The analysis of a program, and what ended it before its end (None: nothing). whole: steps that repeat are stored
+    like any other. Raises AnalyzerError."""
     if ranks != 1 or rank != 0:
         raise OptionError(f"{ranks} ranks cannot be followed", "one process is: leave ranks and rank out")
     if until not in ("end", "steady") and (isinstance(until, (bool, str)) or until < 1):
         raise OptionError(f"until is {until!r}", 'give "end", "steady", or a number of optimizer steps')
-    name, place = _place(script)
+    name, place = place_of(script)
     require_torch(name)
     from analyzer.capture.pytorch.script import as_main
     from analyzer.capture.pytorch.script import follow as captured_while_it_runs
@@ -82,7 +84,12 @@ def follow(
         profile = runtime.profile(profile, options)
         live = Live(profile, alloc_conf(options.runtime_options))
         ran = captured_while_it_runs(
-            main, profile, live, until=None if until == "end" else until, progress=_steps(progress)
+            main,
+            profile,
+            live,
+            until=None if until == "end" else until,
+            progress=_steps(progress),
+            whole=whole,
         )
     error = ran.error
     if isinstance(error, AnalyzerError):
@@ -102,7 +109,7 @@ def follow(
     return assemble(captured, options, runtime), error
 
 
-def _place(script: str | os.PathLike[str]) -> tuple[str, Path | str]:
+def place_of(script: str | os.PathLike[str]) -> tuple[str, Path | str]:
     """The program's name, and its file or module. Raises TargetError."""
     name = os.fspath(script)
     if name.startswith("-m "):

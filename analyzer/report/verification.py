@@ -75,6 +75,8 @@ def _out_of_memory(verification: Verification) -> list[str]:
 def _events(verification: Verification) -> list[str]:
     wrong = [mark for mark in verification.marks if not mark.same]
     count = len(verification.marks)
+    if not count:
+        return ["Events: none to compare."]
     if not wrong:
         return [f"Events: all {count} exact, allocated and reserved."]
     lines = [

@@ -23,7 +23,7 @@ from analyzer.options import Options
 from analyzer.runs import machine
 from analyzer.runs.observer import CudaMeter, Observer
 
-_HISTORY_ENTRIES = 4_000_000
+HISTORY_ENTRIES = 4_000_000
 _BLOCK = 1 << 20
 
 
@@ -64,7 +64,7 @@ def watched(script: Callable[[Observer], Any]) -> dict[str, Any]:
     context = machine.process_bytes(), machine.device_bytes()
     observer = Observer(CudaMeter())
     torch.cuda.reset_peak_memory_stats()
-    torch.cuda.memory._record_memory_history(max_entries=_HISTORY_ENTRIES, context=None, stacks="python")
+    torch.cuda.memory._record_memory_history(max_entries=HISTORY_ENTRIES, context=None, stacks="python")
     failed: dict[str, Any] | None = None
     returned: Any = None
     try:

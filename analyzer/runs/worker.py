@@ -43,6 +43,10 @@ def _run(job: Mapping[str, Any]) -> dict[str, Any]:
         from analyzer.runs import program
 
         return program.run_script(job["script"])
+    if kind == "whole_program":
+        from analyzer.runs import whole_program
+
+        return whole_program.run(job["script"], job["module"], job["arguments"])
     if kind == "probe":
         from analyzer.runs import probes
 

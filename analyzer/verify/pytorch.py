@@ -46,7 +46,7 @@ def compared(
 ) -> Verification:
     """An analysis beside what `program.run` returned, now or when it was recorded.
 
-    live_peak: of the executed graph, None if it was not executed. environment: `machine.fingerprint` of the run.
+    live_peak: of the executed graph, None if it was not executed. The history is None where none was recorded. environment: `machine.fingerprint` of the run.
     """
     estimate = predicted.estimate
     failed = comparison.out_of_memory(estimate, measured)
@@ -61,7 +61,9 @@ def compared(
         options=estimate.options,
         figures=comparison.figures(estimate, measured, live_peak),
         marks=comparison.marks(estimate, measured["marks"]),
-        history=None if failed else history.compare(predicted.events, measured["history"], predicted.graph),
+        history=None
+        if failed or measured["history"] is None
+        else history.compare(predicted.events, measured["history"], predicted.graph),
         out_of_memory=failed,
         environment=environment,
         notes=(*notes, *machine.differences(predicted.profile, environment)),

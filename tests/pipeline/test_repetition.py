@@ -104,6 +104,11 @@ def test_figures_are_those_of_a_program_stored_whole(
     monkeypatch.setattr(Repetition, "_repeats", lambda self, period: False)
     whole = run(text, *args)
     assert figures(short) == figures(whole)
+    assert "repeat others" not in str(whole.notes)
+    note = str(next((note for note in short.notes if "repeat others" in note), "of 0 steps, 0 of"))
+    assert int(note.split(", ")[1].split(maxsplit=1)[0]) <= sum(
+        mark.event.endswith(".step") for mark in whole.marks
+    )
     assert len(short.timeline.allocated) <= len(whole.timeline.allocated)
     assert (len(short.timeline.allocated) == len(whole.timeline.allocated)) == (text is GROWING)
 

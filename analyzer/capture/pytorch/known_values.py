@@ -8,8 +8,9 @@ changes and views stay right.
 2. An operator with an unknown input makes unknown results, and makes a known storage it writes unknown.
 3. Where a result's size depends on values (`nonzero`, boolean indices, `masked_select`), it is known with them.
 4. Random and uninitialised results are unknown, and so are those of operators a CPU does not have.
-
-5. A whole program brings real data with it, whose values would be followed through every layer: there only small
+5. One known operand may decide: true "or" anything is true, and zero "and" anything zero. That ends a generation at its
+   longest length, whatever the tokens are.
+6. A whole program brings real data with it, whose values would be followed through every layer: there only small
    floating-point tensors are known (`float_limit`), for schedules and counters; numbers of that type shape nothing.
 
 Not modelled: tensors over `LIMIT` elements.
@@ -25,6 +26,13 @@ from torch.utils._pytree import tree_map
 aten = torch.ops.aten
 LIMIT = 1 << 20
 _UNKNOWABLE = ("empty", "rand", "bernoulli", "multinomial", "normal", "uniform", "exponential", "new_empty")
+# Logical operators, and the operand that decides their result.
+_ABSORBING = {
+    aten.bitwise_or.Tensor: True,
+    aten.logical_or.default: True,
+    aten.bitwise_and.Tensor: False,
+    aten.logical_and.default: False,
+}
 _ALIASING = ("set_",)  # no values change: the tensor now lies on a storage that is known or not
 
 
@@ -117,7 +125,7 @@ class KnownValues:
         for tensor in tensors:
             twin = self.twin(tensor)
             if twin is None or tensor.numel() > LIMIT:
-                return False
+                return self._decided(func, tensors, results)
             twins[id(tensor)] = twin
 
         def on_cpu(value: Any) -> Any:
@@ -150,3 +158,17 @@ class KnownValues:
             else:
                 self._twins[key] = twin.untyped_storage()
         return True
+
+    def _decided(self, func: Any, tensors: list[torch.Tensor], results: list[torch.Tensor]) -> bool:
+        """Whether one known operand decides the result of a logical operator by itself; it is known then."""
+        value = _ABSORBING.get(func)
+        if value is None or len(results) != 1:
+            return False
+        for tensor in tensors:
+            twin = self.twin(tensor) if tensor.shape == results[0].shape else None
+            if twin is None or (value and twin.dtype is not torch.bool):
+                continue
+            if bool((twin.all() if value else ~twin.any()).item()):
+                self.learn(results[0], torch.full_like(results[0], int(value), device="cpu"))
+                return True
+        return False

@@ -44,7 +44,7 @@ Role: TypeAlias = tuple[int, bool, int]
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Where a segment ends. operators, storages, moments, events: how many there were; steps: optimizer steps.
+    """Where a segment ends. operators, storages, moments, events: how many there were; steps: optimizer steps in it.
 
     held: what lives then, role -> (storage, bytes of its block). normal: of the segment that ends here. layouts: of the
         allocator, now and where segments since forgotten ended.
@@ -92,6 +92,7 @@ class Repetition:
         self._boundaries: list[Boundary] = []
         self._roles: dict[int, Role] = {}
         self._numbers: dict[tuple[int, bool], _Numbers] = {}
+        self._steps = 0
         self.repeated_steps = 0
 
     def over(self) -> bool:
@@ -107,21 +108,24 @@ class Repetition:
                 if not as_before and len(self._boundaries) <= PATIENCE:
                     continue
                 self._forget(begin, now)
+                steps = sum(boundary.steps for boundary in self._boundaries[-period:])
+                self.repeated_steps += steps
                 self._boundaries[-1 - period :] = [
-                    replace(begin, steps=now.steps, layouts=(*begin.layouts, *now.layouts)[-LAYOUTS:])
+                    replace(begin, layouts=(*begin.layouts, *now.layouts)[-LAYOUTS:])
                 ]
-                return as_before and begin.steps < now.steps
+                return as_before and steps > 0
         return False
 
     def _here(self, normal: Hashable) -> Boundary:
         recorder, memory = self._recorder, self._memory
+        steps, self._steps = recorder.step - self._steps, recorder.step
         held = {role: (storage, memory.block_bytes(storage)) for storage, role in self._roles.items()}
         return Boundary(
             operators=len(recorder.operators),
             storages=len(recorder.storages),
             moments=len(recorder.program),
             events=memory.position,
-            steps=recorder.step,
+            steps=steps,
             failures=memory.failures,
             peaks=memory.peaks,
             held=held,
@@ -152,7 +156,6 @@ class Repetition:
         self._memory.cut(begin.events, names)
         self._recorder.cut(begin.operators, begin.storages, begin.moments, names)
         self._roles = {names.get(storage, storage): role for storage, role in self._roles.items()}
-        self.repeated_steps += now.steps - begin.steps
 
     def _assign(self) -> None:
         """Roles of what lives now: kept, or taken over from what died, in order of birth."""

@@ -13,6 +13,7 @@ either: it is refused by the compiler itself).
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import runpy
 import site
@@ -183,13 +184,14 @@ def follow(
     *,
     until: int | str | None = None,
     progress: Callable[[str], None] | None = None,
+    whole: bool = False,
 ) -> Ran:
     """Call `run` with everything on "cuda" followed. until: end it after so many optimizer steps, or where it is
-    "steady"."""
+    "steady". whole: steps that repeat are stored like any other."""
     error: BaseException | None = None
-    with own_randomness(), cuda_environment(device, memory) as recorder:
+    with _collected(), own_randomness(), cuda_environment(device, memory) as recorder:
         recorder.whole_program(_site_folders())
-        repetition = None if memory is None else Repetition(recorder, memory)
+        repetition = None if memory is None or whole else Repetition(recorder, memory)
         phases = Phases(recorder, progress, until, repetition)
         recorder.phases = phases.now
         with watching(recorder, whole=True), _told(recorder, phases):
@@ -268,6 +270,18 @@ def _told(recorder: Recorder, phases: Phases) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+@contextlib.contextmanager
+def _collected() -> Iterator[None]:
+    """While open, Python collects cycles, as it does for any program: the command line goes without."""
+    before = gc.isenabled()
+    gc.enable()
+    try:
+        yield
+    finally:
+        if not before:
+            gc.disable()
 
 
 def _site_folders() -> tuple[str, ...]:

@@ -1,0 +1,48 @@
+"""`analyze verify run SCRIPT`: a whole program, predicted and run for real."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from analyzer.cli._options import format_option, options_named, output_option, settings
+from analyzer.cli._output import check_writable, complain, deliver, working
+from analyzer.report import formats
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as for python -m.")
+@click.option("--force", is_flag=True, help="Run it even if the estimate says it does not fit.")
+@options_named("device", "runtime_options")
+@format_option("verification")
+@output_option
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
+    """Run SCRIPT with its ARGUMENTS twice: on a GPU that is not there, and on this one; compare event by event.
+
+    The real run is the program as it is, in a process of its own, with the allocator's history recorded. Every step is
+    predicted and compared, so a short program says as much as a long one.
+
+    Exit code 0: it ran; 1: it does not fit (or ran out of memory); 2: bad usage or input, or no GPU to run it on.
+    """
+    check_writable("-o", options["output"])
+    from analyzer.errors import DoesNotFit
+
+    try:
+        with working(script, options["quiet"]) as tell:
+            from analyzer.options import Options
+            from analyzer.verify.program import verify_program
+
+            chosen = Options.of(
+                {"device": options["device"], "runtime_options": settings(options["runtime_options"])}
+            )
+            name = f"-m {script}" if options["module"] else script
+            result = verify_program(name, arguments, chosen, force=options["force"], progress=tell)
+    except DoesNotFit as error:
+        complain("stopped", error.message, error.hint)
+        return 1
+    deliver(formats.render("verification", options["form"], result), options["output"])
+    return 0 if result.out_of_memory is None else 1
