@@ -216,6 +216,12 @@ class Estimate:
 
         return self.device_used <= (self.capacity_bytes if device is None else capacity_of(device))
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows of it."""
+        from analyzer.report import formats
+
+        return str(formats.render("notebook", "html", self))
+
     def to_json(self) -> str:
         """The estimate as JSON by the versioned schema `report/schema.json`."""
         from analyzer.report.json import to_dict

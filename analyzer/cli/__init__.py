@@ -20,6 +20,7 @@ from importlib import import_module
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem
 
 from analyzer.errors import AnalyzerError
 
@@ -42,6 +43,8 @@ class Commands(click.Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if ctx.resilient_parsing and not args:  # a shell asks for completions
+            return super().parse_args(ctx, args)
         if not args:
             raise click.UsageError(
                 "give a TARGET: model.onnx, file.py[:attr], package.module:attr or program.pt2"
@@ -49,6 +52,10 @@ class Commands(click.Group):
         if args[0] not in _OWN_OPTIONS and args[0] not in self.list_commands(ctx):
             args = [DEFAULT, *args]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands, and files: the first word may be a TARGET."""
+        return [*super().shell_complete(ctx, incomplete), CompletionItem(incomplete, type="file")]
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The default command's help, then the other commands."""

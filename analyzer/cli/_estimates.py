@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from analyzer.cli._output import columns, complain, deliver, wants_color
+from analyzer.cli._output import columns, complain, deliver, wants_color, write_file
 from analyzer.report import formats
 from analyzer.report.formats import View
 
@@ -34,6 +34,10 @@ def show(estimate: Estimate, options: Mapping[str, Any], limited: bool) -> int:
         by=options["by"] or "",
         depth=options["depth"],
     )
+    if options["plot"] is not None:
+        form = options["plot"].suffix.lower().removeprefix(".")
+        drawn = formats.render("estimate", form, estimate, view)
+        write_file("--plot", options["plot"], drawn)
     deliver(formats.render("estimate", options["form"], estimate, view), options["output"])
     if estimate.certainty.unknown_operators and not options["quiet"]:
         count = len(estimate.certainty.unknown_operators)

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import click
 
+from analyzer.cli._output import check_writable
 from analyzer.errors import OptionError
 from analyzer.options import Options
 from analyzer.report import formats
@@ -73,7 +74,7 @@ def options_named(*names: str) -> Callable[[_Function], _Function]:
 
 
 def view_options(function: _Function) -> _Function:
-    """How an estimate is shown and judged: `--budget`, `--by`, `--depth`, `--format`, `-o`, `--top`."""
+    """How an estimate is shown and judged: `--budget`, `--by`, `--depth`, `--format`, `-o`, `--plot`, `--top`."""
     budget = click.option(
         "--budget", metavar="SIZE", help="Exit with 1 if more device memory than this is used."
     )
@@ -95,7 +96,22 @@ def view_options(function: _Function) -> _Function:
         metavar="N",
         help="With --by module or line: only the first N names of a path.",
     )
-    return budget(by(depth(format_option("estimate")(output_option(top(function))))))
+    plot = click.option(
+        "--plot",
+        type=click.Path(path_type=Path),
+        callback=_picture,
+        metavar="FILE",
+        help="Also draw what is in use after each event, by category: FILE.svg or FILE.png.",
+    )
+    return budget(by(depth(format_option("estimate")(output_option(plot(top(function)))))))
+
+
+def _picture(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
+    """Raises OptionError for a file whose name does not say which kind of picture it is."""
+    if path is not None and path.suffix.lower() not in (".svg", ".png"):
+        raise OptionError(f"--plot {path} is no picture", "give a name that ends in .svg or .png")
+    check_writable("--plot", path)
+    return path
 
 
 def format_option(shown: str, help_text: str = "Form of the result.") -> Callable[[_Function], _Function]:

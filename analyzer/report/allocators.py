@@ -14,8 +14,8 @@ import json
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from analyzer.errors import MissingDependencyError
 from analyzer.report.formats import PLAIN, View
+from analyzer.report.picture import drawing, saved
 from analyzer.report.words import clean, mib, percent, size
 
 if TYPE_CHECKING:
@@ -266,18 +266,8 @@ def render_png(comparison: Comparison, _: View = PLAIN) -> bytes:
 
 
 def _picture(comparison: Comparison, form: str) -> bytes:
-    try:
-        import matplotlib
-    except ModuleNotFoundError:
-        raise MissingDependencyError(
-            f"--format {form} is drawn by matplotlib, which is not installed", "pip install 'analyzer[plot]'"
-        ) from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     rows = comparison.rows[::-1]
-    # The same comparison gives the same bytes.
-    with pyplot.rc_context({"svg.hashsalt": "analyzer", "svg.fonttype": "none", "font.size": 9}):
+    with drawing(form) as pyplot:
         figure, axes = pyplot.subplots(figsize=(9, 0.34 * len(rows) + 1.2), layout="constrained")
         labels = [
             f"{name_of(row)}: {clean(row.setting)}{' (at least)' if row.at_least else ''}" for row in rows
@@ -302,8 +292,4 @@ def _picture(comparison: Comparison, form: str) -> bytes:
             )
         axes.set_title(subject(comparison).replace("$", r"\$"), fontsize=9)
         figure.legend(loc="outside lower right", ncols=2)
-        stream = io.BytesIO()
-        metadata = {"Date": None} if form == "svg" else {"Software": None}
-        figure.savefig(stream, format=form, metadata=metadata, dpi=120)
-        pyplot.close(figure)
-    return stream.getvalue()
+        return saved(pyplot, figure, form)

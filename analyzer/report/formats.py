@@ -23,6 +23,11 @@ FORMATS: dict[str, dict[str, str]] = {
         "snapshot": "analyzer.report.snapshot:render",
         "trace": "analyzer.report.trace:render",
         "folded": "analyzer.report.folded:render",
+        "svg": "analyzer.report.picture:bars_svg",
+        "png": "analyzer.report.picture:bars_png",
+    },
+    "notebook": {
+        "html": "analyzer.report.notebook:render",
     },
     "verification": {
         "text": "analyzer.report.verification:render",

@@ -1,0 +1,66 @@
+"""The estimate in a notebook's cell: verdict, estimates side by side, what the peak consists of, the largest tensors.
+
+A fragment without script, style sheet or identifiers, since a notebook has many of them on one page and may be shown
+without being trusted. `--format html` is the page to explore.
+"""
+
+from __future__ import annotations
+
+from analyzer.estimate import Estimate
+from analyzer.report import page, text
+from analyzer.report.formats import PLAIN, View
+from analyzer.report.words import mib, percent, size
+
+_BAR_WIDTH = 200
+
+
+def render(estimate: Estimate, view: View = PLAIN) -> str:
+    """The fragment."""
+    verdicts = "".join(
+        f"<p><strong>{page.text(said)}</strong></p>" for _, said in text.verdicts(estimate, view.budget_bytes)
+    )
+    figures = page.table(
+        ("estimate", "bytes", "MiB", ""),
+        (
+            (page.text(name), f"{nbytes:,}", mib(nbytes), page.text(meaning))
+            for name, nbytes, meaning in text.estimate_rows(estimate)
+        ),
+    )
+    rows = text.breakdown_rows(estimate)
+    peak = page.table(
+        ("at the peak", "", "", ""),
+        (
+            (
+                page.text(name),
+                _bar(nbytes, rows[0][1]),
+                size(nbytes),
+                percent(nbytes, estimate.peak_allocated),
+            )
+            for name, nbytes in rows
+        ),
+    )
+    tensors = page.table(
+        ("size", "shape, type", "category", "tensor or module", "operator, line"),
+        (
+            (
+                size(row.nbytes),
+                page.text(f"{'x'.join(map(str, row.shape))} {row.dtype}"),
+                page.text(row.category),
+                *(page.text(word) for word in text.who(row)),
+            )
+            for row in estimate.top(view.top)
+        ),
+    )
+    subject = page.text(" · ".join(text.subject(estimate)))
+    return (
+        f"<div><p>{subject}</p>{verdicts}{figures}{peak}"
+        f"<details><summary>Largest tensors at the peak</summary>{tensors}</details></div>"
+    )
+
+
+def _bar(nbytes: int, most: int) -> str:
+    width = max(1, nbytes * _BAR_WIDTH // most)
+    return (
+        f'<svg width="{_BAR_WIDTH}" height="10" aria-hidden="true"><rect width="{width}" height="10" '
+        'fill="#4c78a8"/></svg>'
+    )

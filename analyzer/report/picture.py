@@ -1,0 +1,115 @@
+"""Pictures drawn by matplotlib, which the extra `analyzer[plot]` brings; the same data gives the same bytes.
+
+The bars of an estimate are those of document 001: after each named event what is in use, stacked by category, with what is
+reserved then and the peak since the iteration began. Of a program with more events than fit, the iteration of the peak.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from analyzer.errors import MissingDependencyError
+from analyzer.estimate import Estimate, MarkRow
+from analyzer.report import text
+from analyzer.report.formats import PLAIN, View
+from analyzer.report.words import MIB, clean, tail
+
+FORMS = ("svg", "png")
+# Seen apart also by those who see few colours (Paul Tol's qualitative schemes).
+_COLORS = {
+    "parameters": "#4477aa",
+    "buffers": "#66ccee",
+    "optimizer state": "#aa3377",
+    "gradients": "#ccbb44",
+    "inputs": "#999933",
+    "saved for backward": "#228833",
+    "activations": "#88cc88",
+    "scratch": "#ee6677",
+    "workspace": "#bbbbbb",
+}
+_OTHER = "#222222"
+_MOST = 60
+
+
+def bars_svg(estimate: Estimate, _: View = PLAIN) -> bytes:
+    """The bars as SVG. Raises MissingDependencyError without matplotlib."""
+    return _bars(estimate, "svg")
+
+
+def bars_png(estimate: Estimate, _: View = PLAIN) -> bytes:
+    """The bars as PNG. Raises MissingDependencyError without matplotlib."""
+    return _bars(estimate, "png")
+
+
+@contextmanager
+def drawing(form: str) -> Iterator[Any]:
+    """matplotlib's pyplot, set up so that the same data gives the same bytes. Raises MissingDependencyError."""
+    try:
+        import matplotlib
+    except ModuleNotFoundError:
+        raise MissingDependencyError(
+            f"{form} pictures are drawn by matplotlib, which is not installed", "pip install 'analyzer[plot]'"
+        ) from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    with pyplot.rc_context({"svg.hashsalt": "analyzer", "svg.fonttype": "none", "font.size": 9}):
+        yield pyplot
+
+
+def saved(pyplot: Any, figure: Any, form: str) -> bytes:
+    """The figure as a file's content; it is closed."""
+    stream = io.BytesIO()
+    metadata = {"Date": None} if form == "svg" else {"Software": None}
+    figure.savefig(stream, format=form, metadata=metadata, dpi=120)
+    pyplot.close(figure)
+    return stream.getvalue()
+
+
+def label(untrusted: str, width: int = 60) -> str:
+    """A name for a picture: clean, short, and never read as mathematics."""
+    return tail(clean(untrusted), width).replace("$", r"\$")
+
+
+def _bars(estimate: Estimate, form: str) -> bytes:
+    marks = _shown(estimate)
+    with drawing(form) as pyplot:
+        figure, axes = pyplot.subplots(
+            figsize=(max(6.0, min(0.32 * len(marks) + 2.5, 16.0)), 4.2), layout="constrained"
+        )
+        used = {name for mark in marks for name, nbytes in mark.by_category.items() if nbytes}
+        names = [name for name in _COLORS if name in used] + sorted(used - _COLORS.keys())
+        places, below = range(len(marks)), [0.0] * len(marks)
+        for name in names:
+            values = [mark.by_category.get(name, 0) / MIB for mark in marks]
+            axes.bar(places, values, 0.8, below, label=label(name, 30), color=_COLORS.get(name, _OTHER))
+            below = [low + value for low, value in zip(below, values, strict=True)]
+        axes.plot(places, [mark.peak / MIB for mark in marks], "k_", markersize=10, label="peak so far")
+        axes.step(
+            places,
+            [mark.reserved / MIB for mark in marks],
+            where="mid",
+            color="#bb5566",
+            linewidth=1,
+            label="reserved",
+        )
+        axes.set_xticks(places, [label(mark.event, 24) for mark in marks], rotation=45, ha="right")
+        axes.set_ylabel("MiB after the event")
+        axes.set_title(label(" · ".join(text.subject(estimate)), 110), fontsize=9)
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+        figure.legend(loc="outside lower center", ncols=4, frameon=False)
+        return saved(pyplot, figure, form)
+
+
+def _shown(estimate: Estimate) -> tuple[MarkRow, ...]:
+    """The named events there is room for: all, or those around the one under way at the peak."""
+    marks = estimate.marks
+    if len(marks) <= _MOST:
+        return marks
+    at = next((place for place, mark in enumerate(marks) if mark.event == estimate.peak_at), len(marks) - 1)
+    begin = min(max(0, at - _MOST // 2), len(marks) - _MOST)
+    return marks[begin : begin + _MOST]

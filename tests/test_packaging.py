@@ -1,0 +1,141 @@
+"""Wheel and sdist as CI builds them, and where people meet the package: module, completion, notebook, action, citation."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import yaml
+
+import analyzer
+from analyzer.report import formats
+from analyzer.report import json as json_report
+from tests.fresh import ROOT, built
+from tests.report.estimates import MIB, TRAINING, hostile
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A wheel and an sdist of this checkout."""
+    return built(tmp_path_factory.mktemp("dist"))
+
+
+def test_wheel_and_sdist_are_sound_and_whole(packages: tuple[Path, Path]) -> None:
+    wheel, sdist = packages
+    checked = subprocess.run(
+        [sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(sdist)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert checked.returncode == 0, checked.stdout
+    inside = set(zipfile.ZipFile(wheel).namelist())
+    sources = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "analyzer"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    ).stdout.split()  # fmt: skip
+    wanted = sources or [str(path.relative_to(ROOT)) for path in (ROOT / "analyzer").rglob("*.py")]
+    assert {name for name in wanted if (ROOT / name).exists()} <= inside
+    assert not any("__pycache__" in name or name.startswith("tests/") for name in inside)
+    with tarfile.open(sdist) as archive:
+        assert any(name.endswith("README.md") for name in archive.getnames())
+    told = zipfile.ZipFile(wheel).read(next(name for name in inside if name.endswith("METADATA"))).decode()
+    assert f"\nVersion: {analyzer.__version__}\n" in told and "License-Expression: Apache-2.0" in told
+    assert sum(name.endswith(".LICENSE") and "dist-info" in name for name in inside) == 3
+
+
+def test_the_version_is_said_in_one_place() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == analyzer.__version__ and citation["license"] == "Apache-2.0"
+    assert not re.search(r"^version\s*=\s*\"", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
+    assert metadata.metadata("analyzer")["Name"] == "analyzer"
+
+
+@pytest.mark.parametrize("module", ["analyzer", "analyzer.cli"])
+def test_the_package_runs_as_a_module(module: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", module, "devices"], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert "h200" in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "at", "expected"),
+    [
+        ("analyze re", 1, {"report", "re"}),
+        ("analyze report x.json --format s", 4, {"snapshot", "svg"}),
+        ("analyze report x.json --b", 3, {"--budget", "--by"}),
+        ("analyze model.onnx --mode t", 3, {"train"}),
+    ],
+)
+def test_shells_complete_commands_options_and_values(words: str, at: int, expected: set[str]) -> None:
+    environment = {
+        **os.environ,
+        "_ANALYZE_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(at),
+    }
+    ran = subprocess.run(
+        [sys.executable, "-m", "analyzer"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        cwd=ROOT,
+    )
+    assert {line.partition(",")[2] for line in ran.stdout.split()} == expected
+
+
+def test_a_notebook_shows_the_estimate() -> None:
+    shown = TRAINING._repr_html_()
+    assert shown == formats.render("notebook", "html", TRAINING)
+    for words in ("fits: 60.0 MiB of 100.0 MiB", "41,943,040", "saved for backward", "128x8x80x64 float32"):
+        assert words in shown
+    assert "<script" not in shown and "style" not in shown
+    assert "<script>" not in hostile("<script>alert(1)</script>")._repr_html_()
+
+
+def run_action(tmp_path: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
+    """The action's own script, as a runner would run it."""
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    step = next(step for step in action["runs"]["steps"] if step.get("id") == "analyze")
+    defaults = {name: entry.get("default", "") for name, entry in action["inputs"].items()}
+    values = {name.upper(): value for name, value in {**defaults, **inputs}.items()}
+    assert {f"${{{{ inputs.{name.lower()} }}}}" for name in step["env"]} == set(step["env"].values())
+    command = tmp_path / "analyze"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m analyzer "$@"\n')
+    command.chmod(0o755)
+    environment = {
+        **os.environ, **values, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT),
+        "GITHUB_OUTPUT": str(tmp_path / "out"), "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"), "CUDA_VISIBLE_DEVICES": "",
+    }  # fmt: skip
+    return subprocess.run(
+        ["bash", "-c", step["run"]],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_action_judges_budget_and_growth(tmp_path: Path) -> None:
+    target = str(ROOT / "models/cnn.onnx")
+    ran = run_action(tmp_path, target=target, options="--batch 4", budget="64GiB")
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / "out").read_text() == "estimate=gpu-memory/estimate.json\n"
+    assert (tmp_path / "gpu-memory/estimate.html").read_text().startswith("<!DOCTYPE html>")
+    assert "within budget" in (tmp_path / "summary").read_text()
+    assert run_action(tmp_path, target=target, options="--batch 4", budget="1MiB").returncode == 1
+    small = json_report.read(tmp_path / "gpu-memory/estimate.json")
+    assert small.peak_allocated > MIB
+    (tmp_path / "base.json").write_text(json_report.render(small))
+    grown = run_action(tmp_path, target=target, options="--batch 64", baseline="base.json")
+    assert grown.returncode == 1 and "::error title=GPU memory::needs more" in grown.stdout
+    assert run_action(tmp_path, target="no.onnx").returncode == 2
