@@ -1,0 +1,120 @@
+"""What README, tutorial and recipes tell people to type is typed, in a fresh environment, and prints what they say; the
+site builds."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fresh import Fresh, fresh
+from tests.paths import ROOT
+
+# A block of commands, and the block of what they print if one follows.
+BLOCKS = re.compile(
+    r"^```sh\n(?P<commands>.*?)^```\n(?:\n(?:<!--.*?-->\n)?```text\n(?P<output>.*?)^```\n)?", re.M | re.S
+)
+TUTORIAL = ROOT / "docs/tutorial.md"
+# What the README calls by a name of the reader's own.
+PROGRAM = """
+import argparse
+import torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int)
+batch = parser.parse_args().batch_size
+model = torch.nn.Linear(64, 8).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(2):
+    optimizer.zero_grad()
+    model(torch.randn(batch, 64).cuda()).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Fresh:
+    made = fresh(tmp_path_factory.mktemp("fresh"))
+    (made.folder / "train.py").write_text(PROGRAM)
+    return made
+
+
+def typed(place: Fresh, commands: str) -> str:
+    """What the commands print, one after the other; each must succeed."""
+    printed = []
+    for command in commands.splitlines():
+        ran = place.run(command)
+        assert ran.returncode == 0, f"{command}\n{ran.stderr}"
+        printed.append(ran.stdout)
+    return "".join(printed)
+
+
+def test_the_environment_has_the_wheel_and_nothing_of_the_checkout(place: Fresh) -> None:
+    said = place.run("python -c 'import analyzer; print(analyzer.__file__)'").stdout.strip()
+    assert Path(said).is_relative_to(place.bin.parent) and not Path(said).is_relative_to(ROOT)
+    assert place.run("analyze --version").stdout.startswith("analyze 0.")
+
+
+def test_the_tutorial_prints_what_it_says(place: Fresh) -> None:
+    """`UPDATE_TUTORIAL=1 pytest tests/test_documentation.py` writes the outputs anew: look at the difference."""
+    page = TUTORIAL.read_text()
+    blocks = list(BLOCKS.finditer(page))
+    assert sum(block["output"] is not None for block in blocks) >= 4
+    made = page
+    for block in blocks:
+        printed = typed(place, block["commands"])
+        if block["output"] is not None:
+            whole = block[0]
+            made = made.replace(whole, f"{whole.partition('```text')[0]}```text\n{printed}```\n")
+    if os.environ.get("UPDATE_TUTORIAL"):
+        TUTORIAL.write_text(made)
+    else:
+        assert made == page, "run: UPDATE_TUTORIAL=1 pytest tests/test_documentation.py"
+    html = (place.folder / "resnet50.html").read_text()
+    assert html.startswith("<!DOCTYPE html>") and (place.folder / "resnet50.svg").stat().st_size > 1000
+
+
+def test_the_readmes_commands_run(place: Fresh) -> None:
+    """The first two, which install, are what CI runs; their output here is that of the installed command."""
+    page = (ROOT / "README.md").read_text()
+    install, tests, *others = BLOCKS.finditer(page)
+    assert "pip install" in install["commands"] and tests["commands"].strip().endswith("pytest")
+    first = install["commands"].strip().rpartition(" && ")[2].removeprefix(".venv/bin/")
+    shown = re.search(r"<!-- output of: analyze .*? -->\n```text\n(.*?)^```", page, re.M | re.S)
+    assert shown is not None and place.run(first).stdout == shown[1]
+    commands = [line for block in others for line in block["commands"].splitlines()]
+    assert len(commands) >= 3
+    for command in commands:
+        ran = place.run(command.replace(".venv/bin/", ""))
+        assert ran.returncode == 0, f"{command}\n{ran.stderr}"
+
+
+def test_the_recipes_commands_run(place: Fresh) -> None:
+    page = (ROOT / "docs/howto.md").read_text()
+    commands = [line for block in BLOCKS.finditer(page) for line in block["commands"].splitlines()]
+    commands = [command for command in commands if "your own script" not in command]
+    assert len(commands) >= 7
+    for command in commands:
+        ran = place.run(command)
+        assert ran.returncode == 0 and (ran.stdout or "-o " in command), f"{command}\n{ran.stderr}"
+
+
+def test_the_site_builds_and_has_its_reference(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")],
+        cwd=ROOT, capture_output=True, text=True, check=False, env=environment,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    site = tmp_path / "site"
+    assert "analyze what-if" in (site / "reference/commands/index.html").read_text()
+    assert "analyzer.analyze" in (site / "reference/python/index.html").read_text()
+    rules = (site / "reference/rules/index.html").read_text()
+    assert 'id="cudnn-convolution"' in rules and 'id="caching-allocator"' in rules
+    assert (site / "pictures/resnet50.svg").exists() and not (site / "reference.py").exists()
+    # Nothing on the site asks another server for anything.
+    for page in site.rglob("*.html"):
+        assert not re.search(r"<(?:script|link|img)[^>]+(?:src|href)=\"https?://", page.read_text()), page
