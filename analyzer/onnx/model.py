@@ -51,7 +51,7 @@ def read(path_or_model: Any, batch: int | None = None, inputs: Described | None 
     if model.functions:
         model = _inlined(model)
     opset = next((entry.version for entry in model.opset_import if entry.domain in DEFAULT_DOMAINS), 1)
-    structure = prepare(model.graph, opset, folder)
+    structure = prepare(model.graph, opset, folder, ir_version=model.ir_version)
     return ShapedModel(structure, infer_shapes(structure, model, batch, inputs, folder), opset, batch)
 
 

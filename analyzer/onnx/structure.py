@@ -5,8 +5,10 @@
 3. Every value has one maker. A value made twice, read but never made, or depending on itself is a TargetError.
 4. Subgraphs (If, Loop, Scan, SequenceMap) are structures of their own that may read (`captured`) outer values.
 5. A node without what its operator demands (`node`) is a TargetError.
+6. An initializer that is a graph input as well is, from IR version 4 on, only the input's default: a caller may give
+   another value, so it is no constant (`overridable`). Up to IR version 3 every initializer had to be an input.
 
-Source: IR specification of ONNX (`docs/IR.md`), single static assignment and name scopes.
+Source: IR specification of ONNX (`docs/IR.md`), single static assignment, name scopes, initializers.
 """
 
 from __future__ import annotations
@@ -33,11 +35,15 @@ from analyzer.onnx.values import constant_tensor
 
 _INTEGERS = (6, 7)  # int32, int64: the tensors that decide shapes
 _DEEPEST = 50
+OVERRIDABLE_IR = 4  # from this IR version on, an initializer that is an input is only its default
 
 
 @dataclass(slots=True)
 class Structure:
-    """One graph. `initializers` are TensorProtos by name; `declared` what the file says of its values' types."""
+    """One graph. `initializers` are TensorProtos by name; `declared` what the file says of its values' types.
+
+    overridable: initializers that are an input's default, and so no constants.
+    """
 
     nodes: list[Any]
     producers: dict[str, Any]
@@ -47,12 +53,20 @@ class Structure:
     declared: dict[str, ValueType]
     subgraphs: dict[int, dict[str, Structure]] = field(default_factory=dict)
     captured: tuple[str, ...] = ()
+    overridable: frozenset[str] = frozenset()
 
 
 def prepare(
-    graph: Any, opset: int, folder: Path | None = None, outer: frozenset[str] = frozenset(), depth: int = 0
+    graph: Any,
+    opset: int,
+    folder: Path | None = None,
+    outer: frozenset[str] = frozenset(),
+    depth: int = 0,
+    *,
+    ir_version: int = OVERRIDABLE_IR,
 ) -> Structure:
-    """The structure of a `GraphProto`. opset: version of ONNX's own operators; outer: values visible around a subgraph.
+    """The structure of a `GraphProto`. opset: version of ONNX's own operators; outer: values visible around a subgraph;
+    ir_version: of the file.
 
     Raises TargetError for a value without one maker, and for a node without what its operator demands.
     """
@@ -67,6 +81,7 @@ def prepare(
     inputs = {item.name: from_type_proto(item.type) for item in graph.input}
     if len(inputs) != len(graph.input):
         raise _duplicate([item.name for item in graph.input], "input")
+    overridable = frozenset(inputs) & initializers.keys() if ir_version >= OVERRIDABLE_IR else frozenset()
     inputs = {name: value for name, value in inputs.items() if name not in initializers}
     producers: dict[str, Any] = {}
     nodes: list[Any] = []
@@ -89,7 +104,7 @@ def prepare(
     subgraphs: dict[int, dict[str, Structure]] = {}
     for node in nodes:
         inner = {
-            attribute.name: prepare(attribute.g, opset, folder, visible, depth + 1)
+            attribute.name: prepare(attribute.g, opset, folder, visible, depth + 1, ir_version=ir_version)
             for attribute in node.attribute
             if attribute.HasField("g")
         }
@@ -108,7 +123,7 @@ def prepare(
     places = {id(node): place for place, node in enumerate(order)}
     return Structure(
         order, producers, initializers, inputs, outputs, declared,
-        {places[key]: inner for key, inner in subgraphs.items()}, captured,
+        {places[key]: inner for key, inner in subgraphs.items()}, captured, overridable,
     )  # fmt: skip
 
 

@@ -40,42 +40,53 @@ def run(job: Mapping[str, Any]) -> dict[str, Any]:
 
     Returns bytes after each run, the arena's kernels, NVML's figures, the providers that really took part.
     """
-    import onnxruntime as ort
-
-    settings = SessionOptions(**job["settings"])
-    if settings.provider == "cuda" and hasattr(ort, "preload_dlls"):
-        ort.preload_dlls()
     started = time.monotonic()
     generator = np.random.default_rng(0)
+    feeds = {name: _value(shape, dtype, generator) for name, (shape, dtype) in job["inputs"].items()}
     with tempfile.TemporaryDirectory(prefix="analyzer-session-") as folder:
         path, generated = with_weights(Path(job["path"]), Path(folder), generator)
-        on_gpu = settings.provider == "cuda"
-        if not on_gpu:
-            # The CPU's blocked layouts, which the highest level chooses, are not predicted: compare like with like.
-            level = min(settings.graph_optimization_level, _EXTENDED)
-            settings = dataclasses.replace(settings, graph_optimization_level=level)
-        before = (machine.process_bytes(), machine.device_bytes()) if on_gpu else (None, None)
-        session = ort.InferenceSession(
-            str(path), _session_options(settings, folder), providers=_providers(settings.provider, settings)
-        )
-        feeds = {name: _value(shape, dtype, generator) for name, (shape, dtype) in job["inputs"].items()}
-        nvml = []
-        for _ in range(RUNS):
-            session.run(None, feeds)
-            nvml.append(machine.process_bytes() if on_gpu else None)
-        device = machine.device_bytes() if on_gpu else None
-        events = json.loads(Path(session.end_profiling()).read_text())
-        providers = session.get_providers()
+        found = measure(path, job["settings"], feeds, Path(folder))
+    return {**found, "weights_generated_bytes": generated, "seconds": round(time.monotonic() - started, 1)}
+
+
+def measure(
+    path: Path, session_settings: Mapping[str, Any], feeds: Mapping[str, Any], folder: Path
+) -> dict[str, Any]:
+    """Run a model that has all its weights on these inputs; `folder` gets the profile.
+
+    Returns bytes after each run, NVML's figures, the providers that really took part, and versions.
+    """
+    import onnxruntime as ort
+
+    settings = SessionOptions(**session_settings)
+    if settings.provider == "cuda" and hasattr(ort, "preload_dlls"):
+        ort.preload_dlls()
+    on_gpu = settings.provider == "cuda"
+    if not on_gpu:
+        # The CPU's blocked layouts, which the highest level chooses, are not predicted: compare like with like.
+        level = min(settings.graph_optimization_level, _EXTENDED)
+        settings = dataclasses.replace(settings, graph_optimization_level=level)
+    before = (machine.process_bytes(), machine.device_bytes()) if on_gpu else (None, None)
+    session = ort.InferenceSession(
+        str(path), _session_options(settings, str(folder)), providers=_providers(settings.provider, settings)
+    )
+    nvml = []
+    for _ in range(RUNS):
+        session.run(None, feeds)
+        nvml.append(machine.process_bytes() if on_gpu else None)
+    device = machine.device_bytes() if on_gpu else None
+    profile = Path(session.end_profiling())
+    events = json.loads(profile.read_text())
+    profile.unlink()
+    providers = session.get_providers()
     if on_gpu and _PROVIDERS["cuda"] not in providers:
         raise RuntimeError("ONNX Runtime did not take its CUDA provider; is onnxruntime-gpu installed?")
     return {
         "runs": runs(events, RUNS, "CUDA" if on_gpu else "CPU"),
         "nvml_process": {"before": before[0], "end": nvml[-1]},
         "nvml_device": {"before": before[1], "end": device},
-        "weights_generated_bytes": generated,
         "providers": providers,
         "versions": {"onnxruntime": ort.__version__},
-        "seconds": round(time.monotonic() - started, 1),
     }
 
 

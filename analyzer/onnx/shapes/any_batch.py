@@ -26,7 +26,7 @@ from analyzer.onnx.node import node_name
 from analyzer.onnx.shapes.bind import Binding, Described, bind
 from analyzer.onnx.shapes.infer import Inferred, infer
 from analyzer.onnx.shapes.native import Context
-from analyzer.onnx.structure import Structure
+from analyzer.onnx.structure import OVERRIDABLE_IR, Structure
 from analyzer.onnx.types import ValueType, display, display_shape
 
 LARGEST_DIRECT = 1 << 20
@@ -48,7 +48,9 @@ def infer_shapes(
     """Shapes of every value (rules of the module docstring). Raises InputError for what cannot be bound or contradicts."""
     opsets = {entry.domain: entry.version for entry in model.opset_import}
     binding = bind(structure.inputs, batch, described)
-    common = Context(opsets, model.ir_version, folder, rebound=binding.hard_coded)
+    # Before IR version 4 ONNX's inference reads only initializers that are inputs as well; this structure keeps them apart.
+    ir_version = max(model.ir_version, OVERRIDABLE_IR)
+    common = Context(opsets, ir_version, folder, rebound=binding.hard_coded)
 
     def at(size: int | None) -> Inferred:
         bound = binding if size == batch else bind(structure.inputs, size, described)

@@ -61,8 +61,10 @@ def infer(
     result = Inferred(dict(given))
     for name, tensor in structure.initializers.items():
         result.types[name] = tensor_type(tensor)
+    # ONNX Runtime does not look into initializers that a caller may override; for this analysis the default is the value.
+    hidden = structure.overridable if context.symbolic else frozenset()
     result.values = Values(
-        structure.initializers,
+        {name: tensor for name, tensor in structure.initializers.items() if name not in hidden},
         structure.producers,
         result.types.get,
         folder=context.folder,

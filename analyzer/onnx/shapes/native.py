@@ -4,7 +4,8 @@
    `symbolic` is off, once more with it over the nodes that can take part in shape arithmetic. (Data propagation spells
    out a dimension for every element of a 1-D tensor, so large ones are kept away from it: `LARGEST_PROPAGATED`.)
 2. ONNX Runtime's view (`symbolic`) is the first run with the file's value_info: its graph resolution calls the same
-   functions and merges the same way, without propagation (`graph.cc`, `InferAndVerifyTypeMatch`).
+   functions and merges the same way, without propagation (`graph.cc`, `InferAndVerifyTypeMatch`). It does not look into
+   initializers that a caller may override.
 3. `infer_node` runs it on one node, told the constants the node reads; a contradiction is a `NodeError`.
 4. Dimension names inference makes up for unknown sizes are dropped; initializers whose contents are absent are passed
    as inputs, so that their contents are not missed.
@@ -99,7 +100,8 @@ def _run_nodes(
     made = {name for node in nodes for name in node.output}
     for name, value in types.items():
         tensor = structure.initializers.get(name)
-        if tensor is not None and has_data(tensor) and element_count(value.sizes or ()) <= LARGEST_PROPAGATED:
+        constant = tensor is not None and not (context.symbolic and name in structure.overridable)
+        if constant and has_data(tensor) and element_count(value.sizes or ()) <= LARGEST_PROPAGATED:
             graph.initializer.append(tensor)
             # Tensors of Constant nodes carry no name, or another.
             graph.initializer[-1].name = name

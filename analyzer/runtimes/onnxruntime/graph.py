@@ -5,7 +5,7 @@
    Source: `core/graph/graph.cc`, `Graph::Graph`, `Graph::AddNode`.
 2. A value has two shapes: `shape`, with numbers at the batch asked for, and `symbols`, as the runtime's planner sees
    them when the session is made (numbers, names like "batch", or "" for unknown).
-3. A **constant** is an initializer that is no graph input. Its elements are kept when the file holds them and they
+3. A **constant** is an initializer that no caller may override (`onnx/structure.py`). Its elements are kept when the file holds them and they
    are few (axes, scales, shapes); otherwise only its type and shape are known.
 4. A subgraph (the body of If, Loop, Scan) belongs to a node; what it reads from outside are implicit inputs.
 
@@ -74,9 +74,10 @@ class Node:
 
 @dataclass(slots=True)
 class RuntimeGraph:
-    """Nodes by index, values by name. `inputs` excludes initializers; `initializers` are names of constants.
+    """Nodes by index, values by name. `inputs` excludes initializers; `initializers` are what it holds itself.
 
-    outer: what a subgraph reads from around it; `fixed`: those of them that are constants there.
+    overridable: initializers that are only an input's default. outer: what a subgraph reads from around it; `fixed`:
+    those of them that are constants there.
     """
 
     nodes: dict[int, Node]
@@ -91,6 +92,7 @@ class RuntimeGraph:
     fixed: frozenset[str] = frozenset()
     tokens: int = 0
     known: Callable[[str], Any] | None = None
+    overridable: frozenset[str] = frozenset()
 
     def producers(self) -> dict[str, Node]:
         """Value name to the node that makes it."""
@@ -120,9 +122,13 @@ class RuntimeGraph:
         self.next_index += 1
         return node
 
+    def is_constant(self, name: str) -> bool:
+        """Whether the value is an initializer that nobody may override."""
+        return name in self.initializers and name not in self.overridable
+
     def constant(self, name: str) -> np.ndarray[Any, Any] | None:
         """The elements of a constant, None if it is none or they are not known."""
-        if name not in self.initializers:
+        if not self.is_constant(name):
             return None
         value = self.values[name]
         if value.data is None and self.known is not None:

@@ -72,13 +72,14 @@ def _build(
         opset,
         len(nodes),
         outer=outer,
+        overridable=structure.overridable,
     )
     for node in nodes.values():
         for body in node.bodies.values():
             for name in body.outer:
                 if name in values and body.values[name].shape is None:
                     body.values[name] = values[name]
-            body.fixed = frozenset(name for name in body.outer if name in initializers)
+            body.fixed = frozenset(name for name in body.outer if graph.is_constant(name))
     if seen.values is not None:
         graph.known = seen.values.get
     return graph

@@ -29,7 +29,7 @@ _DROPOUT_STATE_BYTES = 24
 
 
 def _constant(graph: RuntimeGraph, name: str) -> bool:
-    return name in graph.initializers or name in graph.fixed
+    return graph.is_constant(name) or name in graph.fixed
 
 
 def recurrent(node: Node, graph: RuntimeGraph) -> list[int]:

@@ -49,8 +49,8 @@ class Editor:
         return self.graph.values[name]
 
     def is_constant(self, name: str) -> bool:
-        """Whether the value is an initializer."""
-        return name in self.graph.initializers
+        """Whether the value is an initializer that nobody may override."""
+        return self.graph.is_constant(name)
 
     def set_input(self, node: Node, place: int, name: str) -> None:
         """Let the node read another value."""

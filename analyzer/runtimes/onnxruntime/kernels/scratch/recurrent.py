@@ -31,7 +31,7 @@ def _recurrent(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
     takes: Takes = [(4 * batch, "exact")]
     if not node.outputs[0]:
         takes.append((size * state, "exact"))
-    if not all(name in graph.initializers for name in node.inputs[1:3]):
+    if not all(graph.is_constant(name) for name in node.inputs[1:3]):
         takes += [(nbytes, "exact") for nbytes in packing.recurrent(node, graph)]
     one = (
         _WORK_BYTES // 4

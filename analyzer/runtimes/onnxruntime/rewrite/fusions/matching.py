@@ -21,7 +21,7 @@ def maker_of(editor: Editor, node: Node, place: int) -> Node | None:
 
 def scalar(editor: Editor, name: str) -> float | None:
     """The number a one-element constant holds."""
-    data = editor.graph.constant(name) if name in editor.graph.initializers else None
+    data = editor.graph.constant(name)
     if data is None or data.size != 1:
         return None
     return float(data.reshape(-1)[0])
