@@ -68,7 +68,13 @@ def cases() -> list[Case]:
     seen: dict[str, Case] = {}
     for case in found:
         seen.setdefault(case.name, case)
-    return [seen[name] for name in sorted(seen)]
+    return [Case(name, case.model, {key: _array(value) for key, value in case.feeds.items()})
+            for name, case in sorted(seen.items())]  # fmt: skip
+
+
+def _array(value: Any) -> Any:
+    """Tensors as arrays."""
+    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
 
 
 def _saved(name: str, path: Path, data: Path | None) -> Case:
@@ -198,7 +204,9 @@ def campaign(names: list[str], processes: int) -> list[dict[str, Any]]:
 def summary(rows: list[dict[str, Any]]) -> str:
     """The figures of a campaign, and the operators of what was missed."""
     ran = [row for row in rows if row["status"] == "ran"]
-    lines = [f"{len(rows)} models: " + ", ".join(f"{n} {s}" for s, n in Counter(r["status"] for r in rows).items())]
+    lines = [
+        f"{len(rows)} models: " + ", ".join(f"{n} {s}" for s, n in Counter(r["status"] for r in rows).items())
+    ]
     for figure in ("peak", "held"):
         exact = sum(row[figure] == row[f"real_{figure}"] for row in ran)
         lines.append(f"{figure} exact: {exact} of {len(ran)} ({100 * exact / max(len(ran), 1):.1f} %)")
@@ -223,7 +231,9 @@ def _operator(row: dict[str, Any]) -> str:
 
 def main() -> None:
     """Entry."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", default="", help="tests whose name contains this")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("-o", "--output", type=Path)

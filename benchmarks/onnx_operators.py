@@ -22,7 +22,7 @@ from analyzer.capture.lowering import module as _register_all  # noqa: F401  reg
 from analyzer.capture.lowering.call import FUNCTIONS, SETTINGS
 from analyzer.onnx import values
 from analyzer.onnx.shapes import bounds, contrib, control
-from analyzer.runtimes.onnxruntime.kernels import declared, packing, scratch
+from analyzer.runtimes.onnxruntime.kernels import declared, packing, registered, scratch
 from analyzer.runtimes.onnxruntime.plan import placement
 from analyzer.runtimes.onnxruntime.rewrite import bodies, cleanup, folding, layout
 from analyzer.runtimes.onnxruntime.rewrite.fusions import ORDER
@@ -116,20 +116,24 @@ def _lowering() -> Iterator[tuple[str, Fact]]:
 
 
 def _kernels() -> Iterator[tuple[str, Fact]]:
-    for name, fact in _kernels_by_name():
-        for operator in _by_name(name):
-            yield operator, fact
-    for name in declared.NO_CUDA_KERNEL:
-        yield name, Fact("kernel", file_of(declared), "none on cuda")
+    yield from _kernels_by_name()
+    for name in _onnx_names():
+        for provider in ("cpu", "cuda"):
+            if not registered.knows(provider, "", name):
+                yield name, Fact("kernel", file_of(registered), f"none on {provider}")
     for name in scratch.KNOWN_CONTRIB:
         for operator in _own(name):
             yield operator, Fact("kernel", file_of(scratch), "known")
-    for name in scratch.EXPANDED:
-        yield name, Fact("scratch", file_of(scratch), "unknown: bounded")
     for name, pack in packing.PACKED.items():
         yield name, Fact("kept weights", file_of(packing), f"{where(pack)[1]} on cpu")
     for name in packing.CACHED:
         yield name, Fact("kept weights", file_of(packing), "cached on cuda")
+
+
+@lru_cache(maxsize=1)
+def _onnx_names() -> tuple[str, ...]:
+    """Every operator of ONNX's own domain that is not withdrawn."""
+    return tuple(sorted({schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain}))
 
 
 def _kernels_by_name() -> Iterator[tuple[str, Fact]]:
@@ -151,13 +155,6 @@ def _kernels_by_name() -> Iterator[tuple[str, Fact]]:
             yield name, Fact("scratch", place, f"{what} on {provider}")
 
 
-def _by_name(name: str) -> tuple[str, ...]:
-    """Kernels are declared by name alone: the operator of ONNX, ONNX Runtime's own, or both."""
-    inside = onnx.defs.has(name) or name in contrib.IN_DEFAULT_DOMAIN or name.startswith("Memcpy")
-    outside = not inside or name in scratch.KNOWN_CONTRIB
-    return (*((name,) if inside else ()), *((MICROSOFT + name,) if outside else ()))
-
-
 def _rewrites() -> Iterator[tuple[str, Fact]]:
     for turn in ORDER:
         fusion = turn.fusion
@@ -169,8 +166,10 @@ def _rewrites() -> Iterator[tuple[str, Fact]]:
             name,
             Fact("rewrites", "runtimes/onnxruntime/rewrite/transposes/handlers.py", "Transpose passes"),
         )
-    for name in bodies.BODIES:
-        yield name, Fact("rewrites", file_of(bodies), "expanded")
+    for name in _onnx_names():
+        schema: Any = onnx.defs.get_schema(name)
+        if schema.has_function or schema.has_context_dependent_function:
+            yield name, Fact("rewrites", file_of(bodies), "a function where there is no kernel")
     for name in cleanup.NO_OPERATION:
         yield name, Fact("rewrites", file_of(cleanup), "may do nothing")
     for name in folding.NEVER:

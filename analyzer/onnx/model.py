@@ -20,12 +20,16 @@ from analyzer.onnx.types import display
 
 @dataclass(frozen=True, slots=True)
 class ShapedModel:
-    """The main graph and its shapes at `batch`. opset: version of ONNX's own operator set."""
+    """The main graph and its shapes at `batch`. opset: version of ONNX's own operator set.
+
+    has_functions: whether the file defined functions of its own, which are inlined here.
+    """
 
     structure: Structure
     shapes: Shapes
     opset: int
     batch: int | None
+    has_functions: bool = False
 
 
 def read(path_or_model: Any, batch: int | None = None, inputs: Described | None = None) -> ShapedModel:
@@ -48,11 +52,13 @@ def read(path_or_model: Any, batch: int | None = None, inputs: Described | None 
     else:
         model = path_or_model
         onnx_file.check_versions(model, "the model")
-    if model.functions:
+    has_functions = bool(model.functions)
+    if has_functions:
         model = _inlined(model)
     opset = next((entry.version for entry in model.opset_import if entry.domain in DEFAULT_DOMAINS), 1)
     structure = prepare(model.graph, opset, folder, ir_version=model.ir_version)
-    return ShapedModel(structure, infer_shapes(structure, model, batch, inputs, folder), opset, batch)
+    shapes = infer_shapes(structure, model, batch, inputs, folder)
+    return ShapedModel(structure, shapes, opset, batch, has_functions)
 
 
 def _inlined(model: Any) -> Any:

@@ -24,7 +24,7 @@ import numpy as np
 
 from analyzer.graph import nbytes_of
 from analyzer.onnx import file as onnx_file
-from analyzer.onnx.types import DTYPES
+from analyzer.onnx.types import DTYPES, ELEMENT_TYPES
 from analyzer.runs import machine
 from analyzer.runtimes.onnxruntime import SessionOptions
 
@@ -70,9 +70,10 @@ def measure(
     session = ort.InferenceSession(
         str(path), _session_options(settings, str(folder)), providers=_providers(settings.provider, settings)
     )
+    given = {item.name: _fed(feeds[item.name]) for item in session.get_inputs() if item.name in feeds}
     nvml = []
     for _ in range(RUNS):
-        session.run(None, feeds)
+        session.run(None, given)
         nvml.append(machine.process_bytes() if on_gpu else None)
     device = machine.device_bytes() if on_gpu else None
     profile = Path(session.end_profiling())
@@ -174,6 +175,20 @@ def _value(shape: list[int], dtype: str, generator: np.random.Generator) -> Any:
     if dtype == "bfloat16":
         raise RuntimeError("inputs of type bfloat16 cannot be made with NumPy")
     return np.ones(shape, dtype=dtype)
+
+
+def _fed(value: Any) -> Any:
+    """A value as ONNX Runtime takes it: scalars as arrays; types that NumPy lacks as an OrtValue of their bytes."""
+    import onnxruntime as ort
+
+    if not isinstance(value, np.ndarray | np.generic):
+        return value
+    array = np.asarray(value)
+    if array.dtype.kind in "biufcSUO":
+        return array
+    number = ELEMENT_TYPES[str(array.dtype)]
+    plain = array.view(np.dtype(f"u{array.dtype.itemsize}"))
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(plain, number)
 
 
 def _session_options(settings: SessionOptions, folder: str) -> Any:

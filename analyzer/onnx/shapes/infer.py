@@ -197,7 +197,7 @@ def _guessed(node: Any, name: str, dtype: str, result: Inferred) -> ValueType:
     dtype = dtype or largest.dtype
     result.notes.append(
         f"{node_name(node)}: nothing is known of the shape of {display(name)!r}; "
-        f"counted like its largest input, {dtype} {display_shape(largest.shape)}, which is a guess, not a bound"
+        f"counted like its largest input, {dtype} {display_shape(largest.shape)}, which is a guess, not a bound: memory may be more"
     )
     return ValueType(dtype, largest.shape)
 

@@ -23,6 +23,8 @@ import numpy as np
 from analyzer.graph import nbytes_of
 
 Symbols = tuple[int | str, ...]
+# Domains that ONNX Runtime puts ONNX's own operators in when a provider runs them in another layout.
+LAYOUT_DOMAINS = ("com.ms.internal.nhwc", "com.microsoft.nchwc")
 
 
 @dataclass(slots=True)
@@ -67,6 +69,11 @@ class Node:
         """The operator's name, behind its domain unless that is ONNX's own ("com.microsoft.FusedMatMul")."""
         return f"{self.domain}.{self.op}" if self.domain else self.op
 
+    @property
+    def kernel(self) -> str:
+        """The operator whose kernel runs it: layouts that a provider chooses for itself make no other operator."""
+        return self.op if self.domain.startswith(LAYOUT_DOMAINS) else self.operator
+
     def ints(self, name: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
         """An integer-list attribute."""
         return tuple(self.attributes.get(name, default))
@@ -76,6 +83,7 @@ class Node:
 class RuntimeGraph:
     """Nodes by index, values by name. `inputs` excludes initializers; `initializers` are what it holds itself.
 
+    functions_first: whether functions are replaced by their bodies before anything else (`rewrite/bodies.py`).
     overridable: initializers that are only an input's default. outer: what a subgraph reads from around it; `fixed`:
     those of them that are constants there.
     """
@@ -93,6 +101,7 @@ class RuntimeGraph:
     tokens: int = 0
     known: Callable[[str], Any] | None = None
     overridable: frozenset[str] = frozenset()
+    functions_first: bool = False
 
     def producers(self) -> dict[str, Node]:
         """Value name to the node that makes it."""

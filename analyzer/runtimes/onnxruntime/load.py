@@ -23,14 +23,16 @@ def load(path_or_model: Any, batch: int | None, inputs: Any = None) -> RuntimeGr
     """The graph of whatever `onnx_model.read` takes, at `batch`. Raises TargetError and InputError as `capture_onnx` does."""
     model = read(path_or_model, batch, inputs)
     shapes = model.shapes
-    graph = _build(model.structure, shapes.actual, shapes.seen, model.opset, frozenset())
+    graph = build(model.structure, shapes.actual, shapes.seen, model.opset)
+    graph.functions_first = model.has_functions
     graph.notes.extend(dict.fromkeys((*shapes.binding.notes, *shapes.actual.notes)))
     return graph
 
 
-def _build(
-    structure: Structure, actual: Inferred, seen: Inferred, opset: int, outer: frozenset[str]
+def build(
+    structure: Structure, actual: Inferred, seen: Inferred, opset: int, outer: frozenset[str] = frozenset()
 ) -> RuntimeGraph:
+    """A graph of these types: at the batch, and as ONNX Runtime sees them. outer: what a subgraph reads from around it."""
     values: dict[str, Value] = {}
     for name, kind in actual.types.items():
         values[name] = _value(name, kind, seen.types.get(name), name in actual.inexact)
@@ -48,7 +50,7 @@ def _build(
         for attribute, inner in structure.subgraphs.get(place, {}).items():
             counted = actual.chosen.get(place, attribute)
             if attribute == counted and attribute in actual.children.get(place, {}):
-                node.bodies[attribute] = _build(
+                node.bodies[attribute] = build(
                     inner,
                     actual.children[place][attribute],
                     seen.children.get(place, {}).get(attribute, actual.children[place][attribute]),
@@ -80,8 +82,9 @@ def _build(
                 if name in values and body.values[name].shape is None:
                     body.values[name] = values[name]
             body.fixed = frozenset(name for name in body.outer if graph.is_constant(name))
-    if seen.values is not None:
-        graph.known = seen.values.get
+    # A constant's elements are the same at any batch: asked for are only initializers, and what they were folded to.
+    if actual.values is not None:
+        graph.known = actual.values.get
     return graph
 
 

@@ -20,7 +20,7 @@ from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
 from analyzer.runtimes.onnxruntime.load import load
 from analyzer.runtimes.onnxruntime.options import SessionOptions, parse
 from analyzer.runtimes.onnxruntime.playing import Failure, Region, RunFigures, steady, typical
-from analyzer.runtimes.onnxruntime.rewrite import optimise
+from analyzer.runtimes.onnxruntime.rewrite import optimise, unmodelled
 from analyzer.runtimes.onnxruntime.session import Frame, frame, record
 
 
@@ -85,6 +85,7 @@ def predict(
         *advice.explanation(played),
         *(line for line in lines if line is not None),
         *prepared.graph.notes,
+        *unmodelled.notes(prepared.graph, settings.provider, settings.graph_optimization_level),
         *advice.limits(settings, held_range),
     ]
     session, first_run, steady_run = steady(played)

@@ -101,7 +101,9 @@ _SURE = {
     "ort-top-k": ("measured",),
     "ort-non-zero": ("exact", "measured"),
     "ort-multi-head": ("measured", "bounded"),
-    "ort-attention": ("measured", "bounded"),
+    "ort-attention": ("measured",),
+    "ort-onnx-attention": ("bounded",),
+    "ort-cpu-deform-conv": ("measured",),
     "ort-grouped-attention": ("bounded",),
     "ort-n-bits": ("measured",),
 }
@@ -112,7 +114,7 @@ def scratch_rule(node: Node) -> str:
     """The name of the rule that tells what the node's kernel takes for itself."""
     if unknown(node):
         return UNKNOWN
-    kernel = RULES[node.provider].get(node.op)
+    kernel = RULES[node.provider].get(node.kernel)
     return _name(kernel.takes) if kernel is not None else "ort-kernel-output"
 
 
@@ -131,7 +133,9 @@ def names_of(operator: str) -> tuple[str, ...]:
     import onnx
 
     op = operator.rpartition(".")[2]
-    own = tuple(rule.name for rule in rules() if op in rule.operators)
+    # Asked for by the name alone, one of ONNX Runtime's own is found too.
+    known = {operator} if "." in operator else {operator, f"com.microsoft.{op}"}
+    own = tuple(rule.name for rule in rules() if known & set(rule.operators))
     if not own and not onnx.defs.has(op) and op not in IN_DEFAULT_DOMAIN:
         return ()
     return (*own, "ort-kernel-output")

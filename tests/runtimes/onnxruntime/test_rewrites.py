@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -199,16 +200,21 @@ def test_folded_values_have_numbers_for_names() -> None:
 @pytest.mark.parametrize(
     ("op", "provider", "expected"),
     [
-        ("HardSwish", "cpu", ["HardSigmoid x -> n0_HardSigmoid", "Mul x n0_HardSigmoid -> y"]),
+        ("HardSwish", "cpu", ["HardSigmoid x -> a", "Mul x a -> y"]),
         ("HardSwish", "cuda", ["HardSwish x -> y"]),
-        ("Mish", "cpu", ["Softplus x -> n0_Softplus", "Tanh n0_Softplus -> n0_Tanh", "Mul x n0_Tanh -> y"]),
-        ("Mish", "cuda", ["Softplus x -> n0_Softplus", "Tanh n0_Softplus -> n0_Tanh", "Mul x n0_Tanh -> y"]),
+        ("Mish", "cpu", ["Softplus x -> a", "Tanh a -> b", "Mul x b -> y"]),
+        ("Mish", "cuda", ["Softplus x -> a", "Tanh a -> b", "Mul x b -> y"]),
+        ("CastLike", "cpu", ["CastLike x -> y"]),  # damaged: nothing says what type it is to be
         ("mine.Mish", "cuda", ["mine.Mish x -> y"]),
     ],
 )
 def test_operators_without_a_kernel_run_as_others(op: str, provider: str, expected: list[str]) -> None:
-    graph = build(f"{op} x -> y", {"x": ("n", 3)})
-    assert after(lambda editor: bodies.expand(editor, provider), graph) == expected
+    graph = build(f"{op} x -> y", {"x": ("n", 3)}, opset=18)
+    found = " ; ".join(after(lambda editor: bodies.expand(editor, provider), graph))
+    inner = dict.fromkeys(name for name in re.findall(r"\S+/\S+", found))
+    for name, short in zip(inner, "abcd", strict=False):
+        found = found.replace(name, short)
+    assert found.split(" ; ") == expected
     assert all(graph.values[name].shape == (4, 3) for name in graph.values)
 
 
@@ -424,4 +430,4 @@ def test_placement(text: str, constants: dict[str, Any], dtypes: dict[str, str],
     assign(graph, "cuda")
     assert [node.provider for node in graph.nodes.values()] == expected.split()
     assign(graph, "cpu")
-    assert {node.provider for node in graph.nodes.values()} == {"cpu"}
+    assert {node.provider for node in graph.nodes.values()} <= {"cpu", ""}  # half precision: no kernel at all

@@ -432,7 +432,8 @@ def takes(
         ("Attention x x x -> y", {"x": (2, 16, 8)}, {}, [1024] * 3),
         ("Exp x -> y", {"x": (4,)}, {}, []),
         ("com.microsoft.Rare x -> y", {"x": (4,)}, {}, [32]),
-        ("AffineGrid x -> y", {"x": (4,)}, {}, [32]),
+        ("AffineGrid x -> y", {"x": (4,)}, {}, []),
+        ("GroupNormalization x -> y", {"x": (4,)}, {}, [32]),
     ],
 )
 def test_scratch_on_cuda(
@@ -461,7 +462,7 @@ def test_scratch_on_cuda(
             {"strides": (2, 2)},
             [4 * 5 * 4 * 16],
         ),
-        ("Where x w -> y", (4,), (4,), (4,), {}, [16, 16]),
+        ("Where x w w -> y", (4,), (4,), (4,), {}, [16, 16]),
         ("com.microsoft.BiasGelu x w -> y", (4,), (4,), (4,), {}, [16]),
         ("Exp x w -> y", (4,), (4,), (4,), {}, []),
     ],

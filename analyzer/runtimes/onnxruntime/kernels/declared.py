@@ -7,6 +7,7 @@
 
 The tables list the kernel registrations (`KernelDefBuilder().Alias/MayInplace/InputMemoryType/OutputMemoryType`) of
 ONNX Runtime 1.30 under `core/providers/{cpu,cuda}` and `contrib_ops/{cpu,cuda}`. Pairs are (input, output).
+Kernels go by their operator, with its domain in front unless that is ONNX's own ("com.microsoft.Gelu").
 
 Not modelled: registrations that differ by operator-set version where a newer one has replaced an older; custom
 operators (they declare nothing here: own buffer, device operands).
@@ -15,6 +16,10 @@ operators (they declare nothing here: own buffer, device operands).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
+
+from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
+from analyzer.runtimes.onnxruntime.kernels import registered
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -30,8 +35,8 @@ ALIAS: Mapping[str, Mapping[str, Pairs]] = {
 # Measured operator by operator: `tests/data/ort/sharing.json` (CUDA 1.30 on an H200, CPU 1.31).
 _CUDA_IN_PLACE = (
     "Relu", "LeakyRelu", "Elu", "Selu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Softplus", "Softsign",
-    "ThresholdedRelu", "Affine", "ParametricSoftplus", "ScaledTanh", "QuickGelu", "Gelu", "Shrink", "ScatterND",
-    "Trilu", "TensorScatter",
+    "ThresholdedRelu", "Affine", "ParametricSoftplus", "ScaledTanh", "com.microsoft.QuickGelu", "Gelu", "Shrink", "ScatterND",
+    "Trilu", "TensorScatter", "com.microsoft.Gelu",
 )  # fmt: skip
 _CPU_IN_PLACE = (
     "Relu", "LeakyRelu", "Elu", "Selu", "Sigmoid", "Tanh", "HardSigmoid", "Softplus", "Softsign", "ThresholdedRelu",
@@ -66,7 +71,7 @@ HOST_INPUTS: Mapping[str, frozenset[int] | None] = {
     "If": frozenset({0}),
     "Loop": frozenset({0, 1}),
     "NonMaxSuppression": frozenset({2, 3, 4}),
-    "GroupQueryAttention": frozenset({6}),
+    "com.microsoft.GroupQueryAttention": frozenset({6}),
     "MemcpyFromHost": frozenset({0}),
     **{
         f"Reduce{kind}": frozenset({1})
@@ -82,51 +87,48 @@ HOST_OUTPUTS: Mapping[str, frozenset[int]] = {
 }
 
 
-def alias(provider: str, op: str, inputs: int, outputs: int) -> Pairs:
+def alias(provider: str, kernel: str, inputs: int, outputs: int) -> Pairs:
     """Pairs of input and output that share a buffer whatever else reads the input."""
-    if op in ("Loop", "If", "Scan"):
+    if kernel in ("Loop", "If", "Scan"):
         return ()
-    return tuple((i, o) for i, o in ALIAS[provider].get(op, ()) if i < inputs and o < outputs)
+    return tuple((i, o) for i, o in ALIAS[provider].get(kernel, ()) if i < inputs and o < outputs)
 
 
-def in_place(provider: str, op: str) -> Pairs:
+def in_place(provider: str, kernel: str) -> Pairs:
     """Pairs of input and output that may share a buffer if nobody reads the input afterwards."""
-    return IN_PLACE[provider].get(op, ())
+    return IN_PLACE[provider].get(kernel, ())
 
 
-def input_on_host(provider: str, op: str, index: int) -> bool:
+def input_on_host(provider: str, kernel: str, index: int) -> bool:
     """Whether the kernel reads this input on the host."""
     if provider == "cpu":
         return True
-    inputs = HOST_INPUTS.get(op, frozenset())
+    inputs = HOST_INPUTS.get(kernel, frozenset())
     return inputs is None or index in inputs
 
 
-def output_on_host(provider: str, op: str, index: int) -> bool:
+def output_on_host(provider: str, kernel: str, index: int) -> bool:
     """Whether the kernel writes this output on the host."""
-    return provider == "cpu" or index in HOST_OUTPUTS.get(op, ())
+    return provider == "cpu" or index in HOST_OUTPUTS.get(kernel, ())
 
 
-# Operators of ONNX the CUDA provider has no kernel for; they run on the CPU with copies around them.
-# Measured: `tests/data/ort/sharing.json`; the rest from the registrations.
-NO_CUDA_KERNEL = frozenset(
-    {
-        "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Celu", "Cosh", "Det", "DynamicQuantizeLinear", "GlobalLpPool",
-        "Hardmax", "LabelEncoder", "LpPool", "MaxUnpool", "Mean", "MeanVarianceNormalization", "MelWeightMatrix",
-        "Multinomial", "RegexFullMatch", "SequenceMap", "Sinh", "StringConcat", "StringNormalizer", "StringSplit", "Tan",
-        "TfIdfVectorizer", "Unique",
-    }
-)  # fmt: skip
+def has_kernel(
+    provider: str, node: Node, graph: RuntimeGraph, instead: Mapping[str, str] = MappingProxyType({})
+) -> bool:
+    """Whether the provider has a kernel for the node and its element types. instead: types to ask for in place of others."""
 
+    def dtype(name: str) -> str:
+        """The element type of a tensor; "" for what is none, or not known."""
+        value = graph.values[name] if name else None
+        return "" if value is None or value.shape is None else instead.get(value.dtype, value.dtype)
 
-def available(provider: str, op: str, domain: str) -> bool:
-    """Whether the provider has a kernel for the operator."""
-    return provider == "cpu" or bool(domain) or op not in NO_CUDA_KERNEL
+    types = [[dtype(name) for name in names] for names in (node.inputs, node.outputs)]
+    return registered.has_kernel(provider, node.domain, node.op, graph.opset, *types)
 
 
 STAYS_ON_GPU = frozenset({"Expand", "ConstantOfShape", "Range", "Tile"})
 
 
-def stays_on_gpu(op: str) -> bool:
+def stays_on_gpu(kernel: str) -> bool:
     """Operators whose result is data even when all they read is on the host (they make tensors from sizes)."""
-    return op in STAYS_ON_GPU
+    return kernel in STAYS_ON_GPU

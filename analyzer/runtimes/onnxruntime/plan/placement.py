@@ -1,7 +1,6 @@
 """Which provider runs each node.
 
-1. "cpu": every node. "cuda": every node the CUDA provider has a kernel for (`NO_CUDA_KERNEL` lists common ones it has
-   not), then shape arithmetic goes back to the CPU.
+1. "cpu": every node. "cuda": every node the CUDA provider has a kernel for (`kernels/registered.py`), then shape arithmetic goes back to the CPU.
 2. Nodes that only work on values in host memory run on the CPU: starting from the nodes that write to host memory
    (`Shape`), a node goes to the CPU if every input is such a value, a constant of integers, or on the host already,
    and the node itself is not one that produces the host value.
@@ -20,22 +19,23 @@ _SMALL_TYPES = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", 
 
 
 def assign(graph: RuntimeGraph, provider: str) -> None:
-    """Set every node's provider."""
+    """Set every node's provider; "" where none has a kernel for it."""
     for node in graph.nodes.values():
-        node.provider = provider if declared.available(provider, node.op, node.domain) else "cpu"
+        providers = dict.fromkeys((provider, "cpu"))
+        node.provider = next((one for one in providers if declared.has_kernel(one, node, graph)), "")
     if provider == "cpu":
         return
     order = topological(graph)
     on_host: set[str] = set()
     for node in order:
-        if node.provider == "cpu":
+        if node.provider in ("cpu", ""):
             continue
         for place, name in enumerate(node.outputs):
-            if name and declared.output_on_host("cuda", node.op, place):
+            if name and declared.output_on_host("cuda", node.kernel, place):
                 on_host.add(name)
     # A node moves when everything it reads is on the host already or a small constant, and at least one is on the host.
     for node in order:
-        if node.provider == "cpu" or node.bodies or any(name in on_host for name in node.outputs):
+        if node.provider in ("cpu", "") or node.bodies or any(name in on_host for name in node.outputs):
             continue
         names = [name for name in node.inputs if name]
         if not names or not any(name in on_host for name in names):
@@ -46,7 +46,7 @@ def assign(graph: RuntimeGraph, provider: str) -> None:
             graph.values[name].dtype in _SMALL_TYPES | {"float32", "float64"} for name in node.outputs if name
         ):
             continue
-        if declared.stays_on_gpu(node.op):
+        if declared.stays_on_gpu(node.kernel):
             continue
         node.provider = "cpu"
         on_host.update(name for name in node.outputs if name)

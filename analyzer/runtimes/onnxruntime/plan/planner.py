@@ -75,12 +75,12 @@ def locations(graph: RuntimeGraph) -> dict[str, bool]:
     for node in graph.nodes.values():
         for place, name in enumerate(node.outputs):
             if name:
-                on_host[name] = declared.output_on_host(node.provider, node.op, place)
+                on_host[name] = declared.output_on_host(node.provider, node.kernel, place)
     given = {*graph.inputs, *graph.initializers}
     for node in graph.nodes.values():
         for place, name in enumerate(node.inputs):
             if name in given and name not in on_host:
-                on_host[name] = declared.input_on_host(node.provider, node.op, place)
+                on_host[name] = declared.input_on_host(node.provider, node.kernel, place)
         for name in node.implicit:
             if name in given and name not in on_host:
                 on_host[name] = node.provider == "cpu"
@@ -152,15 +152,16 @@ def _shared_input(
     reuse: bool,
 ) -> str:
     """The buffer of an input this output takes over, or ""."""
-    for source, target in declared.alias(node.provider, node.op, len(node.inputs), len(node.outputs)):
-        if target == place and node.inputs[source]:
+    for source, target in declared.alias(node.provider, node.kernel, len(node.inputs), len(node.outputs)):
+        # A buffer of another stream that is not planned yet cannot be shared.
+        if target == place and node.inputs[source] in placements:
             return placements[node.inputs[source]].buffer
     if not reuse:
         return ""
-    for source, target in declared.in_place(node.provider, node.op):
-        if target != place or source >= len(node.inputs) or not node.inputs[source]:
+    for source, target in declared.in_place(node.provider, node.kernel):
+        name = node.inputs[source] if source < len(node.inputs) else ""
+        if target != place or name not in placements:
             continue
-        name = node.inputs[source]
         buffer = placements[name].buffer
         if uses.get(buffer) == 1 and same_size(values[name], values[node.outputs[place]]):
             return buffer

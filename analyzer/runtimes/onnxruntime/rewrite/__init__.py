@@ -1,27 +1,38 @@
 """Graph optimization as ONNX Runtime applies it before it plans memory.
 
 Levels are ONNX Runtime's: 0 none, 1 basic (provider-independent), 2 extended (fusions per provider), 99 all. Passes
-run in its order; the whole basic list is repeated until nothing changes, at most ten times.
+run in its order; a level's whole list is repeated until nothing changes, at most ten times.
 
-1. basic: small eliminations and shared constants (`cleanup`), common subexpressions, constant folding (`folding`),
+1. basic: small eliminations and shared constants (`cleanup`), common subexpressions, constant folding (`folding`), after which shapes are inferred
+   anew (`inference`),
    MatMul+Add → Gemm, LayerNorm and Gelu recognition (`fusions`), transpose optimization last (`transposes`).
 2. Operators the provider has no kernel for, but ONNX defines by others, are expanded (`bodies`); nodes are assigned
    to providers (`placement`); with `prefer_nhwc` layouts change (`layout`).
 3. extended: Gather/Slice → Split, BiasGelu, SkipLayerNormalization, FastGelu, BiasSoftmax, MatMul scale (`fusions`).
-4. Copies between host and device are inserted (`copies`).
+4. Casts around half precision without a kernel (`casts`); copies between host and device are inserted (`copies`).
 
 Source: `core/optimizer/graph_transformer_utils.cc` (`GenerateTransformers`), `graph_transformer_mgr.cc`.
 Checked against the executed node lists of 14 models on onnxruntime-gpu 1.30 (`tests/data/ort`).
 
 Not modelled: attention and embedding fusions of exporters older than torch 2 (Attention, EmbedLayerNormalization),
-quantization propagation, the CPU provider's blocked layouts of level 3 (NCHWc), cast propagation.
+quantization propagation, the CPU provider's blocked layouts of level 3 (NCHWc).
 """
 
 from __future__ import annotations
 
-from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
+from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
+from analyzer.runtimes.onnxruntime.kernels import declared, registered
 from analyzer.runtimes.onnxruntime.plan.placement import assign
-from analyzer.runtimes.onnxruntime.rewrite import bodies, cleanup, copies, folding, layout, transposes
+from analyzer.runtimes.onnxruntime.rewrite import (
+    bodies,
+    casts,
+    cleanup,
+    copies,
+    folding,
+    inference,
+    layout,
+    transposes,
+)
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 from analyzer.runtimes.onnxruntime.rewrite.fusions import BASIC, EXTENDED, fuse
 
@@ -33,6 +44,8 @@ def optimise(graph: RuntimeGraph, provider: str, level: int, *, nhwc: bool = Fal
     for node in graph.nodes.values():
         for body in node.bodies.values():
             optimise(body, provider, level, nhwc=nhwc)
+    if graph.functions_first:
+        bodies.expand(Editor(graph), provider)
     if level >= BASIC:
         for _ in range(_STEPS):
             editor = Editor(graph)
@@ -40,21 +53,51 @@ def optimise(graph: RuntimeGraph, provider: str, level: int, *, nhwc: bool = Fal
             cleanup.run(editor)
             cleanup.share_constants(editor)
             cleanup.common_subexpressions(editor)
-            folding.run(editor)
+            if folding.run(editor):
+                inference.refresh(graph)
             fuse(editor, BASIC, provider)
             transposes.run(editor)
             if editor.changes == before:
                 break
     editor = Editor(graph)
+    known = set(graph.nodes)
     bodies.expand(editor, provider)
+    for index in graph.nodes.keys() - known:
+        for body in graph.nodes[index].bodies.values():
+            optimise(body, provider, 0)
     editor.drop_unread()
     assign(graph, provider)
     if nhwc and provider == "cuda":
         layout.to_channels_last(Editor(graph))
         assign(graph, provider)
-    if level >= EXTENDED:
-        editor = Editor(graph)
+    for _ in range(_STEPS if level >= EXTENDED else 0):
+        editor = Editor(graph, partitioned=True)
+        if provider == "cpu":
+            transposes.run(editor)
+            for node in graph.nodes.values():
+                node.provider = node.provider or _only("cpu", node, graph)
         fuse(editor, EXTENDED, provider)
         editor.drop_unread()
+        if not editor.changes:
+            break
+    casts.insert(Editor(graph), fold=level > EXTENDED)
+    _name_missing(graph)
     if provider == "cuda":
         copies.insert(Editor(graph))
+
+
+def _only(provider: str, node: Node, graph: RuntimeGraph) -> str:
+    """The provider, if it has a kernel for the node."""
+    return provider if declared.has_kernel(provider, node, graph) else ""
+
+
+def _name_missing(graph: RuntimeGraph) -> None:
+    """Nodes that no provider runs: ONNX Runtime refuses the model."""
+    missing = [node for _, node in sorted(graph.nodes.items()) if not node.provider]
+    for node in missing:
+        node.provider = "cpu"
+    names = sorted({node.operator for node in missing if registered.knows_domain(node.domain)})
+    if names:
+        graph.notes.append(
+            f"ONNX Runtime has no kernel for {', '.join(names)} of these types or versions and refuses this model"
+        )

@@ -1,40 +1,154 @@
-"""Operators without a kernel of their own run as the operators ONNX defines them by.
+"""Operators without a kernel of their own run as the operators that ONNX defines them by.
 
-HardSwish = x * HardSigmoid(x, 1/6, 1/2) where the provider has no kernel (CPU); Mish = x * tanh(softplus(x)).
+1. A node that no provider of the session has a kernel for (`kernels/registered.py`), and that ONNX defines as a
+   function of others, is replaced by the function's body; what that contains likewise, until nothing is left to replace.
+   An operator may have a kernel for float32 and be a function for float16.
+2. This happens when nodes are assigned to providers, after the basic optimizations: what could be folded in the body is
+   not. Where the file defines functions of its own, it happens before any optimization.
+3. The body's Constant nodes are initializers; its other nodes take the next free indices, in the body's order, call by
+   call: execution order follows from indices (`plan/order.py`).
 
-Source: the operators' function bodies in `onnx/defs/nn/defs.cc`, inlined when the graph is partitioned
-(`core/framework/graph_partitioner.cc`). Measured: `tests/data/ort/sharing.json`.
-Not modelled: GroupNormalization, Bernoulli and other functions (one kernel, noted as unknown).
+The bodies are those of the installed onnx package, specialised by its own inliner for the types at hand; their shapes
+are inferred as the whole model's are.
+
+Source: `core/framework/graph_partitioner.cc` (`InlineNodes`, `InlineFunctionsAOT`), `core/graph/graph.cc`
+(`InlineFunctionProto`).
+Not modelled: functions of ONNX Runtime's own operators; SequenceMap, whose body is a graph.
 """
 
 from __future__ import annotations
 
-from analyzer.runtimes.onnxruntime.graph import Node
-from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
+from functools import lru_cache
+from typing import Any
 
-# Operator -> (providers without a kernel, the operators f is made of, innermost first): x * f(x).
-BODIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "HardSwish": (("cpu",), ("HardSigmoid",)),
-    "Mish": (("cpu", "cuda"), ("Softplus", "Tanh")),
-}
+from analyzer.errors import AnalyzerError
+from analyzer.onnx.shapes.infer import infer
+from analyzer.onnx.shapes.native import Context
+from analyzer.onnx.structure import OVERRIDABLE_IR, prepare
+from analyzer.onnx.types import ValueType, to_type_proto
+from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
+from analyzer.runtimes.onnxruntime.kernels import declared
+from analyzer.runtimes.onnxruntime.load import build
+from analyzer.runtimes.onnxruntime.rewrite.editor import Editor, rename_outer
+from analyzer.runtimes.onnxruntime.rewrite.inference import proto_of
+
+_ROUNDS = 10
+_LARGEST_CONSTANT = 1024  # elements of a constant that a body's shapes may depend on
 
 
 def expand(editor: Editor, provider: str) -> None:
-    """Replace the operators of `BODIES` that the provider has no kernel for."""
-    for node in list(editor.graph.nodes.values()):
-        without, operators = BODIES.get(node.operator, ((), ()))
-        if provider in without:
-            _chain(editor, node, operators)
+    """Replace every function without a kernel by its body, in execution's order of indices, until none is left."""
+    for _ in range(_ROUNDS):
+        calls = [
+            node for _, node in sorted(editor.graph.nodes.items()) if _is_call(editor.graph, node, provider)
+        ]
+        if not sum([_replace(editor, node) for node in calls]):
+            return
 
 
-def _chain(editor: Editor, node: Node, operators: tuple[str, ...]) -> None:
-    """x * f(x), f applied operator by operator."""
-    x, result = node.inputs[0], node.outputs[0]
-    value = editor.value(x)
-    name = x
-    for operator in operators:
-        inner = editor.new_value(x, value.shape, value.symbols, f"{node.name}_{operator}")
-        editor.add(operator, operator, [name], [inner])
-        name = inner
-    editor.add("Mul", "Mul", [x, name], [result])
+def _is_call(graph: RuntimeGraph, node: Node, provider: str) -> bool:
+    return (
+        not node.domain
+        and not node.bodies
+        and _is_function(node.op, graph.opset)
+        and not any(declared.has_kernel(one, node, graph) for one in (provider, "cpu"))
+    )
+
+
+def _replace(editor: Editor, node: Node) -> bool:
+    """Put the body in the call's place; False if there is none for it."""
+    graph = editor.graph
+    body = _body(graph, node)
+    if body is None:
+        return False
+    given = {*node.inputs, *node.outputs, ""}
+    stem = f"{node.op}_{node.index}/"
+    names = {name: name if name in given else graph.fresh(stem + name) for name in (*body.values, "")}
+    for name, value in body.values.items():
+        if name not in given:
+            renamed = Value(
+                names[name],
+                value.dtype,
+                value.shape,
+                value.symbols,
+                body.constant(name),
+                bounded=value.bounded,
+            )
+            graph.values[names[name]] = renamed
+            if name in body.initializers:
+                graph.initializers[names[name]] = None
     editor.remove(node)
+    for _, inner in sorted(body.nodes.items()):
+        added = editor.add(
+            stem + inner.name, inner.op, [names[name] for name in inner.inputs],
+            [names[name] for name in inner.outputs], inner.attributes, inner.domain,
+        )  # fmt: skip
+        for sub in inner.bodies.values():
+            for name in sorted(sub.outer):
+                rename_outer(sub, name, names[name])
+        added.bodies = inner.bodies
+        editor.set_implicit(added, [names[name] for name in inner.implicit])
+    return True
+
+
+def _body(graph: RuntimeGraph, node: Node) -> RuntimeGraph | None:
+    """The function's body for this call as a graph of its own, None if ONNX gives none."""
+    import onnx
+    import onnx.inliner
+
+    whole = onnx.GraphProto(name="call", node=[proto_of(node)])
+    actual: dict[str, ValueType] = {}
+    seen: dict[str, ValueType] = {}
+    for name in dict.fromkeys(filter(None, node.inputs)):
+        value = graph.values[name]
+        actual[name] = ValueType(value.dtype, value.shape)
+        seen[name] = ValueType(value.dtype, value.symbols)
+        whole.input.append(onnx.ValueInfoProto(name=name, type=to_type_proto(actual[name])))
+    for name in filter(None, node.outputs):
+        kind = to_type_proto(ValueType(graph.values[name].dtype, graph.values[name].shape))
+        whole.output.append(onnx.ValueInfoProto(name=name, type=kind))
+    opsets = {"": graph.opset}
+    model = onnx.ModelProto(ir_version=onnx.IR_VERSION, graph=whole)
+    model.opset_import.extend([onnx.OperatorSetIdProto(domain="", version=graph.opset)])
+    try:
+        inlined = onnx.inliner.inline_selected_functions(
+            model, [("", node.op)], False, inline_schema_functions=True
+        )
+        if any(item.op_type == node.op and list(item.output) == node.outputs for item in inlined.graph.node):
+            return None
+        _fill(inlined.graph, graph)
+        structure = prepare(inlined.graph, graph.opset)
+        common = Context(opsets, OVERRIDABLE_IR)
+        types = infer(structure, {name: actual[name] for name in structure.inputs}, common)
+        known = {name: seen[name] for name in structure.inputs}
+        symbols = infer(structure, known, Context(opsets, OVERRIDABLE_IR, symbolic=True))
+        graph.notes.extend(note for note in types.notes if note not in graph.notes)
+        return build(structure, types, symbols, graph.opset)
+    except (AnalyzerError, RuntimeError, ValueError, TypeError, onnx.checker.ValidationError):
+        return None  # it stays one kernel, which is named as not known
+
+
+def _fill(body: Any, graph: RuntimeGraph) -> None:
+    """Small constants among the body's inputs become its initializers, so that shapes may follow from them."""
+    import onnx
+
+    given = list(body.input)
+    del body.input[:]
+    for item in given:
+        data = graph.constant(item.name)
+        if data is not None and data.size <= _LARGEST_CONSTANT:
+            body.initializer.append(onnx.numpy_helper.from_array(data, item.name))
+        else:
+            body.input.append(item)
+
+
+@lru_cache(maxsize=1024)
+def _is_function(op: str, opset: int) -> bool:
+    """Whether ONNX defines the operator, as it is in this operator set, by others."""
+    import onnx
+
+    try:
+        schema: Any = onnx.defs.get_schema(op, max_inclusive_version=opset, domain="")
+    except onnx.defs.SchemaError:
+        return False
+    return bool(schema.has_function or schema.has_context_dependent_function)

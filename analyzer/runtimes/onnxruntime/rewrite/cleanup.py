@@ -1,7 +1,8 @@
 """Small eliminations: nodes that do nothing, constants and computations that are there twice.
 
 1. Identity, Dropout (inference), a Cast to the same type, an Unsqueeze or Expand of nothing, Add of zero and Mul by
-   one go; a node whose result is a graph output stays.
+   one go; a node whose result is a graph output stays, but an
+   Identity that alone reads what it copies.
 2. Scalar constants (and 1-D ones of one element) of equal value and type are one constant.
 3. Two nodes of the same operator, inputs and attributes are one; the first in execution order stays.
 
@@ -28,12 +29,30 @@ def run(editor: Editor) -> None:
     for node in topological(editor.graph):
         if _does_nothing(editor, node):
             bypass(editor, node)
+        elif node.operator == "Identity":
+            _give_result(editor, node)
 
 
 def bypass(editor: Editor, node: Node) -> None:
     """Readers of the node's result read its first input instead."""
     editor.replace_uses(node.outputs[0], node.inputs[0])
     editor.remove(node)
+
+
+def _give_result(editor: Editor, node: Node) -> None:
+    """An Identity whose result is the graph's goes too, if nobody else reads what it copies and a node makes that:
+    that node makes the result itself."""
+    source, result = node.inputs[0], node.outputs[0]
+    maker = editor.maker.get(source)
+    if (
+        maker is None
+        or source in editor.final
+        or editor.edge_count(source) != 1
+        or editor.readers.get(result)
+    ):
+        return
+    editor.remove(node)
+    editor.take_output(maker, maker.outputs.index(source), result)
 
 
 def _does_nothing(editor: Editor, node: Node) -> bool:

@@ -23,7 +23,7 @@ def insert(editor: Editor) -> None:
     for node in topological(graph):
         for place, name in enumerate(node.outputs):
             if name:
-                _connect(editor, name, declared.output_on_host(node.provider, node.op, place))
+                _connect(editor, name, declared.output_on_host(node.provider, node.kernel, place))
     for name in graph.inputs:
         wanted = {_wants_host(user, name) for user in editor.users(name)}
         if len(wanted) == 2:
@@ -37,7 +37,7 @@ def _wants_host(node: Node, name: str) -> bool:
     if node.bodies:
         return node.provider == "cpu"
     return all(
-        declared.input_on_host(node.provider, node.op, place)
+        declared.input_on_host(node.provider, node.kernel, place)
         for place, item in enumerate(node.inputs)
         if item == name
     )

@@ -8,10 +8,14 @@ from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Symbols, Val
 
 
 class Editor:
-    """`changes` counts edits, so that a driver knows when a round did nothing."""
+    """`changes` counts edits, so that a driver knows when a round did nothing.
 
-    def __init__(self, graph: RuntimeGraph) -> None:
+    partitioned: whether nodes have been given to providers; those no provider runs are then left alone.
+    """
+
+    def __init__(self, graph: RuntimeGraph, *, partitioned: bool = False) -> None:
         self.graph = graph
+        self.partitioned = partitioned
         self.changes = 0
         self.maker = graph.producers()
         self.readers: dict[str, dict[int, int]] = {}
@@ -61,6 +65,15 @@ class Editor:
         node.inputs[place] = name
         self._count(name, node.index, 1)
 
+    def set_implicit(self, node: Node, names: list[str]) -> None:
+        """Let the node's subgraphs read these values from around them."""
+        self.changes += 1
+        for name in node.implicit:
+            self._count(name, node.index, -1)
+        node.implicit = names
+        for name in names:
+            self._count(name, node.index, 1)
+
     def replace_uses(self, old: str, new: str) -> None:
         """Everyone who reads `old` reads `new` instead."""
         for node in self.users(old):
@@ -72,7 +85,7 @@ class Editor:
                 self._count(old, node.index, -1)
                 self._count(new, node.index, 1)
                 for body in node.bodies.values():
-                    _rename_outer(body, old, new)
+                    rename_outer(body, old, new)
 
     def add(
         self, name: str, op: str, inputs: list[str], outputs: list[str], attributes: dict[str, Any] | None = None,
@@ -120,13 +133,20 @@ class Editor:
         self.maker[old] = to
         return name
 
+    def take_output(self, node: Node, place: int, name: str) -> None:
+        """Let the node make another value in place of one that nobody reads any more."""
+        self.changes += 1
+        self.maker.pop(node.outputs[place], None)
+        node.outputs[place] = name
+        self.maker[name] = node
+
     def drop_unread(self) -> None:
         """Remove constants nobody reads."""
         for name in [n for n in self.graph.initializers if not self.readers.get(n) and n not in self.final]:
             del self.graph.initializers[name]
 
 
-def _rename_outer(body: RuntimeGraph, old: str, new: str) -> None:
+def rename_outer(body: RuntimeGraph, old: str, new: str) -> None:
     """Inside a subgraph, an outer value goes by another name."""
     if old not in body.outer:
         return
@@ -138,4 +158,4 @@ def _rename_outer(body: RuntimeGraph, old: str, new: str) -> None:
         if old in node.implicit:
             node.implicit = [new if name == old else name for name in node.implicit]
             for inner in node.bodies.values():
-                _rename_outer(inner, old, new)
+                rename_outer(inner, old, new)

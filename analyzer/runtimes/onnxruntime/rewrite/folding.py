@@ -1,6 +1,6 @@
 """Constant folding: a node all of whose inputs are constants becomes constants.
 
-1. Only deterministic operators are folded, none with subgraphs, and none whose result the runtime must not keep
+1. Only deterministic operators that the CPU provider has a kernel for are folded, none with subgraphs, and none whose result the runtime must not keep
    (random generators, `QuantizeLinear`/`DequantizeLinear` pairs that quantized kernels look for).
 2. `Shape` of a value whose dimensions are all known numbers is folded without the value being constant.
 3. What is folded keeps its type and shape; its elements only if they are few and the file holds all that make them.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from analyzer.runtimes.onnxruntime.graph import Node
+from analyzer.runtimes.onnxruntime.kernels import declared
 from analyzer.runtimes.onnxruntime.plan.order import topological
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 
@@ -27,13 +28,15 @@ NEVER = frozenset(
 )  # fmt: skip
 
 
-def run(editor: Editor) -> None:
-    """Fold every node that can be folded, in execution order."""
+def run(editor: Editor) -> bool:
+    """Fold every node that can be folded, in execution order. Returns whether there was one."""
+    before = editor.changes
     for node in topological(editor.graph):
         if node.op == "Shape" and not node.domain:
             _fold_shape(editor, node)
         elif _foldable(editor, node):
             _to_constants(editor, node)
+    return editor.changes != before
 
 
 def _foldable(editor: Editor, node: Node) -> bool:
@@ -42,7 +45,9 @@ def _foldable(editor: Editor, node: Node) -> bool:
     names = [name for name in (*node.inputs, *node.implicit) if name]
     if not names or not all(editor.is_constant(name) for name in names):
         return False
-    return all(editor.value(name).shape is not None for name in node.outputs if name)
+    if not all(editor.value(name).shape is not None for name in node.outputs if name):
+        return False
+    return declared.has_kernel("cpu", node, editor.graph)
 
 
 def _to_constants(editor: Editor, node: Node) -> None:

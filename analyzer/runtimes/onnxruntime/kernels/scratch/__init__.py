@@ -5,19 +5,26 @@
    no scratch in the sources below.
 2. An operator whose kernels nothing is known of is bounded by every operand and result once more, and named.
 
-Source: `core/providers/cuda/{nn,math,tensor,rnn,reduction}`, `contrib_ops/cuda`, `core/providers/cpu/nn/conv.cc`,
+Source: `core/providers/cuda/{nn,math,tensor,rnn,reduction}`, `contrib_ops/cuda`, `core/providers/cpu`,
 `core/mlas/lib/convolve.cpp`; convolutions: `libraries/cudnn/frontend_plans.py`.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 from analyzer.onnx.shapes.contrib import IN_DEFAULT_DOMAIN
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
+from analyzer.runtimes.onnxruntime.kernels import registered
 from analyzer.runtimes.onnxruntime.kernels.scratch import (
     attention,
     convolution,
+    cpu_arithmetic,
+    cpu_attention,
+    cpu_integer,
+    cpu_recurrent,
+    cpu_resize,
     products,
     recurrent,
     reduction,
@@ -29,9 +36,11 @@ from analyzer.runtimes.onnxruntime.rewrite.layout import NHWC
 __all__ = ["RULES", "Settings", "Takes", "before_outputs", "scratch", "unknown"]
 
 # The topics register their rules when they are imported.
-_TOPICS = (attention, convolution, products, recurrent, reduction, tables)
+_TOPICS = (
+    attention, convolution, cpu_arithmetic, cpu_attention, cpu_integer, cpu_recurrent, cpu_resize, products, recurrent,
+    reduction, tables,
+)  # fmt: skip
 _KNOWN_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", NHWC})
-EXPANDED = frozenset({"GroupNormalization", "AffineGrid", "CenterCropPad", "NegativeLogLikelihoodLoss"})
 KNOWN_CONTRIB = frozenset(
     {
         "Attention", "BiasAdd", "BiasDropout", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "DequantizeLinear",
@@ -47,18 +56,20 @@ def scratch(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
     """What the node's kernel takes besides its outputs."""
     if unknown(node):
         return _everything(node, graph)
-    rule = RULES[node.provider].get(node.op)
+    rule = RULES[node.provider].get(node.kernel)
     return [] if rule is None else [(n, basis) for n, basis in rule.takes(node, graph, settings) if n > 0]
 
 
 def unknown(node: Node) -> bool:
     """Operators whose kernels these rules know nothing of: custom domains, rarer contrib operators, names ONNX does not
-    know, functions that ONNX Runtime expands (`rewrite/bodies.py` names them)."""
+    know, functions of ONNX that no provider has a kernel for and that kept their place (`rewrite/bodies.py`)."""
     if node.domain == "com.microsoft":
         return node.op not in KNOWN_CONTRIB
     if not node.domain and not _in_onnx(node.op):
         return node.op not in IN_DEFAULT_DOMAIN
-    return node.domain not in _KNOWN_DOMAINS or node.op in EXPANDED
+    if node.kernel == node.op and _is_function(node.op):
+        return not any(registered.knows(provider, "", node.op) for provider in (node.provider, "cpu"))
+    return node.domain not in _KNOWN_DOMAINS
 
 
 @lru_cache(maxsize=1024)
@@ -66,6 +77,16 @@ def _in_onnx(op: str) -> bool:
     import onnx
 
     return bool(onnx.defs.has(op))
+
+
+@lru_cache(maxsize=1024)
+def _is_function(op: str) -> bool:
+    import onnx
+
+    if not onnx.defs.has(op):
+        return False
+    schema: Any = onnx.defs.get_schema(op)
+    return bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def _everything(node: Node, graph: RuntimeGraph) -> Takes:
@@ -76,5 +97,5 @@ def _everything(node: Node, graph: RuntimeGraph) -> Takes:
 
 def before_outputs(node: Node) -> bool:
     """Kernels that take their scratch before their outputs."""
-    rule = RULES[node.provider].get(node.op)
+    rule = RULES[node.provider].get(node.kernel)
     return rule is not None and rule.before_outputs

@@ -19,7 +19,7 @@ from analyzer.runtimes.onnxruntime.kernels.scratch.registry import (
 _EFFICIENT_LENGTH = 256
 
 
-@rule("cuda", "MultiHeadAttention")
+@rule("cuda", "com.microsoft.MultiHeadAttention")
 def _multi_head(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
     """attention_impl.cu: half precision runs flash attention (a table of splits); float32 runs memory-efficient
     attention from 256 tokens on, below it transposed operands and scores twice."""
@@ -35,12 +35,9 @@ def _multi_head(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  
     return [(3 * x.nbytes + 2 * 4 * shape[0] * heads * shape[1] ** 2, "measured")]
 
 
-@rule("cuda", "Attention")
+@rule("cuda", "com.microsoft.Attention")
 def _attention(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
-    """attention.cc: the joint projection, then as MultiHeadAttention on operands that must be transposed. The operator
-    of ONNX itself (opset 23) has no projection: bounded by three transposed operands."""
-    if not node.domain:
-        return [(graph.values[name].nbytes, "bounded") for name in node.inputs[:3] if name]
+    """attention.cc: the joint projection, then as MultiHeadAttention on operands that must be transposed."""
     x = graph.values[node.inputs[0]]
     shape = x.shape or ()
     joint = shape_of(graph, node.inputs[1])
@@ -52,7 +49,13 @@ def _attention(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
     return [(projected, "measured"), (projected, "measured"), *inner]
 
 
-@rule("cuda", "GroupQueryAttention")
+@rule("cuda", "Attention")
+def _onnx_attention(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+    """llm/attention.cc: ONNX's own operator has no projection; bounded by three transposed operands."""
+    return [(graph.values[name].nbytes, "bounded") for name in node.inputs[:3] if name]
+
+
+@rule("cuda", "com.microsoft.GroupQueryAttention")
 def _grouped_attention(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
     """group_query_attention.cc: bounded by transposed operands and unfused scores."""
     x = graph.values[node.inputs[0]]

@@ -52,7 +52,7 @@ def _cuda_conv(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
     return [] if found is None else [workspace(found, settings.search, settings.device)]
 
 
-@rule("cpu", "Conv", "FusedConv")
+@rule("cpu", "Conv", "com.microsoft.FusedConv")
 def _cpu_conv(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
     """convolve.cpp (MLAS): a product of matrices where the input already is one; with more filters than positions the
     whole column matrix; otherwise a part of it a thread."""

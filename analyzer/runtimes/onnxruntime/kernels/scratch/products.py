@@ -17,7 +17,7 @@ from analyzer.runtimes.onnxruntime.kernels.scratch.registry import (
 _N_BITS_ROWS = 8
 
 
-@rule("cuda", "MatMul", "FusedMatMul")
+@rule("cuda", "MatMul", "com.microsoft.FusedMatMul")
 def _matmul(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
     """matmul.cc: stacks of unequal batch shapes are multiplied through tables of pointers."""
     left, right = shape_of(graph, node.inputs[0]), shape_of(graph, node.inputs[1])
@@ -40,7 +40,7 @@ def _einsum(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # no
     return [*operands, *[(graph.values[node.outputs[0]].nbytes, "bounded")] * 2]
 
 
-@rule("cuda", "MatMulNBits")
+@rule("cuda", "com.microsoft.MatMulNBits")
 def _n_bits(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
     """matmul_nbits.cc: more than a few rows are multiplied after the weights are dequantized."""
     k, n = int(node.attributes.get("K", 0)), int(node.attributes.get("N", 0))

@@ -41,7 +41,7 @@ RULES: dict[str, dict[str, Rule]] = {"cuda": {}, "cpu": {}}
 
 
 def rule(provider: str, *operators: str, before_outputs: bool = False) -> Callable[[Estimate], Estimate]:
-    """Register a function as the provider's rule for operators of these names, in whatever domain they stand."""
+    """Register a function as the provider's rule for these operators, with their domain in front unless that is ONNX's."""
 
     def register(takes: Estimate) -> Estimate:
         for operator in operators:

@@ -77,13 +77,7 @@ def _non_zero(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # 
     return [(4 * blocks, "exact"), (1023, "measured")]
 
 
-@rule("cpu", "Where", before_outputs=True)
-def _cpu_where(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
-    """where_op.cc: the choice from each operand, then their merge."""
-    return [(graph.values[node.outputs[0]].nbytes, "exact")] * 2
-
-
-@rule("cpu", "BiasGelu")
+@rule("cpu", "com.microsoft.BiasGelu")
 def _cpu_bias_gelu(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
     """bias_gelu.cc: the biased input."""
     return [(graph.values[node.inputs[0]].nbytes, "exact")]

@@ -20,7 +20,12 @@ from analyzer.runtimes.onnxruntime.rewrite.fusions.activation import (
     gelu,
     quick_gelu,
 )
-from analyzer.runtimes.onnxruntime.rewrite.fusions.convolution import conv_activation, conv_batch_norm
+from analyzer.runtimes.onnxruntime.rewrite.fusions.convolution import (
+    conv_activation,
+    conv_add,
+    conv_batch_norm,
+    conv_mul,
+)
 from analyzer.runtimes.onnxruntime.rewrite.fusions.fusion import Fusion
 from analyzer.runtimes.onnxruntime.rewrite.fusions.matmul import (
     gemm_activation,
@@ -46,6 +51,8 @@ class Turn:
 
 
 ORDER: tuple[Turn, ...] = (
+    Turn(BASIC, conv_add),
+    Turn(BASIC, conv_mul),
     Turn(BASIC, conv_batch_norm),
     Turn(BASIC, matmul_add),
     Turn(BASIC, reshape),

@@ -7,6 +7,8 @@ from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 from analyzer.runtimes.onnxruntime.rewrite.fusions.fusion import MICROSOFT, fusion
 from analyzer.runtimes.onnxruntime.rewrite.fusions.matching import constant_like, is_op, replace, scalar
 
+_FLOATS = frozenset({"float16", "float32", "float64", "bfloat16"})
+_RANK = 4  # of the weights: sums and products with convolutions of one dimension stay
 _ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "Clip")
 
 
@@ -22,15 +24,70 @@ def conv_batch_norm(editor: Editor, node: Node) -> None:
         return
     if not all(editor.is_constant(name) for name in node.inputs[1:]) or node.outputs[0] != norm.inputs[0]:
         return
-    bias = norm.inputs[2]
-    inputs = [node.inputs[0], constant_like(editor, node.inputs[1]), constant_like(editor, bias)]
-    outputs = list(norm.outputs)
+    _absorb(editor, node, norm, bias_like=norm.inputs[2])
+
+
+@fusion("ConvAddFusion", "conv_add_fusion.cc", begins=("Conv",), takes=("Add",), makes=("Conv",))
+def conv_add(editor: Editor, node: Node) -> None:
+    """Conv with constant weights and the sum with a constant of [C, 1, 1] or [1, C, 1, 1] behind it: the constant, which
+    stands second, joins the bias."""
+    add = _constant_operation(editor, node, "Add")
+    if add is None:
+        return
+    weights, constant = editor.value(node.inputs[1]).shape, editor.value(add.inputs[1]).shape
+    if weights is None or constant is None or not _one_a_channel(weights, constant, (0, 1)):
+        return
+    _absorb(editor, node, add, bias_like=add.inputs[1])
+
+
+@fusion("ConvMulFusion", "conv_mul_fusion.cc", begins=("Conv",), takes=("Mul",), makes=("Conv",))
+def conv_mul(editor: Editor, node: Node) -> None:
+    """Conv with constant weights and the product with a constant, a scalar or of [C, 1, 1], behind it: the constant, which
+    stands second, joins weights and bias."""
+    mul = _constant_operation(editor, node, "Mul")
+    if mul is None:
+        return
+    weights, constant = editor.value(node.inputs[1]).shape, editor.value(mul.inputs[1]).shape
+    if weights is None or constant is None or (constant and not _one_a_channel(weights, constant, (0, 1))):
+        return
+    _absorb(editor, node, mul)
+
+
+def _constant_operation(editor: Editor, node: Node, op: str) -> Node | None:
+    """The only reader of a Conv whose weights are constants, if it joins the result with a constant second operand."""
+    after = editor.only_user(node)
+    if not is_op(after, op) or len(after.inputs) != 2 or after.inputs[0] != node.outputs[0]:
+        return None
+    constants = [*node.inputs[1:], after.inputs[1]]
+    if not all(editor.is_constant(name) for name in constants if name):
+        return None
+    types = {editor.value(name).dtype for name in constants if name}
+    rank = len(editor.value(node.inputs[1]).shape or ())
+    return after if rank >= _RANK and len(types) == 1 and types <= _FLOATS else None
+
+
+def _one_a_channel(weights: tuple[int, ...], constant: tuple[int, ...], missing: tuple[int, ...]) -> bool:
+    """Whether a constant has one element a filter, at the channels' axis, ones elsewhere; the batch's may be missing."""
+    axis = 1 - (len(weights) - len(constant))
+    if len(weights) - len(constant) not in missing or constant[axis] != weights[0]:
+        return False
+    return all(size == 1 for place, size in enumerate(constant) if place != axis)
+
+
+def _absorb(editor: Editor, node: Node, after: Node, *, bias_like: str = "") -> None:
+    """The Conv with new weights, and a bias of one element a filter, makes the result of what followed it."""
+    inputs = [node.inputs[0], constant_like(editor, node.inputs[1])]
+    bias = node.inputs[2] if len(node.inputs) > 2 else ""
+    if bias or bias_like:
+        new = constant_like(editor, bias or bias_like)
+        filters = (editor.value(node.inputs[1]).shape or (0,))[0]
+        editor.value(new).shape = editor.value(new).symbols = (filters,)
+        inputs.append(new)
+    outputs = list(after.outputs)
     for place, name in enumerate(inputs):
         editor.set_input(node, place, name)
-    editor.remove(norm)
-    del editor.maker[node.outputs[0]]
-    node.outputs[:] = outputs
-    editor.maker[outputs[0]] = node
+    editor.remove(after)
+    editor.take_output(node, 0, outputs[0])
 
 
 @fusion(

@@ -45,7 +45,8 @@ def fusion(
         @wraps(fuse)
         def apply(editor: Editor) -> None:
             for node in topological(editor.graph):
-                if node.index in editor.graph.nodes and node.operator in begins:
+                nobody_runs = editor.partitioned and not node.provider
+                if node.index in editor.graph.nodes and node.operator in begins and not nobody_runs:
                     fuse(editor, node)
 
         return Fusion(name, source, begins, takes, makes, apply)

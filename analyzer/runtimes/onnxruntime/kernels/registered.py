@@ -1,0 +1,102 @@
+"""Which kernels a provider has: by domain, operator, operator-set version and element types.
+
+1. A kernel fits a node if its range of versions holds the version in which the node's operator was last changed, or
+   begins at it; a kernel without an end is only for the version it begins at.
+2. It fits the node's types if each type parameter it constrains has, among the node's operands, one of its types. An
+   operand's parameter is what the operator's schema says; a constraint may also name an operand.
+3. A node of a custom domain has whatever kernel its library brings: nothing is known of it, and it counts as there.
+
+Source: `core/framework/kernel_registry.cc` (`VerifyVersion`, `MatchKernelDefTypes`). The table is written by
+`benchmarks/onnx_kernels.py`: the CPU provider's from ONNX Runtime itself, CUDA's from `docs/OperatorKernels.md` of 1.24, the newest at hand: an operator that changed since is taken to have kept its kernels.
+Not modelled: kernels that a provider registers and then declines for a node's attributes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+TABLE = Path(__file__).with_name("registered.json")
+# Providers whose list is of an older ONNX Runtime: what it has for an operator's newest version then, later versions have.
+_OLDER = frozenset({"cuda"})
+_KNOWN_DOMAINS = frozenset({"", "ai.onnx.ml", "com.microsoft"})
+
+
+def has_kernel(
+    provider: str,
+    domain: str,
+    op: str,
+    opset: int,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+) -> bool:
+    """Whether the provider has a kernel for such a node. inputs, outputs: element types, "" where left out or unknown."""
+    if domain not in _KNOWN_DOMAINS:
+        return True
+    since, formals = _formals(domain, op, opset)
+    # Of ONNX Runtime's own operators no schema is at hand: T is taken to be the first operand's type if that is a number
+    # with a fraction.
+    own = {"T": inputs[0]} if inputs and "float" in inputs[0] else {}
+    operands = _by_parameter(formals, inputs, outputs) if formals else own
+    for first, last, types in _table().get(f"{provider}:{domain}", {}).get(op, ()):
+        if last is None:
+            fits = first <= since if provider in _OLDER else first == since
+        else:
+            fits = first <= since <= last
+        if (fits or since < 0) and _types_fit(types, operands):
+            return True
+    return False
+
+
+def knows_domain(domain: str) -> bool:
+    """Whether the operators of this domain are ONNX's or ONNX Runtime's own."""
+    return domain in _KNOWN_DOMAINS
+
+
+def knows(provider: str, domain: str, op: str) -> bool:
+    """Whether the provider has a kernel of that name, for whatever types and versions."""
+    return op in _table().get(f"{provider}:{domain}", {})
+
+
+def _types_fit(types: Mapping[str, Sequence[str]], operands: Mapping[str, str]) -> bool:
+    return all(operands.get(name, "") in ("", *allowed) for name, allowed in types.items())
+
+
+def _by_parameter(
+    formals: tuple[Sequence[tuple[str, str]], Sequence[tuple[str, str]]],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+) -> dict[str, str]:
+    """Type parameters and operands' names -> the element type the node has there."""
+    found: dict[str, str] = {}
+    for declared, actual in zip(formals, (inputs, outputs), strict=True):
+        for place, dtype in enumerate(actual):
+            if declared and dtype:
+                name, parameter = declared[min(place, len(declared) - 1)]
+                found.setdefault(name, dtype)
+                found.setdefault(parameter, dtype)
+    return found
+
+
+@lru_cache(maxsize=1)
+def _table() -> dict[str, Any]:
+    return dict(json.loads(TABLE.read_text()))
+
+
+@lru_cache(maxsize=4096)
+def _formals(domain: str, op: str, opset: int) -> tuple[int, Any]:
+    """The version in which the operator was last changed (-1: not known), and (name, type parameter) of its operands."""
+    import onnx
+
+    if domain != "com.microsoft" and onnx.defs.has(op, domain):
+        try:
+            schema = onnx.defs.get_schema(op, max_inclusive_version=opset, domain=domain)
+        except onnx.defs.SchemaError:
+            schema = onnx.defs.get_schema(op, domain=domain)
+        inputs = tuple((formal.name, formal.type_str) for formal in schema.inputs)
+        outputs = tuple((formal.name, formal.type_str) for formal in schema.outputs)
+        return int(schema.since_version), (inputs, outputs)
+    return -1, ()

@@ -1,0 +1,83 @@
+"""Shapes inferred anew, as ONNX Runtime does whenever the graph has changed.
+
+1. A constant that folding has made may decide a shape nobody knew before (the axes of a reduction, the target of a
+   Reshape). Every node with a result whose dimensions are not all known is inferred again, in execution order, by ONNX's
+   own function; what is known already stays.
+2. Dimension names that inference makes up are dropped (`onnx/shapes/native.py`).
+
+Source: `core/graph/graph.cc` (`Resolve`, `InferAndVerifyTypeMatch`), `core/optimizer/constant_folding.cc`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analyzer.onnx.shapes.native import Context, NodeError, infer_node
+from analyzer.onnx.structure import OVERRIDABLE_IR
+from analyzer.onnx.types import ValueType
+from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Symbols
+from analyzer.runtimes.onnxruntime.plan.order import topological
+
+_LARGEST_CONSTANT = 1024  # elements of a constant that a shape may depend on
+
+
+class _Constants:
+    """The graph's constants as inference asks for them."""
+
+    def __init__(self, graph: RuntimeGraph) -> None:
+        self._graph = graph
+
+    def get(self, name: str) -> Any:
+        data = self._graph.constant(name)
+        return data if data is not None and data.size <= _LARGEST_CONSTANT else None
+
+
+def refresh(graph: RuntimeGraph) -> None:
+    """Infer what ONNX Runtime has not known of the graph's shapes so far."""
+    open_nodes = [
+        node
+        for node in topological(graph)
+        if not node.bodies and not node.domain and any(_open(graph, name) for name in node.outputs if name)
+    ]
+    if not open_nodes:
+        return
+    names = {size for value in graph.values.values() for size in value.symbols or () if isinstance(size, str)}
+    context = Context({"": graph.opset}, OVERRIDABLE_IR, symbolic=True)
+    constants: Any = _Constants(graph)
+    for node in open_nodes:
+        types = {
+            name: ValueType(graph.values[name].dtype, graph.values[name].symbols)
+            for name in node.inputs
+            if name
+        }
+        try:
+            found = infer_node(proto_of(node), types, constants, context, names - {""})
+        except NodeError:
+            continue
+        for name, kind in found.items():
+            value = graph.values[name]
+            if kind.kind == "tensor" and kind.shape is not None and value.shape is not None:
+                value.symbols = _merged(value.symbols, kind.shape)
+
+
+def proto_of(node: Node) -> Any:
+    """The node as a `NodeProto`, without its subgraphs."""
+    import onnx
+
+    call = onnx.helper.make_node(node.op, node.inputs, node.outputs, node.name, domain=node.domain)
+    for name, attribute in node.attributes.items():
+        if attribute is not None and not (isinstance(attribute, tuple | list) and not attribute):
+            call.attribute.append(onnx.helper.make_attribute(name, attribute))
+    return call
+
+
+def _open(graph: RuntimeGraph, name: str) -> bool:
+    symbols = graph.values[name].symbols
+    return symbols is None or "" in symbols
+
+
+def _merged(known: Symbols | None, found: Symbols) -> Symbols:
+    """Dimensions known before stay; what was unknown becomes what was found."""
+    if known is None or len(known) != len(found):
+        return found if known is None else known
+    return tuple(new if old == "" else old for old, new in zip(known, found, strict=True))

@@ -1,0 +1,73 @@
+"""What ONNX Runtime may make of a graph that this prediction does not follow: named, so that nobody is surprised.
+
+Each entry is a transformer of ONNX Runtime's, the level it belongs to, the providers it works for, and the operators by
+which a graph it may change is recognised. The note says in which direction the figures may be off. Every other transformer
+is carried out (`rewrite/__init__.py`).
+
+Source: `core/optimizer/graph_transformer_utils.cc` (`GenerateTransformers`, `GenerateRewriteRules`), 1.31.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
+
+BASIC, EXTENDED = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Unmodelled:
+    """names: of transformers. needs: operators that a graph it may change has, all of them."""
+
+    names: tuple[str, ...]
+    level: int
+    needs: tuple[str, ...]
+    providers: tuple[str, ...] = ("cpu", "cuda")
+    more: bool = False
+
+
+TRANSFORMERS: tuple[Unmodelled, ...] = (
+    Unmodelled(
+        (
+            "QDQSelectorActionTransformer", "QDQPropagationTransformer", "QDQFinalCleanupTransformer", "DoubleQDQPairsRemover",
+            "WeightBiasQuantization", "EnsureUniqueDQForNodeUnit", "QDQS8ToU8Transformer", "ClipQuantFusion", "ReluQuantFusion",
+        ),
+        EXTENDED, ("DequantizeLinear",), ("cpu",), more=True,
+    ),
+    Unmodelled(("DynamicQuantizeMatMulFusion", "MatMulIntegerToFloatFusion"), EXTENDED, ("MatMulInteger",), ("cpu",), more=True),
+    Unmodelled(("MatMul_BatchNormalization_Fusion",), BASIC, ("MatMul", "BatchNormalization")),
+    Unmodelled(("GemmSumFusion",), BASIC, ("Gemm", "Sum")),
+    Unmodelled(("LabelEncoderFusion",), BASIC, ("ai.onnx.ml.LabelEncoder",)),
+    Unmodelled(("AttentionFusion", "EmbedLayerNormFusion"), EXTENDED, ("LayerNormalization", "Softmax", "ReduceSum")),
+    Unmodelled(("GatherToSliceFusion",), EXTENDED, ("Gather", "Range")),
+    Unmodelled(("BiasDropoutFusion",), EXTENDED, ("Dropout",), ("cuda",)),
+    Unmodelled(("GroupQueryAttentionFusion",), EXTENDED, ("com.microsoft.GroupQueryAttention",), ("cuda",)),
+)  # fmt: skip
+
+
+def notes(graph: RuntimeGraph, provider: str, level: int) -> tuple[str, ...]:
+    """A line for each transformer that may change this graph beyond what is predicted."""
+    operators = {node.operator for node in graph.walk()}
+    lines = []
+    for entry in TRANSFORMERS:
+        if level >= entry.level and provider in entry.providers and operators.issuperset(entry.needs):
+            shown = ", ".join(entry.names[:3]) + (", ..." if len(entry.names) > 3 else "")
+            direction = "memory may be more, or less" if entry.more else "memory may be less"
+            lines.append(
+                f"ONNX Runtime may rewrite {' and '.join(entry.needs)} further ({shown}), not modelled: {direction}"
+            )
+    integers = sorted(
+        {op for op in operators if "QLinear" in op or op.endswith("Integer")} - _INTEGER_KERNELS
+    )
+    if provider == "cpu" and integers:
+        lines.append(
+            f"what {', '.join(integers)} take for themselves on the CPU is not known: memory may be more"
+        )
+    sequences = sorted(op for op in operators if "Sequence" in op or op.startswith("Optional"))
+    if sequences:
+        lines.append(f"tensors inside sequences ({', '.join(sequences)}) are not counted: memory may be more")
+    return tuple(lines)
+
+
+_INTEGER_KERNELS = frozenset({"QLinearMatMul", "ConvInteger"})
