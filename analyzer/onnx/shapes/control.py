@@ -1,7 +1,8 @@
 """Shapes through If, Loop and Scan: their bodies are graphs of their own.
 
-1. **If**: both branches are inferred; a constant condition chooses one, otherwise the branch whose results take more
-   bytes in all counts. Where the branches' results differ in shape, the larger one is the bound, and noted.
+1. **If**: a condition that follows from constants and shapes, or that the user assumes, chooses a branch; otherwise both
+   are inferred and the one whose results take more bytes in all counts. A branch that these shapes do not fit cannot be
+   taken, and is named. Where the branches' results differ in shape, the larger one is the bound, and noted.
 2. **Loop**: the body is inferred once, with the shapes of the first iteration. A carried value that comes out with
    another shape is taken to grow (or shrink) by the same amount in each iteration, and the body is inferred again with
    the shapes of the last one. Scan outputs get the trip count in front. A trip count that is no constant is noted: the
@@ -19,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from analyzer.errors import TargetError
+from analyzer.errors import InputError, TargetError
 from analyzer.graph import nbytes_of
 from analyzer.onnx.node import DEFAULT_DOMAINS, node_name
 from analyzer.onnx.structure import Structure
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 # Trip counts from here on mean "until the condition is false".
 _ENDLESS = 1 << 31
+_BRANCHES = {True: "then_branch", False: "else_branch"}
 
 
 def infer_control(
@@ -60,28 +62,40 @@ def _infer_if(
                 f"{node_name(node)} has {len(node.output)} results, its {attribute} {len(branch.outputs)}",
                 "both branches must give all results: export the model again",
             )
-    children = {
-        name: infer(branch, _captured(branch, result), context, result.values)
-        for name, branch in branches.items()
-    }
-    result.children[place] = children
     condition = result.values.get(node.input[0]) if result.values is not None and node.input else None
+    if condition is not None and condition.size == 1:
+        taken = bool(condition.reshape(-1)[0])
+    else:
+        taken = next(
+            (context.assumed[key] for key in (node.input[0], node.name) if key in context.assumed), None
+        )
+    children, problems = {}, {}
+    for name, branch in branches.items():
+        if taken is not None and name != _BRANCHES[taken]:
+            continue
+        try:
+            children[name] = infer(branch, _captured(branch, result), context, result.values)
+        except InputError as error:
+            problems[name] = error
+    if not children:
+        raise next(iter(problems.values()))
+    for name, problem in problems.items():
+        result.notes.append(
+            f"{node_name(node)}: its {name} cannot run with these shapes ({problem.message}); the other one is counted"
+        )
+    result.children[place] = children
     sizes = {name: _results_bytes(branches[name], child) for name, child in children.items()}
     chosen = max(sizes, key=lambda name: sizes[name])
-    constant = False
-    if condition is not None and condition.size == 1:
-        constant = True
-        chosen = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
     result.chosen[place] = chosen
     for position, name in enumerate(node.output):
         if not name:
             continue
         types = {
-            branch: children[branch].types[inner.outputs[position]] for branch, inner in branches.items()
+            branch: child.types[branches[branch].outputs[position]] for branch, child in children.items()
         }
         first = types[chosen]
         shapes = {value.shape for value in types.values()}
-        if constant or len(shapes) == 1:
+        if len(shapes) == 1:
             result.types[name] = first
         elif context.symbolic:
             result.types[name] = ValueType(first.dtype, _agreed([value.shape for value in types.values()]))
@@ -92,7 +106,7 @@ def _infer_if(
                 f"{node_name(node)}: the branches make {display(name)!r} "
                 f"{' or '.join(display_shape(value.shape) for value in types.values())}; the larger is counted"
             )
-        if any(inner.outputs[position] in children[branch].inexact for branch, inner in branches.items()):
+        if any(branches[branch].outputs[position] in child.inexact for branch, child in children.items()):
             result.inexact.add(name)
     return True
 

@@ -4,8 +4,8 @@
 2. Then every node in order whose results are not known yet is repaired: control flow by its body
    (`control`), contrib operators by rule (`contrib`), the rest by ONNX's inference again with the constants
    that `onnx_values` can compute, then by bound (`bounds`).
-3. A result that depends on data gets its largest possible size; one that nothing is known of gets what the file
-   declares, else the size of the node's largest input. Either is noted by name, and so is everything derived from it.
+3. A result that depends on data gets its largest possible size; one that nothing is known of, and what follows from
+   it, gets what the file declares, else the size of the node's largest input. Either is noted by name, and so is everything derived from it.
 4. A node whose inputs contradict each other is an error with its name; so is a Reshape that changes the number of
    elements, which ONNX's inference lets pass.
 
@@ -170,6 +170,8 @@ def _repair_node(node: Any, structure: Structure, result: Inferred, context: Con
                 value = _as_declared(declared, context) or _guessed(node, name, dtype, result)
                 result.inexact.add(name)
         elif inexact:
+            # What follows from a bound or a guess yields to what the file itself says.
+            value = _as_declared(structure.declared.get(name), context) or value
             result.inexact.add(name)
         types[name] = value
     if node.op_type == "Reshape" and node.domain in DEFAULT_DOMAINS:

@@ -37,7 +37,10 @@ _NUMBERS = frozenset({"int64", "int32", "bool"})  # what shape arithmetic is don
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What stays the same over a model. `symbolic`: ONNX Runtime's view. `rebound`: the hard-coded batch, if any."""
+    """What stays the same over a model. `symbolic`: ONNX Runtime's view. `rebound`: the hard-coded batch, if any.
+
+    `assumed`: what the user says of conditions, by the value's or the If node's name.
+    """
 
     opsets: Mapping[str, int]
     ir_version: int
@@ -46,6 +49,7 @@ class Context:
     symbols: Mapping[str, int] = field(default_factory=dict)
     rebound: int | None = None
     batch: int | None = None
+    assumed: Mapping[str, bool] = field(default_factory=dict)
 
 
 class NodeError(Exception):
