@@ -63,6 +63,7 @@ def _infer_if(
                 "both branches must give all results: export the model again",
             )
     condition = result.values.get(node.input[0]) if result.values is not None and node.input else None
+    taken: bool | None
     if condition is not None and condition.size == 1:
         taken = bool(condition.reshape(-1)[0])
     else:
