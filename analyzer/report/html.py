@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from analyzer.estimate import Estimate
-from analyzer.report import attribution, page, text
+from analyzer.report import attribution, moments, page, text
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean, mib, operator_name, percent, size
 
@@ -175,12 +175,8 @@ def view_data(estimate: Estimate) -> dict[str, Any]:
         "reserved": line.reserved,
         "phases": [_name(name) for name in phases],
         "phase": [places[name] for name in line.phase],
-        "marks": [
-            (event, _name(line.label[event]))
-            for event, category in enumerate(line.category)
-            if not category and line.label[event]
-        ],
-        "iterations": estimate.iterations,
+        "marks": [(event, _name(name)) for event, name in moments.named(estimate)],
+        "iterations": moments.iterations(estimate),
         "peakEvent": estimate.peak_event,
         "categories": [_name(name) for name in categories],
         # The same category has the same colour in every page.

@@ -28,6 +28,7 @@ _NARROW = 64
 _WHAT_WIDTH = 34
 _UNKNOWN_SHOWN = 8
 _RULES_SHOWN = 3
+_LONGEST_NAME = 200
 _NAIVE_TERMS = (
     ("data", "data"),
     ("weights", "weights"),
@@ -135,14 +136,14 @@ def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
 def subject(estimate: Estimate) -> list[str]:
     """What was estimated, in words."""
     words = [
-        clean(estimate.target),
-        clean(estimate.runtime),
+        tail(clean(estimate.target), _LONGEST_NAME),
+        tail(clean(estimate.runtime), _LONGEST_NAME),
         {"infer": "inference", "train": "training"}[estimate.mode],
     ]
     if estimate.batch is not None:
         words.append(f"batch {estimate.batch:,}")
     if estimate.mode == "train" and estimate.optimizer:
-        words.append(clean(estimate.optimizer))
+        words.append(tail(clean(estimate.optimizer), _LONGEST_NAME))
     return words
 
 

@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import Any
 
 from analyzer.estimate import Estimate
+from analyzer.report import moments
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean, operator_name
 
@@ -50,16 +51,14 @@ def _slice(name: str, begin: int, end: int, thread: int) -> dict[str, Any]:
 
 
 def _slices(estimate: Estimate) -> Iterator[dict[str, Any]]:
-    line = estimate.timeline
-    count = len(line.delta)
-    begins = [*(event + 1 for event in estimate.iterations), count]
+    count = len(estimate.timeline.delta)
+    begins = [*(event + 1 for event in moments.iterations(estimate)), count]
     for number, (begin, end) in enumerate(pairwise(begins)):
         yield _slice(f"iteration {number}", begin, end, _ITERATIONS)
     begin = 0
-    for event, category in enumerate(line.category):
-        if not category and line.label[event]:
-            yield _slice(clean(line.label[event]), begin, event + 1, _PHASES)
-            begin = event + 1
+    for event, name in moments.named(estimate):
+        yield _slice(clean(name), begin, event + 1, _PHASES)
+        begin = event + 1
 
 
 def _counters(estimate: Estimate) -> Iterator[dict[str, Any]]:

@@ -16,7 +16,7 @@ import pytest
 import analyzer
 from analyzer.estimate import Allocations, Estimate, Origin, Segment, Timeline
 from analyzer.planning.compare import compare
-from analyzer.report import attribution, formats, html, page
+from analyzer.report import attribution, formats, html, page, text
 from analyzer.report.words import size
 from tests.paths import MODELS
 from tests.report.browser import chromium
@@ -450,3 +450,67 @@ def test_plans_and_verifications_open(show: Any) -> None:
     assert len(driver.find_elements("css selector", "table.plain")) == 2
     driver = show(str(formats.render("verification", "html", VERIFICATION)))
     assert "+10.00 %" in driver.page_source
+
+
+MODEL = """
+from torch import nn
+
+EVIL = {evil!r}
+
+
+def make_model():
+    model = nn.Sequential(nn.Linear(64, 64))
+    model.add_module(EVIL, nn.Linear(64, 64))
+    return model
+"""
+
+
+@pytest.mark.parametrize(
+    "evil", [EVILS[1], EVILS[3].replace(".", ""), EVILS[6]], ids=["img", "script", "long"]
+)
+def test_a_model_with_hostile_names_is_text_from_end_to_end(show: Any, tmp_path: Path, evil: str) -> None:
+    evil = evil.replace(".", "")  # which a module's name cannot have
+    folder = tmp_path / "<b onclick='x'>\"&"
+    folder.mkdir()
+    (folder / "it's \"<i>.py").write_text(MODEL.format(evil=evil))
+    spec = analyzer.TensorSpec((8, 64), "float32")
+    estimate = analyzer.analyze(folder / "it's \"<i>.py", (spec,), mode="train", loss="sum", device="h200")
+    assert any(evil in row.module for row in estimate.tensors)
+    driver = show(html.render(estimate))
+    until(driver, "return document.querySelector('.tabulator-row')")
+    element(driver, ".search").send_keys(evil[:12])
+    until(
+        driver,
+        "return [...document.querySelectorAll('.tabulator-cell[tabulator-field=module]')].some((cell) => cell.textContent === arguments[0])",
+        evil[:400],
+    )
+    assert driver.execute_script("return window.hacked") is None
+    assert driver.execute_script("return document.querySelectorAll('img, i[onclick], b').length") == 0
+    assert driver.get_log("browser") == []
+    assert "\x1b" not in text.render(estimate, formats.View(by="module"))
+
+
+def test_an_onnx_model_with_hostile_names_is_text_from_end_to_end(show: Any, tmp_path: Path) -> None:
+    from onnx import TensorProto, helper, save
+
+    nodes, last = [], "x"
+    for number, evil in enumerate(EVILS):
+        nodes.append(helper.make_node("Sin", [last], [f"{evil}{number}"], name=f"node {evil}"))
+        last = f"{evil}{number}"
+    shape = ["batch", 1024]
+    graph = helper.make_graph(
+        nodes, EVILS[0], [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(last, TensorProto.FLOAT, shape)],
+    )  # fmt: skip
+    path = tmp_path / "model.onnx"
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    estimate = analyzer.analyze(path, batch=64, device="h200")
+    driver = show(html.render(estimate))
+    for event in (1, len(estimate.timeline.delta) // 2, len(estimate.timeline.delta) - 2):
+        hover(driver, event, click=True)
+    assert driver.execute_script("return window.hacked") is None
+    assert driver.execute_script("return document.querySelectorAll('img').length") == 0
+    assert driver.get_log("browser") == []
+    names = driver.execute_script("return DATA.views[0].origins.map((origin) => origin.name)")
+    assert any("<script>" in name for name in names) and not any("\x1b" in name for name in names)
+    assert "\x1b" not in text.render(estimate, formats.View(by="tensor", top=0))

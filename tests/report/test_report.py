@@ -26,8 +26,8 @@ from hypothesis import strategies as st
 
 from analyzer.errors import InputError
 from analyzer.estimate import Estimate, OutOfMemory
+from analyzer.report import attribution, folded, html, text, trace, words
 from analyzer.report import csv as csv_report
-from analyzer.report import folded, html, text, trace, words
 from analyzer.report import json as json_report
 from analyzer.report.formats import View
 from tests.paths import ROOT
@@ -170,6 +170,18 @@ def test_numbers_survive_hostile_names() -> None:
     shown = text.render(hostile("\x1b[2J" + "n" * 500))
     assert max(map(len, shown.splitlines())) <= 80
     assert "41,943,040" in shown and re.search(r"^ *1\.0 MiB ", shown.partition("Largest")[2], re.MULTILINE)
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+@pytest.mark.parametrize("kind", attribution.KINDS)
+@pytest.mark.parametrize("name", ["<script>alert(1)</script>", "\x1b[31m[red]'\"\x07", "n" * 10_000])
+def test_tables_keep_their_shape_whatever_the_names(name: str, kind: str, width: int) -> None:
+    shown = text.render(hostile(name), View(by=kind, width=width))
+    lines = shown.splitlines()
+    assert "\x1b" not in shown and "\x07" not in shown
+    # A verdict is never cut, and a wrapped name of ten thousand letters is long: the tables are what keeps its shape.
+    assert max(map(len, lines[1:])) <= width
+    assert len(lines) < 120 + 4 * len(name) // width
 
 
 @given(st.text())

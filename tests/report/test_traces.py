@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import analyzer
 from analyzer.errors import InputError
 from analyzer.estimate import Allocations, Estimate, Origin, Timeline
-from analyzer.report import snapshot, trace
+from analyzer.report import moments, snapshot, trace
 from tests.paths import MODELS, ROOT
 from tests.report.estimates import MIB, TRAINING
 
@@ -199,6 +199,17 @@ def test_the_trace_by_hand() -> None:
     instants = [(e["name"], e["ts"], e["args"].get("line")) for e in events if e["ph"] == "i"]
     assert instants == [("fc.weight", 0, None), ("conv, out", 2, "small.py:12"), ("peak", 2, None)]
     assert all({"ph", "pid", "tid"} <= event.keys() or event["ph"] == "C" for event in events)
+
+
+def test_iterations_of_a_program_begin_where_the_number_of_its_events_goes_up() -> None:
+    labels = ("w", "0.backward", "g", "0.step", "x", "1.backward", "1.step", "y")
+    count = len(labels)
+    category = tuple("" if "." in label else "activations" for label in labels)
+    line = Timeline((1,) * count, (1,) * count, (0,) * count, labels, category, ("",) * count)
+    program = replace(TRAINING, timeline=line, iterations=())
+    assert moments.iterations(program) == (-1, 3)
+    assert moments.iterations(TRAINING) == (1,)
+    assert moments.named(program) == [(1, "0.backward"), (3, "0.step"), (5, "1.backward"), (6, "1.step")]
 
 
 PROGRAM = """

@@ -1,0 +1,38 @@
+"""Moments of the course a reader knows by name: named events ("0.forward"), and where iterations begin.
+
+Of a whole program nobody said where an iteration begins; there it is where the number in front of its named events
+("0.backward", "0.step", "1.backward") goes up, from the event before on.
+"""
+
+from __future__ import annotations
+
+import re
+
+from analyzer.estimate import Estimate
+
+_NUMBERED = re.compile(r"(\d+)\.")
+
+
+def named(estimate: Estimate) -> list[tuple[int, str]]:
+    """(event, name) of every named event, in order. Other events have a category, or, where the host waits, no name."""
+    line = estimate.timeline
+    return [
+        (event, line.label[event])
+        for event, category in enumerate(line.category)
+        if not category and line.label[event]
+    ]
+
+
+def iterations(estimate: Estimate) -> tuple[int, ...]:
+    """The event after which each iteration begins (-1: with the first)."""
+    if estimate.iterations:
+        return estimate.iterations
+    starts: list[int] = []
+    number = previous = -1
+    for event, name in named(estimate):
+        found = _NUMBERED.match(name)
+        if found and int(found[1]) > number:
+            number = int(found[1])
+            starts.append(previous)
+        previous = event
+    return tuple(starts)
