@@ -36,6 +36,7 @@ from analyzer.capture.pytorch.cuda.streams import Current
 from analyzer.capture.pytorch.data_branches import assumed
 from analyzer.capture.pytorch.fan_in import FanIn
 from analyzer.capture.pytorch.known_values import KnownValues
+from analyzer.capture.pytorch.meta_cache import MetaCache
 from analyzer.errors import CaptureError
 from analyzer.graph import (
     Argument,
@@ -84,7 +85,7 @@ class _Growing:
 class _Schema:
     """What the recorder needs of an operator's schema, computed once."""
 
-    __slots__ = ("composite", "name", "sized_by_values", "skip", "writes")
+    __slots__ = ("composite", "name", "remembered", "sized_by_values", "skip", "writes")
 
     def __init__(self, func: Any) -> None:
         schema = func._schema
@@ -93,6 +94,13 @@ class _Schema:
             i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
         ]
         self.sized_by_values = torch.Tag.dynamic_output_shape in func.tags
+        # New results, told by the arguments alone (`meta_cache.py`).
+        self.remembered = (
+            func.namespace == "aten"
+            and not schema.is_mutable
+            and not self.sized_by_values
+            and all(returned.alias_info is None for returned in schema.returns)
+        )
         self.skip = schema.name.startswith("profiler::")
         # An operator that also has a kernel of its own for a device (`silu_backward`) is one kernel on CUDA too.
         has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
@@ -127,10 +135,11 @@ class Recorder(TorchDispatchMode):
         self._live: dict[int, int] = {}
         self._references: dict[int, weakref.ref[Any]] = {}
         self._known = KnownValues()
+        self._results = MetaCache()
         self._fan_in = FanIn()
         self._origin: dict[int, tuple[str, str]] = {}
         self._segment_node = 0
-        self._user_code: dict[Any, bool] = {}
+        self._user_code: dict[Any, str] = {}  # the file's name; none for a library's
         self._closed = False
         self.notes: list[str] = []
         self._library_folders: tuple[str, ...] = _LIBRARY_FOLDERS
@@ -323,7 +332,12 @@ class Recorder(TorchDispatchMode):
         try:
             out = self._known.sized(func, args) if schema.sized_by_values else None
             if out is None:
-                out = func(*args, **kwargs) if kernel is None else kernel(*args, **kwargs)
+                if kernel is not None:
+                    out = kernel(*args, **kwargs)
+                elif schema.remembered:
+                    out = self._results.call(func, args, kwargs)
+                else:
+                    out = func(*args, **kwargs)
         except RuntimeError as error:  # NotImplementedError is one
             if not isinstance(error, NotImplementedError) and "no fake impl" not in str(error):
                 raise
@@ -516,9 +530,10 @@ class Recorder(TorchDispatchMode):
                 break
             user = self._user_code.get(code)
             if user is None:
-                user = self._user_code[code] = not code.co_filename.startswith(self._library_folders)
+                library = code.co_filename.startswith(self._library_folders)
+                user = self._user_code[code] = "" if library else Path(code.co_filename).name
             if user:
-                return f"{Path(code.co_filename).name}:{frame.f_lineno}"
+                return f"{user}:{frame.f_lineno}"
             frame = frame.f_back  # type: ignore[assignment]
         return ""
 
