@@ -29,7 +29,7 @@ class GraphError(ValueError):
 
 
 class Phase(enum.Enum):
-    """The part of a step an operator belongs to."""
+    """The part of a step an operator belongs to; of a program also evaluation and generation, which need no gradients."""
 
     SETUP = "setup"
     INPUT = "input"
@@ -38,6 +38,8 @@ class Phase(enum.Enum):
     LOSS = "loss"
     BACKWARD = "backward"
     OPTIMIZER = "optimizer"
+    EVALUATION = "evaluation"
+    GENERATION = "generation"
 
 
 class Category(enum.Enum):

@@ -22,6 +22,7 @@ from analyzer.targets import require_torch
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.script import Ran
+    from analyzer.runtimes.pytorch.live import Live
 
 
 def run(
@@ -88,7 +89,7 @@ def follow(
             profile,
             live,
             until=None if until == "end" else until,
-            progress=_steps(progress),
+            progress=_steps(progress, live),
             whole=whole,
         )
     error = ran.error
@@ -126,8 +127,8 @@ def place_of(script: str | os.PathLike[str]) -> tuple[str, Path | str]:
     return name, path
 
 
-def _steps(progress: Callable[[str], None] | None) -> Callable[[str], None] | None:
-    """Progress with the pace of the program's steps."""
+def _steps(progress: Callable[[str], None] | None, live: Live) -> Callable[[str], None] | None:
+    """Progress with the pace of the program's steps, and the most it has held so far."""
     if progress is None:
         return None
     started = time.monotonic()
@@ -136,7 +137,9 @@ def _steps(progress: Callable[[str], None] | None) -> Callable[[str], None] | No
     def tell(text: str) -> None:
         nonlocal count
         count += 1
-        progress(f"{text}, {count / (time.monotonic() - started):.1f} a second")
+        pace = count / (time.monotonic() - started)
+        allocated, reserved = (f"{nbytes / 2**20:,.0f} MiB" for nbytes in live.peaks[:2])
+        progress(f"{text}, {pace:.1f} a second, peak {allocated} allocated, {reserved} reserved")
 
     return tell
 

@@ -241,3 +241,68 @@ def test_the_command_passes_on_arguments_and_prints_to_stderr(
     shown = capsys.readouterr()
     assert shown.err == "['--lr', '1', '-q']\n"
     assert '"peak_allocated": 4194304' in shown.out
+
+
+def test_phases_are_found(run: Any) -> None:
+    text = """
+import torch
+from torch import nn
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+    def forward(self, x):
+        return self.layer(x)
+    @torch.no_grad()
+    def generate(self, x):
+        for _ in range(2):
+            x = torch.cat((x, self(x[-1:])))
+        return x
+model = Model().cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+(model(torch.ones(8, 64, device="cuda")) ** 2).mean().backward()
+optimizer.step()
+with torch.no_grad():
+    kept = model(torch.ones(4096, 64, device="cuda")).exp()
+made = model.generate(torch.ones(1, 64, device="cuda"))
+"""
+    origins = run(text).allocations.origins
+    found = {(origin.operator.split("::")[-1].split(".")[0], origin.phase) for origin in origins}
+    assert {("addmm", "forward"), ("pow", "loss"), ("addmm", "evaluation"), ("exp", "evaluation")} <= found
+    assert {
+        ("addmm", "generation"),
+        ("cat", "generation"),
+        ("mm", "backward"),
+        ("zeros_like", "optimizer"),
+    } <= found
+
+
+def test_interrupted_it_says_what_was_found_so_far(run: Any) -> None:
+    text = """
+import os, signal, time, torch
+kept = torch.zeros(1 << 20, device="cuda")
+os.kill(os.getpid(), signal.SIGINT)
+time.sleep(1)
+more = torch.zeros(1 << 22, device="cuda")
+"""
+    estimate = run(text)
+    assert estimate.peak_allocated == 4 * MIB and any("interrupted" in note for note in estimate.notes)
+
+
+def test_progress_tells_step_pace_and_peak(run: Any) -> None:
+    told: list[str] = []
+    run(LOOP, progress=told.append)
+    assert [text.split(",")[0] for text in told] == ["step 1", "step 2", "step 3"]
+    assert all(" a second, peak " in text and " MiB reserved" in text for text in told)
+
+
+def test_cycles_are_collected_as_in_any_program(run: Any) -> None:
+    """The command line goes without the collector, a program does not."""
+    import gc
+
+    gc.disable()
+    try:
+        run("import gc\nassert gc.isenabled()")
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -606,4 +606,6 @@ _CATEGORY = {
     Phase.LOSS: Category.ACTIVATION,
     Phase.BACKWARD: Category.GRADIENT,
     Phase.OPTIMIZER: Category.SCRATCH,
+    Phase.EVALUATION: Category.ACTIVATION,
+    Phase.GENERATION: Category.ACTIVATION,
 }

@@ -2,7 +2,8 @@
 
 1. The script runs in this process as `__main__`, with its arguments and its folder on the path.
 2. Phases are found, not told: backward is where autograd is at work, the optimizer's steps report themselves, forward is
-   inside modules; what lies outside belongs to the loss after a forward pass, and to the input before one.
+   inside modules; what lies outside belongs to the loss after a forward pass, and to the input before one. A model called
+   without gradients is evaluated, and generates where a function named `generate` calls it; so is what follows outside.
 3. Values only a real run has get stand-ins, each noted with its line (`recorder.py`).
 4. Where the program ends early, by an error, `SystemExit` or Ctrl-C, what was recorded until then counts.
 
@@ -23,6 +24,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -83,6 +85,7 @@ class Phases:
         self._repetition = repetition
         self._optimizing = 0
         self._forward_seen = self._started = False
+        self._calls = Phase.FORWARD  # what calling a model is for, now
         self._roots: dict[int, weakref.ref[torch.nn.Module]] = {}
         self._paths: dict[int, str] = {}
         self._leaf: set[int] = set()
@@ -99,10 +102,12 @@ class Phases:
         if self._optimizing:
             return Phase.OPTIMIZER
         if self._recorder.modules:
-            return Phase.FORWARD
+            return self._calls
         if not self._started:
             return Phase.SETUP
-        return Phase.LOSS if self._forward_seen else Phase.INPUT
+        if not self._forward_seen:
+            return Phase.INPUT
+        return Phase.LOSS if self._calls is Phase.FORWARD else self._calls
 
     def before_step(self, *_: Any) -> None:
         """An optimizer begins its step."""
@@ -147,7 +152,9 @@ class Phases:
             path = ""
         if not self._recorder.modules:
             self._forward_seen = self._started = True
+            self._calls = Phase.FORWARD
             if not torch.is_grad_enabled():
+                self._calls = Phase.GENERATION if _called_by("generate") else Phase.EVALUATION
                 self._segment_over()
         return path
 
@@ -175,6 +182,16 @@ class Phases:
         elif self._leaves_of not in (None, -1) and id(module) in self._leaf:
             nbytes, count = bytes_in(out)
             self.leaves.append(LeafOutput(self._paths[id(module)], nbytes, count, bool(module._parameters)))
+
+
+def _called_by(function: str) -> bool:
+    """Whether a function of this name is being called."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == function:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def follow(
