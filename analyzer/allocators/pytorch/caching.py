@@ -21,7 +21,7 @@
 Sources: `c10/cuda/CUDACachingAllocator.cpp`, `c10/core/AllocatorConfig.h` (PyTorch 2.11 to 2.13); segment addresses
 by `driver.py`. `expandable_segments:True` is `expandable.py`.
 Not modelled: that the device may be done with a block before anyone waits for it (what is held is then too high, never too
-low), CUDA graph pools, user-made memory pools, `backend:cudaMallocAsync`.
+low), CUDA graph pools, user-made memory pools. `backend:cudaMallocAsync` is `asynchronous.py`.
 """
 
 from __future__ import annotations
@@ -120,7 +120,10 @@ class PyTorchAllocator(Allocator):
     """The simulator. All figures in bytes; `malloc` raises OutOfMemoryError, `free` ValueError for a dead handle.
 
     segment_events: every exchange with the driver, in order. space: where segments go, `driver.py`'s rules by default.
+    small_bytes: the largest rounded size that the small pool serves.
     """
+
+    small_bytes = SMALL_BYTES
 
     def __init__(self, settings: PyTorchSettings | None = None, space: AddressSpace | None = None) -> None:
         self.settings = settings or PyTorchSettings()
@@ -150,14 +153,14 @@ class PyTorchAllocator(Allocator):
             self._malloc_count += 1
             return handle
         size = self.rounded(nbytes)
-        pool = Pool(size <= SMALL_BYTES, stream or 0)
+        pool = Pool(size <= self.small_bytes, stream or 0)
         block = self._find(size, pool) or self._obtain(size, pool)
         if self._splits(block.size - size, size, pool.small):
             self._insert(block.cut(size))
         block.used = True
         block.shared = False
         block.requested = nbytes
-        self.allocated += block.size
+        self.allocated += self._counted(block)
         self.requested += nbytes
         self.peak_allocated = max(self.peak_allocated, self.allocated)
         self.peak_requested = max(self.peak_requested, self.requested)
@@ -173,13 +176,17 @@ class PyTorchAllocator(Allocator):
             raise ValueError(f"handle {handle} is not alive") from None
         if block is None:
             return
-        self.allocated -= block.size
+        self.allocated -= self._counted(block)
         self.requested -= block.requested
         block.requested = 0
         if block.shared:
             self._waiting.append(block)
         else:
             self._cache(block)
+
+    def _counted(self, block: Block) -> int:
+        """What a block in use counts as allocated."""
+        return block.size
 
     def _cache(self, block: Block) -> None:
         """A freed block joins its pool."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from analyzer.allocators.base import check_settings
+from analyzer.allocators.pytorch.asynchronous import AsyncAllocator
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.allocators.pytorch.expandable import ExpandableAllocator
 from analyzer.allocators.pytorch.settings import PyTorchSettings, as_divisions, settings_from_conf
@@ -16,6 +17,8 @@ def create(conf: str = "", **settings: Any) -> PyTorchAllocator:
     if "roundup_power2_divisions" in settings:
         settings["roundup_power2_divisions"] = as_divisions(settings["roundup_power2_divisions"])
     chosen = settings_from_conf(conf, **settings)
+    if chosen.backend == "cudaMallocAsync":
+        return AsyncAllocator(chosen)
     if chosen.expandable_segments:
         return ExpandableAllocator(chosen)
     return PyTorchAllocator(chosen)

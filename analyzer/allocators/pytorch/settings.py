@@ -54,6 +54,7 @@ class PyTorchSettings:
     per_process_memory_fraction: float | None = None
     device_total_bytes: int | None = None
     limit_bytes: int | None = None
+    backend: str = "native"
 
     def __post_init__(self) -> None:
         def check(holds: bool, message: str, hint: str = "") -> None:
@@ -79,6 +80,11 @@ class PyTorchSettings:
             0 <= self.garbage_collection_threshold < 1,
             f"garbage_collection_threshold is {self.garbage_collection_threshold}",
             "it must lie between 0 and 1",
+        )
+        check(
+            self.backend in ("native", "cudaMallocAsync"),
+            f"backend is {self.backend!r}",
+            "native or cudaMallocAsync",
         )
         divisions = self.roundup_power2_divisions
         check(
@@ -125,7 +131,7 @@ def settings_from_conf(conf: str, **others: Any) -> PyTorchSettings:
     """Settings from a PYTORCH_ALLOC_CONF string ("max_split_size_mb:128,expandable_segments:True").
 
     others: fields of PyTorchSettings the string cannot say (`limit_bytes`, `device_total_bytes`).
-    Raises OptionError for keys and values PyTorch would refuse, and for `backend:cudaMallocAsync`.
+    Raises OptionError for keys and values PyTorch would refuse.
     """
     fields: dict[str, Any] = {}
     for key, value in _pairs(conf):
@@ -144,10 +150,7 @@ def settings_from_conf(conf: str, **others: Any) -> PyTorchSettings:
                 case "roundup_power2_divisions":
                     fields[key] = _divisions(value)
                 case "backend":
-                    if value != "native":
-                        raise OptionError(
-                            f"PYTORCH_ALLOC_CONF: backend {value} is not simulated", "use backend:native"
-                        )
+                    fields[key] = {"native": "native", "cudaMallocAsync": "cudaMallocAsync"}[value]
                 case _ if key in WITHOUT_EFFECT:
                     pass
                 case _:

@@ -23,6 +23,7 @@ from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc, Use, 
 from analyzer.runtimes.plans import Plans
 from analyzer.runtimes.pytorch.eager import Eager, Program
 from analyzer.runtimes.pytorch.outside import device_used
+from analyzer.runtimes.pytorch.settings import notes_on
 from analyzer.runtimes.timeline import Failure, States, gathered
 
 
@@ -188,4 +189,5 @@ class Live:
             device_used=lambda played: device_used(played.peak_reserved, libraries, profile),
             libraries=libraries,
             unknown=dict(self._eager.unknown),
+            notes=notes_on(self._conf),
         )

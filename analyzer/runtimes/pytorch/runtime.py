@@ -12,7 +12,7 @@ from analyzer.options import Options
 from analyzer.runtimes.base import Prediction, Runtime, Source
 from analyzer.runtimes.pytorch.eager import requests
 from analyzer.runtimes.pytorch.outside import device_used
-from analyzer.runtimes.pytorch.settings import alloc_conf, with_workspaces
+from analyzer.runtimes.pytorch.settings import alloc_conf, notes_on, with_workspaces
 
 
 class PyTorch(Runtime):
@@ -35,6 +35,7 @@ class PyTorch(Runtime):
             device_used=lambda played: device_used(played.peak_reserved, asked.libraries, profile),
             libraries=asked.libraries,
             unknown=asked.unknown,
+            notes=notes_on(conf),
             limited=lambda limit_bytes, device: limited(conf, limit_bytes, device),
         )
 

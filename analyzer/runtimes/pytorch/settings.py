@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from analyzer.allocators.pytorch.asynchronous import NOTE as ASYNC_NOTE
+from analyzer.allocators.pytorch.settings import settings_from_conf
 from analyzer.devices import DeviceProfile
 from analyzer.errors import OptionError, did_you_mean
 
@@ -73,3 +75,8 @@ def with_workspaces(device: DeviceProfile, given: Mapping[str, Any], model: Any 
         )
     modules = {**device.modules_bytes, "cublas": min(total, device.modules_bytes.get("cublas", 0))}
     return dataclasses.replace(device, cublas_workspace_bytes=total, modules_bytes=modules)
+
+
+def notes_on(conf: str) -> tuple[str, ...]:
+    """What a reader of figures under these allocator settings should know."""
+    return (ASYNC_NOTE,) if settings_from_conf(conf).backend == "cudaMallocAsync" else ()
