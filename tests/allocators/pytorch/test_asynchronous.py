@@ -7,7 +7,7 @@ import pytest
 from analyzer.allocators import OutOfMemoryError, create
 from analyzer.allocators.pytorch.asynchronous import NOTE, AsyncAllocator
 from analyzer.runtimes.pytorch.settings import notes_on
-from tests.allocators.pytorch.test_replay_programs import histories
+from tests.allocators.pytorch.histories import histories
 
 MIB = 1 << 20
 CONF = "backend:cudaMallocAsync"

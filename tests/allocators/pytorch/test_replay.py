@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analyzer.allocators.driver import AddressSpace
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
+from tests.allocators.pytorch.histories import Recorded
 from tests.paths import DATA
 
 H200_DATA = DATA / "h200"
@@ -32,17 +32,6 @@ def recorded() -> dict[str, bytes]:
             for member in archive.getmembers()
             if (file := archive.extractfile(member)) is not None
         }
-
-
-class Recorded(AddressSpace):
-    """Segments where the recorded run had them."""
-
-    def __init__(self, addresses: list[int]) -> None:
-        super().__init__()
-        self._addresses = iter(addresses)
-
-    def take(self, size: int) -> int:  # noqa: ARG002
-        return next(self._addresses)
 
 
 def events_of(number: int) -> list[tuple[str, int, int]]:

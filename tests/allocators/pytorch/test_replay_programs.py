@@ -1,68 +1,23 @@
 """Whole programs recorded on an H200, replayed: every exchange with the driver in its order, and the peaks to the byte.
 
-`program_histories.xz` holds 45 of them (training loops, Trainer, Lightning, LoRA, generation, compiled models, the allocator's
-settings): 8 bytes with the length of a JSON list of programs, the list, then for all programs in a row the events' actions
-(one byte: 0 request, 1 return, 2 to 5 as in `EXCHANGES`), their values (8 bytes: the bytes of a request, segment or page
-run; of a return, how many requests ago it was made) and the addresses of the segments (8 bytes).
-
 `torch.cuda.empty_cache()` leaves nothing in a history but the segments it gave back. Where PyTorch counted no retries and
 collects no garbage, a row of these is one such call; everywhere else the simulator has to give them back by itself.
 """
 
 from __future__ import annotations
 
-import json
-import lzma
-from dataclasses import dataclass
-from functools import cache
-from typing import Any
-
-import numpy as np
 import pytest
 
 from analyzer.allocators.driver import AddressSpace
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.allocators.pytorch.create import create as create_pytorch
-from tests.allocators.pytorch.test_replay import Recorded
-from tests.paths import DATA
+from tests.allocators.pytorch.histories import EXCHANGES, History, Recorded, histories
 
-EXCHANGES = {2: "segment_alloc", 3: "segment_free", 4: "segment_map", 5: "segment_unmap"}
 GIVEN_BACK = (3, 5)
 H200_BYTES = 150_121_545_728
 # Something outside PyTorch lay in a hole of the device's addresses: a tie between free blocks of equal size went the
 # other way there, which moved later segments. With the recorded addresses both are exact.
 OTHER_TIES = {"compile_gpt_eager", "lightning"}
-
-
-@dataclass(frozen=True)
-class History:
-    """One program's record. events: (action, value), as the module docstring says."""
-
-    row: dict[str, Any]
-    events: list[tuple[int, int]]
-    addresses: list[int]
-
-    @property
-    def gives_back_when_told(self) -> bool:
-        return not self.row["retries"] and "garbage_collection" not in self.row["conf"]
-
-
-@cache
-def histories() -> dict[str, History]:
-    data = lzma.decompress((DATA / "h200" / "program_histories.xz").read_bytes())
-    length = int.from_bytes(data[:8], "little")
-    rows = json.loads(data[8 : 8 + length])["programs"]
-    events, segments = sum(row["count"] for row in rows), sum(row["segments"] for row in rows)
-    actions = np.frombuffer(data, np.int8, events, 8 + length).tolist()
-    values = np.frombuffer(data, "<i8", events, 8 + length + events).tolist()
-    addresses = np.frombuffer(data, "<i8", segments, 8 + length + 9 * events).tolist()
-    found, at, segment = {}, 0, 0
-    for row in rows:
-        end, last = at + row["count"], segment + row["segments"]
-        pairs = list(zip(actions[at:end], values[at:end], strict=True))
-        found[row["name"]] = History(row, pairs, addresses[segment:last])
-        at, segment = end, last
-    return found
 
 
 def replayed(history: History, space: AddressSpace | None) -> PyTorchAllocator:

@@ -1,0 +1,64 @@
+"""Recorded programs and where their segments lay.
+
+`program_histories.xz` holds 45 of them (training loops, Trainer, Lightning, LoRA, generation, compiled models, the allocator's
+settings): 8 bytes with the length of a JSON list of programs, the list, then for all programs in a row the events' actions
+(one byte: 0 request, 1 return, 2 to 5 as in `EXCHANGES`), their values (8 bytes: the bytes of a request, segment or page
+run; of a return, how many requests ago it was made) and the addresses of the segments (8 bytes).
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from analyzer.allocators.driver import AddressSpace
+from tests.paths import DATA
+
+EXCHANGES = {2: "segment_alloc", 3: "segment_free", 4: "segment_map", 5: "segment_unmap"}
+
+
+class Recorded(AddressSpace):
+    """Segments where the recorded run had them."""
+
+    def __init__(self, addresses: list[int]) -> None:
+        super().__init__()
+        self._addresses = iter(addresses)
+
+    def take(self, size: int) -> int:  # noqa: ARG002
+        return next(self._addresses)
+
+
+@dataclass(frozen=True)
+class History:
+    """One program's record. events: (action, value), as the module docstring says."""
+
+    row: dict[str, Any]
+    events: list[tuple[int, int]]
+    addresses: list[int]
+
+    @property
+    def gives_back_when_told(self) -> bool:
+        return not self.row["retries"] and "garbage_collection" not in self.row["conf"]
+
+
+@cache
+def histories() -> dict[str, History]:
+    data = lzma.decompress((DATA / "h200" / "program_histories.xz").read_bytes())
+    length = int.from_bytes(data[:8], "little")
+    rows = json.loads(data[8 : 8 + length])["programs"]
+    events, segments = sum(row["count"] for row in rows), sum(row["segments"] for row in rows)
+    actions = np.frombuffer(data, np.int8, events, 8 + length).tolist()
+    values = np.frombuffer(data, "<i8", events, 8 + length + events).tolist()
+    addresses = np.frombuffer(data, "<i8", segments, 8 + length + 9 * events).tolist()
+    found, at, segment = {}, 0, 0
+    for row in rows:
+        end, last = at + row["count"], segment + row["segments"]
+        pairs = list(zip(actions[at:end], values[at:end], strict=True))
+        found[row["name"]] = History(row, pairs, addresses[segment:last])
+        at, segment = end, last
+    return found
