@@ -11,9 +11,9 @@ from __future__ import annotations
 import csv
 import io
 import json
-from html import escape
 from typing import TYPE_CHECKING, Any
 
+from analyzer.report import page
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.picture import drawing, saved
 from analyzer.report.words import clean, mib, percent, size
@@ -206,53 +206,32 @@ def _bar(row: Row, ceiling: int) -> tuple[tuple[str, str], ...]:
 def render_html(comparison: Comparison, _: View = PLAIN) -> str:
     """One page that needs no network."""
     ceiling = _ceiling(comparison)
-    rows = "\n".join(
-        f"<tr><td>{escape(name_of(row))}<br><small>{escape(clean(row.setting))}</small>"
-        + "".join(
-            f'<td class="number">{escape(shown)}'
-            for shown in (
-                mib(row.requested),
-                _shown(row, row.allocated),
-                _shown(row, row.reserved),
-                _fragmentation(row),
-                "-" if row.at_least else f"{row.device_calls:,}",
-            )
+    rows = (
+        (
+            f"{page.text(name_of(row))}<br>{page.text(row.setting)}",
+            mib(row.requested),
+            _shown(row, row.allocated),
+            _shown(row, row.reserved),
+            _fragmentation(row),
+            "-" if row.at_least else f"{row.device_calls:,}",
+            page.bar(min(row.reserved, ceiling), ceiling, 0, min(row.allocated, ceiling)),
         )
-        + f'<td class="picture"><div class="held" style="width: {100 * min(row.reserved, ceiling) / ceiling:.2f}%">'
-        f'<div class="used" style="width: {100 * row.allocated / max(min(row.reserved, ceiling), 1):.2f}%"></div></div></tr>'
         for row in comparison.rows
     )
-    failures = "".join(
-        f"<li>{escape(name_of(row))} ({escape(clean(row.setting))}): {escape(clean(row.out_of_memory))}</li>"
-        for row in comparison.rows
-        if row.out_of_memory
-    )
-    notes = "".join(f"<li>{escape(clean(note))}</li>" for note in comparison.notes)
-    head = "".join(
-        f"<th>{word}"
-        for word in ("allocator", "requested", "allocated", "reserved", "unused", "driver calls", "MiB")
-    )
-    return f"""<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{escape(subject(comparison))}</title>
-<style>
-body {{ font: 14px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }}
-table {{ border-collapse: collapse; width: 100%; }} td, th {{ padding: .3rem .6rem; text-align: left; vertical-align: top; }}
-tr + tr {{ border-top: 1px solid #8884; }} .number {{ text-align: right; font-variant-numeric: tabular-nums; }}
-.picture {{ width: 30%; }} .held {{ background: #9ecae1; height: 1rem; min-width: 1px; }} .used {{ background: #3182bd; height: 1rem; }}
-small {{ opacity: .7; }}
-</style></head><body>
-<h1>{escape(subject(comparison))}</h1>
-<p><strong>{escape(verdict(comparison))}</strong></p>
-<table><tr>{head}</tr>
-{rows}
-</table>
-<p>In MiB; dark: in use at its peak, light: held of the device, cut at twice the median.</p>
-{f"<h2>Out of memory</h2><ul>{failures}</ul>" if failures else ""}
-{f"<h2>Notes</h2><ul>{notes}</ul>" if notes else ""}
-</body></html>
-"""
+    heads = ("allocator", "requested", "allocated", "reserved", "unused", "driver calls", "MiB")
+    failures = [
+        f"{name_of(row)} ({row.setting}): {row.out_of_memory}" for row in comparison.rows if row.out_of_memory
+    ]
+    body = [
+        page.verdict(any(row.fits for row in comparison.rows), verdict(comparison)),
+        page.table(heads, rows, range(1, 6)),
+        page.paragraph(
+            "In MiB; dark: in use at its peak, light: held of the device, cut at twice the median.", "dim"
+        ),
+        *((page.heading("Out of memory"), page.items(failures)) if failures else ()),
+        *((page.heading("Notes"), page.items(comparison.notes)) if comparison.notes else ()),
+    ]
+    return page.render(subject(comparison), "\n".join(body))
 
 
 def render_svg(comparison: Comparison, _: View = PLAIN) -> bytes:

@@ -123,7 +123,7 @@ def _bars(found: Sequence[Strategy]) -> str:
         (
             (
                 page.text(name),
-                html.meter(estimate.device_used, most, 0, estimate.peak_allocated),
+                page.bar(estimate.device_used, most, 0, estimate.peak_allocated),
                 size(estimate.peak_allocated),
                 size(estimate.device_used),
             )

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import analyzer
+from analyzer.cli import main
 from analyzer.estimate import Allocations, Estimate, Origin, Segment, Timeline
 from analyzer.planning.compare import compare
 from analyzer.report import attribution, formats, html, page, text
@@ -432,7 +433,7 @@ def test_two_estimates_stand_side_by_side(show: Any, real: Estimate) -> None:
     assert second > first + 300
 
 
-def test_plans_and_verifications_open(show: Any) -> None:
+def test_plans_verifications_and_allocators_open(show: Any, tmp_path: Path) -> None:
     keywords = {"mode": "train", "device": "2GiB"}
     curve = analyzer.sweep(MODELS / "linear.py", range(1, 5), **keywords)
     driver = show(str(formats.render("curve", "html", curve)))
@@ -450,6 +451,25 @@ def test_plans_and_verifications_open(show: Any) -> None:
     assert len(driver.find_elements("css selector", "table.plain")) == 2
     driver = show(str(formats.render("verification", "html", VERIFICATION)))
     assert "+10.00 %" in driver.page_source
+    made = tmp_path / "allocators.html"
+    assert (
+        main(
+            [
+                "allocators",
+                str(MODELS / "linear.py"),
+                "--batch",
+                "4",
+                "--format",
+                "html",
+                "-o",
+                str(made),
+                "-q",
+            ]
+        )
+        == 0
+    )
+    driver = show(made.read_text())
+    assert driver.find_elements("css selector", "table.plain svg")
 
 
 MODEL = """
