@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = ROOT / "examples" / "programs" / "language_model.py"
@@ -68,7 +69,7 @@ def measure(what):
 """
 
 
-def measured(part: str, arguments: list[str]) -> dict[str, float | None]:
+def measured(part: str, arguments: list[str]) -> dict[str, Any]:
     """Processor seconds, and bytes of host memory over the imports, of one part in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-c", HEAD + PARTS[part], str(PROGRAM), *arguments],
@@ -83,15 +84,17 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    rows = {size: {part: measured(part, arguments) for part in PARTS} for size, arguments in SIZES.items()}
-    for size, parts in rows.items():
-        print(size)
-        for part, found in parts.items():
+    rows: dict[str, dict[str, dict[str, Any]]] = {}
+    for size, arguments in SIZES.items():
+        print(size, flush=True)
+        parts = rows[size] = {}
+        for part in PARTS:
+            found = parts[part] = measured(part, arguments)
             memory = "" if found["bytes"] is None else f"{found['bytes'] / 2**20:8.0f} MiB over the imports"
-            print(f"  {part:<22} {found['seconds']:7.1f} s {memory}")
+            print(f"  {part:<22} {found['seconds']:7.1f} s {memory}", flush=True)
         ratio = parts["run"]["seconds"] / parts["target"]["seconds"]
         step = parts["run"]["seconds"] / parts["real step on the CPU"]["seconds"]
-        print(f"  run: {ratio:.2f} of the target's analysis, {step:.2f} of a real step")
+        print(f"  run: {ratio:.2f} of the target's analysis, {step:.2f} of a real step", flush=True)
     if given.json:
         given.json.write_text(json.dumps(rows, indent=1) + "\n")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,9 @@ from analyzer.options import Options  # noqa: E402
 from analyzer.pipeline.program import follow  # noqa: E402
 from analyzer.report.verification import render  # noqa: E402
 from analyzer.runtimes.events import Free, Malloc  # noqa: E402
+from analyzer.verification import Verification  # noqa: E402
 from analyzer.verify.program import compared  # noqa: E402
+from tests.paths import DATA, ROOT  # noqa: E402
 
 SCRIPT = """
 import torch
@@ -77,6 +81,51 @@ def test_a_run_as_predicted_and_one_that_is_not(tmp_path: Path) -> None:
     assert other.history.first.source.startswith("train.py:")
     measured["history"] = None
     assert compared(found, measured, {}).history is None
+
+
+@pytest.fixture(scope="module")
+def measured_runs() -> dict[str, dict[str, Any]]:
+    """The measured sides of real runs on an H200, by name."""
+    with gzip.open(DATA / "h200" / "programs_verified.json.gz", "rt") as file:
+        return {row["name"]: row for row in json.load(file)}
+
+
+def beside(row: dict[str, Any]) -> Verification:
+    options = Options.of({"device": "h200", "runtime_options": {"alloc_conf": row["conf"]}})
+    found, _ = follow(ROOT / row["script"], row["arguments"], options, {}, whole=True)
+    return compared(found, row["ok"], row["environment"])
+
+
+def errors(verification: Verification) -> dict[str, float | None]:
+    names = ("allocated", "reserved", "device")
+    return {name: verification.figure(name).error_percent for name in names}
+
+
+def test_a_classifier_is_predicted_request_by_request(measured_runs: dict[str, Any]) -> None:
+    """Loader, mixed batches, evaluation, schedule: every request and every return of the real run, in order."""
+    found = beside(measured_runs["digits"])
+    assert found.history is not None and found.history.same and found.history.recorded_count == 1241
+    assert errors(found) == {"allocated": 0.0, "reserved": 0.0, "device": 0.0}
+    assert len(found.marks) == 10 and all(mark.same for mark in found.marks)
+
+
+def test_a_language_model_is_exact_under_expandable_segments(measured_runs: dict[str, Any]) -> None:
+    """Accumulation, bfloat16, an average of the weights, an evaluation, sampled text."""
+    found = beside(measured_runs["language_model_expandable"])
+    assert errors(found) == {"allocated": 0.0, "reserved": 0.0, "device": 0.0}
+    assert len(found.marks) == 6 and all(mark.same for mark in found.marks)
+
+
+def test_two_networks_with_convolutions_nobody_measured(measured_runs: dict[str, Any]) -> None:
+    """cuDNN's workspace is then a guess: the reserved bytes are exact, the peak is within a percent."""
+    found = errors(beside(measured_runs["gan"]))
+    assert found["reserved"] == found["device"] == 0.0 and abs(found["allocated"] or 0.0) < 1
+
+
+def test_under_the_asynchronous_backend_what_is_allocated_is_exact(measured_runs: dict[str, Any]) -> None:
+    found = beside(measured_runs["language_model_async"])
+    assert found.figure("allocated").error_percent == 0.0 and found.history is None
+    assert abs(found.figure("reserved").error_percent or 0.0) < 10
 
 
 @pytest.mark.skipif(torch.version.cuda is not None, reason="this torch may find a GPU")

@@ -9,8 +9,8 @@
 
 Sources: 1 and 2 `c10/cuda/CUDAMallocAsyncAllocator.cpp`; 3 addresses and reserved bytes recorded on an H200 (driver 580)
 request by request: peaks of three networks' requests are met by +0.0, +1.7 and +4.2 %, of the whole programs by +0.0 and
-+0.8 % (`tests/allocators/pytorch/test_asynchronous.py`). Requests of random sizes and lives took up to 13 % more than the
-model.
++0.8 % (`tests/allocators/pytorch/test_asynchronous.py`). A program measured afterwards took 9 % more than the model (384 MiB
+for 352), requests of random sizes and lives up to 13 % more.
 Not modelled: memory that passes from stream to stream inside the pool; here streams keep theirs apart, which takes more.
 """
 
@@ -24,7 +24,7 @@ from analyzer.allocators.pytorch.expandable import ExpandableAllocator
 CHUNK_BYTES = 32 * MIB
 NOTE = (
     "backend:cudaMallocAsync: how the driver's pool places requests is not published; reserved bytes are a model that met "
-    "the networks it was measured with by 0 to +4 %, and is no upper bound"
+    "the programs it was compared with by -8 to +4 %, and is no upper bound"
 )
 
 
