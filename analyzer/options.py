@@ -52,6 +52,24 @@ class Options:
             metavar="NAME=SHAPE[:TYPE]",
         ),
     )
+    values: Mapping[str, float] = field(
+        default_factory=dict,
+        metadata=_said(
+            "The number in an ONNX file's scalar input, such as sr=16000. Repeatable.",
+            "--value",
+            multiple=True,
+            metavar="INPUT=NUMBER",
+        ),
+    )
+    assume: Mapping[str, bool] = field(
+        default_factory=dict,
+        metadata=_said(
+            "What an If of an ONNX file finds: the condition's or the node's name. Repeatable.",
+            "--assume",
+            multiple=True,
+            metavar="CONDITION=true|false",
+        ),
+    )
     targets: Sequence[Any] | None = field(
         default=None, metadata=_said("What the loss compares the output with.")
     )
@@ -125,6 +143,14 @@ class Options:
 
             object.__setattr__(self, "dtype", full_name(self.dtype))
         object.__setattr__(self, "runtime_options", dict(self.runtime_options or ()))
+        for name, kind, wanted in (("values", int | float, "a number"), ("assume", bool, "True or False")):
+            said = getattr(self, name)
+            if said is not None and not isinstance(said, Mapping):
+                raise OptionError(f"{name} is {said!r}", f"give a mapping from name to {wanted}")
+            object.__setattr__(self, name, dict(said or ()))
+            for key, value in (said or {}).items():
+                if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+                    raise OptionError(f"{name}: {key} is {value!r}", f"give {wanted}")
         for name in ("inputs", "targets"):
             if hasattr(getattr(self, name), "shape"):  # one tensor, or one TensorSpec
                 object.__setattr__(self, name, (getattr(self, name),))

@@ -23,6 +23,8 @@ VALID: dict[str, list[tuple[Any, Any]]] = {
     "batch": [(None, None), (1, 1), (10**12, 10**12)],
     "mode": [("infer", "infer"), ("train", "train")],
     "inputs": [(None, None), ([SPEC], [SPEC]), (SPEC, (SPEC,)), ({"x": SPEC}, {"x": SPEC})],
+    "values": [(None, {}), ({"sr": 16000}, {"sr": 16000})],
+    "assume": [(None, {}), ({"c": True}, {"c": True})],
     "targets": [(None, None), ((SPEC, SPEC), (SPEC, SPEC)), (SPEC, (SPEC,))],
     "loss": [(None, None), ("mse", "mse"), (len, len)],
     "optimizer": [("sgd", "sgd"), (None, None), (dict, dict)],
@@ -44,6 +46,9 @@ INVALID: list[tuple[str, Any, type[AnalyzerError], str]] = [
     ("amp", True, OptionError, "unknown autocast type True"),
     ("checkpoint", ["0"], OptionError, "checkpoint is"),
     ("checkpoint", True, OptionError, "checkpoint is True"),
+    ("values", {"sr": "16000"}, OptionError, "values: sr is '16000'"),
+    ("values", 3, OptionError, "values is 3"),
+    ("assume", {"c": 1}, OptionError, "assume: c is 1"),
     ("runtime_options", "a=1", OptionError, "runtime_options is 'a=1'"),
     ("runtime_options", [("a", 1)], OptionError, "runtime_options is"),
     *(

@@ -135,7 +135,35 @@ def analysis_keywords(target: str, options: Mapping[str, Any]) -> dict[str, Any]
     keywords = {name: options[name] for name in named if options[name] is not None}
     keywords["inputs"] = described_inputs(target, options["inputs"], options["batch"])
     keywords["runtime_options"] = settings(options["runtime_options"])
+    keywords["values"] = {name: _number(name, text) for name, text in pairs("--value", options["values"])}
+    keywords["assume"] = {name: _truth(name, text) for name, text in pairs("--assume", options["assume"])}
     return keywords
+
+
+def pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, str]]:
+    """NAME=TEXT as (name, text). Raises OptionError."""
+    found = []
+    for text in texts:
+        name, equals, value = text.rpartition("=")
+        if not equals or not name or not value:
+            raise OptionError(f"{flag} {text!r} says nothing", f"write {flag} NAME=VALUE")
+        found.append((name, value))
+    return found
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return int(text) if text.lstrip("+-").isdigit() else float(text)
+    except ValueError:
+        raise OptionError(f"--value {name}={text!r} is no number", "such as --value sr=16000") from None
+
+
+def _truth(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise OptionError(
+            f"--assume {name}={text!r} is neither true nor false", "write NAME=true or NAME=false"
+        )
+    return text.lower() == "true"
 
 
 def described_inputs(target: str, texts: Sequence[str], batch: int | None) -> dict[str, TensorSpec] | None:

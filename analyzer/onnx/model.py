@@ -5,11 +5,13 @@ Functions local to the model are inlined first; external data is checked but not
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from analyzer.errors import TargetError
+from analyzer.errors import InputError, TargetError
 from analyzer.onnx import file as onnx_file
 from analyzer.onnx.node import DEFAULT_DOMAINS, node_name
 from analyzer.onnx.shapes.any_batch import Shapes, infer_shapes
@@ -32,11 +34,18 @@ class ShapedModel:
     has_functions: bool = False
 
 
-def read(path_or_model: Any, batch: int | None = None, inputs: Described | None = None) -> ShapedModel:
+def read(
+    path_or_model: Any,
+    batch: int | None = None,
+    inputs: Described | None = None,
+    values: Mapping[str, float] = MappingProxyType({}),
+    assume: Mapping[str, bool] = MappingProxyType({}),
+) -> ShapedModel:
     """A model with all shapes inferred.
 
     path_or_model: a path, an `onnx.ModelProto`, its serialized bytes, or what an earlier call returned, which stays as
-    it is. batch, inputs: as for `capture_onnx`.
+    it is. batch, inputs: as for `capture_onnx`. values: the number in an input of one element. assume: what an If finds, by
+    the name of its condition or its own.
     Raises TargetError for a file that is no sound model, InputError for shapes that are missing or do not fit.
     """
     if isinstance(path_or_model, ShapedModel):
@@ -57,8 +66,31 @@ def read(path_or_model: Any, batch: int | None = None, inputs: Described | None 
         model = _inlined(model)
     opset = next((entry.version for entry in model.opset_import if entry.domain in DEFAULT_DOMAINS), 1)
     structure = prepare(model.graph, opset, folder, ir_version=model.ir_version)
-    shapes = infer_shapes(structure, model, batch, inputs, folder)
+    _check_names(structure, values, assume)
+    shapes = infer_shapes(structure, model, batch, inputs, folder, values, assume)
     return ShapedModel(structure, shapes, opset, batch, has_functions)
+
+
+def _check_names(structure: Structure, values: Mapping[str, float], assume: Mapping[str, bool]) -> None:
+    """Raises InputError for a value of no input, and for a condition of no If."""
+    for name in values:
+        if name not in structure.inputs:
+            known = ", ".join(map(display, structure.inputs)) or "none"
+            raise InputError(f"the model has no input {display(name)!r}", f"its inputs are: {known}")
+    conditions = dict.fromkeys(_conditions(structure)) if assume else {}
+    for name in assume:
+        if name not in conditions:
+            known = ", ".join(display(item) for item in list(conditions)[:10] if item) or "none"
+            raise InputError(f"no If has the condition or the name {display(name)!r}", f"there are: {known}")
+
+
+def _conditions(structure: Structure) -> Iterator[str]:
+    for node in structure.nodes:
+        if node.op_type == "If" and node.domain in DEFAULT_DOMAINS:
+            yield from (node.input[0], node.name)
+    for inner in structure.subgraphs.values():
+        for graph in inner.values():
+            yield from _conditions(graph)
 
 
 def _inlined(model: Any) -> Any:

@@ -28,7 +28,7 @@ def captured_onnx(target: Target, options: Options, runtime: Runtime) -> Capture
     described = described_inputs(options)
     profile, device_note = resolve(options.device)
     profile = runtime.profile(profile, options)
-    model = read(target.path, options.batch, described)
+    model = read(target.path, options.batch, described, options.values, options.assume)
     graph = capture_onnx(model)
     return Captured(
         target=target.name,
@@ -55,6 +55,8 @@ def captured_onnx_training(
             "training an ONNX graph is analysed through PyTorch, which is not installed",
             "pip install 'analyzer[torch]'",
         ) from None
+    if options.values or options.assume:
+        raise OptionError("--value and --assume mean nothing in training", "leave them out")
     lowered = lower(target.path or target.name, batch=options.batch, inputs=described_inputs(options))
     captured = captured_pytorch(lowered.module, replace(options, inputs=lowered.inputs), runtime, progress)
     return replace(

@@ -16,9 +16,11 @@ Not modelled: dimensions that are no polynomial of the batch above `LARGEST_DIRE
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from analyzer.errors import InputError, TargetError
@@ -43,18 +45,26 @@ class Shapes:
 
 
 def infer_shapes(
-    structure: Structure, model: Any, batch: int | None, described: Described | None, folder: Path | None
+    structure: Structure,
+    model: Any,
+    batch: int | None,
+    described: Described | None,
+    folder: Path | None,
+    values: Mapping[str, float] = MappingProxyType({}),
+    assume: Mapping[str, bool] = MappingProxyType({}),
 ) -> Shapes:
     """Shapes of every value (rules of the module docstring). Raises InputError for what cannot be bound or contradicts."""
     opsets = {entry.domain: entry.version for entry in model.opset_import}
     binding = bind(structure.inputs, batch, described)
     # Before IR version 4 ONNX's inference reads only initializers that are inputs as well; this structure keeps them apart.
     ir_version = max(model.ir_version, OVERRIDABLE_IR)
-    common = Context(opsets, ir_version, folder, rebound=binding.hard_coded)
+    common = Context(opsets, ir_version, folder, rebound=binding.hard_coded, assumed=assume)
 
     def at(size: int | None) -> Inferred:
         bound = binding if size == batch else bind(structure.inputs, size, described)
-        return infer(structure, bound.inputs, replace(common, symbols=bound.symbols, batch=size))
+        return infer(
+            structure, bound.inputs, replace(common, symbols=bound.symbols, batch=size, numbers=values)
+        )
 
     if batch is None or batch <= LARGEST_DIRECT:
         actual = at(batch)

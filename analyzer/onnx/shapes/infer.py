@@ -28,7 +28,7 @@ from analyzer.onnx.shapes.native import (
     infer_node,
 )
 from analyzer.onnx.structure import Structure, tensor_type
-from analyzer.onnx.types import ValueType, display, display_shape, element_count
+from analyzer.onnx.types import ELEMENT_TYPES, ValueType, display, display_shape, element_count
 from analyzer.onnx.values import Values
 
 _INFERENCE_HINT = "check the given shapes; a size baked in at export must be exported as dynamic"
@@ -63,8 +63,14 @@ def infer(
         result.types[name] = tensor_type(tensor)
     # ONNX Runtime does not look into initializers that a caller may override; for this analysis the default is the value.
     hidden = structure.overridable if context.symbolic else frozenset()
+    given_numbers = {
+        name: _number(name, result.types[name], context.numbers[name])
+        for name in structure.inputs
+        if name in context.numbers and outer is None
+    }
     result.values = Values(
-        {name: tensor for name, tensor in structure.initializers.items() if name not in hidden},
+        {name: tensor for name, tensor in structure.initializers.items() if name not in hidden}
+        | given_numbers,
         structure.producers,
         result.types.get,
         folder=context.folder,
@@ -76,6 +82,20 @@ def infer(
         result.names = dimension_names((*result.types.values(), *structure.declared.values()))
     _repair(structure, result, context)
     return result
+
+
+def _number(name: str, kind: ValueType, number: float) -> Any:
+    """The tensor an input of one element holds. Raises InputError for an input of more, or of another type."""
+    import numpy
+    import onnx
+
+    if kind.sizes is None or element_count(kind.sizes) != 1 or kind.dtype in ("string", ""):
+        raise InputError(
+            f"input {display(name)} is {kind.dtype} {display_shape(kind.shape)}, not one number",
+            "leave --value out",
+        )
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(ELEMENT_TYPES[kind.dtype])
+    return onnx.numpy_helper.from_array(numpy.full(kind.sizes, number, dtype), name)
 
 
 def _repair(structure: Structure, result: Inferred, context: Context) -> None:

@@ -39,7 +39,8 @@ _NUMBERS = frozenset({"int64", "int32", "bool"})  # what shape arithmetic is don
 class Context:
     """What stays the same over a model. `symbolic`: ONNX Runtime's view. `rebound`: the hard-coded batch, if any.
 
-    `assumed`: what the user says of conditions, by the value's or the If node's name.
+    `assumed`: what the user says of conditions, by the value's or the If node's name; `numbers`: what is in inputs of one
+    element.
     """
 
     opsets: Mapping[str, int]
@@ -50,6 +51,7 @@ class Context:
     rebound: int | None = None
     batch: int | None = None
     assumed: Mapping[str, bool] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
 class NodeError(Exception):

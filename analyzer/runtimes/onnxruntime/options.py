@@ -44,6 +44,16 @@ def _choice(*values: str) -> Reader:
     return read
 
 
+def _provider(name: str, text: str) -> str:
+    """The provider by its short or its full name; others are not modelled."""
+    short = text.lower().removesuffix("executionprovider")
+    if short in ("cuda", "cpu"):
+        return short
+    raise OptionError(
+        f"{name} {text!r} is not modelled", "providers: cuda, cpu (not TensorRT, OpenVINO and others)"
+    )
+
+
 def _level(name: str, text: str) -> int:
     if text.lower() not in _LEVELS:
         raise OptionError(f"{name} is {text!r}", "values: disable_all, basic, extended, all")
@@ -79,7 +89,7 @@ def _option(default: Any, read: Reader, *aliases: str) -> Any:
 class SessionOptions:
     """The options that change memory, with ONNX Runtime's defaults. gpu_mem_limit in bytes, None for no limit."""
 
-    provider: str = _option("cuda", _choice("cuda", "cpu"))
+    provider: str = _option("cuda", _provider)
     arena_extend_strategy: str = _option("kNextPowerOfTwo", _choice("kNextPowerOfTwo", "kSameAsRequested"))
     gpu_mem_limit: int | None = _option(None, _limit)
     cudnn_conv_algo_search: str = _option("EXHAUSTIVE", _choice("EXHAUSTIVE", "HEURISTIC", "DEFAULT"))

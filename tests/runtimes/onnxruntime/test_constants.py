@@ -176,3 +176,58 @@ def test_what_a_custom_operator_makes_is_what_the_file_declares(tmp_path: Path) 
     (made,) = capture_onnx(str(path), batch=8).operators[-1].outputs
     assert made is not None
     assert (made.dtype, made.shape) == ("int64", (8, 16))
+
+
+def _by_rate() -> onnx.ModelProto:
+    """An If by a scalar input, whose branches make results of different sizes."""
+    bare = helper.make_tensor_value_info
+    then = helper.make_graph(
+        [helper.make_node("Concat", ["x", "x"], ["t"], axis=1)],
+        "then",
+        [],
+        [bare("t", TensorProto.FLOAT, None)],
+    )
+    other = helper.make_graph(
+        [helper.make_node("Neg", ["x"], ["e"])], "else", [], [bare("e", TensorProto.FLOAT, None)]
+    )
+    nodes = [
+        helper.make_node("Equal", ["sr", "known"], ["c"]),
+        helper.make_node("If", ["c"], ["y"], "branch", then_branch=then, else_branch=other),
+    ]
+    inputs = [bare("x", TensorProto.FLOAT, [8, 1024]), bare("sr", TensorProto.INT64, [])]
+    constants = [numpy_helper.from_array(np.array(16000), "known")]
+    graph = helper.make_graph(nodes, "g", inputs, [bare("y", TensorProto.FLOAT, None)], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize(
+    ("said", "columns"),
+    [
+        ({}, 2048),  # the larger branch
+        ({"values": {"sr": 16000}}, 2048),
+        ({"values": {"sr": 8000}}, 1024),
+        ({"assume": {"c": True}}, 2048),
+        ({"assume": {"branch": False}}, 1024),
+    ],
+)
+def test_what_the_user_says_of_a_condition(said: dict[str, Any], columns: int, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(_by_rate(), path)
+    estimate = analyzer.analyze(str(path), device="h200", **said)
+    plain = analyzer.analyze(str(path), device="h200")
+    assert (estimate.graph_peak < plain.graph_peak) == (columns == 1024)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"values": {"rate": 1}}, "no input 'rate'"),
+        ({"values": {"x": 1}}, "not one number"),
+        ({"assume": {"d": True}}, "no If has the condition"),
+    ],
+)
+def test_what_nothing_in_the_model_answers_to(said: dict[str, Any], words: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(_by_rate(), path)
+    with pytest.raises(InputError, match=words):
+        analyzer.analyze(str(path), device="h200", **said)

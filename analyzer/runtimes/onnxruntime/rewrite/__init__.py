@@ -81,7 +81,7 @@ def optimise(graph: RuntimeGraph, provider: str, level: int, *, nhwc: bool = Fal
         if not editor.changes:
             break
     casts.insert(Editor(graph), fold=level > EXTENDED)
-    _name_missing(graph)
+    _name_missing(graph, provider)
     if provider == "cuda":
         copies.insert(Editor(graph))
 
@@ -91,11 +91,11 @@ def _only(provider: str, node: Node, graph: RuntimeGraph) -> str:
     return provider if declared.has_kernel(provider, node, graph) else ""
 
 
-def _name_missing(graph: RuntimeGraph) -> None:
-    """Nodes that no provider runs: ONNX Runtime refuses the model."""
+def _name_missing(graph: RuntimeGraph, provider: str) -> None:
+    """Nodes that no provider runs: ONNX Runtime refuses the model; they count as the session's own."""
     missing = [node for _, node in sorted(graph.nodes.items()) if not node.provider]
     for node in missing:
-        node.provider = "cpu"
+        node.provider = provider
     names = sorted({node.operator for node in missing if registered.knows_domain(node.domain)})
     if names:
         graph.notes.append(

@@ -33,10 +33,12 @@ def layer_norm(editor: Editor, node: Node) -> None:
         return
     for sub in subs:
         for square in editor.users(sub.outputs[0]):
-            if not is_op(square, "Pow", "Mul"):
+            if not (is_op(square, "Pow", "Mul") and _squares(editor, square)):
                 continue
             found = chain(editor, square, "ReduceMean", "Add", "Sqrt", "Div", "Mul", "Add")
             if found is None:
+                continue
+            if not all(_over_last_axes(editor, mean) for mean in (node, found[1])):
                 continue
             div, mul, add = found[4], found[5], found[6]
             numerator = editor.maker.get(div.inputs[0])
@@ -60,7 +62,7 @@ def rms_norm(editor: Editor, node: Node) -> None:
     """x / sqrt(mean(x^2) + eps) * scale."""
     x = node.inputs[0]
     found = chain(editor, node, "ReduceMean", "Add", "Sqrt")
-    if found is None:
+    if found is None or not _squares(editor, node) or not _over_last_axes(editor, found[1]):
         return
     root = found[3]
     after = editor.only_user(root)
@@ -109,6 +111,29 @@ def skip_layer_norm(editor: Editor, node: Node) -> None:
             rest.append(bias)
             break
     replace(editor, node, rest, "SkipLayerNormalization", inputs, MICROSOFT)
+
+
+def _squares(editor: Editor, node: Node) -> bool:
+    """x ** 2, or x * x."""
+    if node.op == "Mul":
+        return node.inputs[0] == node.inputs[1]
+    return close_to(scalar(editor, node.inputs[1]), 2.0)
+
+
+def _over_last_axes(editor: Editor, mean: Node) -> bool:
+    """Whether a mean keeps its dimensions, and is over the last axes without a gap."""
+    axes = mean.attributes.get("axes")
+    if axes is None and len(mean.inputs) > 1 and mean.inputs[1]:
+        data = editor.graph.constant(mean.inputs[1])
+        axes = None if data is None else [int(axis) for axis in data.reshape(-1)]
+    rank = len(editor.value(mean.inputs[0]).symbols or ())
+    if not mean.attributes.get("keepdims", 1):
+        return False
+    if axes is None:
+        return len(mean.inputs) < 2 or not mean.inputs[1]  # all of them
+    if not rank:
+        return sorted(axes) == list(range(-len(axes), 0))
+    return sorted(axis % rank for axis in axes) == list(range(rank - len(axes), rank))
 
 
 def _first_add(editor: Editor, add: Node) -> bool:
