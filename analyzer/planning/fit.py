@@ -7,9 +7,8 @@
 3. Doubling and bisection, as a trial finder goes, give a batch that runs with one that does not right above it. Memory in
    pieces is not monotonic: so the batches below are tried too, down to where no block had to be given back, and the
    answer is the largest with **every smaller batch running**. Larger ones that would run are listed (`also`).
-4. Where convolutions have no room for their workspace, PyTorch takes another plan, and what that one needs is not known
-   (it is counted as nothing). Such a batch must run with `SLACK` of the limit left as well. (Of the six models whose
-   largest batch was found by trial on an H200, ResNet-18 came to rest there: 275, where 277 would run without slack.)
+4. Where convolutions have no room for their workspace, PyTorch goes on to cuDNN's next plans: what those ask for is part of
+   what is played (`libraries/cudnn/ladders.py`).
 5. Batches are evaluated (`pieces.py`) from captures at small sizes; the answer and the one beyond it are captured
    themselves, and when they say otherwise, the search goes on from them.
 
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 # Searched up to here; nobody trains with more samples at once.
 MOST = 1 << 20
 _START = 16
-SLACK = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +45,7 @@ class Fit:
     """The answer. All sizes in bytes.
 
     batch: the largest, 0 when not even one sample runs. at: its estimate under the limit, None when batch is 0.
-    beyond: the estimate of the next batch, whose `out_of_memory` says what fails (None there: it would just run, but
-        a convolution went without its workspace, so that nobody can be sure); None when nothing larger was tried.
+    beyond: the estimate of the next batch, whose `out_of_memory` says what fails; None when nothing larger was tried.
     limit: what the allocator may hold. device_bound: whether the device says so, rather than a limit of its own.
     notes: what a reader of the answer should know. samples: None; with it `batch` is the length that so many samples may
         have at most (`longest`).
@@ -185,22 +182,8 @@ class _Search:
             assert self.pieces is not None and self.limit is not None
             free = self.pieces.at(batch)
             self.easy[batch] = free.peak_reserved <= self.limit and not free.fails
-            self.known[batch] = self.easy[batch] or self.holds(lambda bound: self.bounded(batch, bound))
+            self.known[batch] = self.easy[batch] or not self.pieces.at(batch, self.bound).fails
         return self.known[batch]
-
-    def bounded(self, batch: int, bound: tuple[int, bool]) -> tuple[bool, int]:
-        """Whether a batch fails, evaluated, and how many workspaces it goes without."""
-        assert self.pieces is not None
-        found = self.pieces.at(batch, bound)
-        return found.fails, found.refused
-
-    def holds(self, play: Callable[[tuple[int, bool]], tuple[bool, int]]) -> bool:
-        """Whether it is served, with slack to spare where workspaces were refused."""
-        fails, refused = play(self.bound)
-        if fails or not refused:
-            return not fails
-        limit, device = self.bound
-        return not play((limit - int(SLACK * limit), device))[0]
 
     def without_gaps(self, batch: int) -> int:
         """The largest batch up to `batch` with all below it running."""
@@ -214,17 +197,8 @@ class _Search:
         return lowest
 
     def exactly(self, batch: int) -> bool:
-        """Whether it is served, with slack to spare where workspaces were refused: captured at the batch itself."""
-
-        def play(bound: tuple[int, bool]) -> tuple[bool, int]:
-            found = (
-                self.at(batch)
-                if bound == self.bound
-                else self.subject.assembled(self.capture(batch), batch, bound)
-            )
-            return found.played.failure is not None, len(found.played.refused)
-
-        return self.holds(play)
+        """Whether it is served: captured at the batch itself."""
+        return self.at(batch).played.failure is None
 
     def capture(self, batch: int) -> Captured:
         if batch not in self.captures:

@@ -212,8 +212,6 @@ def fit_lines(fit: Fit) -> list[str]:
         lines.append(
             f"{what} {fit.batch + 1:,} needs {size(fit.beyond.device_used)} of {size(fit.beyond.capacity_bytes)}"
         )
-    elif fit.beyond is not None:
-        lines.append(f"{what} {fit.batch + 1:,} runs only if cuDNN finds plans that need less: not sure")
     else:
         lines.append("nothing larger was found to fail")
     if fit.also:

@@ -12,7 +12,7 @@
    last. Depthwise backward: weight before data, the incoming gradient contiguous.
 6. The workspace is cuDNN's choice, per call: `libraries/cudnn/convolutions.py`. Where there is no room for it, the call
    does not fail: PyTorch catches that, tries cuDNN's next plan, and keeps the one that ran for every equal call that
-   follows (`try_configs`, `run_single_conv`). Which plan fits is not known; it is taken to be one without workspace.
+   follows (`try_configs`, `run_single_conv`): `libraries/cudnn/ladders.py` says what these ask for.
 
 Source: `aten/src/ATen/native/Convolution.cpp` (`_select_conv_backend`, `_convolution`, `convolution_backward`,
 `check_cudnn_depthwise_workload_with_filter`), `ConvUtils.h` (`cudnn_conv_suggest_memory_format`),
@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta
 from analyzer.libraries.cudnn.convolutions import workspace
+from analyzer.libraries.cudnn.ladders import ladder
 from analyzer.libraries.cudnn.table import ELEMENT_BYTES, Convolution
 from analyzer.runtimes.pytorch.scratch.layout import (
     argument,
@@ -171,9 +172,9 @@ def _workspace(
     found = workspace(call, str(device.data.get("convolution", device.name)))
     # PyTorch keeps the plan that ran for every later call that is the same.
     plan = repr(call)
-    if found.source.startswith("unknown"):
-        return script.temporary(found.high_bytes, Basis.BOUNDED, plan, (0,))
-    return script.temporary(found.nbytes, Basis.MEASURED, plan, (0,))
+    known = not found.source.startswith("unknown")
+    first, *following = ladder(call, found.nbytes if known else found.high_bytes)
+    return script.temporary(first, Basis.MEASURED if known else Basis.BOUNDED, plan, tuple(following))
 
 
 @rule("aten::convolution", "aten::_convolution")

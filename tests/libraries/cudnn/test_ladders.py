@@ -1,0 +1,68 @@
+"""What is asked for where a convolution's workspace finds no room: what was asked of cuDNN, carried over, or halves."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from analyzer.libraries.cudnn import ladders
+from analyzer.libraries.cudnn.convolutions import workspace
+from analyzer.libraries.cudnn.table import OPERATIONS, Convolution, convolution_of
+
+STEM = Convolution("forward", "float32", False, (270, 3, 224, 224), (64, 3, 7, 7), (3, 3), (2, 2), (1, 1))
+
+
+def test_what_was_asked_is_told() -> None:
+    """ResNet-18's first convolution at 270 samples: 982 MiB, then nothing."""
+    assert ladders.ladder(STEM, 0) == (1_029_649_168, 0)
+
+
+def test_every_ladder_descends_and_ends_with_nothing() -> None:
+    for known in ladders.ladders().values():
+        for steps in known.values():
+            assert list(steps) == sorted(set(steps), reverse=True)
+            assert steps[-1] == 0
+
+
+def test_the_table_of_first_plans_agrees() -> None:
+    """Every eleventh call that both tables were asked: the same first workspace."""
+    both = 0
+    for (operation, dtype, channels_last, family), known in list(ladders.ladders().items())[::11]:
+        like = Convolution(
+            OPERATIONS[operation], ladders._DTYPES[dtype], channels_last, (1, 1), (1, 1), (), (), ()
+        )
+        for batch, steps in known.items():
+            found = workspace(convolution_of(np.array(family), batch, like), "h200")
+            if found.source == "measured":
+                both += 1
+                assert found.nbytes == steps[0]
+    assert both > 100
+
+
+def test_at_another_batch_the_nearest_is_carried_over() -> None:
+    """A copy of the input and one of the output grow with the batch; a step not below the first is none."""
+    call = replace(STEM, x_shape=(1000, 3, 224, 224))
+    known = ladders.ladders()[ladders._kind(STEM)]
+    assert 1000 not in known
+    first = workspace(call, "h200").nbytes
+    steps = ladders.ladder(call, first)
+    assert steps[0] == first and steps[-1] == 0
+    assert ladders.ladder(call, 100)[0] == 100
+    assert all(step < 100 for step in ladders.ladder(call, 100)[1:])
+
+
+def test_a_stranger_goes_on_with_halves() -> None:
+    stranger = replace(STEM, w_shape=(63, 3, 9, 9))
+    assert ladders.ladder(stranger, 5000) == (5000, 2500, 1250, 625, 0)
+    assert ladders.ladder(stranger, 0) == (0, 0)
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "table.npz"
+    ladders.write(path, [(STEM, [300, 500, 200, 200, 0, 7])], json.dumps({"gpu": "none"}))
+    arrays = np.load(path)
+    assert arrays["nbytes"].tolist() == [300, 200, 0]
+    assert arrays["count"].tolist() == [3] and str(arrays["about"]) == '{"gpu": "none"}'
