@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -61,6 +62,7 @@ class Job:
 
 
 Row = dict[str, Any]
+_ENVIRONMENT = dict(os.environ)
 
 
 def load(path: Path) -> tuple[Job, ...]:
@@ -229,8 +231,8 @@ def _on_cores(missing: Sequence[Job], workers: int) -> Iterator[Row]:
         yield from map(row_of, missing)
         return
     lost: list[Job] = []
-    # Fresh processes: torch's threads do not survive a fork.
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    # Fresh ones: torch's threads do not survive a fork.
+    with _pool(workers) as pool:
         running: dict[Future[Row], Job] = {}
         waiting = list(reversed(missing))
         try:
@@ -252,9 +254,20 @@ def _on_cores(missing: Sequence[Job], workers: int) -> Iterator[Row]:
         yield _alone(job)
 
 
+def _pool(workers: int) -> ProcessPoolExecutor:
+    """Processes with the environment this one had when it began to plan: what a target has set since (MONAI sets
+    cuBLAS's variable when it is imported) is for its own job."""
+    return ProcessPoolExecutor(workers, get_context("spawn"), _with_environment, (_ENVIRONMENT,))
+
+
+def _with_environment(variables: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(variables)
+
+
 def _alone(job: Job) -> Row:
     """One job in a process of its own."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    with _pool(1) as pool:
         try:
             return pool.submit(row_of, job).result()
         except BrokenProcessPool:

@@ -88,7 +88,11 @@ def test_never_larger_than_what_ran(name: str) -> None:
         device="h200",
         limit=trial["case"]["limit_mib"] * MIB,
     )
-    assert 0.98 * trial["largest"] <= found.batch <= trial["largest"]
+    assert found.batch == trial["largest"]
+    at = trial["trials"][str(found.batch)]
+    assert found.at is not None and found.beyond is not None
+    assert (found.at.peak_allocated, found.at.peak_reserved) == (at["allocated"], at["reserved"])
+    assert found.beyond.out_of_memory is not None
 
 
 def test_bad_input() -> None:

@@ -130,3 +130,19 @@ def test_parquet_is_the_same_table(grid: Path, tmp_path: Path) -> None:
     file = tmp_path / "table.parquet"
     assert main(["grid", str(grid), "--workers", "1", "--format", "parquet", "-o", str(file)]) == 0
     assert parquet.read_table(file).to_pylist() == list(run(load(grid)))
+
+
+def test_workers_begin_with_the_environment_planning_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a target set in this process since is none of theirs."""
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":0:0")
+    target = tmp_path / "asks.py"
+    target.write_text(
+        "import os, torch\n"
+        "assert 'CUBLAS_WORKSPACE_CONFIG' not in os.environ\n"
+        "def make_model():\n    return torch.nn.Linear(4, 4)\n"
+        "def make_batch(batch):\n    return (torch.randn(batch, 4),), ()\n"
+    )
+    todo = jobs({"targets": [str(target)], "batches": [1, 2], "devices": ["h200"]})
+    assert [row["error"] for row in run(todo, workers=2)] == ["", ""]

@@ -84,7 +84,9 @@ def ladders() -> Ladders:
 def write(path: Path, asked: Iterable[tuple[Convolution, Iterable[int]]], about: str) -> None:
     """Write a table that `ladders` reads: each call with the workspaces of its plans in PyTorch's order."""
     families: dict[tuple[int, ...], int] = {}
-    calls, counts, sizes = [], [], []
+    calls: list[tuple[int, ...]] = []
+    counts: list[int] = []
+    sizes: list[int] = []
     for call, plans in asked:
         operation, dtype, channels_last, family = _kind(call)
         number = families.setdefault(family, len(families))
