@@ -17,9 +17,9 @@ targets: [{MODELS / "cnn.onnx"}, {MODELS / "linear.py"}]
 batches: [1, 4]
 devices: [h200, 24GiB]
 """
-DIES = """import os, torch
+DIES = """import multiprocessing, os, torch
 def make_model():
-    if os.environ.get("DIE"):
+    if multiprocessing.parent_process() is not None:
         os._exit(9)
     return torch.nn.Linear(4, 4)
 def make_batch(batch):
@@ -113,11 +113,10 @@ def test_a_journal_of_another_grid_is_refused(grid: Path, tmp_path: Path) -> Non
         run(load(grid), journal)
 
 
-def test_what_fails_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_is_a_row(tmp_path: Path) -> None:
     """A missing file, and a target that ends its process: the others are analysed."""
     dies = tmp_path / "dies.py"
     dies.write_text(DIES)
-    monkeypatch.setenv("DIE", "1")
     content = {"targets": [str(tmp_path / "none.py"), str(dies), str(MODELS / "cnn.onnx")], "batches": [2]}
     rows = run(jobs(content), workers=2)
     assert "no such file" in rows[0]["error"]
