@@ -19,7 +19,7 @@ from analyzer.runtimes.onnxruntime.plan.order import topological
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 
 _HALF, _SINGLE = "float16", "float32"
-_INSERTED = "InsertedPrecisionFreeCast_"
+INSERTED = "InsertedPrecisionFreeCast_"
 _TO = {_HALF: 10, _SINGLE: 1}  # TensorProto.DataType
 _BITS = {
     "bool": 1, "uint8": 8, "int8": 8, "uint16": 16, "int16": 16, "float16": 16, "bfloat16": 16, "uint32": 32, "int32": 32,
@@ -81,14 +81,14 @@ def _free_lonely(editor: Editor) -> None:
 def _operand(editor: Editor, name: str, *, fold: bool) -> str:
     """The value as float32."""
     value = editor.value(name)
-    single = editor.new_value(name, value.shape, value.symbols, _INSERTED + name)
+    single = editor.new_value(name, value.shape, value.symbols, INSERTED + name)
     editor.value(single).dtype = _SINGLE
     if fold and editor.is_constant(name):
         data = editor.graph.constant(name)
         editor.value(single).data = None if data is None else data.astype(_SINGLE)
         editor.graph.initializers[single] = None
     else:
-        editor.add(_INSERTED + name, "Cast", [name], [single], {"to": _TO[_SINGLE]}, "", "cpu")
+        editor.add(INSERTED + name, "Cast", [name], [single], {"to": _TO[_SINGLE]}, "", "cpu")
     return single
 
 
@@ -96,10 +96,10 @@ def _result(editor: Editor, node: Node, place: int) -> None:
     """The node makes float32, and a Cast the value it made before."""
     name = node.outputs[place]
     value = editor.value(name)
-    single = editor.new_value(name, value.shape, value.symbols, _INSERTED + name)
+    single = editor.new_value(name, value.shape, value.symbols, INSERTED + name)
     editor.value(single).dtype = _SINGLE
     editor.take_output(node, place, single)
-    editor.add(_INSERTED + name, "Cast", [single], [name], {"to": _TO[_HALF]}, "", "cpu")
+    editor.add(INSERTED + name, "Cast", [single], [name], {"to": _TO[_HALF]}, "", "cpu")
 
 
 def _remove_duplicates(editor: Editor) -> None:
@@ -146,4 +146,4 @@ def _loses(source: str, result: str, node: Node) -> bool:
         return _BITS[result] <= _BITS[source]
     if {source, result} == {_HALF, "bfloat16"}:
         return True
-    return _BITS[source] > _BITS[result] and not node.name.startswith(_INSERTED)
+    return _BITS[source] > _BITS[result] and not node.name.startswith(INSERTED)

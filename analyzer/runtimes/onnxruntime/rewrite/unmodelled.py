@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
+from analyzer.runtimes.onnxruntime.rewrite.casts import INSERTED
 
 BASIC, EXTENDED = 1, 2
 
@@ -63,6 +64,11 @@ def notes(graph: RuntimeGraph, provider: str, level: int) -> tuple[str, ...]:
     if provider == "cpu" and integers:
         lines.append(
             f"what {', '.join(integers)} take for themselves on the CPU is not known: memory may be more"
+        )
+    if provider == "cpu" and any(node.name.startswith(INSERTED) for node in graph.walk()):
+        lines.append(
+            "the CPU provider computes half precision in float32, between Casts; how it joins operators there is not "
+            "followed in every case: memory may be more"
         )
     sequences = sorted(op for op in operators if "Sequence" in op or op.startswith("Optional"))
     if sequences:
