@@ -26,6 +26,7 @@ from analyzer.capture.pytorch.cuda.decisions import cuda_choices
 from analyzer.capture.pytorch.cuda.functions import cuda_functions
 from analyzer.capture.pytorch.cuda.pretence import CudaPretence
 from analyzer.capture.pytorch.explain import explained
+from analyzer.capture.pytorch.files import Files
 from analyzer.capture.pytorch.host import HostMemory
 from analyzer.capture.pytorch.modules import module_paths
 from analyzer.capture.pytorch.no_compiler import without_compiler
@@ -149,9 +150,11 @@ def watching(recorder: Recorder, whole: bool = False) -> Iterator[None]:
 
     whole: a whole program, which also makes its host tensors (`host.py`).
     """
+    host, files = (HostMemory(recorder), Files(recorder)) if whole else (None, None)
     with (
-        CudaPretence(recorder, HostMemory(recorder) if whole else None) as pretence,
+        CudaPretence(recorder, host) as pretence,
         pretence.saved_tensor_hooks(),
+        contextlib.nullcontext() if files is None else files.open(),
         recorder,
     ):
         yield

@@ -91,6 +91,7 @@ PATCHES: dict[str, Patch] = {
     "torch._has_compatible_shallow_copy_type": Patch(
         "CPU and CUDA tensors are of one kind to `Module.to`, which then keeps its parameters' identity"
     ),
+    "torch.Tensor._reduce_ex_internal": Patch("tensors without memory are zeros in files (`files.py`)"),
     "torch.autograd.backward": Patch("tells when a backward pass is over (`script.py`)"),
     "torch._use_cudnn_rnn_flatten_weight": Patch(
         "true on CUDA; it has no tensor among its arguments, so no torch-function mode sees it"
@@ -120,6 +121,7 @@ PATCHES: dict[str, Patch] = {
 }  # fmt: skip
 
 RELIED_ON: dict[str, str] = {
+    "torch.serialization._package_registry": "who puts storages of a file on their device (`files.py`)",
     "torch.autograd.graph._engine_run_backward": "the frame from which the engine asks for sums of gradients (`fan_in.py`)",
     "torch._C._storage_Use_Count": "how many hold a gradient's storage (`fan_in.py`)",
     "torch.utils._python_dispatch.TorchDispatchMode._should_skip_dynamo": "whether the recorder is wrapped for the compiler",

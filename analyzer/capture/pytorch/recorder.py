@@ -247,7 +247,7 @@ class Recorder(TorchDispatchMode):
         value = self._known.twin(source)
         if value is not None:
             return target.copy_(value)
-        self._note(
+        self.note(
             "values of CUDA tensors that are copied to the host or saved are zeros in what the program makes of them"
         )
         return target.zero_()
@@ -260,7 +260,7 @@ class Recorder(TorchDispatchMode):
         if tensor.numel() > _LARGEST_STAND_IN:
             raise self._unknown(f"reads {tensor.numel():,} values only a real run has")
         flag = tensor.dtype is torch.bool
-        self._note(
+        self.note(
             f"{self._source() or 'the program'} reads a value only a real run has; {'false' if flag else 'one'} is assumed"
         )
         make = torch.zeros if flag else torch.ones
@@ -278,17 +278,18 @@ class Recorder(TorchDispatchMode):
         """`item()`. An unknown float is taken for 1.0, and noted: floats scale values, integers and flags shape programs."""
         if self._known.twin(tensor) is None:
             if tensor.is_floating_point():
-                self._note(
+                self.note(
                     f"{self._source() or 'the optimizer'} reads a value only a real run has; 1.0 is assumed"
                 )
                 return 1.0
             branch = assumed() if tensor.dtype is torch.bool else None
             if branch is not None:
-                self._note(branch[1])
+                self.note(branch[1])
                 return branch[0]
         return self.host_value(tensor).item()
 
-    def _note(self, text: str) -> None:
+    def note(self, text: str) -> None:
+        """Something the estimate's reader should know, said once."""
         if text not in self.notes:
             self.notes.append(text)
 
@@ -362,7 +363,7 @@ class Recorder(TorchDispatchMode):
         if func.namespace == "aten" or not inputs or not plain:
             raise NotImplementedError(f"{func} cannot be followed without data")
         largest = max(inputs, key=lambda t: t.numel() * t.element_size())
-        self._note(
+        self.note(
             f"{func.name()} has no meta kernel: each result is taken to be as large as its largest input"
         )
         results = [torch.empty_like(largest) for _ in returns]

@@ -25,6 +25,7 @@ from torch.overrides import TorchFunctionMode
 
 from analyzer.capture.pytorch.host import HostMemory, set_data
 from analyzer.capture.pytorch.patches import replaced
+from analyzer.errors import CaptureError
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recorder import Recorder
@@ -34,12 +35,27 @@ META = torch.device("meta")
 
 
 def _is_cuda(device: Any) -> bool:
-    """Whether a device argument names a GPU; PyTorch also takes a bare index."""
+    """Whether a device argument names a GPU; PyTorch also takes a bare index. Raises CaptureError for a second GPU."""
     if isinstance(device, torch.device):
-        return device.type == "cuda"
-    if isinstance(device, str):
-        return device.partition(":")[0] == "cuda"
-    return isinstance(device, int) and not isinstance(device, bool)
+        named, index = device.type == "cuda", device.index
+    elif isinstance(device, str):
+        kind, _, number = device.partition(":")
+        named, index = kind == "cuda", int(number) if number.isdigit() else 0
+    else:
+        named, index = isinstance(device, int) and not isinstance(device, bool), device
+    if named and index:
+        raise CaptureError(
+            f"the program uses cuda:{index}, and there is one GPU here: cuda:0",
+            "let it use one GPU, as CUDA_VISIBLE_DEVICES=0 would have it",
+        )
+    return named
+
+
+def _device(*args: Any, **kwargs: Any) -> torch.device:
+    """`torch.device`, of which a build without CUDA does not know what a bare number means."""
+    if len(args) == 1 and not kwargs and isinstance(args[0], int):
+        return torch.device("cuda", args[0])
+    return torch.device(*args, **kwargs)
 
 
 class CudaPretence(TorchFunctionMode):
@@ -69,6 +85,7 @@ class CudaPretence(TorchFunctionMode):
             tensor.__array__: lambda t, *a, **k: recorder.host_value(t).__array__(*a, **k),
             tensor.__setitem__: self._assign,
             tensor.backward: self._backward,
+            torch.device: _device,
             torch.tensor: self._from_data,
             torch.as_tensor: self._from_data,
         }
