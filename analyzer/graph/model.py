@@ -138,6 +138,7 @@ class Storage:
     name: what a user would call it ("layer1.0.conv1.weight", "input 0", or the maker's operator name).
     saved: autograd keeps it for the backward pass.
     on_device: False for tensors that live in host memory (optimizer step counters, ONNX shape tensors).
+    bounded: its size depends on data, and is counted at its bound.
     """
 
     index: int
@@ -146,6 +147,7 @@ class Storage:
     name: str = ""
     saved: bool = False
     on_device: bool = True
+    bounded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

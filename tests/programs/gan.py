@@ -1,6 +1,7 @@
 """A generator and a discriminator, each with its own Adam: DCGAN on random pictures of 64 by 64."""
 
 import argparse
+import itertools
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +11,7 @@ from torch import nn
 def generator(latent: int, width: int) -> nn.Module:
     layers: list[nn.Module] = []
     channels = (latent, 8 * width, 4 * width, 2 * width, width)
-    for i, (before, after) in enumerate(zip(channels, channels[1:], strict=False)):
+    for i, (before, after) in enumerate(itertools.pairwise(channels)):
         layers += [
             nn.ConvTranspose2d(before, after, 4, 1 if i == 0 else 2, 0 if i == 0 else 1, bias=False),
             nn.BatchNorm2d(after),

@@ -82,8 +82,8 @@ def main() -> None:
         count = args.length * args.environments
         for _ in range(args.epochs):
             order = torch.randperm(count)
-            for part in order.chunk(args.minibatches):
-                part = part.to(device)
+            for chunk in order.chunk(args.minibatches):
+                part = chunk.to(device)
                 old, acted, advantage, target = (v[part] for v in flat)
                 policy, value = agent(flat_seen[part])
                 ratio = (policy.log_prob(acted.long()) - old).exp()

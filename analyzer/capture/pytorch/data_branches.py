@@ -11,6 +11,7 @@ plan for. The assumption is noted in the estimate.
 3. `nn.TransformerEncoder` packs a batch whose padding is all at the end into a nested tensor: the batch is taken to
    stay padded, which needs more memory. It also asks whether a mask is the causal one, which runs other kernels: the
    mask is taken for an arbitrary one.
+4. `torch.distributions` checks its arguments: a healthy run's are valid.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ BRANCHES: dict[tuple[str, str], tuple[bool, str]] = {
     ("torch/nn/modules/transformer.py", "_detect_is_causal_mask"): (
         False,
         "attention masks passed to nn.Transformer are assumed not to be causal",
+    ),
+    ("torch/distributions/distribution.py", ""): (
+        True,
+        "the arguments of distributions are assumed to be valid",
     ),
     ("torch/nn/modules/transformer.py", ""): (
         False,

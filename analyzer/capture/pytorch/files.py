@@ -57,7 +57,7 @@ class Files:
 
     def _reduced(self) -> Any:
         """`Tensor._reduce_ex_internal`, which says what a pickle holds of a tensor."""
-        original = torch.Tensor._reduce_ex_internal
+        original: Any = torch.Tensor._reduce_ex_internal
 
         def reduce(tensor: torch.Tensor, protocol: int) -> Any:
             with torch._C.DisableTorchFunction():

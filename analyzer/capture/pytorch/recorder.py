@@ -18,19 +18,24 @@ Not modelled: tensors of user-written subclasses.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_iter
+from torch.utils._pytree import tree_iter, tree_map
 
+from analyzer.capture.pytorch import unknown_sizes
+from analyzer.capture.pytorch.assumptions import Assumptions
 from analyzer.capture.pytorch.cuda.decisions import FUSED
 from analyzer.capture.pytorch.cuda.memory import Memory, out_of_memory
+from analyzer.capture.pytorch.cuda.quantized import CHOICES as LIBRARY_CHOICES
 from analyzer.capture.pytorch.cuda.results import META_KERNELS
 from analyzer.capture.pytorch.cuda.streams import Current
 from analyzer.capture.pytorch.data_branches import assumed
@@ -65,6 +70,8 @@ _LIBRARY_FOLDERS = (
 )
 _LARGEST_STAND_IN = 1 << 22
 _SMALL_FLOATS = 1 << 12
+# Elements of the largest tensor without a known value that is a real one, of stand-ins, once it is on the host.
+_SMALL = 1 << 16
 _STEP_FILE = str(Path(__file__).with_name("step.py"))
 _DTYPE_NAMES = {value: str(value)[6:] for value in vars(torch).values() if isinstance(value, torch.dtype)}
 _NO_KWARGS: dict[str, Argument] = {}
@@ -80,6 +87,7 @@ class _Growing:
     on_device: bool
     phase: Phase
     read_in_backward: bool = False
+    bounded: bool = False
 
 
 class _Schema:
@@ -93,7 +101,9 @@ class _Schema:
         self.writes = [
             i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
         ]
-        self.sized_by_values = torch.Tag.dynamic_output_shape in func.tags
+        self.sized_by_values = (
+            torch.Tag.dynamic_output_shape in func.tags or self.name == "torchvision::nms.default"
+        )
         # New results, told by the arguments alone (`meta_cache.py`).
         self.remembered = (
             func.namespace == "aten"
@@ -134,8 +144,11 @@ class Recorder(TorchDispatchMode):
         self.program: list[Moment] = []
         self._live: dict[int, int] = {}
         self._references: dict[int, weakref.ref[Any]] = {}
+        self.assumptions = Assumptions()
         self._known = KnownValues()
         self._results = MetaCache()
+        self._nowhere: set[int] = set()
+        self._making_nowhere = self._bounded = False
         self._fan_in = FanIn()
         self._origin: dict[int, tuple[str, str]] = {}
         self._segment_node = 0
@@ -191,6 +204,19 @@ class Recorder(TorchDispatchMode):
         index = self._live.get(tensor.untyped_storage()._cdata)
         return index is not None and not self.storages[index].on_device
 
+    def nowhere(self, tensor: torch.Tensor) -> bool:
+        """Whether the program itself made it a meta tensor: it has no memory anywhere."""
+        return self._live.get(tensor.untyped_storage()._cdata) in self._nowhere
+
+    @contextlib.contextmanager
+    def making_nowhere(self) -> Iterator[None]:
+        """While open, what operators make are the program's own meta tensors."""
+        before, self._making_nowhere = self._making_nowhere, True
+        try:
+            yield
+        finally:
+            self._making_nowhere = before
+
     def _in_host_memory(self, tensor: torch.Tensor) -> bool:
         return tensor.device.type != "meta" or self.in_host_memory(tensor)
 
@@ -223,6 +249,8 @@ class Recorder(TorchDispatchMode):
     def to_host(self, tensor: torch.Tensor, dtype: Any = None) -> torch.Tensor:
         """The device-to-host copy: a real tensor where the value is known, else a meta tensor in host memory."""
         value = self._known.twin(tensor)
+        if value is None and self.stands_in and tensor.numel() <= _SMALL:
+            value = self.host_value(tensor.detach())
         if value is not None:
             return value.clone() if dtype is None else value.to(dtype, copy=True)
         with _disable_current_modes():
@@ -233,6 +261,8 @@ class Recorder(TorchDispatchMode):
     def host_value(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor's value. Raises CaptureError naming the source line if it cannot be known."""
         value = self._known.twin(tensor)
+        if value is None and (said := self._said()) is not None:
+            return torch.full(tensor.shape, said, dtype=tensor.dtype)
         if value is None and self.stands_in:
             return self._stand_in(tensor)
         if value is None:
@@ -241,6 +271,15 @@ class Recorder(TorchDispatchMode):
                 "which is not known before the model runs"
             )
         return value
+
+    def learn_flags(self, flags: torch.Tensor, value: bool) -> None:
+        """These flags, which nobody can know, all have one value in a healthy run."""
+        if flags.numel() <= _SMALL and self._known.twin(flags) is None:
+            self.note("numbers are taken to be finite where the program asks whether they are")
+            with _disable_current_modes():
+                self._known.learn(
+                    flags, torch.empty_strided(flags.shape, flags.stride(), dtype=torch.bool).fill_(value)
+                )
 
     def _copied_to_host(self, target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
         """A CUDA tensor copied into a real one: its value where that is known, zeros otherwise (saved files, metrics)."""
@@ -271,11 +310,14 @@ class Recorder(TorchDispatchMode):
         inside = f" (in module {self.modules[-1]})" if self.modules and self.modules[-1] else ""
         return CaptureError(
             f"{self._source() or 'the model'} {what}{inside}",
-            "make the branch independent of data, or replace the value by a constant upper bound for the analysis",
+            "make the branch independent of data, replace the value by a constant upper bound for the analysis, or say it: "
+            f"--assume {self._source() or 'FILE.py:LINE'}=VALUE",
         )
 
     def _scalar(self, tensor: torch.Tensor) -> Any:
         """`item()`. An unknown float is taken for 1.0, and noted: floats scale values, integers and flags shape programs."""
+        if self._known.twin(tensor) is None and (said := self._said()) is not None:
+            return torch.tensor(said, dtype=tensor.dtype).item()
         if self._known.twin(tensor) is None:
             if tensor.is_floating_point():
                 self.note(
@@ -331,7 +373,10 @@ class Recorder(TorchDispatchMode):
         if "device" in kwargs and kwargs["device"] is not None and kwargs["device"].type == "cuda":
             kwargs = {**kwargs, "device": META}
         try:
-            out = self._known.sized(func, args) if schema.sized_by_values else None
+            out = None
+            if schema.sized_by_values:
+                out = self._known.sized(func, args)
+                out = self._of_unknown_size(func, args, kwargs) if out is None else out
             if out is None:
                 if kernel is not None:
                     out = kernel(*args, **kwargs)
@@ -340,11 +385,24 @@ class Recorder(TorchDispatchMode):
                 else:
                     out = func(*args, **kwargs)
         except RuntimeError as error:  # NotImplementedError is one
-            if not isinstance(error, NotImplementedError) and "no fake impl" not in str(error):
+            if "expected device" in str(error) and (mixed := self._on_host(args, kwargs)) is not None:
+                out = func(*mixed[0], **mixed[1])
+            elif not isinstance(error, NotImplementedError) and "no fake impl" not in str(error):
                 raise
-            out = self._without_meta_kernel(func, args, kwargs)
+            else:
+                out = self._without_meta_kernel(func, args, kwargs)
         self._record(func, schema, args, kwargs, out)
+        self._bounded = False
         return out
+
+    def _on_host(self, args: Any, kwargs: Any) -> Any:
+        """The arguments of a call among host tensors, none of them real any more; None where one is on the device."""
+        tensors = [t for t in tree_iter((args, kwargs)) if isinstance(t, torch.Tensor)]
+        if not all(map(self._in_host_memory, tensors)):
+            return None
+        return tree_map(
+            lambda t: torch.empty_like(t, device=META) if isinstance(t, torch.Tensor) else t, (args, kwargs)
+        )
 
     def _without_meta_kernel(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Results of an operator that cannot say their shapes: each as large as its largest input, and noted.
@@ -369,10 +427,41 @@ class Recorder(TorchDispatchMode):
         results = [torch.empty_like(largest) for _ in returns]
         return results[0] if len(results) == 1 else tuple(results)
 
+    def _of_unknown_size(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """The results of an operator whose size depends on data, at the size that was said, else the largest; noted."""
+        said = self._said()
+        count = (
+            int(said)
+            if said is not None
+            else unknown_sizes.most(func, args, kwargs)
+            if self.stands_in
+            else None
+        )
+        if count is None:
+            return None
+        if said is None:
+            name = func._schema.name.partition("::")[2]
+            self.note(
+                f"{self._source() or 'the program'}: how many results {name} has depends on data; "
+                f"counted at its bound (--assume {self._source() or 'FILE.py:LINE'}=COUNT says another)"
+            )
+        result = unknown_sizes.result(func, args, kwargs, count)
+        self._bounded = said is None
+        return result
+
+    def _said(self) -> bool | int | float | None:
+        """What the user assumes for the line that is running."""
+        if not self.assumptions:
+            return None
+        frame = self._user_frame()
+        return None if frame is None else self.assumptions.at(frame.f_code.co_filename, frame.f_lineno)
+
     def _schema(self, func: Any) -> _Schema:
         schema = self._schemas.get(func)
         if schema is None:
             schema = self._schemas[func] = _Schema(func)
+            if schema.name in LIBRARY_CHOICES:
+                self._choices[func] = LIBRARY_CHOICES[schema.name]
         return schema
 
     def _record(self, func: Any, schema: _Schema, args: Any, kwargs: Any, out: Any) -> None:
@@ -389,10 +478,12 @@ class Recorder(TorchDispatchMode):
         keywords = (
             {name: self._argument(value, inputs) for name, value in kwargs.items()} if kwargs else _NO_KWARGS
         )
+        if self._making_nowhere:
+            self._host_results(results, True)
+            return
         if inputs and "device" not in kwargs and all(map(self._in_host_memory, inputs)):
-            for result in results:
-                if result is not None and result.device.type == "meta":
-                    self._index(result, "host tensor", _CATEGORY[self.phase], on_device=False)
+            nowhere = any(t.device.type == "meta" and self.nowhere(t) for t in inputs)
+            self._host_results(results, nowhere)
             return
         written = [t for i in schema.writes for t in self._tensors_at(func, args, kwargs, i)]
         if self._known or not inputs or func is aten._to_copy.default:
@@ -419,6 +510,13 @@ class Recorder(TorchDispatchMode):
         )
         self.operators.append(operator)
         self.happened(Run(operator.index))
+
+    def _host_results(self, results: Any, nowhere: bool) -> None:
+        for result in results:
+            if result is not None and result.device.type == "meta":
+                index = self._index(result, "host tensor", _CATEGORY[self.phase], on_device=False)
+                if nowhere:
+                    self._nowhere.add(index)
 
     def _follow(self, func: Any, args: Any, kwargs: Any, inputs: Any, results: Any, written: Any) -> None:
         if func is aten._amp_foreach_non_finite_check_and_unscale_.default:
@@ -524,7 +622,12 @@ class Recorder(TorchDispatchMode):
         return filename.startswith(self._library_folders)
 
     def _source(self) -> str:
-        frame = sys._getframe(1)
+        frame = self._user_frame()
+        return "" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+    def _user_frame(self) -> FrameType | None:
+        """The innermost frame that runs the user's code."""
+        frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             code = frame.f_code
             if code.co_filename == _STEP_FILE:  # beyond it is whoever asked for the analysis
@@ -534,9 +637,9 @@ class Recorder(TorchDispatchMode):
                 library = code.co_filename.startswith(self._library_folders)
                 user = self._user_code[code] = "" if library else Path(code.co_filename).name
             if user:
-                return f"{user}:{frame.f_lineno}"
-            frame = frame.f_back  # type: ignore[assignment]
-        return ""
+                return frame
+            frame = frame.f_back
+        return None
 
     # -- what repeats --------------------------------------------------------------------------------------------
 
@@ -568,7 +671,11 @@ class Recorder(TorchDispatchMode):
             category = growing.category
             if saved and category is Category.ACTIVATION:
                 category = Category.SAVED
-            storages.append(Storage(index, growing.nbytes, category, growing.name, saved, growing.on_device))
+            storages.append(
+                Storage(
+                    index, growing.nbytes, category, growing.name, saved, growing.on_device, growing.bounded
+                )
+            )
         return Graph(
             framework="pytorch",
             storages=tuple(storages),

@@ -34,6 +34,7 @@ from torch.optim.optimizer import (
 )
 
 from analyzer.capture.pytorch.capture import cuda_environment, own_randomness, watching
+from analyzer.capture.pytorch.cuda.quantized import managed_memory
 from analyzer.capture.pytorch.explain import explained
 from analyzer.capture.pytorch.modules import bytes_in
 from analyzer.capture.pytorch.patches import replaced
@@ -211,7 +212,7 @@ def follow(
         repetition = None if memory is None or whole else Repetition(recorder, memory)
         phases = Phases(recorder, progress, until, repetition)
         recorder.phases = phases.now
-        with watching(recorder, whole=True), _told(recorder, phases):
+        with watching(recorder, whole=True), managed_memory(recorder), _told(recorder, phases):
             try:
                 run()
             except Enough:

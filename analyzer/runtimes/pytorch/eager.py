@@ -24,7 +24,7 @@ from analyzer.devices import DeviceProfile
 from analyzer.graph import Birth, Category, Death, Graph, Mark, Moment, Operator, Phase, Run, Use, Wait
 from analyzer.runtimes import events as asked
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
-from analyzer.runtimes.pytorch.scratch import Output, Story, Take, story_of
+from analyzer.runtimes.pytorch.scratch import Basis, Output, Story, Take, story_of
 from analyzer.runtimes.rules import TENSOR
 
 
@@ -127,6 +127,7 @@ class Eager:
                 storage.category,
                 operator,
                 index,
+                basis=(Basis.BOUNDED if storage.bounded else Basis.EXACT).value,
                 label=label,
                 stream=stream,
                 rule=rule or TENSOR,

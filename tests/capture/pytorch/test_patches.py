@@ -56,6 +56,7 @@ def test_every_entry_of_the_table_is_used() -> None:
         "torch.cuda.memory_stats",
         "torch.cuda.memory_summary",
         "torch.cuda.set_per_process_memory_fraction",
+        "torch.Tensor._reduce_ex_internal",
         "torch.Tensor.normal_",
         "torch.Tensor.uniform_",
         "torch.amp.GradScaler._maybe_opt_step",

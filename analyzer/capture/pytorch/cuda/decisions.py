@@ -285,6 +285,26 @@ def transformer_encoder_layer(
     return x if norm_first else norm(x, norm_weight_2, norm_bias_2)
 
 
+def ctc_loss(
+    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: int = 1,
+    zero_infinity: bool = False,
+) -> Any:  # fmt: skip
+    """`LossCTC.cpp`: lengths that are tensors are read on the host; then as for lengths that are numbers.
+
+    Lengths that only data tells are taken to be as long as they can be: all of the input, all of the targets.
+    """
+    steps, batch = log_probs.size(0), log_probs.size(1)
+    longest = targets.size(1) if targets.dim() == 2 else -(-targets.size(0) // batch)
+
+    def read(lengths: Any, most: int) -> list[int]:
+        known = lengths.device.type != "meta"
+        return [int(n) for n in lengths.tolist()] if known else [most] * batch
+
+    return aten.ctc_loss.IntList(
+        log_probs, targets, read(input_lengths, steps), read(target_lengths, longest), blank, reduction, zero_infinity
+    )  # fmt: skip
+
+
 def choices(device: DeviceProfile) -> dict[Any, Callable[..., Any]]:
     """Operator overload → the CUDA decision, for operators PyTorch decomposes by device."""
     attention = AttentionChoice(device)
@@ -299,6 +319,7 @@ def choices(device: DeviceProfile) -> dict[Any, Callable[..., Any]]:
         aten.softmax.int: softmax,
         aten.log_softmax.int: log_softmax,
         aten._weight_norm.default: weight_norm,
+        aten.ctc_loss.Tensor: ctc_loss,
         aten.lstm_cell.default: lstm_cell,
         aten.gru_cell.default: gru_cell,
         aten.lstm.input: _rnn(2, True, dropout_state),

@@ -70,10 +70,10 @@ class CudaPretence(TorchFunctionMode):
             return getattr(tensor, name).__get__
 
         self._handlers: dict[Any, Callable[..., Any]] = {
-            getter("device"): lambda t: CUDA if self._on_gpu(t) else _host_device(t),
+            getter("device"): self._device_of,
             getter("is_cuda"): self._on_gpu,
-            getter("is_meta"): lambda t: False,
-            getter("is_cpu"): lambda t: not self._on_gpu(t),
+            getter("is_meta"): self._is_meta,
+            getter("is_cpu"): lambda t: not self._on_gpu(t) and not self._is_meta(t),
             tensor.get_device: lambda t: 0 if self._on_gpu(t) else -1,
             tensor.data_ptr: self._data_ptr,
             tensor.to: self._to,
@@ -85,6 +85,12 @@ class CudaPretence(TorchFunctionMode):
             tensor.__array__: lambda t, *a, **k: recorder.host_value(t).__array__(*a, **k),
             tensor.__setitem__: self._assign,
             tensor.backward: self._backward,
+            **{
+                function: self._healthy(function, finite)
+                for finite, names in ((True, ("isfinite",)), (False, ("isnan", "isinf", "isposinf", "isneginf")))
+                for name in names
+                for function in (getattr(torch, name), getattr(tensor, name))
+            },
             torch.device: _device,
             torch.tensor: self._from_data,
             torch.as_tensor: self._from_data,
@@ -103,11 +109,23 @@ class CudaPretence(TorchFunctionMode):
             if device is not None and _is_cuda(device):
                 kwargs["device"] = META
                 kwargs.pop("generator", None)
+            elif device is not None and self._host is not None and torch.device(device).type == "meta":
+                with self._recorder.making_nowhere():
+                    return func(*args, **kwargs)
         if self._host is not None:
             large = self._host.make(func, args, kwargs)
             if large is not None:
                 return large
         return func(*args, **kwargs)
+
+    def _device_of(self, tensor: torch.Tensor) -> torch.device:
+        if tensor.device.type != "meta" or self._is_meta(tensor):
+            return tensor.device
+        return CUDA if self._on_gpu(tensor) else torch.device("cpu")
+
+    def _is_meta(self, tensor: torch.Tensor) -> bool:
+        """Whether the program itself made it a meta tensor."""
+        return tensor.device.type == "meta" and self._recorder.nowhere(tensor)
 
     def _on_gpu(self, tensor: torch.Tensor) -> bool:
         return tensor.device.type == "meta" and not self._recorder.in_host_memory(tensor)
@@ -139,6 +157,17 @@ class CudaPretence(TorchFunctionMode):
         retain, create = named.get("retain_graph", retain), named.get("create_graph", create)
         with _Again(self):
             torch.autograd.backward(tensor, gradient, retain, create, inputs=inputs)
+
+    def _healthy(self, function: Any, finite: bool) -> Callable[..., Any]:
+        """Where a whole program asks whether its numbers are finite, they are."""
+
+        def answer(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            flags = function(tensor, *args, **kwargs)
+            if self._host is not None and self._on_gpu(tensor):
+                self._recorder.learn_flags(flags, finite)
+            return flags
+
+        return answer
 
     def _data_ptr(self, tensor: torch.Tensor) -> int:
         """A made-up address, different for each storage: code compares addresses to find aliases."""
@@ -189,6 +218,11 @@ class CudaPretence(TorchFunctionMode):
         kwargs = {"dtype": dtype, **dict(zip(("non_blocking", "copy"), args, strict=False)), **kwargs}
         kwargs = {name: value for name, value in kwargs.items() if value is not None}
         to_gpu = device is not None and _is_cuda(device)
+        if device is not None and not to_gpu and torch.device(device).type == "meta":
+            with self._recorder.making_nowhere():
+                return torch.empty_like(tensor, dtype=dtype, device=META)
+        if device is not None and self._is_meta(tensor):
+            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
         if to_gpu and not self._on_gpu(tensor):
             return self._recorder.to_device(tensor, dtype, kwargs.get("memory_format"))
         if device is not None and not to_gpu and self._on_gpu(tensor) and torch.device(device).type == "cpu":
@@ -207,10 +241,6 @@ class _Again(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self._mode.__torch_function__(func, types, args, kwargs)
-
-
-def _host_device(tensor: torch.Tensor) -> torch.device:
-    return torch.device("cpu") if tensor.device.type == "meta" else tensor.device
 
 
 def _legacy_name(dtype: torch.dtype) -> str:

@@ -315,10 +315,27 @@ def cudnn_attention(
     return (out, statistics, *others)
 
 
+def ctc_loss(
+    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0, zero_infinity: bool = False
+) -> Any:  # fmt: skip
+    """`cuda/LossCTC.cu`: the losses, and a row for every blank and character of the longest target."""
+    del targets, input_lengths, blank, zero_infinity
+    batch, longest = log_probs.size(1), max(target_lengths, default=0)
+    alpha = torch.empty((batch, log_probs.size(0), 2 * longest + 1), dtype=log_probs.dtype, device=META)
+    return torch.empty(batch, dtype=log_probs.dtype, device=META), alpha
+
+
+def ctc_loss_backward(_grad: Any, log_probs: Any, *_: Any, **__: Any) -> Any:
+    """`cuda/LossCTC.cu`: contiguous."""
+    return _like(log_probs)
+
+
 META_KERNELS: dict[Any, Callable[..., Any]] = {
     aten.convolution.default: convolution,
     aten.convolution_backward.default: convolution_backward,
     aten._scaled_dot_product_cudnn_attention.default: cudnn_attention,
+    aten._ctc_loss.default: ctc_loss,
+    aten._ctc_loss_backward.default: ctc_loss_backward,
     aten.cudnn_batch_norm.default: cudnn_batch_norm,
     aten.cudnn_batch_norm_backward.default: cudnn_batch_norm_backward,
     aten.native_batch_norm_backward.default: native_batch_norm_backward,

@@ -7,9 +7,9 @@
 3. Negative log likelihood needs nothing beyond its result and total weight, but copies non-contiguous input in 2-D.
 
 Source: `aten/src/ATen/native/Loss.cpp` (`mse_loss_out`, `smooth_l1_loss_out`, `huber_loss`),
-`aten/src/ATen/native/cuda/Loss.cu`, `NLLLoss2d.cu`, `LossCTC.cu`.
+`aten/src/ATen/native/cuda/Loss.cu`, `NLLLoss2d.cu`.
 
-Not modelled: CTC's backward pass on the native kernel (bounded), multilabel margin losses.
+Not modelled: multilabel margin losses. Connectionist temporal classification is in `ctc.py`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,100 @@
+"""Sizes that depend on data, and values the user says: the bound, the note with its line, and `assume`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import analyzer  # noqa: E402
+from analyzer import CaptureError, Estimate, OptionError  # noqa: E402
+from analyzer.capture.pytorch.assumptions import Assumptions, parsed  # noqa: E402
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., Estimate]:
+    """Runs a program given as text; its file is called program.py."""
+
+    def run(text: str, **options: Any) -> Estimate:
+        script = tmp_path / "program.py"
+        script.write_text("import torch\n" + text)
+        return analyzer.run(script, device="h200", **options)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("call", "nbytes"),
+    [
+        ("torch.nonzero(x)", 1 << 21),  # two indices of 8 bytes for each of 2^18 elements: 4 MiB
+        ("x[x > 0]", 1 << 20),
+        ("torch.masked_select(x, x > 0)", 1 << 20),
+        ("torch.unique(x)", 1 << 20),
+    ],
+)
+def test_what_data_decides_is_as_large_as_it_can_be(run: Any, call: str, nbytes: int) -> None:
+    """512 x 512 random floats: results of at most one for each of them, 4 bytes (indices: 2 x 8)."""
+    estimate = run(f"x = torch.rand(512, 512, device='cuda')\nkept = {call}\n")
+    wanted = 4 * MIB if "nonzero" in call else nbytes
+    assert any(n.startswith("program.py:3: how many results") and "--assume program.py:3=COUNT" in n for n in estimate.notes)
+    born = [t for t in estimate.top(20) if t.nbytes == wanted]
+    assert born, [t.nbytes for t in estimate.top(20)]
+
+
+def test_a_size_that_is_said(run: Any) -> None:
+    text = "x = torch.rand(1 << 20, device='cuda')\nkept = x[x > 0]\nassert kept.shape == (512,)\ndel x\n"
+    estimate = run(text, assume={"program.py:3": 512})
+    assert "program.py:3: 512 is assumed, as was said" in estimate.notes
+    assert not any("how many results" in note for note in estimate.notes)
+
+
+def test_a_value_that_is_said(run: Any) -> None:
+    text = """
+x = torch.rand(4, device='cuda')
+rows = int(x.argmax().item())
+assert rows == 7
+if x.sum() > 3:
+    kept = torch.zeros(1 << 20, device='cuda')
+assert x.tolist() == [0.5] * 4
+"""
+    said = {"program.py:4": 7, "program.py:6": "true", "program.py:8": "0.5"}
+    assert run(text, assume=said).peak_allocated >= 4 * MIB
+
+
+def test_an_assumption_nobody_asks_for_is_noted(run: Any) -> None:
+    notes = run("x = 1\n", assume={"program.py:99": 1}).notes
+    assert "nothing was read at program.py:99: what was said to be assumed there had no effect" in notes
+
+
+def test_a_size_that_nothing_bounds_asks_for_one(run: Any) -> None:
+    text = "n = torch.randint(3, (4,), device='cuda')\nr = torch.repeat_interleave(n)\n"
+    with pytest.raises(CaptureError) as caught:
+        run(text)
+    assert "--assume program.py:3=VALUE" in caught.value.hint
+
+
+@pytest.mark.parametrize("said", [{"program": 1}, {"program.py": 1}, {"program.py:1": "many"}])
+def test_assumptions_that_make_no_sense(said: dict[str, Any]) -> None:
+    with pytest.raises(OptionError):
+        parsed(said)
+
+
+def test_places_are_ends_of_paths() -> None:
+    assumptions = Assumptions(parsed({"models/net.py:3": "2.5"}))
+    assert assumptions.at("/home/a/models/net.py", 3) == 2.5
+    assert assumptions.at("/home/a/other/net.py", 3) is None and assumptions.at("/home/a/models/net.py", 4) is None
+
+
+def test_finite_numbers_are_what_a_healthy_run_has(run: Any) -> None:
+    text = """
+loss = torch.rand((), device='cuda')
+assert torch.isfinite(loss) and not torch.isnan(loss).any()
+assert torch.isfinite(torch.rand(8, device='cuda')).all() and not torch.rand(8, device='cuda').isinf().any()
+"""
+    assert any("finite" in note for note in run(text).notes)
