@@ -6,7 +6,9 @@ keywords; the command line makes an option of every field that says how (`flags`
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar
@@ -16,6 +18,7 @@ from analyzer.spec import TensorSpec
 
 MODES = ("infer", "train")
 AMP = ("bf16", "fp16")
+_LINE = re.compile(r"[^:=]+\.py:\d+")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -30,6 +33,7 @@ class Options:
 
     inputs, targets: tensors on any device or `TensorSpec`s, in the order the model and the loss take them (one alone
         counts as one); only shape, strides and dtype are read. For ONNX a mapping from input name to TensorSpec.
+    assume: "FILE.py:LINE" (the end of a path counts) -> the value read, or the size of the result, at this line.
     loss: `loss(output, *targets)` or a name. optimizer: a name, or a function from parameters to an optimizer.
     Raises InputError or OptionError naming the first value that makes no sense.
     """
@@ -147,8 +151,14 @@ class Options:
             said = getattr(self, name)
             if said is not None and not isinstance(said, Mapping):
                 raise OptionError(f"{name} is {said!r}", f"give a mapping from name to {wanted}")
-            object.__setattr__(self, name, dict(said or ()))
-            for key, value in (said or {}).items():
+            lines = name == "assume"
+            said = {
+                key: _assumed(key, v) if lines and _is_line(key) else v for key, v in (said or {}).items()
+            }
+            object.__setattr__(self, name, said)
+            for key, value in said.items():
+                if lines and _is_line(key):
+                    continue
                 if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
                     raise OptionError(f"{name}: {key} is {value!r}", f"give {wanted}")
         for name in ("inputs", "targets"):
@@ -172,7 +182,26 @@ class Options:
         names = ("amp", "grad_accumulation", "checkpoint", "dtype", "channels_last", "steps")
         said = {name: getattr(self, name) for name in names}
         said |= {f"runtime.{name}": str(value) for name, value in self.runtime_options.items()}
+        said |= {f"assume.{place}": str(value) for place, value in self.assume.items()}
         return {name: value for name, value in said.items() if value not in (None, False)}
+
+
+def _is_line(key: Any) -> bool:
+    """Whether an assumption is about a line of a program."""
+    return isinstance(key, str) and _LINE.fullmatch(key) is not None
+
+
+def _assumed(place: str, value: Any) -> bool | int | float:
+    """A number or a flag, also as text. Raises OptionError."""
+    if isinstance(value, (bool, int, float)):
+        return value
+    text = str(value).strip().lower()
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    raise OptionError(f"assume: {place} is {value!r}", "give a number, true or false")
 
 
 def takes_options(function: _Function) -> _Function:

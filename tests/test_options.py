@@ -24,7 +24,11 @@ VALID: dict[str, list[tuple[Any, Any]]] = {
     "mode": [("infer", "infer"), ("train", "train")],
     "inputs": [(None, None), ([SPEC], [SPEC]), (SPEC, (SPEC,)), ({"x": SPEC}, {"x": SPEC})],
     "values": [(None, {}), ({"sr": 16000}, {"sr": 16000})],
-    "assume": [(None, {}), ({"c": True}, {"c": True})],
+    "assume": [
+        (None, {}),
+        ({"c": True}, {"c": True}),
+        ({"a/b.py:1": "7", "t.py:2": True}, {"a/b.py:1": 7, "t.py:2": True}),
+    ],
     "targets": [(None, None), ((SPEC, SPEC), (SPEC, SPEC)), (SPEC, (SPEC,))],
     "loss": [(None, None), ("mse", "mse"), (len, len)],
     "optimizer": [("sgd", "sgd"), (None, None), (dict, dict)],
@@ -171,6 +175,8 @@ def test_what_was_said_reaches_the_fields() -> None:
         "--mode",
         "train",
         "--strict",
+        "--assume",
+        "a.py:1=2.5",
         "--runtime-option",
         "a=b=c",
         "--input",
@@ -179,5 +185,10 @@ def test_what_was_said_reaches_the_fields() -> None:
     context = command("estimate").make_context("estimate", words)
     keywords = analysis_keywords(context.params.pop("target"), context.params)
     assert Options.of(keywords) == Options(
-        batch=2, mode="train", strict=True, runtime_options={"a": "b=c"}, inputs={"x": TensorSpec((2, 3))}
+        batch=2,
+        mode="train",
+        strict=True,
+        runtime_options={"a": "b=c"},
+        inputs={"x": TensorSpec((2, 3))},
+        assume={"a.py:1": 2.5},
     )

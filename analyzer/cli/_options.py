@@ -136,7 +136,7 @@ def analysis_keywords(target: str, options: Mapping[str, Any]) -> dict[str, Any]
     keywords["inputs"] = described_inputs(target, options["inputs"], options["batch"])
     keywords["runtime_options"] = settings(options["runtime_options"])
     keywords["values"] = {name: _number(name, text) for name, text in pairs("--value", options["values"])}
-    keywords["assume"] = {name: _truth(name, text) for name, text in pairs("--assume", options["assume"])}
+    keywords["assume"] = assumptions(options["assume"])
     return keywords
 
 
@@ -208,3 +208,8 @@ def settings(texts: Sequence[str]) -> dict[str, str]:
             )
         found[name] = value
     return found
+
+
+def assumptions(texts: Sequence[str]) -> dict[str, bool | str]:
+    """`--assume NAME=true`, or `--assume FILE.py:LINE=VALUE`, as a mapping. Raises OptionError."""
+    return {name: text if ".py:" in name else _truth(name, text) for name, text in pairs("--assume", texts)}

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from analyzer.cli._estimates import budget_bytes, show
-from analyzer.cli._options import options_named, settings, view_options
+from analyzer.cli._options import assumptions, options_named, settings, view_options
 from analyzer.cli._output import check_writable, working
 
 
@@ -33,7 +33,7 @@ class _Until(click.ParamType):  # type: ignore[type-arg]
     metavar="N|steady",
     help="End the program after N optimizer steps, or after the one from which on they repeat (steady).",
 )
-@options_named("device", "runtime_options", "strict")
+@options_named("device", "runtime_options", "assume", "strict")
 @view_options
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings.")
 def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
@@ -56,6 +56,7 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
         said = {
             "device": options["device"],
             "runtime_options": settings(options["runtime_options"]),
+            "assume": assumptions(options["assume"]),
             "strict": options["strict"],
         }
         found, _ = follow(name, arguments, Options.of(said), {}, options["until"], progress=tell)

@@ -35,6 +35,7 @@ def run(
     rank: int = 0,
     runtime_options: Mapping[str, Any] | None = None,
     until: str | int = "end",
+    assume: Mapping[str, Any] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Estimate:
     """Predict what a program needs of a GPU, by running it on one that is not there.
@@ -44,10 +45,11 @@ def run(
     until: "end"; a number of optimizer steps after which it ends; or "steady": after the step from which on steps ask for
         the same and the allocator is laid out as before.
     runtime_options: "cublas_workspace" and "alloc_conf", as in `analyzer.analyze`.
+    assume: {"train.py:12": 512}: the value read, or the size of the result, at a line where only data tells.
     Raises TargetError for a script that cannot be found, CaptureError where the program cannot be followed, OptionError;
     what the program itself raises to end, SystemExit and KeyboardInterrupt among it, ends it: `Estimate.notes` say so.
     """
-    options = Options.of({"device": device, "runtime_options": runtime_options})
+    options = Options.of({"device": device, "runtime_options": runtime_options, "assume": assume})
     found, _ = follow(script, args, options, environment or {}, until, ranks, rank, progress)
     return found.estimate
 
@@ -89,6 +91,7 @@ def follow(
             profile,
             live,
             until=None if until == "end" else until,
+            assume=options.assume,
             progress=_steps(progress, live),
             whole=whole,
         )

@@ -79,6 +79,7 @@ def captured_program(
         steps=options.steps,
         device=profile,
         prepare=preparation(options),
+        assume=options.assume,
         progress=progress,
     )
     naive = from_leaves(

@@ -8,38 +8,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from typing import Any
-
-from analyzer.errors import OptionError
-
-_PLACE = re.compile(r"(?P<file>[^:=]+\.py):(?P<line>\d+)")
-
-
-def parsed(texts: Mapping[str, Any]) -> dict[str, bool | int | float]:
-    """Checked assumptions. Raises OptionError for what is no place, or no value."""
-    return {_place(place): _value(place, value) for place, value in texts.items()}
-
-
-def _place(place: str) -> str:
-    if not isinstance(place, str) or _PLACE.fullmatch(place) is None:
-        raise OptionError(f"assume: {place!r} is no place in a program", "write FILE.py:LINE=VALUE")
-    return place
-
-
-def _value(place: str, value: Any) -> bool | int | float:
-    if isinstance(value, (bool, int, float)):
-        return value
-    text = str(value).strip().lower()
-    if text in ("true", "false"):
-        return text == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    raise OptionError(f"assume: {place} is {value!r}", "give a number, true or false")
 
 
 class Assumptions:

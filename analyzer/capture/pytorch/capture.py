@@ -14,13 +14,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
 
+from analyzer.capture.pytorch.assumptions import Assumptions
 from analyzer.capture.pytorch.cuda.autocast import cuda_autocast
 from analyzer.capture.pytorch.cuda.decisions import cuda_choices
 from analyzer.capture.pytorch.cuda.functions import cuda_functions
@@ -67,6 +68,7 @@ def capture_pytorch(
     steps: int = 3,
     device: DeviceProfile,
     prepare: Callable[[torch.nn.Module], None] | None = None,
+    assume: Mapping[str, bool | int | float] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Captured:
     """Capture a whole step. `prepare` may change the structural copy (checkpointing) before it runs.
@@ -76,6 +78,7 @@ def capture_pytorch(
     if amp is not None and amp not in AMP_TYPES:
         raise InputError(f"unknown autocast type {amp!r}", f"one of {', '.join(AMP_TYPES)}")
     with own_randomness(), cuda_environment(device) as recorder:
+        recorder.assumptions = Assumptions(assume)
         twin = structural_copy(module)
         if prepare is not None:
             prepare(twin)
@@ -100,6 +103,7 @@ def capture_pytorch(
                 raise
             except Exception as error:
                 raise explained(error, recorder) from error
+    recorder.notes.extend(recorder.assumptions.notes())
     first = next(iter(step.inputs), None)
     batch = first.shape[0] if first is not None and first.dim() else None
     parameters = list({id(p): p for p in twin.parameters()}.values())

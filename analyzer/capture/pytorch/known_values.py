@@ -73,6 +73,9 @@ class KnownValues:
                 return None
             shape = (int(twin.count_nonzero()), twin.dim())
             return torch.empty(shape, dtype=torch.long, device="meta")
+        if func is aten.repeat_interleave.Tensor:
+            twin = self.twin(args[0])
+            return None if twin is None else torch.empty(int(twin.sum()), dtype=torch.long, device="meta")
         if func is aten.masked_select.default:
             twin = self.twin(args[1])
             if twin is None:

@@ -102,7 +102,7 @@ class _Schema:
             i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
         ]
         self.sized_by_values = (
-            torch.Tag.dynamic_output_shape in func.tags or self.name == "torchvision::nms.default"
+            torch.Tag.dynamic_output_shape in func.tags or self.name in unknown_sizes.UNTAGGED
         )
         # New results, told by the arguments alone (`meta_cache.py`).
         self.remembered = (
@@ -438,6 +438,10 @@ class Recorder(TorchDispatchMode):
             else None
         )
         if count is None:
+            if unknown_sizes.unbounded(func, args, kwargs):
+                raise self._unknown(
+                    f"calls {func.name()}, whose result's size depends on data nobody has yet"
+                )
             return None
         if said is None:
             name = func._schema.name.partition("::")[2]
@@ -623,7 +627,7 @@ class Recorder(TorchDispatchMode):
 
     def _source(self) -> str:
         frame = self._user_frame()
-        return "" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+        return "" if frame is None else f"{self._user_code[frame.f_code]}:{frame.f_lineno}"
 
     def _user_frame(self) -> FrameType | None:
         """The innermost frame that runs the user's code."""

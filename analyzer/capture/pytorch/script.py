@@ -33,6 +33,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from analyzer.capture.pytorch.assumptions import Assumptions
 from analyzer.capture.pytorch.capture import cuda_environment, own_randomness, watching
 from analyzer.capture.pytorch.cuda.quantized import managed_memory
 from analyzer.capture.pytorch.explain import explained
@@ -201,6 +202,7 @@ def follow(
     memory: Memory | None = None,
     *,
     until: int | str | None = None,
+    assume: Mapping[str, bool | int | float] | None = None,
     progress: Callable[[str], None] | None = None,
     whole: bool = False,
 ) -> Ran:
@@ -209,6 +211,7 @@ def follow(
     error: BaseException | None = None
     with _collected(), own_randomness(), cuda_environment(device, memory) as recorder:
         recorder.whole_program(_site_folders())
+        recorder.assumptions = Assumptions(assume)
         repetition = None if memory is None or whole else Repetition(recorder, memory)
         phases = Phases(recorder, progress, until, repetition)
         recorder.phases = phases.now
@@ -222,7 +225,7 @@ def follow(
             except Exception as ended:
                 error = explained(ended, recorder)
                 error.__cause__ = ended
-        recorder.notes.extend(_cudnn_modes())
+        recorder.notes.extend((*_cudnn_modes(), *recorder.assumptions.notes()))
         graph = recorder.finish(None)
     return Ran(
         graph=graph,

@@ -20,6 +20,8 @@ import torch
 
 aten = torch.ops.aten
 _META = torch.device("meta")
+# Operators whose result's size depends on data, though PyTorch does not tag them so.
+UNTAGGED = ("torchvision::nms.default", "aten::repeat_interleave.Tensor")
 
 
 def most(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
@@ -43,6 +45,12 @@ def most(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None
             return int(first.size(0))
         case _:
             return None
+
+
+def unbounded(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether nothing but data tells the size, and PyTorch has no meta kernel that would say so."""
+    told = kwargs.get("output_size", args[1] if len(args) > 1 else None)
+    return func is aten.repeat_interleave.Tensor and told is None
 
 
 def result(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], count: int) -> Any:
@@ -72,7 +80,7 @@ def result(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], count: int)
             double = weights is not None and weights.dtype is not torch.float32
             kind = torch.long if weights is None else torch.float64 if double else torch.float32
             return made(count, dtype=kind)
-        case "torchvision::nms":
+        case "torchvision::nms" | "aten::repeat_interleave":
             return made(count)
     # The three of `unique`: values, where each came from, how often each comes.
     said = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | kwargs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 import threading
 from typing import Any
@@ -44,7 +45,7 @@ def contents(module: nn.Module) -> dict[str, Any]:
 
 def torch_state() -> dict[str, Any]:
     """What a capture changes while it runs."""
-    torch.cuda._pin_memory_utils  # noqa: B018  (imported lazily by PyTorch)
+    importlib.import_module("torch.cuda._pin_memory_utils")  # imported lazily by PyTorch
     return {
         "kernels": {name: torch._C._dispatch_dump(name) for name in REGISTERED},
         "torch.cuda": dict(vars(torch.cuda)),

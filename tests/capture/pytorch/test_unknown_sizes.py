@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import analyzer  # noqa: E402
 from analyzer import CaptureError, Estimate, OptionError  # noqa: E402
-from analyzer.capture.pytorch.assumptions import Assumptions, parsed  # noqa: E402
+from analyzer.capture.pytorch.assumptions import Assumptions  # noqa: E402
 
 MIB = 1 << 20
 
@@ -42,7 +42,10 @@ def test_what_data_decides_is_as_large_as_it_can_be(run: Any, call: str, nbytes:
     """512 x 512 random floats: results of at most one for each of them, 4 bytes (indices: 2 x 8)."""
     estimate = run(f"x = torch.rand(512, 512, device='cuda')\nkept = {call}\n")
     wanted = 4 * MIB if "nonzero" in call else nbytes
-    assert any(n.startswith("program.py:3: how many results") and "--assume program.py:3=COUNT" in n for n in estimate.notes)
+    assert any(
+        n.startswith("program.py:3: how many results") and "--assume program.py:3=COUNT" in n
+        for n in estimate.notes
+    )
     born = [t for t in estimate.top(20) if t.nbytes == wanted]
     assert born, [t.nbytes for t in estimate.top(20)]
 
@@ -80,15 +83,18 @@ def test_a_size_that_nothing_bounds_asks_for_one(run: Any) -> None:
 
 
 @pytest.mark.parametrize("said", [{"program": 1}, {"program.py": 1}, {"program.py:1": "many"}])
-def test_assumptions_that_make_no_sense(said: dict[str, Any]) -> None:
+def test_assumptions_that_make_no_sense(run: Any, said: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
-        parsed(said)
+        run("", assume=said)
 
 
 def test_places_are_ends_of_paths() -> None:
-    assumptions = Assumptions(parsed({"models/net.py:3": "2.5"}))
+    assumptions = Assumptions({"models/net.py:3": 2.5})
     assert assumptions.at("/home/a/models/net.py", 3) == 2.5
-    assert assumptions.at("/home/a/other/net.py", 3) is None and assumptions.at("/home/a/models/net.py", 4) is None
+    assert (
+        assumptions.at("/home/a/other/net.py", 3) is None
+        and assumptions.at("/home/a/models/net.py", 4) is None
+    )
 
 
 def test_finite_numbers_are_what_a_healthy_run_has(run: Any) -> None:

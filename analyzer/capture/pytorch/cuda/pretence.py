@@ -87,7 +87,10 @@ class CudaPretence(TorchFunctionMode):
             tensor.backward: self._backward,
             **{
                 function: self._healthy(function, finite)
-                for finite, names in ((True, ("isfinite",)), (False, ("isnan", "isinf", "isposinf", "isneginf")))
+                for finite, names in (
+                    (True, ("isfinite",)),
+                    (False, ("isnan", "isinf", "isposinf", "isneginf")),
+                )
                 for name in names
                 for function in (getattr(torch, name), getattr(tensor, name))
             },
