@@ -12,6 +12,7 @@ plan for. The assumption is noted in the estimate.
    stay padded, which needs more memory. It also asks whether a mask is the causal one, which runs other kernels: the
    mask is taken for an arbitrary one.
 4. `torch.distributions` checks its arguments: a healthy run's are valid.
+5. L-BFGS stops where the loss no longer changes: in a run that learns it falls.
 """
 
 from __future__ import annotations
@@ -54,3 +55,13 @@ def assumed(depth: int = 1) -> tuple[bool, str] | None:
                 return answer
         frame = frame.f_back
     return None
+
+
+def falls() -> bool:
+    """Whether the code that asks for a number watches it fall, and stops where it does not."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename.replace("\\", "/").endswith("torch/optim/lbfgs.py"):
+            return True
+        frame = frame.f_back
+    return False

@@ -21,7 +21,10 @@ def explained(error: Exception, recorder: Recorder) -> CaptureError:
     failed, path = recorder.failed
     module = f" in module {path}" if path and failed == id(error) else ""
     text = " ".join(str(error).split())[:300]
-    if "device meta" in text or re.search(r"devices.*\bmeta\b", text):
+    known = _in_a_program(error, text) if recorder.stands_in else None
+    if known is not None:
+        hint = known
+    elif "device meta" in text or re.search(r"devices.*\bmeta\b", text):
         hint = "a tensor was left on the host: register_buffer moves it with the module, .to(x.device) where it is made"
     elif "meta" in text.lower():
         hint = "the model makes shapes or branches from data; give the analysis a version that does not"
@@ -29,12 +32,49 @@ def explained(error: Exception, recorder: Recorder) -> CaptureError:
         hint = "check that the loss takes the model's output and these targets, and that they suit each other"
     elif recorder.phase is Phase.OPTIMIZER:
         hint = "the optimizer must step on dense gradients, without a closure"
+    elif recorder.stands_in:
+        hint = "the program itself fails here, on values that stand in for real ones or as it would anywhere"
     else:
         hint = "check that the input's shape and dtype (--input NAME=3x224x224:float32) suit the model"
     # That tensors here are meta tensors is none of the user's business.
     text = re.sub(r"\bmeta tensor", "tensor without data", text)
     text = re.sub(r"(devices?(?: |.*, .* and |.*, ))meta\b", r"\1cuda:0", text)
     return CaptureError(f"{place}{module}: {type(error).__name__}: {text}", hint)
+
+
+def _in_a_program(error: Exception, text: str) -> str | None:
+    """What to do about an error of a whole program, where its kind tells."""
+    if isinstance(error, SyntaxError):
+        return "the script is no valid Python"
+    said = f"{type(error).__module__}.{type(error).__name__}: {text}"
+    for pattern, hint in _HINTS:
+        if re.search(pattern, said, re.IGNORECASE):
+            return hint
+    return None
+
+
+# What a program wants of a machine with a GPU, by what its error says: the first that matches.
+_HINTS = (
+    (
+        r"nvmlerror|pynvml|libnvidia-ml",
+        "NVML speaks of GPUs that are there: let the program ask torch.cuda (mem_get_info, get_device_properties) instead",
+    ),
+    (r"nvidia-smi", "nvidia-smi speaks of GPUs that are there: let the program ask torch.cuda instead"),
+    (
+        r"cuda_home|cpp_extension|error building extension|nvcc|ninja",
+        "code compiled for CUDA cannot be followed: run without it, or make its operators torch.library ones with "
+        "register_fake, and say what they take with @analyzer.rule",
+    ),
+    (
+        r"triton|active drivers",
+        "Triton kernels cannot be followed: run without them, or wrap each in torch.library.custom_op with register_fake",
+    ),
+    (r"modulenotfounderror", "install it beside analyzer: the program runs in this environment"),
+    (
+        r"eoferror",
+        "the program reads from its standard input: give it what it waits for, or an argument instead",
+    ),
+)
 
 
 _PLACES = {

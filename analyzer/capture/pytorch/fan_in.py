@@ -6,6 +6,7 @@ formulas take out-of-place variants. The capture puts the in-place ones back.
 **Fan-in.** `InputBuffer::accumulate` (`torch/csrc/autograd/input_buffer.cpp`) adds in place when the first gradient is a dense,
 ordinary tensor and the buffer holds the last reference to it and to its storage:
 
+0. Its work is not recorded for another backward pass (`create_graph`).
 1. The engine itself asks for the sum: no Python frame lies between it and the dispatch mode.
 2. Reference counts of tensor and storage are those of a tensor that only the buffer holds; what they are as seen from
    inside a dispatch mode is measured once, on a gradient known to be unshared.
@@ -103,6 +104,8 @@ class FanIn:
 
     def _accumulates_in_place(self, first: Any, second: Any) -> bool:
         """Whether this `add`, seen from the dispatch mode's handler, is a sum autograd makes in place."""
+        if torch.is_grad_enabled():  # a backward pass that is itself differentiated keeps what it adds
+            return False
         if not isinstance(second, torch.Tensor) or first.device.type != "meta" or first.shape != second.shape:
             return False
         if not _called_by_engine():

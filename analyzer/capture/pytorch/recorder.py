@@ -19,6 +19,7 @@ Not modelled: tensors of user-written subclasses.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,7 +39,7 @@ from analyzer.capture.pytorch.cuda.memory import Memory, out_of_memory
 from analyzer.capture.pytorch.cuda.quantized import CHOICES as LIBRARY_CHOICES
 from analyzer.capture.pytorch.cuda.results import META_KERNELS
 from analyzer.capture.pytorch.cuda.streams import Current
-from analyzer.capture.pytorch.data_branches import assumed
+from analyzer.capture.pytorch.data_branches import assumed, falls
 from analyzer.capture.pytorch.fan_in import FanIn
 from analyzer.capture.pytorch.known_values import KnownValues
 from analyzer.capture.pytorch.meta_cache import MetaCache
@@ -145,6 +146,7 @@ class Recorder(TorchDispatchMode):
         self._live: dict[int, int] = {}
         self._references: dict[int, weakref.ref[Any]] = {}
         self.assumptions = Assumptions()
+        self._falling = itertools.count(1)
         self._known = KnownValues()
         self._results = MetaCache()
         self._nowhere: set[int] = set()
@@ -319,6 +321,9 @@ class Recorder(TorchDispatchMode):
         if self._known.twin(tensor) is None and (said := self._said()) is not None:
             return torch.tensor(said, dtype=tensor.dtype).item()
         if self._known.twin(tensor) is None:
+            if tensor.is_floating_point() and falls():
+                self.note("the losses that L-BFGS reads are assumed to fall from step to step")
+                return 1 / next(self._falling)
             if tensor.is_floating_point():
                 self.note(
                     f"{self._source() or 'the optimizer'} reads a value only a real run has; 1.0 is assumed"

@@ -311,6 +311,19 @@ def _site_folders() -> tuple[str, ...]:
     return tuple(f"{folder}/" for folder in folders if folder not in ("", sys.prefix, sys.base_prefix))
 
 
+def _forget(folder: str, modules_before: set[str]) -> None:
+    """The next program is as in a process of its own: nobody remembers the modules beside this one's script, and
+    accelerate not how it was set up."""
+    for name in sys.modules.keys() - modules_before:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file is not None and Path(file).is_relative_to(folder) and "site-packages" not in file:
+            del sys.modules[name]
+    state = sys.modules.get("accelerate.state")
+    if state is not None:
+        state.AcceleratorState._reset_state(True)
+        state.GradientState._reset_state()
+
+
 @contextlib.contextmanager
 def as_main(
     script: Path | str, arguments: Sequence[str], environment: Mapping[str, str]
@@ -329,6 +342,7 @@ def as_main(
         torch.backends.cuda.matmul.allow_tf32,
     )
     deterministic = torch.are_deterministic_algorithms_enabled()
+    modules_before = set(sys.modules)
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, folder)
     os.environ.update(environment)
@@ -339,6 +353,7 @@ def as_main(
             yield lambda: runpy.run_module(script, run_name="__main__", alter_sys=True)
     finally:
         sys.argv, sys.path[:] = arguments_before, path_before
+        _forget(folder, modules_before)
         os.environ.clear()
         os.environ.update(environment_before)
         torch.set_default_dtype(dtype)
