@@ -65,13 +65,14 @@ class Options:
             metavar="INPUT=NUMBER",
         ),
     )
-    assume: Mapping[str, bool] = field(
+    assume: Mapping[str, Any] = field(
         default_factory=dict,
         metadata=_said(
-            "What an If of an ONNX file finds: the condition's or the node's name. Repeatable.",
+            "What only data tells: the value read, or the size, at a line of a program; what an If of an ONNX file finds, by "
+            "the condition's or the node's name. Repeatable.",
             "--assume",
             multiple=True,
-            metavar="CONDITION=true|false",
+            metavar="FILE.py:LINE=VALUE|CONDITION=true|false",
         ),
     )
     targets: Sequence[Any] | None = field(
