@@ -98,6 +98,7 @@ class Operator:
     module: dotted path of the innermost module ("layer1.0.conv1"), "" at the top; for ONNX the node's name.
     source: "file.py:123" of the line in the user's code, "" when there is none.
     stream: the stream it runs on, 0 being the default one.
+    settings: what the program had set that the kernel's choice follows ("benchmark", "deterministic", "no_tf32" of cuDNN's).
     scope: for ONNX the module path the exporter recorded for the node ("layer1.0.conv1"), "" where it recorded none.
     """
 
@@ -113,6 +114,7 @@ class Operator:
     source: str = ""
     domain: str = "aten"
     stream: int = 0
+    settings: frozenset[str] = frozenset()
     scope: str = ""
 
     @property

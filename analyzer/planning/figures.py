@@ -293,6 +293,7 @@ def _signature(operator: Operator) -> Signature:
         _shown(operator.arguments),
         _shown(operator.outputs),
         tuple([(name, _shown(value)) for name, value in operator.keywords.items()]),
+        operator.settings,
     )
 
 

@@ -1,29 +1,31 @@
-"""Ask cuDNN what it would do: the engine and the workspace it picks for one convolution, without running it.
+"""Ask cuDNN what it would do: the plans PyTorch would try for one convolution and their workspaces, without running it.
 
-PyTorch (`aten/src/ATen/native/cudnn/Conv_v8.cpp`, benchmark off) describes the convolution to cuDNN's backend API, takes
-the list of engine configurations of `CUDNN_HEUR_MODE_INSTANT`, drops those that convert inputs to a narrower type, and
-runs the first whose plan can be built; the fallback list comes after it. This module makes the same calls through
-`ctypes`, up to the plan's workspace size:
+PyTorch describes the convolution to cuDNN's backend API and takes the engine configurations of `CUDNN_HEUR_MODE_INSTANT`,
+then those of the fallback list. It drops those that convert inputs to a narrower type, in deterministic mode those noted
+as not deterministic, and for float32 without TF32 those on tensor cores; with benchmark off the first whose plan can be
+built runs. This module makes the same calls through `ctypes`, up to the plans' workspace sizes:
 
 1. Tensors are described by shape, strides of the memory format, type and an alignment of 32 bytes (what allocator
    blocks have).
 2. 1-D convolutions are 2-D ones of height 1, as in `Convolution.cpp`.
 3. The factors alpha and beta are float32, as PyTorch sets them (with float64 cuDNN leaves some engines out). The
    compute type is float32 for float32 (TF32 allowed, PyTorch's default for convolutions), bfloat16 and float16.
+4. Engine 23 is left out of 3-D data gradients, as PyTorch leaves it out (`plan_errata_exception`).
 
-Nothing is launched and no tensor is allocated, so one query takes about a millisecond.
+Nothing is launched and no tensor is allocated: the heuristics take some milliseconds, each plan another one or two.
 Not modelled: a plan that builds but fails when it runs (PyTorch then goes on to the next).
-Source of the enumerators: `cudnn_graph.h` of cuDNN 9.
+Source: `aten/src/ATen/native/cudnn/Conv_v8.cpp` (`get_generator_sources`, `filterEngineConfigs`, `run_single_conv`);
+the enumerators: `cudnn_graph.h` of cuDNN 9.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from analyzer.libraries.cudnn.answers import Plan
 from analyzer.libraries.cudnn.table import Convolution
 
 DTYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
@@ -32,24 +34,13 @@ _CONVOLUTION, _ENGINE, _ENGINECFG, _HEURISTIC, _PLAN, _GRAPH, _TENSOR, _DEVICE =
 _OPERATIONS = {"forward": (10, 704, 703, 705, 702, 700, 701), "data": (12, 710, 709, 711, 708, 706, 707)}
 _OPERATIONS["weight"] = (11, 716, 715, 717, 714, 712, 713)
 _INSTANT, _FALLBACK = 0, 2
-_DOWN_CONVERT = 1
+_TENSOR_CORE, _DOWN_CONVERT, _NONDETERMINISTIC = 0, 1, 4
 _ALIGNMENT_BYTES = 32
-# Offered first for some small 16-bit data gradients in 3-D; PyTorch took the next candidate in all 14 seen executing.
-_PASSED_OVER = frozenset({("data", "float16", 23), ("data", "bfloat16", 23)})
-_RESULTS_MAX = 64
+_RESULTS_MAX = 128
 
 
 class CudnnError(RuntimeError):
     """cuDNN refused a call."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What cuDNN chose: the engine's global index, its place in the list of candidates, the plan's workspace."""
-
-    engine: int
-    place: int
-    workspace_bytes: int
 
 
 def strides_of(shape: Sequence[int], channels_last: bool) -> tuple[int, ...]:
@@ -111,32 +102,35 @@ class Cudnn:
         self._close(0)
         return text.value.decode()
 
-    def choose(self, convolution: Convolution) -> Choice | None:
-        """The plan PyTorch would run, or None when cuDNN has none (PyTorch raises an error then)."""
+    def plans(self, convolution: Convolution) -> Iterator[Plan]:
+        """The plans that can be built, in the order PyTorch tries them; none: PyTorch raises an error.
+
+        Each is built when it is asked for: a millisecond or two.
+        """
         mark = len(self._open)
         try:
             graph = self._graph(convolution)
             for mode in (_INSTANT, _FALLBACK):
-                for place, configuration in enumerate(self._configurations(graph, mode)):
+                for configuration in self._configurations(graph, mode):
                     engine = self._engine(configuration)
-                    index = self._get(engine, 1301)
-                    if (
-                        self._narrows(engine)
-                        or (convolution.operation, convolution.dtype, index) in _PASSED_OVER
-                    ):
+                    index, notes = self._get(engine, 1301), self._notes(engine)
+                    if _DOWN_CONVERT in notes or _is_errata(convolution, index):
                         continue
-                    plan = self._create(_PLAN)
-                    if self._device is None:
-                        self._set(plan, 400, _HANDLE, ctypes.c_void_p, [self._handle.value])
-                    else:
-                        self._set(plan, 407, _DESCRIPTOR, ctypes.c_void_p, [self._device.value])
-                    self._set(plan, 401, _DESCRIPTOR, ctypes.c_void_p, [configuration.value])
-                    if self._lib.cudnnBackendFinalize(plan) != 0:
-                        continue
-                    return Choice(index, place + 1000 * (mode == _FALLBACK), self._get(plan, 402))
-            return None
+                    nbytes = self._workspace_bytes(configuration)
+                    if nbytes is not None:
+                        yield Plan(index, nbytes, _NONDETERMINISTIC not in notes, _TENSOR_CORE in notes)
         finally:
             self._close(mark)
+
+    def _workspace_bytes(self, configuration: ctypes.c_void_p) -> int | None:
+        """What the configuration's plan takes; None where it cannot be built."""
+        plan = self._create(_PLAN)
+        if self._device is None:
+            self._set(plan, 400, _HANDLE, ctypes.c_void_p, [self._handle.value])
+        else:
+            self._set(plan, 407, _DESCRIPTOR, ctypes.c_void_p, [self._device.value])
+        self._set(plan, 401, _DESCRIPTOR, ctypes.c_void_p, [configuration.value])
+        return self._get(plan, 402) if self._lib.cudnnBackendFinalize(plan) == 0 else None
 
     def _graph(self, call: Convolution) -> ctypes.c_void_p:
         kind, x_name, w_name, y_name, conv_name, alpha, beta = _OPERATIONS[call.operation]
@@ -202,13 +196,14 @@ class Cudnn:
         )
         return engine
 
-    def _narrows(self, engine: ctypes.c_void_p) -> bool:
+    def _notes(self, engine: ctypes.c_void_p) -> frozenset[int]:
+        """The engine's numerical notes."""
         notes = (ctypes.c_int * 16)()
         count = ctypes.c_int64(0)
         status = self._lib.cudnnBackendGetAttribute(
             engine, 1303, _NOTE, ctypes.c_int64(16), ctypes.byref(count), notes
         )
-        return status == 0 and _DOWN_CONVERT in notes[: count.value]
+        return frozenset(notes[: count.value]) if status == 0 else frozenset()
 
     def _get(self, descriptor: ctypes.c_void_p, name: int) -> int:
         value, count = ctypes.c_int64(0), ctypes.c_int64(0)
@@ -248,6 +243,11 @@ class Cudnn:
     def _check(status: int, what: str) -> None:
         if status != 0:
             raise CudnnError(f"cuDNN status {status} at {what}")
+
+
+def _is_errata(call: Convolution, engine: int) -> bool:
+    """Whether PyTorch leaves the engine out (`hardcoded_errata_json_handle_3d`; its other rules are for other versions)."""
+    return call.operation == "data" and engine == 23 and len(call.x_shape) > 4
 
 
 def _find_library() -> str:

@@ -171,30 +171,32 @@ def _library(probe: Mapping[str, Any]) -> dict[str, Any]:
 def _convolutions(probe: Mapping[str, Any]) -> dict[str, Any]:
     """Ask cuDNN for this process's share of the calls.
 
-    Writes rows (group, family, batch, operation, bytes) to `probe["file"]`; returns how far it came.
+    Writes rows (group, family, batch, operation, a number for each of `FIGURES`) to `probe["file"]`; returns how far it came.
     """
     import numpy as np
     import torch
 
-    from analyzer.libraries.cudnn.table import OPERATIONS, call_of, grid_calls
+    from analyzer.libraries.cudnn.answers import figures
+    from analyzer.libraries.cudnn.table import FIGURES, OPERATIONS, call_of, grid_calls
     from analyzer.runs.cudnn import Cudnn, CudnnError
 
     torch.cuda.init()
     started = time.monotonic()
     cudnn = Cudnn()
-    rows: list[tuple[int, int, int, int, int]] = []
+    rows: list[tuple[int, ...]] = []
     complete = True
-    for group, family, batch in grid_calls(probe["part"], probe["parts"]):
+    for group, family, batch, whole in grid_calls(probe["part"], probe["parts"]):
         if time.monotonic() - started > probe["seconds"]:
             complete = False
             break
         for number, operation in enumerate(OPERATIONS):
+            call = call_of(group, family, batch, operation)
             try:
-                choice = cudnn.choose(call_of(group, family, batch, operation))
+                found = figures(cudnn.plans(call), call.dtype, whole=whole)
             except CudnnError:
-                choice = None
-            rows.append((group, family, batch, number, -1 if choice is None else choice.workspace_bytes))
-    np.save(Path(probe["file"]), np.array(rows, dtype=np.int64).reshape(-1, 5))
+                found = figures((), call.dtype, whole=whole)
+            rows.append((group, family, batch, number, *found))
+    np.save(Path(probe["file"]), np.array(rows, dtype=np.int64).reshape(-1, 4 + len(FIGURES)))
     return {"count": len(rows), "complete": complete, "cudnn": cudnn.version}
 
 

@@ -66,4 +66,9 @@ class Wait:
     """The host has waited for the device."""
 
 
-AllocationEvent: TypeAlias = Malloc | Free | Event | Use | Wait
+@dataclass(frozen=True, slots=True)
+class EmptyCache:
+    """A kernel has the allocator give back what it holds and nobody uses; a program that does says so with an `Event`."""
+
+
+AllocationEvent: TypeAlias = Malloc | Free | Event | Use | Wait | EmptyCache

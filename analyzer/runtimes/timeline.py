@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from analyzer.allocators import Allocator, OutOfMemoryError
-from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc, Use, Wait
+from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, Malloc, Use, Wait
 from analyzer.runtimes.plans import Plans
 
 _INPUT = re.compile(r"(\d+)\.input")
@@ -215,6 +215,8 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator, places: bool =
                 allocator.use(handle, event.stream)
         elif isinstance(event, Wait):
             allocator.wait()
+        elif isinstance(event, EmptyCache):
+            allocator.over("empty_cache")
         served = isinstance(event, Malloc) and handle != _NOT_SERVED
         states.add(asked, handle if served else None)
         if isinstance(event, Event):
@@ -235,7 +237,7 @@ def gathered(events: tuple[AllocationEvent, ...], states: States, failure: Failu
         name, kind, why = "", "", ""
         if isinstance(event, Event):
             name = event.name
-        elif not isinstance(event, Wait):
+        elif not isinstance(event, Wait | EmptyCache):
             if isinstance(event, Malloc):
                 live[event.key] = event
             malloc = live.pop(event.key) if isinstance(event, Free) else live[event.key]

@@ -198,6 +198,60 @@ def test_a_program_that_fails_names_its_line(run: Any) -> None:
         run("def f(:\n")
 
 
+CONVOLUTION = """
+import sys
+import torch
+from torch import nn
+
+exec(sys.argv[1])
+x, layer = torch.randn(64, 3, 224, 224).to("cuda"), nn.Conv2d(3, 64, 7, 2, 3, bias=False).to("cuda")
+with torch.no_grad():
+    for _ in range(2):
+        layer(x)
+print(torch.cuda.max_memory_allocated() - x.nbytes - layer.weight.nbytes, torch.cuda.memory_reserved())
+"""
+
+
+def test_cudnns_settings_are_those_of_the_moment_of_the_call(run: Any, capsys: Any) -> None:
+    """The stem of ResNet-50: 205,520,896 bytes of result, and what cuDNN takes under each setting; cached blocks go back
+    after the trials."""
+    from analyzer.libraries.cudnn.convolutions import Settings, trial, workspace
+    from analyzer.libraries.cudnn.table import Convolution
+
+    stem = Convolution("forward", "float32", False, (64, 3, 224, 224), (64, 3, 7, 7), (3, 3), (2, 2), (1, 1))
+    result = 64 * 64 * 112 * 112 * 4
+
+    def taken(statement: str) -> tuple[int, int]:
+        run(CONVOLUTION, statement)
+        peak, reserved = capsys.readouterr().out.split()[-2:]
+        return int(peak) - result, int(reserved)
+
+    def near(nbytes: int, wanted: int) -> bool:
+        return 0 <= nbytes - wanted < 2 * MIB  # a block's end that is not worth splitting off
+
+    default, reserved = taken("pass")
+    assert near(default, workspace(stem, "h200").nbytes)
+    strict = workspace(stem, "h200", Settings(allow_tf32=False)).nbytes
+    for statement in (
+        "torch.backends.cudnn.allow_tf32 = False",
+        "torch.backends.cudnn.conv.fp32_precision = 'ieee'",
+    ):
+        assert near(taken(statement)[0], strict)
+    certain = workspace(stem, "h200", Settings(deterministic=True)).nbytes
+    for statement in (
+        "torch.backends.cudnn.deterministic = True",
+        "torch.use_deterministic_algorithms(True, warn_only=True)",
+    ):
+        assert near(taken(statement)[0], certain)
+    tried = trial(stem, "h200", Settings(benchmark=True)).nbytes
+    benchmark = taken("torch.backends.cudnn.benchmark = True")
+    assert near(benchmark[0], tried) and tried > default + 8 * MIB
+    assert (
+        benchmark[1] == reserved
+    )  # the trials' segment has gone back; the winner is what would have been taken anyway
+    assert "cudnn.benchmark is on" in "".join(run(CONVOLUTION, "torch.backends.cudnn.benchmark = True").notes)
+
+
 def test_torch_is_as_before_afterwards(run: Any) -> None:
     text = """
 import torch

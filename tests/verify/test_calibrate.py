@@ -16,7 +16,8 @@ pytest.importorskip("torch")
 from analyzer.devices import load
 from analyzer.devices.loader import PROFILES, from_dict
 from analyzer.errors import RunError
-from analyzer.libraries.cudnn.convolutions import workspace
+from analyzer.libraries.cudnn.answers import Plan, figures
+from analyzer.libraries.cudnn.convolutions import Settings, trial, workspace
 from analyzer.libraries.cudnn.table import call_of, grid_calls, table_of, write
 from analyzer.runs import checks, machine
 from analyzer.verify import calibrate
@@ -25,6 +26,11 @@ from tests.paths import MODELS, ROOT
 
 MIB = 2**20
 OPERATIONS = ("forward", "data", "weight")
+
+
+def one_plan(nbytes: int) -> tuple[int, ...]:
+    """What is told of a call with a single plan."""
+    return figures([Plan(1, nbytes)], "float16", whole=False)
 
 
 class FakeGpu:
@@ -59,9 +65,10 @@ class FakeGpu:
             }[description["family"]]
         if description["name"] == "convolutions":
             rows = []
-            for number, (group, family, batch) in enumerate(grid_calls(description["part"], 50_000)):
+            for number, (group, family, batch, _) in enumerate(grid_calls(description["part"], 50_000)):
                 rows += [
-                    (group, family, batch, operation, 1000 * number + operation) for operation in range(3)
+                    (group, family, batch, operation, *one_plan(1000 * number + operation))
+                    for operation in range(3)
                 ]
             np.save(description["file"], np.array(rows, dtype=np.int64))
             return {"count": len(rows), "complete": False, "cudnn": 91900}
@@ -129,7 +136,7 @@ def test_an_interrupted_calibration_goes_on_where_it_stopped(gpu: FakeGpu, tmp_p
 def test_the_table_gives_back_what_was_asked(tmp_path: Path) -> None:
     calls = list(grid_calls(7, 20_000))
     rows = [
-        (*call, number, 100 * place + number)
+        (*call[:3], number, *one_plan(100 * place + number))
         for place, call in enumerate(calls)
         for number in range(len(OPERATIONS))
     ]
@@ -137,27 +144,33 @@ def test_the_table_gives_back_what_was_asked(tmp_path: Path) -> None:
     write(path, table_of(np.array(rows)), {})
     for place, call in enumerate(calls):
         for number, operation in enumerate(OPERATIONS):
-            found = workspace(call_of(*call, operation), str(path))
-            assert (found.nbytes, found.source) == (100 * place + number, "measured")
+            for settings in (Settings(), Settings(deterministic=True), Settings(allow_tf32=False)):
+                found = workspace(call_of(*call[:3], operation), str(path), settings)
+                assert (found.nbytes, found.source) == (100 * place + number, "measured")
 
 
 def test_parts_share_all_calls_and_common_batches_come_first() -> None:
     parts = [list(grid_calls(part, 3)) for part in range(3)]
     everything = [call for part in parts for call in part]
     assert len(everything) == len(set(everything)) > 400_000
-    assert {batch for _, _, batch in parts[0][:1000]} == {1}
+    assert {batch for _, _, batch, _ in parts[0][:1000]} == {1}
+    assert 20_000 < sum(whole for *_, whole in everything) < len(everything) / 4
 
 
 def test_on_the_shipped_tables_own_hardware_the_rest_comes_from_it(tmp_path: Path) -> None:
     calls = list(grid_calls(3, 100_000))
-    rows = np.array([(*call, number, 512) for call in calls for number in range(len(OPERATIONS))])
+    rows = np.array(
+        [(*call[:3], number, *one_plan(512)) for call in calls for number in range(len(OPERATIONS))]
+    )
     path = tmp_path / "t.convolutions.npz"
     write(path, table_of(rows, on_shipped=True), {})
-    assert workspace(call_of(*calls[0], "forward"), str(path)).nbytes == 512
+    assert workspace(call_of(*calls[0][:3], "forward"), str(path)).nbytes == 512
     for call in grid_calls(4, 100_000):
         for operation in OPERATIONS:
-            asked = call_of(*call, operation)
+            asked = call_of(*call[:3], operation)
             assert workspace(asked, str(path)).nbytes == workspace(asked, "h200").nbytes
+            tried = trial(asked, str(path), Settings(benchmark=True))
+            assert tried.nbytes == trial(asked, "h200", Settings(benchmark=True)).nbytes
     assert calibrate._same_hardware("NVIDIA H200", "91900")
     assert not calibrate._same_hardware("NVIDIA H200", "91800")
     assert not calibrate._same_hardware("NVIDIA H20", "91900")

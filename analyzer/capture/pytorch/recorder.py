@@ -34,6 +34,7 @@ from torch.utils._pytree import tree_iter, tree_map
 
 from analyzer.capture.pytorch import unknown_sizes
 from analyzer.capture.pytorch.assumptions import Assumptions
+from analyzer.capture.pytorch.cuda.cudnn import settings_of
 from analyzer.capture.pytorch.cuda.decisions import FUSED
 from analyzer.capture.pytorch.cuda.memory import Memory, out_of_memory
 from analyzer.capture.pytorch.cuda.quantized import CHOICES as LIBRARY_CHOICES
@@ -516,6 +517,7 @@ class Recorder(TorchDispatchMode):
             module=module,
             source=source,
             stream=self.streams.now(),
+            settings=settings_of(func),
         )
         self.operators.append(operator)
         self.happened(Run(operator.index))

@@ -240,17 +240,11 @@ def follow(
 
 
 def _cudnn_modes() -> Iterator[str]:
-    """What the program set of cuDNN that its measured choices do not cover."""
-    cudnn = torch.backends.cudnn
-    if cudnn.benchmark:
+    """What the program set of cuDNN that only a run decides."""
+    if torch.backends.cudnn.benchmark:
         yield (
-            "cudnn.benchmark is on: cuDNN tries its algorithms when it first sees a convolution, and may take several GiB "
-            "for that which are not counted here; figures are for its own first choice"
-        )
-    if cudnn.deterministic or not cudnn.allow_tf32:
-        yield (
-            "cuDNN's choices were measured with TF32 allowed and without the deterministic mode: workspaces of "
-            "convolutions may differ"
+            "cudnn.benchmark is on: the workspace of cuDNN's trials is counted where a convolution is first seen; which "
+            "plan is fastest is only known once it is timed, so later workspaces may differ"
         )
 
 

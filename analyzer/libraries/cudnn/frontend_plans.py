@@ -130,7 +130,7 @@ def _nearest(convolution: Convolution, table: _Table, modes: tuple[int, ...], el
         places = _place(table.geometry[table.row[rows]], table.batch[rows])
         row = rows[np.argmin(((places - place) ** 2).sum(axis=1))]
         found, batch = table.geometry[table.row[row]], int(table.batch[row])
-        size = element if mode % 4 < 2 else 2
+        size = 4 if mode % 4 < 2 else 2  # of the row's type: a float32 row may stand in for a float16 call
         near = (
             size * batch * math.prod(int(v) for v in found[3:7]),
             size * math.prod(int(v) for v in found[7:12]),

@@ -7,7 +7,8 @@ A call of the table is a **family** (everything about a convolution but operatio
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
@@ -19,6 +20,16 @@ import numpy.typing as npt
 
 OPERATIONS = ("forward", "data", "weight")
 ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
+# What is kept of an answer (`answers.Answer`): the first plan's workspace with the default settings, in deterministic mode
+# and without TF32; the workspace of benchmark mode's trials with each; the workspaces of the plans that follow the first
+# (default settings); the largest of those that are timed.
+FIRST, DETERMINISTIC, STRICT = "first", "deterministic", "strict"
+TRIAL, DETERMINISTIC_TRIAL, STRICT_TRIAL = "trial", "deterministic_trial", "strict_trial"
+AFTER = ("after1", "after2", "after3")
+TIMED, FASTEST = "timed", "winner"
+FIGURES = (FIRST, DETERMINISTIC, STRICT, TRIAL, DETERMINISTIC_TRIAL, STRICT_TRIAL, *AFTER, TIMED, FASTEST)
+NO_PLAN, NOT_ASKED, AS_FIRST = -1, -2, -3
+
 # The device whose calls are asked again elsewhere, and whose table stands in for a device without one.
 MODELLED_ON = "h200"
 # Neighbours that vote on a call nobody measured.
@@ -83,42 +94,61 @@ class Measurements:
     """The table of one device (`profiles/NAME.convolutions.npz`, or the .npz file a calibrated profile names).
 
     Members: `about` (JSON: GPU, versions, date, method), `family` (int32 [families, 18], as `Convolution.family`), and
-    for each dtype and layout measured, e.g. "float32.nchw": `.family` (row of the family table), `.batch`, and the
-    workspaces `.forward`, `.data`, `.weight` (bytes; -1: cuDNN has no plan, -2: not asked), sorted by family, then batch.
+    for each dtype and layout measured, e.g. "float32.nchw": `.family` (row of the family table), `.batch`, and what cuDNN
+    answered, sorted by family, then batch: `.forward`, `.data`, `.weight` are the workspaces with the default settings
+    (bytes; -1: cuDNN has no plan, -2: not asked), `.trial.forward` and so on the other `FIGURES` (-3: as by default).
     """
 
     def __init__(self, name: str) -> None:
         own = resources.files("analyzer.devices").joinpath("profiles", f"{name}.convolutions.npz")
-        path = Path(name) if name.endswith(".npz") else own
-        with path.open("rb") as file:
-            self.arrays = dict(np.load(file))  # the whole file: under 3 MB
+        self._path = Path(name) if name.endswith(".npz") else own
+        self._arrays: dict[str, np.ndarray[Any, Any]] = {}
+        with self._path.open("rb") as file, np.load(file) as members:
+            self.members: tuple[str, ...] = tuple(members.files)
         self.name = name
-        self.about: dict[str, str] = json.loads(str(self.arrays["about"]))
-        self.families: Integers = self.arrays["family"].astype(np.int64)
+        self.about: dict[str, str] = json.loads(str(self.array("about")))
+        self.families: Integers = self.array("family").astype(np.int64)
         self._row = {tuple(family): row for row, family in enumerate(self.families.tolist())}
         self._features = _features(self.families)
         self._classes = _classes(self.families)
-        self._asked: dict[tuple[str, str, int], tuple[Integers, Integers]] = {}
+        self._asked: dict[tuple[str, str, str, int], tuple[Integers, Integers]] = {}
+
+    def array(self, member: str) -> np.ndarray[Any, Any]:
+        """One member of the file, read when first asked for: most analyses need few."""
+        if member not in self._arrays:
+            with self._path.open("rb") as file, np.load(file) as members:
+                self._arrays[member] = members[member]
+        return self._arrays[member]
 
     def family_row(self, call: Convolution) -> int | None:
         """Where the call's family is in the table."""
         return self._row.get(call.family)
 
-    def batches(self, call: Convolution, family: int, dtype: str) -> tuple[Integers, Integers]:
-        """Measured batch sizes of a family, ascending, and the workspaces at them."""
+    def batches(
+        self, call: Convolution, family: int, dtype: str, figure: str = FIRST, *, known_only: bool = True
+    ) -> tuple[Integers, Integers]:
+        """Measured batch sizes of a family, ascending, and the workspaces at them; figure: one of `FIGURES`.
+
+        Without `known_only` also those that were not asked, or have no plan, as the file writes them.
+        """
         prefix = f"{dtype}.{'nhwc' if call.channels_last else 'nchw'}"
-        if f"{prefix}.family" not in self.arrays:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
-        asked = (prefix, call.operation, family)
+        asked = (prefix, call.operation, figure, family)
         found = self._asked.get(asked)
         if found is None:
-            rows = self.arrays[f"{prefix}.family"]
-            start, stop = np.searchsorted(rows, [family, family + 1])
-            sizes = self.arrays[f"{prefix}.{call.operation}"][start:stop].astype(np.int64)
-            known = sizes >= 0
-            found = (self.arrays[f"{prefix}.batch"][start:stop].astype(np.int64)[known], sizes[known])
-            self._asked[asked] = found
-        return found
+            self._asked[asked] = found = self._batches(prefix, call.operation, figure, family)
+        batches, sizes = found
+        known = sizes >= 0
+        return (batches[known], sizes[known]) if known_only else found
+
+    def _batches(self, prefix: str, operation: str, figure: str, family: int) -> tuple[Integers, Integers]:
+        member = member_of(prefix, operation, figure)
+        if member not in self.members:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        start, stop = np.searchsorted(self.array(f"{prefix}.family"), [family, family + 1])
+        sizes = self.array(member)[start:stop].astype(np.int64)
+        if figure != FIRST:
+            sizes = np.where(sizes == AS_FIRST, self.array(f"{prefix}.{operation}")[start:stop], sizes)
+        return self.array(f"{prefix}.batch")[start:stop].astype(np.int64), sizes
 
     def nearest(self, call: Convolution, *, loosely: bool = False) -> list[tuple[float, int]]:
         """(distance, family) of the nearest families, nearest first: of the call's class, or of its dimensions only."""
@@ -161,25 +191,36 @@ def measurements(device: str) -> Measurements:
         return Measurements(MODELLED_ON)
 
 
+def member_of(prefix: str, operation: str, figure: str) -> str:
+    """The file's name of one figure: "float32.nchw.forward", "float32.nchw.trial.forward"."""
+    return f"{prefix}.{operation}" if figure == FIRST else f"{prefix}.{figure}.{operation}"
+
+
 @lru_cache(maxsize=1)
 def _groups() -> tuple[str, ...]:
     """The dtypes and layouts of the shipped table, "float32.nchw", as every process numbers them."""
-    arrays = measurements(MODELLED_ON).arrays
-    return tuple(key.removesuffix(".batch") for key in arrays if key.endswith(".batch"))
+    return tuple(
+        member.removesuffix(".batch")
+        for member in measurements(MODELLED_ON).members
+        if member.endswith(".batch")
+    )
 
 
-def grid_calls(part: int, parts: int) -> Iterator[tuple[int, int, int]]:
-    """(group, family row, batch) of the shipped table: every `parts`-th call, common batch sizes first."""
-    arrays = measurements(MODELLED_ON).arrays
-    order: list[tuple[int, int, int, int]] = []
+def grid_calls(part: int, parts: int) -> Iterator[tuple[int, int, int, bool]]:
+    """(group, family row, batch, whether all plans are asked for) of the shipped table: every `parts`-th call, common
+    batch sizes first."""
+    table = measurements(MODELLED_ON)
+    order: list[tuple[int, int, int, int, bool]] = []
     for number, group in enumerate(_groups()):
-        families, batches = arrays[f"{group}.family"].tolist(), arrays[f"{group}.batch"].tolist()
-        for family, batch in zip(families, batches, strict=True):
+        families, batches = table.array(f"{group}.family").tolist(), table.array(f"{group}.batch").tolist()
+        member = member_of(group, OPERATIONS[0], TRIAL)
+        trials = table.array(member) if member in table.members else np.full(len(families), NOT_ASKED)
+        for family, batch, whole in zip(families, batches, (trials != NOT_ASKED).tolist(), strict=True):
             rank = _COMMON_BATCHES.index(batch) if batch in _COMMON_BATCHES else len(_COMMON_BATCHES)
-            order.append((rank, number, family, batch))
+            order.append((rank, number, family, batch, whole))
     order.sort()
-    for _, number, family, batch in order[part::parts]:
-        yield number, family, batch
+    for _, number, family, batch, whole in order[part::parts]:
+        yield number, family, batch, whole
 
 
 def call_of(group: int, family: int, batch: int, operation: str) -> Convolution:
@@ -190,17 +231,17 @@ def call_of(group: int, family: int, batch: int, operation: str) -> Convolution:
 
 
 def table_of(rows: np.ndarray[Any, Any], on_shipped: bool = False) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a table (`Measurements`) from (group, family, batch, operation, bytes).
+    """The arrays of a table (`Measurements`) from (group, family, batch, operation, one number for each of `FIGURES`).
 
     on_shipped: what was not asked is as in the shipped table, instead of unknown.
     """
-    source = measurements(MODELLED_ON).arrays
-    arrays: dict[str, np.ndarray[Any, Any]] = {"family": source["family"]}
+    source = measurements(MODELLED_ON)
+    arrays: dict[str, np.ndarray[Any, Any]] = {"family": source.array("family")}
     for number, group in enumerate(_groups()):
         own = rows[rows[:, 0] == number]
         if not own.size and not on_shipped:
             continue
-        families, batches = source[f"{group}.family"], source[f"{group}.batch"]
+        families, batches = source.array(f"{group}.family"), source.array(f"{group}.batch")
         known = {
             call: place for place, call in enumerate(zip(families.tolist(), batches.tolist(), strict=True))
         }
@@ -210,12 +251,17 @@ def table_of(rows: np.ndarray[Any, Any], on_shipped: bool = False) -> dict[str, 
         wanted = np.arange(len(families)) if on_shipped else np.unique(places)
         arrays[f"{group}.family"], arrays[f"{group}.batch"] = families[wanted], batches[wanted]
         for index, operation in enumerate(OPERATIONS):
-            sizes = (
-                source[f"{group}.{operation}"].copy() if on_shipped else np.full(len(families), -1, np.int64)
-            )
             asked = own[:, 3] == index
-            sizes[places[asked]] = own[asked, 4]
-            arrays[f"{group}.{operation}"] = sizes[wanted]
+            for column, figure in enumerate(FIGURES, 4):
+                member = member_of(group, operation, figure)
+                if on_shipped and member in source.members:
+                    sizes = source.array(member).copy()
+                else:
+                    sizes = np.full(len(families), NOT_ASKED, np.int64)
+                told = own[asked, column] != NOT_ASKED
+                sizes[places[asked][told]] = own[asked, column][told]
+                if (sizes[wanted] != NOT_ASKED).any():
+                    arrays[member] = sizes[wanted]
     return arrays
 
 
@@ -238,6 +284,12 @@ def convolution_of(family: Integers, batch: int, like: Convolution) -> Convoluti
     )
 
 
-def write(path: Path, arrays: dict[str, np.ndarray[Any, Any]], about: dict[str, str]) -> None:
-    """Write a table that `Measurements` reads; `about`: GPU, versions, date, method."""
-    np.savez_compressed(path, allow_pickle=False, **arrays, about=np.array(json.dumps(about)))
+def write(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]], about: Mapping[str, str]) -> None:
+    """Write a table that `Measurements` reads; `about`: GPU, versions, date, method.
+
+    The members are packed with LZMA, which `numpy.load` reads as it reads deflated ones: half the size.
+    """
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as file:
+        for name, array in {**arrays, "about": np.array(json.dumps(dict(about)))}.items():
+            with file.open(f"{name}.npy", "w") as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Birth, Category, Death, Graph, Mark, Moment, Operator, Phase, Run, Use, Wait
 from analyzer.runtimes import events as asked
-from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
+from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, Malloc
 from analyzer.runtimes.pytorch.scratch import Basis, Output, Story, Take, story_of
 from analyzer.runtimes.rules import TENSOR
 
@@ -75,6 +75,8 @@ class Eager:
         self._story = story or (lambda operator: story_of(operator, device))
         self._alive: set[int] = set()
         self._workspaces: set[tuple[str, str, int]] = set()
+        # Names of plans each thread has: PyTorch's cache of them is a thread's own.
+        self._planned: set[tuple[str, str]] = set()
         # Storages are known by their index; what else is taken counts down from -1.
         self._keys = itertools.count(-1, -1)
 
@@ -142,6 +144,7 @@ class Eager:
             calls, bound = self.unknown.get(operator.name, (0, 0))
             self.unknown[operator.name] = (calls + 1, max(bound, story.bound_bytes))
         taken: dict[int, int] = {}
+        tried: set[int] = set()
         for step in story.steps:
             if isinstance(step, Output):
                 output = operator.outputs[step.index] if step.index < len(operator.outputs) else None
@@ -152,6 +155,9 @@ class Eager:
             elif isinstance(step, Take):
                 if step.keep and (step.keep, thread, stream) in self._workspaces:
                     continue
+                if step.tries and (step.tries, thread) in self._planned:
+                    continue
+                self._planned.add((step.tries or step.plan, thread))
                 key = next(self._keys)
                 category, label = Category.SCRATCH, operator.name
                 if step.keep:
@@ -171,5 +177,9 @@ class Eager:
                     plan=step.plan,
                     smaller=step.smaller,
                 )
+                if step.tries:
+                    tried.add(step.token)
             elif step.token in taken:
                 yield Free(taken.pop(step.token))
+                if step.token in tried:
+                    yield EmptyCache()

@@ -19,7 +19,7 @@ from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Category, Graph, Moment
 from analyzer.runtimes.base import Prediction
-from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc, Use, Wait
+from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, Malloc, Use, Wait
 from analyzer.runtimes.plans import Plans
 from analyzer.runtimes.pytorch.eager import Eager, Program
 from analyzer.runtimes.pytorch.outside import device_used
@@ -80,6 +80,8 @@ class Live:
             self.allocator.use(self._handles[event.key][0], event.stream)
         elif isinstance(event, Wait):
             self.allocator.wait()
+        elif isinstance(event, EmptyCache):
+            self.allocator.over("empty_cache")
         self._happened(event, asked)
         if isinstance(event, Event):
             self.allocator.over(event.name, event.value)

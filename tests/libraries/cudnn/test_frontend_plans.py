@@ -132,6 +132,14 @@ def test_a_type_not_measured_takes_float32_of_its_search_first(tmp_path: Path) -
     assert asked(path, half) == (5, "bounded")
 
 
+def test_float32_copies_that_stand_in_become_half_as_large(tmp_path: Path) -> None:
+    """A float16 call measured in no float16 row: the copies of a float32 row are read in its own four bytes."""
+    path = table(tmp_path, [(DENSE, 2, 0, 0, 0, X + W)])
+    half = dataclasses.replace(BIGGER, dtype="float16")
+    assert asked(path, BIGGER) == (BX + BW, "bounded")
+    assert asked(path, half) == ((BX + BW) // 2, "bounded")
+
+
 def test_the_fallback_list_has_a_table_a_channel_or_nothing(tmp_path: Path) -> None:
     path = table(tmp_path, [(DENSE, 2, 2, 0, 0, 4 * 8 * 9), (OTHER, 2, 2, 0, 0, 0)])
     assert asked(path, BIGGER, "DEFAULT") == (4 * 10 * 9, "bounded")

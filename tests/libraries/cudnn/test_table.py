@@ -9,7 +9,16 @@ import pytest
 
 from analyzer.libraries.cudnn import table
 from analyzer.libraries.cudnn.convolutions import workspace
-from analyzer.libraries.cudnn.table import Convolution, Measurements, call_of, grid_calls, table_of, write
+from analyzer.libraries.cudnn.table import (
+    FIGURES,
+    NOT_ASKED,
+    Convolution,
+    Measurements,
+    call_of,
+    grid_calls,
+    table_of,
+    write,
+)
 from tests.values import not_values
 
 DENSE = Convolution("forward", "float32", False, (2, 8, 14, 16), (24, 8, 3, 5), (1, 2), (2, 3), (1, 1))
@@ -125,7 +134,7 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Measurements:
 @pytest.mark.usefixtures("shipped")
 def test_calls_are_asked_common_batches_first() -> None:
     assert table._groups() == ("float32.nchw",)
-    everything = [(0, 0, 1), (0, 0, 4), (0, 0, 2), (0, 1, 2)]
+    everything = [(0, 0, 1, False), (0, 0, 4, False), (0, 0, 2, False), (0, 1, 2, False)]
     assert list(grid_calls(0, 1)) == everything
     assert list(grid_calls(0, 2)) == everything[::2]
     assert list(grid_calls(1, 2)) == everything[1::2]
@@ -136,29 +145,30 @@ def test_calls_are_asked_common_batches_first() -> None:
 def test_which_batches_are_common(shipped: Measurements) -> None:
     """The sizes training and inference are run with most often, in this order; any other comes last."""
     batches = [1, 2, 3, 4, 8, 16, 32, 64, 128, 129]
-    shipped.arrays["float32.nchw.family"] = np.zeros(len(batches), np.int64)
-    shipped.arrays["float32.nchw.batch"] = np.array(batches)
-    assert [batch for _, _, batch in grid_calls(0, 1)] == [1, 32, 8, 64, 16, 4, 128, 2, 3, 129]
+    shipped._arrays["float32.nchw.family"] = np.zeros(len(batches), np.int64)
+    shipped._arrays["float32.nchw.batch"] = np.array(batches)
+    assert [batch for _, _, batch, _ in grid_calls(0, 1)] == [1, 32, 8, 64, 16, 4, 128, 2, 3, 129]
 
 
 @pytest.mark.usefixtures("shipped")
 def test_a_table_of_what_was_asked() -> None:
-    """Rows (group, family, batch, operation, bytes); what was not asked is unknown, or as in the shipped table."""
-    rows = np.array([(0, 0, 4, 0, 77), (0, 1, 2, 1, 88), (0, 1, 2, 2, 99)])
+    """Rows (group, family, batch, operation, figures); what was not asked is unknown, or as in the shipped table."""
+    rest = (NOT_ASKED,) * (len(FIGURES) - 1)
+    rows = np.array([(0, 0, 4, 0, 77, *rest), (0, 1, 2, 1, 88, *rest), (0, 1, 2, 2, 99, *rest)])
     own = table_of(rows)
     assert {key: value.tolist() for key, value in own.items() if key != "family"} == {
         "float32.nchw.family": [0, 1],
         "float32.nchw.batch": [4, 2],
-        "float32.nchw.forward": [77, -1],
-        "float32.nchw.data": [-1, 88],
-        "float32.nchw.weight": [-1, 99],
+        "float32.nchw.forward": [77, -2],
+        "float32.nchw.data": [-2, 88],
+        "float32.nchw.weight": [-2, 99],
     }
     both = table_of(rows, on_shipped=True)
     assert both["float32.nchw.forward"].tolist() == [100, 0, 77, 300]
     assert both["float32.nchw.data"].tolist() == [-2, 5000, 6000, 88]
     assert both["float32.nchw.weight"].tolist() == [1, 2, 3, 99]
-    assert set(table_of(np.empty((0, 5), np.int64))) == {"family"}
-    nothing = table_of(np.empty((0, 5), np.int64), on_shipped=True)
+    assert set(table_of(np.empty((0, 4 + len(FIGURES)), np.int64))) == {"family"}
+    nothing = table_of(np.empty((0, 4 + len(FIGURES)), np.int64), on_shipped=True)
     assert nothing["float32.nchw.weight"].tolist() == [1, 2, 3, 4]
 
 

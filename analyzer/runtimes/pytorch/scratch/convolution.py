@@ -13,13 +13,16 @@
 6. The workspace is cuDNN's choice, per call: `libraries/cudnn/convolutions.py`. Where there is no room for it, the call
    does not fail: PyTorch catches that, tries cuDNN's next plan, and keeps the one that ran for every equal call that
    follows (`try_configs`, `run_single_conv`): `libraries/cudnn/ladders.py` says what these ask for.
+7. Benchmark mode takes a workspace for cuDNN's trials the first time a thread sees a convolution, as large as the largest
+   any plan asks for, halved while there is no room, and has the allocator empty its cache after them
+   (`generate_and_filter_plans`, `run_single_conv`, `_cudnn_get_conv_benchmark_empty_cache`).
 
 Source: `aten/src/ATen/native/Convolution.cpp` (`_select_conv_backend`, `_convolution`, `convolution_backward`,
 `check_cudnn_depthwise_workload_with_filter`), `ConvUtils.h` (`cudnn_conv_suggest_memory_format`),
 `cudnn/ConvShared.cpp`, `cudnn/Conv_v8.cpp` (`run_conv_plan`, `try_configs`), `cuda/DepthwiseConv2d.cu`; orders checked against
 recorded allocation histories.
 
-Not modelled: benchmark mode, deterministic mode, TF32 off, plans that cuDNN builds but cannot run, convolutions too
+Not modelled: plans that cuDNN builds but cannot run, convolutions too
 large for 32-bit indices, output padding beyond the stride (PyTorch's own column-buffer kernels).
 """
 
@@ -29,7 +32,7 @@ from dataclasses import dataclass, replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta
-from analyzer.libraries.cudnn.convolutions import workspace
+from analyzer.libraries.cudnn.convolutions import Settings, trial, workspace
 from analyzer.libraries.cudnn.ladders import ladder
 from analyzer.libraries.cudnn.table import ELEMENT_BYTES, Convolution
 from analyzer.runtimes.pytorch.scratch.layout import (
@@ -144,6 +147,7 @@ def _cudnn_takes_depthwise(source: TensorMeta, weight: TensorMeta, geometry: _Ge
 def _workspace(
     script: Script,
     device: DeviceProfile,
+    settings: Settings,
     operation: str,
     x: TensorMeta,
     weight: TensorMeta,
@@ -151,7 +155,8 @@ def _workspace(
     channels_last: bool,
 ) -> int:
     """The workspace of one convolution is cuDNN's choice, call by call: what was measured for such a convolution, or,
-    far from all measured ones, a bound.
+    far from all measured ones, a bound. With benchmark mode on, one as large as the largest any plan asks for comes
+    first, the first time a convolution is seen, and the allocator's cache is emptied after it.
 
     Source: `analyzer/libraries/cudnn/convolutions.py` and its table, measured on an H200;
     `aten/src/ATen/native/cudnn/` `Conv_v8.cpp` (`run_conv_plan`) asks for it.
@@ -169,12 +174,18 @@ def _workspace(
         geometry.stride,
         geometry.dilation,
     )
-    found = workspace(call, str(device.data.get("convolution", device.name)))
+    table = str(device.data.get("convolution", device.name))
     # PyTorch keeps the plan that ran for every later call that is the same.
-    plan = repr(call)
+    plan = f"{call!r} {settings.deterministic} {settings.allow_tf32}"
+    if settings.benchmark:
+        tried = trial(call, table, settings)
+        basis = Basis.MEASURED if tried.source.startswith("measured") else Basis.BOUNDED
+        script.trials(tried.nbytes, basis, plan)
+    found = workspace(call, table, settings)
     known = not found.source.startswith("unknown")
-    first, *following = ladder(call, found.nbytes if known else found.high_bytes)
-    return script.temporary(first, Basis.MEASURED if known else Basis.BOUNDED, plan, tuple(following))
+    nbytes = found.nbytes if known else found.high_bytes
+    following = tuple(size for size in ladder(call, nbytes) if size < nbytes)
+    return script.temporary(nbytes, Basis.MEASURED if known else Basis.BOUNDED, plan, following)
 
 
 @rule("aten::convolution", "aten::_convolution")
@@ -203,7 +214,13 @@ def convolution(operator: Operator, device: DeviceProfile, script: Script) -> No
     script.output(0)
     script.temporary(_copy_bytes(weight, channels_last))
     operation, x = ("data", result) if geometry.transposed else ("forward", source)
-    _workspace(script, device, operation, x, weight, geometry, channels_last)
+    _workspace(script, device, _settings(operator), operation, x, weight, geometry, channels_last)
+
+
+def _settings(operator: Operator) -> Settings:
+    """What the program had set of cuDNN when it called the operator."""
+    told = operator.settings
+    return Settings("benchmark" in told, "deterministic" in told, "no_tf32" not in told)
 
 
 @rule("aten::convolution_backward")
@@ -227,7 +244,7 @@ def convolution_grad(operator: Operator, device: DeviceProfile, script: Script) 
     if _is_depthwise(source, weight, geometry) and not _cudnn_takes_depthwise(source, weight, geometry):
         _depthwise_backward(script, grad, source, weight, wanted)
     else:
-        _cudnn_backward(script, device, (grad, source, weight), geometry, wanted)
+        _cudnn_backward(script, device, _settings(operator), (grad, source, weight), geometry, wanted)
     if wanted[2]:
         script.output(2)
         sum_over(script, device, grad, (0, *range(2, len(grad.shape))))
@@ -248,6 +265,7 @@ def _depthwise_backward(
 def _cudnn_backward(
     script: Script,
     device: DeviceProfile,
+    settings: Settings,
     tensors: tuple[TensorMeta, TensorMeta, TensorMeta],
     geometry: _Geometry,
     wanted: tuple[bool, ...],
@@ -273,14 +291,14 @@ def _cudnn_backward(
         script.output(0)
         copies = [script.temporary(_copy_bytes(part, channels_last)) for part in (weight, grad)]
         operation = "forward" if geometry.transposed else "data"
-        copies.append(_workspace(script, device, operation, x, weight, geometry, channels_last))
+        copies.append(_workspace(script, device, settings, operation, x, weight, geometry, channels_last))
         for token in reversed(copies):
             script.release(token)
     if wanted[1]:
         channels_last = _wants_channels_last(source, grad)
         copies = [script.temporary(_copy_bytes(part, channels_last)) for part in (y, x)]
         script.output(1)
-        copies.append(_workspace(script, device, "weight", x, weight, geometry, channels_last))
+        copies.append(_workspace(script, device, settings, "weight", x, weight, geometry, channels_last))
         for token in reversed(copies):
             script.release(token)
     for token in reversed(held):

@@ -58,6 +58,8 @@ class Take:
     """A temporary (or, with `keep`, a per-thread workspace named `keep`) of `nbytes` is taken, by the rule named.
 
     plan, smaller: what is asked for instead where there is no room (`Malloc`).
+    tries: it is for the trials of the plan so named: taken where the thread has no such plan yet, and once it is given
+        back the allocator's cache is emptied.
     """
 
     token: int
@@ -67,6 +69,7 @@ class Take:
     rule: str = field(default="", compare=False)
     plan: str = ""
     smaller: tuple[int, ...] = ()
+    tries: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,19 @@ class Script:
             self.steps.append(Take(token, nbytes, basis, rule=self.rule, plan=plan, smaller=smaller))
             self._open.append(token)
         return token
+
+    def trials(self, nbytes: int, basis: Basis, plan: str) -> None:
+        """The first time the thread needs a plan of that name: `nbytes` while all are tried, then an empty cache.
+
+        Where there is no room for them half is taken, and so on.
+        """
+        token = self._next
+        self._next += 1
+        halves = tuple(nbytes >> times for times in range(1, nbytes.bit_length() + 1))
+        trials = Take(
+            token, nbytes, basis, rule=self.rule, plan=f"{plan} (trials)", smaller=halves, tries=plan
+        )
+        self.steps += [trials, Give(token)]
 
     def release(self, token: int) -> None:
         """Give the temporary back now."""

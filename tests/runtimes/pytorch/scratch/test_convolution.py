@@ -11,14 +11,17 @@ import gzip
 import json
 import tarfile
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from analyzer.devices import load
-from analyzer.graph import Argument, Operator, TensorMeta, dtype_bytes
-from analyzer.libraries.cudnn.convolutions import workspace
+from analyzer.graph import Argument, Category, Operator, Phase, Run, Storage, TensorMeta, dtype_bytes
+from analyzer.libraries.cudnn.convolutions import Settings, trial, workspace
 from analyzer.libraries.cudnn.table import Convolution
+from analyzer.runtimes.events import EmptyCache, Free, Malloc
+from analyzer.runtimes.pytorch.eager import Eager
 from analyzer.runtimes.pytorch.scratch import Basis, Give, Output, Take, story_of
 from tests.paths import DATA
 
@@ -491,3 +494,33 @@ def test_types_cudnn_has_no_plans_for_take_nothing() -> None:
         Operator(0, "aten::convolution", (x, tensor((8, 8, 3, 3), "int8"), None, *ONE), (x,)), H200
     )
     assert story.steps == (Output(0),) and story.libraries == frozenset()
+
+
+def test_benchmark_mode_tries_once_a_thread_and_empties_the_cache() -> None:
+    """The trials' workspace comes before that of the plan that won, and not again for the same convolution."""
+    call = Operator(0, "aten::convolution", (X, W, None, *ONE), (Y,), settings=frozenset({"benchmark"}))
+    steps = story_of(call, H200).steps
+    tried = next(step for step in steps if isinstance(step, Take))
+    assert tried.tries and tried.plan.startswith(tried.tries) and tried.plan != tried.tries
+    assert tried.smaller[:2] == (tried.nbytes // 2, tried.nbytes // 4) and tried.smaller[-2:] == (1, 0)
+    of = Convolution("forward", "float32", False, X.shape, W.shape, (1, 1), (1, 1), (1, 1))
+    assert tried.nbytes == trial(of, "h200", Settings(benchmark=True)).nbytes > FORWARD
+
+    def asked(*phases: Phase) -> list[str]:
+        operators = [replace(call, index=number, phase=phase) for number, phase in enumerate(phases)]
+        storage = Storage(0, 4, Category.ACTIVATION, on_device=False)
+        eager = Eager(Told([storage], operators), H200)
+        words = {Malloc: "take", Free: "give", EmptyCache: "empty"}
+        return [words[type(event)] for number in range(len(phases)) for event in eager.follow(Run(number))]
+
+    first, again = ["take", "give", "empty", "take", "give"], ["take", "give"]
+    assert asked(Phase.FORWARD, Phase.FORWARD) == first + again
+    assert asked(Phase.FORWARD, Phase.BACKWARD, Phase.BACKWARD) == first + first + again
+
+
+@dataclass
+class Told:
+    """A program of these."""
+
+    storages: list[Storage]
+    operators: list[Operator]

@@ -1,0 +1,47 @@
+"""What a program has set of cuDNN at the moment of a call: `Operator.settings` of convolutions.
+
+1. "benchmark" (`torch.backends.cudnn.benchmark`), "deterministic" (`.deterministic`, or
+   `torch.use_deterministic_algorithms`), "no_tf32" (`.allow_tf32` off, or `.conv.fp32_precision` "ieee").
+2. They are read when the convolution is called, in the backward pass too: PyTorch keeps nothing of the forward pass's.
+
+Source: `aten/src/ATen/native/Convolution.cpp` (`convolution`, `convolution_backward`), `aten/src/ATen/Context.cpp`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+_CONVOLUTIONS = frozenset(
+    {
+        torch.ops.aten.convolution.default,
+        torch.ops.aten._convolution.default,
+        torch.ops.aten.convolution_backward.default,
+    }
+)
+_NONE: frozenset[str] = frozenset()
+
+
+def settings_of(func: Any) -> frozenset[str]:
+    """Those of a call of the operator `func` that are not PyTorch's defaults."""
+    if func not in _CONVOLUTIONS:
+        return _NONE
+    of = torch._C
+    found = []
+    if of._get_cudnn_benchmark():
+        found.append("benchmark")
+    if of._get_cudnn_deterministic() or of._get_deterministic_algorithms():
+        found.append("deterministic")
+    if not _allows_tf32():
+        found.append("no_tf32")
+    return frozenset(found) if found else _NONE
+
+
+def _allows_tf32() -> bool:
+    """Older and newer setting; the older one's reader refuses where a program has used the newer one."""
+    try:
+        return torch._C._get_cudnn_allow_tf32()
+    except RuntimeError:
+        cudnn: Any = torch.backends.cudnn
+        return cudnn.conv.fp32_precision in ("tf32", "none")
