@@ -303,7 +303,7 @@ def _neighbours(
     votes = 0
     for distance, row in table.nearest(like, loosely=loosely):
         for dtype in dtypes:
-            batches, sizes = table.batches(like, row, dtype, figure)
+            batches, sizes = table.voting(like, row, dtype, figure)
             if batches.size:
                 first = dict(zip(*(part.tolist() for part in table.batches(like, row, dtype)), strict=True))
                 same = tuple(

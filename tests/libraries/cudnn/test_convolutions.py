@@ -72,7 +72,7 @@ def test_convolutions_no_network_has() -> None:
     assert inside > 0.75 * len(errors)
     assert statistics.quantiles(errors, n=4)[2] < 0.3  # three quarters: 30 % of the call's own tensors
     # What these rules found when they were accepted: a vote that moves any of the calls moves these.
-    assert (exact, inside, round(sum(errors), 3)) == (809, 1169, 362.276)
+    assert (exact, inside, round(sum(errors), 3)) == (813, 1171, 372.754)
 
 
 def test_the_table_says_where_it_comes_from() -> None:
