@@ -23,7 +23,7 @@ from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, M
 from analyzer.runtimes.plans import Plans
 from analyzer.runtimes.pytorch.eager import Eager, Program
 from analyzer.runtimes.pytorch.outside import device_used
-from analyzer.runtimes.pytorch.settings import notes_on
+from analyzer.runtimes.pytorch.settings import notes_on, pool_bytes
 from analyzer.runtimes.timeline import Failure, States, gathered
 
 
@@ -188,7 +188,9 @@ class Live:
             events=events,
             played=gathered(events, self._states, failure),
             allocator=self.fresh,
-            device_used=lambda played: device_used(played.peak_reserved, libraries, profile),
+            device_used=lambda played: (
+                device_used(played.peak_reserved, libraries, profile) + pool_bytes(self._conf)
+            ),
             libraries=libraries,
             unknown=dict(self._eager.unknown),
             notes=notes_on(self._conf),

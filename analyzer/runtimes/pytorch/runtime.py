@@ -12,7 +12,7 @@ from analyzer.options import Options
 from analyzer.runtimes.base import Prediction, Runtime, Source
 from analyzer.runtimes.pytorch.eager import requests
 from analyzer.runtimes.pytorch.outside import device_used
-from analyzer.runtimes.pytorch.settings import alloc_conf, notes_on, with_workspaces
+from analyzer.runtimes.pytorch.settings import alloc_conf, notes_on, pool_bytes, with_workspaces
 
 
 class PyTorch(Runtime):
@@ -32,7 +32,9 @@ class PyTorch(Runtime):
         return Prediction(
             events=asked.events,
             allocator=lambda: create("pytorch", conf=conf),
-            device_used=lambda played: device_used(played.peak_reserved, asked.libraries, profile),
+            device_used=lambda played: (
+                device_used(played.peak_reserved, asked.libraries, profile) + pool_bytes(conf)
+            ),
             libraries=asked.libraries,
             unknown=asked.unknown,
             notes=notes_on(conf),

@@ -6,7 +6,7 @@ import pytest
 
 from analyzer.allocators import OutOfMemoryError, create
 from analyzer.allocators.pytorch.asynchronous import NOTE, AsyncAllocator
-from analyzer.runtimes.pytorch.settings import notes_on
+from analyzer.runtimes.pytorch.settings import notes_on, pool_bytes
 from tests.allocators.pytorch.histories import histories
 
 MIB = 1 << 20
@@ -54,3 +54,4 @@ def test_the_fraction_limits_what_is_in_use() -> None:
 
 def test_the_estimate_says_that_it_is_a_model() -> None:
     assert notes_on(CONF) == (NOTE,) and notes_on("max_split_size_mb:64") == ()
+    assert pool_bytes(CONF) == 70 * MIB and pool_bytes("") == 0
