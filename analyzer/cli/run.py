@@ -22,6 +22,15 @@ class _Until(click.ParamType):  # type: ignore[type-arg]
         return int(click.IntRange(min=1).convert(value, param, ctx))
 
 
+class _Rank(click.ParamType):  # type: ignore[type-arg]
+    """A rank, or "all"."""
+
+    name = "rank"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | int:
+        return "all" if value == "all" else int(click.IntRange(min=0).convert(value, param, ctx))
+
+
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -33,6 +42,21 @@ class _Until(click.ParamType):  # type: ignore[type-arg]
     metavar="N|steady",
     help="End the program after N optimizer steps, or after the one from which on they repeat (steady).",
 )
+@click.option(
+    "--nproc-per-node",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
+    help="As one rank of a job: torchrun with N ranks a machine.",
+)
+@click.option("--nnodes", type=click.IntRange(min=1), default=1, metavar="M", help="Machines of the job.")
+@click.option(
+    "--rank",
+    type=_Rank(),
+    default="0",
+    metavar="R|all",
+    help="The rank to follow; all: one after another, the worst decides.",
+)
 @options_named("device", "runtime_options", "assume", "strict")
 @view_options
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings.")
@@ -43,6 +67,9 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     nothing there. Values only a real run has (a loss, an accuracy) get stand-ins, which the notes name with their lines.
     What the script prints goes to stderr. Options of this command come before SCRIPT, the script's own after it.
 
+    With --nproc-per-node it runs as one rank of a job that is not there: what other ranks would send is taken to be what
+    this one holds.
+
     Exit code 0: it ran, and fits the device and budget given; 1: it ran out of memory, or does not fit; 2: bad usage, or
     a program that cannot be followed.
     """
@@ -52,6 +79,8 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     with working(script, options["quiet"]) as tell:
         from analyzer.options import Options
         from analyzer.pipeline.program import follow
+        from analyzer.pipeline.ranks import every_rank
+        from analyzer.ranks import Rank
 
         said = {
             "device": options["device"],
@@ -59,5 +88,12 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
             "assume": assumptions(options["assume"]),
             "strict": options["strict"],
         }
-        found, _ = follow(name, arguments, Options.of(said), {}, options["until"], progress=tell)
-    return show(found.estimate, options, limited=options["device"] is not None)
+        known = Options.of(said)
+        everyone, local = options["rank"] == "all", options["nproc_per_node"]
+        job = Rank(0 if everyone else options["rank"], local * options["nnodes"], local)
+        if everyone:
+            estimate = every_rank(name, arguments, known, options["until"], job, tell)
+        else:
+            found, _ = follow(name, arguments, known, {}, options["until"], progress=tell, job=job)
+            estimate = found.estimate
+    return show(estimate, options, limited=options["device"] is not None)

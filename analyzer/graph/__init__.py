@@ -1,5 +1,6 @@
 """The graph every target becomes: operators, the storages they read and write, and what happens when."""
 
+from analyzer.graph.communicator import Communicator
 from analyzer.graph.dtype import dtype_bits, dtype_bytes, nbytes_of
 from analyzer.graph.model import (
     Argument,
@@ -25,6 +26,7 @@ __all__ = [
     "Argument",
     "Birth",
     "Category",
+    "Communicator",
     "Death",
     "Graph",
     "GraphError",

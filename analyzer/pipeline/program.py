@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,10 @@ from analyzer.devices import resolve
 from analyzer.errors import AnalyzerError, OptionError, TargetError, did_you_mean
 from analyzer.estimate import Estimate
 from analyzer.graph import Category
+from analyzer.libraries.nccl import NVLINK_PAIR
 from analyzer.options import Options
 from analyzer.pipeline.assemble import Captured, assemble
+from analyzer.ranks import Rank
 from analyzer.runtimes import base
 from analyzer.runtimes.base import Source
 from analyzer.targets import require_torch
@@ -41,6 +43,7 @@ def run(
     """Predict what a program needs of a GPU, by running it on one that is not there.
 
     script: a file, run as `python SCRIPT ARGS` would, or `-m` and a module's name as the script "-m MODULE".
+    ranks, rank: of a job started by `torchrun`, which of how many is followed (`analyzer/ranks.py`).
     environment: variables it sees besides its own. device: as in `analyzer.analyze`.
     until: "end"; a number of optimizer steps after which it ends; or "steady": after the step from which on steps ask for
         the same and the allocator is laid out as before.
@@ -64,11 +67,11 @@ def follow(
     rank: int = 0,
     progress: Callable[[str], None] | None = None,
     whole: bool = False,
+    job: Rank | None = None,
 ) -> tuple[Analysis, BaseException | None]:
     """The analysis of a program, and what ended it before its end (None: nothing). whole: steps that repeat are stored
-    like any other. Raises AnalyzerError."""
-    if ranks != 1 or rank != 0:
-        raise OptionError(f"{ranks} ranks cannot be followed", "one process is: leave ranks and rank out")
+    like any other. job: the rank where its machine has another number of them than `Rank.of` takes it to have. Raises AnalyzerError."""
+    one = job or Rank.of(rank, ranks)
     if until not in ("end", "steady") and (isinstance(until, (bool, str)) or until < 1):
         raise OptionError(f"until is {until!r}", 'give "end", "steady", or a number of optimizer steps')
     name, place = place_of(script)
@@ -83,13 +86,14 @@ def follow(
         options = replace(options, runtime_options={"cublas_workspace": workspace, **options.runtime_options})
     runtime = base.named(options.runtime or "pytorch")
     profile, device_note = resolve(options.device)
-    with as_main(place, [str(argument) for argument in args], environment) as main:
+    with as_main(place, [str(argument) for argument in args], {**one.environment(), **environment}) as main:
         profile = runtime.profile(profile, options)
         live = Live(profile, alloc_conf(options.runtime_options))
         ran = captured_while_it_runs(
             main,
             profile,
             live,
+            rank=one,
             until=None if until == "end" else until,
             assume=options.assume,
             progress=_steps(progress, live),
@@ -104,12 +108,14 @@ def follow(
         target=" ".join((name, *map(str, args))),
         framework="pytorch",
         batch=None,
-        source=Source(ran.graph, answer=live.answer(ran.graph)),
+        source=Source(ran.graph, answer=live.answer(ran.graph, NVLINK_PAIR.taken(ran.communicators.uses))),
         profile=profile,
         device_note=device_note,
         naive=_naive(ran),
-        notes=_notes(ran),
+        notes=(*_notes(ran), *_of_ranks(ran, one)),
     )
+    if ran.trained:
+        options = replace(options, mode="train")
     return assemble(captured, options, runtime), error
 
 
@@ -166,6 +172,19 @@ def _naive(ran: Ran) -> Any:
         precision_factor=1.0,
         mode="train" if ran.trained else "infer",
     )
+
+
+def _of_ranks(ran: Ran, rank: Rank) -> Iterator[str]:
+    """Which rank was followed, and what is not known of its communicators."""
+    if rank.world_size > 1:
+        yield f"rank {rank.rank} of {rank.world_size}; the other ranks are taken to hold what this one holds"
+    uses = ran.communicators.uses
+    taken = NVLINK_PAIR.taken(uses)
+    if taken and not NVLINK_PAIR.measured_for(uses):
+        yield (
+            f"NCCL bounded: {taken / 2**20:,.0f} MiB are counted for {len(uses)} communicator{'s' * (len(uses) != 1)}, as "
+            "measured for two H200 on NVLink; other topologies have other channels"
+        )
 
 
 def _notes(ran: Ran) -> tuple[str, ...]:

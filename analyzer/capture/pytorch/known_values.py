@@ -65,6 +65,22 @@ class KnownValues:
         """`tensor` (meta) has this value; strides must agree."""
         self._twins[tensor.untyped_storage()._cdata] = value.untyped_storage()
 
+    def overwritten(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        """All of `target` is about to be written with `source`: nothing unknown stays in it, if that is known."""
+        limit = self.float_limit if target.is_floating_point() else LIMIT
+        if target.numel() <= limit and _whole(target) and self.twin(source) is not None:
+            self._twins[target.untyped_storage()._cdata] = torch.empty_like(
+                target, device="cpu"
+            ).untyped_storage()
+
+    def filled(self, parts: list[torch.Tensor]) -> None:
+        """All of these are about to be written with known values: their storage is known, if they are all there is of it."""
+        storage = parts[0].untyped_storage()
+        nbytes = sum(part.numel() * part.element_size() for part in parts)
+        one = all(part.untyped_storage()._cdata == storage._cdata for part in parts)
+        if one and nbytes == storage.nbytes() and storage._cdata not in self._twins and nbytes <= LIMIT:
+            self._twins[storage._cdata] = torch.UntypedStorage(nbytes)
+
     def sized(self, func: Any, args: tuple[Any, ...]) -> Any:
         """Where a size depends on values: the results as meta tensors of the right size, or None where that is not known."""
         if func is aten.nonzero.default:
@@ -175,3 +191,10 @@ class KnownValues:
                 self.learn(results[0], torch.full_like(results[0], int(value), device="cpu"))
                 return True
         return False
+
+
+def _whole(tensor: torch.Tensor) -> bool:
+    """Whether the tensor is all there is in its storage, so that nothing unknown is left once it is written."""
+    return (
+        tensor.is_contiguous() and tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
+    )

@@ -81,6 +81,21 @@ PATCHES: dict[str, Patch] = {
     },
     "torch.Tensor.pin_memory": Patch("pinned memory is host memory like any other; data loaders pin in a thread of their own"),
     "torch.Tensor.record_stream": Patch("takes a stream of the pretended device, which PyTorch's own parser refuses"),
+    **{
+        f"torch.distributed.distributed_c10d.{name}": Patch("process groups of a world that is not there", cuda_only=True)
+        for name in ("ProcessGroupNCCL", "ProcessGroupGloo", "_NCCL_AVAILABLE", "rendezvous", "broadcast_object_list")
+    },
+    "torch.distributed.broadcast_object_list": Patch("objects another rank sends are not known"),
+    "torch._C._distributed_c10d.FakeProcessGroup._set_sequence_number_for_group": Patch(
+        "backends of other names count their collectives; the fake one refuses to", cuda_only=True
+    ),
+    "torch.nn.parallel.distributed._verify_param_shape_across_processes": Patch(
+        "C++ compares values with other ranks: they have the same"
+    ),
+    "torch.multiprocessing.spawn": Patch("the rank that is followed runs here instead of in a process of its own"),
+    "torch.version.cuda": Patch("programs ask what PyTorch was built with before they choose a path"),
+    "torch._C._get_accelerator": Patch("the kind of device FSDP and device meshes are made for"),
+    "torch.cuda.nccl.version": Patch("a CPU build has no NCCL; programs ask for its version before they choose a path"),
     "torch.UntypedStorage.resize_": Patch("memory given back or taken by a storage that stays the same object"),
     "torch.backends.cudnn.is_acceptable": Patch(
         "meta tensors stand for CUDA tensors, which cuDNN takes in its types (no bfloat16, so recurrent layers of that type "
@@ -129,6 +144,7 @@ RELIED_ON: dict[str, str] = {
     "torch.utils._python_dispatch._disable_current_modes": "making host tensors nobody follows (`host.py`, `recorder.py`)",
     "torch._C._current_autograd_node": "the node of the backward pass an operator runs for (`recorder.py`)",
     "torch._C._autograd._get_sequence_nr": "which forward operator made a node (`recorder.py`)",
+    "torch._C._get_dispatch_mode": "whether fake tensors are asked for shapes (`recorder.py`)",
     "torch._C._len_torch_function_stack": "whether a torch-function mode is on (`pretence.py`)",
     "torch._C._dispatch_has_kernel_for_dispatch_key": "whether an operator is composite (`recorder.py`)",
     "torch._C._ExcludeDispatchKeyGuard": "leaving autocast inside its own kernels (`autocast.py`)",
@@ -183,7 +199,13 @@ def registered(key: str, kernels: Mapping[Any, Callable[..., Any]], override: bo
         # Replacing PyTorch's own kernels for the time of a capture is the point.
         warnings.filterwarnings("ignore", message=".*[Oo]verrid.*")
         for overload, function in kernels.items():
-            library.impl(overload, function, key, allow_override=override)
+            if (
+                key == "Meta"
+            ):  # `impl` refuses where PyTorch has a composite kernel, which a GPU's own comes before
+                assert library.m is not None
+                library.m.impl(overload._schema.name.partition("::")[2], key, function, False)
+            else:
+                library.impl(overload, function, key, allow_override=override)
     try:
         yield
     finally:

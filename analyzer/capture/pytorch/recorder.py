@@ -13,12 +13,13 @@
 6. Every operator runs on the stream that is current (`cuda/streams.py`). A storage that is resized is another one from
    then on.
 
-Not modelled: tensors of user-written subclasses.
+7. A subclass that unwraps itself (`DTensor`) does so first: the operators on what is inside are recorded.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import sys
 import weakref
@@ -63,7 +64,8 @@ from analyzer.graph import (
 )
 
 aten = torch.ops.aten
-META = torch.device("meta")
+META, _CPU = torch.device("meta"), torch.device("cpu")
+_FAKE = torch._C._TorchDispatchModeKey.FAKE
 _LIBRARY_FOLDERS = (
     f"{Path(torch.__file__).parent}/",
     f"{Path(__file__).parents[2]}/",
@@ -114,10 +116,13 @@ class _Schema:
             and all(returned.alias_info is None for returned in schema.returns)
         )
         self.skip = schema.name.startswith("profiler::")
-        # An operator that also has a kernel of its own for a device (`silu_backward`) is one kernel on CUDA too.
+        # An operator that also has a kernel of its own for a device (`silu_backward`), or here (`_fused_rms_norm`), is one
+        # kernel on CUDA too.
         has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
         name = func.name()
-        self.composite = has_kernel(name, "CompositeImplicitAutograd") and not has_kernel(name, "CPU")
+        self.composite = has_kernel(name, "CompositeImplicitAutograd") and not (
+            has_kernel(name, "CPU") or has_kernel(name, "Meta")
+        )
 
 
 class Recorder(TorchDispatchMode):
@@ -131,6 +136,8 @@ class Recorder(TorchDispatchMode):
     def __init__(self, choices: dict[Any, Callable[..., Any]], memory: Memory | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.memory = memory
+        self.gpu = torch.device("cuda", 0)  # the one there is for the program
+        self.gpu_count = 1  # what it is told there is; others belong to other ranks
         self.stands_in = False  # unknown values get a stand-in instead of being an error
         self.phases: Callable[[], Phase] | None = None  # who tells the phase, where no step does
         self.phase = Phase.SETUP
@@ -185,6 +192,34 @@ class Recorder(TorchDispatchMode):
                     raise
                 raise out_of_memory(error, self.memory) from None
 
+    def choose(self, choices: dict[Any, Callable[..., Any]]) -> None:
+        """These operators do what is given instead of themselves; it calls `record` where the operator counts as one."""
+        self._choices.update(choices)
+
+    def record(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        """An operator has run; values it changed have been told already."""
+        self._record(func, self._schema(func), args, kwargs, out, values=False)
+
+    def plain(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """What an operator with a choice of its own does without it."""
+        with _disable_current_modes():
+            out = func(*args, **kwargs)
+        self._record(func, self._schema(func), args, kwargs, out)
+        return out
+
+    def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The tensor's value, where it is known."""
+        return self._known.twin(tensor)
+
+    def filled(self, parts: list[torch.Tensor]) -> None:
+        """All of these are about to be written with known values."""
+        self._known.filled(parts)
+
+    def forget(self, tensor: torch.Tensor) -> None:
+        """The tensor's value is something nobody knows from now on."""
+        if tensor.device.type == "meta":
+            self._known.forget(tensor.untyped_storage()._cdata)
+
     def wait(self) -> None:
         """The host waits for the device."""
         if self._shared:
@@ -204,12 +239,12 @@ class Recorder(TorchDispatchMode):
 
     def in_host_memory(self, tensor: torch.Tensor) -> bool:
         """Whether a meta tensor stands for one in host memory."""
-        index = self._live.get(tensor.untyped_storage()._cdata)
+        index = self._live.get(next(inside(tensor)).untyped_storage()._cdata)
         return index is not None and not self.storages[index].on_device
 
     def nowhere(self, tensor: torch.Tensor) -> bool:
         """Whether the program itself made it a meta tensor: it has no memory anywhere."""
-        return self._live.get(tensor.untyped_storage()._cdata) in self._nowhere
+        return self._live.get(next(inside(tensor)).untyped_storage()._cdata) in self._nowhere
 
     @contextlib.contextmanager
     def making_nowhere(self) -> Iterator[None]:
@@ -225,11 +260,12 @@ class Recorder(TorchDispatchMode):
 
     def label(self, tensor: torch.Tensor, name: str, category: Category) -> None:
         """Name a storage and say what it is for."""
-        storage = self.storages[self._index(tensor, name, category)]
-        if storage.category is not Category.PARAMETER:
-            storage.category = category
-        if not storage.name or storage.name.startswith("aten::"):
-            storage.name = name
+        for part in inside(tensor):
+            storage = self.storages[self._index(part, name, category)]
+            if storage.category is not Category.PARAMETER:
+                storage.category = category
+            if not storage.name or storage.name.startswith("aten::"):
+                storage.name = name
 
     def to_device(self, tensor: torch.Tensor, dtype: Any = None, layout: Any = None) -> torch.Tensor:
         """The host-to-device copy of a tensor, same strides unless a layout is asked for.
@@ -344,6 +380,10 @@ class Recorder(TorchDispatchMode):
     # -- what PyTorch tells --------------------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(map(_unwraps_itself, types)):
+            return NotImplemented  # what it is made of comes here next
+        if torch._C._get_dispatch_mode(_FAKE) is not None:
+            return func(*args, **(kwargs or {}))  # PyTorch asks fake tensors for a shape: nothing runs
         # In the backward pass nobody has left the torch-function mode before coming here.
         with torch._C.DisableTorchFunction():
             return self._called(func, args, kwargs or {})
@@ -370,6 +410,14 @@ class Recorder(TorchDispatchMode):
             and _is_meta(args[1])
         ):
             return self._copied_to_host(args[0], args[1])
+        if (
+            func is aten._to_copy.default
+            and self.stands_in
+            and kwargs.get("device") == _CPU
+            and _is_meta(args[0])
+            and not self.in_host_memory(args[0])
+        ):
+            return self.to_host(args[0], kwargs.get("dtype"))
         if func is aten._local_scalar_dense.default:
             return self._scalar(args[0])
         if self.phase is Phase.BACKWARD:
@@ -474,12 +522,16 @@ class Recorder(TorchDispatchMode):
                 self._choices[func] = LIBRARY_CHOICES[schema.name]
         return schema
 
-    def _record(self, func: Any, schema: _Schema, args: Any, kwargs: Any, out: Any) -> None:
+    def _record(
+        self, func: Any, schema: _Schema, args: Any, kwargs: Any, out: Any, *, values: bool = True
+    ) -> None:
         results = (
             [out]
             if isinstance(out, torch.Tensor)
             else [t for t in tree_iter(out) if t is None or isinstance(t, torch.Tensor)]
         )
+        if any(t is not None and _unwraps_itself(type(t)) for t in results):
+            results = [part for t in results if t is not None for part in inside(t)]
         for tensor in [t for i in schema.writes for t in self._tensors_at(func, args, kwargs, i)]:
             if tensor.device.type == "meta":
                 self.resized(tensor.untyped_storage())
@@ -496,7 +548,7 @@ class Recorder(TorchDispatchMode):
             self._host_results(results, nowhere)
             return
         written = [t for i in schema.writes for t in self._tensors_at(func, args, kwargs, i)]
-        if self._known or not inputs or func is aten._to_copy.default:
+        if values and (self._known or not inputs or func in (aten._to_copy.default, aten.copy_.default)):
             tensors = [t for t in results if t is not None and t.device.type == "meta"]
             self._follow(func, args, kwargs, inputs, tensors, written)
         module, source = self._place()
@@ -533,6 +585,8 @@ class Recorder(TorchDispatchMode):
         if func is aten._amp_foreach_non_finite_check_and_unscale_.default:
             return  # gradients are taken to be finite: the optimizer's step runs
         before = [t for t in written if t.device.type == "meta"]
+        if func is aten.copy_.default and before:
+            self._known.overwritten(args[0], args[1])
         if before and any(self._known.twin(t) is None for t in inputs):
             for tensor in before:
                 self._known.forget(tensor.untyped_storage()._cdata)
@@ -711,6 +765,23 @@ def _reaches_device(args: Any, kwargs: Any) -> bool:
     return (device is not None and device.type in ("cuda", "meta")) or _reaches_device(
         tuple(kwargs.values()), _NO_KWARGS
     )
+
+
+@functools.cache
+def _unwraps_itself(kind: type) -> bool:
+    """Whether tensors of this type are wrappers that say what operators do to what they wrap."""
+    return hasattr(kind, "__tensor_flatten__")
+
+
+def inside(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The tensors that hold a tensor's memory: itself, or those a wrapper is made of (a rank's shard of a `DTensor`)."""
+    if not _unwraps_itself(type(tensor)):
+        yield tensor
+        return
+    for name in tensor.__tensor_flatten__()[0]:  # type: ignore[attr-defined]
+        part = getattr(tensor, name)
+        if isinstance(part, torch.Tensor):
+            yield from inside(part)
 
 
 def _is_meta(value: Any) -> bool:

@@ -7,7 +7,9 @@
 3. Values only a real run has get stand-ins, each noted with its line (`recorder.py`).
 4. Where the program ends early, by an error, `SystemExit` or Ctrl-C, what was recorded until then counts.
 
-Not modelled: several GPUs; what a compiler would make of it (`torch.compile` runs the program eagerly is not assumed
+5. Of a job of several ranks one is followed (`world/`).
+
+Not modelled: several GPUs in one process; what a compiler would make of it (`torch.compile` runs the program eagerly is not assumed
 either: it is refused by the compiler itself).
 """
 
@@ -39,11 +41,13 @@ from analyzer.capture.pytorch.cuda.quantized import managed_memory
 from analyzer.capture.pytorch.explain import explained
 from analyzer.capture.pytorch.modules import bytes_in
 from analyzer.capture.pytorch.patches import replaced
-from analyzer.capture.pytorch.recorder import Recorder
+from analyzer.capture.pytorch.recorder import Recorder, inside
 from analyzer.capture.pytorch.repetition import Repetition
 from analyzer.capture.pytorch.step import label_gradients, label_state
+from analyzer.capture.pytorch.world.groups import Communicators, world
 from analyzer.errors import AnalyzerError
 from analyzer.graph import Category, Graph, LeafOutput, Phase
+from analyzer.ranks import Rank
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.cuda.memory import Memory
@@ -61,6 +65,7 @@ class Ran:
     error: what ended it (None: it ran to its end). steps: optimizer steps; repeated: those that repeat others and are
         stored once. steady: it was ended because from then on everything repeats. trained: whether there was a backward pass.
     weight_bytes, leaves: of the modules that were called, for the naive sum.
+    communicators: the process groups whose collectives ran on the device.
     """
 
     graph: Graph
@@ -71,6 +76,7 @@ class Ran:
     trained: bool
     weight_bytes: int
     leaves: tuple[LeafOutput, ...]
+    communicators: Communicators
 
 
 class Phases:
@@ -173,7 +179,7 @@ class Phases:
             for name, tensor in tensors:
                 if tensor.is_cuda:
                     self._recorder.label(tensor, name, category)
-                    self.weight_bytes += tensor.numel() * tensor.element_size()
+                    self.weight_bytes += sum(part.numel() * part.element_size() for part in inside(tensor))
         if self._leaves_of is None:
             self._leaves_of = id(root)
 
@@ -201,13 +207,15 @@ def follow(
     device: DeviceProfile,
     memory: Memory | None = None,
     *,
+    rank: Rank | None = None,
     until: int | str | None = None,
     assume: Mapping[str, bool | int | float] | None = None,
     progress: Callable[[str], None] | None = None,
     whole: bool = False,
 ) -> Ran:
-    """Call `run` with everything on "cuda" followed. until: end it after so many optimizer steps, or where it is
-    "steady". whole: steps that repeat are stored like any other."""
+    """Call `run` with everything on "cuda" followed, as one rank. until: end it after so many optimizer steps, or where it
+    is "steady". whole: steps that repeat are stored like any other."""
+    rank = rank or Rank()
     error: BaseException | None = None
     with _collected(), own_randomness(), cuda_environment(device, memory) as recorder:
         recorder.whole_program(_site_folders())
@@ -215,7 +223,14 @@ def follow(
         repetition = None if memory is None or whole else Repetition(recorder, memory)
         phases = Phases(recorder, progress, until, repetition)
         recorder.phases = phases.now
-        with watching(recorder, whole=True), managed_memory(recorder), _told(recorder, phases):
+        recorder.gpu = torch.device("cuda", rank.local_rank)
+        recorder.gpu_count = rank.local_world_size
+        with (
+            watching(recorder, whole=True),
+            managed_memory(recorder),
+            _told(recorder, phases),
+            world(rank, recorder) as communicators,
+        ):
             try:
                 run()
             except Enough:
@@ -236,6 +251,7 @@ def follow(
         trained=phases.trained,
         weight_bytes=phases.weight_bytes,
         leaves=tuple(phases.leaves),
+        communicators=communicators,
     )
 
 

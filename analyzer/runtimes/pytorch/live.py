@@ -171,8 +171,11 @@ class Live:
         """The device's memory."""
         return self._profile.capacity_bytes
 
-    def answer(self, graph: Graph) -> Prediction:
-        """Everything asked for, with the categories that only the whole program told."""
+    def answer(self, graph: Graph, besides_bytes: int = 0) -> Prediction:
+        """Everything asked for, with the categories that only the whole program told.
+
+        besides_bytes: what the program takes of the device outside the allocator and the library families (NCCL).
+        """
         assert self._eager is not None
         events = tuple(
             replace(event, category=graph.storages[event.storage].category)
@@ -189,7 +192,7 @@ class Live:
             played=gathered(events, self._states, failure),
             allocator=self.fresh,
             device_used=lambda played: (
-                device_used(played.peak_reserved, libraries, profile) + pool_bytes(self._conf)
+                device_used(played.peak_reserved, libraries, profile) + pool_bytes(self._conf) + besides_bytes
             ),
             libraries=libraries,
             unknown=dict(self._eager.unknown),

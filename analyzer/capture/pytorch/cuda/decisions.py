@@ -345,9 +345,36 @@ FUSED: dict[Any, Callable[..., Any]] = {
 }
 
 
+def rms_norm(x: Any, shape: list[int], weight: Any, eps: Any) -> tuple[Any, Any]:  # noqa: ARG001
+    """`_fused_rms_norm_cuda`, `cuda/layer_norm_kernel.cu`: one kernel on CUDA, a sequence of operators elsewhere."""
+    statistics = (*x.shape[: x.dim() - len(shape)], *(1 for _ in shape))
+    accumulated = torch.float32 if x.dtype.itemsize < 4 else x.dtype
+    result = torch.empty_like(x, memory_format=torch.contiguous_format)
+    return result, x.new_empty(statistics, dtype=accumulated)
+
+
+def rms_norm_backward(
+    grad: Any, x: Any, shape: list[int], rstd: Any, weight: Any, mask: list[bool]
+) -> tuple[Any, Any]:
+    """`_fused_rms_norm_backward_cuda`, `cuda/layer_norm_kernel.cu`: gradients of the input and the weight."""
+    del grad, shape, rstd
+    contiguous = torch.contiguous_format
+    return (
+        torch.empty_like(x, memory_format=contiguous) if mask[0] else None,
+        torch.empty_like(weight, memory_format=contiguous) if mask[1] and weight is not None else None,
+    )
+
+
+# Operators that have a kernel of their own on CUDA and are composite elsewhere.
+KERNELS: dict[Any, Callable[..., Any]] = {
+    aten._fused_rms_norm.default: rms_norm,
+    aten._fused_rms_norm_backward.default: rms_norm_backward,
+}
+
+
 @contextlib.contextmanager
 def cuda_choices(device: DeviceProfile) -> Iterator[dict[Any, Callable[..., Any]]]:
     """While open, meta tensors take CUDA's decisions; yields the table, for modes that see composite operators."""
     table = choices(device)
-    with registered("AutogradMeta", table):
+    with registered("AutogradMeta", table), registered("Meta", KERNELS):
         yield table

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from analyzer.capture.pytorch.cuda.memory import answers
-from analyzer.capture.pytorch.cuda.pretence import CUDA
 from analyzer.capture.pytorch.cuda.streams import streams
 from analyzer.capture.pytorch.patches import replaced
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from analyzer.devices import DeviceProfile
 
 _CUDNN_VERSION = 91900  # of the measurements (cuDNN 9.19)
+_CUDA_VERSION, _NCCL_VERSION = "13.0", (2, 28, 9)
 _SILENT = (
     "set_device", "empty_cache", "reset_peak_memory_stats", "manual_seed", "manual_seed_all",
     "set_rng_state", "nvtx.range_push", "nvtx.range_pop", "nvtx.mark",
@@ -33,7 +33,7 @@ _RNN_MODES = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}  # cudnnRNNMode
 @contextlib.contextmanager
 def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
     """While open, `torch.cuda` and its kin speak of `device`, and of the memory the recorder has, if it has one."""
-    found = {**_answers(device), **streams(recorder)}
+    found = {**_answers(device, recorder), **streams(recorder)}
     if recorder.memory is not None:
         asked = answers(recorder.memory, recorder.happened)
         found |= {f"cuda.{name}": answer for name, answer in asked.items()}
@@ -49,7 +49,7 @@ def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
         yield
 
 
-def _answers(device: DeviceProfile) -> dict[str, Any]:
+def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
     """Name below `torch` -> replacement."""
     properties = types.SimpleNamespace(
         name=device.name,
@@ -64,15 +64,15 @@ def _answers(device: DeviceProfile) -> dict[str, Any]:
 
     def grouped_on_cuda(*arguments: Any) -> dict[Any, Any]:
         return {
-            (CUDA if where.type == "meta" else where, dtype): group
+            (recorder.gpu if where.type == "meta" else where, dtype): group
             for (where, dtype), group in grouped(*arguments).items()
         }
 
     return {
         "cuda.is_available": lambda: True,
         "cuda.is_initialized": lambda: True,
-        "cuda.device_count": lambda: 1,
-        "cuda.current_device": lambda: 0,
+        "cuda.device_count": lambda: recorder.gpu_count,
+        "cuda.current_device": lambda: recorder.gpu.index,
         "cuda.get_device_name": lambda *a: device.name,
         "cuda.get_device_capability": lambda *a: device.compute_capability,
         "cuda.get_device_properties": lambda *a: properties,
@@ -80,9 +80,12 @@ def _answers(device: DeviceProfile) -> dict[str, Any]:
         "cuda.is_current_stream_capturing": lambda: False,
         "accelerator.current_accelerator": lambda check_available=False: CUDA_TYPE,
         "Tensor.pin_memory": lambda t, *a: t,
+        "_C._get_accelerator": lambda *a: CUDA_TYPE,
+        "version.cuda": _CUDA_VERSION,
+        "cuda.nccl.version": lambda: _NCCL_VERSION,
         "accelerator.is_available": lambda: True,
-        "accelerator.device_count": lambda: 1,
-        "accelerator.current_device_index": lambda: 0,
+        "accelerator.device_count": lambda: recorder.gpu_count,
+        "accelerator.current_device_index": lambda: recorder.gpu.index,
         "accelerator.set_device_index": lambda *a: None,
         "cuda.memory_allocated": lambda *a: 0,
         "cuda.max_memory_allocated": lambda *a: 0,

@@ -1,6 +1,6 @@
 """Python code that is captured must believe its tensors are on a GPU, though they are meta tensors.
 
-1. A meta tensor answers `cuda:0` when Python asks for its device, unless its storage is known to be in host memory
+1. A meta tensor answers `cuda:0` (a rank's own number for other ranks) when Python asks for its device, unless its storage is known to be in host memory
    (a model or batch not moved yet). Decisions taken in Python (foreach optimizers, fast paths, autocast's device)
    are then the ones a GPU would see.
 2. A device argument that names CUDA is replaced by meta before PyTorch sees it, so no CUDA build and no GPU is needed.
@@ -10,7 +10,7 @@
 5. User code that autograd calls (checkpointed modules, functions' backward, hooks on saved tensors) believes so too.
 
 What `torch.cuda`'s own functions answer is in `functions.py`.
-Not modelled: several GPUs, CUDA graphs.
+Not modelled: several GPUs in one process, CUDA graphs.
 """
 
 from __future__ import annotations
@@ -30,22 +30,21 @@ from analyzer.errors import CaptureError
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recorder import Recorder
 
-CUDA = torch.device("cuda", 0)
 META = torch.device("meta")
 
 
-def _is_cuda(device: Any) -> bool:
-    """Whether a device argument names a GPU; PyTorch also takes a bare index. Raises CaptureError for a second GPU."""
+def _is_cuda(device: Any, own: torch.device) -> bool:
+    """Whether a device argument names a GPU; PyTorch also takes a bare index. Raises CaptureError for another than `own`."""
     if isinstance(device, torch.device):
-        named, index = device.type == "cuda", device.index
+        named, index = device.type == "cuda", own.index if device.index is None else device.index
     elif isinstance(device, str):
         kind, _, number = device.partition(":")
-        named, index = kind == "cuda", int(number) if number.isdigit() else 0
+        named, index = kind == "cuda", int(number) if number.isdigit() else own.index
     else:
         named, index = isinstance(device, int) and not isinstance(device, bool), device
-    if named and index:
+    if named and index != own.index:
         raise CaptureError(
-            f"the program uses cuda:{index}, and there is one GPU here: cuda:0",
+            f"the program uses cuda:{index}, and there is one GPU here: {own}",
             "let it use one GPU, as CUDA_VISIBLE_DEVICES=0 would have it",
         )
     return named
@@ -74,10 +73,10 @@ class CudaPretence(TorchFunctionMode):
             getter("is_cuda"): self._on_gpu,
             getter("is_meta"): self._is_meta,
             getter("is_cpu"): lambda t: not self._on_gpu(t) and not self._is_meta(t),
-            tensor.get_device: lambda t: 0 if self._on_gpu(t) else -1,
+            tensor.get_device: lambda t: recorder.gpu.index if self._on_gpu(t) else -1,
             tensor.data_ptr: self._data_ptr,
             tensor.to: self._to,
-            tensor.cuda: lambda t, *a, **k: self._to(t, CUDA),
+            tensor.cuda: lambda t, *a, **k: self._to(t, recorder.gpu),
             tensor.cpu: lambda t, *a, **k: self._to(t, "cpu"),
             tensor.type: self._type,
             tensor.tolist: lambda t: recorder.host_value(t).tolist(),
@@ -99,6 +98,7 @@ class CudaPretence(TorchFunctionMode):
             torch.as_tensor: self._from_data,
         }
         self._handlers[vars(torch._C.TensorBase)["data"].__set__] = set_data
+        self._handlers[vars(torch._C.TensorBase)["grad"].__set__] = self._set_gradient
         self._addresses: dict[int, int] = {}
         self._next_address = itertools.count(1 << 40, 1 << 32)
 
@@ -109,7 +109,7 @@ class CudaPretence(TorchFunctionMode):
             return handler(*args, **kwargs)
         if kwargs:
             device = kwargs.get("device")
-            if device is not None and _is_cuda(device):
+            if device is not None and _is_cuda(device, self._recorder.gpu):
                 kwargs["device"] = META
                 kwargs.pop("generator", None)
             elif device is not None and self._host is not None and torch.device(device).type == "meta":
@@ -124,11 +124,17 @@ class CudaPretence(TorchFunctionMode):
     def _device_of(self, tensor: torch.Tensor) -> torch.device:
         if tensor.device.type != "meta" or self._is_meta(tensor):
             return tensor.device
-        return CUDA if self._on_gpu(tensor) else torch.device("cpu")
+        return self._recorder.gpu if self._on_gpu(tensor) else torch.device("cpu")
 
     def _is_meta(self, tensor: torch.Tensor) -> bool:
         """Whether the program itself made it a meta tensor."""
         return tensor.device.type == "meta" and self._recorder.nowhere(tensor)
+
+    def _set_gradient(self, tensor: torch.Tensor, gradient: Any) -> None:
+        """`tensor.grad = gradient`, also where a small host tensor is real and its gradient, of unknown value, is not."""
+        if gradient is not None and tensor.device.type != gradient.device.type and not self._on_gpu(gradient):
+            gradient = _real(gradient)
+        tensor.grad = gradient
 
     def _on_gpu(self, tensor: torch.Tensor) -> bool:
         return tensor.device.type == "meta" and not self._recorder.in_host_memory(tensor)
@@ -195,7 +201,7 @@ class CudaPretence(TorchFunctionMode):
             return tensor.to(dtype)
         name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
         wanted = getattr(torch, name.rpartition(".")[2]).dtype
-        return self._to(tensor, CUDA if ".cuda." in name else "cpu", wanted)
+        return self._to(tensor, self._recorder.gpu if ".cuda." in name else "cpu", wanted)
 
     def _from_data(self, data: Any, **kwargs: Any) -> torch.Tensor:
         device = kwargs.pop("device", None)
@@ -212,7 +218,11 @@ class CudaPretence(TorchFunctionMode):
         """`Tensor.to` in its three forms: (dtype, ...), (device, dtype, ...), (other, ...)."""
         device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
         if args and isinstance(args[0], torch.Tensor):
-            device, dtype, args = (CUDA if self._on_gpu(args[0]) else "cpu"), args[0].dtype, args[1:]
+            device, dtype, args = (
+                (self._recorder.gpu if self._on_gpu(args[0]) else "cpu"),
+                args[0].dtype,
+                args[1:],
+            )
         elif args and isinstance(args[0], torch.dtype):
             dtype, args = args[0], args[1:]
         elif args:
@@ -220,7 +230,7 @@ class CudaPretence(TorchFunctionMode):
             dtype, args = (args[1] if len(args) > 1 else dtype), args[2:]
         kwargs = {"dtype": dtype, **dict(zip(("non_blocking", "copy"), args, strict=False)), **kwargs}
         kwargs = {name: value for name, value in kwargs.items() if value is not None}
-        to_gpu = device is not None and _is_cuda(device)
+        to_gpu = device is not None and _is_cuda(device, self._recorder.gpu)
         if device is not None and not to_gpu and torch.device(device).type == "meta":
             with self._recorder.making_nowhere():
                 return torch.empty_like(tensor, dtype=dtype, device=META)
@@ -233,6 +243,16 @@ class CudaPretence(TorchFunctionMode):
         if device is None or to_gpu or torch.device(device).type == "cpu":
             return tensor.to(**kwargs) if kwargs else tensor
         return tensor.to(device, **kwargs)
+
+
+def _real(tensor: Any) -> Any:
+    """Zeros in place of a host tensor without memory, inside a wrapper too."""
+    if type(tensor) is torch.Tensor:
+        return torch.zeros(tensor.shape, dtype=tensor.dtype)
+    names, rest = tensor.__tensor_flatten__()
+    parts = {name: getattr(tensor, name) for name in names}
+    parts = {name: _real(part) if isinstance(part, torch.Tensor) else part for name, part in parts.items()}
+    return type(tensor).__tensor_unflatten__(parts, rest, tensor.shape, tensor.stride())
 
 
 class _Again(TorchFunctionMode):

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from analyzer.capture.pytorch.recorder import Recorder
 
 _POOL_SIZE = 32
-_CUDA = torch.device("cuda", 0)
 
 
 class Current:
@@ -98,8 +97,7 @@ def streams(recorder: Recorder) -> dict[str, Any]:
             del device  # there is one
             self.priority = priority
             self.stream_id = next(numbers[priority < 0]) if stream_id is None else stream_id
-            self.device = _CUDA
-            self.device_index, self.device_type = 0, 1
+            self.device, self.device_index, self.device_type = recorder.gpu, recorder.gpu.index, 1
             self._before: list[int] = []
 
         @property

@@ -7,7 +7,9 @@
 3. **Gathers and scatters** write into their result or in place, by atomic adds where needed; **cat** passes addresses
    and shapes as kernel arguments (`cuda/Shape.cu`).
 4. **Multi-tensor** operators (`_foreach_*`) and fused optimizers: see `foreach.py`.
-5. **Bookkeeping**: profiler marks, assertions, reading one value back to the host.
+5. **Collectives** (`c10d`, `_c10d_functional`) work on the tensors they are given: see `capture/pytorch/world`. So do
+   FSDP's own operators, but for those in `packed.py`.
+6. **Bookkeeping**: profiler marks, assertions, reading one value back to the host.
 
 Source: the files named, and recorded calls of these operators that request nothing else (H200, torch 2.11,
 `tests/data/operators_h200.json.gz`).
@@ -59,7 +61,7 @@ _BY_MECHANISM = {
         masked_scatter_backward _embedding_bag_forward_only grid_sampler_2d grid_sampler_3d grid_sampler_2d_backward
         grid_sampler_3d_backward _weight_norm_interface _weight_norm_interface_backward adaptive_avg_pool3d
         _adaptive_avg_pool3d _adaptive_avg_pool3d_backward affine_grid_generator_backward
-        _thnn_fused_lstm_cell _thnn_fused_gru_cell _chunk_cat kthvalue searchsorted bucketize cummax cummin _embedding_bag
+        _thnn_fused_lstm_cell _thnn_fused_gru_cell kthvalue searchsorted bucketize cummax cummin _embedding_bag
         replication_pad1d replication_pad2d replication_pad3d replication_pad2d_backward replication_pad3d_backward
         upsample_bicubic2d _fft_r2c _fft_c2c _fft_c2r median _transform_bias_rescale_qkv
     """,
@@ -73,7 +75,10 @@ _BY_MECHANISM = {
     """,
 }
 _INERT = frozenset(name for names in _BY_MECHANISM.values() for name in names.split())
-_INERT_NAMESPACES = frozenset({"profiler", "prim", "prims", "debugprims"})
+_INERT_NAMESPACES = frozenset(
+    {"profiler", "prim", "prims", "debugprims", "c10d", "_c10d_functional", "_dtensor"}
+)
+_FSDP = frozenset({"all_gather_copy_in", "copy_"})
 _FOREACH = "_foreach_"
 
 
@@ -81,7 +86,7 @@ def is_inert(name: str) -> bool:
     """Whether the operator `namespace::name[.overload]` is known to need nothing beyond its results."""
     namespace, _, rest = name.rpartition("::")
     base = rest.partition(".")[0]
-    if namespace in _INERT_NAMESPACES:
+    if namespace in _INERT_NAMESPACES or (namespace == "fsdp" and base in _FSDP):
         return True
     if namespace not in ("aten", ""):
         return False

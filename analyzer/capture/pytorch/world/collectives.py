@@ -1,0 +1,249 @@
+"""What a collective does to the memory and the values of the one rank that is followed.
+
+1. A collective works on the tensors it is given and takes nothing from PyTorch's allocator, but for those on lists of
+   tensors of one size: `allgather` gathers into one flat tensor and copies each part out, `reduce_scatter` copies the
+   parts into one first (`ProcessGroupNCCL.cpp`, `newLikeFlat`). What NCCL itself takes is in `libraries/nccl.py`.
+2. The `Work` of a collective keeps its results, the flat tensor among them (`outputs_`, `ProcessGroupNCCL.hpp`); one that
+   was not started asynchronously is dropped at once.
+3. A collective nobody calls `wait` on, as DDP's reducer starts them in the backward pass, keeps the tensors it works on
+   until another collective begins after a watchdog thread, which looks every 100 ms, has seen it finish
+   (`TensorShelf`, `shelvesToUnstash_`). No clock runs here: the first step, which loads kernels, is taken to be longer
+   than that, any other until the next step's gradients are reduced. A bucket the reducer has replaced lives on so long.
+4. The other ranks are taken to hold what this one holds: a broadcast and an average change nothing, everything gathered is
+   this rank's own. A sum is left as it is too, since nobody tells which reduction it is: it scales values that shape
+   nothing. What is received from a single other rank is not
+   known; where the program asks for its value, it gets a stand-in as for any other unknown value.
+5. `_c10d_functional` operators return a new tensor on the current stream: their own meta kernels say its shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed._functional_collectives  # registers some of the operators
+from torch.utils._pytree import tree_iter
+
+from analyzer.graph import Phase
+
+if TYPE_CHECKING:
+    from analyzer.capture.pytorch.recorder import Recorder
+
+aten, c10d = torch.ops.aten, torch.ops.c10d
+
+
+def collectives(
+    recorder: Recorder,
+    used: Callable[[Any, str, tuple[int, ...] | None], None],
+    functional: Callable[[str, str], None],
+) -> dict[Any, Callable[..., Any]]:
+    """What each collective does.
+
+    used: told the process group, the collective's name and the ranks it exchanges messages with (None: it goes round the
+    ring), for each call on the device. functional: told a group's name and the operator's, for `_c10d_functional`.
+    """
+
+    shelf: list[tuple[int, Any]] = []
+
+    def done(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: Any, kept: Any = None) -> Any:
+        """Record the call; what it returns: `tensors` where the schema says so, and its work."""
+        shelf[:] = [
+            (step, kept)
+            for step, kept in shelf
+            if step > 0 and (step == recorder.step or recorder.phase is not Phase.BACKWARD)
+        ]
+        on_device = [t for t in tree_iter(args) if isinstance(t, torch.Tensor) and t.device.type == "meta"]
+        if on_device:
+            group = _group(next(value for value in args if isinstance(value, torch.ScriptObject)))
+            name = func._schema.name.partition("::")[2]
+            used(group, *_exchange(name, group, args))
+            recorder.record(func, args, kwargs, on_device)
+        work = _finished(tensors if kept is None else kept)
+        return work if len(func._schema.returns) == 1 else (tensors, work)
+
+    def copy(target: torch.Tensor, source: torch.Tensor) -> None:
+        if target.shape == source.shape and target is not source:
+            target.copy_(source)
+
+    def all_reduce(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        if recorder.phase is Phase.BACKWARD:
+            result = done(c10d.allreduce_.default, (tensors, *args), kwargs, tensors)
+            shelf.append((recorder.step, tensors))
+            return result
+        return done(c10d.allreduce_.default, (tensors, *args), kwargs, tensors)
+
+    def unchanged(func: Any) -> Callable[..., Any]:
+        return lambda *args, **kwargs: done(func, args, kwargs, args[0])
+
+    def all_gather(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        kept = []
+        for parts, own in zip(outputs, inputs, strict=True):
+            if own.device.type == "meta" and all(part.shape == own.shape for part in parts):
+                kept.append(own.new_empty((len(parts), *own.shape)))
+            if recorder.known(own) is not None and own.device.type == "meta":
+                recorder.filled(parts)
+            for part in parts:
+                copy(part, own)
+        return done(c10d.allgather_.default, (outputs, inputs, *args), kwargs, outputs, kept or None)
+
+    def all_gather_into(func: Any) -> Callable[..., Any]:
+        def call(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            for output, own in zip(_listed(outputs), _listed(inputs), strict=True):
+                if recorder.known(own) is not None and output.numel() % max(1, own.numel()) == 0:
+                    output.copy_(
+                        own.flatten().repeat(output.numel() // max(1, own.numel())).view(output.shape)
+                    )
+            return done(func, (outputs, inputs, *args), kwargs, outputs)
+
+        return call
+
+    def reduce_scatter(outputs: Any, inputs: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
+        for output, parts in zip(outputs, inputs, strict=True):
+            if output.device.type == "meta" and all(part.shape == output.shape for part in parts):
+                flat = output.new_empty((len(parts), *output.shape))
+                for row, part in zip(flat, parts, strict=True):
+                    copy(row, part)
+            copy(output, parts[_rank(group)])
+        arguments = (outputs, inputs, group, *args)
+        return done(c10d.reduce_scatter_.default, arguments, kwargs, outputs)
+
+    def reduce_scatter_from(func: Any) -> Callable[..., Any]:
+        def call(outputs: Any, inputs: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
+            for output, whole in zip(_listed(outputs), _listed(inputs), strict=True):
+                if recorder.known(whole) is not None:
+                    copy(output, whole.flatten().chunk(_size(group))[_rank(group)].view(output.shape))
+            return done(func, (outputs, inputs, group, *args), kwargs, outputs)
+
+        return call
+
+    def gather(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        for parts, own in zip(outputs, inputs, strict=False):
+            for part in parts:
+                copy(part, own)
+        return done(c10d.gather_.default, (outputs, inputs, *args), kwargs, outputs)
+
+    def scatter(outputs: Any, inputs: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
+        for output, parts in zip(outputs, inputs, strict=False):
+            if parts:
+                copy(output, parts[_rank(group)])
+        return done(c10d.scatter_.default, (outputs, inputs, group, *args), kwargs, outputs)
+
+    def all_to_all(outputs: Any, inputs: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
+        for output in outputs:
+            copy(output, inputs[_rank(group)])
+        return done(c10d.alltoall_.default, (outputs, inputs, group, *args), kwargs, outputs)
+
+    def received(func: Any) -> Callable[..., Any]:
+        def call(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            for tensor in tensors:
+                recorder.forget(tensor)
+            return done(func, (tensors, *args), kwargs, tensors)
+
+        return call
+
+    module = torch.ops._c10d_functional
+    wrapping = (
+        # Its shape function for tensors without memory makes a new one; the operator itself wraps what it is given.
+        {module._wrap_tensor_autograd.default: aten.alias.default}
+        if hasattr(module, "_wrap_tensor_autograd")
+        else {}
+    )
+
+    def told(func: Any) -> Callable[..., Any]:
+        position = next(i for i, a in enumerate(func._schema.arguments) if a.name == "group_name")
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            functional(args[position] if position < len(args) else kwargs["group_name"], func._schema.name)
+            return recorder.plain(func, args, kwargs)
+
+        return call
+
+    return {
+        **wrapping,
+        **{
+            overload.default: told(overload.default)
+            for overload in (
+                module.all_reduce,
+                module.all_reduce_,
+                module.all_gather_into_tensor,
+                module.reduce_scatter_tensor,
+                module.broadcast,
+                module.all_gather_into_tensor_coalesced,
+                module.reduce_scatter_tensor_coalesced,
+                module.all_reduce_coalesced,
+                module.all_to_all_single,
+                module.all_gather_into_tensor_out,
+            )
+        },
+        c10d.allreduce_.default: all_reduce,
+        c10d.allgather_.default: all_gather,
+        c10d.reduce_scatter_.default: reduce_scatter,
+        c10d.gather_.default: gather,
+        c10d.scatter_.default: scatter,
+        c10d.alltoall_.default: all_to_all,
+        **{
+            func: all_gather_into(func)
+            for func in (c10d._allgather_base_.default, c10d.allgather_into_tensor_coalesced_.default)
+        },
+        **{
+            func: reduce_scatter_from(func)
+            for func in (c10d._reduce_scatter_base_.default, c10d.reduce_scatter_tensor_coalesced_.default)
+        },
+        **{
+            func: unchanged(func)
+            for func in (
+                c10d.allreduce_coalesced_.default,
+                c10d.reduce_.default,
+                c10d.broadcast_.default,
+                c10d.alltoall_base_.default,
+                c10d.barrier.default,
+                c10d.send.default,
+            )
+        },
+        **{func: received(func) for func in (c10d.recv_.default, c10d.recv_any_source_.default)},
+    }
+
+
+SENDING = frozenset({"send", "scatter_root", "gather", "alltoall_", "alltoall_base_"})
+RECEIVING = frozenset({"recv_", "recv_any_source_", "gather_root", "scatter", "alltoall_", "alltoall_base_"})
+
+
+def _exchange(name: str, group: Any, args: tuple[Any, ...]) -> tuple[str, tuple[int, ...] | None]:
+    """The collective's name, "_root" behind it where this rank has that part, and the ranks it exchanges messages with.
+
+    Scatter, gather and all-to-all are groups of sends and receives in NCCL (`torch/csrc/cuda/nccl.cpp`).
+    """
+    own, others = group.rank(), tuple(rank for rank in range(group.size()) if rank != group.rank())
+    if name in ("send", "recv_"):
+        return name, (int(args[2]),)
+    if name in ("scatter_", "gather_"):
+        root = int(args[3])
+        return (f"{name[:-1]}_root", others) if root == own else (name[:-1], (root,))
+    if name in ("alltoall_", "alltoall_base_", "recv_any_source_"):
+        return name, others
+    return name, None
+
+
+def _finished(kept: Any) -> Any:
+    """The `Work` of a collective that is over."""
+    future: Any = torch.futures.Future()
+    future.set_result([t for t in tree_iter(kept) if isinstance(t, torch.Tensor)])
+    module: Any = torch._C._distributed_c10d
+    return module._create_work_from_future(future).boxed()
+
+
+def _group(boxed: Any) -> Any:
+    return torch._C._distributed_c10d.ProcessGroup.unbox(boxed)
+
+
+def _size(group: Any) -> int:
+    return int(_group(group).size())
+
+
+def _rank(group: Any) -> int:
+    return int(_group(group).rank())
+
+
+def _listed(value: Any) -> list[torch.Tensor]:
+    return [value] if isinstance(value, torch.Tensor) else list(value)

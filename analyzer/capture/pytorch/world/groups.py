@@ -1,0 +1,209 @@
+"""Process groups of a world that is not there: PyTorch's own, with nobody at the other end.
+
+1. `init_process_group`, `new_group`, `init_device_mesh` and everything above them is PyTorch's own code. The backends it
+   makes ("nccl", "gloo") are PyTorch's fake process group, which sends nothing (`FakeProcessGroup.hpp`); they keep their
+   names. What their collectives do stands in `collectives.py`.
+2. Rendezvous finds everybody at once. The store has what this rank wrote; waiting for what others write is over at once,
+   but reading it is an error that names the key: the value is not known.
+3. `torch.multiprocessing.spawn` calls the function of the rank that is followed, here.
+4. Objects another rank would send (`broadcast_object_list`, ...) are taken to be this rank's own.
+
+Not modelled: MPI, UCC, XCCL; RPC; `ProcessGroupWrapper` (TORCH_DISTRIBUTED_DEBUG=DETAIL).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import FakeProcessGroup
+
+from analyzer.capture.pytorch.patches import replaced
+from analyzer.capture.pytorch.world.collectives import RECEIVING, SENDING, collectives
+from analyzer.errors import CaptureError
+from analyzer.graph import Communicator
+
+if TYPE_CHECKING:
+    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.ranks import Rank
+
+
+class Communicators:
+    """Process groups whose collectives ran on the device, by name, and what for."""
+
+    def __init__(self) -> None:
+        self.uses: dict[str, Communicator] = {}
+
+    def used(self, group: Any, collective: str, peers: tuple[int, ...] | None) -> None:
+        """A collective runs on the group. peers: the ranks it sends to or receives from; None: it goes round the ring."""
+        use = self.uses.setdefault(group.group_name, Communicator(group.size()))
+        if peers is None:
+            use.collective = True
+        if collective in SENDING:
+            use.sent_to |= set(peers or ())
+        if collective in RECEIVING:
+            use.received_from |= set(peers or ())
+
+    def functional(self, group_name: str, collective: str) -> None:
+        """A functional collective runs on the group of this name."""
+        resolve: Any = torch._C._distributed_c10d._resolve_process_group
+        self.used(resolve(group_name), collective, None)
+
+
+class _Everybody(type):
+    """Fake process groups are instances of every backend: PyTorch asks."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, FakeProcessGroup)
+
+
+class _Backend(metaclass=_Everybody):
+    """`ProcessGroupNCCL` and `ProcessGroupGloo`."""
+
+    class Options:
+        """What PyTorch and programs set of a backend, and nobody reads."""
+
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __new__(cls, store: Any, rank: int, size: int, *_: Any, **__: Any) -> Any:
+        """A process group that sends nothing."""
+        del store
+        return FakeProcessGroup._create_internal(rank, size)
+
+
+class _Store(dist.Store):  # type: ignore[misc, name-defined]
+    """The store as this rank sees it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._values: dict[str, bytes] = {}
+
+    def set(self, key: str, value: Any) -> None:
+        """Write."""
+        self._values[key] = value if isinstance(value, bytes) else str(value).encode()
+
+    def get(self, key: str) -> bytes:
+        """Read. Raises CaptureError for what another rank would have written."""
+        if key not in self._values:
+            raise CaptureError(
+                f"the program reads {key!r} from the store, which another rank would have written",
+                "follow rank 0, which writes most of what others read, or give the value to every rank",
+            )
+        return self._values[key]
+
+    def add(self, key: str, amount: int) -> int:
+        """Count."""
+        count = int(self._values.get(key, b"0")) + amount
+        self._values[key] = str(count).encode()
+        return count
+
+    def wait(self, *_: Any) -> None:
+        """Everybody has written."""
+
+    def check(self, keys: list[str]) -> bool:
+        """Everybody has written."""
+        del keys
+        return True
+
+    def set_timeout(self, timeout: Any) -> None:
+        """Nobody waits."""
+
+    def delete_key(self, key: str) -> bool:
+        """Forget."""
+        return self._values.pop(key, None) is not None
+
+    def num_keys(self) -> int:
+        """How many were written."""
+        return len(self._values)
+
+
+@contextlib.contextmanager
+def world(rank: Rank, recorder: Recorder) -> Iterator[Communicators]:
+    """While open, `torch.distributed` speaks of a world of which `rank` is followed. Yields what it communicated."""
+    used = Communicators()
+    recorder.choose(collectives(recorder, used.used, used.functional))
+    with replaced(_replacements(rank, recorder)):
+        try:
+            yield used
+        finally:
+            if dist.is_initialized():
+                dist.destroy_process_group()
+
+
+def _replacements(rank: Rank, recorder: Recorder) -> dict[str, Any]:
+    c10d = "torch.distributed.distributed_c10d."
+    stores: list[_Store] = []  # C++ forgets what Python wrote of a store nobody holds
+
+    def rendezvous(url: str, own: int = -1, size: int = -1, **_: Any) -> Iterator[tuple[_Store, int, int]]:
+        del url
+        found = (
+            own if own >= 0 else int(os.environ.get("RANK", rank.rank)),
+            size if size > 0 else int(os.environ.get("WORLD_SIZE", rank.world_size)),
+        )
+        if not 0 <= found[0] < found[1]:
+            raise CaptureError(
+                f"init_process_group is told of rank {found[0]} of {found[1]}",
+                f"it should use RANK and WORLD_SIZE of the environment, which are {rank.rank} and {rank.world_size}",
+            )
+        if found[1] > rank.world_size:
+            raise CaptureError(
+                f"init_process_group waits for {found[1]} ranks, but {rank.world_size} "
+                f"{'is' if rank.world_size == 1 else 'are'} started",
+                f"analyze run --nproc-per-node {found[1]} ...",
+            )
+        stores.append(_Store())
+        yield stores[-1], *found
+
+    def spawn(
+        function: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, *_: Any, **__: Any
+    ) -> None:
+        if nprocs > rank.world_size:
+            raise CaptureError(
+                f"the program spawns {nprocs} processes, but {rank.world_size} "
+                f"{'is' if rank.world_size == 1 else 'are'} followed",
+                f"analyze run --nproc-per-node {nprocs} ...",
+            )
+        function(rank.rank, *args)
+
+    def own_objects(*_: Any, **__: Any) -> None:
+        recorder.note("objects other ranks send are taken to be this rank's own")
+
+    original = dist.broadcast_object_list
+
+    def broadcast_objects(
+        objects: list[Any], src: int | None = None, group: Any = None, **named: Any
+    ) -> None:
+        sender = named.get("group_src", src or 0)
+        if dist.get_rank(group) == sender:
+            original(objects, src, group, **named)
+        else:
+            own_objects()
+
+    return {
+        c10d + "ProcessGroupNCCL": _Backend,
+        c10d + "ProcessGroupGloo": _Backend,
+        c10d + "_NCCL_AVAILABLE": True,
+        c10d + "rendezvous": rendezvous,
+        "torch._C._distributed_c10d.FakeProcessGroup._set_sequence_number_for_group": lambda _: None,
+        "torch.distributed.broadcast_object_list": broadcast_objects,
+        c10d + "broadcast_object_list": broadcast_objects,
+        "torch.nn.parallel.distributed._verify_param_shape_across_processes": _same_parameters,
+        "torch.multiprocessing.spawn": spawn,
+    }
+
+
+def _same_parameters(group: Any, tensors: list[torch.Tensor], logger: Any = None) -> bool:
+    """What DDP asks other ranks at construction: how many parameters, then all sizes and strides (`reducer.cpp`)."""
+    del logger
+    place = tensors[0].device
+    count = torch.tensor([len(tensors)], device=place)
+    everybody = [torch.empty_like(count) for _ in range(group.size())]
+    dist.all_gather(everybody, count, group)
+    sizes = torch.zeros(sum(2 * tensor.dim() for tensor in tensors), dtype=torch.long).to(place)
+    del count, everybody
+    dist.broadcast(sizes, group_src=0, group=group)
+    return True

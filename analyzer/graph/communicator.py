@@ -1,0 +1,15 @@
+"""What a process group of a program was used for: it decides what the library that connects its ranks takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Communicator:
+    """size: ranks in the group. collective: whether one ran. sent_to, received_from: ranks it exchanged messages with."""
+
+    size: int
+    collective: bool = False
+    sent_to: set[int] = field(default_factory=set)
+    received_from: set[int] = field(default_factory=set)

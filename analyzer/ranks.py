@@ -1,0 +1,74 @@
+"""Which rank of a job is followed, and the environment `torchrun` would give it.
+
+Source: `torch/distributed/elastic/agent/server/local_elastic_agent.py` (the variables of a worker).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analyzer.errors import OptionError
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """Rank `rank` of `world_size`, `local_world_size` of them on each machine. Raises OptionError where that cannot be."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_world_size: int = 1
+
+    def __post_init__(self) -> None:
+        for name, count in (("ranks", self.world_size), ("ranks on a machine", self.local_world_size)):
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise OptionError(f"{count!r} {name}", "give a whole number of at least 1")
+        if self.world_size % self.local_world_size:
+            raise OptionError(
+                f"{self.world_size} ranks cannot be spread over machines with {self.local_world_size} each",
+                "give a multiple: --nproc-per-node N --nnodes M are N x M ranks",
+            )
+        if (
+            isinstance(self.rank, bool)
+            or not isinstance(self.rank, int)
+            or not 0 <= self.rank < self.world_size
+        ):
+            raise OptionError(
+                f"there is no rank {self.rank!r} among {self.world_size}", f"0 to {self.world_size - 1}"
+            )
+
+    @classmethod
+    def of(cls, rank: int, world_size: int) -> Rank:
+        """A rank of a job on machines of 8 GPUs, or on one machine where that does not come out even."""
+        whole = isinstance(world_size, int) and world_size > 8 and world_size % 8 == 0
+        return cls(rank, world_size, 8 if whole else world_size)
+
+    @property
+    def local_rank(self) -> int:
+        """Its number on its machine, which is its GPU's."""
+        return self.rank % self.local_world_size
+
+    @property
+    def node(self) -> int:
+        """Its machine's number."""
+        return self.rank // self.local_world_size
+
+    def environment(self) -> dict[str, str]:
+        """The variables `torchrun` sets; none for a single process, which nobody launched."""
+        if self.world_size == 1:
+            return {}
+        return {
+            "RANK": str(self.rank),
+            "LOCAL_RANK": str(self.local_rank),
+            "WORLD_SIZE": str(self.world_size),
+            "LOCAL_WORLD_SIZE": str(self.local_world_size),
+            "GROUP_RANK": str(self.node),
+            "GROUP_WORLD_SIZE": str(self.world_size // self.local_world_size),
+            "ROLE_RANK": str(self.rank),
+            "ROLE_WORLD_SIZE": str(self.world_size),
+            "ROLE_NAME": "default",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": "29500",
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_MAX_RESTARTS": "0",
+            "TORCHELASTIC_RUN_ID": "none",
+        }

@@ -1,0 +1,83 @@
+"""Kernels that copy many tensors at once and are told where they lie by a table on the device.
+
+1. `split_with_sizes_copy` into given tensors copies every part in one kernel, where all are contiguous and of one type:
+   a table of 64-bit numbers has two addresses and a size for each part, a running count of blocks with one entry more
+   than there are parts, and an entry for each block. A block copies 128 x 16 bytes, or as many times that as keep the
+   number of blocks below what the GPU holds twice over.
+2. `_chunk_cat` pads and gathers every tensor in one kernel: six numbers for each tensor, two more, and an entry for each
+   block of 128 x 16 bytes of a tensor's part.
+
+FSDP2 unshards parameters with the first and reduces gradients with the second (`_fsdp_collectives.py`), where they are
+called `fsdp::split_with_sizes_copy` and `fsdp::chunk_cat`.
+
+Source: `aten/src/ATen/native/cuda/TensorShape.cu` (`split_with_sizes_copy_out_cuda_contiguous_no_cast`,
+`get_chunk_cat_metadata`, `pack_vecs`).
+Not modelled: tensors that are not contiguous, which PyTorch copies one by one without a table.
+"""
+
+from __future__ import annotations
+
+import math
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Operator, TensorMeta, dtype_bytes
+from analyzer.graph.model import Argument, tensors_in
+from analyzer.runtimes.pytorch.scratch.script import Script, rule
+
+_TILE_BYTES = 128 * 16
+_ENTRY_BYTES = 8
+
+
+def _argument(operator: Operator, position: int, name: str) -> Argument:
+    return operator.arguments[position] if position < len(operator.arguments) else operator.keywords.get(name)
+
+
+def _number(value: Argument, otherwise: int) -> int:
+    return value if isinstance(value, int) else otherwise
+
+
+@rule("fsdp::split_with_sizes_copy", "aten::split_with_sizes_copy", name="split-table")
+def split_with_sizes_copy(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """A table of addresses, sizes and blocks while the kernel is launched.
+
+    Arguments: (self, split_sizes, dim, out)
+    """
+    whole, sizes = _argument(operator, 0, "self"), _argument(operator, 1, "split_sizes")
+    out = tuple(tensors_in(_argument(operator, 3, "out")))
+    script.outputs()
+    if not isinstance(whole, TensorMeta) or not isinstance(sizes, tuple) or not out:
+        return
+    dim = _number(_argument(operator, 2, "dim"), 0) % max(1, len(whole.shape))
+    row_bytes = math.prod(whole.shape[dim + 1 :]) * dtype_bytes(whole.dtype)
+    chunk_bytes = [_number(size, 0) * row_bytes for size in sizes]
+    chunks = math.prod(whole.shape[:dim])
+    blocks = sum(-(-size // _TILE_BYTES) for size in chunk_bytes)
+    most = device.sm_count * device.max_threads_per_sm // 128 * 2
+    factor = max(1, -(-blocks * chunks // most))
+    together = min(math.ceil(math.sqrt(factor)), max(1, chunks))
+    times = -(-factor // together)
+    blocks = sum(-(-size // (_TILE_BYTES * times)) for size in chunk_bytes)
+    script.temporary((4 * len(chunk_bytes) + 1 + blocks) * _ENTRY_BYTES)
+
+
+@rule("fsdp::chunk_cat", "aten::_chunk_cat", name="chunk-cat-table")
+def chunk_cat(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """A table of addresses, sizes and blocks while the kernel is launched; it is made before the result.
+
+    Arguments: (tensors, dim, num_chunks, out)
+    """
+    tensors = tuple(tensors_in(_argument(operator, 0, "tensors")))
+    out = next(tensors_in(_argument(operator, 3, "out")), None)
+    if tensors:
+        dim = _number(_argument(operator, 1, "dim"), 0) % max(1, len(tensors[0].shape))
+        chunks = max(1, _number(_argument(operator, 2, "num_chunks"), 1))
+        element = dtype_bytes(out.dtype if out is not None else tensors[0].dtype)
+        blocks = sum(
+            -(
+                -(-(-tensor.shape[dim] // chunks) * math.prod(tensor.shape[dim + 1 :]) * element)
+                // _TILE_BYTES
+            )
+            for tensor in tensors
+        )
+        script.temporary((6 * len(tensors) + 2 + blocks) * _ENTRY_BYTES)
+    script.outputs()

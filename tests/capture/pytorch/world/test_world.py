@@ -1,0 +1,225 @@
+"""One rank of a job that is not there: process groups, DDP's reducer, FSDP's streams, DTensor, NCCL's own memory.
+
+Sizes are computed by hand. Exactness against two real H200 is `benchmarks/ranks`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from analyzer.analysis import Analysis
+from analyzer.errors import CaptureError, OptionError
+from analyzer.libraries.nccl import NVLINK_PAIR
+from analyzer.options import Options
+from analyzer.pipeline.program import follow
+from analyzer.ranks import Rank
+from analyzer.runtimes.events import Malloc
+
+MIB = 2**20
+JOIN = """
+import os, torch, torch.distributed as dist
+rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(rank)
+dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
+"""
+
+
+def followed(folder: Path, text: str, ranks: int = 2, rank: int = 0) -> Analysis:
+    """The analysis of one rank of a program of this text."""
+    script = folder / "program.py"
+    script.write_text(JOIN + text)
+    found, error = follow(script, [], Options(device="h200"), {}, "end", ranks, rank)
+    assert error is None
+    return found
+
+
+def sizes(found: Analysis, stream: bool = False) -> list[object]:
+    """Bytes of every request, with its stream if asked for."""
+    requests = [event for event in found.events if isinstance(event, Malloc) and event.nbytes]
+    return [(event.nbytes, event.stream) if stream else event.nbytes for event in requests]
+
+
+def test_a_rank_knows_its_place(tmp_path: Path) -> None:
+    followed(
+        tmp_path,
+        """
+assert (dist.get_rank(), dist.get_world_size(), dist.get_backend()) == (3, 4, "nccl")
+assert torch.cuda.device_count() == 4 and torch.cuda.current_device() == 3
+assert torch.empty(1, device="cuda").device == torch.device("cuda", 3)
+everyone = [None] * 4
+dist.all_gather_object(everyone, {"rank": 3})
+assert everyone == [{"rank": 3}] * 4
+half = dist.new_group([2, 3])
+assert half.rank() == 1 and half.size() == 2
+assert dist.new_group([0, 1]) is dist.GroupMember.NON_GROUP_MEMBER
+dist.barrier()
+""",
+        ranks=4,
+        rank=3,
+    )
+
+
+def test_a_gathered_list_goes_through_a_flat_tensor(tmp_path: Path) -> None:
+    found = followed(
+        tmp_path,
+        """
+x = torch.zeros(2**18, device="cuda")
+parts = [torch.empty_like(x) for _ in range(2)]
+dist.all_gather(parts, x)
+whole = torch.empty(2**19, device="cuda")
+dist.all_gather_into_tensor(whole, x)
+dist.reduce_scatter_tensor(x, whole)
+dist.all_reduce(whole)
+""",
+    )
+    assert sizes(found) == [MIB, MIB, MIB, 2 * MIB, 2 * MIB]
+    assert found.estimate.peak_allocated == 5 * MIB
+
+
+def test_ddp_keeps_its_buckets_besides_the_gradients(tmp_path: Path) -> None:
+    found = followed(
+        tmp_path,
+        """
+model = torch.nn.Linear(512, 512, bias=False).cuda()
+model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank])
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    model(torch.randn(64, 512, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+    )
+    # Once at construction, and once more when buckets are rebuilt in the second iteration: 1 MiB each.
+    buckets = [e for e in found.events if isinstance(e, Malloc) and e.nbytes == MIB and "empty" in e.label]
+    assert len(buckets) == 2
+    assert found.estimate.peak_allocated >= 3 * MIB  # weight, gradient, bucket
+
+
+def test_fsdp2_gathers_and_reduces_on_streams_of_its_own(tmp_path: Path) -> None:
+    found = followed(
+        tmp_path,
+        """
+from torch.distributed.fsdp import fully_shard
+model = torch.nn.Linear(512, 1024, bias=False)
+fully_shard(model)
+model(torch.randn(8, 512, device="cuda")).sum().backward()
+assert model.weight.to_local().shape == (512, 512)
+assert model.weight.grad.to_local().shape == (512, 512)
+""",
+    )
+    requests = sizes(found, stream=True)
+    gathered = [(size, stream) for size, stream in requests if stream]  # type: ignore[misc]
+    # The gathered parameter on the copy-in stream (once: a root is not sharded again after its forward pass), the shard of
+    # its gradient on the third.
+    assert gathered == [(2 * MIB, 33), (MIB, 35)]
+
+
+def test_dtensor_is_recorded_by_what_a_rank_holds(tmp_path: Path) -> None:
+    found = followed(
+        tmp_path,
+        """
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+mesh = init_device_mesh("cuda", (2,))
+x = distribute_tensor(torch.zeros(1024, 1024, device="cuda"), mesh, [Shard(0)])
+y = x * 2
+z = y.full_tensor()
+""",
+    )
+    assert sizes(found) == [4 * MIB, 2 * MIB, 2 * MIB, 4 * MIB]
+
+
+@pytest.mark.parametrize(
+    ("text", "nccl_mib"),
+    [
+        ("", 0),
+        # Code, 98 pages of 2 MiB, and 24 channels of 12 MiB round the ring.
+        ("dist.all_reduce(x)", 356 + 196 + 288),
+        # The code of sends and receives, 98 pages, 32 channels of 2 MiB to the one it sends to.
+        ("dist.send(x, 1)", 356 + 62 + 196 + 64),
+        ("dist.recv(x, 1)", 356 + 62 + 196 + 320),
+    ],
+)
+def test_nccl_takes_what_was_measured_of_two_gpus(tmp_path: Path, text: str, nccl_mib: int) -> None:
+    found = followed(tmp_path, f"x = torch.zeros(2**18, device='cuda')\n{text}\n")
+    alone = followed(tmp_path, "x = torch.zeros(2**18, device='cuda')\n")
+    assert found.estimate.device_used is not None and alone.estimate.device_used is not None
+    assert found.estimate.device_used - alone.estimate.device_used == nccl_mib * MIB
+    assert not any("NCCL bounded" in note for note in found.estimate.notes)
+
+
+def test_other_numbers_of_ranks_are_said_to_be_bounded(tmp_path: Path) -> None:
+    found = followed(tmp_path, "dist.all_reduce(torch.zeros(2**18, device='cuda'))\n", ranks=16, rank=9)
+    assert any(note.startswith("NCCL bounded") for note in found.estimate.notes)
+    assert NVLINK_PAIR.taken({}) == 0
+
+
+def test_shards_of_a_world_sum_to_the_whole(tmp_path: Path) -> None:
+    text = """
+from torch.distributed.fsdp import fully_shard
+model = torch.nn.Linear(96, 1000, bias=False)
+fully_shard(model)
+print(model.weight.to_local().numel() * 4)
+"""
+    script = tmp_path / "program.py"
+    script.write_text(
+        JOIN
+        + text
+        + f"open({str(tmp_path)!r} + f'/{{rank}}', 'w').write(str(model.weight.to_local().numel()))\n"
+    )
+    for rank in range(3):
+        follow(script, [], Options(device="h200"), {}, "end", 3, rank)
+    held = [int((tmp_path / str(rank)).read_text()) for rank in range(3)]
+    assert held == [334 * 96, 334 * 96, 332 * 96] and sum(held) == 96_000
+
+
+@pytest.mark.parametrize(
+    ("rank", "ranks", "local", "message"),
+    [
+        (2, 2, 2, "there is no rank 2 among 2"),
+        (-1, 2, 2, "there is no rank -1 among 2"),
+        (0, 0, 1, "0 ranks"),
+        (0, 6, 4, "6 ranks cannot be spread"),
+    ],
+)
+def test_a_job_that_cannot_be(rank: int, ranks: int, local: int, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        Rank(rank, ranks, local)
+
+
+def test_machines_of_eight() -> None:
+    assert Rank.of(9, 64) == Rank(9, 64, 8)
+    assert (Rank.of(9, 64).local_rank, Rank.of(9, 64).node) == (1, 1)
+    assert Rank.of(2, 6).local_world_size == 6
+    assert Rank().environment() == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dist.distributed_c10d._get_default_store().get('written by another')", "reads '"),
+        (
+            "from torch.distributed.device_mesh import init_device_mesh\ninit_device_mesh('cuda', (3,))",
+            "program.py:7",
+        ),
+        ("import torch.multiprocessing as mp\nmp.spawn(print, nprocs=4)", "spawns 4 processes, but 2 are"),
+    ],
+)
+def test_what_cannot_be_followed_is_said_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(CaptureError) as error:
+        followed(tmp_path, text)
+    assert message in str(error.value)
+
+
+def test_more_ranks_than_were_started(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(
+        "import torch.distributed as dist\n"
+        "dist.init_process_group('gloo', init_method='tcp://localhost:1', rank=0, world_size=4)\n"
+    )
+    with pytest.raises(CaptureError, match="waits for 4 ranks, but 1 is started"):
+        follow(script, [], Options(device="h200"), {})
