@@ -270,7 +270,12 @@ raise SystemExit
 
 @pytest.mark.parametrize(
     ("options", "kind"),
-    [({"until": 0}, OptionError), ({"until": "soon"}, OptionError), ({"ranks": 0}, OptionError), ({"ranks": 2, "rank": 2}, OptionError)],
+    [
+        ({"until": 0}, OptionError),
+        ({"until": "soon"}, OptionError),
+        ({"ranks": 0}, OptionError),
+        ({"ranks": 2, "rank": 2}, OptionError),
+    ],
 )
 def test_options_that_make_no_sense(run: Any, options: dict[str, Any], kind: type[Exception]) -> None:
     with pytest.raises(kind):
