@@ -105,7 +105,8 @@ def follow(
     if error is not None and _is_out_of_memory(error):
         live.caught_nothing()
     captured = Captured(
-        target=" ".join((name, *map(str, args))),
+        target=" ".join((name, *map(str, args)))
+        + (f" (rank {one.rank} of {one.world_size})" if one.world_size > 1 else ""),
         framework="pytorch",
         batch=None,
         source=Source(ran.graph, answer=live.answer(ran.graph, NVLINK_PAIR.taken(ran.communicators.uses))),

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from analyzer.capture.pytorch.recorder import Recorder
 
 aten, c10d = torch.ops.aten, torch.ops.c10d
+_LATER = (
+    "gradient buckets DDP replaces, and what its hooks make of them, are taken to be given back when the next gradients are "
+    "reduced (the first step's: at the next collective); NCCL's watchdog looks every 100 ms only, so where steps are shorter "
+    "they live longer, and the peak is higher by up to as much as the gradients"
+)
 
 
 def collectives(
@@ -48,11 +53,14 @@ def collectives(
 
     def done(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: Any, kept: Any = None) -> Any:
         """Record the call; what it returns: `tensors` where the schema says so, and its work."""
+        count = len(shelf)
         shelf[:] = [
             (step, kept)
             for step, kept in shelf
             if step > 0 and (step == recorder.step or recorder.phase is not Phase.BACKWARD)
         ]
+        if len(shelf) < count:
+            recorder.note(_LATER)
         on_device = [t for t in tree_iter(args) if isinstance(t, torch.Tensor) and t.device.type == "meta"]
         if on_device:
             group = _group(next(value for value in args if isinstance(value, torch.ScriptObject)))
