@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Communicator:
     """size: ranks in the group. collective: whether one ran. sent_to, received_from: ranks it exchanged messages with."""
 
     size: int
     collective: bool = False
-    sent_to: set[int] = field(default_factory=set)
-    received_from: set[int] = field(default_factory=set)
+    sent_to: frozenset[int] = frozenset()
+    received_from: frozenset[int] = frozenset()

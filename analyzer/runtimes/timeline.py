@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from analyzer.allocators import Allocator, OutOfMemoryError
@@ -129,7 +129,6 @@ class Played:
     pieces: tuple[Piece, ...] = ()
 
 
-@dataclass(slots=True)
 class States:
     """The allocator's state after every event so far: parallel columns of bytes, filled while a program is played.
 
@@ -137,21 +136,16 @@ class States:
     requests whose plan had no room.
     """
 
-    allocator: Allocator
-    places: bool = False
-    allocated: list[int] = field(default_factory=list)
-    requested: list[int] = field(default_factory=list)
-    reserved: list[int] = field(default_factory=list)
-    delta: list[int] = field(default_factory=list)
-    address: list[int] = field(default_factory=list)
-    refused: list[int] = field(default_factory=list)
-    held: _Held = field(init=False)
-    start: int = field(init=False)
-    start_reserved: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.held = _Held(self.allocator)
-        self.start, self.start_reserved = self.allocator.allocated, self.allocator.reserved
+    def __init__(self, allocator: Allocator, places: bool = False) -> None:
+        self.allocator, self.places = allocator, places
+        self.allocated: list[int] = []
+        self.requested: list[int] = []
+        self.reserved: list[int] = []
+        self.delta: list[int] = []
+        self.address: list[int] = []
+        self.refused: list[int] = []
+        self.held = _Held(allocator)
+        self.start, self.start_reserved = allocator.allocated, allocator.reserved
 
     def add(self, asked: int, handle: int | None = None) -> None:
         """One more event was played. asked: how many bytes it asked for (negative: gave back); handle: of what it took."""

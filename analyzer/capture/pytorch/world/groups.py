@@ -40,13 +40,14 @@ class Communicators:
 
     def used(self, group: Any, collective: str, peers: tuple[int, ...] | None) -> None:
         """A collective runs on the group. peers: the ranks it sends to or receives from; None: it goes round the ring."""
-        use = self.uses.setdefault(group.group_name, Communicator(group.size()))
-        if peers is None:
-            use.collective = True
-        if collective in SENDING:
-            use.sent_to |= set(peers or ())
-        if collective in RECEIVING:
-            use.received_from |= set(peers or ())
+        name, size = group.group_name, group.size()
+        use, others = self.uses.get(name, Communicator(size)), frozenset(peers or ())
+        self.uses[name] = Communicator(
+            size,
+            use.collective or peers is None,
+            use.sent_to | others if collective in SENDING else use.sent_to,
+            use.received_from | others if collective in RECEIVING else use.received_from,
+        )
 
     def functional(self, group_name: str, collective: str) -> None:
         """A functional collective runs on the group of this name."""
