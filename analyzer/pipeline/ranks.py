@@ -57,4 +57,4 @@ def _worst(found: Sequence[Estimate]) -> Estimate:
 
 
 def _need(estimate: Estimate) -> tuple[bool, int, int]:
-    return bool(estimate.out_of_memory), estimate.device_used or 0, estimate.peak_reserved or 0
+    return bool(estimate.out_of_memory), estimate.device_used or 0, estimate.peak_allocated or 0

@@ -1,6 +1,6 @@
 """Measure the programs of `jobs.json` on as many GPUs as there are: python benchmarks/ranks/measure.py OUT [--log NAME ...]
 
-Each rank runs `tests/`-free, as it is, with the allocator's history recorded from the start and NVML polled. Writes
+Each rank runs its program as it is, with the allocator's history recorded from the start and NVML polled. Writes
 OUT/rows.json (a row a program and rank) and OUT/NAME.rankR.npz (the history). --log: these run once more with NCCL's own
 log of what it allocates, to OUT/NAME.nccl.txt.
 """

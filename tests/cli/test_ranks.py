@@ -1,0 +1,43 @@
+"""`analyze run --nproc-per-node N --rank R|all`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+
+def test_the_worst_rank_stands_for_the_job(run: Callable[..., Any], tmp_path: Path) -> None:
+    script = tmp_path / "uneven.py"
+    script.write_text(
+        "import os, torch, torch.distributed as dist\n"
+        "dist.init_process_group('nccl')\n"
+        "x = torch.zeros(2**20 * (1 + 4 * int(os.environ['LOCAL_RANK'])), device='cuda')\n"
+    )
+    ran = run("run", "--nproc-per-node", "2", "--rank", "all", "--format", "json", "-q", script)
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert found["target"].endswith("uneven.py (rank 1 of 2)")
+    assert [note for note in found["notes"] if note.startswith("rank 0: peak allocated 4,194,304 bytes")]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--nproc-per-node", "2", "--rank", "2"], "there is no rank 2 among 2"),
+        (["--rank", "some"], "Invalid value for '--rank'"),
+        (["--nproc-per-node", "0"], "Invalid value for '--nproc-per-node'"),
+    ],
+)
+def test_a_rank_that_is_not_there(
+    run: Callable[..., Any], options: list[str], message: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "empty.py"
+    script.write_text("")
+    ran = run("run", *options, script)
+    assert ran.code == 2 and message in ran.err
