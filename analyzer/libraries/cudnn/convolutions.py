@@ -20,9 +20,7 @@ and semaphores. The tuple (a, b, c, j, r) is the call's *form*. Rules:
 5. **Benchmark mode** takes, the first time a convolution is seen, one workspace as large as the largest of all its plans
    (`trial`), then runs the fastest of the first ten (`workspace`): what was measured, or else cuDNN's first, between
    nothing and the largest of those ten.
-6. Where a plan's workspace finds no room, PyTorch asks for those of the plans after it, in their order; `following` says
-   which sizes that are (only those that are smaller can find room). **For callers who simulate a limit:** request
-   `workspace(...)`, then each of `following(...)` until one is served; None means nobody asked cuDNN.
+6. Where a plan's workspace finds no room, PyTorch asks for those of the plans after it: `ladders.py`.
 7. Figures of rules 2, 3 and 5 carry the range the voters span. A device without measurements of its own takes the
    H200's, and `Workspace.source` says so.
 
@@ -51,14 +49,11 @@ from functools import lru_cache
 import numpy as np
 
 from analyzer.libraries.cudnn.table import (
-    AFTER,
     DETERMINISTIC,
     DETERMINISTIC_TRIAL,
     ELEMENT_BYTES,
     FASTEST,
     FIRST,
-    NO_PLAN,
-    NOT_ASKED,
     STRICT,
     STRICT_TRIAL,
     TIMED,
@@ -201,26 +196,6 @@ def workspace(call: Convolution, device: str, settings: Settings = DEFAULT) -> W
 def trial(call: Convolution, device: str, settings: Settings) -> Workspace:
     """What benchmark mode takes while it tries a call's plans: the largest of their workspaces."""
     return _figure(call, device, settings.figure(call.dtype, trial=True))
-
-
-def following(call: Convolution, device: str) -> tuple[int, ...] | None:
-    """The workspaces PyTorch asks for one after the other where that of the first plan finds no room, in bytes.
-
-    With the default settings. None where nobody asked cuDNN. An empty tuple: the call fails.
-    """
-    table = measurements(device)
-    family = table.family_row(call)
-    if family is None:
-        return None
-    for dtype in _dtypes(call):
-        batches, first = table.batches(call, family, dtype, AFTER[0], known_only=False)
-        place = np.flatnonzero(batches == call.x_shape[0])
-        if place.size and first[place[0]] != NOT_ASKED:
-            sizes = [
-                int(table.batches(call, family, dtype, each, known_only=False)[1][place[0]]) for each in AFTER
-            ]
-            return tuple(size for size in sizes if size != NO_PLAN)
-    return None
 
 
 def _dtypes(call: Convolution) -> tuple[str, ...]:

@@ -71,8 +71,9 @@ def test_convolutions_no_network_has() -> None:
     assert exact > 0.5 * len(errors)
     assert inside > 0.75 * len(errors)
     assert statistics.quantiles(errors, n=4)[2] < 0.3  # three quarters: 30 % of the call's own tensors
-    # What these rules found when they were accepted: a vote that moves any of the calls moves these.
-    assert (exact, inside, round(sum(errors), 3)) == (813, 1171, 372.754)
+    # What these rules found when they were accepted (one of the calls is in the table since): a vote that moves any of
+    # the calls moves these.
+    assert (exact, inside, round(sum(errors), 3)) == (814, 1171, 371.754)
 
 
 def test_the_table_says_where_it_comes_from() -> None:

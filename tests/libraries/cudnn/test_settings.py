@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analyzer.libraries.cudnn.convolutions import Settings, following, trial, workspace
+from analyzer.libraries.cudnn.convolutions import Settings, trial, workspace
 from analyzer.libraries.cudnn.table import Convolution, write
 from tests.paths import DATA
 
@@ -93,14 +93,6 @@ def test_tf32_is_float32s_alone() -> None:
     assert Settings(allow_tf32=False).figure("float32", trial=True) == "strict_trial"
 
 
-def test_what_follows_a_plan_without_room(tmp_path: Path) -> None:
-    path = table(tmp_path)
-    assert following(CALL, path) == (60, 0)
-    assert following(replace(CALL, x_shape=(1, *CALL.x_shape[1:])), path) is None
-    assert following(replace(CALL, x_shape=(2, 8, 15, 16)), path) is None
-    assert following(replace(CALL, dtype="float64"), path) is None
-
-
 def test_an_answer_like_the_first_plans_votes_for_the_calls_own(tmp_path: Path) -> None:
     """At batch 4 nobody asked: without TF32 the nearest, batch 2, is as by default, so this one is too."""
     path = table(tmp_path)
@@ -118,11 +110,10 @@ def test_a_trial_no_form_explains_grows_as_input_and_output_do(tmp_path: Path) -
     assert trial(twice, str(path), BENCHMARK).nbytes == 20_000_000
 
 
-def test_the_shipped_table_knows_settings_and_what_follows() -> None:
+def test_the_shipped_table_knows_settings() -> None:
     """ResNet-50's first convolution at batch 64."""
     stem = Convolution("forward", "float32", False, (64, 3, 224, 224), (64, 3, 7, 7), (3, 3), (2, 2), (1, 1))
     assert workspace(stem, "h200").nbytes == 244_093_712
     assert workspace(stem, "h200", Settings(allow_tf32=False)).nbytes == 0
     assert trial(stem, "h200", BENCHMARK).nbytes == 256_951_312
     assert trial(stem, "h200", Settings(benchmark=True, allow_tf32=False)).nbytes == 588
-    assert following(stem, "h200") == (0,)

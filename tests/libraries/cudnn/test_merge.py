@@ -1,0 +1,79 @@
+"""`benchmarks/cudnn/`: which calls are asked about, and answers merged into a table."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cudnn_calls import GROUPS, Calls, Families, list_of, select
+from cudnn_merge import merged
+
+from analyzer.libraries.cudnn.convolutions import workspace
+from analyzer.libraries.cudnn.table import FIGURES, NOT_ASKED, Convolution, Measurements, write
+
+CALL = Convolution("forward", "float32", False, (2, 8, 16, 16), (8, 8, 3, 3), (1, 1), (1, 1), (1, 1))
+
+
+def table(folder: Path) -> str:
+    path = folder / "mine.npz"
+    arrays = {"family": np.array([CALL.family], np.int32), "float32.nchw.family": np.array([0])}
+    write(
+        path,
+        arrays | {"float32.nchw.batch": np.array([2]), "float32.nchw.forward": np.array([100])},
+        {"gpu": "mine"},
+    )
+    return str(path)
+
+
+def answers(folder: Path, batch: int, first: int) -> Path:
+    path = folder / "answers.npz"
+    row = [0, 0, first, *[NOT_ASKED] * (len(FIGURES) - 1)]
+    entries = np.array([(0, GROUPS.index("float32.nchw"), batch)])
+    np.savez(
+        path, allow_pickle=False, families=np.array([CALL.family]), entries=entries, rows=np.array([row])
+    )
+    return path
+
+
+def test_a_new_call_answers_for_itself_and_does_not_vote(tmp_path: Path) -> None:
+    arrays, differ = merged(Measurements(table(tmp_path)), [answers(tmp_path, 4, 700)])
+    assert differ == 0
+    path = tmp_path / "new.npz"
+    write(path, arrays, {"gpu": "mine"})
+    at = {n: workspace(replace(CALL, x_shape=(n, *CALL.x_shape[1:])), str(path)) for n in (2, 4)}
+    assert [(found.nbytes, found.source) for found in at.values()] == [(100, "measured"), (700, "measured")]
+    assert Measurements(str(path)).voting(CALL, 0, "float32", "first")[0].tolist() == [2]
+
+
+@pytest.mark.parametrize(("first", "differs"), [(100, 0), (101, 1)])
+def test_an_answer_that_contradicts_the_table_is_counted(tmp_path: Path, first: int, differs: int) -> None:
+    assert merged(Measurements(table(tmp_path)), [answers(tmp_path, 2, first)])[1] == differs
+
+
+def test_the_shipped_table_comes_out_as_it_went_in() -> None:
+    shipped = Measurements("h200")
+    arrays, differ = merged(shipped, [])
+    assert differ == 0 and {*arrays, "about"} == set(shipped.members)
+    assert all(np.array_equal(array, shipped.array(name)) for name, array in arrays.items())
+
+
+def test_calls_the_table_has_are_not_wanted(tmp_path: Path) -> None:
+    convolution = {
+        "x": [2, 8, 16, 16],
+        "w": [8, 8, 3, 3],
+        "y": [2, 8, 16, 16],
+        "stride": [1, 1],
+        "padding": [1, 1],
+    }
+    network = {"name": "resnet0", "convolutions": [convolution | {"dilation": [1, 1], "transposed": False}]}
+    shapes = tmp_path / "shapes.jsonl"
+    shapes.write_text(json.dumps(network) + "\n")
+    families = Families()
+    families.read(shapes)
+    calls = list_of(select(families, Measurements(table(tmp_path)), whole=False), 1000)
+    assert isinstance(calls, Calls) and calls.families.tolist() == [list(CALL.family)]
+    asked = {(group, batch) for _, group, batch in calls.entries.tolist()}
+    assert (0, 2) not in asked and {(0, 1), (0, 32), (2, 2)} <= asked
