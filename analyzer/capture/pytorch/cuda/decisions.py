@@ -289,7 +289,8 @@ def ctc_loss(
     log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: int = 1,
     zero_infinity: bool = False,
 ) -> Any:  # fmt: skip
-    """`LossCTC.cpp`: lengths that are tensors are read on the host; then as for lengths that are numbers.
+    """`LossCTC.cpp`: cuDNN's where all integers are 32-bit tensors; else lengths are read on the host, and then it is as for
+    lengths that are numbers.
 
     Lengths that only data tells are taken to be as long as they can be: all of the input, all of the targets.
     """
@@ -300,9 +301,51 @@ def ctc_loss(
         known = lengths.device.type != "meta"
         return [int(n) for n in lengths.tolist()] if known else [most] * batch
 
-    return aten.ctc_loss.IntList(
-        log_probs, targets, read(input_lengths, steps), read(target_lengths, longest), blank, reduction, zero_infinity
-    )  # fmt: skip
+    heard, said = read(input_lengths, steps), read(target_lengths, longest)
+    small = input_lengths.dtype == target_lengths.dtype == torch.int32
+    if small and _cudnn_takes_ctc(log_probs, targets, heard, said, blank):
+        losses = aten._cudnn_ctc_loss.Tensor(
+            log_probs, targets, input_lengths, target_lengths, blank, True, zero_infinity
+        )[0]
+        return _reduced_ctc(losses, target_lengths.to(losses.device), reduction, zero_infinity)
+    return aten.ctc_loss.IntList(log_probs, targets, heard, said, blank, reduction, zero_infinity)
+
+
+def ctc_loss_of_numbers(
+    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: int = 1,
+    zero_infinity: bool = False,
+) -> Any:  # fmt: skip
+    """`LossCTC.cpp`: cuDNN's for 32-bit targets on the host, where every input is as long as the longest."""
+    arguments = (log_probs, targets, input_lengths, target_lengths, blank)
+    full = all(length == log_probs.size(0) for length in input_lengths)
+    if targets.device.type == "cpu" and full and _cudnn_takes_ctc(*arguments):
+        losses = aten._cudnn_ctc_loss.default(*arguments, True, zero_infinity)[0]
+        lengths = torch.tensor(target_lengths, dtype=losses.dtype).to(losses.device)
+        return _reduced_ctc(losses, lengths, reduction, zero_infinity)
+    return aten.ctc_loss.IntList.decompose(*arguments, reduction, zero_infinity)
+
+
+def _cudnn_takes_ctc(log_probs: Any, targets: Any, heard: list[int], said: list[int], blank: int) -> bool:
+    """What both of `_use_cudnn_ctc_loss`'s forms ask (`cudnn/LossCTC.cpp`)."""
+    return (
+        torch.backends.cudnn.enabled
+        and log_probs.device.type == "meta"
+        and (blank, log_probs.dim(), targets.dim()) == (0, 3, 1)
+        and (log_probs.dtype, targets.dtype) == (torch.float32, torch.int32)
+        and targets.is_contiguous()
+        and all(length < 256 and length <= most for length, most in zip(said, heard, strict=False))
+    )
+
+
+def _reduced_ctc(losses: Any, lengths: Any, reduction: int, zero_infinity: bool) -> Any:
+    """The end of `ctc_loss_impl`."""
+    if zero_infinity:
+        losses = torch.where(
+            losses == float("inf"), torch.zeros((), dtype=losses.dtype, device=losses.device), losses
+        )
+    if reduction == 1:
+        return (losses / lengths.clamp_min(1)).mean()
+    return losses.sum() if reduction == 2 else losses
 
 
 def choices(device: DeviceProfile) -> dict[Any, Callable[..., Any]]:
@@ -320,6 +363,7 @@ def choices(device: DeviceProfile) -> dict[Any, Callable[..., Any]]:
         aten.log_softmax.int: log_softmax,
         aten._weight_norm.default: weight_norm,
         aten.ctc_loss.Tensor: ctc_loss,
+        aten.ctc_loss.IntList: ctc_loss_of_numbers,
         aten.lstm_cell.default: lstm_cell,
         aten.gru_cell.default: gru_cell,
         aten.lstm.input: _rnn(2, True, dropout_state),

@@ -330,10 +330,18 @@ def ctc_loss_backward(_grad: Any, log_probs: Any, *_: Any, **__: Any) -> Any:
     return _like(log_probs)
 
 
+def cudnn_ctc_loss(log_probs: Any, *_: Any, **__: Any) -> Any:
+    """`cudnn/LossCTC.cpp`: the losses and the gradient of the scores. Its workspace is cuDNN's secret, so the operator has
+    no rule and is reported as unknown."""
+    return torch.empty(log_probs.size(1), dtype=log_probs.dtype, device=META), _like(log_probs)
+
+
 META_KERNELS: dict[Any, Callable[..., Any]] = {
     aten.convolution.default: convolution,
     aten.convolution_backward.default: convolution_backward,
     aten._scaled_dot_product_cudnn_attention.default: cudnn_attention,
+    aten._cudnn_ctc_loss.default: cudnn_ctc_loss,
+    aten._cudnn_ctc_loss.Tensor: cudnn_ctc_loss,
     aten._ctc_loss.default: ctc_loss,
     aten._ctc_loss_backward.default: ctc_loss_backward,
     aten.cudnn_batch_norm.default: cudnn_batch_norm,

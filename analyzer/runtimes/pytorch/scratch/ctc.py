@@ -6,7 +6,8 @@
    by one kernel.
 
 Source: `aten/src/ATen/native/cuda/LossCTC.cu` (`ctc_loss_gpu_template`, `ctc_loss_backward_gpu_template`).
-Not modelled: cuDNN's CTC, which takes 32-bit targets on the host, concatenated, with blank 0.
+Not modelled: what cuDNN's CTC takes for itself (32-bit targets, concatenated, with blank 0): `aten::_cudnn_ctc_loss` is
+reported as an operator without a rule.
 """
 
 from __future__ import annotations
