@@ -93,6 +93,7 @@ PATCHES: dict[str, Patch] = {
         "C++ compares values with other ranks: they have the same"
     ),
     "torch.multiprocessing.spawn": Patch("the rank that is followed runs here instead of in a process of its own"),
+    "torch.Generator": Patch("a build without CUDA makes none for a GPU (`cuda/generators.py`)"),
     "torch.version.cuda": Patch("programs ask what PyTorch was built with before they choose a path"),
     "torch._C._get_accelerator": Patch("the kind of device FSDP and device meshes are made for"),
     "torch.cuda.nccl.version": Patch("a CPU build has no NCCL; programs ask for its version before they choose a path"),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from analyzer.capture.pytorch.cuda.generators import generator_class
 from analyzer.capture.pytorch.cuda.memory import answers
 from analyzer.capture.pytorch.cuda.streams import streams
 from analyzer.capture.pytorch.patches import replaced
@@ -44,7 +45,7 @@ def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
         recorder.resized(storage)
         return storage
 
-    found["UntypedStorage.resize_"] = resized
+    found |= {"UntypedStorage.resize_": resized, "Generator": generator_class(recorder)}
     with replaced({f"torch.{name}": answer for name, answer in found.items()}):
         yield
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 META = torch.device("meta")
 
 
-def _is_cuda(device: Any, own: torch.device) -> bool:
+def is_cuda(device: Any, own: torch.device) -> bool:
     """Whether a device argument names a GPU; PyTorch also takes a bare index. Raises CaptureError for another than `own`."""
     if isinstance(device, torch.device):
         named, index = device.type == "cuda", own.index if device.index is None else device.index
@@ -108,10 +108,11 @@ class CudaPretence(TorchFunctionMode):
         if handler is not None:
             return handler(*args, **kwargs)
         if kwargs:
+            if kwargs.get("generator") is not None and kwargs["generator"].device.type == "cuda":
+                kwargs["generator"] = None  # nothing random on the device has a value
             device = kwargs.get("device")
-            if device is not None and _is_cuda(device, self._recorder.gpu):
+            if device is not None and is_cuda(device, self._recorder.gpu):
                 kwargs["device"] = META
-                kwargs.pop("generator", None)
             elif device is not None and self._host is not None and torch.device(device).type == "meta":
                 with self._recorder.making_nowhere():
                     return func(*args, **kwargs)
@@ -230,7 +231,7 @@ class CudaPretence(TorchFunctionMode):
             dtype, args = (args[1] if len(args) > 1 else dtype), args[2:]
         kwargs = {"dtype": dtype, **dict(zip(("non_blocking", "copy"), args, strict=False)), **kwargs}
         kwargs = {name: value for name, value in kwargs.items() if value is not None}
-        to_gpu = device is not None and _is_cuda(device, self._recorder.gpu)
+        to_gpu = device is not None and is_cuda(device, self._recorder.gpu)
         if device is not None and not to_gpu and torch.device(device).type == "meta":
             with self._recorder.making_nowhere():
                 return torch.empty_like(tensor, dtype=dtype, device=META)
