@@ -158,7 +158,10 @@ def main() -> None:
         write(results)
         return
     profile = json.loads(Path(arguments.device).read_text())
-    found = {"profile": profile, "seconds": arguments.seconds, "sets": errors_of(results)}
+    shipped = json.loads(BASELINE.read_text())[
+        "sets"
+    ]  # of the table it was asked beside: a later one knows more calls
+    found = {"profile": profile, "seconds": arguments.seconds, "sets": errors_of(results), "shipped": shipped}
     CALIBRATED.write_text(json.dumps(found, indent=1) + "\n")
 
 
