@@ -11,24 +11,14 @@ from analyzer.cli._options import assumptions, options_named, settings, view_opt
 from analyzer.cli._output import check_writable, working
 
 
-class _Until(click.ParamType):  # type: ignore[type-arg]
-    """A number of optimizer steps, "steady" or "end"."""
+class _NumberOr(click.ParamType):  # type: ignore[type-arg]
+    """A whole number of at least `least`, or one of some words."""
 
-    name = "steps"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | int:
-        if value in ("steady", "end"):
-            return str(value)
-        return int(click.IntRange(min=1).convert(value, param, ctx))
-
-
-class _Rank(click.ParamType):  # type: ignore[type-arg]
-    """A rank, or "all"."""
-
-    name = "rank"
+    def __init__(self, name: str, least: int, *words: str) -> None:
+        self.name, self._number, self._words = name, click.IntRange(min=least), words
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | int:
-        return "all" if value == "all" else int(click.IntRange(min=0).convert(value, param, ctx))
+        return str(value) if value in self._words else int(self._number.convert(value, param, ctx))
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -37,7 +27,7 @@ class _Rank(click.ParamType):  # type: ignore[type-arg]
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as for python -m.")
 @click.option(
     "--until",
-    type=_Until(),
+    type=_NumberOr("steps", 1, "steady", "end"),
     default="end",
     metavar="N|steady",
     help="End the program after N optimizer steps, or after the one from which on they repeat (steady).",
@@ -52,7 +42,7 @@ class _Rank(click.ParamType):  # type: ignore[type-arg]
 @click.option("--nnodes", type=click.IntRange(min=1), default=1, metavar="M", help="Machines of the job.")
 @click.option(
     "--rank",
-    type=_Rank(),
+    type=_NumberOr("rank", 0, "all"),
     default="0",
     metavar="R|all",
     help="The rank to follow; all: one after another, the worst decides.",

@@ -14,6 +14,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from analyzer.report import page
+from analyzer.report.console import printed
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.picture import drawing, saved
 from analyzer.report.words import clean, mib, percent, size
@@ -51,22 +52,7 @@ _FRAMEWORKS = {
 
 def render(comparison: Comparison, view: View = PLAIN) -> str:
     """The table with its picture, ending with a newline."""
-    from rich.console import Console
-
-    stream = io.StringIO()
-    console = Console(
-        file=stream,
-        width=WIDTH,
-        force_terminal=view.color,
-        color_system="standard" if view.color else None,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        legacy_windows=False,
-    )
-    for part in _parts(comparison):
-        console.print(part)
-    return "".join(line.rstrip() + "\n" for line in stream.getvalue().splitlines())
+    return printed(_parts(comparison), WIDTH, view.color)
 
 
 def _records(comparison: Comparison) -> list[dict[str, Any]]:

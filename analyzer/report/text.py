@@ -9,10 +9,10 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING
 
 from analyzer.report import attribution
+from analyzer.report.console import printed
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean, mib, operator_name, percent, size, tail
 
@@ -40,22 +40,7 @@ _NAIVE_TERMS = (
 
 def render(estimate: Estimate, view: View = PLAIN) -> str:
     """The whole report, ending with a newline."""
-    from rich.console import Console
-
-    stream = io.StringIO()
-    console = Console(
-        file=stream,
-        width=view.width,
-        force_terminal=view.color,
-        color_system="standard" if view.color else None,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        legacy_windows=False,
-    )
-    for part in _parts(estimate, view):
-        console.print(part)
-    return "".join(line.rstrip() + "\n" for line in stream.getvalue().splitlines())
+    return printed(_parts(estimate, view), view.width, view.color)
 
 
 def verdicts(estimate: Estimate, budget_bytes: int | None = None) -> list[tuple[bool, str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import analyzer  # noqa: E402
-from analyzer import CaptureError, Estimate, OptionError, TargetError  # noqa: E402
+from analyzer import CaptureError, OptionError, TargetError  # noqa: E402
 from analyzer.cli import main  # noqa: E402
 
 MIB = 1 << 20
@@ -33,18 +32,6 @@ for step in range(3):
     optimizer.step()
     print("loss", loss.item())
 """
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Callable[..., Estimate]:
-    """Runs a program given as text."""
-
-    def run(text: str, *args: str, **options: Any) -> Estimate:
-        script = tmp_path / "train.py"
-        script.write_text(text)
-        return analyzer.run(script, args, **{"device": "h200", **options})
-
-    return run
 
 
 def test_a_training_loop_is_the_step_of_the_same_model(run: Any) -> None:

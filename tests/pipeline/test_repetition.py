@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,18 +72,6 @@ for step in range(8):
     optimizer.step()
     optimizer.zero_grad()
 """
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Callable[..., Estimate]:
-    """Runs a program given as text."""
-
-    def run(text: str, *args: str, **options: Any) -> Estimate:
-        script = tmp_path / "train.py"
-        script.write_text(text)
-        return analyzer.run(script, args, **{"device": "h200", **options})
-
-    return run
 
 
 def figures(estimate: Estimate) -> tuple[Any, ...]:

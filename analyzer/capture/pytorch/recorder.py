@@ -147,6 +147,7 @@ class Recorder(TorchDispatchMode):
         self._shared = False  # a storage is used by another stream than its own
         self.failed: tuple[int, str] = (0, "")  # number of the exception, innermost module
         self._choices = {**choices, **FUSED}
+        self._choices_by_name: dict[str, Callable[..., Any]] = dict(LIBRARY_CHOICES)
         self._schemas: dict[Any, _Schema] = {}
         self.storages: list[_Growing] = []
         self.operators: list[Operator] = []
@@ -192,9 +193,15 @@ class Recorder(TorchDispatchMode):
                     raise
                 raise out_of_memory(error, self.memory) from None
 
-    def choose(self, choices: dict[Any, Callable[..., Any]]) -> None:
-        """These operators do what is given instead of themselves; it calls `record` where the operator counts as one."""
+    def choose(
+        self, choices: Mapping[Any, Callable[..., Any]], by_name: Mapping[str, Callable[..., Any]]
+    ) -> None:
+        """These operators do what is given instead of themselves; it calls `record` where the operator counts as one.
+
+        by_name: those of libraries that may not be imported yet ("namespace::name.overload").
+        """
         self._choices.update(choices)
+        self._choices_by_name.update(by_name)
 
     def record(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """An operator has run; values it changed have been told already."""
@@ -518,8 +525,8 @@ class Recorder(TorchDispatchMode):
         schema = self._schemas.get(func)
         if schema is None:
             schema = self._schemas[func] = _Schema(func)
-            if schema.name in LIBRARY_CHOICES:
-                self._choices[func] = LIBRARY_CHOICES[schema.name]
+            if schema.name in self._choices_by_name:
+                self._choices[func] = self._choices_by_name[schema.name]
         return schema
 
     def _record(
@@ -532,9 +539,14 @@ class Recorder(TorchDispatchMode):
         )
         if any(t is not None and _unwraps_itself(type(t)) for t in results):
             results = [part for t in results if t is not None for part in inside(t)]
-        for tensor in [t for i in schema.writes for t in self._tensors_at(func, args, kwargs, i)]:
-            if tensor.device.type == "meta":
-                self.resized(tensor.untyped_storage())
+        written = [
+            t
+            for i in schema.writes
+            for t in self._tensors_at(func, args, kwargs, i)
+            if t.device.type == "meta"
+        ]
+        for tensor in written:
+            self.resized(tensor.untyped_storage())
         inputs: list[torch.Tensor] = []
         arguments = tuple([self._argument(value, inputs) for value in args])
         keywords = (
@@ -547,7 +559,6 @@ class Recorder(TorchDispatchMode):
             nowhere = any(t.device.type == "meta" and self.nowhere(t) for t in inputs)
             self._host_results(results, nowhere)
             return
-        written = [t for i in schema.writes for t in self._tensors_at(func, args, kwargs, i)]
         if values and (self._known or not inputs or func in (aten._to_copy.default, aten.copy_.default)):
             tensors = [t for t in results if t is not None and t.device.type == "meta"]
             self._follow(func, args, kwargs, inputs, tensors, written)
@@ -561,9 +572,7 @@ class Recorder(TorchDispatchMode):
             arguments=arguments,
             outputs=outputs,
             keywords=keywords,
-            writes=tuple(
-                [self._live[t.untyped_storage()._cdata] for t in written if t.device.type == "meta"]
-            ),
+            writes=tuple([self._live[t.untyped_storage()._cdata] for t in written]),
             phase=self.phase,
             step=self.step,
             module=module,
@@ -584,11 +593,10 @@ class Recorder(TorchDispatchMode):
     def _follow(self, func: Any, args: Any, kwargs: Any, inputs: Any, results: Any, written: Any) -> None:
         if func is aten._amp_foreach_non_finite_check_and_unscale_.default:
             return  # gradients are taken to be finite: the optimizer's step runs
-        before = [t for t in written if t.device.type == "meta"]
-        if func is aten.copy_.default and before:
+        if func is aten.copy_.default and written:
             self._known.overwritten(args[0], args[1])
-        if before and any(self._known.twin(t) is None for t in inputs):
-            for tensor in before:
+        if written and any(self._known.twin(t) is None for t in inputs):
+            for tensor in written:
                 self._known.forget(tensor.untyped_storage()._cdata)
             return
         self._known.follow(func, args, kwargs, inputs, results)

@@ -17,7 +17,7 @@ GIVEN_BACK = (3, 5)
 H200_BYTES = 150_121_545_728
 # Something outside PyTorch lay in a hole of the device's addresses: a tie between free blocks of equal size went the
 # other way there, which moved later segments. With the recorded addresses both are exact.
-OTHER_TIES = {"compile_gpt_eager", "lightning"}
+OTHER_TIES = ("compile_gpt_eager", "lightning")
 
 
 def replayed(history: History, space: AddressSpace | None) -> PyTorchAllocator:

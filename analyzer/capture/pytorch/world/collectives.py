@@ -11,8 +11,8 @@
    than that, any other until the next step's gradients are reduced. A bucket the reducer has replaced lives on so long.
 4. The other ranks are taken to hold what this one holds: a broadcast and an average change nothing, everything gathered is
    this rank's own. A sum is left as it is too, since nobody tells which reduction it is: it scales values that shape
-   nothing. What is received from a single other rank is not
-   known; where the program asks for its value, it gets a stand-in as for any other unknown value.
+   nothing. What is received from a single other rank is not known; where the program asks for its value, it gets a
+   stand-in as for any other unknown value.
 5. `_c10d_functional` operators return a new tensor on the current stream: their own meta kernels say its shape.
 """
 
@@ -22,7 +22,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed._functional_collectives  # registers some of the operators
 from torch.utils._pytree import tree_iter
 
 from analyzer.graph import Phase
@@ -30,7 +29,9 @@ from analyzer.graph import Phase
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recorder import Recorder
 
-aten, c10d = torch.ops.aten, torch.ops.c10d
+c10d = torch.ops.c10d
+# The operator wraps what it is given; its shape function for tensors without memory would make a new one.
+WRAPPING = {"_c10d_functional::_wrap_tensor_autograd.default": torch.ops.aten.alias.default}
 _LATER = (
     "gradient buckets DDP replaces, and what its hooks make of them, are taken to be given back when the next gradients are "
     "reduced (the first step's: at the next collective); NCCL's watchdog looks every 100 ms only, so where steps are shorter "
@@ -55,8 +56,8 @@ def collectives(
         """Record the call; what it returns: `tensors` where the schema says so, and its work."""
         count = len(shelf)
         shelf[:] = [
-            (step, kept)
-            for step, kept in shelf
+            (step, shelved)
+            for step, shelved in shelf
             if step > 0 and (step == recorder.step or recorder.phase is not Phase.BACKWARD)
         ]
         if len(shelf) < count:
@@ -75,11 +76,10 @@ def collectives(
             target.copy_(source)
 
     def all_reduce(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        result = done(c10d.allreduce_.default, (tensors, *args), kwargs, tensors)
         if recorder.phase is Phase.BACKWARD:
-            result = done(c10d.allreduce_.default, (tensors, *args), kwargs, tensors)
             shelf.append((recorder.step, tensors))
-            return result
-        return done(c10d.allreduce_.default, (tensors, *args), kwargs, tensors)
+        return result
 
     def unchanged(func: Any) -> Callable[..., Any]:
         return lambda *args, **kwargs: done(func, args, kwargs, args[0])
@@ -150,14 +150,6 @@ def collectives(
 
         return call
 
-    module = torch.ops._c10d_functional
-    wrapping = (
-        # Its shape function for tensors without memory makes a new one; the operator itself wraps what it is given.
-        {module._wrap_tensor_autograd.default: aten.alias.default}
-        if hasattr(module, "_wrap_tensor_autograd")
-        else {}
-    )
-
     def told(func: Any) -> Callable[..., Any]:
         position = next(i for i, a in enumerate(func._schema.arguments) if a.name == "group_name")
 
@@ -167,8 +159,8 @@ def collectives(
 
         return call
 
+    module = torch.ops._c10d_functional
     return {
-        **wrapping,
         **{
             overload.default: told(overload.default)
             for overload in (

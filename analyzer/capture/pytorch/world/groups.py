@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FakeProcessGroup
 
 from analyzer.capture.pytorch.patches import replaced
-from analyzer.capture.pytorch.world.collectives import RECEIVING, SENDING, collectives
+from analyzer.capture.pytorch.world.collectives import RECEIVING, SENDING, WRAPPING, collectives
 from analyzer.errors import CaptureError
 from analyzer.graph import Communicator
 
@@ -126,7 +126,7 @@ class _Store(dist.Store):  # type: ignore[misc, name-defined]
 def world(rank: Rank, recorder: Recorder) -> Iterator[Communicators]:
     """While open, `torch.distributed` speaks of a world of which `rank` is followed. Yields what it communicated."""
     used = Communicators()
-    recorder.choose(collectives(recorder, used.used, used.functional))
+    recorder.choose(collectives(recorder, used.used, used.functional), WRAPPING)
     with replaced(_replacements(rank, recorder)):
         try:
             yield used
@@ -150,28 +150,15 @@ def _replacements(rank: Rank, recorder: Recorder) -> dict[str, Any]:
                 f"init_process_group is told of rank {found[0]} of {found[1]}",
                 f"it should use RANK and WORLD_SIZE of the environment, which are {rank.rank} and {rank.world_size}",
             )
-        if found[1] > rank.world_size:
-            raise CaptureError(
-                f"init_process_group waits for {found[1]} ranks, but {rank.world_size} "
-                f"{'is' if rank.world_size == 1 else 'are'} started",
-                f"analyze run --nproc-per-node {found[1]} ...",
-            )
+        _enough(rank, found[1], f"init_process_group waits for {found[1]} ranks", "started")
         stores.append(_Store())
         yield stores[-1], *found
 
     def spawn(
         function: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, *_: Any, **__: Any
     ) -> None:
-        if nprocs > rank.world_size:
-            raise CaptureError(
-                f"the program spawns {nprocs} processes, but {rank.world_size} "
-                f"{'is' if rank.world_size == 1 else 'are'} followed",
-                f"analyze run --nproc-per-node {nprocs} ...",
-            )
+        _enough(rank, nprocs, f"the program spawns {nprocs} processes", "followed")
         function(rank.rank, *args)
-
-    def own_objects(*_: Any, **__: Any) -> None:
-        recorder.note("objects other ranks send are taken to be this rank's own")
 
     original = dist.broadcast_object_list
 
@@ -182,7 +169,7 @@ def _replacements(rank: Rank, recorder: Recorder) -> dict[str, Any]:
         if dist.get_rank(group) == sender:
             original(objects, src, group, **named)
         else:
-            own_objects()
+            recorder.note("objects other ranks send are taken to be this rank's own")
 
     return {
         c10d + "ProcessGroupNCCL": _Backend,
@@ -195,6 +182,15 @@ def _replacements(rank: Rank, recorder: Recorder) -> dict[str, Any]:
         "torch.nn.parallel.distributed._verify_param_shape_across_processes": _same_parameters,
         "torch.multiprocessing.spawn": spawn,
     }
+
+
+def _enough(rank: Rank, wanted: int, what: str, how: str) -> None:
+    """Raises CaptureError where the program wants more ranks than there are."""
+    if wanted > rank.world_size:
+        raise CaptureError(
+            f"{what}, but {rank.world_size} {'is' if rank.world_size == 1 else 'are'} {how}",
+            f"analyze run --nproc-per-node {wanted} ...",
+        )
 
 
 def _same_parameters(group: Any, tensors: list[torch.Tensor], logger: Any = None) -> bool:
