@@ -17,6 +17,7 @@ from analyzer.errors import InputError, OptionError, did_you_mean
 from analyzer.spec import TensorSpec
 
 MODES = ("infer", "train")
+LARGEST_SIZE = 2**63 - 1  # dimensions are int64, in PyTorch as in ONNX
 AMP = ("bf16", "fp16")
 _LINE = re.compile(r"[^:=]+\.py:\d+")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -143,6 +144,11 @@ class Options:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise InputError(f"{name} is {value!r}", "give a whole number of at least 1")
+            if value is not None and value > LARGEST_SIZE:
+                raise InputError(
+                    f"{name} is larger than a dimension of a tensor can be",
+                    f"give a whole number of at most {LARGEST_SIZE:,}",
+                )
         if self.dtype is not None:
             from analyzer.graph.dtype import full_name
 

@@ -14,7 +14,7 @@ Source: IR specification of ONNX (`docs/IR.md`), single static assignment, name 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from analyzer.onnx.file import read_external
 from analyzer.onnx.node import DAMAGED, DEFAULT_DOMAINS, check_node, node_name
 from analyzer.onnx.types import (
     DTYPES,
+    Shape,
     ValueType,
     display,
     display_shape,
@@ -85,6 +86,12 @@ def prepare(
     inputs = {name: value for name, value in inputs.items() if name not in initializers}
     producers: dict[str, Any] = {}
     nodes: list[Any] = []
+
+    def shape_of(name: str) -> Shape | None:
+        if name in initializers:
+            return tuple(initializers[name].dims)
+        return inputs[name].shape if name in inputs else None
+
     for node in graph.node:
         check_node(node, opset)
         if node.op_type == "Constant" and node.domain in DEFAULT_DOMAINS and len(node.output) == 1:
@@ -98,7 +105,7 @@ def prepare(
                 _claim(name, node, producers, initializers, inputs)
                 producers[name] = node
         nodes.append(node)
-        _check_rank(node, initializers, inputs)
+        check_rank(node, shape_of)
     here = frozenset(inputs) | initializers.keys() | outer
     visible = here | producers.keys()
     subgraphs: dict[int, dict[str, Structure]] = {}
@@ -235,19 +242,12 @@ _SHAPE_INPUTS = {
 _LARGEST_RANK = 1024
 
 
-def _check_rank(node: Any, initializers: Mapping[str, Any], inputs: Mapping[str, ValueType]) -> None:
-    """Refuse a shape of thousands of dimensions, which inference would spell out."""
+def check_rank(node: Any, shape_of: Callable[[str], Shape | None]) -> None:
+    """Refuse a shape of thousands of dimensions, which inference would spell out. shape_of: what is known of a value."""
     place = _SHAPE_INPUTS.get(node.op_type)
     if place is None or place >= len(node.input):
         return
-    name = node.input[place]
-    shape = (
-        tuple(initializers[name].dims)
-        if name in initializers
-        else inputs[name].shape
-        if name in inputs
-        else None
-    )
+    shape = shape_of(node.input[place])
     if shape and isinstance(shape[0], int) and shape[0] > _LARGEST_RANK:
         raise TargetError(
             f"{node_name(node)} takes a shape of {shape[0]} dimensions", "export the model again"

@@ -135,7 +135,7 @@ def assemble(
             played.rule,
         ),
         certainty=_certainty(played, prediction.unknown, _assumed(profile, played, device_used)),
-        notes=(*prediction.notes, *captured.notes, *graph.notes, *_refusals(played)),
+        notes=tuple(dict.fromkeys((*prediction.notes, *captured.notes, *graph.notes, *_refusals(played)))),
         peak_at=played.peak_phase,
         out_of_memory=None
         if played.failure is None

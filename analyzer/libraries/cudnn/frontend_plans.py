@@ -121,7 +121,8 @@ def _nearest(convolution: Convolution, table: _Table, modes: tuple[int, ...], el
     """
     geometry = np.array([convolution.row])
     kind = _kind(geometry)[0]
-    place = _place(geometry, np.array([convolution.x[0]]))[0]
+    # As floats: a damaged file's sizes need not be those of any integer type.
+    place = _place(geometry, np.array([convolution.x[0]], dtype=np.float64))[0]
     x, w, y = (element * math.prod(shape) for shape in (convolution.x, convolution.w, convolution.y))
     for mode in modes:
         rows = np.flatnonzero((table.mode == mode) & (table.kind == kind))

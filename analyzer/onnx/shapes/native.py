@@ -6,6 +6,7 @@
 2. ONNX Runtime's view (`symbolic`) is the first run with the file's value_info: its graph resolution calls the same
    functions and merges the same way, without propagation (`graph.cc`, `InferAndVerifyTypeMatch`). It does not look into
    initializers that a caller may override.
+   A shape of thousands of dimensions (an input bound to a huge batch, read as a shape) is refused before.
 3. `infer_node` runs it on one node, told the constants the node reads; a contradiction is a `NodeError`.
 4. Dimension names inference makes up for unknown sizes are dropped; initializers whose contents are absent are passed
    as inputs, so that their contents are not missed.
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.errors import InputError
-from analyzer.onnx.structure import Structure
+from analyzer.onnx.structure import Structure, check_rank
 from analyzer.onnx.types import (
     ValueType,
     display,
@@ -102,6 +103,8 @@ def _run_nodes(
 ) -> dict[str, ValueType]:
     import onnx
 
+    for node in nodes:
+        check_rank(node, lambda name: types[name].shape if name in types else None)
     graph = onnx.GraphProto(name="g", node=nodes)
     made = {name for node in nodes for name in node.output}
     for name, value in types.items():
@@ -150,6 +153,7 @@ def infer_node(
     """
     import onnx
 
+    check_rank(node, lambda name: types[name].shape if name in types else None)
     graph = onnx.GraphProto(name="n", node=[node])
     for name in dict.fromkeys(node.input):
         value = types.get(name)

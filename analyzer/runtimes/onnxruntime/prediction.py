@@ -70,13 +70,14 @@ def predict(
     on_gpu = settings.provider == "cuda"
     prepared = prepare(path_or_model, batch, settings, inputs)
     recording = record(prepared, settings, device)
-    played, held_range = typical(recording.events, settings, device.capacity_bytes if on_gpu else None)
+    room = device.capacity_bytes if on_gpu else None
+    played, held_range = typical(recording.events, settings, room)
     lost, notes = played.failure, []
     if lost is not None:
         # The device or the arena's limit is too small: say so, but also what it would take.
         notes.append(advice.out_of_memory(lost, settings))
-        settings = replace(settings, gpu_mem_limit=None)
-        played, held_range = typical(recording.events, settings, None)
+        settings, room = replace(settings, gpu_mem_limit=None), None
+        played, held_range = typical(recording.events, settings, room)
     beyond = outside.bytes_outside(prepared.graph, settings, device) if on_gpu else 0
     held, pages = played.held, max(played.held, played.page_bytes)
     savings = advice.savings(prepared, settings, device) if on_gpu and lost is None else ()
@@ -91,7 +92,7 @@ def predict(
     session, first_run, steady_run = steady(played)
     return SessionPrediction(
         events=played.events,
-        allocator=lambda: SessionArena(settings),
+        allocator=lambda: SessionArena(settings, room),
         device_used=lambda _: pages + beyond,
         unknown=recording.unknown,
         notes=tuple(dict.fromkeys(notes)),

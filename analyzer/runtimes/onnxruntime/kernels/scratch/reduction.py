@@ -62,7 +62,7 @@ def _axes(node: Node, graph: RuntimeGraph, rank: int) -> list[int] | None:
         if data is None:
             return None
         axes = [int(axis) for axis in data.reshape(-1)]
-    return sorted(int(axis) % rank for axis in axes) if axes else list(range(rank))
+    return sorted(int(axis) % rank for axis in axes) if axes and rank else list(range(rank))
 
 
 @rule("cuda", "ArgMax", "ArgMin")
