@@ -39,9 +39,26 @@ class Watcher(Protocol):
         """What a tensor is called and what it is for."""
 
 
+class OneGpu:
+    """A model where it is trained; `world/wrapping.py` has those that are spread over several GPUs. model: what is called."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        """Moves the model to the GPU."""
+        self.model = model.to("cuda")
+
+    def optimizer(self, make: Callable[..., torch.optim.Optimizer]) -> torch.optim.Optimizer:
+        """The optimizer of its parameters."""
+        return make(self.model.parameters())
+
+    def micro_batch(self, last: bool) -> contextlib.AbstractContextManager[Any]:
+        """What a micro-batch runs under; last: the step's gradients are complete after it."""
+        del last
+        return contextlib.nullcontext()
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to run. `inputs`, `targets` are meta tensors in host memory; `model` too."""
+    """What to run. `inputs`, `targets` are meta tensors in host memory; `model` too. place: what puts it on the GPU."""
 
     model: torch.nn.Module
     inputs: tuple[torch.Tensor, ...]
@@ -52,17 +69,19 @@ class Step:
     amp: str | None
     grad_accumulation: int
     iterations: int
+    place: Callable[[torch.nn.Module], OneGpu] = OneGpu
 
 
 def run(step: Step, recorder: Watcher) -> None:
     """Run `step` while `recorder` watches."""
-    model, amp = step.model, step.amp
+    amp = step.amp
     recorder.mark("start")
-    model.to("cuda")
-    _label_model(model, recorder)
+    placed = step.place(step.model)
+    model = placed.model
+    _label_model(step.model, recorder)
     recorder.mark("model")
     model.train(step.train)
-    optimizer = step.optimizer(model.parameters()) if step.train and step.optimizer else None
+    optimizer = placed.optimizer(step.optimizer) if step.train and step.optimizer else None
     scaler = torch.amp.GradScaler("cuda") if amp == "fp16" and step.train else None
 
     def context() -> Any:
@@ -90,24 +109,26 @@ def run(step: Step, recorder: Watcher) -> None:
                 recorder.phase = Phase.ZERO_GRAD
                 optimizer.zero_grad()
             recorder.mark(f"{iteration}.zero_grad")
-            with context():
-                recorder.phase = Phase.FORWARD
-                out = model(*xs)
-                if isinstance(out, tuple):
-                    out = out[0]
-                recorder.mark(f"{iteration}.forward")
-                recorder.phase = Phase.LOSS
-                assert step.loss is not None
-                loss = step.loss(out, *ys)
-            recorder.mark(f"{iteration}.loss")
-            recorder.phase = Phase.BACKWARD
-            if scaler is not None:
-                scaler.scale(loss).backward()
-            else:
-                loss.backward()
-            label_gradients(model, recorder)
+            last = micro == step.grad_accumulation - 1
+            with placed.micro_batch(last):
+                with context():
+                    recorder.phase = Phase.FORWARD
+                    out = model(*xs)
+                    if isinstance(out, tuple):
+                        out = out[0]
+                    recorder.mark(f"{iteration}.forward")
+                    recorder.phase = Phase.LOSS
+                    assert step.loss is not None
+                    loss = step.loss(out, *ys)
+                recorder.mark(f"{iteration}.loss")
+                recorder.phase = Phase.BACKWARD
+                if scaler is not None:
+                    scaler.scale(loss).backward()
+                else:
+                    loss.backward()
+            label_gradients(step.model, recorder)
             recorder.mark(f"{iteration}.backward")
-            if micro == step.grad_accumulation - 1 and optimizer is not None:
+            if last and optimizer is not None:
                 recorder.phase = Phase.OPTIMIZER
                 if scaler is not None:
                     scaler.step(optimizer)

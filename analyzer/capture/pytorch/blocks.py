@@ -1,0 +1,94 @@
+"""The blocks a model repeats, and modules by a pattern: what checkpointing recomputes, what FSDP2 shards together.
+
+1. **By pattern**: modules whose dotted path matches (`layer*`, `blocks.?`; `fnmatch` rules); a match inside a match is left
+   alone. A container that is never called itself (`ModuleList`, `ModuleDict`) stands for the modules in it.
+2. **Repeated**: a model of Hugging Face names the classes of its blocks (`_no_split_modules`). Otherwise they are the
+   children of the containers whose children (at least `LEAST_BLOCKS`) are all of one class and blocks: more than a layer,
+   and run themselves. Of containers inside one another the outermost counts.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import torch
+
+from analyzer.errors import OptionError
+
+LEAST_BLOCKS = 2
+
+
+def matching(model: torch.nn.Module, pattern: str, what: str) -> dict[str, torch.nn.Module]:
+    """Path -> module of those that match. Raises OptionError when nothing does; what: the pattern of what."""
+    matched: dict[str, torch.nn.Module] = {}
+    containers: set[str] = set()
+    for path, part in model.named_modules():
+        inside = any(path.startswith(f"{outer}.") for outer in matched)
+        meant = path.rpartition(".")[0] in containers or fnmatch.fnmatchcase(path, pattern)
+        if not path or inside or not meant:
+            continue
+        if not _runs(part):
+            containers.add(path)
+            continue
+        matched[path] = part
+    if not matched:
+        known = ", ".join(name for name, _ in model.named_children())
+        raise OptionError(f"no module matches the {what} pattern {pattern!r}", f"top-level modules: {known}")
+    return matched
+
+
+def repeated(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
+    """Path -> module of the blocks the model repeats, in its own order; none where nothing repeats."""
+    named = set(getattr(model, "_no_split_modules", None) or ())
+    of_class = {path: part for path, part in model.named_modules() if path and type(part).__name__ in named}
+    counts = Counter(type(part) for part in of_class.values())
+    found = {path: part for path, part in of_class.items() if counts[type(part)] >= LEAST_BLOCKS}
+    if found:
+        return _outermost(found)
+    blocks: dict[str, torch.nn.Module] = {}
+    for path, part in model.named_modules():
+        if is_stack(part):
+            blocks |= {f"{path}.{name}" if path else name: child for name, child in part.named_children()}
+    return _outermost(blocks)
+
+
+def heaviest(model: torch.nn.Module) -> str:
+    """The stack of blocks with the most parameters, as the pattern that `--checkpoint` takes; "" where nothing repeats."""
+    best: tuple[int, str] = (0, "")
+    for path, part in model.named_modules():
+        if is_stack(part):
+            weight = sum(parameter.numel() for parameter in part.parameters())
+            best = max(best, (weight, f"{path}.*" if path else "*"))
+    return best[1]
+
+
+def is_stack(part: torch.nn.Module) -> bool:
+    """Whether the module's children, at least two, are all of one class, and blocks."""
+    children = dict(part.named_children())
+    kinds = {type(child) for child in children.values()}
+    return len(children) >= LEAST_BLOCKS and len(kinds) == 1 and _are_blocks(children)
+
+
+def patterns(paths: Iterable[str]) -> list[str]:
+    """The paths with their numbers as `*`, each once: what a reader is shown of many blocks."""
+    return list(dict.fromkeys(re.sub(r"(^|(?<=\.))\d+(?=\.|$)", "*", path) for path in paths))
+
+
+def _outermost(blocks: Mapping[str, torch.nn.Module]) -> dict[str, torch.nn.Module]:
+    kept: dict[str, torch.nn.Module] = {}
+    for path, part in blocks.items():
+        if not any(path.startswith(f"{outer}.") for outer in kept):
+            kept[path] = part
+    return kept
+
+
+def _are_blocks(blocks: Mapping[str, torch.nn.Module]) -> bool:
+    """A block is more than a layer (recomputing those frees little), and it runs: a bare list of modules does not."""
+    return all(any(True for _ in block.children()) and _runs(block) for block in blocks.values())
+
+
+def _runs(part: torch.nn.Module) -> bool:
+    return type(part).forward is not torch.nn.Module.forward
