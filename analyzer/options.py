@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar
 
+from analyzer import parallelism
 from analyzer.errors import InputError, OptionError, did_you_mean
 from analyzer.spec import TensorSpec
 
@@ -35,6 +36,7 @@ class Options:
     inputs, targets: tensors on any device or `TensorSpec`s, in the order the model and the loss take them (one alone
         counts as one); only shape, strides and dtype are read. For ONNX a mapping from input name to TensorSpec.
     assume: "FILE.py:LINE" (the end of a path counts) -> the value read, or the size of the result, at this line.
+    parallel: how the model is spread over the GPUs of a job, as `analyzer/parallelism.py` reads it.
     loss: `loss(output, *targets)` or a name. optimizer: a name, or a function from parameters to an optimizer.
     Raises InputError or OptionError naming the first value that makes no sense.
     """
@@ -105,6 +107,15 @@ class Options:
             "Recompute the modules whose path matches in backward.", "--checkpoint", metavar="PATTERN"
         ),
     )
+    parallel: str | None = field(
+        default=None,
+        metadata=_said(
+            "Spread over the GPUs of a job, one rank of which is shown; the batch is that rank's: ddp:8, tp:2, "
+            "fsdp2:8,wrap=PATTERN,mixed=bf16 (docs/RANKS.md).",
+            "--parallel",
+            metavar="KIND:GPUS[,NAME=VALUE]",
+        ),
+    )
     steps: int = field(default=3, metadata=_said("Iterations followed; the peak is often not in the first."))
     device: str | int | None = field(
         default=None,
@@ -136,6 +147,8 @@ class Options:
             raise OptionError(f"unknown autocast type {self.amp!r}", " or ".join(AMP))
         if not isinstance(self.checkpoint, str | None):
             raise OptionError(f"checkpoint is {self.checkpoint!r}", "give one pattern, such as 'layers.*'")
+        if self.parallel is not None:
+            parallelism.parse(self.parallel)
         if not isinstance(self.runtime_options, Mapping | None):
             raise OptionError(
                 f"runtime_options is {self.runtime_options!r}", "give a mapping from name to value"
@@ -186,7 +199,7 @@ class Options:
 
     def shown(self) -> dict[str, Any]:
         """What the user set of a step and its runtime, as JSON can hold it: goes into the estimate."""
-        names = ("amp", "grad_accumulation", "checkpoint", "dtype", "channels_last", "steps")
+        names = ("amp", "grad_accumulation", "checkpoint", "dtype", "channels_last", "parallel", "steps")
         said = {name: getattr(self, name) for name in names}
         said |= {f"runtime.{name}": str(value) for name, value in self.runtime_options.items()}
         said |= {f"assume.{place}": str(value) for place, value in self.assume.items()}

@@ -52,7 +52,7 @@ def _pattern(text: str) -> str:
     return text
 
 
-_WORDS = {
+_WORDS: dict[Callable[[str], Any], str] = {
     _truth: "true or false",
     _type: "bf16, fp16 or fp32",
     _count: "a whole number of at least 1",

@@ -52,6 +52,14 @@ class Rank:
         """Its machine's number."""
         return self.rank // self.local_world_size
 
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of its figures should know; nothing of a single process."""
+        if self.world_size == 1:
+            return ()
+        return (
+            f"rank {self.rank} of {self.world_size}; the other ranks are taken to hold what this one holds",
+        )
+
     def environment(self) -> dict[str, str]:
         """The variables `torchrun` sets; none for a single process, which nobody launched."""
         if self.world_size == 1:

@@ -37,6 +37,7 @@ VALID: dict[str, list[tuple[Any, Any]]] = {
     "channels_last": [(False, False), (True, True)],
     "grad_accumulation": [(1, 1), (8, 8)],
     "checkpoint": [(None, None), ("layers.*", "layers.*")],
+    "parallel": [(None, None), ("fsdp2:8,mixed=bf16", "fsdp2:8,mixed=bf16")],
     "steps": [(1, 1), (3, 3)],
     "device": [(None, None), ("l4", "l4"), (2**34, 2**34)],
     "runtime": [(None, None), ("pytorch", "pytorch")],
@@ -53,6 +54,8 @@ INVALID: list[tuple[str, Any, type[AnalyzerError], str]] = [
     ("values", {"sr": "16000"}, OptionError, "values: sr is '16000'"),
     ("values", 3, OptionError, "values is 3"),
     ("assume", {"c": 1}, OptionError, "assume: c is 1"),
+    ("parallel", "pp:2", OptionError, "--parallel 'pp:2': unknown way"),
+    ("parallel", 8, OptionError, "parallel is 8"),
     ("runtime_options", "a=1", OptionError, "runtime_options is 'a=1'"),
     ("runtime_options", [("a", 1)], OptionError, "runtime_options is"),
     *(

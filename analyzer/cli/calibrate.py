@@ -33,8 +33,17 @@ if TYPE_CHECKING:
     metavar="S",
     help="Time for cuDNN's choices (0: leave them out).",
 )
+@click.option(
+    "--ranks",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
+    help="Also what NCCL takes for N ranks, on N GPUs of this machine.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar.")
-def command(output: Path, name: str | None, convolution_seconds: float | None, quiet: bool) -> int:
+def command(
+    output: Path, name: str | None, convolution_seconds: float | None, ranks: int, quiet: bool
+) -> int:
     """Measure this machine's GPU and write a profile for --device PROFILE.json; takes some minutes.
 
     An interrupted calibration goes on where it stopped when started again with the same -o.
@@ -47,7 +56,9 @@ def command(output: Path, name: str | None, convolution_seconds: float | None, q
     check_writable("-o", output)
     seconds = module.CONVOLUTION_SECONDS if convolution_seconds is None else convolution_seconds
     with nullcontext() if quiet or not sys.stderr.isatty() else _bar() as progress:
-        found = module.calibrate(output, name=name, convolution_seconds=seconds, progress=progress)
+        found = module.calibrate(
+            output, name=name, convolution_seconds=seconds, ranks=ranks, progress=progress
+        )
     deliver(_text(found), None)
     return 0
 

@@ -20,6 +20,7 @@ from typing import Any
 from analyzer.devices import nvml
 from analyzer.devices.profile import DeviceProfile
 from analyzer.devices.sizes import is_size, parse_size
+from analyzer.devices.topology import Topology
 from analyzer.errors import OptionError, did_you_mean
 
 PROFILES = Path(__file__).parent / "profiles"
@@ -119,6 +120,20 @@ def _is_mapping(of: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, dict) and all(of(part) for part in value.values())
 
 
+def _is_topologies(value: Any) -> bool:
+    names = {entry.name: entry.type for entry in dataclasses.fields(Topology)}
+    return isinstance(value, list) and all(
+        isinstance(part, dict)
+        and set(part) == set(names)
+        and all(
+            isinstance(part[name], str) if kind == "str" else _is_count(part[name])
+            for name, kind in names.items()
+        )
+        and part["ranks"] > 1
+        for part in value
+    )
+
+
 # field -> (what it must be, in words; the check).
 CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "name": ("a name", lambda value: isinstance(value, str) and value != ""),
@@ -142,12 +157,16 @@ CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "measured": ("true or false", lambda value: isinstance(value, bool)),
     "per_thread_modules": ("a list of library families", _is_names),
     "nvml_names": ("a list of names", _is_names),
+    "nccl": (
+        f"a list of objects with {', '.join(entry.name for entry in dataclasses.fields(Topology))}",
+        _is_topologies,
+    ),
     "data": (
         "an object of topic to file name",
         _is_mapping(lambda value: isinstance(value, str) and Path(value).name == value),
     ),
 }
-OPTIONAL = frozenset({"measured", "per_thread_modules", "nvml_names", "data"})
+OPTIONAL = frozenset({"measured", "per_thread_modules", "nvml_names", "nccl", "data"})
 
 
 def from_dict(content: Any, folder: Path) -> DeviceProfile:
@@ -183,6 +202,7 @@ def from_dict(content: Any, folder: Path) -> DeviceProfile:
         "compute_capability": tuple(content["compute_capability"]),
         "per_thread_modules": tuple(content.get("per_thread_modules", ())),
         "nvml_names": tuple(content.get("nvml_names", ())),
+        "nccl": tuple(Topology(**part) for part in content.get("nccl", ())),
         "data": data,
     }
     return DeviceProfile(**fields)

@@ -20,9 +20,9 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import takewhile
+from itertools import combinations, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,32 @@ def first_visible() -> Iterator[Any]:
 
     Raises NoGpuError without a driver, NVML's package or a visible GPU, and for what NVML refuses inside the `with`.
     """
+    with _opened() as pynvml:
+        yield _handle(pynvml, os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+@contextmanager
+def named(uuid: str) -> Iterator[Any]:
+    """NVML's handle of the GPU with this UUID ("GPU-..."), valid inside the `with`. Raises as `first_visible`."""
+    with _opened() as pynvml:
+        yield pynvml.nvmlDeviceGetHandleByUUID(uuid)
+
+
+def link(uuids: Sequence[str]) -> str:
+    """How the GPUs with these UUIDs reach one another: "NVLink" where every two of them do so, else "PCIe"."""
+    with _opened() as pynvml:
+        handles = [pynvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in uuids]
+        kind = pynvml.NVML_P2P_CAPS_INDEX_NVLINK
+        joined = all(
+            pynvml.nvmlDeviceGetP2PStatus(one, other, kind) == pynvml.NVML_P2P_STATUS_OK
+            for one, other in combinations(handles, 2)
+        )
+        return "NVLink" if joined else "PCIe"
+
+
+@contextmanager
+def _opened() -> Iterator[Any]:
+    """NVML's package, initialised inside the `with`."""
     if sys.platform == "linux" and not any(file.exists() for file in _DRIVER_FILES):
         raise NoGpuError("no NVIDIA driver is installed here")
     try:
@@ -55,7 +81,7 @@ def first_visible() -> Iterator[Any]:
     except pynvml.NVMLError as error:
         raise NoGpuError(f"the driver reports none: {error}") from error
     try:
-        yield _handle(pynvml, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        yield pynvml
     except pynvml.NVMLError as error:
         raise NoGpuError(f"the driver reports none: {error}") from error
     finally:

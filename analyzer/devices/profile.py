@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from analyzer.devices.topology import Topology
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceProfile:
@@ -29,6 +31,7 @@ class DeviceProfile:
     sources: figure -> where it comes from.
     measured: the figures beyond the specification were measured on this GPU model.
     nvml_names: the names NVML gives to this GPU model.
+    nccl: what NCCL takes, for each number of ranks that was measured with GPUs of this model.
     data: topic -> file with a table of its own ("convolution", ...), an existing absolute path.
     """
 
@@ -45,4 +48,5 @@ class DeviceProfile:
     measured: bool = False
     per_thread_modules: tuple[str, ...] = ()
     nvml_names: tuple[str, ...] = ()
+    nccl: tuple[Topology, ...] = ()
     data: Mapping[str, Path] = field(default_factory=dict)

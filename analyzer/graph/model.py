@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
 
+from analyzer.graph.communicator import Communicator
+
 
 class GraphError(ValueError):
     """An invariant of the graph does not hold: a bug in the capture that made it."""
@@ -213,7 +215,10 @@ Moment: TypeAlias = Birth | Run | Death | Mark | Use | Wait
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A captured program. `framework` is "pytorch" or "onnx"."""
+    """A captured program. `framework` is "pytorch" or "onnx".
+
+    communicators: the process groups whose collectives ran on the device, by name, of one rank of a job.
+    """
 
     framework: str
     storages: tuple[Storage, ...]
@@ -221,6 +226,7 @@ class Graph:
     program: tuple[Moment, ...]
     batch: int | None = None
     notes: tuple[str, ...] = ()
+    communicators: Mapping[str, Communicator] = field(default_factory=dict)
 
     def check(self) -> Graph:
         """Return self if every invariant of the module docstring holds. Raises GraphError naming the first that fails."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analyzer.analysis import Analysis
+from analyzer.errors import OptionError
 from analyzer.estimate import Estimate
 from analyzer.options import Options, takes_options
 from analyzer.pipeline.assemble import assemble, check_runtime, check_trains
@@ -50,6 +51,8 @@ def analysis(
 ) -> Analysis:
     """`target` analysed, with everything made on the way. Raises AnalyzerError."""
     parsed = parse(target) if isinstance(target, (str, os.PathLike)) else target
+    if options.parallel is not None:
+        _check_parallel(parsed, options)
     if isinstance(parsed, Target) and parsed.kind == "onnx":
         from analyzer.pipeline.onnx import captured_onnx, captured_onnx_training
 
@@ -65,3 +68,17 @@ def analysis(
     from analyzer.pipeline.pytorch import captured_pytorch
 
     return assemble(captured_pytorch(parsed, options, runtime, progress), options, runtime)
+
+
+def _check_parallel(target: Target | object, options: Options) -> None:
+    """Raises OptionError for what is not spread over several GPUs."""
+    if isinstance(target, Target) and target.kind == "onnx":
+        raise OptionError(
+            f"{target.name} is an ONNX file, which runs on one GPU: --parallel is for PyTorch models",
+            "leave --parallel out, or give the PyTorch model",
+        )
+    if options.runtime not in (None, "pytorch"):
+        raise OptionError(
+            f"{options.runtime} runs one process: --parallel is PyTorch's",
+            "leave --parallel or --runtime out",
+        )

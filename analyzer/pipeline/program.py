@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,6 @@ from analyzer.devices import resolve
 from analyzer.errors import AnalyzerError, OptionError, TargetError, did_you_mean
 from analyzer.estimate import Estimate
 from analyzer.graph import Category
-from analyzer.libraries.nccl import NVLINK_PAIR
 from analyzer.options import Options
 from analyzer.pipeline.assemble import Captured, assemble
 from analyzer.ranks import Rank
@@ -109,11 +108,11 @@ def follow(
         + (f" (rank {one.rank} of {one.world_size})" if one.world_size > 1 else ""),
         framework="pytorch",
         batch=None,
-        source=Source(ran.graph, answer=live.answer(ran.graph, NVLINK_PAIR.taken(ran.communicators.uses))),
+        source=Source(ran.graph, answer=live.answer(ran.graph)),
         profile=profile,
         device_note=device_note,
         naive=_naive(ran),
-        notes=(*_notes(ran), *_of_ranks(ran, one)),
+        notes=(*_notes(ran), *one.notes()),
     )
     if ran.trained:
         options = replace(options, mode="train")
@@ -173,19 +172,6 @@ def _naive(ran: Ran) -> Any:
         precision_factor=1.0,
         mode="train" if ran.trained else "infer",
     )
-
-
-def _of_ranks(ran: Ran, rank: Rank) -> Iterator[str]:
-    """Which rank was followed, and what is not known of its communicators."""
-    if rank.world_size > 1:
-        yield f"rank {rank.rank} of {rank.world_size}; the other ranks are taken to hold what this one holds"
-    uses = ran.communicators.uses
-    taken = NVLINK_PAIR.taken(uses)
-    if taken and not NVLINK_PAIR.measured_for(uses):
-        yield (
-            f"NCCL bounded: {taken / 2**20:,.0f} MiB are counted for {len(uses)} communicator{'s' * (len(uses) != 1)}, as "
-            "measured for two H200 on NVLink; other topologies have other channels"
-        )
 
 
 def _notes(ran: Ran) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from analyzer.devices import resolve
 from analyzer.errors import TargetError
 from analyzer.liveness.naive import from_leaves, moments_in
 from analyzer.options import Options
+from analyzer.parallelism import Parallelism, parse
 from analyzer.pipeline.assemble import Captured
 from analyzer.runtimes.base import Runtime, Source
 from analyzer.targets import Program, Target, load
@@ -62,6 +63,7 @@ def captured_program(
 ) -> Captured:
     """A target that has been built, captured; `name` is what reports call it. Raises AnalyzerError."""
     train = options.mode == "train"
+    parallel = None if options.parallel is None else parse(options.parallel)
     profile, device_note = resolve(options.device)
     profile = runtime.profile(profile, options, program.model)
     inputs, targets = batch_for(program, options, meta_like)
@@ -79,6 +81,7 @@ def captured_program(
         steps=options.steps,
         device=profile,
         prepare=preparation(options),
+        parallel=parallel,
         assume=options.assume,
         progress=progress,
     )
@@ -98,6 +101,13 @@ def captured_program(
         profile=profile,
         device_note=device_note,
         naive=naive,
-        notes=tuple(notes),
+        notes=(*notes, *_of_ranks(parallel)),
         optimizer=optimizer_name(options.optimizer) if train else "",
     )
+
+
+def _of_ranks(parallel: Parallelism | None) -> tuple[str, ...]:
+    """Which rank is shown, and whose batch it is."""
+    if parallel is None:
+        return ()
+    return (f"{parallel}: the batch, and every figure, is one rank's", *parallel.rank.notes())

@@ -118,7 +118,7 @@ class EagerFigures:
             batch,
             allocator.peak_allocated,
             reserved,
-            device_used(reserved, script.libraries, self._profile),
+            device_used(reserved, script.libraries, self._profile, self._graph.communicators),
             self.naive(batch).total,
             not served,
             refused,

@@ -4,8 +4,8 @@
    not take is kept with what was said.
 2. What changes the numbers of a model (precision, 8 bits, another optimizer) is offered beside what does not; `cost`
    orders them: 0 free, 1 slower or other kernels, 2 other numbers.
-3. **Checkpointing** is of the blocks a model repeats: the container with the most parameters whose children (at least
-   `LEAST_BLOCKS`) are of one class. Its price is computing their forward pass again: `extra_compute` is the share of
+3. **Checkpointing** is of the blocks a model repeats (`capture/pytorch/blocks.py`): of the stack with the most parameters.
+   Its price is computing their forward pass again: `extra_compute` is the share of
    floating-point operations a sample added (`flops.py`).
 4. **Accumulation** divides the batch by k and runs k of them a step: the effective batch stays.
 5. Combinations are those people take together: mixed precision with checkpointing, both with accumulation, and each of
@@ -17,7 +17,6 @@ Not modelled: time, but for the operations computed again; offloading; what a ch
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -32,7 +31,6 @@ from analyzer.planning.subject import Subject
 if TYPE_CHECKING:
     import torch
 
-LEAST_BLOCKS = 2
 _ACCUMULATED = (2, 4)
 _FUSED = ("sgd", "adam", "adamw", "adagrad")
 _PAIR = 2
@@ -222,12 +220,8 @@ def _frugal(base: Analysis, options: Options, target: Any) -> list[tuple[str, in
         if batch and batch % k == 0:
             changes = {"batch": batch // k, "grad_accumulation": options.grad_accumulation * k}
             found.append((f"accumulation x{k}", 1, changes))
-    pattern = (
-        repeated_blocks(Subject(target, replace(options, batch=None)).model)
-        if options.checkpoint is None
-        else ""
-    )
-    if pattern:
+    pattern = repeated_blocks(Subject(target, replace(options, batch=None)).model)
+    if pattern and options.checkpoint is None:
         found.append((f"checkpoint {pattern}", 1, {"checkpoint": pattern}))
     if options.optimizer != "sgd":
         found.append(("sgd", 2, {"optimizer": "sgd"}))
@@ -236,26 +230,11 @@ def _frugal(base: Analysis, options: Options, target: Any) -> list[tuple[str, in
 
 def repeated_blocks(model: torch.nn.Module | None) -> str:
     """The blocks a model repeats, as the pattern that `--checkpoint` takes, "" where nothing repeats."""
-    best: tuple[int, str] = (0, "")
-    for path, part in model.named_modules() if model is not None else ():
-        children = dict(part.named_children())
-        kinds = Counter(type(child) for child in children.values())
-        kind, count = kinds.most_common(1)[0] if kinds else (None, 0)
-        if kind is None or count < LEAST_BLOCKS or count < len(children) or not _are_blocks(children):
-            continue
-        weight = sum(p.numel() for p in part.parameters())
-        best = max(best, (weight, f"{path}.*" if path else "*"))
-    return best[1]
+    if model is None:
+        return ""
+    from analyzer.capture.pytorch.blocks import heaviest
 
-
-def _are_blocks(blocks: Mapping[str, torch.nn.Module]) -> bool:
-    """A block is more than a layer (recomputing those frees little), and it runs: a bare list of modules does not."""
-    import torch
-
-    return all(
-        any(True for _ in block.children()) and type(block).forward is not torch.nn.Module.forward
-        for block in blocks.values()
-    )
+    return heaviest(model)
 
 
 def _with_largest(

@@ -81,9 +81,10 @@ def _gpu() -> Gpu:
         return Gpu(nvml.text(name), nvml.text(driver), memory.total, memory.free, memory.used, others)
 
 
-def process_bytes() -> int | None:
-    """What NVML counts for this process; None where it cannot tell. Raises NoGpuError."""
-    with nvml.first_visible() as handle:
+def process_bytes(uuid: str | None = None) -> int | None:
+    """What NVML counts for this process on the GPU with this UUID, or the first visible one; None where it cannot tell.
+    Raises NoGpuError."""
+    with nvml.first_visible() if uuid is None else nvml.named(uuid) as handle:
         return _processes(handle).get(os.getpid())
 
 

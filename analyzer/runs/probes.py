@@ -9,8 +9,7 @@
 4. **checks**: operators whose own memory the scratch rules predict (reductions, attention, normalisation, embedding,
    sorting): the allocator's bytes and peak after each. `checks.CASES` runs under capture too, so that both are the
    same program.
-
-Not modelled: several GPUs.
+5. **communicators**: what NCCL takes for one rank of several (`communicators.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from analyzer.runs import machine
+from analyzer.runs import communicators, machine
 
 
 def run(probe: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,6 +30,7 @@ def run(probe: Mapping[str, Any]) -> dict[str, Any]:
         "library": _library,
         "convolutions": _convolutions,
         "checks": _checks,
+        "communicators": communicators.run,
     }
     return kinds[probe["name"]](probe)
 

@@ -1,7 +1,7 @@
 """Turn the GPU of this machine into a profile: stage by stage, each resumable, nothing guessed.
 
-1. Stages: the device and its context; the library families; cuDNN's choices for convolutions; checks of the scratch
-   rules. What each stage found is kept in `PROFILE.partial` until the last one is over: an interrupted calibration
+1. Stages: the device and its context; the library families; NCCL, if several ranks are asked for; cuDNN's choices for
+   convolutions; checks of the scratch rules. What each stage found is kept in `PROFILE.partial` until the last one is over: an interrupted calibration
    goes on where it stopped.
 2. A family's modules are its growth outside the allocator at the first use. It counts **per thread** when a second
    thread adds at least half as much again: then its bytes are what the second adds, because the first also loads code.
@@ -12,17 +12,21 @@
    processes, until the time is up. They go into `PROFILE.convolutions.npz` next to the profile. Calls there was no
    time for are taken from the shipped table where it was measured on this GPU model with this cuDNN; elsewhere they
    stay unknown and are inferred when asked for.
-5. Checks change nothing in the profile. Where a rule predicts other than was measured, that is said.
+5. With several ranks, NCCL: communicators made and used by as many processes with a GPU each (`runs/communicators.py`). What
+   a communicator takes is told by a second one, because the first also loads the library's code; what a message takes by
+   one in the other direction.
+6. Checks change nothing in the profile. Where a rule predicts other than was measured, that is said.
 
 The profile obeys `devices/schema.json` and is used with `--device PROFILE.json`.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
@@ -35,7 +39,7 @@ import numpy as np
 from analyzer.devices import DeviceProfile
 from analyzer.devices.loader import from_dict
 from analyzer.libraries.cudnn.table import MODELLED_ON, measurements, table_of, write
-from analyzer.runs import jobs, machine
+from analyzer.runs import communicators, jobs, machine
 
 CONVOLUTION_SECONDS = 360.0
 
@@ -64,14 +68,16 @@ def calibrate(
     *,
     name: str | None = None,
     convolution_seconds: float = CONVOLUTION_SECONDS,
+    ranks: int = 1,
     progress: Callable[[str, float], None] | None = None,
 ) -> Calibration:
     """Measure this GPU and write its profile to `output` (a .json path); its table goes next to it.
 
     name: what the profile is called; by default the GPU's own name in lower case.
+    ranks: GPUs of this machine whose NCCL communicators are measured; 1: none.
     convolution_seconds: time for the convolutions; 0 leaves them out (the profile then takes the H200's).
     progress: told (stage, share done from 0 to 1).
-    Raises MissingDependencyError without a GPU, RunError when a probe fails.
+    Raises MissingDependencyError without a GPU, or with fewer than `ranks`, RunError when a probe fails.
     """
     machine.require_cuda("a profile", "measured", "run it on a machine with an NVIDIA GPU")
     tell = progress or (lambda *_: None)
@@ -91,6 +97,9 @@ def calibrate(
     for number, family in enumerate(FAMILIES):
         tell("libraries", 0.02 + 0.2 * number / len(FAMILIES))
         stage(f"library {family}", partial(probe, {"name": "library", "family": family}))
+    if ranks > 1:
+        tell("communicators", 0.22)
+        stage(f"communicators {ranks}", partial(communicators.measured, ranks))
     tell("convolutions", 0.25)
     table = output.with_name(f"{output.stem}.convolutions.npz")
     grid: dict[str, Any] = {"count": 0, "complete": False}
@@ -169,9 +178,48 @@ def profile(found: Mapping[str, Any], name: str | None, table: str | None) -> di
             )
         },
     }
+    connected = [found[key] for key in found if key.startswith("communicators ")]
+    if connected:
+        document["nccl"] = [topology(entry) for entry in connected]
+        document["sources"]["nccl"] = (
+            f"measured: NVML's process figure minus the reservation, communicators made and used by each rank, {where}, NCCL "
+            f"{connected[0]['nccl']}, {date.today().isoformat()}"
+        )
     if table is not None:
         document["data"] = {"convolution": table}
     return document
+
+
+def topology(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What NCCL takes of a rank, from what the ranks saw (`communicators.measured`), as a profile holds it. Where ranks
+    differ, the most."""
+    growths = [_growths(marks) for marks in found["ranks"]]
+
+    def most(event: str, ranks: Sequence[int] | None = None) -> int:
+        return max(0, *(growths[rank][event] for rank in ranks or range(len(growths))))
+
+    ring = max(
+        sum(growth[event] for event in ("all_reduce", *communicators.COLLECTIVES)) for growth in growths
+    )
+    one = max(0, most("second communicator") - ring)
+    send, receive = most("1 to 0", (1,)), most("1 to 0", (0,))
+    told = "".join(f", {name}={value}" for name, value in sorted(found["environment"].items()))
+    return {
+        "ranks": len(growths),
+        "link": found["link"] + told,
+        "nccl": found["nccl"],
+        "code_bytes": max(0, most("communicator") - one),
+        "communicator_bytes": one,
+        "ring_bytes": max(0, ring),
+        "exchange_code_bytes": max(0, growths[0]["0 to 1"] - send, growths[1]["0 to 1"] - receive),
+        "send_bytes": send,
+        "receive_bytes": receive,
+    }
+
+
+def _growths(marks: Sequence[tuple[str, int]]) -> dict[str, int]:
+    """Event -> bytes more than before it."""
+    return {event: nbytes - before for (_, before), (event, nbytes) in itertools.pairwise(marks)}
 
 
 def _convolutions(

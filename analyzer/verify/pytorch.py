@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from analyzer.analysis import Analysis
+from analyzer.errors import OptionError
 from analyzer.options import Options
 from analyzer.pipeline import analysis
 from analyzer.runs import jobs, machine
@@ -19,6 +20,11 @@ def verify_pytorch(
     """Predict, run, compare; with `graph` also execute the captured graph. Raises what `verify` says."""
     from analyzer.runs import execute
 
+    if options.parallel is not None:
+        raise OptionError(
+            "verify runs one process on one GPU, and --parallel is for several",
+            "start the script under torchrun and compare with analyze run; or leave --parallel out",
+        )
     gpu = machine.require_cuda(target)
     job = jobs.describe(target, options)
     predicted = analysis(target, options, tell)

@@ -1,5 +1,7 @@
 """Measure the programs of `jobs.json` on as many GPUs as there are: python benchmarks/ranks/measure.py OUT [--log NAME ...]
 
+--jobs targets.json: what `analyze TARGET --parallel` predicts instead (`programs/spread.py`; the repository on PYTHONPATH).
+
 Each rank runs its program as it is, with the allocator's history recorded from the start and NVML polled. Writes
 OUT/rows.json (a row a program and rank) and OUT/NAME.rankR.npz (the history). --log: these run once more with NCCL's own
 log of what it allocates, to OUT/NAME.nccl.txt.
@@ -50,7 +52,8 @@ watcher.join()
 found = torch.cuda.memory_stats(device)
 row |= {"peak_allocated": found["allocated_bytes.all.peak"], "peak_reserved": found["reserved_bytes.all.peak"],
         "nvml_peak": max(peak, row["nvml_end"]), "torch": torch.__version__, "gpu": torch.cuda.get_device_name(device),
-        "nccl": ".".join(map(str, torch.cuda.nccl.version()))}
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+        "packages": {name: sys.modules[name].__version__ for name in ("timm", "transformers") if name in sys.modules}}
 trace = torch.cuda.memory._snapshot()["device_traces"][device]
 actions = sorted({e["action"] for e in trace})
 where, streams = {}, {}
@@ -109,9 +112,10 @@ def main() -> None:
     parser.add_argument("--log", nargs="*", default=[])
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--at-once", type=int, default=4)
+    parser.add_argument("--jobs", default="jobs.json")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    jobs = json.loads((HERE / "jobs.json").read_text())
+    jobs = json.loads((HERE / arguments.jobs).read_text())
     jobs += [{**job, "name": f"{job['name']}.nccl"} for job in jobs if job["name"] in arguments.log]
     started = time.time()
     with ThreadPoolExecutor(arguments.at_once) as pool:

@@ -74,7 +74,7 @@ def is_stack(part: torch.nn.Module) -> bool:
 
 def patterns(paths: Iterable[str]) -> list[str]:
     """The paths with their numbers as `*`, each once: what a reader is shown of many blocks."""
-    return list(dict.fromkeys(re.sub(r"(^|(?<=\.))\d+(?=\.|$)", "*", path) for path in paths))
+    return list(dict.fromkeys(re.sub(r"(?<![^._])\d+(?=\.|$)", "*", path) for path in paths))
 
 
 def _outermost(blocks: Mapping[str, torch.nn.Module]) -> dict[str, torch.nn.Module]:

@@ -15,7 +15,7 @@ import contextlib
 import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -34,8 +34,11 @@ from analyzer.capture.pytorch.no_compiler import without_compiler
 from analyzer.capture.pytorch.recorder import Recorder
 from analyzer.capture.pytorch.step import AMP_TYPES, Step, run
 from analyzer.capture.pytorch.twin import meta_like, structural_copy
+from analyzer.capture.pytorch.world.groups import world
+from analyzer.capture.pytorch.world.wrapping import joined, placing
 from analyzer.errors import AnalyzerError, InputError
-from analyzer.graph import Graph, LeafOutput
+from analyzer.graph import Communicator, Graph, LeafOutput
+from analyzer.parallelism import Parallelism
 from analyzer.spec import TensorSpec
 
 if TYPE_CHECKING:
@@ -68,10 +71,13 @@ def capture_pytorch(
     steps: int = 3,
     device: DeviceProfile,
     prepare: Callable[[torch.nn.Module], None] | None = None,
+    parallel: Parallelism | None = None,
     assume: Mapping[str, bool | int | float] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Captured:
     """Capture a whole step. `prepare` may change the structural copy (checkpointing) before it runs.
+
+    parallel: how the model is spread over the GPUs of a job, one rank of which is captured.
 
     Raises CaptureError when the model does not run on these shapes or needs values only a real run has.
     """
@@ -82,9 +88,9 @@ def capture_pytorch(
         twin = structural_copy(module)
         if prepare is not None:
             prepare(twin)
-        for tensor in itertools.chain(twin.parameters(), twin.buffers()):
-            if tensor.device.type == "meta":
-                recorder.host(tensor)
+        _in_host_memory(twin, recorder)
+        weight_bytes, trainable_bytes = _weights(twin)
+        communicators: Mapping[str, Communicator] = {}
         step = Step(
             model=twin,
             inputs=tuple(recorder.host(meta_like(x)) for x in inputs),
@@ -96,8 +102,16 @@ def capture_pytorch(
             grad_accumulation=grad_accumulation,
             iterations=steps,
         )
-        with module_paths(twin, recorder, progress) as watch, watching(recorder):
+        with (
+            module_paths(twin, recorder, progress) as watch,
+            watching(recorder, whole=parallel is not None),
+            contextlib.ExitStack() as job,
+        ):
             try:
+                if parallel is not None:
+                    communicators = job.enter_context(world(parallel.rank, recorder)).uses
+                    job.enter_context(joined(parallel.rank))
+                    step = replace(step, place=placing(parallel, recorder.note))
                 run(step, recorder)
             except AnalyzerError:
                 raise
@@ -106,15 +120,28 @@ def capture_pytorch(
     recorder.notes.extend(recorder.assumptions.notes())
     first = next(iter(step.inputs), None)
     batch = first.shape[0] if first is not None and first.dim() else None
-    parameters = list({id(p): p for p in twin.parameters()}.values())
     return Captured(
-        graph=recorder.finish(batch),
+        graph=replace(recorder.finish(batch), communicators=communicators),
         leaves=tuple(watch.leaves),
-        weight_bytes=sum(p.numel() * p.element_size() for p in parameters),
-        trainable_bytes=sum(p.numel() * p.element_size() for p in parameters if p.requires_grad),
+        weight_bytes=weight_bytes,
+        trainable_bytes=trainable_bytes,
         input_bytes=sum(x.numel() * x.element_size() for x in step.inputs),
         output_bytes=watch.output_bytes,
     )
+
+
+def _in_host_memory(model: torch.nn.Module, recorder: Recorder) -> None:
+    """Its tensors are in host memory. (No variable of the capture itself may hold one: sharding drops the whole ones.)"""
+    for tensor in itertools.chain(model.parameters(), model.buffers()):
+        if tensor.device.type == "meta":
+            recorder.host(tensor)
+
+
+def _weights(model: torch.nn.Module) -> tuple[int, int]:
+    """Bytes of all parameters, and of those that are trained."""
+    parameters = list({id(p): p for p in model.parameters()}.values())
+    sizes = [(p.numel() * p.element_size(), p.requires_grad) for p in parameters]
+    return sum(nbytes for nbytes, _ in sizes), sum(nbytes for nbytes, trained in sizes if trained)
 
 
 def capture_script(script: Callable[[Recorder], object], device: DeviceProfile) -> Graph:

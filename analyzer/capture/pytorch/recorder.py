@@ -412,9 +412,9 @@ class Recorder(TorchDispatchMode):
                 return result
         if (
             func is aten.copy_.default
-            and self.stands_in
             and args[0].device.type == "cpu"
             and _is_meta(args[1])
+            and (self.stands_in or self._known.twin(args[1]) is not None)
         ):
             return self._copied_to_host(args[0], args[1])
         if (

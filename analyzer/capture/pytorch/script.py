@@ -24,7 +24,7 @@ import sys
 import sysconfig
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,7 @@ from analyzer.capture.pytorch.patches import replaced
 from analyzer.capture.pytorch.recorder import Recorder, inside
 from analyzer.capture.pytorch.repetition import Repetition
 from analyzer.capture.pytorch.step import label_gradients, label_state
-from analyzer.capture.pytorch.world.groups import Communicators, world
+from analyzer.capture.pytorch.world.groups import world
 from analyzer.errors import AnalyzerError
 from analyzer.graph import Category, Graph, LeafOutput, Phase
 from analyzer.ranks import Rank
@@ -65,7 +65,6 @@ class Ran:
     error: what ended it (None: it ran to its end). steps: optimizer steps; repeated: those that repeat others and are
         stored once. steady: it was ended because from then on everything repeats. trained: whether there was a backward pass.
     weight_bytes, leaves: of the modules that were called, for the naive sum.
-    communicators: the process groups whose collectives ran on the device.
     """
 
     graph: Graph
@@ -76,7 +75,6 @@ class Ran:
     trained: bool
     weight_bytes: int
     leaves: tuple[LeafOutput, ...]
-    communicators: Communicators
 
 
 class Phases:
@@ -241,7 +239,7 @@ def follow(
                 error = explained(ended, recorder)
                 error.__cause__ = ended
         recorder.notes.extend((*_cudnn_modes(), *recorder.assumptions.notes()))
-        graph = recorder.finish(None)
+        graph = replace(recorder.finish(None), communicators=communicators.uses)
     return Ran(
         graph=graph,
         error=error,
@@ -251,7 +249,6 @@ def follow(
         trained=phases.trained,
         weight_bytes=phases.weight_bytes,
         leaves=tuple(phases.leaves),
-        communicators=communicators,
     )
 
 

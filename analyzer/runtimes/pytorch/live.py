@@ -22,7 +22,7 @@ from analyzer.runtimes.base import Prediction
 from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, Malloc, Use, Wait
 from analyzer.runtimes.plans import Plans
 from analyzer.runtimes.pytorch.eager import Eager, Program
-from analyzer.runtimes.pytorch.outside import device_used
+from analyzer.runtimes.pytorch.outside import device_used, notes_on_nccl
 from analyzer.runtimes.pytorch.settings import notes_on, pool_bytes
 from analyzer.runtimes.timeline import Failure, States, gathered
 
@@ -171,11 +171,8 @@ class Live:
         """The device's memory."""
         return self._profile.capacity_bytes
 
-    def answer(self, graph: Graph, besides_bytes: int = 0) -> Prediction:
-        """Everything asked for, with the categories that only the whole program told.
-
-        besides_bytes: what the program takes of the device outside the allocator and the library families (NCCL).
-        """
+    def answer(self, graph: Graph) -> Prediction:
+        """Everything asked for, with the categories that only the whole program told."""
         assert self._eager is not None
         events = tuple(
             replace(event, category=graph.storages[event.storage].category)
@@ -192,9 +189,10 @@ class Live:
             played=gathered(events, self._states, failure),
             allocator=self.fresh,
             device_used=lambda played: (
-                device_used(played.peak_reserved, libraries, profile) + pool_bytes(self._conf) + besides_bytes
+                device_used(played.peak_reserved, libraries, profile, graph.communicators)
+                + pool_bytes(self._conf)
             ),
             libraries=libraries,
             unknown=dict(self._eager.unknown),
-            notes=notes_on(self._conf),
+            notes=(*notes_on(self._conf), *notes_on_nccl(graph.communicators, profile)),
         )

@@ -6,6 +6,7 @@
 3. The code of all other kernels, PyTorch's and the libraries', is loaded as they are first used: the family "kernels",
    once, in a program that uses any library. (The few kernels of one that uses none take 0 to 2 MiB.)
 4. What the allocator has reserved.
+5. Of one rank of a job, what NCCL holds for its communicators (`libraries/nccl.py`).
 
 Source: NVML at the end of 180 runs on an H200 (`tests/data/h200`): once the reservation is known, these four are exact in
 122 and within 4 MiB, two pages, in all.
@@ -15,12 +16,19 @@ memory for printf and local variables of kernels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 from analyzer.devices.profile import DeviceProfile
+from analyzer.graph import Communicator
+from analyzer.libraries import nccl
 
 
-def device_used(reserved_bytes: int, libraries: Iterable[str], profile: DeviceProfile) -> int:
+def device_used(
+    reserved_bytes: int,
+    libraries: Iterable[str],
+    profile: DeviceProfile,
+    communicators: Mapping[str, Communicator] | None = None,
+) -> int:
     """Bytes NVML shows for a process that reserved `reserved_bytes` and used these library families: "cublas" on the
     main thread, "cublas@autograd" on another, which it names."""
     counted = set()
@@ -33,4 +41,16 @@ def device_used(reserved_bytes: int, libraries: Iterable[str], profile: DevicePr
         profile.context_bytes
         + reserved_bytes
         + sum(profile.modules_bytes.get(use.partition("@")[0], 0) for use in counted)
+        + nccl.taken(communicators or {}, profile).nbytes
     )
+
+
+def notes_on_nccl(communicators: Mapping[str, Communicator], profile: DeviceProfile) -> Iterator[str]:
+    """What is not known of a rank's communicators."""
+    found = nccl.taken(communicators, profile)
+    if found.stands_in:
+        count = sum(use.size > 1 for use in communicators.values())
+        yield (
+            f"NCCL bounded: {found.nbytes / 2**20:,.0f} MiB are counted for {count} communicator{'s' * (count != 1)}, as "
+            f"measured for {found.stands_in}; other topologies have other channels (analyze calibrate --ranks N measures them)"
+        )

@@ -11,7 +11,7 @@ from analyzer.devices import DeviceProfile
 from analyzer.options import Options
 from analyzer.runtimes.base import Prediction, Runtime, Source
 from analyzer.runtimes.pytorch.eager import requests
-from analyzer.runtimes.pytorch.outside import device_used
+from analyzer.runtimes.pytorch.outside import device_used, notes_on_nccl
 from analyzer.runtimes.pytorch.settings import alloc_conf, notes_on, pool_bytes, with_workspaces
 
 
@@ -33,11 +33,12 @@ class PyTorch(Runtime):
             events=asked.events,
             allocator=lambda: create("pytorch", conf=conf),
             device_used=lambda played: (
-                device_used(played.peak_reserved, asked.libraries, profile) + pool_bytes(conf)
+                device_used(played.peak_reserved, asked.libraries, profile, source.graph.communicators)
+                + pool_bytes(conf)
             ),
             libraries=asked.libraries,
             unknown=asked.unknown,
-            notes=notes_on(conf),
+            notes=(*notes_on(conf), *notes_on_nccl(source.graph.communicators, profile)),
             limited=lambda limit_bytes, device: limited(conf, limit_bytes, device),
         )
 

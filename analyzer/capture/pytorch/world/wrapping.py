@@ -102,9 +102,7 @@ class Ddp(OneGpu):
                 f"{type(model).__name__} has no parameter that is trained, which DDP is for",
                 "leave --parallel out: every rank runs the model as it is",
             )
-        self.model = nn.parallel.DistributedDataParallel(
-            model, device_ids=[parallel.rank.local_rank], **said
-        )
+        self.model = nn.parallel.DistributedDataParallel(model, device_ids=[parallel.rank.local_rank], **said)
 
     def optimizer(self, make: Callable[..., torch.optim.Optimizer]) -> torch.optim.Optimizer:
         if not self._zero:
@@ -113,7 +111,7 @@ class Ddp(OneGpu):
 
         return ZeroRedundancyOptimizer(
             self.model.parameters(),
-            optimizer_class=lambda parameters, **_: make(parameters),  # type: ignore[arg-type, misc]
+            optimizer_class=lambda parameters, **_: make(parameters),  # type: ignore[arg-type]
         )
 
     def micro_batch(self, last: bool) -> contextlib.AbstractContextManager[Any]:
@@ -187,8 +185,12 @@ class TensorParallel(OneGpu):
             if columns[0] in _ATTENTION:
                 _divide_heads(part, path, columns, size)
             plan = {**{name: ColwiseParallel() for name in columns}, row: RowwiseParallel()}
-            parallelize_module(part, mesh, plan)  # type: ignore[arg-type]
-        layers = patterns(f"{path}.{name}".lstrip(".") for path, names, row in found for name in (*names, row))
+            parallelize_module(part, mesh, plan)
+        layers = dict.fromkeys(
+            f"{patterns([path])[0]}.{name}".lstrip(".")
+            for path, names, row in found
+            for name in (*names, row)
+        )
         note(f"tensor parallelism: {', '.join(layers)} are split, everything else is whole on every rank")
 
     def optimizer(self, make: Callable[..., torch.optim.Optimizer]) -> torch.optim.Optimizer:
@@ -224,7 +226,7 @@ def _in_sequence(part: nn.Module) -> Iterator[tuple[tuple[str, ...], str]]:
         or type(child).__module__ == "torch.nn.modules.activation"
         for child in part.children()
     )
-    if len(layers) == 2 and elementwise:  # noqa: PLR2004
+    if len(layers) == 2 and elementwise:
         yield (layers[0],), layers[1]
 
 

@@ -12,8 +12,9 @@ import pytest
 pytest.importorskip("torch")
 
 from analyzer.analysis import Analysis
+from analyzer.devices import load
 from analyzer.errors import CaptureError, OptionError
-from analyzer.libraries.nccl import NVLINK_PAIR
+from analyzer.libraries import nccl
 from analyzer.options import Options
 from analyzer.pipeline.program import follow
 from analyzer.ranks import Rank
@@ -155,7 +156,7 @@ def test_nccl_takes_what_was_measured_of_two_gpus(tmp_path: Path, text: str, ncc
 def test_other_numbers_of_ranks_are_said_to_be_bounded(tmp_path: Path) -> None:
     found = followed(tmp_path, "dist.all_reduce(torch.zeros(2**18, device='cuda'))\n", ranks=16, rank=9)
     assert any(note.startswith("NCCL bounded") for note in found.estimate.notes)
-    assert NVLINK_PAIR.taken({}) == 0
+    assert nccl.taken({}, load("h200")) == nccl.Taken(0)
 
 
 def test_shards_of_a_world_sum_to_the_whole(tmp_path: Path) -> None:

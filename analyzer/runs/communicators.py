@@ -1,0 +1,120 @@
+"""What NCCL takes of a GPU, measured: a rank's process makes communicators and uses them, and NVML is read in between.
+
+1. Every rank is a process of its own with a GPU of its own, as `torchrun` starts them; between two readings all of them
+   wait for one another through gloo, which uses no GPU.
+2. In order: a communicator; its first all-reduce; every other collective of a ring; a second communicator with an all-reduce;
+   a message from rank 0 to rank 1, and one back; everything destroyed. Ranks above 1 only take part in collectives.
+3. What counts is the process's bytes that PyTorch's allocator has not reserved.
+
+The environment's `NCCL_*` variables act as they would on any program, and are written down.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from analyzer.devices import nvml
+from analyzer.errors import MissingDependencyError
+from analyzer.ranks import Rank
+from analyzer.runs import jobs, machine
+
+COLLECTIVES = ("all_gather_into_tensor", "reduce_scatter_tensor", "broadcast", "reduce", "all_reduce again")
+_ELEMENTS = 1 << 22
+
+
+def measured(ranks: int) -> dict[str, Any]:
+    """What every rank found: {"ranks": [[[event, bytes outside the allocator], ...], ...], "link", "nccl", "environment"}.
+
+    Raises MissingDependencyError for fewer GPUs than ranks, RunError for a rank that fails.
+    """
+    import torch
+
+    if torch.cuda.device_count() < ranks:
+        raise MissingDependencyError(
+            f"{ranks} ranks need {ranks} GPUs, and PyTorch sees {torch.cuda.device_count()} here",
+            "give --ranks what the machine has, or leave it out",
+        )
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    job = {"kind": "probe", "probe": {"name": "communicators"}}
+    with ThreadPoolExecutor(ranks) as pool:
+        environments = [
+            {**Rank(rank, ranks, ranks).environment(), "MASTER_PORT": str(port)} for rank in range(ranks)
+        ]
+        done = list(pool.map(lambda variables: jobs.run(job, variables), environments))
+    found = [jobs.result_of(result, f"rank {rank} of {ranks}") for rank, result in enumerate(done)]
+    return {
+        "ranks": [entry["marks"] for entry in found],
+        "link": nvml.link([entry["gpu"] for entry in found]),
+        "nccl": found[0]["nccl"],
+        "environment": {name: value for name, value in os.environ.items() if name.startswith("NCCL_")},
+    }
+
+
+def run(_: Mapping[str, Any]) -> dict[str, Any]:
+    """This process's part, as the rank its environment says: its marks, its GPU's UUID, NCCL's version."""
+    import torch
+    import torch.distributed as dist
+
+    local, rank = int(os.environ["LOCAL_RANK"]), int(os.environ["RANK"])
+    torch.cuda.set_device(local)
+    uuid = f"GPU-{str(torch.cuda.get_device_properties(local).uuid).removeprefix('GPU-')}"
+    ranks = int(os.environ["WORLD_SIZE"])
+    marks: list[tuple[str, int]] = []
+    # The tensors are there before anything is measured: what they take is the allocator's.
+    whole, part = torch.zeros(_ELEMENTS, device="cuda"), torch.zeros(_ELEMENTS // ranks, device="cuda")
+    whole = whole[: part.numel() * ranks]
+    torch.cuda.synchronize()
+
+    def mark(event: str) -> None:
+        torch.cuda.synchronize()
+        total = machine.process_bytes(uuid)
+        if total is None:
+            raise RuntimeError(
+                "NVML does not show this process (a container hides it), so nothing can be measured"
+            )
+        marks.append((event, total - int(torch.cuda.memory_reserved())))
+        if dist.is_initialized():
+            dist.barrier(group=host)
+
+    mark("start")
+    dist.init_process_group("cpu:gloo,cuda:nccl", device_id=torch.device("cuda", local))
+    host: Any = dist.new_group(backend="gloo")
+    mark("communicator")
+    dist.all_reduce(whole)
+    mark("all_reduce")
+    _collectives(whole, part, mark)
+    second = dist.new_group(list(range(ranks)), backend="nccl")
+    dist.all_reduce(whole, group=second)
+    mark("second communicator")
+    for sender, receiver in ((0, 1), (1, 0)):
+        if rank == sender:
+            dist.send(whole, receiver)
+        elif rank == receiver:
+            dist.recv(whole, sender)
+        mark(f"{sender} to {receiver}")
+    dist.destroy_process_group()
+    mark("destroyed")
+    nccl: Sequence[int] = torch.cuda.nccl.version()
+    return {"marks": marks, "gpu": uuid, "nccl": ".".join(map(str, nccl))}
+
+
+def _collectives(whole: Any, part: Any, mark: Any) -> None:
+    """Every other collective that goes round the ring; `COLLECTIVES` in order."""
+    import torch.distributed as dist
+
+    calls: Sequence[Any] = (
+        lambda: dist.all_gather_into_tensor(whole, part),
+        lambda: dist.reduce_scatter_tensor(part, whole),
+        lambda: dist.broadcast(whole, 0),
+        lambda: dist.reduce(whole, 0),
+        lambda: dist.all_reduce(whole),
+    )
+    for name, call in zip(COLLECTIVES, calls, strict=True):
+        call()
+        mark(name)
