@@ -91,6 +91,7 @@ def captured_program(
         weight_bytes=captured.weight_bytes,
         moments=moments_in(captured.graph) if train else 0,
         precision_factor=0.5 if options.amp else 1.0,
+        ddp_factor=2 if parallel is not None and parallel.kind == "ddp" else 1,
         mode=options.mode,
     )
     return Captured(

@@ -31,7 +31,7 @@ from analyzer.capture.pytorch.files import Files
 from analyzer.capture.pytorch.host import HostMemory
 from analyzer.capture.pytorch.modules import module_paths
 from analyzer.capture.pytorch.no_compiler import without_compiler
-from analyzer.capture.pytorch.recorder import Recorder
+from analyzer.capture.pytorch.recorder import Recorder, inside
 from analyzer.capture.pytorch.step import AMP_TYPES, Step, run
 from analyzer.capture.pytorch.twin import meta_like, structural_copy
 from analyzer.capture.pytorch.world.groups import world
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """The graph, and what the naive formula sums up (bytes)."""
+    """The graph, and what the naive formula sums up (bytes); weights are those this rank holds."""
 
     graph: Graph
     leaves: tuple[LeafOutput, ...]
@@ -89,7 +89,6 @@ def capture_pytorch(
         if prepare is not None:
             prepare(twin)
         _in_host_memory(twin, recorder)
-        weight_bytes, trainable_bytes = _weights(twin)
         communicators: Mapping[str, Communicator] = {}
         step = Step(
             model=twin,
@@ -120,11 +119,12 @@ def capture_pytorch(
     recorder.notes.extend(recorder.assumptions.notes())
     first = next(iter(step.inputs), None)
     batch = first.shape[0] if first is not None and first.dim() else None
+    parameters = list({id(p): p for p in twin.parameters()}.values())
     return Captured(
         graph=replace(recorder.finish(batch), communicators=communicators),
         leaves=tuple(watch.leaves),
-        weight_bytes=weight_bytes,
-        trainable_bytes=trainable_bytes,
+        weight_bytes=_bytes_of(parameters),
+        trainable_bytes=_bytes_of([parameter for parameter in parameters if parameter.requires_grad]),
         input_bytes=sum(x.numel() * x.element_size() for x in step.inputs),
         output_bytes=watch.output_bytes,
     )
@@ -137,11 +137,9 @@ def _in_host_memory(model: torch.nn.Module, recorder: Recorder) -> None:
             recorder.host(tensor)
 
 
-def _weights(model: torch.nn.Module) -> tuple[int, int]:
-    """Bytes of all parameters, and of those that are trained."""
-    parameters = list({id(p): p for p in model.parameters()}.values())
-    sizes = [(p.numel() * p.element_size(), p.requires_grad) for p in parameters]
-    return sum(nbytes for nbytes, _ in sizes), sum(nbytes for nbytes, trained in sizes if trained)
+def _bytes_of(parameters: Sequence[torch.nn.Parameter]) -> int:
+    """What the rank holds of them."""
+    return sum(part.numel() * part.element_size() for parameter in parameters for part in inside(parameter))
 
 
 def capture_script(script: Callable[[Recorder], object], device: DeviceProfile) -> Graph:

@@ -221,8 +221,6 @@ def follow(
         repetition = None if memory is None or whole else Repetition(recorder, memory)
         phases = Phases(recorder, progress, until, repetition)
         recorder.phases = phases.now
-        recorder.gpu = torch.device("cuda", rank.local_rank)
-        recorder.gpu_count = rank.local_world_size
         with (
             watching(recorder, whole=True),
             managed_memory(recorder),

@@ -166,7 +166,8 @@ def label_gradients(model: torch.nn.Module, recorder: Watcher) -> None:
 
 def label_state(optimizer: torch.optim.Optimizer, recorder: Watcher) -> None:
     """What the optimizer keeps on the device, by its own names."""
-    for state in optimizer.state.values():
+    # `ZeroRedundancyOptimizer` keeps it in an optimizer of its own.
+    for state in getattr(optimizer, "optim", optimizer).state.values():
         for key, value in state.items():
             if isinstance(value, torch.Tensor) and value.device.type == "cuda":
                 recorder.label(value, str(key), Category.OPTIMIZER_STATE)

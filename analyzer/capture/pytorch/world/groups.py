@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +127,9 @@ class _Store(dist.Store):  # type: ignore[misc, name-defined]
 def world(rank: Rank, recorder: Recorder) -> Iterator[Communicators]:
     """While open, `torch.distributed` speaks of a world of which `rank` is followed. Yields what it communicated."""
     used = Communicators()
+    recorder.gpu = torch.device("cuda", rank.local_rank)
+    recorder.gpu_count = rank.local_world_size
+    tell = sys.excepthook  # `init_process_group` puts one in its place that names the rank
     recorder.choose(collectives(recorder, used.used, used.functional), WRAPPING)
     with replaced(_replacements(rank, recorder)):
         try:
@@ -133,6 +137,7 @@ def world(rank: Rank, recorder: Recorder) -> Iterator[Communicators]:
         finally:
             if dist.is_initialized():
                 dist.destroy_process_group()
+            sys.excepthook = tell
 
 
 def _replacements(rank: Rank, recorder: Recorder) -> dict[str, Any]:

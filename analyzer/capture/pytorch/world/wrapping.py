@@ -181,9 +181,9 @@ class TensorParallel(OneGpu):
         mesh = init_device_mesh("cuda", (size,))
         for path, columns, row in found:
             part = model.get_submodule(path)
-            _check(part, path, (*columns, row), size)
             if columns[0] in _ATTENTION:
                 _divide_heads(part, path, columns, size)
+            _check(part, path, (*columns, row), size)
             plan = {**{name: ColwiseParallel() for name in columns}, row: RowwiseParallel()}
             parallelize_module(part, mesh, plan)
         layers = dict.fromkeys(

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
+import torch
 from torch import Tensor, nn
 
 import analyzer
 from analyzer import Estimate, TensorSpec
-
-MIB = 2**20
+from analyzer.errors import OptionError
+from analyzer.graph import Category
+from analyzer.options import Options
+from analyzer.pipeline import analysis
+from tests.paths import MODELS
 
 
 class Attention(nn.Module):
@@ -154,3 +160,118 @@ def test_it_is_what_a_script_does_that_says_the_same(parallel: str, tmp_path: Pa
         followed.peak_allocated, followed.peak_reserved, followed.device_used,
     )  # fmt: skip
     assert any("the batch, and every figure, is one rank's" in note for note in found.notes)
+
+
+def held(parallel: str | None, category: Category, **options: Any) -> int:
+    """Bytes of the rank's storages of a category, as requested."""
+    said: dict[str, Any] = {"mode": "train", "optimizer": "adamw", "device": "h200", **options}
+    found = analysis(Model(), Options(inputs=(TOKENS,), targets=(TOKENS,), parallel=parallel, **said))
+    storages = [s for s in found.graph.storages if s.on_device and s.category is category]
+    return sum(storage.nbytes for storage in storages)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_shards_sum_to_the_whole(size: int) -> None:
+    """Rows of every parameter are divided, the last rank having what is left; storage is padded to the first rank's."""
+    shapes = [tuple(parameter.shape) for parameter in Model().parameters()]
+    whole = sum(math.prod(shape) for shape in shapes) * 4
+    rows = [
+        [min(max(shape[0] - rank * -(-shape[0] // size), 0), -(-shape[0] // size)) for shape in shapes]
+        for rank in range(size)
+    ]
+    states = 0
+    for rank in range(size):
+        shard = sum(count * math.prod(shape[1:]) for count, shape in zip(rows[rank], shapes, strict=True))
+        padded = sum(-(-shape[0] // size) * math.prod(shape[1:]) for shape in shapes)
+        assert held(f"fsdp2:{size},rank={rank}", Category.PARAMETER) == 4 * padded
+        states += (own := held(f"fsdp2:{size},rank={rank}", Category.OPTIMIZER_STATE))
+        assert own == 2 * 4 * shard
+    assert states == 2 * whole
+
+
+def test_tensor_parallelism_divides_the_linear_layers() -> None:
+    width, words, depth = 64, 500, 3
+    split = depth * (4 * width * width + 3 * width + 8 * width * width + 4 * width)
+    # Biases of the layers split by rows are whole on every rank, as norms, embedding and head are.
+    whole = depth * (2 * width + 2 * width) + 2 * words * width
+    for size in (2, 4):
+        assert held(f"tp:{size}", Category.PARAMETER) == 4 * (split // size + whole)
+        assert held(f"tp:{size}", Category.OPTIMIZER_STATE) == 8 * (split // size + whole)
+
+
+def test_ddp_holds_everything_and_zero_a_share_of_the_states() -> None:
+    whole = sum(parameter.numel() for parameter in Model().parameters()) * 4
+    assert held("ddp:8", Category.PARAMETER) == whole
+    assert held("ddp:8", Category.OPTIMIZER_STATE) == 2 * whole
+    shares = [held(f"ddp:2,zero=true,rank={rank}", Category.OPTIMIZER_STATE) for rank in (0, 1)]
+    assert sum(shares) == 2 * whole and all(0.4 < share / (2 * whole) < 0.6 for share in shares)
+
+
+def test_the_gradient_is_there_twice_under_ddp_unless_it_is_a_view() -> None:
+    """Document 000's d: the formula's second weight gradient is the reducer's bucket."""
+    alone, twice, view = (
+        analyzer.analyze(MODELS / "cnn.py", batch=128, mode="train", device="h200", parallel=parallel)
+        for parallel in (None, "ddp:2", "ddp:2,gradient_as_bucket_view=true")
+    )
+    weights = 3_943_656
+    assert (alone.naive.weight_gradient, twice.naive.weight_gradient) == (weights, 2 * weights)
+    assert twice.naive.total - alone.naive.total == weights
+    assert twice.peak_allocated - alone.peak_allocated == -(-weights // 512) * 512
+    assert 0 <= view.peak_allocated - alone.peak_allocated <= 512
+
+
+def test_micro_batches_reduce_at_the_end_or_each() -> None:
+    each = estimate("fsdp2:8", grad_accumulation=3)
+    last = estimate("fsdp2:8,no_sync=true", grad_accumulation=3)
+    whole = sum(parameter.numel() for parameter in Model().parameters()) * 4
+    assert last.peak_allocated - each.peak_allocated > whole // 2
+
+
+def test_a_pattern_says_what_is_sharded_together() -> None:
+    found = estimate("fsdp2:2,wrap=blocks.?.mlp")
+    assert any("fully_shard on 3 blocks (blocks.*.mlp)" in note for note in found.notes)
+    alone = estimate("fsdp2:2", nn.Sequential(nn.Embedding(500, 64), nn.Linear(64, 500)))
+    assert any("repeats no block" in note for note in alone.notes)
+
+
+def test_in_inference_nothing_is_reduced() -> None:
+    found = estimate("fsdp2:2", mode="infer")
+    assert found.naive.mode == "infer" and found.peak_allocated > 0
+    assert estimate("tp:2", mode="infer").peak_allocated < estimate(None, mode="infer").peak_allocated
+
+
+@pytest.mark.parametrize(
+    ("parallel", "model", "message"),
+    [
+        ("tp:3", None, "num_heads of blocks.0.attention is 4, which cannot be divided over 3 GPUs"),
+        ("tp:3", Model(width=60, heads=3, depth=2), None),
+        ("tp:7", nn.Sequential(nn.Embedding(9, 8), nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8))), "the 32 columns"),
+        ("tp:2", nn.Sequential(nn.Embedding(500, 64), nn.Linear(64, 500)), "no linear layers of the names"),
+        ("fsdp2:2,wrap=layers.*", None, "no module matches the wrap pattern 'layers.*'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_spread_is_said(parallel: str, model: nn.Module | None, message: str | None) -> None:
+    if message is None:
+        assert estimate(parallel, model).peak_allocated > 0
+        return
+    with pytest.raises(OptionError) as error:
+        estimate(parallel, model)
+    assert message in error.value.message and error.value.hint
+
+
+def test_frozen_models_need_no_ddp() -> None:
+    with pytest.raises(OptionError, match="no parameter that is trained"):
+        estimate("ddp:2", Model().requires_grad_(False), mode="infer")
+
+
+def test_onnx_files_and_other_runtimes_are_for_one_gpu() -> None:
+    with pytest.raises(OptionError, match="runs on one GPU: --parallel is for PyTorch models"):
+        analyzer.analyze(MODELS / "cnn.onnx", batch=1, parallel="ddp:2")
+    with pytest.raises(OptionError, match="paddle runs one process"):
+        estimate("ddp:2", runtime="paddle")
+
+
+def test_the_process_is_left_as_it_was() -> None:
+    hook = sys.excepthook
+    estimate("ddp:2")
+    assert sys.excepthook is hook and not torch.distributed.is_initialized()
