@@ -1,9 +1,11 @@
-"""Recorded programs and where their segments lay.
+"""Recorded programs and where their segments lay, made by `benchmarks/pack_histories.py`.
 
-`program_histories.xz` holds 45 of them (training loops, Trainer, Lightning, LoRA, generation, compiled models, the allocator's
-settings): 8 bytes with the length of a JSON list of programs, the list, then for all programs in a row the events' actions
-(one byte: 0 request, 1 return, 2 to 5 as in `EXCHANGES`), their values (8 bytes: the bytes of a request, segment or page
-run; of a return, how many requests ago it was made) and the addresses of the segments (8 bytes).
+`histories_whole_programs.xz` holds 45 (training loops, Trainer, Lightning, LoRA, generation, compiled models, the allocator's
+settings), `histories_kinds_of_programs.xz` the 24 of `programs.json`, `histories_ranks.xz` the ranks of 23 programs on two
+GPUs, with their streams. Each is 8 bytes with the length of a JSON list of programs, the list, then for all programs in a
+row the events' actions (one byte: 0 request, 1 return, 2 to 5 as in `EXCHANGES`, and 8 times the stream), their values (8
+bytes: the bytes of a request, segment or page run; of a return, how many requests ago it was made) and the addresses of the
+segments (8 bytes). A return is where the block was free again, which is later than asked for where another stream used it.
 """
 
 from __future__ import annotations
@@ -35,10 +37,10 @@ class Recorded(AddressSpace):
 
 @dataclass(frozen=True)
 class History:
-    """One program's record. events: (action, value), as the module docstring says."""
+    """One program's record. events: (action, value, stream), as the module docstring says."""
 
     row: dict[str, Any]
-    events: list[tuple[int, int]]
+    events: list[tuple[int, int, int]]
     addresses: list[int]
 
     @property
@@ -47,8 +49,9 @@ class History:
 
 
 @cache
-def histories() -> dict[str, History]:
-    data = lzma.decompress((DATA / "h200" / "program_histories.xz").read_bytes())
+def histories(of: str = "whole_programs") -> dict[str, History]:
+    """The programs of one file by name."""
+    data = lzma.decompress((DATA / "h200" / f"histories_{of}.xz").read_bytes())
     length = int.from_bytes(data[:8], "little")
     rows = json.loads(data[8 : 8 + length])["programs"]
     events, segments = sum(row["count"] for row in rows), sum(row["segments"] for row in rows)
@@ -58,7 +61,10 @@ def histories() -> dict[str, History]:
     found, at, segment = {}, 0, 0
     for row in rows:
         end, last = at + row["count"], segment + row["segments"]
-        pairs = list(zip(actions[at:end], values[at:end], strict=True))
-        found[row["name"]] = History(row, pairs, addresses[segment:last])
+        events_of = [
+            (action % 8, value, action // 8)
+            for action, value in zip(actions[at:end], values[at:end], strict=True)
+        ]
+        found[row["name"]] = History(row, events_of, addresses[segment:last])
         at, segment = end, last
     return found
