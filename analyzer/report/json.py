@@ -12,10 +12,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from analyzer import __version__
 from analyzer.errors import InputError
 from analyzer.estimate import (
     Allocations,
@@ -36,7 +36,7 @@ SCHEMA = 1
 
 def to_dict(estimate: Estimate) -> dict[str, Any]:
     """The estimate in plain Python values, in the order of `Estimate`'s attributes."""
-    document: dict[str, Any] = {"schema": SCHEMA, "analyzer": metadata.version("analyzer")}
+    document: dict[str, Any] = {"schema": SCHEMA, "analyzer": __version__}
     document |= _plain(estimate)
     naive = estimate.naive
     document["naive"] |= {"inference": naive.inference, "training": naive.training, "total": naive.total}
