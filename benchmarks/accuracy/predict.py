@@ -51,9 +51,9 @@ def predict(measured: MeasuredCase, events: bool = False, device: str = "h200") 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             options = Options(
-                inputs=_inputs(make_batch, case),
+                inputs=inputs_of(make_batch, case),
                 # The development runs moved the target to the GPU in inference too.
-                targets=_targets(make_batch, case, measured.set_name),
+                targets=targets_of(make_batch, case, measured.set_name),
                 loss=loss if train else None,
                 mode=case["mode"],
                 optimizer=models.OPT[case["opt"]],
@@ -61,7 +61,7 @@ def predict(measured: MeasuredCase, events: bool = False, device: str = "h200") 
                 grad_accumulation=case.get("accum", 1),
                 device=device,
             )
-            found = analysis(_model(make_model, case).train(train), options)
+            found = analysis(model_of(make_model, case).train(train), options)
     except analyzer.AnalyzerError as error:
         return Prediction(measured, error=str(error))
     comparison = None
@@ -78,7 +78,7 @@ def predict(measured: MeasuredCase, events: bool = False, device: str = "h200") 
     )
 
 
-def _model(make_model: Any, case: dict[str, Any]) -> torch.nn.Module:
+def model_of(make_model: Any, case: dict[str, Any]) -> torch.nn.Module:
     try:
         with torch.device("meta"):
             model = make_model()
@@ -91,7 +91,7 @@ def _model(make_model: Any, case: dict[str, Any]) -> torch.nn.Module:
     return model  # type: ignore[no-any-return]
 
 
-def _inputs(make_batch: Any, case: dict[str, Any]) -> tuple[torch.Tensor, ...]:
+def inputs_of(make_batch: Any, case: dict[str, Any]) -> tuple[torch.Tensor, ...]:
     with torch.device("meta"):
         inputs, _ = make_batch(case["batch"])
     dtype = TYPES.get(case.get("dtype", ""))
@@ -101,7 +101,7 @@ def _inputs(make_batch: Any, case: dict[str, Any]) -> tuple[torch.Tensor, ...]:
     return inputs
 
 
-def _targets(make_batch: Any, case: dict[str, Any], set_name: str) -> tuple[torch.Tensor, ...] | None:
+def targets_of(make_batch: Any, case: dict[str, Any], set_name: str) -> tuple[torch.Tensor, ...] | None:
     if case["mode"] != "train" and set_name != "development":
         return None
     with torch.device("meta"):
