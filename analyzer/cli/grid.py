@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -20,7 +22,7 @@ from analyzer.report import formats
     "--journal",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Keep finished jobs there, and begin from them.",
+    help="Keep finished jobs there, and begin from them; by default beside the -o file until the table is whole.",
 )
 @click.option("--ray", metavar="ADDRESS", help="Run on this Ray cluster instead.")
 @click.option("--format", "form", type=click.Choice(("csv", "parquet")), default="csv", show_default=True)
@@ -46,9 +48,10 @@ def command(
     strategies: {as it is: {}, mixed: {amp: bf16}}
     options: {mode: train, optimizer: adamw}
 
-    With --journal a run that was stopped goes on where it was. A job that fails is a row that says why.
+    A run that was stopped goes on where it was, when it is started again with the same -o or --journal. A job that fails
+    is a row that says why.
 
-    Exit code 0: every job was analysed; 1: some failed; 2: bad usage or input.
+    Exit code 0: every job was analysed; 1: some failed; 2: bad usage or input; 130: interrupted.
     """
     check_writable("-o", output)
     check_writable("--journal", journal)
@@ -57,26 +60,54 @@ def command(
     from analyzer.planning.grid import load, run
 
     jobs = load(grid)
+    kept = journal or _beside(output)
+    finished = 0
+    with _progress(len(jobs), quiet) as show:
 
-    def tell(finished: int, count: int) -> None:
-        if not quiet and sys.stderr.isatty():
-            print(
-                f"\ranalyze: {finished} of {count} jobs",
-                end="\n" if finished == count else "",
-                file=sys.stderr,
-                flush=True,
-            )
+        def tell(now: int, count: int) -> None:
+            nonlocal finished
+            finished = now
+            show(now, count)
 
-    rows = run(jobs, journal, workers or _cores(), tell, ray)
+        try:
+            rows = run(jobs, kept, workers or _cores(), tell, ray)
+        except KeyboardInterrupt:
+            then = f"{kept} has them: the same command goes on from there" if kept else "--journal keeps them"
+            complain("warning", f"{finished} of {len(jobs)} jobs were finished", then)
+            raise
     if form == "parquet":
         assert output is not None
         write_file("-o", output, _parquet(rows))
     else:
         deliver(formats.render("grid", form, rows), output)
+    if kept is not None and kept != journal:
+        kept.unlink(missing_ok=True)
     failed = sum(bool(row["error"]) for row in rows)
     if failed and not quiet:
         complain("warning", f"{failed} of {len(rows)} jobs failed; the column 'error' says why")
     return int(failed > 0)
+
+
+def _beside(output: Path | None) -> Path | None:
+    """The journal of a run that names none: beside its table, where that is a file in a folder that can be written."""
+    if output is None or (output.exists() and not output.is_file()) or not os.access(output.parent, os.W_OK):
+        return None
+    return output.with_name(f"{output.name}.journal")
+
+
+@contextmanager
+def _progress(count: int, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr where that is a terminal: takes how many jobs are finished, of how many."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("analyze: jobs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("jobs", total=count)
+        yield lambda finished, _: bar.update(task, completed=finished)
 
 
 def _cores() -> int:

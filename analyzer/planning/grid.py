@@ -14,8 +14,8 @@
    `strategies` and `devices` may be left out.
 2. Every finished job is a line in the journal, written at once; a grid that is run again with the same journal does the
    jobs that are missing. A last line that a killed run left half written does not count.
-3. A job that fails is a row that says why; the others go on. A worker process that dies costs its jobs one more attempt
-   each, alone in a process of its own, and is a failure then.
+   Jobs are told apart by their words and by when their target's file was last changed.
+3. A job that fails is a row that says why; the others go on, also when a worker process dies (`workers.py`).
 4. The table is the jobs' rows in their order, so it does not depend on who computed what, or when.
 
 Not modelled: jobs that want more memory than this machine has.
@@ -25,17 +25,17 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, closing, redirect_stdout, suppress
 from dataclasses import asdict, dataclass, fields
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from analyzer import devices
 from analyzer.errors import AnalyzerError, OptionError, did_you_mean
 from analyzer.options import Options
+from analyzer.planning.workers import on_cores, on_ray
 
 _KEYS = ("targets", "batches", "devices", "strategies", "options")
 FIGURES = (
@@ -62,7 +62,6 @@ class Job:
 
 
 Row = dict[str, Any]
-_ENVIRONMENT = dict(os.environ)
 
 
 def load(path: Path) -> tuple[Job, ...]:
@@ -79,12 +78,12 @@ def load(path: Path) -> tuple[Job, ...]:
         ) from error
     try:
         return jobs(content)
-    except OptionError as error:
+    except AnalyzerError as error:
         raise OptionError(f"{path}: {error.message}", error.hint) from error
 
 
 def jobs(content: Any) -> tuple[Job, ...]:
-    """Every target, batch, strategy and device as a job, in the order of the file. Raises OptionError."""
+    """Every target, batch, strategy and device as a job, in the order of the file. Raises AnalyzerError."""
     if not isinstance(content, Mapping):
         raise OptionError("a grid is a mapping", f"with the keys {', '.join(_KEYS)}")
     for key in content:
@@ -96,17 +95,21 @@ def jobs(content: Any) -> tuple[Job, ...]:
     if not targets:
         raise OptionError("'targets' names none", "give a list of files or package.module:attr")
     batches = _list(content, "batches", int) or [None]
-    devices = [None if d is None else str(d) for d in _list(content, "devices", (str, int)) or [None]]
+    named = [None if d is None else str(d) for d in _list(content, "devices", (str, int)) or [None]]
     shared = _options(content.get("options") or {}, "options")
     strategies = content.get("strategies") or {"as it is": {}}
     if not isinstance(strategies, Mapping):
         raise OptionError("'strategies' is no mapping", "write NAME: {option: value}")
+    # What makes no sense is said now, not by every job.
+    for device in filter(None, named):
+        devices.resolve(device)
     whole = []
     for name, more in strategies.items():
         options = {**shared, **_options(more or {}, f"strategy {name!r}")}
-        Options.of(options)  # what makes no sense is said now, not by every job
+        for batch in batches:
+            Options.of({**options, "batch": batch})
         whole.append((str(name), options))
-    product = itertools.product(targets, batches, whole, devices)
+    product = itertools.product(targets, batches, whole, named)
     return tuple(
         Job(number, target, batch, strategy[0], device, strategy[1])
         for number, (target, batch, strategy, device) in enumerate(product)
@@ -153,9 +156,12 @@ def row_of(job: Job) -> Row:
     }
     row |= dict.fromkeys((*FIGURES, "fits"))
     try:
-        found = analyzer.analyze(job.target, batch=job.batch, device=job.device, **job.options)
+        with redirect_stdout(sys.stderr):  # the table may be on stdout
+            found = analyzer.analyze(job.target, batch=job.batch, device=job.device, **job.options)
     except AnalyzerError as error:
         return row | {"error": error.message}
+    except SystemExit as error:
+        return row | {"error": f"the target ended the program (exit code {error.code})"}
     except Exception as error:  # a target's own code, or a bug here: one row, not the grid
         return row | {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
     row |= {name: getattr(found, name) for name in FIGURES if name != "naive"}
@@ -165,38 +171,57 @@ def row_of(job: Job) -> Row:
 def run(
     todo: Sequence[Job],
     journal: Path | None = None,
-    workers: int = 1,
+    workers: int = 0,
     tell: Callable[[int, int], None] | None = None,
     ray: str | None = None,
 ) -> tuple[Row, ...]:
     """The rows of all jobs, in order. journal: where finished jobs are kept, one a line. tell: (finished, all) after each.
 
-    ray: address of a Ray cluster that shall do the work ("auto", "ray://HOST:10001"). Raises OptionError for a journal of another grid.
+    workers: processes of this machine; 0 works in this one, which a target can end. ray: address of a Ray cluster that shall
+        do the work ("auto", "ray://HOST:10001"). Raises OptionError for a journal of another grid.
     """
     done = _finished(journal, todo) if journal is not None and journal.exists() else {}
-    missing = [job for job in todo if job.job not in done]
-    made = _on_ray(missing, ray) if ray is not None else _on_cores(missing, workers)
-    stream = None
-    try:
+    if tell is not None:
+        tell(len(done), len(todo))
+    with ExitStack() as stack:
+        stream = None
         if journal is not None:
             _mend(journal)
-            stream = journal.open("a", encoding="utf-8")
-        for row in made:
+            stream = stack.enter_context(journal.open("a", encoding="utf-8"))
+        missing = [job for job in todo if job.job not in done]
+        prints = {job.job: _print(job) for job in missing}
+        for row in stack.enter_context(closing(_made(missing, workers, ray))):
             done[row["job"]] = row
             if stream is not None:
-                stream.write(json.dumps({"of": _print(todo[row["job"]]), **row}) + "\n")
+                stream.write(json.dumps({"of": prints[row["job"]], **row}) + "\n")
                 stream.flush()
             if tell is not None:
                 tell(len(done), len(todo))
-    finally:
-        if stream is not None:
-            stream.close()
     return tuple(done[job.job] for job in todo)
 
 
+def _made(missing: Sequence[Job], workers: int, ray: str | None) -> Generator[Row, None, None]:
+    """Rows as they are finished."""
+    if ray is not None:
+        yield from on_ray(missing, row_of, _lost, ray)
+    elif workers:
+        yield from on_cores(missing, row_of, _lost, workers)
+    else:
+        yield from map(row_of, missing)
+
+
 def _print(job: Job) -> str:
-    """What makes a job the same one in another run."""
-    return json.dumps(asdict(job), sort_keys=True, default=str)
+    """What makes a job the same one in another run: its words, and its target as far as that is a file."""
+    return json.dumps({**asdict(job), "file": _state(job.target)}, sort_keys=True, default=str)
+
+
+def _state(target: str) -> tuple[int, int] | None:
+    """Bytes and time of the last change; only the file named, not what it imports."""
+    for path in (target, target.rpartition(":")[0]):
+        with suppress(OSError):
+            found = Path(path).stat()
+            return found.st_size, found.st_mtime_ns
+    return None
 
 
 def _finished(journal: Path, todo: Sequence[Job]) -> dict[int, Row]:
@@ -211,7 +236,7 @@ def _finished(journal: Path, todo: Sequence[Job]) -> dict[int, Row]:
             continue
         if of not in known:
             raise OptionError(
-                f"{journal} is the journal of another grid, or of this one before it was changed",
+                f"{journal} is the journal of another grid, or of this one before it or a target was changed",
                 "give another --journal, or remove it",
             )
         done[known[of]] = row
@@ -225,84 +250,6 @@ def _mend(journal: Path) -> None:
             stream.write(b"\n")
 
 
-def _on_cores(missing: Sequence[Job], workers: int) -> Iterator[Row]:
-    """Rows as they are finished, by processes of this machine."""
-    if workers <= 1:
-        yield from map(row_of, missing)
-        return
-    lost: list[Job] = []
-    # Fresh ones: torch's threads do not survive a fork.
-    with _pool(workers) as pool:
-        running: dict[Future[Row], Job] = {}
-        waiting = list(reversed(missing))
-        try:
-            while waiting or running:
-                while waiting and len(running) < 2 * workers:
-                    running[pool.submit(row_of, waiting[-1])] = waiting[-1]
-                    waiting.pop()
-                finished, _ = wait(running, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    job = running.pop(future)
-                    if isinstance(future.exception(), BrokenProcessPool):
-                        lost.append(job)
-                        continue
-                    yield future.result()
-        except BrokenProcessPool:
-            pass
-        lost += [*running.values(), *reversed(waiting)]
-    for job in sorted(lost, key=lambda entry: entry.job):
-        yield _alone(job)
-
-
-def _pool(workers: int) -> ProcessPoolExecutor:
-    """Processes with the environment this one had when it began to plan: what a target has set since (MONAI sets
-    cuBLAS's variable when it is imported) is for its own job."""
-    return ProcessPoolExecutor(workers, get_context("spawn"), _with_environment, (_ENVIRONMENT,))
-
-
-def _with_environment(variables: Mapping[str, str]) -> None:
-    os.environ.clear()
-    os.environ.update(variables)
-
-
-def _alone(job: Job) -> Row:
-    """One job in a process of its own."""
-    with _pool(1) as pool:
-        try:
-            return pool.submit(row_of, job).result()
-        except BrokenProcessPool:
-            return _dead(job)
-
-
-def _dead(job: Job) -> Row:
+def _lost(job: Job) -> Row:
     named = {name: getattr(job, name) for name in ("job", "target", "batch", "strategy", "device")}
     return {**dict.fromkeys(COLUMNS), **named, "error": "the process that analysed it died"}
-
-
-def _on_ray(missing: Sequence[Job], address: str) -> Iterator[Row]:
-    """Rows as they are finished, by a Ray cluster."""
-    try:
-        import ray
-    except ModuleNotFoundError:
-        from analyzer.errors import MissingDependencyError
-
-        raise MissingDependencyError(
-            "a grid on a Ray cluster needs ray, which is not installed", "pip install 'analyzer[ray]'"
-        ) from None
-    started = not ray.is_initialized()
-    if started:
-        ray.init(address=address, log_to_driver=False)
-    try:
-        remote = ray.remote(num_cpus=1, max_retries=1)(row_of)
-        pending = {remote.remote(job): job for job in missing}
-        while pending:
-            finished, _ = ray.wait(list(pending), num_returns=1)
-            for reference in finished:
-                job = pending.pop(reference)
-                try:
-                    yield ray.get(reference)
-                except ray.exceptions.RayError:
-                    yield _dead(job)
-    finally:
-        if started:
-            ray.shutdown()

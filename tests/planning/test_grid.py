@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from analyzer.cli import main
-from analyzer.errors import OptionError
+from analyzer.errors import AnalyzerError, OptionError
 from analyzer.planning.grid import COLUMNS, jobs, load, row_of, run
-from tests.paths import MODELS
+from tests.paths import MODELS, ROOT
 
 GRID = f"""
 targets: [{MODELS / "cnn.onnx"}, {MODELS / "linear.py"}]
 batches: [1, 4]
 devices: [h200, 24GiB]
 """
-DIES = """import multiprocessing, os, torch
+DIES = """import multiprocessing, os, sys, torch
 def make_model():
     if multiprocessing.parent_process() is not None:
         os._exit(9)
     return torch.nn.Linear(4, 4)
 def make_batch(batch):
     return (torch.randn(batch, 4),), ()
+"""
+MANY = f"""
+targets: [{MODELS / "resnet50.onnx"}]
+batches: [{", ".join(map(str, range(1, 33)))}]
+devices: [h200]
 """
 
 
@@ -67,10 +78,12 @@ def test_strategies_are_options_on_top() -> None:
         ({"targets": ["a.py"], "options": {"ampp": "bf16"}}, "no option 'ampp'"),
         ({"targets": ["a.py"], "strategies": ["x"]}, "is no mapping"),
         ({"targets": ["a.py"], "strategies": {"x": {"amp": "fp8"}}}, "unknown autocast type"),
+        ({"targets": ["a.py"], "batches": [4, 0]}, "batch"),
+        ({"targets": ["a.py"], "devices": ["h200", "rtx4091"]}, "rtx4091"),
     ],
 )
 def test_bad_grids(content: object, words: str) -> None:
-    with pytest.raises(OptionError, match=words):
+    with pytest.raises(AnalyzerError, match=words):
         jobs(content)
 
 
@@ -113,15 +126,107 @@ def test_a_journal_of_another_grid_is_refused(grid: Path, tmp_path: Path) -> Non
         run(load(grid), journal)
 
 
+def test_a_journal_of_a_target_that_was_changed_is_refused(tmp_path: Path) -> None:
+    model = tmp_path / "cnn.onnx"
+    model.write_bytes((MODELS / "cnn.onnx").read_bytes())
+    todo = jobs({"targets": [str(model)], "batches": [1]})
+    run(todo, tmp_path / "journal.jsonl")
+    os.utime(model, ns=(1, 1))
+    with pytest.raises(OptionError, match="or a target was changed"):
+        run(todo, tmp_path / "journal.jsonl")
+
+
 def test_what_fails_is_a_row(tmp_path: Path) -> None:
-    """A missing file, and a target that ends its process: the others are analysed."""
-    dies = tmp_path / "dies.py"
-    dies.write_text(DIES)
-    content = {"targets": [str(tmp_path / "none.py"), str(dies), str(MODELS / "cnn.onnx")], "batches": [2]}
-    rows = run(jobs(content), workers=2)
-    assert "no such file" in rows[0]["error"]
-    assert rows[1]["error"] == "the process that analysed it died"
-    assert rows[2]["error"] == "" and rows[2]["peak_allocated"] > 0
+    """A missing file, a target that ends its process, one that ends the program: all others are analysed."""
+    for name, last_word in (("dies", "os._exit(9)"), ("leaves", "sys.exit(3)")):
+        (tmp_path / f"{name}.py").write_text(DIES.replace("os._exit(9)", last_word))
+    names = ["none.py", "dies.py", "leaves.py"]
+    cnn = str(MODELS / "cnn.onnx")
+    targets = [cnn, *(str(tmp_path / name) for name in names), cnn, cnn]
+    todo = jobs({"targets": targets, "batches": [2]})
+    rows = run(todo, tmp_path / "journal.jsonl", workers=2)
+    assert "no such file" in rows[1]["error"]
+    assert rows[2]["error"] == "the process that analysed it died"
+    assert "ended the program (exit code 3)" in rows[3]["error"]
+    assert [rows[place]["error"] for place in (0, 4, 5)] == [""] * 3
+    assert all(rows[place]["peak_allocated"] for place in (0, 4, 5))
+    assert run(todo, tmp_path / "journal.jsonl") == rows
+
+
+def test_what_targets_print_is_not_in_the_table(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "talks.py"
+    target.write_text("print('hello')\n" + DIES.replace("os._exit(9)", "print('hello')"))
+    (tmp_path / "grid.yaml").write_text(f"targets: [{target}]\nbatches: [1]\ndevices: [h200]\n")
+    assert main(["grid", str(tmp_path / "grid.yaml"), "--workers", "1"]) == 0
+    out, err = capfd.readouterr()
+    assert out.startswith(COLUMNS[0]) and "hello" not in out and "hello" in err
+
+
+def started(folder: Path, *words: str) -> subprocess.Popen[str]:
+    """`analyze grid` with thirty-two jobs and two workers, in a process group of its own, when three jobs are finished."""
+    (folder / "grid.yaml").write_text(MANY)
+    command = [sys.executable, "-m", "analyzer", "grid", "grid.yaml", "--workers", "2", *words]
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    journal = folder / "table.csv.journal"
+    until(lambda: journal.exists() and journal.read_text().count("\n") >= 3)
+    return process
+
+
+def until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes in /proc")
+def test_a_killed_run_leaves_no_process_and_loses_nothing(tmp_path: Path) -> None:
+    """SIGKILL; the same command goes on: no finished job is done again, and the table is that of a run nobody killed."""
+    process = started(tmp_path, "-o", "table.csv")
+    workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    process.kill()
+    process.communicate()
+    finished = (tmp_path / "table.csv.journal").read_text().rpartition("\n")[0].splitlines()
+    assert 3 <= len(finished) < 32 and not (tmp_path / "table.csv").exists()
+    until(lambda: not any(alive(int(worker)) for worker in workers), 30.0)
+    rows = run(load(tmp_path / "grid.yaml"), tmp_path / "table.csv.journal", workers=2)
+    lines = [line for line in (tmp_path / "table.csv.journal").read_text().splitlines() if line.endswith("}")]
+    assert lines[: len(finished)] == finished and len(lines) == 32
+    assert rows == run(load(tmp_path / "grid.yaml"))
+
+
+def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
+    """As a terminal sends it, to the whole group: one sentence, no traceback; the same command ends the work."""
+    process = started(tmp_path, "-o", "table.csv")
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "of 32 jobs were finished" in said and "goes on from there" in said and "Traceback" not in said
+    before = (tmp_path / "table.csv.journal").read_text().count("\n")
+    assert 3 <= before < 32
+    command = [sys.executable, "-m", "analyzer", "grid", "grid.yaml", "-o", "table.csv"]
+    assert (
+        subprocess.run(
+            command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False
+        ).returncode
+        == 0
+    )
+    assert len((tmp_path / "table.csv").read_text().splitlines()) == 33
+    assert not (tmp_path / "table.csv.journal").exists()
 
 
 def test_parquet_is_the_same_table(grid: Path, tmp_path: Path) -> None:
