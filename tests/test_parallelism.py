@@ -16,7 +16,8 @@ def test_words_and_settings() -> None:
         "mixed": "bfloat16", "wrap": "layers.*", "reshard_after_forward": False, "rank": 9,
     }  # fmt: skip
     assert str(found) == "FSDP2 on 16 GPUs"
-    assert parse("ddp:1").rank == Rank(0, 1, 1)
+    assert (parse("ddp:1").rank, parse("tp:1").rank) == (Rank(0, 1, 1), Rank(0, 1, 1))
+    assert (parse("ddp:8").rank.rank, parse("tp:8").rank.rank, parse("tp:8,rank=0").rank.rank) == (0, 1, 0)
 
 
 @pytest.mark.parametrize(

@@ -43,9 +43,7 @@ def taken(communicators: Mapping[str, Communicator], profile: DeviceProfile) -> 
     used = [use for use in communicators.values() if use.size > 1]
     if not used:
         return Taken(0)
-    known, measured_on = profile.nccl, profile.name
-    if not known:
-        known, measured_on = load(DEFAULT).nccl, DEFAULT
+    known = profile.nccl or load(DEFAULT).nccl
     pairs = [(use, _nearest(use.size, known)) for use in used]
     first = pairs[0][1]
     exchanges = any(use.sent_to or use.received_from for use in used)
@@ -57,7 +55,8 @@ def taken(communicators: Mapping[str, Communicator], profile: DeviceProfile) -> 
     missing = [topology for use, topology in pairs if use.size != topology.ranks or not profile.nccl]
     if not missing:
         return Taken(nbytes)
-    return Taken(nbytes, f"{missing[0].ranks} {measured_on} on {missing[0].link}")
+    where = "" if profile.nccl else f" ({DEFAULT})"
+    return Taken(nbytes, f"{missing[0].ranks} ranks on {missing[0].link}{where}")
 
 
 def _nearest(size: int, known: Sequence[Topology]) -> Topology:

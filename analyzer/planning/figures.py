@@ -20,6 +20,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from analyzer.allocators import OutOfMemoryError
@@ -27,8 +28,8 @@ from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Argument, Operator, Phase, TensorMeta
 from analyzer.liveness.naive import Naive
-from analyzer.planning.program import AtBatch, BatchProgram, NotTheSame
-from analyzer.runtimes.events import Event, Free, Malloc
+from analyzer.planning.program import AtBatch, BatchProgram
+from analyzer.runtimes.events import Event, Free, Malloc, Use, Wait
 from analyzer.runtimes.plans import Plans
 from analyzer.runtimes.pytorch.eager import requests
 from analyzer.runtimes.pytorch.outside import device_used
@@ -36,7 +37,8 @@ from analyzer.runtimes.pytorch.scratch import Give, Output, Step, Story, Take, s
 from analyzer.runtimes.pytorch.scratch.registry import rule_for
 from analyzer.runtimes.timeline import iteration_start
 
-_FREE = -1
+# What an event of the script does instead of asking for a size.
+_FREE, _USE, _WAIT = -1, -2, -3
 Signature: TypeAlias = tuple[Any, ...]
 
 
@@ -56,12 +58,13 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class _Script:
-    """Requests in order: (key, which size), or (key, _FREE). The first `setup_count` come before the first iteration.
+    """Requests in order: (key, which size, stream); (key, _FREE, 0); (key, _USE, stream) where another stream uses it; (0,
+    _WAIT, 0) where the host waits. The first `setup_count` come before the first iteration.
 
     plans: number of a size → the plan that takes it, of those that may be asked for less.
     """
 
-    events: tuple[tuple[int, int], ...]
+    events: tuple[tuple[int, int, int | None], ...]
     setup_count: int
     key_count: int
     libraries: frozenset[str]
@@ -72,12 +75,9 @@ class EagerFigures:
     """Figures of a PyTorch program on one device, at any batch the program holds for."""
 
     def __init__(self, program: BatchProgram, profile: DeviceProfile) -> None:
-        """Raises NotTheSame when an operator that needs memory of its own has numbers that are no polynomials, and for
-        programs of several streams, which the script does not tell apart."""
+        """Raises NotTheSame when an operator that needs memory of its own has numbers that are no polynomials."""
         self._program, self._profile = program, profile
         self._graph = program.first.source.graph
-        if any(operator.stream for operator in self._graph.operators):
-            raise NotTheSame("work on other streams than the default one")
         self._sizes = [storage.nbytes for storage in self._graph.storages]
         numbered = tuple([dataclasses.replace(s, nbytes=s.index) for s in self._graph.storages])
         self._numbered = dataclasses.replace(self._graph, storages=numbered)
@@ -171,17 +171,21 @@ class EagerFigures:
             self._numbered, self._profile, lambda operator: numbered[self._class_of[operator.index]]
         )
         first = iteration_start(asked.events)
-        events: list[tuple[int, int]] = []
+        events: list[tuple[int, int, int | None]] = []
         plans: dict[int, str] = {}
         places: dict[int, int] = {}  # of a request's key
         setup_count = 0
         for position, event in enumerate(asked.events):
             if isinstance(event, Malloc):
-                events.append((places.setdefault(event.key, len(places)), event.nbytes))
+                events.append((places.setdefault(event.key, len(places)), event.nbytes, event.stream))
                 if event.plan:
                     plans[event.nbytes] = event.plan
             elif isinstance(event, Free):
-                events.append((places[event.key], _FREE))
+                events.append((places[event.key], _FREE, 0))
+            elif isinstance(event, Use):
+                events.append((places[event.key], _USE, event.stream))
+            elif isinstance(event, Wait):
+                events.append((0, _WAIT, 0))
             elif isinstance(event, Event) and position == first:
                 setup_count = len(events)
         return _Script(tuple(events), setup_count, len(places), asked.libraries, plans)
@@ -200,17 +204,25 @@ def _play(
     plans = Plans()
     for events in (script.events[: script.setup_count], script.events[script.setup_count :]):
         allocator.reset_peaks()
-        for key, number in events:
-            if number == _FREE:
-                free(handles[key])
+        for key, number, stream in events:
+            if number < 0:
+                if number == _FREE:
+                    free(handles[key])
+                elif number == _USE:
+                    allocator.use(handles[key], stream or 0)
+                else:
+                    allocator.wait()
                 continue
             try:
                 if number in script.plans:
                     handles[key], _ = plans.served(
-                        malloc, sizes[number], script.plans[number], smaller.get(number, ())
+                        partial(malloc, stream=stream),
+                        sizes[number],
+                        script.plans[number],
+                        smaller.get(number, ()),
                     )
                 else:
-                    handles[key] = malloc(sizes[number])
+                    handles[key] = malloc(sizes[number], stream)
             except OutOfMemoryError:
                 return False, plans.refused
     return True, plans.refused

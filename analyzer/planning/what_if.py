@@ -3,12 +3,14 @@
 1. Every strategy is the same target with other options, captured and played as any analysis is; one that the target does
    not take is kept with what was said.
 2. What changes the numbers of a model (precision, 8 bits, another optimizer) is offered beside what does not; `cost`
-   orders them: 0 free, 1 slower or other kernels, 2 other numbers.
+   orders them: 0 free, 1 slower or other kernels, 2 other numbers, 3 more GPUs.
 3. **Checkpointing** is of the blocks a model repeats (`capture/pytorch/blocks.py`): of the stack with the most parameters.
    Its price is computing their forward pass again: `extra_compute` is the share of
    floating-point operations a sample added (`flops.py`).
 4. **Accumulation** divides the batch by k and runs k of them a step: the effective batch stays.
-5. Combinations are those people take together: mixed precision with checkpointing, both with accumulation, and each of
+5. **More GPUs**: training with FSDP2 on `GPUS` of them, inference split over `SPLIT` by tensor parallelism where the layers'
+   names are known. The batch is that of one rank, so the job does as many times more.
+6. Combinations are those people take together: mixed precision with checkpointing, both with accumulation, and each of
    what is free on top.
 
 Not modelled: time, but for the operations computed again; offloading; what a change does to a model's quality.
@@ -25,6 +27,7 @@ from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
 from analyzer.estimate import Estimate
 from analyzer.options import Options, takes_options
+from analyzer.parallelism import parse
 from analyzer.pipeline import analysis
 from analyzer.planning.subject import Subject
 
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     import torch
 
 _ACCUMULATED = (2, 4)
+GPUS, SPLIT = 8, 2
+_MORE_GPUS = 3
 _FUSED = ("sgd", "adam", "adamw", "adagrad")
 _PAIR = 2
 # ONNX Runtime's settings that decide memory, and their cheaper values.
@@ -171,7 +176,8 @@ def variants(base: Analysis, options: Options, target: Any) -> list[tuple[str, i
     if free:
         pairs.append([part for part in (free[0], mixed, recomputed) if part is not None])
     combined = [_together(parts) for parts in pairs if len(parts) >= _PAIR]
-    return [*singles, *{name: (name, cost, changes) for name, cost, changes in combined}.values()]
+    more = _more_gpus(options, target)
+    return [*singles, *{name: (name, cost, changes) for name, cost, changes in combined}.values(), *more]
 
 
 def _together(parts: list[tuple[str, int, dict[str, Any]]]) -> tuple[str, int, dict[str, Any]]:
@@ -200,6 +206,21 @@ def _free(base: Analysis, options: Options) -> list[tuple[str, int, dict[str, An
     if convolutions and not options.channels_last:
         found.append(("channels last", 1, {"channels_last": True}))
     return found
+
+
+def _more_gpus(options: Options, target: Any) -> list[tuple[str, int, dict[str, Any]]]:
+    """The model spread over several GPUs, where it is not yet; and more thinly, where whole copies of it are."""
+    known = None if options.parallel is None else parse(options.parallel)
+    texts = []
+    if options.mode == "train" and (known is None or known.kind == "ddp"):
+        texts = [f"fsdp2:{GPUS if known is None else known.size}"]
+    elif known is None:
+        from analyzer.capture.pytorch.world.wrapping import linear_pairs
+
+        model = Subject(target, replace(options, batch=None)).model
+        texts = [f"tp:{SPLIT}"] if model is not None and linear_pairs(model) else []
+    cost = _MORE_GPUS if known is None else 1
+    return [(str(parse(text)), cost, {"parallel": text}) for text in texts]
 
 
 def _precisions(base: Analysis, options: Options) -> list[tuple[str, int, dict[str, Any]]]:

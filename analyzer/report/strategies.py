@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from analyzer.planning.what_if import Strategy
 
 _NAME_WIDTH = 40
-COSTS = ("free", "slower", "other numbers")
+COSTS = ("free", "slower", "other numbers", "more GPUs")
 
 
 def render(strategies: Sequence[Strategy], _: View = PLAIN) -> str:

@@ -2,8 +2,8 @@
 
 1. Every rank is a process of its own with a GPU of its own, as `torchrun` starts them; between two readings all of them
    wait for one another through gloo, which uses no GPU.
-2. In order: a communicator; its first all-reduce; every other collective of a ring; a second communicator with an all-reduce;
-   a message from rank 0 to rank 1, and one back; everything destroyed. Ranks above 1 only take part in collectives.
+2. In order: a communicator; its first all-reduce; every other collective of a ring; a second communicator; its all-reduce; a
+   message from rank 0 to rank 1, and one back; everything destroyed. Ranks above 1 only take part in collectives.
 3. What counts is the process's bytes that PyTorch's allocator has not reserved.
 
 The environment's `NCCL_*` variables act as they would on any program, and are written down.
@@ -52,7 +52,11 @@ def measured(ranks: int) -> dict[str, Any]:
         "ranks": [entry["marks"] for entry in found],
         "link": nvml.link([entry["gpu"] for entry in found]),
         "nccl": found[0]["nccl"],
-        "environment": {name: value for name, value in os.environ.items() if name.startswith("NCCL_")},
+        "environment": {
+            name: value
+            for name, value in os.environ.items()
+            if name.startswith("NCCL_") and name != "NCCL_VERSION"  # a container's note on itself
+        },
     }
 
 
@@ -90,8 +94,9 @@ def run(_: Mapping[str, Any]) -> dict[str, Any]:
     mark("all_reduce")
     _collectives(whole, part, mark)
     second = dist.new_group(list(range(ranks)), backend="nccl")
-    dist.all_reduce(whole, group=second)
     mark("second communicator")
+    dist.all_reduce(whole, group=second)
+    mark("second all_reduce")
     for sender, receiver in ((0, 1), (1, 0)):
         if rank == sender:
             dist.send(whole, receiver)

@@ -13,8 +13,8 @@
    time for are taken from the shipped table where it was measured on this GPU model with this cuDNN; elsewhere they
    stay unknown and are inferred when asked for.
 5. With several ranks, NCCL: communicators made and used by as many processes with a GPU each (`runs/communicators.py`). What
-   a communicator takes is told by a second one, because the first also loads the library's code; what a message takes by
-   one in the other direction.
+   a communicator and its ring take is told by a second one, because the first also load the library's code; what a message
+   takes by one in the other direction.
 6. Checks change nothing in the profile. Where a rule predicts other than was measured, that is said.
 
 The profile obeys `devices/schema.json` and is used with `--device PROFILE.json`.
@@ -198,19 +198,17 @@ def topology(found: Mapping[str, Any]) -> dict[str, Any]:
     def most(event: str, ranks: Sequence[int] | None = None) -> int:
         return max(0, *(growths[rank][event] for rank in ranks or range(len(growths))))
 
-    ring = max(
-        sum(growth[event] for event in ("all_reduce", *communicators.COLLECTIVES)) for growth in growths
-    )
-    one = max(0, most("second communicator") - ring)
+    one, ring = most("second communicator"), most("second all_reduce")
+    first = max(growth["communicator"] + growth["all_reduce"] for growth in growths)
     send, receive = most("1 to 0", (1,)), most("1 to 0", (0,))
     told = "".join(f", {name}={value}" for name, value in sorted(found["environment"].items()))
     return {
         "ranks": len(growths),
         "link": found["link"] + told,
         "nccl": found["nccl"],
-        "code_bytes": max(0, most("communicator") - one),
+        "code_bytes": max(0, first - one - ring),
         "communicator_bytes": one,
-        "ring_bytes": max(0, ring),
+        "ring_bytes": ring,
         "exchange_code_bytes": max(0, growths[0]["0 to 1"] - send, growths[1]["0 to 1"] - receive),
         "send_bytes": send,
         "receive_bytes": receive,

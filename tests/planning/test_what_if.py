@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,7 +13,7 @@ from analyzer.cli import main
 from analyzer.options import Options
 from analyzer.pipeline import analysis
 from analyzer.planning.flops import flops
-from analyzer.planning.what_if import cheapest, repeated_blocks, what_if
+from analyzer.planning.what_if import cheapest, repeated_blocks, variants, what_if
 from analyzer.report import formats
 from tests.paths import MODELS
 
@@ -110,3 +112,22 @@ def test_the_default_command_ends_with_what_would_fit(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.splitlines()[-1].startswith("cheapest change that fits: ")
     assert main([*asked, "--device", str(estimate.device_used)]) == 0
     assert "cheapest" not in capsys.readouterr().out
+
+
+def test_more_gpus_are_offered_once_and_cost_most() -> None:
+    options = Options(mode="train", optimizer="adam", inputs=INPUTS, device="h200", steps=1)
+    target = Tower()
+    offered = {
+        name: (cost, changes) for name, cost, changes in variants(analysis(target, options), options, target)
+    }
+    assert offered["FSDP2 on 8 GPUs"] == (3, {"parallel": "fsdp2:8"})
+    assert max(cost for cost, _ in offered.values()) == 3
+    copies = replace(options, parallel="ddp:4")
+    offered = {
+        name: (cost, changes) for name, cost, changes in variants(analysis(target, copies), copies, target)
+    }
+    assert offered["FSDP2 on 4 GPUs"] == (1, {"parallel": "fsdp2:4"})
+    sharded = replace(options, parallel="fsdp2:4")
+    assert not [
+        entry for entry in variants(analysis(target, sharded), sharded, target) if "parallel" in entry[2]
+    ]

@@ -154,7 +154,7 @@ def test_it_is_what_a_script_does_that_says_the_same(parallel: str, tmp_path: Pa
     script = tmp_path / "job.py"
     script.write_text(HEAD + SCRIPTS[parallel] + STEPS)
     ranks = int(parallel.partition(",")[0].partition(":")[2])
-    followed = analyzer.run(script, ranks=ranks, device="h200")
+    followed = analyzer.run(script, ranks=ranks, rank=int(parallel.startswith("tp")), device="h200")
     found = estimate(parallel)
     assert (found.peak_allocated, found.peak_reserved, found.device_used) == (
         followed.peak_allocated, followed.peak_reserved, followed.device_used,
