@@ -153,6 +153,21 @@ class OutOfMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class RankCourse:
+    """One rank of a job whose ranks were all followed. All sizes in bytes.
+
+    course: the most allocated in each of equally many parts of the rank's events, kept of the first ranks. out_of_memory: whether it ran out.
+    """
+
+    rank: int
+    peak_allocated: int
+    peak_reserved: int
+    device_used: int
+    out_of_memory: bool
+    course: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Estimate:
     """What a model needs of a GPU. All sizes in bytes.
 
@@ -164,6 +179,7 @@ class Estimate:
     allocations, segments: every block and every piece of the device held, from which event to which; empty in an estimate
         saved before they were kept. peak_event: the event that reached the peak first, -1: nothing was allocated.
     iterations: the event after which each begins (-1: with the first event).
+    ranks: the course of every rank, where all were followed: this estimate is that of the one which needs the most.
     out_of_memory: the request that ended the program, None where all were served; every other figure then says what
         was reached until that moment.
     """
@@ -199,6 +215,7 @@ class Estimate:
     segments: tuple[Segment, ...] = ()
     peak_event: int = -1
     iterations: tuple[int, ...] = ()
+    ranks: tuple[RankCourse, ...] = ()
 
     def top(self, n: int = 10) -> tuple[TensorRow, ...]:
         """The n largest allocations alive at the peak, largest first."""

@@ -7,13 +7,16 @@ import multiprocessing
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from itertools import pairwise
 
-from analyzer.estimate import Estimate
+from analyzer.estimate import Estimate, RankCourse
 from analyzer.options import Options
 from analyzer.pipeline.program import follow
 from analyzer.ranks import Rank
 
 _SHOWN = 16
+# Points of a rank's course: as many as a page is wide.
+_PARTS = 500
 
 
 def every_rank(
@@ -53,7 +56,24 @@ def _worst(found: Sequence[Estimate]) -> Estimate:
         for rank, estimate in enumerate(found[:_SHOWN])
     ]
     more = (f"and {len(found) - _SHOWN} more ranks, none of which needs more",) if len(found) > _SHOWN else ()
-    return dataclasses.replace(found[worst], notes=(*found[worst].notes, *lines, *more))
+    ranks = tuple(_course(rank, estimate) for rank, estimate in enumerate(found))
+    return dataclasses.replace(found[worst], notes=(*found[worst].notes, *lines, *more), ranks=ranks)
+
+
+def _course(rank: int, estimate: Estimate) -> RankCourse:
+    """What is kept of a rank beside the one that is shown; a course of the first ones."""
+    allocated = estimate.timeline.allocated if rank < _SHOWN else ()
+    edges = [part * len(allocated) // _PARTS for part in range(_PARTS + 1)]
+    return RankCourse(
+        rank,
+        estimate.peak_allocated,
+        estimate.peak_reserved,
+        estimate.device_used,
+        estimate.out_of_memory is not None,
+        tuple(max(allocated[low : max(high, low + 1)], default=0) for low, high in pairwise(edges))
+        if allocated
+        else (),
+    )
 
 
 def _need(estimate: Estimate) -> tuple[bool, int, int]:

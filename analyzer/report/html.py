@@ -28,6 +28,9 @@ _CATEGORIES = (
     "workspace",
 )
 _LONGEST_NAME = 10_000
+# Lines `charts.js` can tell apart: its colours, whole and dashed.
+_COLORS = 6
+_RANKS_DRAWN = 2 * _COLORS
 
 
 def render(estimate: Estimate, view: View = PLAIN) -> str:
@@ -39,6 +42,7 @@ def render(estimate: Estimate, view: View = PLAIN) -> str:
         estimates(estimate),
         page.heading("How the figures come about"),
         steps(estimate),
+        *ranks(estimate),
         course(estimate, 0),
         page.heading(f"At the peak{f' ({estimate.peak_at})' if estimate.peak_at else ''}"),
         _breakdown(estimate),
@@ -48,8 +52,12 @@ def render(estimate: Estimate, view: View = PLAIN) -> str:
         page.heading("Notes") if estimate.notes else "",
         page.items(estimate.notes),
     ]
-    data = {"views": [view_data(estimate)]}
-    return page.render(" · ".join(text.subject(estimate)), "\n".join(filter(None, body)), data, page.TIMELINE)
+    data: dict[str, Any] = {"views": [view_data(estimate)]}
+    scripts: tuple[str, ...] = page.TIMELINE
+    if estimate.ranks:
+        data["charts"] = [_rank_lines(estimate)]
+        scripts = (*scripts, "charts.js")
+    return page.render(" · ".join(text.subject(estimate)), "\n".join(filter(None, body)), data, scripts)
 
 
 def estimates(estimate: Estimate) -> str:
@@ -61,6 +69,43 @@ def estimates(estimate: Estimate) -> str:
     return page.table(("estimate", "bytes", "MiB", ""), rows, (1, 2), "estimates") + page.paragraph(
         text.naive_terms(estimate), "dim"
     )
+
+
+def ranks(estimate: Estimate) -> list[str]:
+    """Every rank of a job: their courses over one another, and what each takes."""
+    if not estimate.ranks:
+        return []
+    rows = (
+        (
+            str(found.rank),
+            size(found.peak_allocated),
+            size(found.peak_reserved),
+            size(found.device_used),
+            "out of memory" if found.out_of_memory else "",
+        )
+        for found in estimate.ranks
+    )
+    return [
+        page.heading("Ranks"),
+        page.paragraph("Bytes in use, each rank from its first event to its last.", "dim"),
+        page.chart(0, "bytes in use on every rank, over one another"),
+        page.table(("rank", "peak allocated", "reserved", "device", ""), rows, (0, 1, 2, 3)),
+    ]
+
+
+def _rank_lines(estimate: Estimate) -> dict[str, Any]:
+    """The first ranks' courses, as `charts.js` draws lines."""
+    shown = [found for found in estimate.ranks[:_RANKS_DRAWN] if found.course]
+    parts = max((len(found.course) for found in shown), default=0)
+    return {
+        "x": "% of its events",
+        "values": [round(100 * (part + 1) / parts, 1) for part in range(parts)],
+        "limit": max(estimate.capacity_bytes - (estimate.device_used - estimate.peak_reserved), 0),
+        "lines": [
+            {"name": f"rank {found.rank}", "values": found.course, "dashed": place >= _COLORS}
+            for place, found in enumerate(shown)
+        ],
+    }
 
 
 def steps(estimate: Estimate) -> str:

@@ -24,6 +24,7 @@ from analyzer.estimate import (
     MarkRow,
     Origin,
     OutOfMemory,
+    RankCourse,
     Segment,
     TensorRow,
     Timeline,
@@ -86,6 +87,7 @@ def from_dict(document: Mapping[str, Any]) -> Estimate:
             values["allocations"] = _row(Allocations, {**document["allocations"], "origins": origins})
             values["segments"] = tuple(_row(Segment, row) for row in document["segments"])
             values["iterations"] = tuple(document["iterations"])
+        values["ranks"] = tuple(_row(RankCourse, row) for row in document.get("ranks", ()))
         if document.get("out_of_memory") is not None:
             values["out_of_memory"] = _row(OutOfMemory, document["out_of_memory"])
         return Estimate(**values)

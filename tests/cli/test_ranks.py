@@ -7,9 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 pytest.importorskip("torch")
+
+from tests.paths import ROOT
 
 
 def test_the_worst_rank_stands_for_the_job(run: Callable[..., Any], tmp_path: Path) -> None:
@@ -24,6 +27,18 @@ def test_the_worst_rank_stands_for_the_job(run: Callable[..., Any], tmp_path: Pa
     found = json.loads(ran.out)
     assert found["target"].endswith("uneven.py (rank 1 of 2)")
     assert [note for note in found["notes"] if note.startswith("rank 0: peak allocated 4,194,304 bytes")]
+    jsonschema.validate(found, json.loads((ROOT / "analyzer/report/schema.json").read_text()))
+    small, large = found["ranks"]
+    assert (small["rank"], small["peak_allocated"], max(small["course"])) == (0, 4 << 20, 4 << 20)
+    assert (large["peak_allocated"], large["course"][-1], len(large["course"])) == (20 << 20, 20 << 20, 500)
+
+    saved = tmp_path / "ranks.json"
+    saved.write_text(ran.out)
+    page = run("report", saved, "--format", "html")
+    data = json.loads(page.out.partition('id="data">')[2].partition("</script>")[0])
+    assert [line["name"] for line in data["charts"][0]["lines"]] == ["rank 0", "rank 1"]
+    assert data["charts"][0]["lines"][1]["values"] == large["course"]
+    assert page.out.index("<h2>Ranks</h2>") < page.out.index("Course</h2>")
 
 
 @pytest.mark.parametrize(
