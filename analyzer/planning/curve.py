@@ -13,16 +13,18 @@ Not modelled: kinks between the batches asked for.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import AnalyzerError, InputError
 from analyzer.estimate import Estimate, TensorRow
 from analyzer.options import Options, takes_options
-from analyzer.planning.pieces import Pieces, figures_of
+from analyzer.planning.pieces import Pieces, figures_of, uncollected
 from analyzer.planning.subject import Subject
 
 if TYPE_CHECKING:
@@ -70,12 +72,11 @@ class Kink:
     peak_after: tuple[str, tuple[TensorRow, ...]] = ("", ())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Curve:
     """The rows in ascending order of batch, with what failed: batch → what was said.
 
-    captures: batches at which the target was captured; the other rows were evaluated. `estimate`: the last row's, with
-    target, device and certainty.
+    captures: batches at which the target was captured; the other rows were evaluated.
     """
 
     rows: tuple[Row, ...]
@@ -83,7 +84,12 @@ class Curve:
     slopes: tuple[Slope, ...]
     kinks: tuple[Kink, ...]
     captures: tuple[int, ...]
-    estimate: Estimate
+    _last: Callable[[], Estimate] = field(repr=False, compare=False)
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        """The last row's, with target, device and certainty: analysed when it is first asked for, which takes longer than many rows."""
+        return self._last()
 
 
 @takes_options
@@ -125,26 +131,28 @@ def curve(
     pieces: Pieces | None = None
     if len(batches) > FEW and subject.eager:
         pieces = Pieces(subject, batches[0], batches[-1])
-        pieces.prepare(batches)
     rows: list[Row] = []
     estimates: dict[int, Estimate] = {}
     failures: dict[int, str] = {}
     problem: AnalyzerError | None = None
-    for batch in batches:
-        if progress is not None:
-            progress(f"batch {batch}")
-        try:
-            if pieces is not None:
-                found = pieces.at(batch)
-            else:
-                analysed = subject.analysis(batch)
-                estimates[batch] = analysed.estimate
-                found = figures_of(analysed)
-        except AnalyzerError as error:
-            failures[batch] = error.message
-            problem = problem or error
-            continue
-        rows.append(Row(batch, found.peak_allocated, found.peak_reserved, found.device_used, found.naive))
+    with uncollected() if pieces is not None else contextlib.nullcontext():
+        if pieces is not None:
+            pieces.prepare(batches)
+        for batch in batches:
+            if progress is not None:
+                progress(f"batch {batch}")
+            try:
+                if pieces is not None:
+                    found = pieces.at(batch)
+                else:
+                    analysed = subject.analysis(batch)
+                    estimates[batch] = analysed.estimate
+                    found = figures_of(analysed)
+            except AnalyzerError as error:
+                failures[batch] = error.message
+                problem = problem or error
+                continue
+            rows.append(Row(batch, found.peak_allocated, found.peak_reserved, found.device_used, found.naive))
     if not rows:
         assert problem is not None
         raise problem
@@ -162,7 +170,7 @@ def curve(
         slopes,
         _kinks(rows, slopes, pieces, estimate_at if explain else None),
         tuple(sorted(captures)),
-        estimate_at(rows[-1].batch),
+        lambda: estimate_at(rows[-1].batch),
     )
 
 

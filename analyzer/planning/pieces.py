@@ -2,7 +2,8 @@
 
 1. Batch 1 is a piece of its own: dimensions of size 1 have no order among strides, broadcast, and are squeezed away.
 2. A range is captured at its ends and in between; when the three are one program, the range is one piece. A number that
-   three captures cannot check (a square) is given a fourth.
+   three captures cannot check (a square) is given a fourth. All steps are captured once; elsewhere the first, where
+   the later ones repeat it (`steps.py`).
 3. Otherwise the largest batch is searched, by bisection, up to which the program is that of the range's beginning: there
    the piece ends, and the next begins. A batch that is like none of its neighbours, or cannot be captured, is a piece of
    its own; what the target said is kept.
@@ -14,14 +15,18 @@ Not modelled: a batch inside a piece, never captured, at which the program is an
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import gc
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from analyzer.allocators.pytorch.create import create
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
 from analyzer.pipeline.assemble import Captured
 from analyzer.planning.figures import EagerFigures, Figures
 from analyzer.planning.program import BatchProgram, NotTheSame
+from analyzer.planning.steps import Repetition
 from analyzer.planning.subject import Subject
 from analyzer.runtimes.pytorch.runtime import limited
 from analyzer.runtimes.pytorch.settings import alloc_conf
@@ -46,6 +51,19 @@ class Piece:
     error: str = ""
 
 
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """While open, Python looks for no cycles: much is made here and kept, and looking through captured programs again and
+    again would take longer than all the rest. (The command line does without for good.)"""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
 class Pieces:
     """The pieces of a range, captured as needed. `captured`: batch → what was captured there."""
 
@@ -53,6 +71,7 @@ class Pieces:
         """Raises AnalyzerError when neither end of the range can be captured."""
         self.subject = subject
         self.captured: dict[int, Captured | AnalyzerError] = {}
+        self._repetition: Repetition | None = None
         self._conf = alloc_conf(subject.options.runtime_options)
         self.pieces: tuple[Piece, ...] = tuple(self._found(low, high)) if subject.eager else ()
 
@@ -64,16 +83,16 @@ class Pieces:
             assert isinstance(problem, AnalyzerError)
             raise problem
         if piece is not None and piece.figures is not None:
-            allocator = limited(self._conf, *limit) if limit else limited(self._conf, NO_LIMIT, True)
+            allocator = limited(self._conf, *limit) if limit else create(self._conf)
             try:
-                return piece.figures.at(batch, allocator)
+                return piece.figures.at(batch, allocator, plans=limit is not None)
             except (
                 ArithmeticError
             ):  # a number that is whole only at some batches: this one is captured itself
                 self._at(batch)
         return figures_of(self.analysis(batch, limit))
 
-    def prepare(self, batches: Iterable[int]) -> None:
+    def prepare(self, batches: Sequence[int]) -> None:
         """What `at` will be asked for, so that what these batches share is done once."""
         for piece in self.pieces:
             if piece.figures is not None:
@@ -104,11 +123,23 @@ class Pieces:
             raise found
         return found
 
+    def _quickly(self, batch: int) -> Captured:
+        """The same with later steps that repeat the first, of which alone is captured. Raises AnalyzerError."""
+        if batch not in self.captured and self._repetition is not None:
+            try:
+                first = self.subject.captured(batch, steps=1)
+                self.captured[batch] = self._repetition.with_all_steps(first)
+            except (AnalyzerError, NotTheSame):
+                pass  # what all steps say of it is what the user should read
+        return self._at(batch)
+
     def _joined(self, *batches: int) -> tuple[BatchProgram, EagerFigures]:
         """The program captured at the range's ends and in between. Raises NotTheSame, also for a batch that cannot be captured."""
         try:
-            program = BatchProgram(batches, [self._at(batch) for batch in batches])
-            return program, EagerFigures(program, program.first.profile)
+            captures = [self._quickly(batch) for batch in batches]
+            with uncollected():
+                program = BatchProgram(batches, captures)
+                return program, EagerFigures(program, program.first.profile)
         except AnalyzerError as error:
             raise NotTheSame(error.message) from error
         except NotTheSame as different:
@@ -122,9 +153,11 @@ class Pieces:
 
     def _found(self, low: int, high: int) -> list[Piece]:
         found: list[Piece] = []
-        for end in {low, high}:
+        for end in (high, low):
             try:
-                self._at(end)
+                whole = self._at(end)
+                with contextlib.suppress(NotTheSame):
+                    self._repetition = Repetition(whole) if self.subject.options.steps > 1 else None
                 break
             except AnalyzerError:
                 continue
@@ -142,10 +175,12 @@ class Pieces:
 
     def _alone(self, batch: int, ends: str = "") -> Piece:
         try:
-            self._at(batch)
+            program = BatchProgram([batch], [self._quickly(batch)])
+            return Piece(batch, batch, program, EagerFigures(program, program.first.profile), ends)
         except AnalyzerError as error:
             return Piece(batch, batch, None, None, ends, error.message)
-        return Piece(batch, batch, None, None, ends)
+        except NotTheSame:
+            return Piece(batch, batch, None, None, ends)
 
     def _next(self, low: int, high: int) -> Piece:
         """The piece that begins at `low`."""
@@ -165,9 +200,6 @@ class Pieces:
             except NotTheSame as different:
                 bad, reason = middle, different.where
         return Piece(low, good, *best, ends=reason)
-
-
-NO_LIMIT = 1 << 62
 
 
 def figures_of(analysis: Analysis) -> Figures:

@@ -18,6 +18,11 @@ from fractions import Fraction
 from itertools import pairwise
 from math import lcm
 
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.graph.lanes import Integers, Lanes
+
 
 @dataclass(frozen=True, slots=True)
 class Polynomial:
@@ -42,6 +47,15 @@ class Polynomial:
         if rest:
             raise ArithmeticError(f"{value} / {self.denominator} at batch {batch} is no whole number")
         return whole
+
+    def at_many(self, batches: Sequence[int]) -> tuple[Integers, npt.NDArray[np.bool_]]:
+        """The values at many batches, and where they are whole numbers. Raises NotTogether where they are too large for this."""
+        value: Lanes = Lanes(np.zeros(len(batches), np.int64))
+        every = Lanes(np.array(batches, np.int64))
+        for numerator in reversed(self.numerators):
+            value = value * every + numerator
+        whole, rest = np.divmod(value.values, self.denominator)
+        return whole, rest == 0
 
 
 def fit(batches: Sequence[int], values: Sequence[int]) -> Polynomial | None:

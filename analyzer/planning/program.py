@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from analyzer.graph import Argument, Graph, Operator, TensorMeta
+from analyzer.graph.lanes import NotTogether
 from analyzer.liveness.naive import Naive
 from analyzer.pipeline.assemble import Captured
 from analyzer.planning.polynomial import Polynomial, fit
@@ -44,7 +45,7 @@ class BatchProgram:
     """
 
     def __init__(self, batches: Sequence[int], captures: Sequence[Captured]) -> None:
-        """Three captures at least, so that every number is checked.
+        """Three captures at least, so that every number is checked; or one, for its batch alone.
 
         Raises NotTheSame naming the first place where they are no one program, or where a size is no polynomial.
         """
@@ -180,7 +181,7 @@ class _Numbers:
         if all(value == first for value in values[1:]):
             return first
         if kind is int:
-            return self.polynomial(values, f"an argument of {place}").at  # type: ignore[arg-type]
+            return _one_by_one(self.polynomial(values, f"an argument of {place}"))  # type: ignore[arg-type]
         if kind is float:
             if any((value == 0) != (first == 0) for value in values):
                 raise NotTheSame(place)
@@ -195,11 +196,18 @@ class _Numbers:
         raise NotTheSame(place)
 
     def integers(self, values: Sequence[tuple[int, ...]], place: str) -> Any:
-        """As `value`, for shapes and strides, of which many are the same."""
+        """As `value`, for shapes, strides and offsets, of which many are the same."""
         key = tuple(values)
         found = self._tuples.get(key)
         if found is None:
-            found = self._tuples[key] = self.value(values, place)
+            if len({len(value) for value in values}) > 1:
+                raise NotTheSame(place)
+            parts = [
+                part[0] if len(set(part)) == 1 else self.polynomial(part, f"an argument of {place}").at
+                for part in zip(*values, strict=True)
+            ]
+            found = _together(parts) if any(map(callable, parts)) else values[0]
+            self._tuples[key] = found
         return found
 
     def tensor(self, tensors: Sequence[TensorMeta], place: str) -> Any:
@@ -209,7 +217,7 @@ class _Numbers:
             raise NotTheSame(place)
         shape = self.integers([t.shape for t in tensors], place)
         stride = self.integers([t.stride for t in tensors], place)
-        offset = self.value([t.offset for t in tensors], place)
+        offset = self.integers([(t.offset,) for t in tensors], place)
 
         def at(batch: int) -> TensorMeta:
             return TensorMeta(
@@ -217,12 +225,23 @@ class _Numbers:
                 shape(batch) if callable(shape) else shape,
                 stride(batch) if callable(stride) else stride,
                 first.dtype,
-                offset(batch) if callable(offset) else offset,
+                (offset(batch) if callable(offset) else offset)[0],
                 first.requires_grad,
                 first.symbols,
             )
 
         return at
+
+
+def _one_by_one(number: Polynomial) -> AtBatch:
+    """A whole scalar argument: rules look at these with `isinstance`, so many batches are not told at once."""
+
+    def at(batch: int) -> int:
+        if not isinstance(batch, int):
+            raise NotTogether
+        return number.at(batch)
+
+    return at
 
 
 def _together(parts: list[Any]) -> AtBatch:

@@ -112,12 +112,16 @@ class Subject:
         inputs: Any = dict(zip(given, resized, strict=True)) if named else resized
         return replace(options, inputs=inputs, targets=targets)
 
-    def captured(self, batch: int) -> Captured:
-        """The program captured at a batch; for `eager` subjects only. Raises AnalyzerError."""
+    def captured(self, batch: int, steps: int | None = None) -> Captured:
+        """The program captured at a batch, with as many steps as the options say or fewer; for `eager` subjects only.
+        Raises AnalyzerError."""
         from analyzer.pipeline.pytorch import captured_program
 
         assert self._program is not None
-        return captured_program(self._program, self.name, self.at(batch), self.runtime, self._progress)
+        options = self.at(batch)
+        if steps is not None:
+            options = replace(options, steps=min(steps, options.steps))
+        return captured_program(self._program, self.name, options, self.runtime, self._progress)
 
     def analysis(self, batch: int) -> Analysis:
         """A fresh analysis at a batch. Raises AnalyzerError."""

@@ -198,7 +198,7 @@ def trial(call: Convolution, device: str, settings: Settings) -> Workspace:
     return _figure(call, device, settings.figure(call.dtype, trial=True))
 
 
-def _dtypes(call: Convolution) -> tuple[str, ...]:
+def dtypes_of(call: Convolution) -> tuple[str, ...]:
     """The call's type, and the one whose measurements stand in."""
     sibling = _SIBLING.get(call.dtype)
     return (call.dtype,) if sibling is None else (call.dtype, sibling)
@@ -215,7 +215,7 @@ def _asked(call: Convolution, device: str, figure: str) -> Workspace | None:
     table = measurements(device)
     family = table.family_row(call)
     if family is not None:
-        for place, dtype in enumerate(_dtypes(call)):
+        for place, dtype in enumerate(dtypes_of(call)):
             batches, sizes = table.batches(call, family, dtype, figure)
             exact = np.flatnonzero(batches == call.x_shape[0])
             if exact.size:
@@ -238,8 +238,8 @@ def _by_vote(call: Convolution, device: str, figure: str) -> Workspace:
     table = measurements(device)
     origin = _origin(table, device)
     like = replace(call, x_shape=(1, *call.x_shape[1:]))
-    near = _neighbours(table, like, _dtypes(call), False, figure) or _neighbours(
-        table, like, _dtypes(call), True, figure
+    near = neighbours(table, like, dtypes_of(call), False, figure) or neighbours(
+        table, like, dtypes_of(call), True, figure
     )
     own = None if figure == FIRST else _figure(call, device, FIRST)
     if not near:
@@ -256,7 +256,7 @@ def _by_vote(call: Convolution, device: str, figure: str) -> Workspace:
 
 
 @dataclass(frozen=True, slots=True)
-class _Neighbour:
+class Neighbour:
     """A measured convolution near a call: distance, row of the family table, and what was measured at which batches.
 
     as_first: whether that is what the first plan takes with the default settings.
@@ -270,11 +270,11 @@ class _Neighbour:
 
 
 @lru_cache(maxsize=65536)
-def _neighbours(
+def neighbours(
     table: Measurements, like: Convolution, dtypes: tuple[str, ...], loosely: bool, figure: str
-) -> tuple[_Neighbour, ...]:
+) -> tuple[Neighbour, ...]:
     """Convolutions that may vote on the call `like`, whatever its batch: nearest first, until they have votes enough."""
-    found: list[_Neighbour] = []
+    found: list[Neighbour] = []
     votes = 0
     for distance, row in table.nearest(like, loosely=loosely):
         for dtype in dtypes:
@@ -285,31 +285,31 @@ def _neighbours(
                     first.get(batch) == size
                     for batch, size in zip(batches.tolist(), sizes.tolist(), strict=True)
                 )
-                found.append(_Neighbour(distance, row, batches, sizes, same))
-                votes += min(_votes(distance), batches.size)
+                found.append(Neighbour(distance, row, batches, sizes, same))
+                votes += min(votes_of(distance), batches.size)
                 break
         if votes >= 2 * VOTERS:
             break
     return tuple(found)
 
 
-def _votes(distance: float) -> int:
+def votes_of(distance: float) -> int:
     """How many batches of a measured convolution vote: of the very same one more."""
     return 3 if distance == 0 else 1
 
 
 def _voters(
-    call: Convolution, table: Measurements, near: Sequence[_Neighbour], figure: str, first_bytes: int | None
+    call: Convolution, table: Measurements, near: Sequence[Neighbour], figure: str, first_bytes: int | None
 ) -> list[tuple[float, int]]:
     """Distances and guesses of the nearest measured calls, nearest first, the smaller guess among equals."""
     batch = call.x_shape[0]
-    candidates: list[tuple[float, _Neighbour, int]] = []
+    candidates: list[tuple[float, Neighbour, int]] = []
     # All at once: of most neighbours only the nearest batch votes.
     every = np.abs(np.log2(np.concatenate([neighbour.batches for neighbour in near]) / batch))
     end = 0
     for neighbour in near:
         begin, end = end, end + len(neighbour.batches)
-        steps, votes = every[begin:end], _votes(neighbour.distance)
+        steps, votes = every[begin:end], votes_of(neighbour.distance)
         places = [int(steps.argmin())] if votes == 1 else np.argsort(steps, kind="stable")[:votes].tolist()
         for place in places:
             candidates.append((neighbour.distance + 0.5 * float(steps[place]), neighbour, place))
@@ -321,8 +321,8 @@ def _voters(
         if first_bytes is not None and neighbour.as_first[place]:
             guesses.append((distance, first_bytes))
             continue
-        other, form = _measured(
-            table, neighbour.row, int(neighbour.batches[place]), int(neighbour.sizes[place]), _kind(call)
+        other, form = measured_form(
+            table, neighbour.row, int(neighbour.batches[place]), int(neighbour.sizes[place]), kind_of(call)
         )
         guesses.append((distance, _guess(call, other, form, figure)))
     return sorted(guesses)[:VOTERS]
@@ -331,18 +331,18 @@ def _voters(
 def _guess(call: Convolution, other: Convolution, form: Form, figure: str) -> int:
     """What a measured call's form gives for this one; of a trial it may explain little: it grows as input and output do."""
     if form.rest_bytes < _REST_BYTES or figure not in (TRIAL, STRICT_TRIAL, DETERMINISTIC_TRIAL):
-        return bytes_of(call, _carried(form, other, call))
+        return bytes_of(call, carried_form(form, other, call))
     ours, theirs = _parts(call, False), _parts(other, False)
     return bytes_of(other, form) * (ours[0] + ours[1]) // (theirs[0] + theirs[1])
 
 
-def _kind(call: Convolution) -> Convolution:
+def kind_of(call: Convolution) -> Convolution:
     """Of a call what a row of the family table does not say: operation, dtype and layout."""
     return Convolution(call.operation, call.dtype, call.channels_last, (1, 1), (1, 1), (), (), ())
 
 
 @lru_cache(maxsize=65536)
-def _measured(
+def measured_form(
     table: Measurements, row: int, batch: int, nbytes: int, kind: Convolution
 ) -> tuple[Convolution, Form]:
     """A measured call and its form."""
@@ -350,7 +350,7 @@ def _measured(
     return other, form_of(other, nbytes)
 
 
-def _carried(form: Form, origin: Convolution, call: Convolution) -> Form:
+def carried_form(form: Form, origin: Convolution, call: Convolution) -> Form:
     """The form at another convolution: splits fill the GPU, so partial sums keep their bytes rather than their count."""
     if form.partials == 0 or form.partials_per_image:
         return form

@@ -33,7 +33,7 @@ import numpy as np
 from analyzer.libraries.cudnn.convolutions import bytes_of, form_of
 from analyzer.libraries.cudnn.table import OPERATIONS, Convolution
 
-_DTYPES = ("float32", "bfloat16", "float16")
+DTYPES = ("float32", "bfloat16", "float16")
 _LEAST_BYTES = 512
 # Everything about a call but its batch.
 Kind = tuple[int, int, bool, tuple[int, ...]]
@@ -60,6 +60,11 @@ def ladder(call: Convolution, first_bytes: int) -> tuple[int, ...]:
     other = replace(call, x_shape=(nearest, *call.x_shape[1:]))
     carried = [bytes_of(call, form_of(other, nbytes)) if nbytes else 0 for nbytes in known[nearest]]
     return _descending((first_bytes, *carried))
+
+
+def asked_first(call: Convolution) -> dict[int, int]:
+    """What the first plan of a call takes in bytes, by the batches at which it was asked with all its plans."""
+    return {batch: steps[0] for batch, steps in ladders().get(_kind(call), {}).items()}
 
 
 @lru_cache(maxsize=1)
@@ -106,7 +111,7 @@ def write(path: Path, asked: Iterable[tuple[Convolution, Iterable[int]]], about:
 
 
 def _kind(call: Convolution) -> Kind:
-    dtype = _DTYPES.index(call.dtype) if call.dtype in _DTYPES else -1
+    dtype = DTYPES.index(call.dtype) if call.dtype in DTYPES else -1
     return OPERATIONS.index(call.operation), dtype, call.channels_last, call.family
 
 

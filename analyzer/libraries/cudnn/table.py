@@ -163,14 +163,14 @@ class Measurements:
             sizes = np.where(sizes == AS_FIRST, self.array(f"{prefix}.{operation}")[start:stop], sizes)
         return self.array(f"{prefix}.batch")[start:stop].astype(np.int64), sizes
 
-    def nearest(self, call: Convolution, *, loosely: bool = False) -> list[tuple[float, int]]:
+    def nearest(self, call: Convolution, *, loosely: bool = False) -> Iterator[tuple[float, int]]:
         """(distance, family) of the nearest families, nearest first: of the call's class, or of its dimensions only."""
         family = np.array([call.family], dtype=np.int64)
         columns = slice(1) if loosely else slice(None)
         same = np.flatnonzero((self._classes[:, columns] == _classes(family)[:, columns]).all(axis=1))
         distance = np.abs(self._features[same] - _features(family)).sum(axis=1)
         order = np.argsort(distance, kind="stable")[: 40 * VOTERS]
-        return [(float(distance[place]), int(same[place])) for place in order]
+        return ((float(distance[place]), int(same[place])) for place in order)
 
 
 def _features(families: Integers) -> npt.NDArray[np.float64]:

@@ -32,7 +32,7 @@ def test_the_table_of_first_plans_agrees() -> None:
     both = 0
     for (operation, dtype, channels_last, family), known in list(ladders.ladders().items())[::11]:
         like = Convolution(
-            OPERATIONS[operation], ladders._DTYPES[dtype], channels_last, (1, 1), (1, 1), (), (), ()
+            OPERATIONS[operation], ladders.DTYPES[dtype], channels_last, (1, 1), (1, 1), (), (), ()
         )
         for batch, steps in known.items():
             found = workspace(convolution_of(np.array(family), batch, like), "h200")

@@ -89,21 +89,21 @@ def test_reading_a_table(tmp_path: Path) -> None:
 def test_who_is_near(tmp_path: Path) -> None:
     """The same class: dimensions, filter, strides, dilation, groups; loosely, dimensions alone."""
     found = Measurements(str(files(tmp_path)))
-    assert found.nearest(DENSE) == [(0.0, 0)]
-    assert found.nearest(VOLUME) == [(0.0, 2)]
-    loosely = found.nearest(DENSE, loosely=True)
+    assert list(found.nearest(DENSE)) == [(0.0, 0)]
+    assert list(found.nearest(VOLUME)) == [(0.0, 2)]
+    loosely = list(found.nearest(DENSE, loosely=True))
     assert loosely[0][1] == 0 and {family for _, family in loosely} == {0, 1}
-    assert found.nearest(LINE, loosely=True) == [(0.0, 3)]  # a height of 1 is another kind of image
+    assert list(found.nearest(LINE, loosely=True)) == [(0.0, 3)]  # a height of 1 is another kind of image
     wider = Convolution("forward", "float32", False, (2, 16, 14, 16), (24, 16, 3, 5), (1, 2), (2, 3), (1, 1))
-    assert found.nearest(wider) == [(1.0, 0)]  # twice the channels, as even as before
+    assert list(found.nearest(wider)) == [(1.0, 0)]  # twice the channels, as even as before
     odd = Convolution("forward", "float32", False, (2, 4, 14, 16), (24, 4, 3, 5), (1, 2), (2, 3), (1, 1))
-    assert found.nearest(odd) == [(1.0 + 0.5 + 1.0, 0)]  # half of them, no multiple of 8, fewer than 8
+    assert list(found.nearest(odd)) == [(1.0 + 0.5 + 1.0, 0)]  # half of them, no multiple of 8, fewer than 8
     taller = Convolution("forward", "float32", False, (2, 8, 28, 16), (24, 8, 3, 5), (2, 1), (2, 3), (1, 1))
-    assert found.nearest(taller) == [(1.0, 0)]
+    assert list(found.nearest(taller)) == [(1.0, 0)]
     single = Convolution("forward", "float32", False, (2, 1, 14, 16), (24, 1, 3, 5), (1, 2), (2, 3), (1, 1))
-    assert found.nearest(single) == [(3.0 + 0.5 + 0.5 + 1.0, 0)]  # one channel is not depthwise
+    assert list(found.nearest(single)) == [(3.0 + 0.5 + 0.5 + 1.0, 0)]  # one channel is not depthwise
     padded = Convolution("forward", "float32", False, (2, 8, 14, 16), (24, 8, 3, 5), (3, 2), (2, 3), (1, 1))
-    assert found.nearest(padded) == [(0.5, 0)]
+    assert list(found.nearest(padded)) == [(0.5, 0)]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,8 @@ def test_who_is_near(tmp_path: Path) -> None:
 def test_another_class_is_not_near(change: dict[str, tuple[int, ...]], tmp_path: Path) -> None:
     import dataclasses
 
-    assert Measurements(str(files(tmp_path))).nearest(dataclasses.replace(DENSE, **change)) == []  # type: ignore[arg-type]
+    changed = dataclasses.replace(DENSE, **change)  # type: ignore[arg-type]
+    assert list(Measurements(str(files(tmp_path))).nearest(changed)) == []
 
 
 @pytest.fixture

@@ -29,9 +29,12 @@ large for 32-bit indices, output padding beyond the stride (PyTorch's own column
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta
+from analyzer.graph.lanes import Lanes, NotTogether
+from analyzer.libraries.cudnn.batches import workspaces
 from analyzer.libraries.cudnn.convolutions import Settings, trial, workspace
 from analyzer.libraries.cudnn.ladders import ladder
 from analyzer.libraries.cudnn.table import ELEMENT_BYTES, Convolution
@@ -181,6 +184,9 @@ def _workspace(
         tried = trial(call, table, settings)
         basis = Basis.MEASURED if tried.source.startswith("measured") else Basis.BOUNDED
         script.trials(tried.nbytes, basis, plan)
+    batch: Any = x.shape[0]
+    if isinstance(batch, Lanes):
+        return script.temporary(_at_batches(call, batch, table, settings), Basis.MEASURED, plan)
     found = workspace(call, table, settings)
     known = not found.source.startswith("unknown")
     nbytes = found.nbytes if known else found.high_bytes
@@ -189,6 +195,17 @@ def _workspace(
         nbytes = first  # of a call that was asked with all its plans, what the first really takes
     following = [size for size in following if size < nbytes]
     return script.temporary(nbytes, Basis.MEASURED if known else Basis.BOUNDED, plan, tuple(following))
+
+
+def _at_batches(call: Convolution, batches: Lanes, device: str, settings: Settings) -> Any:
+    """The same at many batch sizes; what is asked for instead where there is no room is left out."""
+    others: tuple[Any, ...] = (*call.x_shape[1:], *call.w_shape)
+    if any(isinstance(size, Lanes) for size in others):
+        raise NotTogether
+    found = workspaces(call, batches.values, device, settings)
+    if found is None:
+        raise NotTogether
+    return Lanes(found)
 
 
 @rule("aten::convolution", "aten::_convolution")

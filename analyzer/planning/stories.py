@@ -1,0 +1,213 @@
+"""What the operators of a captured program take for themselves, at any batch: their stories, told as seldom as can be.
+
+1. Operators that are equal but for the tensors' names (at every captured batch, so at any) have one story: a **class**. One
+   whose numbers do not vary has the same story at every batch; of one without a scratch rule only the results are allocated.
+2. The others are told at each batch. Many batches are told at once (`graph/lanes.py`): a rule runs once for all batches for
+   which it decides alike. A rule of the user's, and one that needs its numbers one by one, is told batch by batch.
+3. A story may leave out a temporary at one batch that it takes at another (a copy, a workspace of no bytes). A class has
+   every step seen so far, and what is left out has no bytes: an allocator has no block for such a request.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Argument, Operator, Phase, TensorMeta
+from analyzer.graph.lanes import Apart, Lanes, NotTogether
+from analyzer.planning.program import AtBatch, BatchProgram
+from analyzer.runtimes.pytorch.scratch import Give, Output, Step, Story, Take, story_of
+from analyzer.runtimes.pytorch.scratch.registry import rule_for
+
+Signature: TypeAlias = tuple[Any, ...]
+Integers = npt.NDArray[np.int64]
+# A story with the batches, as places in a list of them, at which it is the story of its class.
+Told: TypeAlias = tuple[Integers, Story]
+
+
+class Stories:
+    """The classes of a program's operators.
+
+    class_of: the class of each operator. told: of each class its story as last told. steps: all its steps seen so far.
+    """
+
+    def __init__(self, program: BatchProgram, profile: DeviceProfile) -> None:
+        """Raises NotTheSame when an operator that needs memory of its own has numbers that are no polynomials."""
+        self._profile = profile
+        self.class_of: list[int] = []
+        self.told: list[Story] = []
+        self._varying: list[tuple[int, AtBatch]] = []
+        known: dict[Signature, int] = {}
+        for operator in program.first.source.graph.operators:
+            ruled = rule_for(operator.name) is not None
+            signature: Signature = (operator.name, len(operator.outputs))
+            if ruled:
+                signature = tuple(map(_signature, program.calls(operator.index)))
+            number = known.get(signature)
+            if number is None:
+                number = known[signature] = len(self.told)
+                self.told.append(story_of(operator, profile))
+                at = program.operator(operator.index) if ruled else None
+                if at is not None:
+                    self._varying.append((number, at))
+            self.class_of.append(number)
+        self.steps = [story.steps for story in self.told]
+
+    def at(self, batch: int) -> list[tuple[int, Story]]:
+        """The stories of the classes that vary, each with the number of its class. Raises ArithmeticError."""
+        return [(number, story_of(operator(batch), self._profile)) for number, operator in self._varying]
+
+    def at_many(self, batches: Sequence[int]) -> Iterator[tuple[int, list[Told]]]:
+        """The same at many batches: of each class that varies its stories, each with the batches it is told for.
+
+        A batch at which a number is no whole one is in none of them.
+        """
+        for number, operator in self._varying:
+            yield number, list(self._many(operator, np.array(batches, np.int64)))
+
+    def _many(self, operator: AtBatch, batches: Integers) -> Iterator[Told]:
+        open_ = [np.arange(len(batches))]
+        while open_:
+            lanes = open_.pop()
+            try:
+                if len(lanes) == 1:
+                    yield lanes, story_of(operator(int(batches[lanes[0]])), self._profile)
+                else:
+                    call = operator(Lanes(batches[lanes]))  # type: ignore[arg-type]
+                    found = rule_for(call.name)
+                    if found is None or not found.code.__module__.startswith("analyzer."):
+                        raise NotTogether
+                    yield lanes, story_of(call, self._profile)
+            except Apart as apart:
+                open_ += [lanes[~apart.yes], lanes[apart.yes]]
+            except NotTogether:
+                open_ += [lanes[place : place + 1] for place in range(len(lanes))]
+            except ArithmeticError:
+                continue
+
+    def learn(self, told: Sequence[tuple[int, Story]]) -> bool:
+        """Take these stories for those of their classes; whether there are steps or libraries that were not known."""
+        news = False
+        for number, story in told:
+            known, self.told[number] = self.told[number], story
+            merged = _merged(self.steps[number], story.steps)
+            if merged is not self.steps[number] or story.libraries != known.libraries:
+                self.steps[number], news = merged, True
+        return news
+
+    def sizes(self) -> list[int]:
+        """The size of each step that has one, class by class, as last told: 0 for a step that a story leaves out."""
+        found: list[int] = []
+        for story, steps in zip(self.told, self.steps, strict=True):
+            found += _sizes(story, steps)
+        return found
+
+    def sizes_at(
+        self, told: Sequence[tuple[int, list[Told]]], batch_count: int
+    ) -> tuple[Integers, npt.NDArray[np.bool_]]:
+        """`sizes` at many batches, a column each, of stories that were learned; and at which batches they hold.
+
+        They do not where a story has its steps in another order than its class, or loads other libraries.
+        """
+        last: list[Any] = self.sizes()
+        same = [0 if isinstance(size, Lanes) else size for size in last]
+        found = np.repeat(np.array(same, np.int64)[:, None], batch_count, axis=1)
+        begins = [0, *itertools.accumulate(sum(_has_size(step) for step in steps) for steps in self.steps)]
+        holds = np.ones(batch_count, np.bool_)
+        for number, stories in told:
+            steps, begin = self.steps[number], begins[number]
+            whole = np.zeros(batch_count, np.bool_)
+            for lanes, story in stories:
+                in_order = _merged(steps, story.steps) is steps
+                whole[lanes] = in_order and story.libraries == self.told[number].libraries
+                for place, size in enumerate(_sizes(story, steps)):
+                    found[begin + place, lanes] = size.values if isinstance(size, Lanes) else size
+            holds &= whole
+        return found, holds
+
+    def smaller(self, first: int) -> dict[int, tuple[int, ...]]:
+        """What plans are asked for instead, by the number of their size; the first step's size has number `first`."""
+        found: dict[int, tuple[int, ...]] = {}
+        for story, steps in zip(self.told, self.steps, strict=True):
+            told = {
+                _name(step): step.smaller for step in story.steps if isinstance(step, Take) and step.smaller
+            }
+            for name in [_name(step) for step in steps if _has_size(step)]:
+                if name in told:
+                    found[first] = told[name]
+                first += 1
+        return found
+
+
+def _has_size(step: Step) -> bool:
+    return not isinstance(step, Give) and step.nbytes is not None
+
+
+def _sizes(story: Story, steps: tuple[Step, ...]) -> list[Any]:
+    """The size of each of `steps` that has one, as the story tells it: 0 where it leaves the step out."""
+    told = [step for step in story.steps if _has_size(step)]
+    if len(story.steps) == len(steps):
+        return [step.nbytes for step in told if not isinstance(step, Give)]
+    by_name = {_name(step): step.nbytes for step in told if not isinstance(step, Give)}
+    return [by_name.get(_name(step), 0) for step in steps if _has_size(step)]
+
+
+def _name(step: Step) -> Signature:
+    """What makes a step the same one at another batch."""
+    match step:
+        case Take(token=token, keep=keep):
+            return ("take", token, keep)
+        case Output(index=index, nbytes=nbytes):
+            return ("output", index, nbytes is None)
+        case Give(token):
+            return ("give", token)
+
+
+def _merged(known: tuple[Step, ...], told: tuple[Step, ...]) -> tuple[Step, ...]:
+    """`known` with the steps of `told` that it lacks, each in its place; `told` alone where the orders contradict."""
+    if [_name(step) for step in known] == [_name(step) for step in told]:
+        return known
+    merged: list[Step] = []
+    left, right = list(known), list(told)
+    while left and right:
+        here, there = _name(left[0]), _name(right[0])
+        if here == there:
+            merged.append(left.pop(0))
+            right.pop(0)
+        elif all(_name(step) != here for step in right):
+            merged.append(left.pop(0))
+        elif all(_name(step) != there for step in left):
+            merged.append(right.pop(0))
+        else:
+            return told
+    merged += left + right
+    left_out = {_name(step) for step in merged} - {_name(step) for step in told}
+    # A result is never left out: a story without one is another story.
+    if any(name[0] == "output" for name in left_out):
+        return told
+    return known if len(merged) == len(known) else tuple(merged)
+
+
+def _signature(operator: Operator) -> Signature:
+    """Everything a scratch rule may look at: no storage, no place, and of the phase only whether it is the backward pass."""
+    return (
+        operator.name,
+        operator.phase is Phase.BACKWARD,
+        _shown(operator.arguments),
+        _shown(operator.outputs),
+        tuple([(name, _shown(value)) for name, value in operator.keywords.items()]),
+        operator.settings,
+    )
+
+
+def _shown(argument: Argument) -> Any:
+    if type(argument) is TensorMeta:
+        return (argument.shape, argument.stride, argument.dtype, argument.offset)
+    if type(argument) is tuple:
+        return tuple([_shown(part) for part in argument])
+    return (type(argument), argument)  # 1, 1.0 and True are no equal arguments
