@@ -309,7 +309,7 @@ def _refusals(played: Played) -> tuple[str, ...]:
         return ()
     return (
         f"{count} convolution{'s have' if count > 1 else ' has'} no room for the workspace of cuDNN's first plan: PyTorch "
-        "takes the next one that fits, which is slower; counted without workspace",
+        "takes the next one that fits, which is slower; counted with the workspace of that one",
     )
 
 

@@ -5,8 +5,10 @@
 2. The limit is what `--limit` says the allocator may hold (`torch.cuda.set_per_process_memory_fraction`); else what the
    device has beyond what the process takes besides (context, libraries): there `cudaMalloc` itself has no more to give.
 3. Doubling and bisection, as a trial finder goes, give a batch that runs with one that does not right above it. Memory in
-   pieces is not monotonic: so the batches below are tried too, down to where no block had to be given back, and the
-   answer is the largest with **every smaller batch running**. Larger ones that would run are listed (`also`).
+   pieces is not monotonic: so the batches below are tried too, down to where no block had to be given back. The batch
+   above a **gap** is the answer only where nothing it asks for is inferred (every convolution's plans were asked of cuDNN
+   at that very batch); else it is the largest with every smaller batch running. Gaps below the answer are named (`gaps`), and
+   so are larger batches that would run (`also`).
 4. Where convolutions have no room for their workspace, PyTorch goes on to cuDNN's next plans: what those ask for is part of
    what is played (`libraries/cudnn/ladders.py`).
 5. Batches are evaluated (`pieces.py`) from captures at small sizes; the answer and the one beyond it are captured
@@ -31,6 +33,7 @@ from analyzer.pipeline.assemble import Captured
 from analyzer.planning.fit_session import largest_batch
 from analyzer.planning.pieces import Pieces
 from analyzer.planning.subject import Subject
+from analyzer.runtimes.events import Malloc
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +52,8 @@ class Fit:
     limit: what the allocator may hold. device_bound: whether the device says so, rather than a limit of its own.
     notes: what a reader of the answer should know. samples: None; with it `batch` is the length that so many samples may
         have at most (`longest`).
-    also: larger batches that would run nevertheless, since memory in pieces is not monotonic. captures: batches that were captured.
+    also: larger batches that would run nevertheless, since memory in pieces is not monotonic. gaps: smaller ones that
+        would not. captures: batches that were captured.
     """
 
     batch: int
@@ -61,6 +65,7 @@ class Fit:
     captures: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     samples: int | None = None
+    gaps: tuple[int, ...] = ()
 
     @property
     def headroom(self) -> int:
@@ -168,6 +173,8 @@ class _Search:
             middle = (low + high) // 2
             low, high = (middle, high) if self.runs(middle) else (low, middle)
         batch = self.without_gaps(low)
+        if low > batch and self.exactly(low) and not self.inferred(low):
+            batch = low
         while batch > 1 and not self.exactly(batch):
             batch -= 1
         while self.exactly(batch + 1) and batch < MOST:
@@ -199,6 +206,10 @@ class _Search:
     def exactly(self, batch: int) -> bool:
         """Whether it is served: captured at the batch itself."""
         return self.at(batch).played.failure is None
+
+    def inferred(self, batch: int) -> bool:
+        """Whether a size that the batch asks for was not measured for the very call."""
+        return any(isinstance(event, Malloc) and event.inferred for event in self.at(batch).events)
 
     def capture(self, batch: int) -> Captured:
         if batch not in self.captures:
@@ -246,6 +257,7 @@ class _Search:
         assert self.limit is not None
         beyond = self.at(batch + 1) if batch < MOST else None
         also = tuple(sorted(other for other, runs in self.known.items() if runs and other > batch))
+        gaps = tuple(sorted(other for other, runs in self.known.items() if not runs and other < batch))
         captures = {1, *self.captured, *(self.pieces.captured if self.pieces else ())}
         return Fit(
             batch,
@@ -256,6 +268,7 @@ class _Search:
             also,
             tuple(sorted(captures)),
             (*(self.at(batch).notes if batch else ()), *assumptions(self.smallest), *self.span(batch)),
+            gaps=gaps,
         )
 
 

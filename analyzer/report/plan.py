@@ -214,6 +214,8 @@ def fit_lines(fit: Fit) -> list[str]:
         )
     else:
         lines.append("nothing larger was found to fail")
+    if fit.gaps:
+        lines.append(f"memory in pieces: {', '.join(map(str, fit.gaps))} would not run")
     if fit.also:
         lines.append(
             f"memory in pieces: {', '.join(map(str, fit.also))} would run too, batches in between not"
@@ -252,6 +254,7 @@ def fits_json(fits: Sequence[Fit], _: View = PLAIN) -> str:
                 "peak_allocated": fit.at.peak_allocated if fit.at else None,
                 "peak_reserved": fit.at.peak_reserved if fit.at else None,
                 "also": list(fit.also),
+                "gaps": list(fit.gaps),
                 "beyond": dataclasses.asdict(failed) if failed else None,
                 "notes": list(fit.notes),
             }

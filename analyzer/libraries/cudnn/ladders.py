@@ -5,16 +5,18 @@ error for each, and keeps the first that ran (`aten/src/ATen/native/cudnn/Conv_v
 plan that takes as much as one refused, or more, finds no room either: what counts is the descending **ladder** of workspaces.
 Rules:
 
-1. A call that was asked has the ladder that was found. All 17,419 that were asked end in a plan that takes nothing.
-2. A call asked at other batch sizes has the ladder of the nearest of them (in the logarithm of the batch), each step
+1. A call that was asked has the ladder that was found. All 19,169 that were asked end in a plan that takes nothing.
+2. A call the table of first plans was asked with all its plans for (`table.AFTER`) has what that kept: the first three steps
+   and the last. Of 4,839 calls that both were asked, 4,412 have the same ladder and the others that much of it.
+3. A call asked at other batch sizes has the ladder of the nearest of them (in the logarithm of the batch), each step
    carried over by its form (`convolutions.py`). Left out and inferred so: the steps after the first are right to the
    byte for 81 % of the calls that have any.
-3. A call whose family nobody asked is taken to go on with half of what was refused, and again half, down to nothing: it
+4. A call whose family nobody asked is taken to go on with half of what was refused, and again half, down to nothing: it
    holds on to memory wherever it finds some, which is what a largest batch must reckon with.
 
-Source: asked of cuDNN 9.19 on an H200 for 2,209 convolutions of 32 networks, as `runs/cudnn.py` asks (22 November 2026,
-torch 2.11.0+cu130). Two of the largest batches found by trial rest on them (ResNet-18 and VGG-16 in
-`tests/data/h200/fit.json`): with the ladders every trial's peak there is right to the byte.
+Source: asked of cuDNN 9.19 on an H200, 22 November 2026, torch 2.11.0+cu130 (`benchmarks/cudnn/cudnn_ladders.py`, which asks
+as `runs/cudnn.py` does): 1,156 calls asked twice gave the same answer. Largest batches found by trial rest on them (ResNet-18
+and VGG-16 in `tests/data/h200/fit.json`): with the ladders every trial's peak there is right to the byte.
 
 Not modelled: plans that build and then fail when they run; GPUs other than the H200 (they take its ladders).
 """
@@ -31,7 +33,15 @@ from pathlib import Path
 import numpy as np
 
 from analyzer.libraries.cudnn.convolutions import bytes_of, form_of
-from analyzer.libraries.cudnn.table import OPERATIONS, Convolution
+from analyzer.libraries.cudnn.table import (
+    AFTER,
+    FIRST,
+    MODELLED_ON,
+    NOT_ASKED,
+    OPERATIONS,
+    Convolution,
+    measurements,
+)
 
 DTYPES = ("float32", "bfloat16", "float16")
 _LEAST_BYTES = 512
@@ -50,7 +60,7 @@ def ladder(call: Convolution, first_bytes: int) -> tuple[int, ...]:
     >>> ladder(call, 3000)
     (3000, 1500, 750, 0)
     """
-    known = ladders().get(_kind(call), {})
+    known = _asked(replace(call, x_shape=(1, *call.x_shape[1:])))
     batch = call.x_shape[0]
     if not known:
         return (first_bytes, *_halves(first_bytes))
@@ -60,6 +70,27 @@ def ladder(call: Convolution, first_bytes: int) -> tuple[int, ...]:
     other = replace(call, x_shape=(nearest, *call.x_shape[1:]))
     carried = [bytes_of(call, form_of(other, nbytes)) if nbytes else 0 for nbytes in known[nearest]]
     return _descending((first_bytes, *carried))
+
+
+def was_asked(call: Convolution) -> bool:
+    """Whether every step of the call's ladder is what cuDNN answered to that very call."""
+    return call.x_shape[0] in ladders().get(_kind(call), {})
+
+
+@lru_cache(maxsize=65536)
+def _asked(like: Convolution) -> dict[int, tuple[int, ...]]:
+    """The ladders of a call, whatever its batch, at the batches at which it was asked with all its plans."""
+    table = measurements(MODELLED_ON)
+    family = table.family_row(like)
+    found: dict[int, tuple[int, ...]] = {}
+    if family is not None:
+        kept = [
+            table.batches(like, family, like.dtype, figure, known_only=False) for figure in (FIRST, *AFTER)
+        ]
+        for batch, *steps in zip(kept[0][0].tolist(), *(sizes.tolist() for _, sizes in kept), strict=False):
+            if steps[0] >= 0 and steps[1] != NOT_ASKED:
+                found[batch] = tuple(size for size in steps if size >= 0)
+    return found | ladders().get(_kind(like), {})
 
 
 def asked_first(call: Convolution) -> dict[int, int]:

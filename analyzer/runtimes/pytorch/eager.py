@@ -176,6 +176,7 @@ class Eager:
                     rule=step.rule,
                     plan=step.plan,
                     smaller=step.smaller,
+                    inferred=step.inferred,
                 )
                 if step.tries:
                     tried.add(step.token)

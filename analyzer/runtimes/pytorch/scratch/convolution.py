@@ -36,7 +36,7 @@ from analyzer.graph import Operator, TensorMeta
 from analyzer.graph.lanes import Lanes, NotTogether
 from analyzer.libraries.cudnn.batches import workspaces
 from analyzer.libraries.cudnn.convolutions import Settings, trial, workspace
-from analyzer.libraries.cudnn.ladders import ladder
+from analyzer.libraries.cudnn.ladders import ladder, was_asked
 from analyzer.libraries.cudnn.table import ELEMENT_BYTES, Convolution
 from analyzer.runtimes.pytorch.scratch.layout import (
     argument,
@@ -194,7 +194,10 @@ def _workspace(
     if settings == Settings():
         nbytes = first  # of a call that was asked with all its plans, what the first really takes
     following = [size for size in following if size < nbytes]
-    return script.temporary(nbytes, Basis.MEASURED if known else Basis.BOUNDED, plan, tuple(following))
+    basis = Basis.MEASURED if known else Basis.BOUNDED
+    measured = was_asked(call) if settings == Settings() else found.source == "measured"
+    inferred = not measured or "transferred" in found.source
+    return script.temporary(nbytes, basis, plan, tuple(following), inferred)
 
 
 def _at_batches(call: Convolution, batches: Lanes, device: str, settings: Settings) -> Any:

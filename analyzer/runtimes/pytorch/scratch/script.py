@@ -57,7 +57,8 @@ class Basis(enum.Enum):
 class Take:
     """A temporary (or, with `keep`, a per-thread workspace named `keep`) of `nbytes` is taken, by the rule named.
 
-    plan, smaller: what is asked for instead where there is no room (`Malloc`).
+    plan, smaller: what is asked for instead where there is no room (`Malloc`). inferred: one of these sizes was not measured
+        for this very call, but carried over from others.
     tries: it is for the trials of the plan so named: taken where the thread has no such plan yet, and once it is given
         back the allocator's cache is emptied.
     """
@@ -70,6 +71,7 @@ class Take:
     plan: str = ""
     smaller: tuple[int, ...] = ()
     tries: str = ""
+    inferred: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +110,20 @@ class Script:
     _next: int = 0
 
     def temporary(
-        self, nbytes: int, basis: Basis = Basis.EXACT, plan: str = "", smaller: tuple[int, ...] = ()
+        self,
+        nbytes: int,
+        basis: Basis = Basis.EXACT,
+        plan: str = "",
+        smaller: tuple[int, ...] = (),
+        inferred: bool = False,
     ) -> int:
         """Take `nbytes` (0 takes nothing) until `release` or the operator's end. Returns a token for `release`."""
         token = self._next
         self._next += 1
         if nbytes > 0:
-            self.steps.append(Take(token, nbytes, basis, rule=self.rule, plan=plan, smaller=smaller))
+            self.steps.append(
+                Take(token, nbytes, basis, "", self.rule, plan=plan, smaller=smaller, inferred=inferred)
+            )
             self._open.append(token)
         return token
 
