@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analyzer.graph.lanes import Apart, Lanes, NotTogether
@@ -49,6 +49,7 @@ def told(compute: Callable[[Any, Any], Any], first: list[int], second: list[int]
 
 
 @pytest.mark.parametrize("number", range(len(OPERATIONS)))
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)  # a busy machine is no failure
 @given(pairs=st.lists(st.tuples(SMALL, SMALL), min_size=1, max_size=9))
 def test_each_lane_is_as_alone(number: int, pairs: list[tuple[int, int]]) -> None:
     compute = OPERATIONS[number]
