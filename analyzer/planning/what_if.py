@@ -38,6 +38,7 @@ _ACCUMULATED = (2, 4)
 GPUS, SPLIT = 8, 2
 _MORE_GPUS = 3
 _FUSED = ("sgd", "adam", "adamw", "adagrad")
+_EIGHT_BITS = ("adam", "adamw", "adagrad", "rmsprop")
 _PAIR = 2
 # ONNX Runtime's settings that decide memory, and their cheaper values.
 _ARENA = {
@@ -234,7 +235,7 @@ def _precisions(base: Analysis, options: Options) -> list[tuple[str, int, dict[s
 
 
 def _frugal(base: Analysis, options: Options, target: Any) -> list[tuple[str, int, dict[str, Any]]]:
-    """What only training has: accumulation, checkpointing, an optimizer without state."""
+    """What only training has: accumulation, checkpointing, an optimizer with state of 8 bits or without any."""
     found: list[tuple[str, int, dict[str, Any]]] = []
     batch = options.batch or base.graph.batch
     for k in _ACCUMULATED:
@@ -244,6 +245,10 @@ def _frugal(base: Analysis, options: Options, target: Any) -> list[tuple[str, in
     pattern = repeated_blocks(Subject(target, replace(options, batch=None)).model)
     if pattern and options.checkpoint is None:
         found.append((f"checkpoint {pattern}", 1, {"checkpoint": pattern}))
+    name = options.optimizer
+    if isinstance(name, str) and name.partition("_")[0] in _EIGHT_BITS and not name.endswith("_8bit"):
+        name = f"{name.partition('_')[0]}_8bit"
+        found.append((name, 2, {"optimizer": name}))
     if options.optimizer != "sgd":
         found.append(("sgd", 2, {"optimizer": "sgd"}))
     return found

@@ -131,3 +131,17 @@ def test_more_gpus_are_offered_once_and_cost_most() -> None:
     assert not [
         entry for entry in variants(analysis(target, sharded), sharded, target) if "parallel" in entry[2]
     ]
+
+
+def test_state_of_8_bits_by_hand() -> None:
+    """Two weights of 262,144 elements: two states of a byte each, and of each 256 elements a float32 scale a state;
+    two biases below 4,096 elements in 32 bits; two tables of 256 float32."""
+    pytest.importorskip("bitsandbytes")
+    model = nn.Sequential(nn.Linear(256, 1024), nn.Linear(1024, 256))
+    inputs = (torch.empty(8, 256, device="meta"),)
+    found = what_if(model, inputs, mode="train", optimizer="adamw", device="h200")
+    eight = next(strategy for strategy in found if strategy.name == "adamw_8bit")
+    assert eight.estimate is not None, eight.error
+    state = 2 * 2 * 262_144 + 2 * 2 * 1024 * 4 + 2 * (1024 + 256) * 4 + 2 * 256 * 4
+    assert eight.estimate.breakdown["optimizer state"] == state
+    assert not eight.estimate.certainty.unknown_operators
