@@ -19,19 +19,19 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import redirect_stdout
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
 from importlib import import_module
-from multiprocessing import get_context
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE / "accuracy"), str(HERE.parent)]
 
 from peer_tools.tool import Answer, Case, Tool, ask  # noqa: E402
+
+from analyzer.planning.workers import on_cores  # noqa: E402
 
 KINDS = {"rank": "ranks", "file": "onnx_files", "step": "steps"}
 OURS = "analyzer"
@@ -64,8 +64,9 @@ def load(kind: str) -> tuple[tuple[Tool, ...], dict[str, Case]]:
     return module.TOOLS, {case.tag: case for case in module.cases()}
 
 
-def question(kind: str, name: str, tag: str) -> Answer:
-    """One answer, in this process; what takes longer than `_SECONDS` has failed."""
+def question(key: tuple[str, str, str]) -> Answer:
+    """The answer of a (kind, tool, tag), in this process; what takes longer than `_SECONDS` has failed."""
+    kind, name, tag = key
     tools, cases = load(kind)
     tool = next(tool for tool in tools if tool.name == name)
 
@@ -92,19 +93,20 @@ def answers(wanted: Sequence[tuple[str, str, str]], journal: Path | None, jobs: 
             known[answer.kind, answer.tool, answer.tag] = answer
     yield from (known[key] for key in wanted if key in known)
     missing = [key for key in wanted if key not in known]
-    for kind in KINDS:
-        todo = [key for key in missing if key[0] == kind]
-        if not todo:
-            continue
-        # A program changes torch for good; the others share processes. Fresh ones: torch's threads do not survive a fork.
-        alone = 1 if kind == "rank" else None
-        with ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=alone) as pool:
-            for future in as_completed([pool.submit(question, *key) for key in todo]):
-                answer = future.result()
-                if journal is not None:
-                    with journal.open("a") as stream:
-                        stream.write(json.dumps(asdict(answer)) + "\n")
-                yield answer
+    # A program changes torch for good and gets a process of its own; the others share some.
+    alone = [[key] for key in missing if key[0] == "rank"]
+    for together in [*alone, [key for key in missing if key[0] != "rank"]]:
+        for answer in on_cores(together, question, died, jobs):
+            if journal is not None:
+                with journal.open("a") as stream:
+                    stream.write(json.dumps(asdict(answer)) + "\n")
+            yield answer
+
+
+def died(key: tuple[str, str, str]) -> Answer:
+    """The answer of a tool that took its process with it."""
+    kind, name, tag = key
+    return Answer(name, kind, tag, "failed", said="its process died")
 
 
 def page(found: Sequence[Answer]) -> str:

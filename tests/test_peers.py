@@ -69,7 +69,7 @@ def test_mem_tracker_is_asked_and_the_journal_is_kept(
     # 7,850 weights and as many gradients, this step's 100 x 784 inputs and the last one's; no workspace of cuBLAS.
     assert 2 * 4 * 7_850 + 2 * 4 * 78_400 < tracked < peers.load("step")[1][LINEAR].measured["allocated"]
     assert first["accelerate"].outcome == "cannot"
-    monkeypatch.setattr(peers, "ProcessPoolExecutor", None)
+    monkeypatch.setattr(peers, "question", None)
     assert {answer.tool: answer for answer in peers.answers(wanted, journal, 1)} == first
 
 

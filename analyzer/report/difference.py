@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyzer.report.formats import PLAIN, View
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 WORDS = {"peak_allocated": "allocated", "peak_reserved": "reserved", "device_used": "device"}
 _TOP_LEVEL = "(top level)"
 _ANNOTATED = 10
+_SHARES = 3
+_NOT_SOURCES = ("site-packages", "node_modules", "__pycache__")
 
 
 def render(difference: Difference, view: View = PLAIN) -> str:
@@ -75,6 +79,7 @@ def render_json(difference: Difference, _: View = PLAIN) -> str:
         "categories": rows(difference.categories),
         "modules": rows(difference.modules),
         "lines": rows(difference.lines),
+        "shares": rows(difference.shares),
         "unlike": [list(entry) for entry in difference.unlike],
         "moved": list(difference.moved) if difference.moved else None,
     }
@@ -82,17 +87,45 @@ def render_json(difference: Difference, _: View = PLAIN) -> str:
 
 
 def render_github(difference: Difference, _: View = PLAIN) -> str:
-    """Workflow commands: the verdict, and a line of the program for each that grew."""
+    """Workflow commands: the verdict with what grew, and an annotation for each line of the program that takes more."""
     kind = "error" if difference.exceeds else "notice"
-    lines = [f"::{kind} title=GPU memory::{_data(verdict(difference))}"]
+    grown = [share for share in difference.shares if share.grown > 0][:_SHARES]
+    why = ", ".join(f"{named(share)} {signed(share.grown)}" for share in grown)
+    said = verdict(difference) + (f": {why}" if difference.exceeds and why else "")
+    lines = [f"::{kind} title=GPU memory::{_data(said)}"]
     if difference.exceeds:
         for change in [c for c in difference.lines if c.grown > 0 and ":" in c.name][:_ANNOTATED]:
-            file, number = clean(change.name).rsplit(":", 1)
+            file, number = change.name.rsplit(":", 1)
+            file = clean(_from_here(file, difference.after.target))
             text = f"{signed(change.grown)} at the peak, now {size(change.after)}"
             lines.append(
-                f"::warning file={_property(file)},line={_property(number)},title=GPU memory::{_data(text)}"
+                f"::warning file={_property(file)},line={_property(clean(number))},title=GPU memory::{_data(text)}"
             )
     return "\n".join(lines) + "\n"
+
+
+def _from_here(file: str, target: str) -> str:
+    """The path GitHub needs, from the working directory: an estimate has a file's last name only.
+
+    It is looked for beside the target, then in the whole working directory; where there are several it stays as it is.
+    """
+    here = Path.cwd()
+    folders = [Path(part).parent for part in (target, target.rpartition(":")[0]) if part]
+    beside = [path for path in (here / folder / file for folder in [Path(), *folders]) if path.is_file()]
+    for path in beside or _files_named(here, Path(file).name):
+        if path.resolve().is_relative_to(here):
+            return path.resolve().relative_to(here).as_posix()
+    return file
+
+
+def _files_named(folder: Path, name: str) -> list[Path]:
+    """The one file of that name below the folder, if there is just one; hidden and installed ones do not count."""
+    found = []
+    for parent, folders, files in os.walk(folder):
+        folders[:] = [f for f in folders if not f.startswith(".") and f not in _NOT_SOURCES]
+        if name in files:
+            found.append(Path(parent) / name)
+    return found if len(found) == 1 else []
 
 
 def signed(nbytes: int) -> str:
