@@ -191,7 +191,7 @@ def make_batch(batch):
     assert len(found) == 1
     assert {change.name for change in difference.modules} == {"side.0", "side.1"}
     assert difference.lines[0].name == "net.py:11" and difference.modules[0].name == "side.1"
-    assert difference.shares[0].name == "saved for backward in side"
+    assert difference.shares[0].name == "saved for backward in side.1"
     # In a process of its own too, whatever the order of its hashes.
     (tmp_path / "before.json").write_text(before.to_json())
     for seed in ("1", "2"):
