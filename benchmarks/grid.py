@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-_GRID = """targets: [{models}/gpt2.py, {models}/resnet50.py, {models}/vit_b_16.py, {models}/cnn.py]
+_GRID = """targets: [{models}/resnet50.py, {models}/feedforward.py, {models}/linear_mnist.py, {models}/cnn.py]
 batches: [{batches}]
 devices: [h200, rtx4090]
 strategies: {{as it is: {{}}, mixed: {{amp: bf16}}}}
