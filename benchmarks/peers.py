@@ -93,10 +93,10 @@ def answers(wanted: Sequence[tuple[str, str, str]], journal: Path | None, jobs: 
             known[answer.kind, answer.tool, answer.tag] = answer
     yield from (known[key] for key in wanted if key in known)
     missing = [key for key in wanted if key not in known]
-    # A program changes torch for good and gets a process of its own; the others share some.
-    alone = [[key] for key in missing if key[0] == "rank"]
-    for together in [*alone, [key for key in missing if key[0] != "rank"]]:
-        for answer in on_cores(together, question, died, jobs):
+    # A program changes torch for good and gets a process of its own.
+    ranks = [key for key in missing if key[0] == "rank"]
+    for together, each in ((ranks, 1), ([key for key in missing if key not in ranks], None)):
+        for answer in on_cores(together, question, died, jobs, each):
             if journal is not None:
                 with journal.open("a") as stream:
                     stream.write(json.dumps(asdict(answer)) + "\n")

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from multiprocessing import active_children, get_context, parent_process
 from typing import TypeVar
 
@@ -31,22 +31,32 @@ Row = TypeVar("Row")
 
 
 def on_cores(
-    jobs: Sequence[Job], task: Callable[[Job], Row], lost: Callable[[Job], Row], workers: int
+    jobs: Sequence[Job],
+    task: Callable[[Job], Row],
+    lost: Callable[[Job], Row],
+    workers: int,
+    jobs_a_process: int | None = None,
 ) -> Iterator[Row]:
-    """`task` of every job, by `workers` processes; `lost` of one whose process died twice."""
+    """`task` of every job, by `workers` processes; `lost` of one whose process died twice.
+
+    jobs_a_process: after so many a process is replaced by a fresh one; None: never.
+    """
     waiting = deque(jobs)
     while waiting:
-        for job in (yield from _in_a_pool(waiting, task, workers)):
+        for job in (yield from _in_a_pool(waiting, task, _pool(workers, jobs_a_process), workers)):
             yield _alone(job, task, lost)
 
 
 def _in_a_pool(
-    waiting: deque[Job], task: Callable[[Job], Row], workers: int
+    waiting: deque[Job],
+    task: Callable[[Job], Row],
+    opened: AbstractContextManager[ProcessPoolExecutor],
+    workers: int,
 ) -> Generator[Row, None, list[Job]]:
     """Rows of jobs taken from `waiting`, until that is empty or a process dies; returns the jobs that were in hand then."""
     running: dict[Future[Row], Job] = {}
     in_hand: list[Job] = []
-    with _pool(workers) as pool:
+    with opened as pool:
         while (waiting and not in_hand) or running:
             while waiting and not in_hand and len(running) < 2 * workers:
                 try:
@@ -79,10 +89,12 @@ def _alone(job: Job, task: Callable[[Job], Row], lost: Callable[[Job], Row]) -> 
 
 
 @contextmanager
-def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+def _pool(workers: int, jobs_a_process: int | None = None) -> Iterator[ProcessPoolExecutor]:
     """Fresh processes (torch's threads do not survive a fork). Whoever leaves early does not wait for jobs that run."""
     others = set(active_children())
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _begin, (_ENVIRONMENT,))
+    pool = ProcessPoolExecutor(
+        workers, get_context("spawn"), _begin, (_ENVIRONMENT,), max_tasks_per_child=jobs_a_process
+    )
     try:
         yield pool
     except BaseException:
