@@ -111,7 +111,7 @@ class Options:
         default=None,
         metadata=_said(
             "Spread over the GPUs of a job, one rank of which is shown; the batch is that rank's: ddp:8, tp:2, "
-            "fsdp2:8,wrap=PATTERN,mixed=bf16 (docs/RANKS.md).",
+            "fsdp2:8,wrap=PATTERN,mixed=bf16 (docs/PARALLEL.md).",
             "--parallel",
             metavar="KIND:GPUS[,NAME=VALUE]",
         ),

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests.paths import ROOT
+from tests.paths import MODELS, ROOT
 
 
 def test_the_worst_rank_stands_for_the_job(run: Callable[..., Any], tmp_path: Path) -> None:
@@ -56,3 +56,30 @@ def test_a_rank_that_is_not_there(
     script.write_text("")
     ran = run("run", *options, script)
     assert ran.code == 2 and message in ran.err
+
+
+def test_a_model_on_several_gpus(run: Callable[..., Any]) -> None:
+    ran = run(
+        MODELS / "feedforward.py", "--batch", "8", "--mode", "train", "--parallel", "fsdp2:8,mixed=bf16", "-q"
+    )
+    assert ran.code == 0 and ran.out.startswith("fits: ")
+    said = " ".join(ran.out.split())
+    assert "FSDP2 on 8 GPUs: the batch, and every figure, is one rank's" in said
+    assert "NCCL bounded" in said
+
+
+@pytest.mark.parametrize(
+    ("target", "parallel", "message"),
+    [
+        ("feedforward.py", "fsdp3:8", "unknown way to spread a model 'fsdp3'"),
+        ("feedforward.py", "ddp:8,warp=1", "ddp has no setting 'warp'"),
+        ("vit_b_16.py", "tp:5", "cannot be divided over 5 GPUs"),
+        ("cnn.onnx", "ddp:2", "is an ONNX file, which runs on one GPU"),
+    ],
+)
+def test_a_model_that_cannot_be_spread(
+    run: Callable[..., Any], target: str, parallel: str, message: str
+) -> None:
+    ran = run(MODELS / target, "--batch", "2", "--mode", "train", "--parallel", parallel)
+    assert ran.code == 2 and ran.out == ""
+    assert message in " ".join(ran.err.split()) and "Traceback" not in ran.err

@@ -19,10 +19,10 @@ from analyzer.errors import RunError
 from analyzer.libraries.cudnn.answers import Plan, figures
 from analyzer.libraries.cudnn.convolutions import Settings, trial, workspace
 from analyzer.libraries.cudnn.table import call_of, grid_calls, table_of, write
-from analyzer.runs import checks, machine
+from analyzer.runs import checks, communicators, machine
 from analyzer.verify import calibrate
 from analyzer.verify.calibrate import predicted_checks
-from tests.paths import MODELS, ROOT
+from tests.paths import DATA, MODELS, ROOT
 
 MIB = 2**20
 OPERATIONS = ("forward", "data", "weight")
@@ -201,3 +201,51 @@ def test_the_profile_it_wrote_on_the_h200_predicts_no_worse_than_the_shipped_one
         "sm_count",
     ):
         assert getattr(profile, figure) == getattr(like, figure)
+
+
+def found_communicators() -> list[dict[str, Any]]:
+    """What two ranks on two H200 found: NVLink SHARP off, and on."""
+    found = json.loads((DATA / "h200" / "communicators.json").read_text())["runs"]
+    assert len(found) == 2
+    return list(found)
+
+
+def test_what_nccl_takes_is_told_by_a_second_communicator() -> None:
+    off, on = map(calibrate.topology, found_communicators())
+    assert off == {
+        "ranks": 2, "link": "NVLink, NCCL_NVLS_ENABLE=0", "nccl": "2.28.9", "code_bytes": 354 * MIB,
+        "communicator_bytes": 198 * MIB, "ring_bytes": 288 * MIB, "exchange_code_bytes": 58 * MIB, "send_bytes": 64 * MIB,
+        "receive_bytes": 320 * MIB,
+    }  # fmt: skip
+    assert on == {**off, "link": "NVLink", "communicator_bytes": 232 * MIB}
+    # What the H200's profile has from NCCL's own log and eleven programs.
+    shipped = load("h200").nccl[0]
+    assert shipped.code_bytes + shipped.communicator_bytes + shipped.ring_bytes == (354 + 198 + 288) * MIB
+    assert abs(shipped.communicator_bytes - off["communicator_bytes"]) == 2 * MIB
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_calibrated_topology_gives_other_programs_within_one_percent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Models that were measured on the same two GPUs, and are not among those the figures were made with."""
+    monkeypatch.setattr(
+        communicators, "measured", lambda ranks: found_communicators()[0] if ranks == 2 else {}
+    )
+    path = tmp_path / "pair.json"
+    calibrate.calibrate(path, convolution_seconds=0, ranks=2)
+    calibrated = json.loads(path.read_text())
+    jsonschema.validate(calibrated, json.loads((PROFILES.parent / "schema.json").read_text()))
+    assert "NCCL 2.28.9" in calibrated["sources"]["nccl"]
+    profile = json.loads((PROFILES / "h200.json").read_text())
+    profile |= {"nccl": calibrated["nccl"], "name": "pair", "data": {}}
+    path.write_text(json.dumps(profile))
+    from analyzer.pipeline import analyze
+
+    for row in json.loads((DATA / "h200" / "ranks_targets.json").read_text()):
+        if row["name"] not in ("llama_tp", "llama_fsdp2_offload") or row["rank"] != 1:
+            continue
+        options = {**row["options"], "parallel": f"{row['options']['parallel']},rank=1"}
+        found = analyze(ROOT / row["target"], device=str(path), **options)
+        assert found.device_used == pytest.approx(row["nvml_peak"], rel=0.01)
+        assert not [note for note in found.notes if note.startswith("NCCL bounded")]

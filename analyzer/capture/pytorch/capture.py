@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -108,6 +109,9 @@ def capture_pytorch(
         ):
             try:
                 if parallel is not None:
+                    # Nobody can act on what PyTorch says of wrappers the user has not written.
+                    job.enter_context(warnings.catch_warnings())
+                    warnings.filterwarnings("ignore", module=r"torch\.(distributed|nn\.parallel)")
                     communicators = job.enter_context(world(parallel.rank, recorder)).uses
                     job.enter_context(joined(parallel.rank))
                     step = replace(step, place=placing(parallel, recorder.note))
