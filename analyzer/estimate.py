@@ -180,6 +180,8 @@ class Estimate:
         saved before they were kept. peak_event: the event that reached the peak first, -1: nothing was allocated.
     iterations: the event after which each begins (-1: with the first event).
     ranks: the course of every rank, where all were followed: this estimate is that of the one which needs the most.
+    refused: why the runtime would not run this as it was asked for (a batch the file does not take, a file of weights that
+        is too short), although what it would need is known; these are among `notes` as well.
     out_of_memory: the request that ended the program, None where all were served; every other figure then says what
         was reached until that moment.
     """
@@ -216,6 +218,7 @@ class Estimate:
     peak_event: int = -1
     iterations: tuple[int, ...] = ()
     ranks: tuple[RankCourse, ...] = ()
+    refused: tuple[str, ...] = ()
 
     def top(self, n: int = 10) -> tuple[TensorRow, ...]:
         """The n largest allocations alive at the peak, largest first."""

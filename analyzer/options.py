@@ -44,6 +44,14 @@ class Options:
     batch: int | None = field(
         default=None, metadata=_said("Batch size.", "-b", "--batch", type=int, metavar="N")
     )
+    batches: Sequence[int] | None = field(
+        default=None,
+        metadata=_said(
+            "The batches of an ONNX session's runs, one after the other (1,64,8), instead of --batch.",
+            "--batches",
+            metavar="N,N,...",
+        ),
+    )
     mode: str = field(
         default="infer",
         metadata=_said(
@@ -153,8 +161,18 @@ class Options:
             raise OptionError(
                 f"runtime_options is {self.runtime_options!r}", "give a mapping from name to value"
             )
-        for name in ("batch", "grad_accumulation", "steps"):
-            value = getattr(self, name)
+        if self.batches is not None:
+            if not isinstance(self.batches, Sequence) or isinstance(self.batches, str):
+                raise OptionError(
+                    f"batches is {self.batches!r}", "give a list of numbers, such as (1, 64, 8)"
+                )
+            object.__setattr__(self, "batches", tuple(self.batches))
+            if not self.batches or self.batch is not None:
+                raise OptionError(
+                    "batches are given beside a batch, or none is", "give --batches 1,64,8 alone"
+                )
+        numbers = [(name, getattr(self, name)) for name in ("batch", "grad_accumulation", "steps")]
+        for name, value in [*numbers, *(("a batch", size) for size in self.batches or ())]:
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise InputError(f"{name} is {value!r}", "give a whole number of at least 1")
             if value is not None and value > LARGEST_SIZE:
@@ -199,7 +217,9 @@ class Options:
 
     def shown(self) -> dict[str, Any]:
         """What the user set of a step and its runtime, as JSON can hold it: goes into the estimate."""
-        names = ("amp", "grad_accumulation", "checkpoint", "dtype", "channels_last", "parallel", "steps")
+        names = (
+            "batches", "amp", "grad_accumulation", "checkpoint", "dtype", "channels_last", "parallel", "steps",
+        )  # fmt: skip
         said = {name: getattr(self, name) for name in names}
         said |= {f"runtime.{name}": str(value) for name, value in self.runtime_options.items()}
         said |= {f"assume.{place}": str(value) for place, value in self.assume.items()}

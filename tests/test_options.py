@@ -21,6 +21,7 @@ SPEC = TensorSpec((2, 3))
 # option -> (what may be said, what it means), and what may not be said with the error's kind and words.
 VALID: dict[str, list[tuple[Any, Any]]] = {
     "batch": [(None, None), (1, 1), (10**12, 10**12)],
+    "batches": [(None, None), ((1, 64, 8), (1, 64, 8)), ([2], (2,))],
     "mode": [("infer", "infer"), ("train", "train")],
     "inputs": [(None, None), ([SPEC], [SPEC]), (SPEC, (SPEC,)), ({"x": SPEC}, {"x": SPEC})],
     "values": [(None, {}), ({"sr": 16000}, {"sr": 16000})],
@@ -47,6 +48,10 @@ VALID: dict[str, list[tuple[Any, Any]]] = {
 INVALID: list[tuple[str, Any, type[AnalyzerError], str]] = [
     ("mode", "test", OptionError, "unknown mode 'test'"),
     ("mode", None, OptionError, "unknown mode None"),
+    ("batches", 3, OptionError, "batches is 3"),
+    ("batches", "12", OptionError, "batches is '12'"),
+    ("batches", (), OptionError, "batches are given beside a batch, or none is"),
+    ("batches", (1, 0), InputError, "a batch is 0"),
     ("amp", "int8", OptionError, "unknown autocast type 'int8'"),
     ("amp", True, OptionError, "unknown autocast type True"),
     ("checkpoint", ["0"], OptionError, "checkpoint is"),

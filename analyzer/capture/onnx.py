@@ -62,7 +62,7 @@ def capture_onnx(path_or_model: Any, *, batch: int | None = None, inputs: Descri
     Raises TargetError for a file that is no sound model, InputError for shapes that are missing or do not fit.
     """
     model = read(path_or_model, batch, inputs)
-    builder = _Builder(model.batch, list(model.shapes.binding.notes))
+    builder = _Builder(model.batch, list(dict.fromkeys((*model.refused, *model.shapes.binding.notes))))
     return builder.build(_Scope(model.structure, model.shapes.actual, model.shapes.seen))
 
 

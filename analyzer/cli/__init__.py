@@ -64,6 +64,13 @@ class Commands(click.Group):
         formatter.write_usage("analyze", "TARGET [OPTIONS]  |  COMMAND [OPTIONS]")
         default.format_help_text(ctx, formatter)
         default.format_options(click.Context(default, info_name="analyze"), formatter)
+        with formatter.section("Everywhere"):
+            formatter.write_dl(
+                [
+                    ("--debug", "Show the traceback of an error."),
+                    ("--version", "Show the version and exit."),
+                ]
+            )
         self.format_commands(ctx, formatter)
 
 

@@ -56,7 +56,7 @@ def analysis_options(function: _Function) -> _Function:
 
 def options_without_batch(function: _Function) -> _Function:
     """As `analysis_options`, for commands whose batch is what is asked for, or a range."""
-    names = [field.name for field in dataclasses.fields(Options) if field.name != "batch"]
+    names = [field.name for field in dataclasses.fields(Options) if field.name not in ("batch", "batches")]
     for option in reversed((click.argument("target"), *_click_options(*names))):
         function = option(function)
     return function
@@ -132,7 +132,9 @@ def output_option(function: _Function) -> _Function:
 def analysis_keywords(target: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The keywords of `analyzer.analyze` the parsed options stand for; what was not said is left out. Raises OptionError."""
     named = [field.name for field in dataclasses.fields(Options) if field.metadata["flags"]]
-    keywords = {name: options[name] for name in named if options[name] is not None}
+    keywords = {name: options[name] for name in named if options.get(name) is not None}
+    if "batches" in keywords:
+        keywords["batches"] = _batches(keywords["batches"])
     keywords["inputs"] = described_inputs(target, options["inputs"], options["batch"])
     keywords["runtime_options"] = settings(options["runtime_options"])
     keywords["values"] = {name: _number(name, text) for name, text in pairs("--value", options["values"])}
@@ -149,6 +151,16 @@ def pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, str]]:
             raise OptionError(f"{flag} {text!r} says nothing", f"write {flag} NAME=VALUE")
         found.append((name, value))
     return found
+
+
+def _batches(text: str) -> tuple[int, ...]:
+    """ "1,64,8" as numbers. Raises OptionError."""
+    parts = text.split(",")
+    if not all(part.strip().isdigit() and len(part) < 20 for part in parts):
+        raise OptionError(
+            f"--batches {text!r} are no batches", "write whole numbers, such as --batches 1,64,8"
+        )
+    return tuple(int(part) for part in parts)
 
 
 def _number(name: str, text: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -26,6 +27,13 @@ class _Verify(click.Command):
 
 @click.command(cls=_Verify)
 @analysis_options
+@click.option(
+    "--inputs",
+    "arrays",
+    type=click.Path(path_type=Path),
+    metavar="FILE.npz",
+    help="Arrays to run an ONNX file with, by the names of its inputs (numpy.savez).",
+)
 @click.option("--force", is_flag=True, help="Run it even if the estimate says it does not fit.")
 @click.option("--no-graph", is_flag=True, help="Do not execute the captured graph as well.")
 @format_option("verification")
@@ -48,7 +56,12 @@ def command(target: str, **options: Any) -> int:
     try:
         with working(target, options["quiet"]) as tell:
             result = verify(
-                target, force=options["force"], graph=not options["no_graph"], progress=tell, **keywords
+                target,
+                force=options["force"],
+                graph=not options["no_graph"],
+                progress=tell,
+                arrays=options["arrays"],
+                **keywords,
             )
     except DoesNotFit as error:
         complain("stopped", error.message, error.hint)

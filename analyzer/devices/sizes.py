@@ -1,4 +1,7 @@
-"""Sizes as people write them: "24GiB" is 24 * 2^30 bytes, "24GB" is 24 * 10^9, "8192MiB", "1.5 GiB", "4096" bytes."""
+"""Sizes as people write them: "24GiB" is 24 * 2^30 bytes, "24GB" is 24 * 10^9, "8192MiB", "1.5 GiB".
+
+A number alone is bytes, as programs write them; one below `SMALLEST_BARE` is questioned, since nobody has 8 bytes.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ UNITS: dict[str, int] = {
     **{f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", start=1)},
     **{f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt", start=1)},
 }
+SMALLEST_BARE = 1 << 20
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 
 
@@ -28,6 +32,11 @@ def parse_size(text: str) -> int:
         raise OptionError(f"{text!r} is no size", 'write a number with a unit: "24GiB", "24GB", "8192MiB"')
     whole, _, fraction = found[1].partition(".")
     scale = UNITS[found[2].lower()]
+    if not found[2] and float(found[1]) < SMALLEST_BARE:
+        raise OptionError(
+            f"{text!r} would be {found[1]} bytes",
+            f'write the unit: "{found[1]}GiB", or "{found[1]}B" for bytes',
+        )
     nbytes = int(whole + fraction) * scale // int("1" + "0" * len(fraction))
     if nbytes < 1:
         raise OptionError(f"{text!r} is less than one byte", 'write a size such as "24GiB"')

@@ -5,7 +5,7 @@
    cost host memory. Their sizes follow from dims and element type.
 2. External data is never loaded, except small tensors that decide shapes (`read_external`), and never from outside
    the model's folder: a location that is absolute, climbs with "..", or leaves through a symbolic link is refused.
-   A missing data file is fine.
+   A missing data file is fine; one that is there and too short is said (`too_short`).
 3. What cannot be a model is refused with a hint: missing, empty, truncated, not ONNX, made by a newer ONNX than the
    one installed, with no operator set, or with no nodes and no outputs.
 
@@ -22,7 +22,7 @@ from typing import Any
 
 from analyzer.errors import TargetError
 from analyzer.onnx.node import DEFAULT_DOMAINS
-from analyzer.onnx.types import DTYPES, display
+from analyzer.onnx.types import DTYPES, display, element_count
 
 # Shapes, axes and scales, which decide shapes, are below these; what is above need not be read.
 KEEP_BYTES = 16384
@@ -126,6 +126,44 @@ def check_external(model: Any, folder: Path) -> None:
                 inside(folder, location, tensor.name)
 
 
+def too_short(model: Any, folder: Path) -> tuple[str, ...]:
+    """A sentence for each file of external data that is there and ends before the tensors in it do: ONNX Runtime refuses
+    it. Files are not read, only measured; `check_external` comes first."""
+    ends: dict[str, tuple[int, str]] = {}
+    for tensor in tensors(model.graph):
+        if tensor.data_location != _EXTERNAL or any(size < 0 for size in tensor.dims):
+            continue
+        entries = external_entries(tensor)
+        try:
+            first = int(entries.get("offset") or 0)
+        except ValueError:
+            continue
+        end = first + stored_bytes(tensor)
+        location = entries.get("location", "")
+        if end > ends.get(location, (0, ""))[0]:
+            ends[location] = (end, tensor.name)
+    found = []
+    for location, (end, name) in ends.items():
+        try:
+            held = (folder / location).stat().st_size
+        except (OSError, ValueError):
+            continue  # not there, which is fine
+        if held < end:
+            found.append(
+                f"{display(location)} holds {held:,} bytes, {display(name)!r} ends at byte {end:,}: fetch the whole file "
+                "(Git LFS leaves pointers)"
+            )
+    return tuple(found)
+
+
+def stored_bytes(tensor: Any) -> int:
+    """What a tensor takes in a file; 0 for a type that is not known."""
+    from analyzer.graph import nbytes_of
+
+    dtype = DTYPES.get(tensor.data_type, "string")
+    return 0 if dtype == "string" else nbytes_of(element_count(tuple(tensor.dims)), dtype)
+
+
 def inside(folder: Path, location: str, name: str) -> Path:
     """The path of external data if it lies in the model's folder. Raises TargetError otherwise."""
     parts = (*PurePosixPath(location).parts, *PureWindowsPath(location).parts)
@@ -162,10 +200,7 @@ def read_external(tensor: Any, folder: Path | None) -> bytes | None:
 
     if folder is None or tensor.data_type not in DTYPES or any(size < 0 for size in tensor.dims):
         return None
-    count = 1
-    for size in tensor.dims:
-        count *= size
-    length = nbytes_of(count, DTYPES[tensor.data_type])
+    length = nbytes_of(element_count(tuple(tensor.dims)), DTYPES[tensor.data_type])
     entries = external_entries(tensor)
     if length > KEEP_BYTES or DTYPES[tensor.data_type] == "string":
         return None

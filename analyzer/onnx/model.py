@@ -25,6 +25,7 @@ class ShapedModel:
     """The main graph and its shapes at `batch`. opset: version of ONNX's own operator set.
 
     has_functions: whether the file defined functions of its own, which are inlined here.
+    refused: why ONNX Runtime would refuse the file, or these sizes, although what it would need is known.
     """
 
     structure: Structure
@@ -32,6 +33,7 @@ class ShapedModel:
     opset: int
     batch: int | None
     has_functions: bool = False
+    refused: tuple[str, ...] = ()
 
 
 def read(
@@ -52,10 +54,12 @@ def read(
         return path_or_model
     check_batch(batch)
     folder = None
+    short: tuple[str, ...] = ()
     if isinstance(path_or_model, str | Path):
         folder = Path(path_or_model).parent
         model = onnx_file.load(path_or_model)
         onnx_file.check_external(model, folder)
+        short = onnx_file.too_short(model, folder)
     elif isinstance(path_or_model, bytes):
         model = onnx_file.parse(onnx_file.without_bulk(path_or_model), "the model")
     else:
@@ -68,7 +72,7 @@ def read(
     structure = prepare(model.graph, opset, folder, ir_version=model.ir_version)
     _check_names(structure, values, assume)
     shapes = infer_shapes(structure, model, batch, inputs, folder, values, assume)
-    return ShapedModel(structure, shapes, opset, batch, has_functions)
+    return ShapedModel(structure, shapes, opset, batch, has_functions, (*short, *shapes.binding.refused))
 
 
 def _check_names(structure: Structure, values: Mapping[str, float], assume: Mapping[str, bool]) -> None:

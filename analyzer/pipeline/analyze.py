@@ -44,6 +44,15 @@ def analyze(
     return analysis(target, Options.of({"inputs": inputs, **options}), progress).estimate
 
 
+def _check_batches(options: Options, what: str) -> None:
+    """Raises OptionError for several batches of what is no session."""
+    if options.batches is not None:
+        raise OptionError(
+            f"--batches are the runs of an ONNX session, and this is {what}",
+            "give one --batch; a script with several is followed by `analyze run`",
+        )
+
+
 def analysis(
     target: str | os.PathLike[str] | torch.nn.Module,
     options: Options,
@@ -59,10 +68,12 @@ def analysis(
         if options.mode == "train":
             runtime = base.named("pytorch" if options.runtime in (None, "onnxruntime") else options.runtime)
             check_trains(runtime)
+            _check_batches(options, "training")
             return assemble(captured_onnx_training(parsed, options, runtime, progress), options, runtime)
         runtime = base.named(options.runtime or "onnxruntime")
         check_runtime(runtime, "onnx", parsed.name)
         return assemble(captured_onnx(parsed, options, runtime), options, runtime)
+    _check_batches(options, "a PyTorch target")
     runtime = base.named(options.runtime or "pytorch")
     check_runtime(runtime, "pytorch", parsed.name if isinstance(parsed, Target) else type(parsed).__name__)
     from analyzer.pipeline.pytorch import captured_pytorch

@@ -9,7 +9,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from analyzer.analysis import Analysis
 from analyzer.devices import DeviceProfile
@@ -33,6 +33,8 @@ from analyzer.runtimes.base import Description, Prediction, Runtime, Source
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
 from analyzer.runtimes.timeline import Alive, Failure, Played, play
 
+_Contents: TypeAlias = Callable[[Malloc], tuple[tuple[Description, int], ...]]
+
 
 @dataclass(frozen=True, slots=True)
 class Captured:
@@ -40,7 +42,7 @@ class Captured:
 
     framework: "pytorch" or "onnx", what the target is. batch: of the capture, None where it does not say.
     profile: with the runtime's settings in it; device_note says why this device. optimizer: its name, "" in inference.
-    notes: what the capture assumed; those of the graph itself are added.
+    notes: what the capture assumed; those of the graph itself are added. refused: why the runtime would not run it so.
     """
 
     target: str
@@ -52,6 +54,7 @@ class Captured:
     naive: Naive
     notes: tuple[str, ...] = ()
     optimizer: str = ""
+    refused: tuple[str, ...] = ()
 
 
 def check_runtime(runtime: Runtime, framework: str, target: str) -> None:
@@ -96,9 +99,10 @@ def assemble(
         capacity = prediction.capped.capacity_bytes
         device_note = "; ".join(filter(None, (device_note, prediction.capped.note)))
     describe = _with_file(prediction.describe or graph_describer(graph), graph)
+    contents = _contents(prediction, graph)
     rows = sorted(
-        ((_row(alive, describe), alive.block_bytes) for alive in played.alive if alive.block_bytes),
-        key=lambda r: -r[1],
+        (row for alive in played.alive if alive.block_bytes for row in _rows(alive, describe, contents)),
+        key=lambda row: -row.nbytes,
     )
     ranges = lifetimes(graph)
     device_used = prediction.device_used(played)
@@ -120,11 +124,11 @@ def assemble(
         graph_peak=peak(graph, ranges=ranges).nbytes,
         saved_for_backward=saved_for_backward(graph, ranges).nbytes,
         naive=captured.naive,
-        breakdown=_sums((row.category, size) for row, size in rows),
-        by_module=_sums((row.module, size) for row, size in rows),
-        by_line=_sums((row.source, size) for row, size in rows),
+        breakdown=_sums((row.category, row.nbytes) for row in rows),
+        by_module=_sums((row.module, row.nbytes) for row in rows),
+        by_line=_sums((row.source, row.nbytes) for row in rows),
         marks=_marks(prediction.events, played),
-        tensors=tuple(row for row, _ in rows),
+        tensors=tuple(rows),
         timeline=Timeline(
             played.allocated,
             played.reserved,
@@ -146,6 +150,7 @@ def assemble(
         ),
         peak_event=played.peak_position,
         iterations=played.iterations,
+        refused=captured.refused,
     )
     profile = dataclasses.replace(profile, capacity_bytes=capacity)
     return Analysis(options, profile, graph, prediction, played, estimate)
@@ -186,11 +191,23 @@ def _certainty(
     return Certainty(exact, measured, bounded, dict(unknown), by_rule, assumed)
 
 
-def _row(alive: Alive, describe: Callable[[Malloc], Description]) -> TensorRow:
+def _rows(alive: Alive, describe: Callable[[Malloc], Description], contents: _Contents) -> list[TensorRow]:
+    """A block's row; where many tensors lie in it, one for each of them and one for the rest."""
+    parts = contents(alive.malloc)
+    rest = alive.block_bytes - sum(nbytes for _, nbytes in parts)
     told = describe(alive.malloc)
+    if not parts:
+        return [_row(alive, told, rest)]
+    rows = [_row(alive, part, nbytes) for part, nbytes in parts]
+    if rest:
+        rows.append(_row(alive, dataclasses.replace(told, name=f"rest of the {told.name}"), rest))
+    return rows
+
+
+def _row(alive: Alive, told: Description, nbytes: int) -> TensorRow:
     return TensorRow(
         name=told.name,
-        nbytes=alive.block_bytes,
+        nbytes=nbytes,
         category=alive.malloc.category.value,
         dtype=told.dtype,
         shape=told.shape,
@@ -257,21 +274,32 @@ def _origin(malloc: Malloc, told: Description) -> Origin:
 
 
 def _with_file(describe: Callable[[Malloc], Description], graph: Graph) -> Callable[[Malloc], Description]:
-    """What the model's file says of a node (source line, scope), added where a runtime knows the node by name alone."""
-    if graph.framework != "onnx":
-        return describe
+    """Descriptions with what the model's file says of a node."""
+    add = _file_words(graph)
+    return lambda malloc: add(describe(malloc))
+
+
+def _contents(prediction: Prediction, graph: Graph) -> _Contents:
+    """What lies in a block, in words; nothing where the runtime does not say."""
+    if prediction.contents is None:
+        return lambda _: ()
+    told, add = prediction.contents, _file_words(graph)
+    return lambda malloc: tuple((add(part), nbytes) for part, nbytes in told(malloc))
+
+
+def _file_words(graph: Graph) -> Callable[[Description], Description]:
+    """Adds what the model's file says of a node (source line, scope), where a runtime knows the node by name alone."""
     recorded = {
         operator.module: (operator.source, operator.scope)
         for operator in graph.operators
-        if operator.source or operator.scope
+        if graph.framework == "onnx" and (operator.source or operator.scope)
     }
 
-    def described(malloc: Malloc) -> Description:
-        told = describe(malloc)
+    def add(told: Description) -> Description:
         source, scope = recorded.get(told.module, ("", ""))
         return dataclasses.replace(told, source=told.source or source, scope=told.scope or scope)
 
-    return described
+    return add if recorded else lambda told: told
 
 
 def graph_describer(graph: Graph) -> Callable[[Malloc], Description]:

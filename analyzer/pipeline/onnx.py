@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from analyzer.capture.onnx import capture_onnx
 from analyzer.devices import resolve
-from analyzer.errors import InputError, MissingDependencyError, OptionError
+from analyzer.errors import InputError, MissingDependencyError, OptionError, TargetError
 from analyzer.liveness.naive import from_onnx
 from analyzer.onnx.model import read
 from analyzer.onnx.shapes.bind import Described
@@ -28,16 +28,23 @@ def captured_onnx(target: Target, options: Options, runtime: Runtime) -> Capture
     described = described_inputs(options)
     profile, device_note = resolve(options.device)
     profile = runtime.profile(profile, options)
-    model = read(target.path, options.batch, described, options.values, options.assume)
+    sizes = options.batches or (options.batch,)
+    read_at = {
+        size: read(target.path, size, described, options.values, options.assume)
+        for size in dict.fromkeys(sizes)
+    }
+    model = read_at[max(options.batches) if options.batches else options.batch]
+    runs = tuple(read_at[size] for size in options.batches or ())
     graph = capture_onnx(model)
     return Captured(
         target=target.name,
         framework="onnx",
         batch=graph.batch,
-        source=Source(graph, model),
+        source=Source(graph, model, runs),
         profile=profile,
         device_note=device_note,
         naive=from_onnx(graph),
+        refused=model.refused,
     )
 
 
@@ -58,6 +65,11 @@ def captured_onnx_training(
     if options.values or options.assume:
         raise OptionError("--value and --assume mean nothing in training", "leave them out")
     lowered = lower(target.path or target.name, batch=options.batch, inputs=described_inputs(options))
+    if lowered.why_not:
+        raise TargetError(
+            f"{target.name} cannot be trained: {lowered.why_not}",
+            "give a model with its weights in floating point as initializers, or leave --mode train out",
+        )
     captured = captured_pytorch(lowered.module, replace(options, inputs=lowered.inputs), runtime, progress)
     return replace(
         captured,

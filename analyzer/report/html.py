@@ -37,6 +37,7 @@ def render(estimate: Estimate, view: View = PLAIN) -> str:
     """The page."""
     body = [
         *(page.verdict(holds, said) for holds, said in text.verdicts(estimate, view.budget_bytes)),
+        *(page.verdict(False, f"refused by {estimate.runtime}: {said}") for said in estimate.refused),
         page.paragraph(f"device: {estimate.device_note}" if estimate.device_note else "", "dim"),
         page.heading("Estimates"),
         estimates(estimate),
@@ -49,8 +50,8 @@ def render(estimate: Estimate, view: View = PLAIN) -> str:
         *_tables(estimate, view),
         page.heading("How sure"),
         *_certainty(estimate),
-        page.heading("Notes") if estimate.notes else "",
-        page.items(estimate.notes),
+        page.heading("Notes") if text.other_notes(estimate) else "",
+        page.items(text.other_notes(estimate)),
     ]
     data: dict[str, Any] = {"views": [view_data(estimate)]}
     scripts: tuple[str, ...] = page.TIMELINE

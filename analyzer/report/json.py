@@ -88,6 +88,7 @@ def from_dict(document: Mapping[str, Any]) -> Estimate:
             values["segments"] = tuple(_row(Segment, row) for row in document["segments"])
             values["iterations"] = tuple(document["iterations"])
         values["ranks"] = tuple(_row(RankCourse, row) for row in document.get("ranks", ()))
+        values["refused"] = tuple(document.get("refused", ()))
         if document.get("out_of_memory") is not None:
             values["out_of_memory"] = _row(OutOfMemory, document["out_of_memory"])
         return Estimate(**values)

@@ -1,6 +1,7 @@
 """The estimate for a terminal: whether it fits, the estimates side by side, what the peak consists of.
 
-1. The first line is the verdict with the headroom; the second says on which device, and whether it was assumed.
+1. The first line is the verdict with the headroom; then what the runtime would refuse to run as it was asked for, and on
+   which device, and whether that was assumed.
 2. Everything fits the columns there are, from 40 on: long names lose their beginning, numbers and rules never a digit.
    Where there is little room bars are shorter, the column of bytes goes (MiB stay), and tensors stand in one column.
 3. Without a terminal there is no colour and no escape sequence, and the same estimate gives the same bytes.
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from analyzer.report import attribution
 from analyzer.report.console import printed
 from analyzer.report.formats import PLAIN, View
-from analyzer.report.words import clean, mib, operator_name, percent, size, tail
+from analyzer.report.words import clean, mib, operator_name, percent, size, tail, unit
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -92,6 +93,10 @@ def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
         )
         for holds, sentence in verdicts(estimate, view.budget_bytes)
     ]
+    parts += [
+        Text(f"refused by {tail(clean(estimate.runtime), 20)}: {clean(said)}", style="bold yellow")
+        for said in estimate.refused
+    ]
     if estimate.device_note:
         parts.append(Text(f"device: {clean(estimate.device_note)}", style="dim"))
     parts += [
@@ -113,8 +118,8 @@ def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
             _tensors(estimate.top(view.top), view.width),
         ]
     parts += ["", *_certainty(estimate)]
-    if estimate.notes:
-        parts += ["", Text("Notes", style="bold"), _notes(estimate)]
+    if notes := other_notes(estimate):
+        parts += ["", Text("Notes", style="bold"), _notes(notes)]
     return parts
 
 
@@ -150,9 +155,9 @@ def estimate_rows(estimate: Estimate) -> tuple[tuple[str, int, str], ...]:
 def naive_terms(estimate: Estimate) -> str:
     """The naive sum, term by term."""
     shown = _NAIVE_TERMS if estimate.mode == "train" else _NAIVE_TERMS[:3]
-    return (
-        f"naive = {' + '.join(f'{name} {mib(getattr(estimate.naive, field))}' for field, name in shown)} MiB"
-    )
+    terms = [(name, getattr(estimate.naive, field)) for field, name in shown]
+    shown_as, write = unit(nbytes for _, nbytes in terms)
+    return f"naive = {' + '.join(f'{name} {write(nbytes)}' for name, nbytes in terms)} {shown_as}"
 
 
 def breakdown_rows(estimate: Estimate) -> list[tuple[str, int]]:
@@ -177,11 +182,13 @@ def _estimates(estimate: Estimate, width: int) -> RenderableType:
     table.add_column("estimate", width=widths[0], no_wrap=True)
     if bytes_fit:
         table.add_column("bytes", justify="right", width=widths[1], no_wrap=True)
-    table.add_column("MiB", justify="right", width=max(3, widths[2]), no_wrap=True)
+    shown_as, write = ("MiB", mib) if bytes_fit else unit(nbytes for _, nbytes, _ in rows)
+    last = max(len(shown_as), *(len(write(nbytes)) for _, nbytes, _ in rows))
+    table.add_column(shown_as, justify="right", width=last, no_wrap=True)
     if room >= 10:
         table.add_column("", max_width=room, no_wrap=True, overflow="ellipsis", style="dim")
     for name, nbytes, meaning in rows:
-        cells = (name, f"{nbytes:,}", mib(nbytes), meaning) if bytes_fit else (name, mib(nbytes))
+        cells = (name, f"{nbytes:,}", mib(nbytes), meaning) if bytes_fit else (name, write(nbytes))
         table.add_row(*cells[: len(table.columns)])
     return table
 
@@ -258,7 +265,7 @@ def _tensors_narrow(rows: tuple[TensorRow, ...], digits: int, width: int) -> Ren
     from rich.table import Table
     from rich.text import Text
 
-    room = max(16, width - digits - 2)
+    room = max(16, width - digits - 3)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
     table.add_column("size\nphase", justify="right", width=digits, no_wrap=True)
     table.add_column(
@@ -353,12 +360,17 @@ def assumed(estimate: Estimate) -> list[str]:
     return [f"assumed, since nobody has measured {tail(clean(estimate.device), 20)}: {named}", span]
 
 
-def _notes(estimate: Estimate) -> RenderableType:
+def other_notes(estimate: Estimate) -> tuple[str, ...]:
+    """The notes that do not stand beside the verdict already."""
+    return tuple(note for note in estimate.notes if note not in estimate.refused)
+
+
+def _notes(notes: tuple[str, ...]) -> RenderableType:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1, 0, 0))
     table.add_column(width=1)
     table.add_column(overflow="fold")
-    for note in estimate.notes:
+    for note in notes:
         table.add_row("-", clean(note))
     return table

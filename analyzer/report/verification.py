@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from analyzer.report.formats import PLAIN, View
-from analyzer.report.words import clean, mib, size, tail
+from analyzer.report.words import clean, size, tail, unit
 from analyzer.verification import Verification
 
 _EVENTS_SHOWN = 12
@@ -45,10 +45,12 @@ def render_json(verification: Verification, _: View = PLAIN) -> str:
 
 
 def _figures(verification: Verification) -> list[str]:
-    lines = [f"{'MiB':<14} {'predicted':>14} {'measured':>14} {'error':>10}"]
+    every = [value for figure in verification.figures for value in (figure.predicted, figure.measured)]
+    shown_as, write = unit(value for value in every if value is not None)
+    lines = [f"{shown_as:<14} {'predicted':>14} {'measured':>14} {'error':>10}"]
     for figure in verification.figures:
-        predicted = "-" if figure.predicted is None else mib(figure.predicted)
-        measured = "-" if figure.measured is None else mib(figure.measured)
+        predicted = "-" if figure.predicted is None else write(figure.predicted)
+        measured = "-" if figure.measured is None else write(figure.measured)
         error = figure.error_percent
         shown = (
             "-" if error is None else "exact" if figure.predicted == figure.measured else f"{error:+.2f} %"

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 
 MIB = 2**20
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
@@ -27,6 +28,13 @@ def size(nbytes: int) -> str:
 def mib(nbytes: int) -> str:
     """`nbytes` in MiB, one decimal, thousands separated, exact rounding for integers of any size."""
     return _tenths(nbytes, MIB)
+
+
+def unit(values: Iterable[int]) -> tuple[str, Callable[[int], str]]:
+    """The unit of a column of bytes, and how a figure is written in it: MiB, but "bytes" where one would be shown as 0.0."""
+    if any(0 < abs(value) < MIB // 20 for value in values):
+        return "bytes", "{:,}".format
+    return "MiB", mib
 
 
 def percent(part: int, whole: int) -> str:

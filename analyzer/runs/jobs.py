@@ -5,16 +5,21 @@
 2. The worker's environment says what the options say: `CUBLAS_WORKSPACE_CONFIG`, `PYTORCH_ALLOC_CONF`.
 3. A result is `{"ok": ...}`, `{"out_of_memory": ...}` or `{"error": message, "hint": ..., "trace": ...}`. A worker
    that dies without one has its exit code and last words reported.
+4. Everything a job writes lies in a folder of its own, which goes when the run is over, and also when this process is
+   interrupted or asked to end (SIGTERM): the worker is ended first.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -74,9 +79,9 @@ def environment_of(options: Options) -> dict[str, str]:
 
 def run(job: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Run the job in a process of its own and return its result, also when it dies without one."""
-    with tempfile.TemporaryDirectory(prefix="analyzer-verify-") as folder:
+    with _ends_on_request(), tempfile.TemporaryDirectory(prefix="analyzer-verify-") as folder:
         path = Path(folder) / "job.json"
-        path.write_text(json.dumps(job))
+        path.write_text(json.dumps({**job, "folder": folder}))
         command = [sys.executable, "-m", "analyzer.runs.worker", str(path)]
         root = str(Path(__file__).parents[2])
         paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -96,6 +101,23 @@ def run(job: Mapping[str, Any], environment: Mapping[str, str] | None = None) ->
             return dict(json.loads(result.read_text()))
     last = next(reversed(done.stderr.strip().splitlines()), "it said nothing")
     return {"error": f"the run ended with code {done.returncode}: {last}", "trace": done.stderr[-3000:]}
+
+
+@contextmanager
+def _ends_on_request() -> Iterator[None]:
+    """While a job runs, SIGTERM ends this process by an exception, as ctrl-C does, so that nothing is left behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _end(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def result_of(result: Mapping[str, Any], what: str) -> dict[str, Any]:

@@ -13,10 +13,13 @@ import importlib.util
 import os
 import platform
 import re
+import shutil
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from analyzer.devices import DeviceProfile, nvml
@@ -113,6 +116,53 @@ def check_room(needed_bytes: int, gpu: Gpu, force: bool) -> list[str]:
             )
         notes.append("run with --force although the estimate says it does not fit")
     return notes
+
+
+def host_free_bytes() -> int | None:
+    """What this machine, or the container this process is in, has left of its own memory; None where nothing says.
+
+    Source: `/proc/meminfo` (MemAvailable), and the memory controller of the process's group (`memory.max`,
+    `memory.current`, cgroup v2; `memory.limit_in_bytes`, v1), as Linux's documentation has them.
+    """
+    found = []
+    available = re.search(r"MemAvailable:\s+(\d+) kB", _text(Path("/proc/meminfo")))
+    if available:
+        found.append(1024 * int(available[1]))
+    for folder, most, now in _CONTROLLERS:
+        limit, used = _text(folder / most).strip(), _text(folder / now).strip()
+        if limit.isdigit() and used.isdigit():
+            found.append(max(int(limit) - int(used), 0))
+    return min(found, default=None)
+
+
+_CONTROLLERS = (
+    (Path("/sys/fs/cgroup"), "memory.max", "memory.current"),
+    (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
+)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def check_host(needed_bytes: int, written_bytes: int, force: bool) -> list[str]:
+    """Notes on the memory and the room on disk a run needs of this machine. Raises DoesNotFit when there is not enough."""
+    folder = tempfile.gettempdir()
+    for needed, free, what in (
+        (needed_bytes, host_free_bytes(), "memory of this machine"),
+        (written_bytes, shutil.disk_usage(folder).free, f"room in {folder} for weights made up"),
+    ):
+        if free is not None and needed > free:
+            if not force:
+                raise DoesNotFit(
+                    f"the run would need {size(needed)} {what}, and {size(free)} are free",
+                    "choose a smaller batch, make room, or run it all the same with --force",
+                )
+            return [f"run with --force although it needs more than there is: {size(needed)} {what}"]
+    return []
 
 
 def _processes(handle: Any) -> dict[int, int]:

@@ -1,13 +1,13 @@
 """A real ONNX Runtime session: what its arena held while the model ran, as the runtime itself reports it.
 
-1. The model runs three times on made-up inputs with profiling on; every kernel's event carries the arena's bytes in
+1. The model runs three times, or once for each set of inputs, with profiling on; every kernel's event carries the arena's bytes in
    use, the highest so far, and what is held (`mem_bytes_in_use`, `mem_in_use_peak`, `mem_arena_held`).
-2. Weights that the file leaves to external data which is not there are generated at random: a copy of the model in a
-   temporary folder gets data files of its own. Files that are there are used as they are.
-3. Floating-point inputs are random, integers 1 (a valid token and mask).
+2. Weights that the file leaves to external data which is not there are generated at random: a copy of the model in the
+   job's folder gets data files of its own, which go with it. Files that are there are used as they are.
+3. Inputs are those of a file, or made up (`feeds`).
 4. Options have ONNX Runtime's own names, and go where it takes them: session options, session configuration, provider.
 
-Not modelled: IO binding; inputs whose shape the analysis only bounds.
+Not modelled: inputs whose shape the analysis only bounds.
 """
 
 from __future__ import annotations
@@ -16,43 +16,56 @@ import dataclasses
 import json
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from analyzer.errors import RunError
 from analyzer.graph import nbytes_of
 from analyzer.onnx import file as onnx_file
 from analyzer.onnx.types import DTYPES, ELEMENT_TYPES
-from analyzer.runs import machine
+from analyzer.runs import feeds, machine
 from analyzer.runtimes.onnxruntime import SessionOptions
 
 RUNS = 3
+NO_KERNEL = "no kernel is left in this model when ONNX Runtime has optimised it"
 _PROVIDERS = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}
+_ARENAS = {"cuda": "gpu", "cpu": "cpu"}
 _PROVIDER_OPTIONS = ("arena_extend_strategy", "gpu_mem_limit", "cudnn_conv_algo_search", "prefer_nhwc")
 _BLOCK = 1 << 20
 _EXTENDED = 2
 
 
 def run(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Run `job["path"]` with `job["inputs"]` (name -> [shape, dtype]) and `job["settings"]`, which name the provider.
+    """Run `job["path"]` with `job["inputs"]` (for each run, what `feeds.plain` wrote), the arrays in `job["arrays"]` (a path,
+    or None) and `job["settings"]`, which name the provider, in `job["folder"]`.
 
     Returns bytes after each run, the arena's kernels, NVML's figures, the providers that really took part.
     """
     started = time.monotonic()
     generator = np.random.default_rng(0)
-    feeds = {name: _value(shape, dtype, generator) for name, (shape, dtype) in job["inputs"].items()}
-    with tempfile.TemporaryDirectory(prefix="analyzer-session-") as folder:
+    described = job["inputs"]
+    given: dict[str, Any] = {}
+    if job.get("arrays"):
+        given = feeds.typed(
+            feeds.saved(Path(job["arrays"])), {name: entry["dtype"] for name, entry in described[0].items()}
+        )
+    runs = [{**feeds.made(entry, generator), **given} for entry in described]
+    with tempfile.TemporaryDirectory(prefix="analyzer-session-", dir=job.get("folder")) as folder:
         path, generated = with_weights(Path(job["path"]), Path(folder), generator)
-        found = measure(path, job["settings"], feeds, Path(folder))
+        found = measure(path, job["settings"], runs, Path(folder))
     return {**found, "weights_generated_bytes": generated, "seconds": round(time.monotonic() - started, 1)}
 
 
 def measure(
-    path: Path, session_settings: Mapping[str, Any], feeds: Mapping[str, Any], folder: Path
+    path: Path,
+    session_settings: Mapping[str, Any],
+    inputs: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    folder: Path,
 ) -> dict[str, Any]:
-    """Run a model that has all its weights on these inputs; `folder` gets the profile.
+    """Run a model that has all its weights on these inputs, three times or once for each; `folder` gets the profile.
 
     Returns bytes after each run, NVML's figures, the providers that really took part, and versions.
     """
@@ -70,10 +83,11 @@ def measure(
     session = ort.InferenceSession(
         str(path), _session_options(settings, str(folder)), providers=_providers(settings.provider, settings)
     )
-    given = {item.name: _fed(feeds[item.name]) for item in session.get_inputs() if item.name in feeds}
+    how = _run_options(settings)
+    sequence = [inputs] * RUNS if isinstance(inputs, Mapping) else inputs
     nvml = []
-    for _ in range(RUNS):
-        session.run(None, given)
+    for given in sequence:
+        session.run(None, {name: _fed(given[name]) for name in _names(session) if name in given}, how)
         nvml.append(machine.process_bytes() if on_gpu else None)
     device = machine.device_bytes() if on_gpu else None
     profile = Path(session.end_profiling())
@@ -83,7 +97,7 @@ def measure(
     if on_gpu and _PROVIDERS["cuda"] not in providers:
         raise RuntimeError("ONNX Runtime did not take its CUDA provider; is onnxruntime-gpu installed?")
     return {
-        "runs": runs(events, RUNS, "CUDA" if on_gpu else "CPU"),
+        "runs": runs(events, len(sequence), "CUDA" if on_gpu else "CPU"),
         "nvml_process": {"before": before[0], "end": nvml[-1]},
         "nvml_device": {"before": before[1], "end": device},
         "providers": providers,
@@ -102,6 +116,10 @@ def runs(events: list[dict[str, Any]], count: int, provider: str) -> list[dict[s
         for event in events
         if event.get("cat") == "Node" and event.get("name", "").endswith("_kernel_time")
     ]
+    if not kernels:
+        raise RunError(
+            NO_KERNEL, "its outputs are constants, or its inputs themselves: there is nothing to measure"
+        )
     per_run, rest = divmod(len(kernels), count)
     if rest:
         raise RuntimeError(
@@ -169,12 +187,8 @@ def _write(stream: Any, dtype: str, count: int, nbytes: int, generator: np.rando
         stream.write(block[: min(_BLOCK, count - start)].tobytes())
 
 
-def _value(shape: list[int], dtype: str, generator: np.random.Generator) -> Any:
-    if dtype.startswith("float"):
-        return generator.standard_normal(shape).astype(dtype)
-    if dtype == "bfloat16":
-        raise RuntimeError("inputs of type bfloat16 cannot be made with NumPy")
-    return np.ones(shape, dtype=dtype)
+def _names(session: Any) -> list[str]:
+    return [item.name for item in session.get_inputs()]
 
 
 def _fed(value: Any) -> Any:
@@ -203,6 +217,18 @@ def _session_options(settings: SessionOptions, folder: str) -> Any:
     options.intra_op_num_threads = settings.threads
     if settings.use_device_allocator_for_initializers:
         options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
+    return options
+
+
+def _run_options(settings: SessionOptions) -> Any:
+    """What is said of each run: whether the arena gives idle regions back when it is over."""
+    import onnxruntime as ort
+
+    options = ort.RunOptions()
+    if settings.enable_memory_arena_shrinkage:
+        options.add_run_config_entry(
+            "memory.enable_memory_arena_shrinkage", f"{_ARENAS[settings.provider]}:0"
+        )
     return options
 
 

@@ -38,12 +38,14 @@ if TYPE_CHECKING:
 class Source:
     """What a runtime is asked about: the captured program.
 
-    model: for an ONNX file the model itself, read once. answer: where the program was followed while it ran, so that it
+    model: for an ONNX file the model itself, read once. runs: the same model at the batch of each run, where these differ;
+    `model` then is the largest of them. answer: where the program was followed while it ran, so that it
     could ask its device, what was found then (`runtimes/pytorch/live.py`); other runtimes than PyTorch's ask the graph.
     """
 
     graph: Graph
     model: ShapedModel | None = None
+    runs: tuple[ShapedModel, ...] = ()
     answer: Prediction | None = None
 
 
@@ -88,7 +90,8 @@ class Prediction:
     device_used: what NVML shows for the process, from what was played.
     libraries: library families it loads ("cublas", "cudnn", ...), with "@autograd" for those a second thread uses.
     unknown: operators nothing is known of, name -> (calls, bound of what they might take).
-    describe: an allocation in the user's terms; by default from the graph's operators and storages.
+    describe: an allocation in the user's terms; by default from the graph's operators and storages. contents: for a block
+        that many tensors share, each of them with its bytes; () for any other.
     played: what the allocator did with the events, where they were played while the program ran.
     savings: what cheaper settings would take. capped: where a setting leaves less than the device has.
     """
@@ -100,6 +103,7 @@ class Prediction:
     unknown: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     describe: Callable[[Malloc], Description] | None = None
+    contents: Callable[[Malloc], tuple[tuple[Description, int], ...]] | None = None
     savings: tuple[Saving, ...] = ()
     capped: Capped | None = None
     limited: Callable[[int, bool], Allocator] | None = None

@@ -12,23 +12,37 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
-from analyzer.errors import MissingDependencyError, OptionError
+from analyzer.errors import MissingDependencyError, OptionError, RunError
 from analyzer.estimate import Estimate
+from analyzer.onnx import file as onnx_file
 from analyzer.options import Options
 from analyzer.pipeline import analysis
-from analyzer.runs import jobs, machine
+from analyzer.report.words import clean
+from analyzer.runs import feeds, jobs, machine
+from analyzer.runs.session import NO_KERNEL
 from analyzer.runtimes.onnxruntime import SessionPrediction
+from analyzer.spec import TensorSpec
 from analyzer.verification import Figure, MarkComparison, Verification
 from analyzer.verify.comparison import process_bytes
 
+_EXTERNAL = 1  # TensorProto.DataLocation.EXTERNAL
 
-def verify_onnx(target: str, options: Options, force: bool, tell: Callable[[str], None]) -> Verification:
-    """Predict, run, compare. Raises MissingDependencyError without onnxruntime, and what `verify` says."""
+
+def verify_onnx(
+    target: str, options: Options, force: bool, tell: Callable[[str], None], arrays: Path | None = None
+) -> Verification:
+    """Predict, run, compare. arrays: an .npz file with inputs.
+
+    Raises MissingDependencyError without onnxruntime, DoesNotFit without the memory, and what `verify` says.
+    """
     if options.mode == "train":
         raise OptionError("an ONNX file is run for inference", "leave --mode train out")
     provider = _provider(options.runtime_options.get("provider"), target)
+    if arrays is not None:
+        options = _described(options, feeds.saved(arrays))
     tell("predicting")
     predicted = analysis(
         target, replace(options, runtime_options={**options.runtime_options, "provider": provider})
@@ -36,18 +50,31 @@ def verify_onnx(target: str, options: Options, force: bool, tell: Callable[[str]
     estimate, prediction = predicted.estimate, predicted.prediction
     if not isinstance(prediction, SessionPrediction):
         raise OptionError(f"{estimate.runtime} cannot be run here", "leave --runtime out")
+    if not prediction.graph.nodes:
+        raise RunError(
+            f"{target}: {NO_KERNEL}",
+            "its outputs are constants, or its inputs themselves: there is nothing to measure",
+        )
+    if prediction.settings.shared_with or prediction.settings.io_binding != "none":
+        raise OptionError(
+            "verify runs one session with inputs of its own",
+            "leave shared_with, io_binding and enable_cuda_graph out",
+        )
     gpu, notes = None, list(prediction.notes)
     if provider == "cuda":
         gpu = machine.gpu(target)
         notes += machine.check_room(prediction.device_bytes, gpu, force)
     else:
         notes.append("run on the CPU provider: the same planner and arena, no convolution workspaces")
+    weights, absent = _weights(target)
+    notes += machine.check_host(weights + (prediction.held if provider == "cpu" else 0), absent, force)
     tell("running ONNX Runtime")
     job = {
         "kind": "onnxruntime",
         "path": target,
         "settings": asdict(prediction.settings),
-        "inputs": _inputs(prediction, target),
+        "inputs": [feeds.plain(feeds.feeds(graph, options.values)) for graph in prediction.run_graphs],
+        "arrays": str(arrays.resolve()) if arrays is not None else None,
         "options": {},
     }
     measured = jobs.result_of(jobs.run(job), target)
@@ -89,16 +116,29 @@ def _provider(asked: Any, target: str) -> str:
     return "cuda" if has_cuda and machine.has_gpu() else "cpu"
 
 
-def _inputs(prediction: SessionPrediction, target: str) -> dict[str, tuple[list[int], str]]:
-    found = {}
-    for name in prediction.graph.inputs:
-        value = prediction.graph.values[name]
-        if value.shape is None:
-            raise OptionError(
-                f"{target}: the shape of input {name} is not known", f"give --input {name}=...; with --batch"
-            )
-        found[name] = (list(value.shape), value.dtype)
-    return found
+def _described(options: Options, arrays: Mapping[str, Any]) -> Options:
+    """The options with the shapes of these arrays as the inputs' own. Raises OptionError where both are said."""
+    said = options.inputs or {}
+    twice = sorted(set(said) & set(arrays)) if isinstance(said, Mapping) else []
+    if twice:
+        raise OptionError(f"input {clean(twice[0])} is described by --input and in the file", "say it once")
+    if options.batches:
+        raise OptionError("a file of inputs has one batch", "leave --batches or --inputs out")
+    found = {name: TensorSpec(tuple(array.shape), "") for name, array in arrays.items()}
+    return replace(options, inputs={**said, **found} if isinstance(said, Mapping) else said)
+
+
+def _weights(target: str) -> tuple[int, int]:
+    """Bytes of a file's weights, and of those that would have to be made up."""
+    model = onnx_file.load(target)
+    total = absent = 0
+    for tensor in model.graph.initializer:
+        nbytes = onnx_file.stored_bytes(tensor)
+        total += nbytes
+        if tensor.data_location == _EXTERNAL:
+            location = onnx_file.external_entries(tensor).get("location", "")
+            absent += 0 if (Path(target).parent / location).exists() else nbytes
+    return total, absent
 
 
 def _figures(
@@ -109,7 +149,7 @@ def _figures(
         Figure("naive sum", estimate.naive.total, last["peak_in_use"] if provider == "cuda" else None),
         Figure("graph", estimate.graph_peak, None),
         Figure("peak in use", prediction.peak_in_use, last["peak_in_use"]),
-        Figure("held", prediction.held, last["held"]),
+        Figure("held", prediction.runs[-1][1].held_most, last["held"]),
     ]
     if provider == "cuda":
         rows.append(Figure("device", prediction.device_bytes, process_bytes(measured)))
@@ -117,15 +157,12 @@ def _figures(
 
 
 def _marks(prediction: SessionPrediction, runs: list[dict[str, int]]) -> tuple[MarkComparison, ...]:
-    """Highest in use so far and held after the first and the last run."""
-    first = max(prediction.session.peak_in_use, prediction.first_run.peak_in_use)
-    return (
-        MarkComparison("run 1", first, runs[0]["peak_in_use"], prediction.first_run.held, runs[0]["held"]),
-        MarkComparison(
-            f"run {len(runs)}",
-            prediction.peak_in_use,
-            runs[-1]["peak_in_use"],
-            prediction.held,
-            runs[-1]["held"],
-        ),
-    )
+    """Highest in use so far and held during each predicted run; a steady run is compared with the last one measured."""
+    marks, highest = [], prediction.session.peak_in_use
+    for place, (name, figures) in enumerate(prediction.runs):
+        steady = place == len(prediction.runs) - 1
+        real = runs[-1 if steady else place]
+        highest = max(highest, figures.peak_in_use)
+        shown = f"run {len(runs)}" if steady and name == "run 2" else name
+        marks.append(MarkComparison(shown, highest, real["peak_in_use"], figures.held_most, real["held"]))
+    return tuple(marks)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -71,3 +75,44 @@ def test_a_run_that_does_not_end_is_ended(tmp_path: Path) -> None:
 
 def test_an_unknown_kind_is_a_result_too() -> None:
     assert "unknown kind of job 'dance'" in perform({"kind": "dance"})["error"]
+
+
+SLOW = """
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from analyzer.runs import jobs
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background may be deaf to it
+
+# The worker's own sleep stands for a model of many minutes; what it writes, for weights that were made up.
+script = Path(sys.argv[1]) / "slow.py"
+script.write_text("import sys, time; from pathlib import Path; import json\\n"
+    "folder = json.loads(Path(sys.argv[1]).read_text())['folder']\\n"
+    "Path(folder, 'weights').write_bytes(bytes(1 << 20)); Path(sys.argv[2]).write_text(folder)\\n"
+    "time.sleep(60)")
+run = subprocess.run
+jobs.subprocess.run = lambda command, **more: run(
+    [sys.executable, str(script), command[-1], str(Path(sys.argv[1]) / "begun")], **more)
+jobs.run({"kind": "onnxruntime", "options": {}})
+"""
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path, sent: signal.Signals) -> None:
+    begun = tmp_path / "begun"
+    process = subprocess.Popen([sys.executable, "-c", SLOW, str(tmp_path)], stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while not (begun.exists() and begun.read_text()):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        folder = Path(begun.read_text())
+        assert (folder / "weights").stat().st_size == 1 << 20
+        process.send_signal(sent)
+        assert process.wait(30) in (128 + sent, -sent, 1)
+    finally:
+        process.kill()
+    assert not folder.exists()

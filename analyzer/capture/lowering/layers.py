@@ -101,6 +101,8 @@ def _global_pool(call: Call, x: Tensor) -> Results:
 @lowers("BatchNormalization")
 def _batch_norm(call: Call, x: Tensor, w: Tensor, b: Tensor, mean: Tensor, var: Tensor) -> Results:
     momentum = 1 - call.get("momentum", 0.9)
+    # Statistics that the graph computes from weights are statistics all the same: nothing is learnt through them.
+    mean, var = (value.detach() if value.requires_grad else value for value in (mean, var))
     result = F.batch_norm(x, mean, var, w, b, training=True, momentum=momentum, eps=call.get("epsilon", 1e-5))
     return (result, mean, var)[: len(call.shapes)]
 

@@ -37,16 +37,25 @@ from analyzer.onnx.values import Values
 
 LARGEST_BATCH = 1 << 20
 _LARGEST_TENSOR = 1 << 58  # elements: torch counts bytes in 63 bits
+_SETTINGS = ("int64", "int32", "bool")
+_QUANTISED = frozenset({
+    "int8", "uint8", "int4", "uint4", "int2", "uint2", "float4_e2m1", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
+    "float8_e5m2fnuz", "float8_e8m0fnu",
+})  # fmt: skip
 _STATISTICS = {"BatchNormalization": (3, 4)}  # inputs that are running statistics
 
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """The module, its inputs in the graph's order (meta tensors), and what had to be bounded."""
+    """The module, its inputs in the graph's order (meta tensors), and what had to be bounded.
+
+    why_not: why nothing in it can be trained, "" if something can.
+    """
 
     module: nn.Module
     inputs: tuple[Tensor, ...]
     notes: tuple[str, ...]
+    why_not: str = ""
 
 
 def lower(path: str | Path, *, batch: int | None = None, inputs: Described | None = None) -> Lowered:
@@ -63,15 +72,44 @@ def lower(path: str | Path, *, batch: int | None = None, inputs: Described | Non
                 "training is analysed by torch, whose tensors stay below 2^63 bytes",
             )
     module = OnnxModule(structure, shapes.actual)
+    quantised = _quantised(structure, shapes.actual)
+    kinds = [types[name] for name in structure.initializers]
+    constants = any("float" in kind.dtype and element_count(kind.sizes or ()) > 1 for kind in kinds)
+    trains = any(True for _ in module.parameters())
     given = tuple(
         torch.empty(types[name].sizes or (), dtype=torch_dtype(types[name].dtype), device="meta")
         for name in structure.inputs
     )
     notes = [*shapes.binding.notes, *shapes.actual.notes]
+    if quantised:
+        notes.append(f"not trained, since no gradient goes through whole numbers: {_counted(quantised)}")
     if module.opaque_count:
         named = ", ".join(f"{name} ({count})" for name, count in sorted(module.opaque_count.items()))
         notes.append(f"bounded in training, keeping all inputs and results for the backward pass: {named}")
-    return Lowered(module, given, tuple(dict.fromkeys(notes)))
+    why_not = "" if trains else _why_not(quantised, constants)
+    return Lowered(module, given, tuple(dict.fromkeys(notes)), why_not)
+
+
+def _quantised(structure: Structure, inferred: Inferred) -> Counter[str]:
+    """Weights (of two dimensions or more) in types that no optimizer trains, by type."""
+    kinds = (inferred.types[name] for name in structure.initializers)
+    return Counter(value.dtype for value in kinds if value.dtype in _QUANTISED and len(value.sizes or ()) > 1)
+
+
+def _counted(quantised: Counter[str]) -> str:
+    return " and ".join(
+        f"{count:,} weight{'s' if count > 1 else ''} of type {dtype}"
+        for dtype, count in sorted(quantised.items())
+    )
+
+
+def _why_not(quantised: Counter[str], constants: bool) -> str:
+    """Why a file has nothing to train. constants: whether it has floating-point tensors."""
+    if quantised:
+        return f"it is quantised, {_counted(quantised)}"
+    return (
+        "its floating-point weights are running statistics or settings" if constants else "it has no weights"
+    )
 
 
 class _Node(nn.Module):
@@ -99,7 +137,7 @@ class OnnxModule(nn.Module):
         constant = {
             name: array
             for name in structure.producers
-            if inferred.types[name].dtype in ("int64", "int32", "bool")
+            if inferred.types[name].dtype in _SETTINGS
             and (array := values.get(name) if values is not None else None) is not None
         }
         nodes = [
@@ -144,6 +182,9 @@ class OnnxModule(nn.Module):
         self._held[name] = key = self._unique(name)
         if array is None and inferred.values is not None and not dtype.is_floating_point:
             array = inferred.values.get(name)
+        trained = trained and value.dtype not in _QUANTISED
+        if value.dtype not in _SETTINGS:
+            array = None  # only these decide shapes; of the others PyTorch cannot even hold some
         if dtype.is_floating_point and element_count(sizes) > 1 and trained:
             self.register_parameter(key, nn.Parameter(torch.empty(sizes, dtype=dtype, device="meta")))
         elif array is not None:

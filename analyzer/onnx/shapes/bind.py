@@ -30,12 +30,16 @@ _LARGEST_RANK = 64
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Every input's concrete type, the size bound to each dimension name, and the hard-coded batch that was rebound."""
+    """Every input's concrete type, the size bound to each dimension name, and the hard-coded batch that was rebound.
+
+    refused: which of the notes say that ONNX Runtime refuses these sizes.
+    """
 
     inputs: Mapping[str, ValueType]
     symbols: Mapping[str, int]
     hard_coded: int | None = None
     notes: tuple[str, ...] = field(default=())
+    refused: tuple[str, ...] = field(default=())
 
 
 def check_batch(batch: int | None) -> None:
@@ -51,7 +55,8 @@ def bind(declared: Mapping[str, ValueType], batch: int | None, described: Descri
     check_batch(batch)
     shapes, symbols = _described(declared, batch, described or {})
     open_inputs = {name: value for name, value in declared.items() if name not in shapes}
-    notes = _refused(declared, shapes)
+    refused = _refused(declared, shapes)
+    notes: list[str] = []
     hard_coded = None
     unnamed: set[str] = set()
     if batch is not None:
@@ -73,7 +78,7 @@ def bind(declared: Mapping[str, ValueType], batch: int | None, described: Descri
                 hard_coded = None
             else:
                 which = [display(n) for n, v in open_inputs.items() if v.shape and v.shape[0] == hard_coded]
-                notes.append(
+                refused.append(
                     f"the export has a hard-coded batch of {hard_coded}, rebound to {batch} (inputs {', '.join(which)}); "
                     "ONNX Runtime refuses that batch until the model is exported with a dynamic batch dimension"
                 )
@@ -102,7 +107,9 @@ def bind(declared: Mapping[str, ValueType], batch: int | None, described: Descri
         raise InputError(
             f"unknown input dimensions: {'; '.join(missing)}", _binding_hint(declared, unbound, batch)
         )
-    return Binding({name: shapes[name] for name in declared}, symbols, hard_coded, tuple(notes))
+    return Binding(
+        {name: shapes[name] for name in declared}, symbols, hard_coded, (*refused, *notes), tuple(refused)
+    )
 
 
 def _described(

@@ -5,6 +5,7 @@ Cheaper settings are played, not guessed: the session is recorded and played aga
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
@@ -16,6 +17,11 @@ from analyzer.runtimes.onnxruntime.session import Frame, record
 MIB = 2**20
 _EXTENDED = 2
 _WORTH_SAYING = 0.99  # of what is held: settings that hold more than this are not named
+
+
+def _size(nbytes: int) -> str:
+    """In MiB, below one in bytes."""
+    return f"{nbytes / MIB:,.0f} MiB" if nbytes >= MIB or not nbytes else f"{nbytes:,} bytes"
 
 
 def explanation(session: PlayedSession) -> tuple[str, ...]:
@@ -41,8 +47,10 @@ def out_of_memory(failure: Failure, options: SessionOptions) -> str:
     )
 
 
-def savings(prepared: Frame, options: SessionOptions, device: DeviceProfile) -> tuple[Saving, ...]:
-    """What the session would take with each cheaper setting it does not have, initializers in the file's order."""
+def savings(
+    sessions: Sequence[Sequence[Frame]], options: SessionOptions, device: DeviceProfile
+) -> tuple[Saving, ...]:
+    """What the sessions would take with each cheaper setting it does not have, initializers in the file's order."""
     changes = {
         "arena_extend_strategy=kSameAsRequested": replace(options, arena_extend_strategy="kSameAsRequested"),
         "enable_mem_pattern=0": replace(options, enable_mem_pattern=False),
@@ -51,7 +59,7 @@ def savings(prepared: Frame, options: SessionOptions, device: DeviceProfile) -> 
     found = []
     for name, changed in changes.items():
         if changed != options:
-            session = play_session(record(prepared, changed, device).events, changed)
+            session = play_session(record(sessions, changed, device).events, changed)
             found.append(Saving(name, session.peak_in_use, session.held))
     return tuple(found)
 
@@ -61,8 +69,8 @@ def worth_saying(saving: Saving, held: int) -> str | None:
     if saving.peak_reserved >= _WORTH_SAYING * held:
         return None
     return (
-        f"{saving.setting} would hold {saving.peak_reserved / MIB:,.0f} MiB instead of {held / MIB:,.0f} MiB "
-        f"(peak in use {saving.peak_allocated / MIB:,.0f} MiB)"
+        f"{saving.setting} would hold {_size(saving.peak_reserved)} instead of {_size(held)} "
+        f"(peak in use {_size(saving.peak_allocated)})"
     )
 
 
@@ -74,6 +82,20 @@ def limits(options: SessionOptions, held_range: tuple[int, int]) -> tuple[str, .
         notes.append(
             "ONNX Runtime loads initializers in the order of a hash table, which changes from process to process: "
             f"held between {least / MIB:,.0f} and {most / MIB:,.0f} MiB; figures are for a typical order"
+        )
+    if options.enable_cuda_graph:
+        notes.append(
+            "enable_cuda_graph: what the driver keeps for the captured graph itself is not modelled: memory may be more"
+        )
+    if options.enable_memory_arena_shrinkage and options.provider == "cpu":
+        notes.append(
+            "of free chunks of one size the arena takes that with the lowest address, which the host's allocator decides: "
+            "which regions a shrinking arena keeps changes with it, and held memory may be more"
+        )
+    if options.use_env_allocators and not options.shared_with:
+        notes.append(
+            "the arena is shared with the process's other sessions, which are not counted: name them with "
+            "--runtime-option shared_with=FILE,FILE"
         )
     if options.provider == "cpu" and options.graph_optimization_level > _EXTENDED:
         notes.append(

@@ -9,7 +9,7 @@ Sources: `OrtCUDAProviderOptionsV2`, `onnxruntime_session_options_config_keys.h`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from analyzer.devices import parse_size
@@ -80,6 +80,16 @@ def _shrinkage(name: str, text: str) -> bool:  # noqa: ARG001
     return text not in ("", "0", "false")
 
 
+def _files(name: str, text: str) -> tuple[str, ...]:
+    """Names of files with commas between them."""
+    files = tuple(part.strip() for part in text.split(","))
+    if not all(files):
+        raise OptionError(
+            f"{name} is {text!r}", "write the files of the other sessions: shared_with=a.onnx,b.onnx"
+        )
+    return files
+
+
 def _option(default: Any, read: Reader, *aliases: str) -> Any:
     """A field with its default, how its text is read, and ONNX Runtime's other names for it."""
     return field(default=default, metadata={"read": read, "aliases": aliases})
@@ -87,7 +97,12 @@ def _option(default: Any, read: Reader, *aliases: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """The options that change memory, with ONNX Runtime's defaults. gpu_mem_limit in bytes, None for no limit."""
+    """The options that change memory, with ONNX Runtime's defaults. gpu_mem_limit in bytes, None for no limit.
+
+    Two are no options of ONNX Runtime's, but say how it is used. io_binding: "caller", inputs and outputs lie in memory of the
+    caller's; "device", so do inputs, and outputs are bound by their device alone (`bind_output(name)`). shared_with: files of
+    other sessions of the process that take the same arena (`use_env_allocators`).
+    """
 
     provider: str = _option("cuda", _provider)
     arena_extend_strategy: str = _option("kNextPowerOfTwo", _choice("kNextPowerOfTwo", "kSameAsRequested"))
@@ -99,6 +114,10 @@ class SessionOptions:
     graph_optimization_level: int = _option(99, _level, "opt_level")
     use_device_allocator_for_initializers: bool = _option(False, _switch)
     enable_memory_arena_shrinkage: bool = _option(False, _shrinkage)
+    io_binding: str = _option("none", _choice("none", "caller", "device"))
+    enable_cuda_graph: bool = _option(False, _switch)
+    use_env_allocators: bool = _option(False, _switch)
+    shared_with: tuple[str, ...] = _option((), _files)
     threads: int = _option(1, _count, "intra_op_num_threads")
 
 
@@ -118,4 +137,12 @@ def parse(options: Mapping[str, Any]) -> SessionOptions:
                 f"{did_you_mean(plain, _OPTIONS)}options: {', '.join(sorted(_OPTIONS))}",
             )
         chosen[known] = _OPTIONS[known].metadata["read"](name, str(text))
-    return SessionOptions(**chosen)
+    settings = SessionOptions(**chosen)
+    if settings.enable_cuda_graph:
+        if settings.provider != "cuda":
+            raise OptionError(
+                "enable_cuda_graph is an option of the CUDA provider", "leave it out, or provider=cpu"
+            )
+        if settings.io_binding == "none":  # ONNX Runtime demands that inputs and outputs keep their addresses
+            settings = replace(settings, io_binding="caller")
+    return replace(settings, use_env_allocators=True) if settings.shared_with else settings

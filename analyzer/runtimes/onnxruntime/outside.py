@@ -3,6 +3,7 @@
 1. NVML's figure for the process minus the arena's driver pages, after the runs, on an H200 (driver 580,
    onnxruntime-gpu 1.30.0, CUDA 13): 669 MiB with matrix kernels; 679 MiB when EXHAUSTIVE search ran convolutions other
    than depthwise, 668 for HEURISTIC, 665 for DEFAULT. 50 of 56 runs lie within 2 MiB of this.
+   With IO binding the caller's tensors come on top (`bound_bytes`), as many bytes as they have elements.
 2. Relative to the profile's `context_bytes` the provider adds 59 MiB (its modules, cuBLAS, cuDNN handles); other
    devices are assumed to add the same.
 
@@ -18,6 +19,14 @@ from analyzer.runtimes.onnxruntime.options import SessionOptions
 MIB = 2**20
 _PROVIDER_BYTES = 59 * MIB
 _CONVOLUTION_BYTES = {"EXHAUSTIVE": 10 * MIB, "HEURISTIC": -MIB, "DEFAULT": -4 * MIB}
+
+
+def bound_bytes(graph: RuntimeGraph, options: SessionOptions) -> int:
+    """Bytes of inputs, and of outputs the caller brings, that IO binding leaves in the caller's own device memory."""
+    if options.io_binding == "none":
+        return 0
+    names = [*graph.inputs, *(graph.outputs if options.io_binding == "caller" else ())]
+    return sum(graph.values[name].nbytes for name in dict.fromkeys(names))
 
 
 def bytes_outside(graph: RuntimeGraph, options: SessionOptions, device: DeviceProfile) -> int:

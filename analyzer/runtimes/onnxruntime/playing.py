@@ -2,7 +2,7 @@
 
 1. In use, peak in use and held are the arena's own figures, as `enable_profiling` reports them in
    `mem_bytes_in_use`, `mem_in_use_peak` and `mem_arena_held`; peaks count from the start of the session.
-2. First run and steady state differ (`session`): the second run's figures are the steady ones.
+2. First run and steady state differ (`session`): the last run's figures are the steady ones.
 3. The order in which initializers are loaded is a hash table's, another in every process. Several random orders are
    played; the one reported has a peak near the median peak and holds what most of them hold.
 4. Where the first request that the arena cannot serve ends the session, its figures are those up to there.
@@ -17,7 +17,7 @@ from itertools import takewhile
 
 from analyzer.graph import Category
 from analyzer.runtimes.events import AllocationEvent, Event, Malloc
-from analyzer.runtimes.onnxruntime.arena import SESSION, SessionArena
+from analyzer.runtimes.onnxruntime.arena import SessionArena
 from analyzer.runtimes.onnxruntime.options import SessionOptions
 from analyzer.runtimes.timeline import Played, play
 
@@ -28,11 +28,12 @@ _EVENTS = 150_000  # played in all, so that large graphs stay quick
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """Bytes after a run: in use, highest in use during it, held."""
+    """Bytes after a run: in use, highest in use during it, held; and held at most while it ran, before the arena shrank."""
 
     in_use: int
     peak_in_use: int
     held: int
+    held_most: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Failure:
 class PlayedSession:
     """What happened, in bytes. page_bytes: the driver's pages under the regions.
 
-    stages: by their named events ("session", "run 1", "run 2"); none of them, and no regions, after a failure.
+    stages: by their named events ("session", "run 1", ...), in order; none of them, and no regions, after a failure.
     """
 
     events: tuple[AllocationEvent, ...]
@@ -102,7 +103,8 @@ def _stages(played: Played) -> dict[str, RunFigures]:
         if not kind:
             mark = next(marks)
             peak = max(played.allocated[max(begin - 1, 0) : position + 1])
-            stages[name] = RunFigures(mark.allocated, peak, mark.reserved)
+            held = max(played.reserved[begin:position], default=mark.reserved)
+            stages[name] = RunFigures(mark.allocated, peak, mark.reserved, held)
             begin = position + 1
     return stages
 
@@ -156,8 +158,3 @@ def typical(
 
 def _is_initializer(event: AllocationEvent) -> bool:
     return isinstance(event, Malloc) and event.category is Category.PARAMETER
-
-
-def steady(session: PlayedSession) -> tuple[RunFigures, RunFigures, RunFigures]:
-    """The session, the first run, the steady run."""
-    return session.stages[SESSION], session.stages["run 1"], session.stages["run 2"]

@@ -7,21 +7,22 @@ Device memory is the driver's pages under the arena's regions, and what lies out
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from analyzer.devices import DeviceProfile
+from analyzer.onnx.model import ShapedModel, read
 from analyzer.runtimes.base import Capped, Description, Prediction
 from analyzer.runtimes.events import Malloc
 from analyzer.runtimes.onnxruntime import advice, outside
-from analyzer.runtimes.onnxruntime.arena import SessionArena
-from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
+from analyzer.runtimes.onnxruntime.arena import SESSION, SessionArena
+from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
 from analyzer.runtimes.onnxruntime.load import load
 from analyzer.runtimes.onnxruntime.options import SessionOptions, parse
-from analyzer.runtimes.onnxruntime.playing import Failure, Region, RunFigures, steady, typical
+from analyzer.runtimes.onnxruntime.playing import Failure, Region, RunFigures, typical
 from analyzer.runtimes.onnxruntime.rewrite import optimise, unmodelled
-from analyzer.runtimes.onnxruntime.session import Frame, frame, record
+from analyzer.runtimes.onnxruntime.session import RUNS, Frame, Recording, frame, record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,8 @@ class SessionPrediction(Prediction):
     failure: the first request that device or limit cannot serve; the figures are then what it would take without one.
     peak_in_use, held, device_bytes: after the steady run; `session`, `first_run`, `steady` the stages by themselves.
     held_range: the least and the most the arena may hold, by the order in which initializers are loaded.
-    regions: every extension of the arena with its reason. settings: of the session. graph: as it really runs.
+    runs: every run by name, in order. regions: every extension of the arena with its reason. settings: of the session.
+    graph: as it really runs, at the largest batch; run_graphs: at the batch of each run.
     """
 
     peak_in_use: int
@@ -41,10 +43,12 @@ class SessionPrediction(Prediction):
     session: RunFigures
     first_run: RunFigures
     steady: RunFigures
+    runs: tuple[tuple[str, RunFigures], ...]
     regions: tuple[Region, ...]
     failure: Failure | None
     settings: SessionOptions
     graph: RuntimeGraph
+    run_graphs: tuple[RuntimeGraph, ...]
 
 
 def prepare(path_or_model: Any, batch: int | None, options: SessionOptions, inputs: Any = None) -> Frame:
@@ -61,15 +65,20 @@ def predict(
     options: Mapping[str, Any],
     device: DeviceProfile,
     inputs: Any = None,
+    runs: Sequence[ShapedModel] = (),
 ) -> SessionPrediction:
     """Predict a session of whatever `onnx.model.read` takes, at `batch`; one read before keeps its batch and inputs.
 
+    runs: the same model as each run finds it, where runs differ; by default it runs twice alike.
     Raises TargetError, InputError and OptionError for what the user got wrong.
     """
     settings = parse(options)
     on_gpu = settings.provider == "cuda"
-    prepared = prepare(path_or_model, batch, settings, inputs)
-    recording = record(prepared, settings, device)
+    model = read(path_or_model, batch, inputs)
+    prepared = prepare(model, None, settings)
+    frames = _frames(prepared, model, runs, settings)
+    sessions = [frames, *([other] * len(frames) for other in _others(settings, model.batch))]
+    recording = record(sessions, settings, device)
     room = device.capacity_bytes if on_gpu else None
     played, held_range = typical(recording.events, settings, room)
     lost, notes = played.failure, []
@@ -78,9 +87,12 @@ def predict(
         notes.append(advice.out_of_memory(lost, settings))
         settings, room = replace(settings, gpu_mem_limit=None), None
         played, held_range = typical(recording.events, settings, room)
-    beyond = outside.bytes_outside(prepared.graph, settings, device) if on_gpu else 0
+    beyond, bound = 0, 0
+    if on_gpu:
+        bound = outside.bound_bytes(prepared.graph, settings)
+        beyond = outside.bytes_outside(prepared.graph, settings, device) + bound
     held, pages = played.held, max(played.held, played.page_bytes)
-    savings = advice.savings(prepared, settings, device) if on_gpu and lost is None else ()
+    savings = advice.savings(sessions, settings, device) if on_gpu and lost is None else ()
     lines = (advice.worth_saying(saving, held) for saving in savings)
     notes += [
         *advice.explanation(played),
@@ -88,15 +100,23 @@ def predict(
         *prepared.graph.notes,
         *unmodelled.notes(prepared.graph, settings.provider, settings.graph_optimization_level),
         *advice.limits(settings, held_range),
+        *(
+            [f"{bound:,} bytes of bound inputs and outputs are the caller's, beside the arena"]
+            if bound
+            else []
+        ),
     ]
-    session, first_run, steady_run = steady(played)
+    stages = dict(played.stages)
+    session = stages.pop(SESSION)
+    ran = tuple(stages.items())
     return SessionPrediction(
         events=played.events,
         allocator=lambda: SessionArena(settings, room),
         device_used=lambda _: pages + beyond,
         unknown=recording.unknown,
         notes=tuple(dict.fromkeys(notes)),
-        describe=_describer(prepared.graph),
+        describe=_describer(recording),
+        contents=_contents(recording),
         savings=savings,
         capped=None
         if lost is None
@@ -106,27 +126,64 @@ def predict(
         held_range=held_range,
         device_bytes=pages + beyond,
         session=session,
-        first_run=first_run,
-        steady=steady_run,
+        first_run=ran[0][1],
+        steady=ran[-1][1],
+        runs=ran,
         regions=played.regions,
         failure=lost,
         settings=settings,
         graph=prepared.graph,
+        run_graphs=tuple(frame.graph for frame in frames) if runs else (prepared.graph,) * 3,
     )
 
 
-def _describer(graph: RuntimeGraph) -> Callable[[Malloc], Description]:
+def _frames(
+    prepared: Frame, model: ShapedModel, runs: Sequence[ShapedModel], settings: SessionOptions
+) -> list[Frame]:
+    """The frame of each run: two of the same, or those of `runs`; equal batches share one, as they share a pattern."""
+    if not runs:
+        return [prepared] * len(RUNS)
+    made = {model.batch: prepared}
+    for run in runs:
+        if run.batch not in made:
+            made[run.batch] = prepare(run, None, settings)
+    return [made[run.batch] for run in runs]
+
+
+def _others(settings: SessionOptions, batch: int | None) -> list[Frame]:
+    """The sessions that share the arena, at the same batch. Raises InputError where a file does not take it."""
+    return [prepare(path, batch, settings) for path in settings.shared_with]
+
+
+def _contents(recording: Recording) -> Callable[[Malloc], tuple[tuple[Description, int], ...]]:
+    """What lies in a memory pattern's block, by the nodes that make it."""
+
+    def contents(malloc: Malloc) -> tuple[tuple[Description, int], ...]:
+        if malloc.key not in recording.contents:
+            return ()
+        graph, members = recording.contents[malloc.key]
+        makers = graph.producers()
+        return tuple((_told(name, graph.values[name], makers.get(name)), size) for name, size in members)
+
+    return contents
+
+
+def _told(name: str, value: Value | None, node: Node | None) -> Description:
+    return Description(
+        name=name,
+        dtype=value.dtype if value else "",
+        shape=tuple(value.shape or ()) if value else (),
+        operator=node.op if node else "",
+        module=node.name if node else "",
+        phase="forward" if node else "setup",
+    )
+
+
+def _describer(recording: Recording) -> Callable[[Malloc], Description]:
     """Allocations by the names of the values and nodes that really run."""
 
     def describe(malloc: Malloc) -> Description:
-        node, value = graph.nodes.get(malloc.operator), graph.values.get(malloc.label)
-        return Description(
-            name=malloc.label,
-            dtype=value.dtype if value else "",
-            shape=tuple(value.shape or ()) if value else (),
-            operator=node.op if node else "",
-            module=node.name if node else "",
-            phase="forward" if node else "setup",
-        )
+        graph = recording.graphs[malloc.key]
+        return _told(malloc.label, graph.values.get(malloc.label), graph.nodes.get(malloc.operator))
 
     return describe

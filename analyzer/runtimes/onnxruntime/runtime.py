@@ -22,4 +22,4 @@ class OnnxRuntime(Runtime):
 
     def predict(self, source: Source, options: Options, profile: DeviceProfile) -> SessionPrediction:
         assert source.model is not None  # `frameworks` lets nothing else come here
-        return predict(source.model, options=options.runtime_options, device=profile)
+        return predict(source.model, options=options.runtime_options, device=profile, runs=source.runs)

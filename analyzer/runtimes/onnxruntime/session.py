@@ -9,18 +9,23 @@
    copies of inputs and buffers nobody reads live to the end of the run.
 3. The first run takes each buffer from the arena and records the memory pattern (`pattern`); every later run with the
    same input shapes takes the pattern's block at its start instead. Outputs and scratch stay apart.
+   Runs of other shapes (`--batches`) have patterns of their own; the arena keeps what it took for the largest.
 4. A subgraph has a plan and a pattern of its own and runs inside its node: If the branch that is counted, Loop and
    Scan twice, so that what the first iteration carries meets the second; its outputs are the node's.
-5. CUDA kernels run on one stream, and their requests are made for it; a session's, and the CPU provider's, for none.
+5. Several sessions may take one arena (`session.use_env_allocators`): all are made first, then each runs in turn.
+6. With IO binding inputs are the caller's and not copied. Bound outputs are the caller's as well; one that is bound by its
+   device alone is taken in the first run and stays, because later runs write into it again.
+7. CUDA kernels run on one stream, and their requests are made for it; a session's, and the CPU provider's, for none.
 
 Source: `core/framework/session_state_utils.cc`, `execution_frame.cc`, `utils.cc` (CopyInputsAcrossDevices),
 `core/providers/cpu/controlflow`. Checked kernel by kernel on CPU and H200 (`tests/runtimes/onnxruntime`).
-Not modelled: IO binding, several streams, run-to-run changes of shapes.
+IO binding, run sequences, shared arenas: measured with onnxruntime 1.31 on the CPU provider (`test_lives.py`).
+Not modelled: several streams, several runs at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -91,22 +96,40 @@ class KernelMark:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a session asks of its arena. unknown: operators nothing is known of, name -> (calls, bytes) of one run."""
+    """What a session asks of its arena. unknown: operators nothing is known of, name -> (calls, bytes) of one run.
+
+    contents: for the block of a memory pattern, by its request's key, the graph and what lies in it when it is fullest.
+    graphs: the outermost graph each request was made for, by its key.
+    """
 
     events: tuple[AllocationEvent, ...]
     kernels: tuple[KernelMark, ...]
     unknown: Mapping[str, tuple[int, int]]
+    contents: Mapping[int, tuple[RuntimeGraph, tuple[tuple[str, int], ...]]]
+    graphs: Mapping[int, RuntimeGraph]
 
 
-def record(whole: Frame, options: SessionOptions, device: DeviceProfile) -> Recording:
-    """A session with a first and a steady run."""
+def record(
+    sessions: Frame | Sequence[Sequence[Frame]], options: SessionOptions, device: DeviceProfile
+) -> Recording:
+    """A session with a first and a steady run; or several, each with the frames of its runs, all on one arena."""
     settings = Settings(options.provider, options.cudnn_conv_algo_search, device, options.threads)
     recorder = _Recorder(settings, options)
-    recorder.session(whole)
-    patterns: Patterns = {}
-    for number in RUNS:
-        patterns = recorder.run(whole, number, patterns)
-    return Recording(tuple(recorder.events), tuple(recorder.kernels), recorder.unknown)
+    if isinstance(sessions, Frame):
+        sessions = [[sessions] * len(RUNS)]
+    for frames in sessions:
+        recorder.session(frames[0])
+    recorder.events.append(Event(SESSION))
+    patterns: dict[int, Patterns] = {}
+    for number in range(1, max(map(len, sessions)) + 1):
+        for place, frames in enumerate(sessions):
+            if number <= len(frames):
+                whole = frames[number - 1]
+                name = f"run {number}" + (f" of session {place + 1}" if place else "")
+                patterns[id(whole)] = recorder.run(whole, number, patterns.get(id(whole), {}), name)
+    return Recording(
+        tuple(recorder.events), tuple(recorder.kernels), recorder.unknown, recorder.contents, recorder.graphs
+    )
 
 
 @dataclass(slots=True)
@@ -118,7 +141,13 @@ class _Recorder:
     events: list[AllocationEvent] = field(default_factory=list)
     kernels: list[KernelMark] = field(default_factory=list)
     unknown: dict[str, tuple[int, int]] = field(default_factory=dict)
+    contents: dict[int, tuple[RuntimeGraph, tuple[tuple[str, int], ...]]] = field(default_factory=dict)
+    graphs: dict[int, RuntimeGraph] = field(default_factory=dict)
+    bound: dict[int, dict[str, int]] = field(
+        default_factory=dict
+    )  # outputs that stay, by the frame's identity
     stream: int | None = None
+    graph: RuntimeGraph | None = None
     _keys: int = 0
 
     def take(
@@ -135,6 +164,8 @@ class _Recorder:
         """A request, by the rule named (`rules`); returns its key."""
         key = self._keys
         self._keys += 1
+        if self.graph is not None:
+            self.graphs[key] = self.graph
         storage = -1 if category in (Category.SCRATCH, Category.WORKSPACE) else key
         self.events.append(
             Malloc(key, nbytes, category, operator, storage, basis, label, self.stream, apart, rule=rule)
@@ -151,6 +182,7 @@ class _Recorder:
 
     def session(self, whole: Frame) -> None:
         """Initializers one by one, then what kernels keep of their weights; all of it outside any stream."""
+        self.stream, self.graph = None, whole.graph
         keys: dict[str, int] = {}
         for graph, planned in _all(whole):
             names = [name for name in graph.initializers if name in planned.placements]
@@ -192,7 +224,6 @@ class _Recorder:
                         rule="ort-recurrent-weights",
                     )
                 self._repack(node, graph, keys)
-        self.events.append(Event(SESSION))
 
     def _repack(self, node: Node, graph: RuntimeGraph, keys: dict[str, int]) -> None:
         """Channels-last convolutions keep their weights in that order; what only they read is given back."""
@@ -209,22 +240,32 @@ class _Recorder:
         if sum(name in other.inputs for other in graph.nodes.values()) == 1:
             self.give(keys.pop(name))
 
-    def run(self, whole: Frame, number: int, patterns: Patterns) -> Patterns:
-        """One run, with the patterns that earlier ones recorded. Returns those later ones have."""
+    def run(self, whole: Frame, number: int, patterns: Patterns, name: str) -> Patterns:
+        """One run, with the patterns that earlier ones of the same shapes recorded. Returns those later ones have."""
         feeds: list[int] = []
+        self.graph = whole.graph
         if self.settings.provider == "cuda":
             self.stream = 0
-            for name in whole.graph.inputs:
-                if not whole.plan.placements[name].on_host:
+        if self.settings.provider == "cuda" and self.options.io_binding == "none":
+            for given in whole.graph.inputs:
+                if not whole.plan.placements[given].on_host:
                     feeds.append(
-                        self.take(whole.graph.values[name].nbytes, Category.INPUT, name, rule="ort-input")
+                        self.take(whole.graph.values[given].nbytes, Category.INPUT, given, rule="ort-input")
                     )
         running = _Running(self, whole, number, patterns)
         after = running.execute()
-        for key in (*running.held(), *feeds):
+        late = running.results() if self._shrinks_under_results() else ()
+        for key in (*(key for key in running.held() if key not in late), *feeds):
             self.give(key)
-        self.events.append(Event(f"run {number}"))
+        self.events.append(Event(name))
+        for key in late:
+            self.give(key)
         return after
+
+    def _shrinks_under_results(self) -> bool:
+        """Whether the arena shrinks while the results are still there: on the CPU they are the caller's own when a run
+        ends; from the GPU they have been copied by then."""
+        return self.options.enable_memory_arena_shrinkage and self.settings.provider == "cpu"
 
     def scratch(self, node: Node, graph: RuntimeGraph, number: int) -> list[int]:
         """The kernel's scratch, in order."""
@@ -284,11 +325,11 @@ class _Running:
             return
         self.members = known.members
         if known.size_bytes:
-            self.block.append(
-                recorder.take(
-                    known.size_bytes, Category.ACTIVATION, "memory pattern", rule="ort-memory-pattern"
-                )
+            key = recorder.take(
+                known.size_bytes, Category.ACTIVATION, "memory pattern", rule="ort-memory-pattern"
             )
+            recorder.contents[key] = (self.graph, known.fullest)
+            self.block.append(key)
 
     def allocate(self, name: str, operator: int) -> None:
         """The value's buffer is needed now, if it has one of its own and none yet."""
@@ -299,6 +340,9 @@ class _Running:
             self.outer.allocate(self.renamed[name], operator)
             return
         if name in self.members or name in self.living:
+            return
+        bound = place.kind is Kind.OUTPUT and not self.path and self.recorder.options.io_binding
+        if bound == "caller" or (bound == "device" and name in self.recorder.bound.get(id(self.current), {})):
             return
         value = self.graph.values[name]
         basis = "bounded" if value.bounded or value.shape is None else "exact"
@@ -338,8 +382,16 @@ class _Running:
             self.patterns = {**self.patterns, self.path: self.planner.pattern()}
         return self.patterns
 
+    def results(self) -> list[int]:
+        """What the caller gets."""
+        return [self.living[name] for name in self.graph.outputs if name in self.living]
+
     def held(self) -> list[int]:
-        """What is still held: the block, outputs, buffers nobody read."""
+        """What goes when the run is over: the block, outputs, buffers nobody read; not outputs bound by their device."""
+        if self.recorder.options.io_binding == "device" and not self.path:
+            kept = self.recorder.bound.setdefault(id(self.current), {})
+            outputs = (n for n in self.graph.outputs if self.current.plan.placements[n].kind is Kind.OUTPUT)
+            kept |= {name: self.living.pop(name) for name in outputs if name in self.living}
         return [*self.block, *self.living.values()]
 
     def _release(self, name: str) -> None:

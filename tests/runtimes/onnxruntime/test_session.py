@@ -164,9 +164,9 @@ def test_stages_regions_and_peaks_are_the_arenas() -> None:
     settings = SessionOptions()
     played = play_session(record(frame(chain(), settings), settings, H200).events, settings)
     assert played.stages == {
-        "session": RunFigures(256, 256, 1 << 20),
-        "run 1": RunFigures(256, 256 + 3 * KIB, 1 << 20),
-        "run 2": RunFigures(256, 256 + 4 * KIB, 1 << 20),
+        "session": RunFigures(256, 256, 1 << 20, 1 << 20),
+        "run 1": RunFigures(256, 256 + 3 * KIB, 1 << 20, 1 << 20),
+        "run 2": RunFigures(256, 256 + 4 * KIB, 1 << 20, 1 << 20),
     }
     assert (played.peak_in_use, played.held, played.failure) == (256 + 4 * KIB, 1 << 20, None)
     (region,) = played.regions

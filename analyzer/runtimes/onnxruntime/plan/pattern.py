@@ -11,7 +11,7 @@ Not modelled: sizes that change between runs of the same input shapes (NonZero):
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 ALIGNMENT_BYTES = 256
 
@@ -23,10 +23,14 @@ def aligned(nbytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPattern:
-    """What the first run leaves to later ones: the block's size in bytes, and the tensors that lie in it."""
+    """What the first run leaves to later ones: the block's size in bytes, and the tensors that lie in it.
+
+    fullest: name and bytes of those that live when most of the block is in use.
+    """
 
     size_bytes: int
     members: frozenset[str]
+    fullest: tuple[tuple[str, int], ...] = field(default=(), compare=False)
 
 
 class PatternPlanner:
@@ -36,6 +40,8 @@ class PatternPlanner:
         self.size_bytes = 0
         self.members: set[str] = set()
         self._living: list[tuple[int, int, str]] = []
+        self._used = self._most = 0
+        self._fullest: tuple[tuple[str, int], ...] = ()
 
     def allocate(self, name: str, nbytes: int) -> None:
         """Place a tensor in the smallest gap that holds it, otherwise behind the last living one."""
@@ -57,11 +63,16 @@ class PatternPlanner:
         self.size_bytes = max(self.size_bytes, best + size)
         self._living.append((best, size, name))
         self._living.sort()
+        self._used += size
+        if self._used > self._most:
+            self._most = self._used
+            self._fullest = tuple((member, length) for _, length, member in self._living)
 
     def free(self, name: str) -> None:
         """The tensor is no longer needed."""
+        self._used -= sum(length for _, length, member in self._living if member == name)
         self._living = [entry for entry in self._living if entry[2] != name]
 
     def pattern(self) -> MemoryPattern:
         """What has been recorded."""
-        return MemoryPattern(self.size_bytes, frozenset(self.members))
+        return MemoryPattern(self.size_bytes, frozenset(self.members), self._fullest)

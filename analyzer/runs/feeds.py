@@ -1,0 +1,168 @@
+"""Inputs for a run of an ONNX file that nobody gave any: values that suit the model.
+
+1. Floating-point inputs are random, also those of types NumPy lacks (bfloat16, the eight-bit floats).
+2. Integers are 1: a valid token, mask, length and count. Where one is used as an index into something with a single place,
+   straight or through operators that only move or cast it, it is 0. Strings are "a".
+3. A number that was said (`--value`) is what a scalar input holds, and arrays in a file (`--inputs FILE.npz`) are used as
+   they are, if they are of the model's types.
+
+Not modelled: integers that must differ from each other or be sorted, types of less than a byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analyzer.errors import InputError
+from analyzer.graph.dtype import dtype_bits
+from analyzer.onnx.types import ELEMENT_TYPES
+from analyzer.report.words import clean
+from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
+
+# Operators that hand integers on as they are: input 0 is what they move.
+_MOVING = frozenset({
+    "Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice", "Expand", "Tile", "Split",
+    "Gather", "Concat", "MemcpyFromHost", "MemcpyToHost",
+})  # fmt: skip
+# Operators with an index input -> its place, and that of what it points into.
+_INDEXED = {
+    "Gather": (1, 0), "GatherElements": (1, 0), "GatherND": (1, 0), "ScatterElements": (1, 0), "ScatterND": (1, 0),
+    "Scatter": (1, 0), "EmbedLayerNormalization": (0, 2), "NegativeLogLikelihoodLoss": (1, 0),
+    "SoftmaxCrossEntropyLoss": (1, 0),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """One input: what it looks like, and what its numbers are (None: random)."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    fill: float | None = None
+
+
+def feeds(graph: RuntimeGraph, values: Mapping[str, float]) -> dict[str, Feed]:
+    """What to feed each input of a graph. values: numbers that were said. Raises InputError where a shape is not known."""
+    found = {}
+    for name in graph.inputs:
+        value = graph.values[name]
+        if value.shape is None:
+            raise InputError(
+                f"the shape of input {clean(name)} is not known",
+                f"give --input {clean(name)}=...; with --batch",
+            )
+        fill: float | None = None
+        if name in values:
+            fill = values[name]
+        elif "float" not in value.dtype and not value.dtype.startswith("complex"):
+            fill = 0 if _points_into_one(graph, name) else 1
+        found[name] = Feed(tuple(value.shape), value.dtype, fill)
+    return found
+
+
+def plain(found: Mapping[str, Feed]) -> dict[str, Any]:
+    """As a job can hold them."""
+    return {name: asdict(feed) for name, feed in found.items()}
+
+
+def made(described: Mapping[str, Any], generator: np.random.Generator) -> dict[str, Any]:
+    """The arrays of what `plain` wrote."""
+    return {
+        name: _array(Feed(tuple(d["shape"]), d["dtype"], d["fill"]), generator)
+        for name, d in described.items()
+    }
+
+
+def saved(path: Path) -> dict[str, Any]:
+    """The arrays in an .npz file. Raises InputError for what is none."""
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            return {name: content[name] for name in content.files}
+    except (OSError, ValueError, EOFError, AttributeError) as error:
+        raise InputError(
+            f"{clean(path)} is no file of arrays: {clean(error)}",
+            "write it with numpy.savez(FILE, input_name=array, ...)",
+        ) from None
+
+
+def typed(arrays: Mapping[str, Any], wanted: Mapping[str, str]) -> dict[str, Any]:
+    """Arrays in the model's types. wanted: input -> type. Raises InputError for names and types that are not the model's.
+
+    NumPy writes types it lacks as bytes without a name: they are taken to be the model's if the size is.
+    """
+    found = {}
+    for name, array in arrays.items():
+        if name not in wanted:
+            raise InputError(
+                f"the model has no input {clean(name)}",
+                f"its inputs are: {', '.join(map(clean, wanted)) or 'none'}",
+            )
+        dtype = wanted[name]
+        if dtype == "string" and array.dtype.kind in "SU":
+            found[name] = array.astype(object)
+        elif array.dtype.kind == "V" and array.dtype.itemsize * 8 == dtype_bits(dtype):
+            found[name] = array.view(_numpy(dtype))
+        elif dtype == "string" or array.dtype != _numpy(dtype):
+            raise InputError(
+                f"input {clean(name)} takes {dtype}, the file holds {array.dtype}",
+                "save it in the model's type",
+            )
+        else:
+            found[name] = array
+    return found
+
+
+def _array(feed: Feed, generator: np.random.Generator) -> Any:
+    if feed.dtype == "string":
+        return np.full(feed.shape, "a", dtype=object)
+    if feed.fill is not None:
+        return np.full(feed.shape, feed.fill).astype(_numpy(feed.dtype))
+    return generator.standard_normal(feed.shape).astype(_numpy(feed.dtype))
+
+
+def _numpy(dtype: str) -> np.dtype[Any]:
+    """NumPy's type, or ml_dtypes' where NumPy has none. Raises InputError for types of less than a byte."""
+    import onnx
+
+    if dtype_bits(dtype) % 8:
+        raise InputError(
+            f"inputs of type {dtype} cannot be made", "export the model with inputs of whole bytes"
+        )
+    found: np.dtype[Any] = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(ELEMENT_TYPES[dtype]))
+    return found
+
+
+def _points_into_one(graph: RuntimeGraph, name: str) -> bool:
+    """Whether an input, or what it is moved or cast to, is an index into a dimension of one place."""
+    readers = graph.consumers()
+    left, seen = [name], {name}
+    while left:
+        value = left.pop()
+        for node in readers.get(value, ()):
+            if node.op in _INDEXED:
+                index, data = _INDEXED[node.op]
+                if len(node.inputs) > max(index, data) and node.inputs[index] == value:
+                    shape = graph.values[node.inputs[data]].shape or ()
+                    if any(shape[axis] < 2 for axis in _pointed(node.op, node.attributes, shape)):
+                        return True
+            if node.op in _MOVING and (node.inputs[0] == value or node.op == "Concat"):
+                fresh = [item for item in node.outputs if item and item not in seen]
+                seen.update(fresh)
+                left += fresh
+    return False
+
+
+def _pointed(op: str, attributes: Mapping[str, Any], shape: tuple[int, ...]) -> list[int]:
+    """The dimensions an operator's indices point into; all of them where that depends."""
+    if not shape:
+        return []
+    if op in ("Gather", "GatherElements", "ScatterElements", "Scatter"):
+        return [int(attributes.get("axis", 0)) % len(shape)]
+    if op.endswith("Loss"):
+        return [min(1, len(shape) - 1)]
+    return [0] if op == "EmbedLayerNormalization" else list(range(len(shape)))

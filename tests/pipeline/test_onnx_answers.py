@@ -1,0 +1,193 @@
+"""What an estimate of an ONNX file says besides its figures, and what is asked back of those who ask for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, numpy_helper, parser
+
+import analyzer
+from analyzer.cli import main
+from analyzer.errors import OptionError, TargetError
+from analyzer.estimate import Estimate
+from analyzer.report import formats
+
+_HEADER = '<ir_version: 9, opset_import: ["":17]> '
+
+
+def saved(folder: Path, text: str, **weights: Any) -> str:
+    """A file of this graph with these weights."""
+    model = parser.parse_model(_HEADER + text)
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in weights.items())
+    onnx.save(model, folder / "model.onnx")
+    return str(folder / "model.onnx")
+
+
+def ones(*shape: int) -> Any:
+    return np.ones(shape, np.float32)
+
+
+@pytest.fixture
+def two_convolutions(tmp_path: Path) -> str:
+    """One channel becomes 64 and then 128, on 32 by 32 points; the batch is 1 for good."""
+    return saved(
+        tmp_path,
+        "g (float[1,3,32,32] x) => (float[1,8,32,32] y) { a = Conv<pads=[1,1,1,1]>(x, u) b = Sin(a)"
+        " c = Conv<pads=[1,1,1,1]>(b, v) d = Sin(c) y = Conv<pads=[1,1,1,1]>(d, w) }",
+        u=ones(64, 3, 3, 3), v=ones(128, 64, 3, 3), w=ones(8, 128, 3, 3),
+    )  # fmt: skip
+
+
+def test_the_memory_pattern_shows_its_layers(two_convolutions: str) -> None:
+    """c and d, 128 channels of 32 x 32 floats, live together: 2 x 524,288 bytes, in the block the second run takes."""
+    estimate = analyzer.analyze(two_convolutions, device="h200", runtime_options={"provider": "cpu"})
+    assert estimate.peak_at == "run 2"
+    inside = {row.name: row for row in estimate.tensors if row.rule == "ort-memory-pattern"}
+    assert {name for name in inside if not name.startswith("rest of")} == {"c", "d"}
+    assert inside["c"].nbytes == inside["d"].nbytes == 524_288
+    assert (inside["d"].operator, inside["d"].shape, inside["d"].dtype) == (
+        "Sin",
+        (1, 128, 32, 32),
+        "float32",
+    )
+    assert sum(row.nbytes for row in estimate.tensors) == estimate.peak_allocated
+    assert sum(estimate.by_module.values()) == estimate.peak_allocated
+
+
+def test_a_batch_the_file_does_not_take_stands_beside_the_verdict(two_convolutions: str) -> None:
+    estimate = analyzer.analyze(two_convolutions, batch=8, device="h200")
+    (said,) = estimate.refused
+    assert "hard-coded batch of 1, rebound to 8" in said
+    assert estimate.notes.count(said) == 1
+    lines = formats.render("estimate", "text", estimate).splitlines()
+    assert lines[1].startswith("refused by onnxruntime: the export has a hard-coded batch of 1")
+    assert sum("hard-coded" in line for line in lines) == 1
+    again = formats.render("estimate", "html", estimate)
+    assert again.index("hard-coded batch") < again.index("Estimates</h2>")
+    assert analyzer.analyze(two_convolutions, batch=1, device="h200").refused == ()
+
+
+def test_refusals_are_kept_in_json(two_convolutions: str) -> None:
+    from analyzer.report.json import loads
+
+    estimate = analyzer.analyze(two_convolutions, batch=8, device="h200")
+    assert loads(estimate.to_json()).refused == estimate.refused
+
+
+def test_notes_are_said_once(two_convolutions: str) -> None:
+    for provider in ("cpu", "cuda"):
+        notes = analyzer.analyze(
+            two_convolutions, batch=8, device="h200", runtime_options={"provider": provider}
+        ).notes
+        assert len(notes) == len(set(notes))
+
+
+@pytest.mark.parametrize(
+    ("held", "refused"),
+    [(64, True), (127, True), (128, False), (200, False), (None, False)],
+)
+def test_external_data_that_ends_too_early(tmp_path: Path, held: int | None, refused: bool) -> None:
+    """Two weights of 64 bytes each: the file must have 128."""
+    model = parser.parse_model(
+        _HEADER + "g (float[N,4] x) => (float[N,4] y) { a = MatMul(x, v) y = MatMul(a, w) }"
+    )
+    for place, name in enumerate("vw"):
+        tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=[4, 4])
+        tensor.data_location = TensorProto.EXTERNAL
+        for key, value in (("location", "data.bin"), ("offset", 64 * place), ("length", 64)):
+            tensor.external_data.add(key=key, value=str(value))
+        model.graph.initializer.append(tensor)
+    onnx.save(model, tmp_path / "model.onnx")
+    if held is not None:
+        (tmp_path / "data.bin").write_bytes(bytes(held))
+    estimate = analyzer.analyze(str(tmp_path / "model.onnx"), batch=2, device="h200")
+    assert len(estimate.refused) == refused
+    if refused:
+        assert f"data.bin holds {held} bytes, 'w' ends at byte 128" in estimate.refused[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "weights", "said"),
+    [
+        ("y = Relu(x)", {}, "it has no weights"),
+        (
+            "d = DequantizeLinear(q, s) y = MatMul(x, d)",
+            {"q": np.ones((4, 4), np.int8), "s": np.float32(0.1)},
+            "it is quantised, 1 weight of type int8",
+        ),
+        (
+            "y = BatchNormalization(x, s, b, b, s)",
+            {"s": np.ones(4, np.float32), "b": np.ones(4, np.float32)},
+            "its floating-point weights are running statistics or settings",
+        ),
+    ],
+)
+def test_training_what_cannot_be_trained(
+    tmp_path: Path, text: str, weights: dict[str, Any], said: str
+) -> None:
+    path = saved(tmp_path, f"g (float[N,4] x) => (float[N,4] y) {{ {text} }}", **weights)
+    with pytest.raises(TargetError) as caught:
+        analyzer.analyze(path, batch=2, mode="train", device="h200")
+    assert said in caught.value.message
+    assert "shape" not in str(caught.value)
+
+
+def test_training_beside_quantised_weights_says_so(tmp_path: Path) -> None:
+    path = saved(
+        tmp_path,
+        "g (float[N,4] x) => (float[N,4] y) { d = DequantizeLinear(q, s) a = MatMul(x, d) y = MatMul(a, w) }",
+        q=np.ones((4, 4), np.uint8), s=np.float32(0.1), w=ones(4, 4),
+    )  # fmt: skip
+    estimate = analyzer.analyze(path, batch=2, mode="train", device="h200")
+    assert any(note.endswith("whole numbers: 1 weight of type uint8") for note in estimate.notes)
+
+
+def test_statistics_computed_from_weights_are_not_trained(tmp_path: Path) -> None:
+    path = saved(
+        tmp_path,
+        "g (float[N,4,8] x) => (float[N,4,8] y) { m = Mul(s, s) y = BatchNormalization(x, s, b, m, v) }",
+        s=ones(4), b=ones(4), v=ones(4),
+    )  # fmt: skip
+    estimate = analyzer.analyze(path, batch=2, mode="train", device="h200")
+    assert estimate.breakdown["parameters"] == 2 * 512  # s and b, a block of 512 bytes each
+
+
+def test_a_budget_of_eight_bytes_is_questioned(
+    two_convolutions: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([two_convolutions, "-q", "--budget", "8"]) == 2
+    assert "'8' would be 8 bytes" in (said := capsys.readouterr().err)
+    assert '"8GiB", or "8B"' in said
+    assert main([two_convolutions, "-q", "--budget", "8B"]) == 1
+    assert main([two_convolutions, "-q", "--budget", "8GiB"]) == 0
+    with pytest.raises(OptionError):
+        analyzer.devices.parse_size("1048575")
+    assert analyzer.devices.parse_size("1048576") == 1 << 20
+
+
+def test_debug_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    assert "--debug" in capsys.readouterr().out
+
+
+def test_small_models_are_shown_in_bytes(tmp_path: Path) -> None:
+    path = saved(tmp_path, "g (float[N,4] x) => (float[N,4] y) { y = MatMul(x, w) }", w=ones(4, 4))
+    estimate = analyzer.analyze(path, batch=2, device="h200")
+    text = formats.render("estimate", "text", estimate)
+    assert "naive = data 64 + weights 64 + outputs 0 bytes" in text
+    narrow = formats.render("estimate", "text", estimate, formats.View(width=40)).splitlines()
+    row = next(line for line in narrow if line.startswith("naive sum"))
+    assert row.split()[-1] == "128"
+    assert next(line for line in narrow if line.startswith("estimate")).split()[-1] == "bytes"
+
+
+@pytest.mark.parametrize("width", [40, 41, 47, 60, 79, 80, 120])
+def test_every_line_fits_the_columns(two_convolutions: str, width: int) -> None:
+    estimate: Estimate = analyzer.analyze(two_convolutions, batch=8, device="h200")
+    text = formats.render("estimate", "text", estimate, formats.View(width=width, by="module"))
+    assert max(map(len, text.splitlines())) <= width
+    assert "ort-memory-pattern" in text  # the name that `analyze explain` takes stays whole
