@@ -162,9 +162,10 @@ class Options:
                 f"runtime_options is {self.runtime_options!r}", "give a mapping from name to value"
             )
         if self.batches is not None:
-            if not isinstance(self.batches, Sequence) or isinstance(self.batches, str):
+            said_batches: Any = self.batches
+            if not isinstance(said_batches, list | tuple):
                 raise OptionError(
-                    f"batches is {self.batches!r}", "give a list of numbers, such as (1, 64, 8)"
+                    f"batches is {said_batches!r}", "give a list of numbers, such as (1, 64, 8)"
                 )
             object.__setattr__(self, "batches", tuple(self.batches))
             if not self.batches or self.batch is not None:

@@ -110,6 +110,7 @@ def prepare(
     visible = here | producers.keys()
     subgraphs: dict[int, dict[str, Structure]] = {}
     for node in nodes:
+        _check_subgraphs(node)
         inner = {
             attribute.name: prepare(attribute.g, opset, folder, visible, depth + 1, ir_version=ir_version)
             for attribute in node.attribute
@@ -132,6 +133,15 @@ def prepare(
         order, producers, initializers, inputs, outputs, declared,
         {places[key]: inner for key, inner in subgraphs.items()}, captured, overridable,
     )  # fmt: skip
+
+
+def _check_subgraphs(node: Any) -> None:
+    """Refuse two subgraphs of one name, and branches of an If that want inputs: nothing could give them any."""
+    graphs = [attribute for attribute in node.attribute if attribute.HasField("g")]
+    if len({attribute.name for attribute in graphs}) < len(graphs):
+        raise TargetError(f"{node_name(node)} has two subgraphs of one name", DAMAGED)
+    if node.op_type == "If" and any(attribute.g.input for attribute in graphs):
+        raise TargetError(f"a branch of {node_name(node)} has inputs, which a branch cannot have", DAMAGED)
 
 
 def reads(structure: Structure, place: int) -> tuple[str, ...]:

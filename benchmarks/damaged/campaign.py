@@ -153,7 +153,7 @@ class _Watch:
         elif event == "open" and isinstance(arguments[0], str | bytes):
             path = os.path.realpath(os.fsdecode(arguments[0]))
             writes = arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-            if path.startswith(self.folder) and not writes:
+            if f"{path}{os.sep}".startswith(self.folder) and not writes:
                 return
             if writes or not path.startswith(self.own):
                 self.seen.append(f"open {path}"[:200])

@@ -92,10 +92,12 @@ def test_what_is_opened_outside_is_found(tmp_path: Path, monkeypatch: pytest.Mon
     assert (outcome, said.split(":")[0]) == ("finding", "outside the folder")
 
 
-@pytest.mark.parametrize("seed", [99, 7317, 9590, 10405, 12930, 21563])
+@pytest.mark.parametrize(
+    "seed", [99, 7317, 9590, 10405, 12930, 21563, 33491, 59572, 27844, 309558, 653665, 951646]
+)
 def test_what_earlier_campaigns_found(tmp_path: Path, seed: int) -> None:
     """Seeds that ended otherwise once: a batch no integer type holds, shapes of a million dimensions, a region the
-    device has no room for, a reduction of a sequence."""
+    device has no room for, a reduction of a sequence, subgraphs that do not fit their node, a kernel without results."""
     assert campaign.Examiner(tmp_path).examine(damaged(seed))[0] != "finding"
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from analyzer.errors import AnalyzerError, InputError
+from analyzer.errors import AnalyzerError, InputError, TargetError
 from analyzer.onnx.node import DEFAULT_DOMAINS, node_name
 from analyzer.onnx.shapes.native import (
     Context,
@@ -106,6 +106,11 @@ def _repair(structure: Structure, result: Inferred, context: Context) -> None:
         types = result.types
         settled = all(name in types and types[name].known for name in outputs)
         if place in structure.subgraphs and _control(structure, place, result, context):
+            if not context.symbolic and not all(name in types for name in outputs):
+                raise TargetError(
+                    f"{node_name(node)} has more results than its subgraph makes",
+                    "the file is damaged: export it again",
+                )
             changed.update(outputs)
             continue
         if settled:

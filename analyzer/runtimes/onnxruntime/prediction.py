@@ -112,7 +112,7 @@ def predict(
     return SessionPrediction(
         events=played.events,
         allocator=lambda: SessionArena(settings, room),
-        device_used=lambda _: pages + beyond,
+        device_used=lambda whole: max(pages, whole.peak_reserved) + beyond,
         unknown=recording.unknown,
         notes=tuple(dict.fromkeys(notes)),
         describe=_describer(recording),

@@ -29,7 +29,7 @@ def _recurrent(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
     directions, gates = w[0], w[1] // hidden
     state = steps * batch * hidden * directions
     takes: Takes = [(4 * batch, "exact")]
-    if not node.outputs[0]:
+    if not node.outputs or not node.outputs[0]:
         takes.append((size * state, "exact"))
     if not all(graph.is_constant(name) for name in node.inputs[1:3]):
         takes += [(nbytes, "exact") for nbytes in packing.recurrent(node, graph)]
