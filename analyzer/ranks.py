@@ -6,8 +6,22 @@ Source: `torch/distributed/elastic/agent/server/local_elastic_agent.py` (the var
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from analyzer.errors import OptionError
+
+
+class Post(Protocol):
+    """Brings values from one rank to another, by the name of the message (`pipeline/peers.py`)."""
+
+    def send(self, channel: str, value: bytes | None) -> None:
+        """This rank says a value; None: it does not know it itself."""
+
+    def receive(self, source: int | None, channel: str, where: str) -> bytes | None:
+        """The value rank `source` says (None: whichever rank says it first). where: the line that waits.
+
+        Raises CaptureError where it never comes.
+        """
 
 
 @dataclass(frozen=True, slots=True)

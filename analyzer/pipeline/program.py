@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,8 @@ from analyzer.estimate import Estimate
 from analyzer.graph import Category
 from analyzer.options import Options
 from analyzer.pipeline.assemble import Captured, assemble
-from analyzer.ranks import Rank
+from analyzer.pipeline.peers import Peers, Work
+from analyzer.ranks import Post, Rank
 from analyzer.runtimes import base
 from analyzer.runtimes.base import Source
 from analyzer.targets import require_torch
@@ -67,9 +69,11 @@ def follow(
     progress: Callable[[str], None] | None = None,
     whole: bool = False,
     job: Rank | None = None,
+    post: Post | None = None,
 ) -> tuple[Analysis, BaseException | None]:
     """The analysis of a program, and what ended it before its end (None: nothing). whole: steps that repeat are stored
-    like any other. job: the rank where its machine has another number of them than `Rank.of` takes it to have. Raises AnalyzerError."""
+    like any other. job: the rank where its machine has another number of them than `Rank.of` takes it to have. post: brings
+    what other ranks say by value (None: they are followed beside this one where it asks). Raises AnalyzerError."""
     one = job or Rank.of(rank, ranks)
     if until not in ("end", "steady") and (isinstance(until, (bool, str)) or until < 1):
         raise OptionError(f"until is {until!r}", 'give "end", "steady", or a number of optimizer steps')
@@ -85,7 +89,12 @@ def follow(
         options = replace(options, runtime_options={"cublas_workspace": workspace, **options.runtime_options})
     runtime = base.named(options.runtime or "pytorch")
     profile, device_note = resolve(options.device)
-    with as_main(place, [str(argument) for argument in args], {**one.environment(), **environment}) as main:
+    arguments = [str(argument) for argument in args]
+    work = Work(os.fspath(script), tuple(arguments), options, environment, until, one)
+    with (
+        Peers(work) if post is None and one.world_size > 1 else contextlib.nullcontext(post) as peers,
+        as_main(place, arguments, {**one.environment(), **environment}) as main,
+    ):
         profile = runtime.profile(profile, options)
         live = Live(profile, alloc_conf(options.runtime_options))
         ran = captured_while_it_runs(
@@ -93,6 +102,7 @@ def follow(
             profile,
             live,
             rank=one,
+            post=peers,
             until=None if until == "end" else until,
             assume=options.assume,
             progress=_steps(progress, live),

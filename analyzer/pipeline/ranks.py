@@ -1,17 +1,14 @@
-"""Every rank of a job, one after another, each in a process of its own; the one that needs most stands for the job."""
+"""Every rank of a job, each in a process of its own; the one that needs most stands for the job."""
 
 from __future__ import annotations
 
 import dataclasses
-import multiprocessing
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from itertools import pairwise
 
 from analyzer.estimate import Estimate, RankCourse
 from analyzer.options import Options
-from analyzer.pipeline.program import follow
+from analyzer.pipeline.peers import Peers, Work
 from analyzer.ranks import Rank
 
 _SHOWN = 16
@@ -31,21 +28,8 @@ def every_rank(
 
     job: any rank of the job. Raises AnalyzerError, of the first rank that cannot be followed.
     """
-    one = partial(_estimate, script, tuple(args), options, until)
-    ranks = [dataclasses.replace(job, rank=rank) for rank in range(job.world_size)]
-    found: list[Estimate] = []
-    # A program leaves modules and settings behind: the next rank starts in a fresh interpreter, as it would really.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as pool:
-        for rank, estimate in zip(ranks, pool.map(one, ranks), strict=True):
-            found.append(estimate)
-            if progress is not None:
-                progress(f"rank {rank.rank} of {job.world_size}")
-    return _worst(found)
-
-
-def _estimate(script: str, args: Sequence[str], options: Options, until: str | int, rank: Rank) -> Estimate:
-    return follow(script, args, options, {}, until, rank.world_size, rank.rank, job=rank)[0].estimate
+    with Peers(Work(script, tuple(args), options, {}, until, job), quiet=False) as ranks:
+        return _worst(ranks.follow_all(progress))
 
 
 def _worst(found: Sequence[Estimate]) -> Estimate:

@@ -1,4 +1,5 @@
-"""Measure the programs of `jobs.json` on as many GPUs as there are: python benchmarks/ranks/measure.py OUT [--log NAME ...]
+"""Measure the programs of `jobs.json` on as many GPUs as there are:
+python benchmarks/ranks/measure.py OUT [NAME ...] [--log NAME ...]
 
 --jobs targets.json: what `analyze TARGET --parallel` predicts instead (`programs/spread.py`; the repository on PYTHONPATH).
 
@@ -109,6 +110,7 @@ def main() -> None:
     """Every job, a few at a time."""
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
+    parser.add_argument("names", nargs="*", help="these programs; all of them, if none is named")
     parser.add_argument("--log", nargs="*", default=[])
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--at-once", type=int, default=4)
@@ -116,6 +118,7 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     jobs = json.loads((HERE / arguments.jobs).read_text())
+    jobs = [job for job in jobs if not arguments.names or job["name"] in arguments.names]
     jobs += [{**job, "name": f"{job['name']}.nccl"} for job in jobs if job["name"] in arguments.log]
     started = time.time()
     with ThreadPoolExecutor(arguments.at_once) as pool:

@@ -42,3 +42,13 @@ def test_a_spread_model_takes_what_it_took_on_two_gpus(name: str) -> None:
     assert found.device_used == pytest.approx(row["nvml_peak"], rel=0.002)
     if "fsdp2" in name:
         assert (found.peak_allocated, found.device_used) == (row["peak_allocated"], row["nvml_peak"])
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("name", ["pipeline", "pipeline_gpipe"])
+def test_a_stage_of_a_pipeline_takes_what_it_took_on_two_gpus(name: str, rank: int) -> None:
+    _, _, ((allocated, measured), (reserved, held), (device, shown)) = next(iter(score.rows([name], [rank])))
+    assert allocated == measured
+    # torch 2.13 asks for the shapes in another way than 2.11, which was measured, and leaves other gaps in the last stage.
+    assert reserved == pytest.approx(held, rel=0.03)
+    assert device == pytest.approx(shown, rel=0.01)

@@ -61,7 +61,7 @@ class Files:
 
         def reduce(tensor: torch.Tensor, protocol: int) -> Any:
             with torch._C.DisableTorchFunction():
-                if tensor.device.type != "meta":
+                if tensor.device.type != "meta" or self._recorder.nowhere(tensor):
                     return original(tensor, protocol)
                 self._recorder.note(_SAVED)
                 return original(self.zeros(tensor), protocol)

@@ -51,6 +51,16 @@ class KnownValues:
         """The storage is dead or changed by something unknown."""
         self._twins.pop(key, None)
 
+    def resized(self, key: int, nbytes: int) -> None:
+        """The storage has another size: what it held stays if it has grown, and zeros stand behind."""
+        twin = self._twins.get(key)
+        if twin is None or not 0 < twin.nbytes() < nbytes <= LIMIT:
+            self.forget(key)
+            return
+        grown = torch.zeros(nbytes, dtype=torch.uint8)
+        grown[: twin.nbytes()] = torch.empty(0, dtype=torch.uint8).set_(twin)
+        self._twins[key] = grown.untyped_storage()
+
     def twin(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """The tensor's value, or None."""
         if tensor.device.type != "meta":

@@ -83,15 +83,30 @@ PATCHES: dict[str, Patch] = {
     "torch.Tensor.record_stream": Patch("takes a stream of the pretended device, which PyTorch's own parser refuses"),
     **{
         f"torch.distributed.distributed_c10d.{name}": Patch("process groups of a world that is not there", cuda_only=True)
-        for name in ("ProcessGroupNCCL", "ProcessGroupGloo", "_NCCL_AVAILABLE", "rendezvous", "broadcast_object_list")
+        for name in (
+            "ProcessGroupNCCL", "ProcessGroupGloo", "_NCCL_AVAILABLE", "rendezvous", "broadcast_object_list", "batch_isend_irecv",
+        )
     },
-    "torch.distributed.broadcast_object_list": Patch("objects another rank sends are not known"),
+    **{
+        f"torch.distributed.{name}": Patch("objects another rank sends are known where that rank says them (`messages.py`)")
+        for name in ("broadcast_object_list", "scatter_object_list")
+    },
+    **{
+        f"torch.distributed.{module}split_group": Patch("the fake process group splits no communicator: it is one of its own")
+        for module in ("", "distributed_c10d.", "device_mesh.")
+    },
+    "torch.distributed.batch_isend_irecv": Patch("tells that messages go through the group's communicator"),
+    **{
+        f"torch.distributed.{name}": Patch("nothing listens: what other ranks write is asked of them (`world/store.py`)")
+        for name in ("TCPStore", "FileStore", "HashStore")
+    },
     "torch._C._distributed_c10d.FakeProcessGroup._set_sequence_number_for_group": Patch(
         "backends of other names count their collectives; the fake one refuses to", cuda_only=True
     ),
     "torch.nn.parallel.distributed._verify_param_shape_across_processes": Patch(
         "C++ compares values with other ranks: they have the same"
     ),
+    "torch.export.export": Patch("its fake tensors are not the pretended device's (`exporting.py`)"),
     "torch.multiprocessing.spawn": Patch("the rank that is followed runs here instead of in a process of its own"),
     "torch.Generator": Patch("a build without CUDA makes none for a GPU (`cuda/generators.py`)"),
     "torch.version.cuda": Patch("programs ask what PyTorch was built with before they choose a path"),
@@ -139,6 +154,7 @@ PATCHES: dict[str, Patch] = {
 RELIED_ON: dict[str, str] = {
     "torch.serialization._package_registry": "who puts storages of a file on their device (`files.py`)",
     "torch.autograd.graph._engine_run_backward": "the frame from which the engine asks for sums of gradients (`fan_in.py`)",
+    "torch.overrides._pop_mode_temporarily": "leaving torch-function modes while a model is exported (`exporting.py`)",
     "torch._C._storage_Use_Count": "how many hold a gradient's storage (`fan_in.py`)",
     "torch.utils._python_dispatch.TorchDispatchMode._should_skip_dynamo": "whether the recorder is wrapped for the compiler",
     "torch._compile._disable_dynamo": "remembers in a function what to call instead of it (`no_compiler.py`)",

@@ -318,6 +318,21 @@ class Recorder(TorchDispatchMode):
             )
         return value
 
+    def where(self) -> str:
+        """File and line of the user's code that runs; empty where none does."""
+        return self._source()
+
+    def learn(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
+        """All of the tensor has been written with this value, a host tensor of its shape and type."""
+        with _disable_current_modes():
+            if tensor.device.type != "meta":
+                tensor.copy_(value)
+                return
+            self._known.overwritten(tensor, value)
+            twin = self._known.twin(tensor)
+            if twin is not None:
+                twin.copy_(value)
+
     def learn_flags(self, flags: torch.Tensor, value: bool) -> None:
         """These flags, which nobody can know, all have one value in a healthy run."""
         if flags.numel() <= _SMALL and self._known.twin(flags) is None:
@@ -397,7 +412,7 @@ class Recorder(TorchDispatchMode):
 
     def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
         schema = self._schema(func)
-        if schema.skip or not _reaches_device(args, kwargs):
+        if schema.skip or not (_reaches_device(args, kwargs) or self._exchanges(func)):
             return func(*args, **kwargs)
         if self.phases is not None:
             self.phase = self.phases()
@@ -455,6 +470,10 @@ class Recorder(TorchDispatchMode):
         self._record(func, schema, args, kwargs, out)
         self._bounded = False
         return out
+
+    def _exchanges(self, func: Any) -> bool:
+        """Whether an operator exchanges messages with other ranks, which host tensors may carry too."""
+        return func.namespace == "c10d" and func in self._choices
 
     def _on_host(self, args: Any, kwargs: Any) -> Any:
         """The arguments of a call among host tensors, none of them real any more; None where one is on the device."""
@@ -643,7 +662,7 @@ class Recorder(TorchDispatchMode):
         index = self._live.get(key)
         if index is None or storage.nbytes() == self.storages[index].nbytes:
             return
-        self._known.forget(key)
+        self._known.resized(key, storage.nbytes())
         self._begin(key, replace(self.storages[index], nbytes=storage.nbytes()))
         self.happened(Death(index))
 

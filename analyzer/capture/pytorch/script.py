@@ -39,6 +39,7 @@ from analyzer.capture.pytorch.assumptions import Assumptions
 from analyzer.capture.pytorch.capture import cuda_environment, own_randomness, watching
 from analyzer.capture.pytorch.cuda.quantized import managed_memory
 from analyzer.capture.pytorch.explain import explained
+from analyzer.capture.pytorch.exporting import exporting
 from analyzer.capture.pytorch.modules import bytes_in
 from analyzer.capture.pytorch.patches import replaced
 from analyzer.capture.pytorch.recorder import Recorder, inside
@@ -47,7 +48,7 @@ from analyzer.capture.pytorch.step import label_gradients, label_state
 from analyzer.capture.pytorch.world.groups import world
 from analyzer.errors import AnalyzerError
 from analyzer.graph import Category, Graph, LeafOutput, Phase
-from analyzer.ranks import Rank
+from analyzer.ranks import Post, Rank
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.cuda.memory import Memory
@@ -206,12 +207,13 @@ def follow(
     memory: Memory | None = None,
     *,
     rank: Rank | None = None,
+    post: Post | None = None,
     until: int | str | None = None,
     assume: Mapping[str, bool | int | float] | None = None,
     progress: Callable[[str], None] | None = None,
     whole: bool = False,
 ) -> Ran:
-    """Call `run` with everything on "cuda" followed, as one rank. until: end it after so many optimizer steps, or where it
+    """Call `run` with everything on "cuda" followed, as one rank. post: what other ranks say by value. until: end it after so many optimizer steps, or where it
     is "steady". whole: steps that repeat are stored like any other."""
     rank = rank or Rank()
     error: BaseException | None = None
@@ -225,7 +227,8 @@ def follow(
             watching(recorder, whole=True),
             managed_memory(recorder),
             _told(recorder, phases),
-            world(rank, recorder) as communicators,
+            replaced({"torch.export.export": exporting(recorder)}),
+            world(rank, recorder, post) as communicators,
         ):
             try:
                 run()

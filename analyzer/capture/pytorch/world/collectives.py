@@ -11,9 +11,12 @@
    than that, any other until the next step's gradients are reduced. A bucket the reducer has replaced lives on so long.
 4. The other ranks are taken to hold what this one holds: a broadcast and an average change nothing, everything gathered is
    this rank's own. A sum is left as it is too, since nobody tells which reduction it is: it scales values that shape
-   nothing. What is received from a single other rank is not known; where the program asks for its value, it gets a
-   stand-in as for any other unknown value.
-5. `_c10d_functional` operators return a new tensor on the current stream: their own meta kernels say its shape.
+   nothing. What is received from a single other rank is known where `messages.py` says so.
+5. A message sent or received keeps nothing: its tensor is told that NCCL's stream uses it (`recordStream`,
+   `ProcessGroupNCCL.cpp:pointToPoint`), so that its memory serves again once the message is through. In recorded pipelines
+   (`tests/data/h200/ranks_histories.tgz`) that was at once in the first step, and up to a step later where the device
+   lagged behind the host. No clock runs here: it is taken to be at once.
+6. `_c10d_functional` operators return a new tensor on the current stream: their own meta kernels say its shape.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from analyzer.graph import Phase
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.world.messages import Messages
 
 c10d = torch.ops.c10d
 # The operator wraps what it is given; its shape function for tensors without memory would make a new one.
@@ -39,8 +43,15 @@ _LATER = (
 )
 
 
+_THROUGH = (
+    "what is sent to another rank is taken to be through at once; where the device lags behind the host, its memory serves "
+    "again later, and reserved is higher by up to what a step sends"
+)
+
+
 def collectives(
     recorder: Recorder,
+    messages: Messages,
     used: Callable[[Any, str, tuple[int, ...] | None], None],
     functional: Callable[[str, str], None],
 ) -> dict[Any, Callable[..., Any]]:
@@ -131,24 +142,38 @@ def collectives(
                 copy(part, own)
         return done(c10d.gather_.default, (outputs, inputs, *args), kwargs, outputs)
 
-    def scatter(outputs: Any, inputs: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
-        for output, parts in zip(outputs, inputs, strict=False):
-            if parts:
-                copy(output, parts[_rank(group)])
-        return done(c10d.scatter_.default, (outputs, inputs, group, *args), kwargs, outputs)
+    def scatter(outputs: Any, inputs: Any, group: Any, root: int, *args: Any, **kwargs: Any) -> Any:
+        for parts in inputs:
+            copy(outputs[0], parts[_rank(group)])
+        messages.scattered(_group(group), root, outputs[0], inputs[0] if inputs else [])
+        return done(c10d.scatter_.default, (outputs, inputs, group, root, *args), kwargs, outputs)
+
+    def broadcast(tensors: Any, group: Any, root: int, *args: Any, **kwargs: Any) -> Any:
+        for tensor in tensors:
+            messages.broadcast(_group(group), root, tensor)
+        return done(c10d.broadcast_.default, (tensors, group, root, *args), kwargs, tensors)
 
     def all_to_all(outputs: Any, inputs: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
         for output in outputs:
             copy(output, inputs[_rank(group)])
         return done(c10d.alltoall_.default, (outputs, inputs, group, *args), kwargs, outputs)
 
-    def received(func: Any) -> Callable[..., Any]:
-        def call(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            for tensor in tensors:
-                recorder.forget(tensor)
-            return done(func, (tensors, *args), kwargs, tensors)
+    def send(tensors: Any, group: Any, to: int, *args: Any, **kwargs: Any) -> Any:
+        for tensor in tensors:
+            messages.sent(_group(group), to, tensor)
+            if tensor.device.type == "meta" and recorder.phase is not Phase.SETUP:
+                recorder.note(_THROUGH)
+        return done(c10d.send.default, (tensors, group, to, *args), kwargs, tensors, [])
 
-        return call
+    def receive(tensors: Any, group: Any, source: int, *args: Any, **kwargs: Any) -> Any:
+        for tensor in tensors:
+            messages.received(_group(group), source, tensor)
+        return done(c10d.recv_.default, (tensors, group, source, *args), kwargs, tensors, [])
+
+    def receive_from_any(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        for tensor in tensors:
+            recorder.forget(tensor)
+        return done(c10d.recv_any_source_.default, (tensors, *args), kwargs, tensors, [])
 
     def told(func: Any) -> Callable[..., Any]:
         position = next(i for i, a in enumerate(func._schema.arguments) if a.name == "group_name")
@@ -195,13 +220,15 @@ def collectives(
             for func in (
                 c10d.allreduce_coalesced_.default,
                 c10d.reduce_.default,
-                c10d.broadcast_.default,
                 c10d.alltoall_base_.default,
                 c10d.barrier.default,
-                c10d.send.default,
             )
         },
-        **{func: received(func) for func in (c10d.recv_.default, c10d.recv_any_source_.default)},
+        c10d.monitored_barrier_.default: lambda *_, **__: None,
+        c10d.broadcast_.default: broadcast,
+        c10d.send.default: send,
+        c10d.recv_.default: receive,
+        c10d.recv_any_source_.default: receive_from_any,
     }
 
 

@@ -3,10 +3,13 @@
 1. `init_process_group`, `new_group`, `init_device_mesh` and everything above them is PyTorch's own code. The backends it
    makes ("nccl", "gloo") are PyTorch's fake process group, which sends nothing (`FakeProcessGroup.hpp`); they keep their
    names. What their collectives do stands in `collectives.py`.
-2. Rendezvous finds everybody at once. The store has what this rank wrote; waiting for what others write is over at once,
-   but reading it is an error that names the key: the value is not known.
+2. Rendezvous finds everybody at once; the store is in `store.py`.
 3. `torch.multiprocessing.spawn` calls the function of the rank that is followed, here.
-4. Objects another rank would send (`broadcast_object_list`, ...) are taken to be this rank's own.
+4. Objects another rank sends (`broadcast_object_list`, `scatter_object_list`) are this rank's own where it holds one in
+   each place, as programs do whose ranks compute the same; else that rank says them (`messages.py`).
+5. A message sent by itself goes through the group's communicator where that was made with the group (`device_id`), else
+   through one of the two ranks alone; one sent in a batch, through the group's (`pointToPoint`, `ProcessGroupNCCL.cpp`,
+   whose warning about unbatched operations says so).
 
 Not modelled: MPI, UCC, XCCL; RPC; `ProcessGroupWrapper` (TORCH_DISTRIBUTED_DEBUG=DETAIL).
 """
@@ -25,12 +28,14 @@ from torch._C._distributed_c10d import FakeProcessGroup
 
 from analyzer.capture.pytorch.patches import replaced
 from analyzer.capture.pytorch.world.collectives import RECEIVING, SENDING, WRAPPING, collectives
+from analyzer.capture.pytorch.world.messages import Messages
+from analyzer.capture.pytorch.world.store import Store, stores
 from analyzer.errors import CaptureError
 from analyzer.graph import Communicator
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recorder import Recorder
-    from analyzer.ranks import Rank
+    from analyzer.ranks import Post, Rank
 
 
 class Communicators:
@@ -38,10 +43,13 @@ class Communicators:
 
     def __init__(self) -> None:
         self.uses: dict[str, Communicator] = {}
+        self.batched = False  # messages are sent in a batch
 
     def used(self, group: Any, collective: str, peers: tuple[int, ...] | None) -> None:
         """A collective runs on the group. peers: the ranks it sends to or receives from; None: it goes round the ring."""
         name, size = group.group_name, group.size()
+        if collective in ("send", "recv_") and peers and not self.batched and group.bound_device_id is None:
+            name, size = f"{name} {sorted((group.rank(), *peers))}", 2
         use, others = self.uses.get(name, Communicator(size)), frozenset(peers or ())
         self.uses[name] = Communicator(
             size,
@@ -77,61 +85,18 @@ class _Backend(metaclass=_Everybody):
         return FakeProcessGroup._create_internal(rank, size)
 
 
-class _Store(dist.Store):  # type: ignore[misc, name-defined]
-    """The store as this rank sees it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._values: dict[str, bytes] = {}
-
-    def set(self, key: str, value: Any) -> None:
-        """Write."""
-        self._values[key] = value if isinstance(value, bytes) else str(value).encode()
-
-    def get(self, key: str) -> bytes:
-        """Read. Raises CaptureError for what another rank would have written."""
-        if key not in self._values:
-            raise CaptureError(
-                f"the program reads {key!r} from the store, which another rank would have written",
-                "follow rank 0, which writes most of what others read, or give the value to every rank",
-            )
-        return self._values[key]
-
-    def add(self, key: str, amount: int) -> int:
-        """Count."""
-        count = int(self._values.get(key, b"0")) + amount
-        self._values[key] = str(count).encode()
-        return count
-
-    def wait(self, *_: Any) -> None:
-        """Everybody has written."""
-
-    def check(self, keys: list[str]) -> bool:
-        """Everybody has written."""
-        del keys
-        return True
-
-    def set_timeout(self, timeout: Any) -> None:
-        """Nobody waits."""
-
-    def delete_key(self, key: str) -> bool:
-        """Forget."""
-        return self._values.pop(key, None) is not None
-
-    def num_keys(self) -> int:
-        """How many were written."""
-        return len(self._values)
-
-
 @contextlib.contextmanager
-def world(rank: Rank, recorder: Recorder) -> Iterator[Communicators]:
-    """While open, `torch.distributed` speaks of a world of which `rank` is followed. Yields what it communicated."""
-    used = Communicators()
+def world(rank: Rank, recorder: Recorder, post: Post | None = None) -> Iterator[Communicators]:
+    """While open, `torch.distributed` speaks of a world of which `rank` is followed. Yields what it communicated.
+
+    post: brings what other ranks say by value; None: nobody does.
+    """
+    used, messages = Communicators(), Messages(recorder, post)
     recorder.gpu = torch.device("cuda", rank.local_rank)
     recorder.gpu_count = rank.local_world_size
     tell = sys.excepthook  # `init_process_group` puts one in its place that names the rank
-    recorder.choose(collectives(recorder, used.used, used.functional), WRAPPING)
-    with replaced(_replacements(rank, recorder)):
+    recorder.choose(collectives(recorder, messages, used.used, used.functional), WRAPPING)
+    with replaced(_replacements(rank, recorder, messages, used, post)):
         try:
             yield used
         finally:
@@ -140,11 +105,13 @@ def world(rank: Rank, recorder: Recorder) -> Iterator[Communicators]:
             sys.excepthook = tell
 
 
-def _replacements(rank: Rank, recorder: Recorder) -> dict[str, Any]:
+def _replacements(
+    rank: Rank, recorder: Recorder, messages: Messages, used: Communicators, post: Post | None
+) -> dict[str, Any]:
     c10d = "torch.distributed.distributed_c10d."
-    stores: list[_Store] = []  # C++ forgets what Python wrote of a store nobody holds
+    made: list[Store] = []  # C++ forgets what Python wrote of a store nobody holds
 
-    def rendezvous(url: str, own: int = -1, size: int = -1, **_: Any) -> Iterator[tuple[_Store, int, int]]:
+    def rendezvous(url: str, own: int = -1, size: int = -1, **_: Any) -> Iterator[tuple[Store, int, int]]:
         del url
         found = (
             own if own >= 0 else int(os.environ.get("RANK", rank.rank)),
@@ -156,8 +123,8 @@ def _replacements(rank: Rank, recorder: Recorder) -> dict[str, Any]:
                 f"it should use RANK and WORLD_SIZE of the environment, which are {rank.rank} and {rank.world_size}",
             )
         _enough(rank, found[1], f"init_process_group waits for {found[1]} ranks", "started")
-        stores.append(_Store())
-        yield stores[-1], *found
+        made.append(Store("rendezvous", post, recorder.where))
+        yield made[-1], *found
 
     def spawn(
         function: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, *_: Any, **__: Any
@@ -165,16 +132,42 @@ def _replacements(rank: Rank, recorder: Recorder) -> dict[str, Any]:
         _enough(rank, nprocs, f"the program spawns {nprocs} processes", "followed")
         function(rank.rank, *args)
 
-    original = dist.broadcast_object_list
+    broadcast, scatter, batch = dist.broadcast_object_list, dist.scatter_object_list, dist.batch_isend_irecv
 
     def broadcast_objects(
-        objects: list[Any], src: int | None = None, group: Any = None, **named: Any
+        objects: list[Any], src: int | None = None, group: Any = None, *args: Any, **named: Any
     ) -> None:
-        sender = named.get("group_src", src or 0)
-        if dist.get_rank(group) == sender:
-            original(objects, src, group, **named)
+        within: Any = group or dist.GroupMember.WORLD
+        root = named.get("group_src")
+        if root is None:
+            root = dist.get_group_rank(within, src or 0)
+        if within.rank() == root or (post is not None and None in objects):
+            with messages.objects(within):
+                broadcast(objects, src, group, *args, **named)
         else:
+            messages.no_objects(within)
             recorder.note("objects other ranks send are taken to be this rank's own")
+
+    def scatter_objects(out: list[Any], objects: Any = None, *args: Any, **named: Any) -> None:
+        within = named.get("group") or (args[1] if len(args) > 1 else None) or dist.GroupMember.WORLD
+        with messages.objects(within):
+            scatter(out, objects, *args, **named)
+
+    def batched(operations: list[Any]) -> Any:
+        used.batched = True
+        try:
+            return batch(operations)
+        finally:
+            used.batched = False
+
+    def split(parent_pg: Any = None, split_ranks: Any = None, **named: Any) -> Any:
+        """The sub-group this rank belongs to: a group like any other, where NCCL would split a communicator."""
+        parent: Any = parent_pg or dist.GroupMember.WORLD
+        mine = next((ranks for ranks in split_ranks or () if parent.rank() in ranks), None)
+        if mine is None:
+            return None
+        members = sorted(dist.get_global_rank(parent, rank) for rank in mine)
+        return dist.new_group(members, group_desc=named.get("group_desc"))
 
     return {
         c10d + "ProcessGroupNCCL": _Backend,
@@ -184,6 +177,12 @@ def _replacements(rank: Rank, recorder: Recorder) -> dict[str, Any]:
         "torch._C._distributed_c10d.FakeProcessGroup._set_sequence_number_for_group": lambda _: None,
         "torch.distributed.broadcast_object_list": broadcast_objects,
         c10d + "broadcast_object_list": broadcast_objects,
+        "torch.distributed.scatter_object_list": scatter_objects,
+        **dict.fromkeys((c10d + "split_group", "torch.distributed.split_group"), split),
+        "torch.distributed.device_mesh.split_group": split,
+        "torch.distributed.batch_isend_irecv": batched,
+        c10d + "batch_isend_irecv": batched,
+        **stores(post, recorder.where),
         "torch.nn.parallel.distributed._verify_param_shape_across_processes": _same_parameters,
         "torch.multiprocessing.spawn": spawn,
     }
