@@ -1,7 +1,8 @@
 """What NCCL takes of a GPU's memory, outside PyTorch's allocator: NVML shows it, `memory_reserved` does not.
 
 1. Every allocation takes whole pages of 2 MiB (`ncclCudaMalloc` through cuMem). A communicator makes three small ones for
-   each of its channels, and two more: 196 MiB for 32 channels.
+   each of its channels, and two more: 196 MiB for 32 channels. One of a single rank has 64 channels (`MAXCHANNELS`,
+   `device.h`): 388 MiB.
 2. A **connection** for one channel takes 10 MiB at the receiver (4 KiB and the buffers of three protocols, 9,637,888
    bytes) and 2 MiB at the sender. Connections are made when first needed: by the first collective one to each neighbour
    in the ring for every collective channel (24 of them between two H200: 288 MiB), by the first message to a rank, or from
@@ -14,7 +15,7 @@
    is marked "bounded"; of a GPU without any, those of two H200 on NVLink.
 
 Source: `transport/p2p.cc`, `channel.cc`, `init.cc` (NCCL 2.28); NCCL's own log of 2 x H200, `NCCL_DEBUG_SUBSYS=ALLOC,GRAPH`,
-and NVML of 11 programs (`benchmarks/ranks`, `tests/data/h200/ranks.json`).
+and NVML of 19 programs (`benchmarks/ranks`, `tests/data/h200/ranks.json`).
 Not modelled: NVLink SHARP (as with `NCCL_NVLS_ENABLE=0`), trees of more than two ranks, network transports, registered
 user buffers, `ncclCommSplit` that shares resources.
 """
@@ -29,6 +30,8 @@ from analyzer.devices.loader import DEFAULT
 from analyzer.devices.topology import Topology
 from analyzer.graph import Communicator
 
+_ALONE_BYTES = (3 * 64 + 2) * 2 * 2**20
+
 
 @dataclass(frozen=True, slots=True)
 class Taken:
@@ -40,7 +43,7 @@ class Taken:
 
 def taken(communicators: Mapping[str, Communicator], profile: DeviceProfile) -> Taken:
     """What NCCL holds on such a GPU while all of these communicators live."""
-    used = [use for use in communicators.values() if use.size > 1]
+    used = list(communicators.values())
     if not used:
         return Taken(0)
     known = profile.nccl or load(DEFAULT).nccl
@@ -52,7 +55,11 @@ def taken(communicators: Mapping[str, Communicator], profile: DeviceProfile) -> 
         + (first.exchange_code_bytes if exchanges else 0)
         + sum(_communicator(use, topology) for use, topology in pairs)
     )
-    missing = [topology for use, topology in pairs if use.size != topology.ranks or not profile.nccl]
+    missing = [
+        topology
+        for use, topology in pairs
+        if use.size > 1 and (use.size != topology.ranks or not profile.nccl)
+    ]
     if not missing:
         return Taken(nbytes)
     where = "" if profile.nccl else f" ({DEFAULT})"
@@ -64,6 +71,8 @@ def _nearest(size: int, known: Sequence[Topology]) -> Topology:
 
 
 def _communicator(use: Communicator, topology: Topology) -> int:
+    if use.size == 1:
+        return _ALONE_BYTES
     return (
         topology.communicator_bytes
         + (topology.ring_bytes if use.collective else 0)

@@ -42,7 +42,7 @@ def rows(
     jobs = {job["name"]: job for job in json.loads((HERE / "jobs.json").read_text())}
     for row in json.loads(ROWS.read_text()):
         job = jobs[row["name"]]
-        if (names and row["name"] not in names) or (ranks and row["rank"] not in ranks):
+        if (names and row["name"] not in names) or (ranks is not None and row["rank"] not in ranks):
             continue
         found = run(HERE / "programs" / job["program"], job["args"], device="h200", ranks=2, rank=row["rank"])
         pairs = [

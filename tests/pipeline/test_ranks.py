@@ -44,8 +44,14 @@ def test_a_spread_model_takes_what_it_took_on_two_gpus(name: str) -> None:
         assert (found.peak_allocated, found.device_used) == (row["peak_allocated"], row["nvml_peak"])
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("name", ["pipeline", "pipeline_gpipe"])
+@pytest.mark.parametrize("name", ["hybrid", "hybrid_shard", "tensor_and_shard", "meta_low_rank", "zero"])
+def test_a_rank_on_a_mesh_takes_what_it_took_on_two_gpus(name: str) -> None:
+    _, _, ((allocated, measured), (reserved, held), (device, shown)) = next(iter(score.rows([name], [1])))
+    assert (allocated, reserved) == (measured, held)
+    assert device == pytest.approx(shown, rel=0.003)
+
+
+@pytest.mark.parametrize(("name", "rank"), [("pipeline", 0), ("pipeline", 1), ("pipeline_interleaved", 1)])
 def test_a_stage_of_a_pipeline_takes_what_it_took_on_two_gpus(name: str, rank: int) -> None:
     _, _, ((allocated, measured), (reserved, held), (device, shown)) = next(iter(score.rows([name], [rank])))
     assert allocated == measured

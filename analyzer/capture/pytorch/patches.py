@@ -85,6 +85,7 @@ PATCHES: dict[str, Patch] = {
         f"torch.distributed.distributed_c10d.{name}": Patch("process groups of a world that is not there", cuda_only=True)
         for name in (
             "ProcessGroupNCCL", "ProcessGroupGloo", "_NCCL_AVAILABLE", "rendezvous", "broadcast_object_list", "batch_isend_irecv",
+            "_register_process_group",
         )
     },
     **{

@@ -43,11 +43,11 @@ class Language(nn.Module):
         return self.head(self.norm(x))
 
 
-def join() -> int:
+def join(backend: str = "nccl") -> int:
     """This process joins the others; its local rank."""
     rank = int(os.environ["LOCAL_RANK"])
     torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
+    dist.init_process_group(backend, device_id=torch.device("cuda", rank))
     return rank
 
 

@@ -40,7 +40,7 @@ class LowRank(nn.Module):
         return self.base(x) + self.up(self.down(x))
 
 
-join()
+join("cpu:gloo,cuda:nccl" if args.offload else "nccl")  # norms of gradients on the host are summed there
 world = dist.get_world_size()
 torch.manual_seed(0)
 with torch.device("meta" if args.meta else "cpu"):

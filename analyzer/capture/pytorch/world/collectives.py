@@ -5,7 +5,7 @@
    parts into one first (`ProcessGroupNCCL.cpp`, `newLikeFlat`). What NCCL itself takes is in `libraries/nccl.py`.
 2. The `Work` of a collective keeps its results, the flat tensor among them (`outputs_`, `ProcessGroupNCCL.hpp`); one that
    was not started asynchronously is dropped at once.
-3. A collective nobody calls `wait` on, as DDP's reducer starts them in the backward pass, keeps the tensors it works on
+3. An asynchronous collective nobody calls `wait` on, as DDP's reducer starts them in the backward pass, keeps the tensors it works on
    until another collective begins after a watchdog thread, which looks every 100 ms, has seen it finish
    (`TensorShelf`, `shelvesToUnstash_`). No clock runs here: the first step, which loads kernels, is taken to be longer
    than that, any other until the next step's gradients are reduced. A bucket the reducer has replaced lives on so long.
@@ -73,22 +73,34 @@ def collectives(
         ]
         if len(shelf) < count:
             recorder.note(_LATER)
-        on_device = [t for t in tree_iter(args) if isinstance(t, torch.Tensor) and t.device.type == "meta"]
+        group = _group(next(value for value in args if isinstance(value, torch.ScriptObject)))
+        on_device = placed(group, args)
         if on_device:
-            group = _group(next(value for value in args if isinstance(value, torch.ScriptObject)))
             name = func._schema.name.partition("::")[2]
             used(group, *_exchange(name, group, args))
             recorder.record(func, args, kwargs, on_device)
         work = _finished(tensors if kept is None else kept)
         return work if len(func._schema.returns) == 1 else (tensors, work)
 
+    def placed(group: Any, args: Any) -> list[torch.Tensor]:
+        """The tensors that lie on the device. Raises RuntimeError, as PyTorch does, where the group has no backend for them."""
+        tensors = [t for t in tree_iter(args) if isinstance(t, torch.Tensor)]
+        on_device = [t for t in tensors if t.device.type == "meta" and not recorder.in_host_memory(t)]
+        for place, there in (("cuda", on_device), ("cpu", len(tensors) - len(on_device))):
+            if there:
+                group._get_backend(torch.device(place))
+        return on_device
+
     def copy(target: torch.Tensor, source: torch.Tensor) -> None:
         if target.shape == source.shape and target is not source:
             target.copy_(source)
 
-    def all_reduce(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        result = done(c10d.allreduce_.default, (tensors, *args), kwargs, tensors)
-        if recorder.phase is Phase.BACKWARD:
+    def all_reduce(
+        tensors: Any, group: Any, operation: Any, sparse: Any, later: bool = True, *args: Any, **kwargs: Any
+    ) -> Any:
+        arguments = (tensors, group, operation, sparse, later, *args)
+        result = done(c10d.allreduce_.default, arguments, kwargs, tensors)
+        if later and recorder.phase is Phase.BACKWARD:
             shelf.append((recorder.step, tensors))
         return result
 
@@ -179,7 +191,9 @@ def collectives(
         position = next(i for i, a in enumerate(func._schema.arguments) if a.name == "group_name")
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            functional(args[position] if position < len(args) else kwargs["group_name"], func._schema.name)
+            name = args[position] if position < len(args) else kwargs["group_name"]
+            if placed(_resolved(name), (args, kwargs)):
+                functional(name, func._schema.name)
             return recorder.plain(func, args, kwargs)
 
         return call
@@ -262,6 +276,11 @@ def _finished(kept: Any) -> Any:
 
 def _group(boxed: Any) -> Any:
     return torch._C._distributed_c10d.ProcessGroup.unbox(boxed)
+
+
+def _resolved(name: str) -> Any:
+    module: Any = torch._C._distributed_c10d
+    return module._resolve_process_group(name)
 
 
 def _size(group: Any) -> int:

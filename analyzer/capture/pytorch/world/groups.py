@@ -39,14 +39,26 @@ if TYPE_CHECKING:
 
 
 class Communicators:
-    """Process groups whose collectives ran on the device, by name, and what for."""
+    """NCCL's communicators this rank has a part in, by the process group's name, and what they were used for."""
 
     def __init__(self) -> None:
         self.uses: dict[str, Communicator] = {}
         self.batched = False  # messages are sent in a batch
+        self.nccl: list[Any] = []  # the backends that are NCCL's
+
+    def _is_nccl(self, group: Any) -> bool:
+        backend = group._get_backend(torch.device("cuda"))
+        return any(backend is one for one in self.nccl)
+
+    def made(self, group: Any) -> None:
+        """A process group is there; bound to a device, its communicator is made with it."""
+        if group.bound_device_id is not None and self._is_nccl(group):
+            self.uses.setdefault(group.group_name, Communicator(group.size()))
 
     def used(self, group: Any, collective: str, peers: tuple[int, ...] | None) -> None:
         """A collective runs on the group. peers: the ranks it sends to or receives from; None: it goes round the ring."""
+        if not self._is_nccl(group):
+            return
         name, size = group.group_name, group.size()
         if collective in ("send", "recv_") and peers and not self.batched and group.bound_device_id is None:
             name, size = f"{name} {sorted((group.rank(), *peers))}", 2
@@ -71,18 +83,24 @@ class _Everybody(type):
         return isinstance(instance, FakeProcessGroup)
 
 
-class _Backend(metaclass=_Everybody):
-    """`ProcessGroupNCCL` and `ProcessGroupGloo`."""
+def _backend(made: list[Any]) -> type:
+    """What stands for `ProcessGroupNCCL` or `ProcessGroupGloo`; it keeps those it makes in `made`."""
 
-    class Options:
-        """What PyTorch and programs set of a backend, and nobody reads."""
-
-        def __init__(self, *_: Any, **__: Any) -> None: ...
-
-    def __new__(cls, store: Any, rank: int, size: int, *_: Any, **__: Any) -> Any:
+    class Backend(metaclass=_Everybody):
         """A process group that sends nothing."""
-        del store
-        return FakeProcessGroup._create_internal(rank, size)
+
+        class Options:
+            """What PyTorch and programs set of a backend, and nobody reads."""
+
+            def __init__(self, *_: Any, **__: Any) -> None: ...
+
+        def __new__(cls, store: Any, rank: int, size: int, *_: Any, **__: Any) -> Any:
+            """PyTorch's fake one."""
+            del store
+            made.append(FakeProcessGroup._create_internal(rank, size))
+            return made[-1]
+
+    return Backend
 
 
 @contextlib.contextmanager
@@ -160,6 +178,13 @@ def _replacements(
         finally:
             used.batched = False
 
+    module: Any = dist.distributed_c10d
+    enter = module._register_process_group
+
+    def register(name: str, group: Any) -> None:
+        enter(name, group)
+        used.made(group)
+
     def split(parent_pg: Any = None, split_ranks: Any = None, **named: Any) -> Any:
         """The sub-group this rank belongs to: a group like any other, where NCCL would split a communicator."""
         parent: Any = parent_pg or dist.GroupMember.WORLD
@@ -170,8 +195,9 @@ def _replacements(
         return dist.new_group(members, group_desc=named.get("group_desc"))
 
     return {
-        c10d + "ProcessGroupNCCL": _Backend,
-        c10d + "ProcessGroupGloo": _Backend,
+        c10d + "ProcessGroupNCCL": _backend(used.nccl),
+        c10d + "ProcessGroupGloo": _backend([]),
+        c10d + "_register_process_group": register,
         c10d + "_NCCL_AVAILABLE": True,
         c10d + "rendezvous": rendezvous,
         "torch._C._distributed_c10d.FakeProcessGroup._set_sequence_number_for_group": lambda _: None,

@@ -30,9 +30,14 @@ dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
 
 
 def followed(folder: Path, text: str, ranks: int = 2, rank: int = 0) -> Analysis:
+    """The analysis of one rank of a program of this text, which has joined the others."""
+    return program(folder, JOIN + text, ranks, rank)
+
+
+def program(folder: Path, text: str, ranks: int = 2, rank: int = 0) -> Analysis:
     """The analysis of one rank of a program of this text."""
     script = folder / "program.py"
-    script.write_text(JOIN + text)
+    script.write_text(text)
     found, error = follow(script, [], Options(device="h200"), {}, "end", ranks, rank)
     assert error is None
     return found
@@ -134,23 +139,41 @@ z = y.full_tensor()
     assert sizes(found) == [4 * MIB, 2 * MIB, 2 * MIB, 4 * MIB]
 
 
+# NCCL's code, of sends and receives too; 98 pages of 2 MiB; 24 channels of 12 MiB round the ring; 32 of 2 MiB to whom it
+# sends, of 10 MiB to whom it receives from. A communicator of one rank has 64 channels: 194 pages.
+CODE, EXCHANGE, PAGES, RING, SEND, RECEIVE, ALONE = 356, 62, 196, 288, 64, 320, 388
+MESH = "from torch.distributed.device_mesh import init_device_mesh\ninit_device_mesh('cuda', (2, 1))"
+
+
 @pytest.mark.parametrize(
-    ("text", "nccl_mib"),
+    ("text", "eager_mib", "lazy_mib"),
     [
-        ("", 0),
-        # Code, 98 pages of 2 MiB, and 24 channels of 12 MiB round the ring.
-        ("dist.all_reduce(x)", 356 + 196 + 288),
-        # The code of sends and receives, 98 pages, 32 channels of 2 MiB to the one it sends to.
-        ("dist.send(x, 1)", 356 + 62 + 196 + 64),
-        ("dist.recv(x, 1)", 356 + 62 + 196 + 320),
+        # Bound to a device, a process group has its communicator at once; otherwise with the first use.
+        ("", CODE + PAGES, 0),
+        ("dist.all_reduce(x)", CODE + PAGES + RING, CODE + PAGES + RING),
+        ("dist.send(x, 1)", CODE + EXCHANGE + PAGES + SEND, CODE + EXCHANGE + PAGES + SEND),
+        ("dist.recv(x, 1)", CODE + EXCHANGE + PAGES + RECEIVE, CODE + EXCHANGE + PAGES + RECEIVE),
+        # Not bound, a message by itself goes through a communicator of the two ranks.
+        (
+            "dist.all_reduce(x)\ndist.send(x, 1)",
+            CODE + EXCHANGE + PAGES + RING + SEND,
+            CODE + EXCHANGE + 2 * PAGES + RING + SEND,
+        ),
+        # A mesh's dimension of all ranks is the world's own group, that of a single rank is another.
+        (MESH, CODE + PAGES + ALONE, 0),
     ],
+    ids=["joined", "collective", "send", "receive", "both", "mesh"],
 )
-def test_nccl_takes_what_was_measured_of_two_gpus(tmp_path: Path, text: str, nccl_mib: int) -> None:
-    found = followed(tmp_path, f"x = torch.zeros(2**18, device='cuda')\n{text}\n")
-    alone = followed(tmp_path, "x = torch.zeros(2**18, device='cuda')\n")
-    assert found.estimate.device_used is not None and alone.estimate.device_used is not None
-    assert found.estimate.device_used - alone.estimate.device_used == nccl_mib * MIB
-    assert not any("NCCL bounded" in note for note in found.estimate.notes)
+def test_nccl_takes_what_was_measured_of_two_gpus(
+    tmp_path: Path, text: str, eager_mib: int, lazy_mib: int
+) -> None:
+    tensor = "x = torch.zeros(2**18, device='cuda')\n"
+    alone = program(tmp_path, f"import torch\n{tensor}")
+    for join, nccl_mib in ((JOIN, eager_mib), (JOIN.replace(", device_id=", ") #"), lazy_mib)):
+        found = program(tmp_path, f"{join}{tensor}{text}\n")
+        assert found.estimate.device_used is not None and alone.estimate.device_used is not None
+        assert found.estimate.device_used - alone.estimate.device_used == nccl_mib * MIB
+        assert not any("NCCL bounded" in note for note in found.estimate.notes)
 
 
 def test_other_numbers_of_ranks_are_said_to_be_bounded(tmp_path: Path) -> None:
