@@ -9,6 +9,7 @@ import click
 from analyzer.cli._estimates import budget_bytes, show
 from analyzer.cli._options import assumptions, options_named, settings, view_options
 from analyzer.cli._output import check_writable, working
+from analyzer.errors import OptionError, did_you_mean
 
 
 class _NumberOr(click.ParamType):  # type: ignore[type-arg]
@@ -19,6 +20,28 @@ class _NumberOr(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | int:
         return str(value) if value in self._words else int(self._number.convert(value, param, ctx))
+
+
+# Options of torchrun that decide how ranks find each other, and nothing a rank takes (`torch/distributed/run.py`).
+_TORCHRUN = (
+    "--standalone", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf", "--max-restarts", "--monitor-interval",
+    "--start-method", "--role", "--log-dir", "--redirects", "--tee", "--node-rank", "--master-addr", "--master-port",
+    "--local-addr", "--no-python", "--run-path",
+)  # fmt: skip
+
+
+def _no_such_option(word: str) -> OptionError:
+    """The error of an option before SCRIPT that this command does not have."""
+    name = word.partition("=")[0].replace("_", "-")
+    if name in _TORCHRUN:
+        return OptionError(
+            f"analyze run has no option {name}", "leave it out: it changes nothing of what a rank takes"
+        )
+    known = [option for parameter in command.params for option in parameter.opts if option.startswith("--")]
+    hint = did_you_mean(name, known).strip()
+    return OptionError(
+        f"analyze run has no option {word}", hint or "options of the script come after it: analyze run --help"
+    )
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -63,6 +86,8 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     Exit code 0: it ran, and fits the device and budget given; 1: it ran out of memory, or does not fit; 2: bad usage, or
     a program that cannot be followed.
     """
+    if script.startswith("-"):
+        raise _no_such_option(script)
     check_writable("-o", options["output"])
     budget_bytes(options)
     name = f"-m {script}" if options["module"] else script

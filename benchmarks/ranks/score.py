@@ -30,8 +30,15 @@ _TAIL = """
 Where allocated is too low, DDP's replaced buckets lived on until NCCL's watchdog looked, every 100 ms: these steps are
 shorter, and the estimate says so. Reserved is too high under FSDP1 because blocks another stream uses are taken to be busy
 until the host waits.
+
 In a pipeline, reserved depends on when a message is through, which no clock tells here; torch 2.13 exchanges shapes and
-gradients' shapes by running a microbatch, 2.11, which was measured, in another way.
+gradients' shapes by running a microbatch, 2.11, which was measured, in another way (with 2.11's own pipelining, the last
+stage's reservation is 0.4 % too high instead).
+
+What NCCL logs of itself (`NCCL_DEBUG_SUBSYS=ALLOC`, 8 of these programs, both ranks: `tests/data/h200/nccl_log.json`, by
+`measure.py --log` and `nccl_log.py`) is what `libraries/nccl.py` counts, to the allocation: `tests/libraries/test_nccl.py`. Not in
+the log: the library's code, which the driver loads (356 MiB, and 62 for sends and receives), and 2 to 6 MiB of some ranks that
+nothing explains.
 """
 
 

@@ -47,6 +47,9 @@ def test_the_worst_rank_stands_for_the_job(run: Callable[..., Any], tmp_path: Pa
         (["--nproc-per-node", "2", "--rank", "2"], "there is no rank 2 among 2"),
         (["--rank", "some"], "Invalid value for '--rank'"),
         (["--nproc-per-node", "0"], "Invalid value for '--nproc-per-node'"),
+        (["--nproc-per-node", "gpu"], "Invalid value for '--nproc-per-node'"),
+        (["--rdzv-backend=c10d"], "analyze run has no option --rdzv-backend\n  hint: leave it out"),
+        (["--nproc_per_node", "2"], "no option --nproc_per_node\n  hint: did you mean '--nproc-per-node'"),
     ],
 )
 def test_a_rank_that_is_not_there(

@@ -247,3 +247,44 @@ def test_more_ranks_than_were_started(tmp_path: Path) -> None:
     )
     with pytest.raises(CaptureError, match="waits for 4 ranks, but 1 is started"):
         follow(script, [], Options(device="h200"), {})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dist.new_group([0, 1], backend='carrier-pigeon')", "carrier-pigeon"),
+        ("dist.new_group([0, 5])", "5"),
+        ("dist.all_reduce(torch.zeros(1))", "No backend type associated with device type cpu"),
+        ("dist.monitored_barrier()", "only implemented for GLOO"),
+    ],
+    ids=["backend", "rank beyond", "host tensor", "barrier"],
+)
+def test_what_pytorch_refuses_is_refused_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(CaptureError, match=r"^program\.py:6") as error:
+        followed(tmp_path, text)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("world", [8, 64, 512, 4096])
+def test_a_rank_of_any_world_holds_what_the_sharding_says(tmp_path: Path, world: int) -> None:
+    """Rows are dealt out in blocks of ceil(rows / world): parameter, and two moments of Adam, of 1,000 rows of 96."""
+    rows = -(-1000 // world)
+    for rank in (0, 999 // rows, world - 1):
+        found = followed(
+            tmp_path,
+            f"""
+from torch.distributed.fsdp import fully_shard
+model = torch.nn.Linear(96, 1000, bias=False)
+fully_shard(model)
+optimizer = torch.optim.Adam(model.parameters())
+model(torch.randn(2, 96, device="cuda")).sum().backward()
+optimizer.step()
+held = min(max(1000 - {rank} * {rows}, 0), {rows}) * 96
+state = optimizer.state[model.weight]
+assert model.weight.to_local().numel() == held
+assert [state[name].to_local().numel() for name in ("exp_avg", "exp_avg_sq")] == [held, held]
+""",
+            ranks=world,
+            rank=rank,
+        )
+        assert any(note.startswith("NCCL bounded") for note in found.estimate.notes)
