@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from analyzer.cli._options import format_option, output_option
-from analyzer.cli._output import check_writable, deliver
+from analyzer.cli._output import check_writable, columns, deliver
 from analyzer.errors import OptionError
 from analyzer.report import formats
 from analyzer.report.formats import View
@@ -30,7 +30,10 @@ def command(before: Path, after: Path, tolerance: str, top: int, **options: Any)
     from analyzer.planning.compare import compare
 
     difference = compare(before, after, _share(tolerance))
-    deliver(formats.render("difference", options["form"], difference, View(top=top)), options["output"])
+    deliver(
+        formats.render("difference", options["form"], difference, View(top=top, width=columns())),
+        options["output"],
+    )
     return int(difference.exceeds)
 
 

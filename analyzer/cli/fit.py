@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from analyzer.cli._options import analysis_keywords, format_option, options_without_batch, output_option
-from analyzer.cli._output import check_writable, complain, deliver, wants_color, working
+from analyzer.cli._output import check_writable, columns, complain, deliver, wants_color, working
 from analyzer.errors import AnalyzerError, OptionError
 from analyzer.report import formats
 from analyzer.report.formats import View
@@ -66,6 +66,6 @@ def command(
                 complain("warning", f"{device}: {error.message}", error.hint)
     if not found:
         raise OptionError("no device gave an answer", "see the warnings above")
-    view = View(color=wants_color(options["output"]))
+    view = View(color=wants_color(options["output"]), width=columns())
     deliver(formats.render("fits", options["form"], found, view), options["output"])
     return int(any(fit.batch == 0 for fit in found))

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from analyzer.cli._options import analysis_keywords, analysis_options, format_option, output_option
-from analyzer.cli._output import check_writable, deliver, working
+from analyzer.cli._output import check_writable, columns, deliver, working
 from analyzer.report import formats
 
 
@@ -29,6 +29,7 @@ def command(target: str, largest: bool, **options: Any) -> int:
         from analyzer.planning.what_if import what_if
 
         found = what_if(target, largest=largest, progress=tell, **keywords)
-    deliver(formats.render("strategies", options["form"], found), options["output"])
+    view = formats.View(width=columns())
+    deliver(formats.render("strategies", options["form"], found, view), options["output"])
     limited = options["device"] is not None
     return int(limited and not any(s.estimate is not None and s.estimate.fits() for s in found))

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analyzer.report.columns import Column, table, within
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean, percent, size
 
@@ -30,12 +31,13 @@ def render(difference: Difference, view: View = PLAIN) -> str:
     """The verdict, the figures, and what changed at the peak."""
     lines = [verdict(difference), ""]
     lines += [f"{name}: {clean(before)}, now {clean(after)}" for name, before, after in difference.unlike]
-    lines.append(f"{'':<12}{'before':>14}{'after':>14}{'change':>14}{'':>10}")
-    lines += [
-        f"{WORDS[c.name]:<12}{size(c.before):>14}{size(c.after):>14}{signed(c.grown):>14}"
-        f"{percent(c.grown, c.before):>10}"
+    columns = [Column("", 12), Column("before", 14, rank=2), Column("after", 14), Column("change", 14)]
+    columns.append(Column("", 10, rank=1))
+    rows = [
+        [f"{WORDS[c.name]:<12}", size(c.before), size(c.after), signed(c.grown), percent(c.grown, c.before)]
         for c in difference.figures
     ]
+    lines += table(columns, rows, view.width)
     if difference.moved:
         lines.append(f"the peak was in {clean(difference.moved[0])} and is in {clean(difference.moved[1])}")
     for title, changes in (
@@ -48,7 +50,7 @@ def render(difference: Difference, view: View = PLAIN) -> str:
             lines += [f"{signed(c.grown):>14}  {named(c)}" for c in changes[: view.top]]
             if len(changes) > view.top:
                 lines.append(f"{'':>14}  and {len(changes) - view.top} more (--format json lists all)")
-    return "\n".join(lines) + "\n"
+    return "\n".join(within(lines, view.width)) + "\n"
 
 
 def verdict(difference: Difference) -> str:

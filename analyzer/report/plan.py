@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from analyzer.report.columns import Column, table, within
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.text import subject, who
 from analyzer.report.words import clean, mib, percent, size
@@ -43,10 +44,21 @@ def curve_text(curve: Curve, view: View = PLAIN) -> str:
     lines = [about(curve.estimate), ""]
     if len(curve.rows) > 2:
         lines += [_picture(curve, view), ""]
-    lines.append(f"{'batch':>8}" + "".join(f"{WORDS[name] + ' MiB':>17}" for name in LINES))
-    for place in _places(len(curve.rows)):
-        row = curve.rows[place]
-        lines.append(f"{row.batch:>8}" + "".join(f"{mib(getattr(row, name)):>17}" for name in LINES))
+    wide = view.width >= 8 + 17 * len(LINES)
+    shown = [curve.rows[place] for place in _places(len(curve.rows))]
+    lines += table(
+        [
+            Column("batch", 8 if wide else 7),
+            *(
+                Column(WORDS[name] + (" MiB" if wide else ""), 17 if wide else 11, int(name == "naive"))
+                for name in LINES
+            ),
+        ],
+        [[str(row.batch), *(mib(getattr(row, name)) for name in LINES)] for row in shown],
+        view.width,
+    )
+    if not wide:
+        lines.append("in MiB")
     if len(curve.rows) > _MOST_ROWS:
         lines.append(f"{_MOST_ROWS} of {len(curve.rows)} rows; --format csv has all")
     for slope in curve.slopes:
@@ -58,7 +70,11 @@ def curve_text(curve: Curve, view: View = PLAIN) -> str:
     lines += [f"batch {batch} failed: {clean(said)}" for batch, said in curve.failures.items()]
     captures = ", ".join(map(str, curve.captures[:8])) + (" ..." if len(curve.captures) > 8 else "")
     lines.append(f"captured at batch {captures}; the other rows are evaluated, to the byte")
-    return "\n".join(lines) + "\n"
+    picture = lines[2:3] if len(curve.rows) > 2 else []
+    return (
+        "\n".join([*within(lines[:2], view.width), *picture, *within(lines[2 + len(picture) :], view.width)])
+        + "\n"
+    )
 
 
 def about(estimate: Estimate) -> str:
@@ -173,18 +189,20 @@ def _svg(curve: Curve) -> str:
     return "\n".join([*parts, "</svg>"])
 
 
-def fits_text(fits: Sequence[Fit], _: View = PLAIN) -> str:
+def fits_text(fits: Sequence[Fit], view: View = PLAIN) -> str:
     """The verdict, what breaks beyond it and why; of several devices a table first."""
     lines: list[str] = []
     if len(fits) > 1:
-        lines.append(f"{'device':<14}{'batch':>8}{'limit MiB':>14}{'headroom MiB':>15}")
+        columns = [Column("device", 14, least=13), Column("batch", 8)]
+        columns += [Column("limit MiB", 14, rank=1), Column("headroom MiB", 15)]
+        rows = []
         for fit in fits:
-            name = known_of(fit).device if known_of(fit) is not None else "-"
-            lines.append(f"{clean(name):<14}{fit.batch:>8}{mib(fit.limit):>14}{mib(fit.headroom):>15}")
-        lines.append("")
+            name = clean(known_of(fit).device) if known_of(fit) is not None else "-"
+            rows.append([name, str(fit.batch), mib(fit.limit), mib(fit.headroom)])
+        lines += [*table(columns, rows, view.width), ""]
     for fit in fits:
         lines += [*fit_lines(fit), ""]
-    return "\n".join(lines[:-1]) + "\n"
+    return "\n".join(within(lines[:-1], view.width)) + "\n"
 
 
 def known_of(fit: Fit) -> Any:

@@ -8,9 +8,10 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from analyzer.report.columns import Column, table, within
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.text import subject
-from analyzer.report.words import clean, mib, percent, tail
+from analyzer.report.words import clean, mib, percent
 
 if TYPE_CHECKING:
     from analyzer.planning.what_if import Strategy
@@ -19,30 +20,36 @@ _NAME_WIDTH = 40
 COSTS = ("free", "slower", "other numbers", "more GPUs")
 
 
-def render(strategies: Sequence[Strategy], _: View = PLAIN) -> str:
+def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
     """What is run, then a line a strategy: device memory, what it saves, operations computed again, largest batch."""
     base = strategies[0].estimate
     assert base is not None
-    searched = any(strategy.largest is not None for strategy in strategies)
-    head = f"{'strategy':<{_NAME_WIDTH}}{'device MiB':>12}{'saves':>9}{'compute':>9}  fits"
-    lines = [
-        " · ".join([*subject(base), clean(base.device)]),
-        "",
-        head + ("   largest batch" if searched else ""),
+    columns = [
+        Column("strategy", _NAME_WIDTH, least=20),
+        Column("device MiB", 12),
+        Column("saves", 9, rank=1),
     ]
+    columns += [Column("compute", 9, rank=2), Column("fits", 6, rank=3)]
+    if any(strategy.largest is not None for strategy in strategies):
+        columns.append(Column("largest", 9))
+    rows, failed = [], []
     for strategy in strategies:
-        name = tail(clean(strategy.name), _NAME_WIDTH - 1)
         found = strategy.estimate
         if found is None:
-            lines.append(f"{name:<{_NAME_WIDTH}}does not run: {clean(strategy.error)}")
+            failed.append(f"{clean(strategy.name)} does not run: {clean(strategy.error)}")
             continue
-        extra = f"+{100 * strategy.extra_compute:.0f} %" if strategy.extra_compute >= 0.005 else "-"
-        lines.append(
-            f"{name:<{_NAME_WIDTH}}{mib(found.device_used):>12}{percent(strategy.saved, base.device_used):>9}{extra:>9}"
-            f"  {'yes' if found.fits() else 'no'}"
-            + (f"{strategy.largest:>17,}" if strategy.largest is not None else "")
+        rows.append(
+            [
+                clean(strategy.name),
+                mib(found.device_used),
+                percent(strategy.saved, base.device_used),
+                f"+{100 * strategy.extra_compute:.0f} %" if strategy.extra_compute >= 0.005 else "-",
+                "yes" if found.fits() else "no",
+                f"{strategy.largest:,}" if strategy.largest is not None else "",
+            ]
         )
-    return "\n".join(lines) + "\n"
+    head = within([" · ".join([*subject(base), clean(base.device)]), ""], view.width)
+    return "\n".join([*head, *table(columns, rows, view.width), *within(failed, view.width)]) + "\n"
 
 
 def advice(strategy: Strategy | None) -> str:

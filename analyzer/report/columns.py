@@ -1,0 +1,62 @@
+"""Plain text within the columns there are: tables lose what matters least, sentences are continued on the next line.
+
+1. A table keeps all its columns where they fit. Otherwise those with the highest `rank` go first, and the column that may
+   shrink takes what is left.
+2. Sentences are broken between words where a line has fewer than 80 columns; a wider terminal does that itself.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analyzer.report.words import tail
+
+_WIDE = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """width: with the gap before it. rank: which goes first when there is no room; 0 stays. least: how far it may shrink, 0: not.
+
+    A column that may shrink is one of names: on the left, its text cut at the beginning.
+    """
+
+    title: str
+    width: int
+    rank: int = 0
+    least: int = 0
+
+
+def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """The title's line and a line a row; cells of columns that went are left out."""
+    kept = list(range(len(columns)))
+    while sum(columns[n].least or columns[n].width for n in kept) > width:
+        least_needed = max(kept, key=lambda n: columns[n].rank)
+        if not columns[least_needed].rank:
+            break
+        kept.remove(least_needed)
+    fixed = sum(columns[n].width for n in kept if not columns[n].least)
+
+    def cell(number: int, text: str) -> str:
+        column = columns[number]
+        if not column.least:
+            return f"{text:>{column.width}}"
+        room = min(column.width, max(width - fixed, column.least))
+        return f"{tail(text, room - 1):<{room}}"
+
+    titles = [column.title for column in columns]
+    return ["".join(cell(n, row[n]) for n in kept) for row in [titles, *rows]]
+
+
+def within(lines: Sequence[str], width: int) -> list[str]:
+    """The lines, those that are too long for a narrow terminal continued with two more blanks in front."""
+    if width >= _WIDE:
+        return list(lines)
+    fitting = []
+    for line in lines:
+        before = " " * (len(line) - len(line.lstrip()) + 2)
+        broken = textwrap.wrap(line, width, subsequent_indent=before, break_on_hyphens=False)
+        fitting += broken if len(line) > width else [line]
+    return fitting
