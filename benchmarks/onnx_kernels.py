@@ -82,6 +82,34 @@ def cuda(page: str) -> Kernels:
     return found
 
 
+# What 1.30 has beyond the list of 1.24, and what it does not take a newer operator's version for, as recorded on an H200
+# (`tests/data/h200/onnx_cuda.json.gz`): kernels that are new, and operators whose kernels end before version 22.
+_FLOATS = ["bfloat16", "float16", "float32"]
+_NEW: dict[str, list[Any]] = {
+    "Attention": [[23, None, {"T1": _FLOATS}]],
+    "DeformConv": [[19, None, {"T": ["float16", "float32", "float64"]}]],
+    "NonMaxSuppression": [[10, 10, {}], [11, None, {}]],
+    "ReduceMean": [[18, None, {"T": ["bfloat16"]}]],
+    "TensorScatter": [[24, None, {}]],
+}
+_ENDED = (
+    "ConvTranspose", "Dropout", "Elu", "EyeLike", "GRU", "InstanceNormalization", "LSTM", "MaxPool", "Selu",
+    "ThresholdedRelu",
+)  # fmt: skip
+_END = 21
+
+
+def recorded_changes(kernels: Kernels) -> None:
+    """The list of 1.24 as 1.30 was seen to differ."""
+    for op, added in _NEW.items():
+        kernels[""].setdefault(op, []).extend(added)
+    for op in _ENDED:
+        kernels[""][op] = [
+            [first, _END if last is None and first <= _END else last, types]
+            for first, last, types in kernels[""][op]
+        ]
+
+
 def seen_on_cuda() -> set[str]:
     """ONNX's operators that a recorded session ran on the GPU, without copies around them."""
     with gzip.open(ROOT / "tests" / "data" / "ort" / "kernels.json.gz", "rt") as stream:
@@ -133,6 +161,7 @@ def main() -> None:
     listed = cuda(Path(sys.argv[1]).read_text())
     for op in seen_on_cuda() - listed[""].keys():
         listed[""][op] = [[1, None, {}]]
+    recorded_changes(listed)
     TABLE.write_text(written(version, {"cpu": merged(own), "cuda": merged(listed)}))
 
 

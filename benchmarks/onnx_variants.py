@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 GRAPHS = ROOT / "tests" / "data" / "ort" / "graphs.tar.gz"
 ARCHITECTURES = (
     "resnet18", "mobilenet_v2", "mobilenet_v3_large", "squeezenet1_1", "shufflenet_v2_x1_0", "densenet121", "unet",
-    "convnext_tiny", "encoder", "efficientnet_b0",
+    "convnext_tiny", "encoder", "efficientnet_b0", "distilbert", "vit_b_32", "regnet_y_400mf",
 )  # fmt: skip
 BATCH = 2
 
@@ -45,9 +45,19 @@ def graph(name: str) -> onnx.ModelProto:
     for tensor in model.graph.initializer:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-            values = (random.standard_normal(tuple(tensor.dims)) * 0.02).astype(kind)
-            tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+            tensor.CopyFrom(
+                onnx.numpy_helper.from_array(_weights(random, tuple(tensor.dims)).astype(kind), tensor.name)
+            )
     return model
+
+
+def _weights(random: np.random.Generator, shape: tuple[int, ...]) -> Any:
+    """Values that keep activations in range: matrices and filters scaled by what they sum over, vectors (variances among
+    them) positive."""
+    if len(shape) < 2:
+        return random.uniform(0.5, 1.0, shape)
+    summed = int(np.prod(shape[1:])) if len(shape) > 2 else shape[0]
+    return random.standard_normal(shape) / np.sqrt(max(summed, 1))
 
 
 def feeds(model: onnx.ModelProto, batch: int = BATCH) -> dict[str, Any]:

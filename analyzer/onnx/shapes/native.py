@@ -169,8 +169,10 @@ def infer_node(
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in node.output if name)
     inferred = _infer(graph, context, strict=True, data_prop=False)
     found = {}
+    # A name that means something came with an operand; one made up for this node may be spelt like another value's.
+    given = dimension_names(types[name] for name in node.input if types.get(name) is not None)
     for item in (*inferred.graph.value_info, *inferred.graph.output):
-        value = without_made_up_names(from_type_proto(item.type), names)
+        value = without_made_up_names(from_type_proto(item.type), given.intersection(names))
         if value.dtype or value.proto is not None:
             found[item.name] = value
     return found

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from analyzer.onnx.shapes.contrib import IN_DEFAULT_DOMAIN
 from analyzer.runtimes.onnxruntime.graph import Node
-from analyzer.runtimes.onnxruntime.kernels import scratch
+from analyzer.runtimes.onnxruntime.kernels import packing, scratch
 from analyzer.runtimes.onnxruntime.kernels.scratch import RULES, unknown
 from analyzer.runtimes.onnxruntime.kernels.scratch.registry import Estimate as Kernel
 from analyzer.runtimes.rules import UNKNOWN, Rule, source_in, told_by
@@ -58,11 +58,12 @@ _CONVENTIONS = (
         "ort-packed-weights",
         "On the CPU provider a constant right operand of a matrix product in float32 is packed into panels of 16 "
         "columns when the session is created: K rows by N rounded up to 16; LSTM, GRU, MatMulNBits and ConvTranspose "
-        "pack theirs likewise. Kernels that pack the same weights alike share the first one's buffer.",
+        "pack theirs likewise, operators on integers with a 32-bit sum for each column. Kernels that pack the same weights alike share the first one's buffer.",
         "core/providers/cpu/math/gemm.cc, matmul.cc (PrePack), core/mlas/lib/sgemm.cpp (MlasGemmPackBSize); measured: "
-        'onnxruntime 1.31, log line "Reserving memory in BFCArena for Cpu"',
+        'onnxruntime 1.31, log line "Reserving memory in BFCArena for Cpu"; core/providers/cpu/quantization '
+        "(PrePack), core/mlas/lib/qgemm.cpp",
         _PACKING,
-        ("Gemm", "MatMul", "FusedMatMul", "FusedGemm", "LSTM", "GRU", "MatMulNBits", "ConvTranspose"),
+        tuple(sorted({name.rpartition(".")[2] for name in packing.PACKED})),
     ),
     Rule(
         "ort-recurrent-weights",
@@ -102,7 +103,8 @@ _SURE = {
     "ort-non-zero": ("exact", "measured"),
     "ort-multi-head": ("measured", "bounded"),
     "ort-attention": ("measured",),
-    "ort-onnx-attention": ("bounded",),
+    "ort-onnx-attention": ("measured", "bounded"),
+    "ort-deform-conv": ("exact", "bounded"),
     "ort-cpu-deform-conv": ("measured",),
     "ort-grouped-attention": ("bounded",),
     "ort-n-bits": ("measured",),

@@ -201,20 +201,26 @@ class _Recorder:
         for graph, _ in _all(whole):
             packed: set[tuple[str, str, int]] = set()
             for node in graph.nodes.values():
-                for name, nbytes, basis in packing.packed(node, graph):
+                given_back = []
+                # Beside the CUDA provider the CPU's kernels pack into an arena of their own.
+                rearranged = packing.packed(node, graph) if self.settings.provider == "cpu" else []
+                for buffer in rearranged:
                     key = self.take(
-                        nbytes,
+                        buffer.nbytes,
                         Category.WORKSPACE,
                         f"{node.name} packed weights",
                         node.index,
-                        basis,
+                        buffer.basis,
                         rule="ort-packed-weights",
-                        apart=node.op != "ConvTranspose",
+                        apart=buffer.apart,
                     )
-                    same = (node.op, name, int(node.attributes.get("transB", 0)))
-                    if same in packed:
-                        self.give(key)
-                    packed.add(same)
+                    same = (node.op, buffer.name, int(node.attributes.get("transB", 0)))
+                    if not buffer.kept or same in packed:
+                        given_back.append(key)
+                    elif buffer.kept:
+                        packed.add(same)
+                for key in given_back:
+                    self.give(key)
                 for nbytes in packing.cached(node, graph, self.settings.device):
                     self.take(
                         nbytes,

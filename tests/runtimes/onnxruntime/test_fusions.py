@@ -947,12 +947,15 @@ def test_the_order_is_onnx_runtimes() -> None:
     assert extended == [
         "GeluFusion", "LayerNormFusion", "SimplifiedLayerNormFusion", "GatherSliceToSplitFusion", "MatmulTransposeFusion",
         "BiasGeluFusion", "SkipLayerNormFusion", "FastGeluFusion", "QuickGeluFusion", "BiasSoftmaxFusion", "MatMulScaleFusion",
+        "MatMulNBitsFusion",
     ]  # fmt: skip
     assert [turn.fusion.name for turn in ORDER if turn.providers == ("cpu",)] == [
         "GemmActivationFusion",
+        "MatMulIntegerToFloatFusion",
+        "DynamicQuantizeMatMulFusion",
         "ConvActivationFusion",
     ]
-    assert all(turn.fusion.source.endswith("_fusion.cc") for turn in ORDER)
+    assert all(turn.fusion.source.endswith(("_fusion.cc", "matmul_integer_to_float.cc")) for turn in ORDER)
 
 
 @pytest.mark.parametrize(

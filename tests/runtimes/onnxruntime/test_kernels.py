@@ -97,7 +97,10 @@ def test_recurrent_layers(entry: dict[str, Any]) -> None:
         "r": np.zeros((directions, gates * hidden, hidden), np.float32),
     }
     way = "bidirectional" if directions == 2 else "forward"
-    model = _single(op, [[steps, batch, features]], {"hidden_size": hidden, "direction": way}, weights)
+    attributes = {"hidden_size": hidden, "direction": way} | (
+        {"linear_before_reset": 1} if op == "GRU" else {}
+    )
+    model = _single(op, [[steps, batch, features]], attributes, weights)
     graph = load(model, None)
     assign(graph, "cuda")
     assert cached(graph.nodes[0], graph, H200) == entry["session"][2:]

@@ -429,7 +429,17 @@ def takes(
             {"num_heads": 2},
             [3072, 3072 + 8192],
         ),
-        ("Attention x x x -> y", {"x": (2, 16, 8)}, {}, [1024] * 3),
+        # [2, 16, 8] needs no transposed copies; [2, 4, 16, 8] (4096 bytes) query's and result's
+        ("Attention x x x -> y", {"x": (2, 16, 8)}, {}, []),
+        ("Attention x x x -> y", {"x": (2, 4, 16, 8), "y": (2, 4, 16, 8)}, {}, [8192]),
+        # two key heads for four of the query, or scores returned: 2 * 4 * 16 * 16 of them, twice in float32
+        (
+            "Attention x k k -> y",
+            {"x": (2, 4, 16, 8), "k": (2, 2, 16, 8), "y": (2, 4, 16, 8)},
+            {},
+            [2 * 4 * 2048],
+        ),
+        ("Attention x x x -> y _ _ c", {"x": (2, 4, 16, 8), "c": (2, 4, 16, 16)}, {}, [2 * 4 * 2048]),
         ("Exp x -> y", {"x": (4,)}, {}, []),
         ("com.microsoft.Rare x -> y", {"x": (4,)}, {}, [32]),
         ("AffineGrid x -> y", {"x": (4,)}, {}, []),
@@ -565,7 +575,7 @@ def test_the_cpu_packs_constant_right_operands(
     graph = build(
         f"{operator} x w -> y", {"x": (4, 8)}, {"w": shape}, attributes={"y": attributes}, provider="cpu"
     )
-    assert [nbytes for _, nbytes, _ in packing.packed(graph.nodes[0], graph)] == expected
+    assert [buffer.nbytes for buffer in packing.packed(graph.nodes[0], graph)] == expected
     graph.nodes[0].provider = "cuda"
     assert packing.packed(graph.nodes[0], graph) == []
     computed = build(f"{operator} x w -> y", {"x": (4, 8), "w": shape}, provider="cpu")
@@ -582,7 +592,7 @@ def test_recurrent_layers_pack_both_weights_and_cuda_keeps_them() -> None:
         "LSTM x w r -> y", {"x": (2, 4, 3)}, given, attributes={"y": {"hidden_size": 5}}, provider="cpu"
     )
     node = graph.nodes[0]
-    assert [nbytes for _, nbytes, _ in packing.packed(node, graph)] == [4 * 3 * 32, 4 * 5 * 32]
+    assert [buffer.nbytes for buffer in packing.packed(node, graph)] == [4 * 3 * 32, 4 * 5 * 32]
     assert packing.cached(node, graph, H200) == []
     node.provider = "cuda"
     state = 24 * H200.sm_count * H200.max_threads_per_sm

@@ -6,25 +6,32 @@
    MatMulNBits its blocks, ConvTranspose its filter (taken from the arena's regions).
    Kernels of one operator that pack the same weights alike share the first one's buffer; theirs is packed all the same,
    compared, and given back. (Equal weights of different names are shared too, which is not known here.)
-3. CUDA: LSTM, GRU and RNN take the state of cuDNN's dropout generator from the arena, 24 bytes a resident thread of
+3. CPU, integers: the constant right operand of QLinearMatMul, MatMulInteger, MatMulIntegerToFloat, DynamicQuantizeMatMul
+   and QGemm is packed with a 32-bit sum for each column; QLinearConv packs its filters group by group. Beside signed data
+   (int8) x86 packs none of them. Sizes are those of processors with AVX-512; with AVX2 alone rows go in twos.
+4. CUDA: LSTM, GRU and RNN take the state of cuDNN's dropout generator from the arena, 24 bytes a resident thread of
    the device, and, with constant weights, keep these in cuDNN's layout: for each direction and gate, hidden *
    (input + hidden + 2) elements (both biases, whether given or not).
 
 Source: `core/providers/cuda/rnn/cudnn_rnn_base.cc` (`ReorganizeWeights`), `core/providers/cpu/math/{gemm,matmul}.cc` (`PrePack`), `core/mlas/lib/sgemm.cpp` (`MlasGemmPackBSize`).
 Measured: onnxruntime 1.31, `CPUExecutionProvider`, log line "Reserving memory in BFCArena for Cpu".
-Not modelled: quantized and half-precision packing, NCHWc filters.
+`core/providers/cpu/quantization/{matmul_integer_base.h,qlinearconv.cc}` (`PrePack`, `TryConvSymPrepack`),
+`core/mlas/lib/{qgemm,convsym}.cpp` (`MlasGemmPackBSize`, `MlasConvSymPackWSize`).
+Not modelled: half-precision packing, NCHWc filters, AMX.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import dtype_bits
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 
 _COLUMNS = 16
+_ROWS, _SUM_BYTES, _LINE_BYTES = 4, 4, 64
 _DROPOUT_STATE_BYTES = 24
 
 
@@ -53,15 +60,27 @@ def cached(node: Node, graph: RuntimeGraph, device: DeviceProfile) -> list[int]:
     return [dropout, *recurrent(node, graph)]
 
 
-Packed = list[tuple[str, int, str]]
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """What a kernel takes for an operand (name) when it is made. apart: past the arena's regions. kept: to the session's end,
+    otherwise given back when the kernel is made."""
+
+    name: str
+    nbytes: int
+    basis: str = "exact"
+    apart: bool = True
+    kept: bool = True
+
+
+Packed = list[Buffer]
 
 
 def packed(node: Node, graph: RuntimeGraph) -> Packed:
-    """Each operand the CPU provider packs, its bytes, and how they are known."""
+    """What the CPU provider takes to rearrange the node's constant operands, in order."""
     rule = PACKED.get(node.operator)
     if node.provider != "cpu" or rule is None or len(node.inputs) < 2:
         return []
-    return rule(node, graph)
+    return [buffer for buffer in rule(node, graph) if buffer.nbytes > 0]
 
 
 def _recurrent_weights(node: Node, graph: RuntimeGraph) -> Packed:
@@ -70,11 +89,15 @@ def _recurrent_weights(node: Node, graph: RuntimeGraph) -> Packed:
 
 def _blocks(node: Node, graph: RuntimeGraph) -> Packed:
     name = node.inputs[1]
-    return [(name, graph.values[name].nbytes, "exact")] if _constant(graph, name) else []
+    return [Buffer(name, graph.values[name].nbytes)] if _constant(graph, name) else []
 
 
 def _filter(node: Node, graph: RuntimeGraph) -> Packed:
-    return _blocks(node, graph) if graph.values[node.inputs[1]].dtype == "float32" else []
+    name = node.inputs[1]
+    value = graph.values[name]
+    if not _constant(graph, name) or value.dtype != "float32":
+        return []
+    return [Buffer(name, value.nbytes, apart=False)]
 
 
 def _right_operand(node: Node, graph: RuntimeGraph) -> Packed:
@@ -88,7 +111,7 @@ def _right_operand(node: Node, graph: RuntimeGraph) -> Packed:
     stack = math.prod(value.shape[:-2])
     if not rows or not columns:
         return []
-    return [(name, 4 * stack * rows * (-(-columns // _COLUMNS) * _COLUMNS), "exact")]
+    return [Buffer(name, 4 * stack * rows * (-(-columns // _COLUMNS) * _COLUMNS))]
 
 
 def _panels(node: Node, graph: RuntimeGraph, place: int) -> Packed:
@@ -98,7 +121,73 @@ def _panels(node: Node, graph: RuntimeGraph, place: int) -> Packed:
     if not _constant(graph, name) or value.dtype != "float32" or value.shape is None or len(value.shape) != 3:
         return []
     directions, rows, columns = value.shape
-    return [(name, 4 * directions * columns * (-(-rows // _COLUMNS) * _COLUMNS), "exact")]
+    return [Buffer(name, 4 * directions * columns * (-(-rows // _COLUMNS) * _COLUMNS))]
+
+
+def _integer_panels(rows: int, columns: int) -> int:
+    """Bytes of an integer matrix in panels: a 32-bit sum a column, columns in sixteens, rows in fours; in whole lines of
+    64 bytes. 0 where either is."""
+    columns = -(-columns // _COLUMNS) * _COLUMNS
+    nbytes = columns * (_SUM_BYTES + -(-rows // _ROWS) * _ROWS)
+    return -(-nbytes // _LINE_BYTES) * _LINE_BYTES if rows and columns else 0
+
+
+def _integer_operand(place: int, left: int = 0) -> Callable[[Node, RuntimeGraph], Packed]:
+    """The right operand of a product of integers, at that place; the left one at `left` decides the kernel: x86 packs nothing
+    beside signed integers. A transposed one is laid out the other way first."""
+
+    def packs(node: Node, graph: RuntimeGraph) -> Packed:
+        name = node.inputs[place]
+        value = graph.values[name]
+        if not _constant(graph, name) or value.shape is None or len(value.shape) != 2:
+            return []
+        signed = graph.values[node.inputs[left]].dtype == "int8"
+        rows, columns = value.shape
+        if not node.attributes.get("transB", 0):
+            return [Buffer(name, 0 if signed else _integer_panels(rows, columns))]
+        return [
+            Buffer(name, value.nbytes, apart=False, kept=False),
+            Buffer(name, 0 if signed else _integer_panels(columns, rows)),
+        ]
+
+    return packs
+
+
+def symmetric(node: Node, graph: RuntimeGraph) -> bool:
+    """Whether a QLinearConv multiplies without zero points: unsigned data, constant int8 filters whose zero points are all
+    zero, one group of channels in fours and at least 16 filters, or one channel a group in sixteens."""
+    x, w = graph.values[node.inputs[0]], graph.values[node.inputs[3]]
+    zeros = graph.constant(node.inputs[5])
+    if x.dtype != "uint8" or w.dtype != "int8" or w.shape is None or len(w.shape) < 3:
+        return False
+    if not (_constant(graph, w.name) and _constant(graph, node.inputs[2])) or zeros is None or zeros.any():
+        return False
+    groups = int(node.attributes.get("group", 1))
+    filters, channels = w.shape[0], w.shape[1]
+    if groups > 1:
+        return channels == 1 and filters == groups and groups % _COLUMNS == 0
+    return filters >= _COLUMNS and channels % _ROWS == 0 and filters % _ROWS == 0
+
+
+def _quantized_filter(node: Node, graph: RuntimeGraph) -> Packed:
+    """QLinearConv: filters in sixteens for symmetric products; else a packed matrix a group, beside one group's filters
+    in another order; else, where a group has one channel and one filter or the data are signed, the filters in that order."""
+    name = node.inputs[3]
+    value = graph.values[name]
+    groups = int(node.attributes.get("group", 1))
+    if not _constant(graph, name) or value.shape is None or len(value.shape) < 3 or groups < 1:
+        return []
+    filters, channels = value.shape[:2]
+    taps = math.prod(value.shape[2:])
+    if symmetric(node, graph):
+        return [Buffer(name, -(-filters // _COLUMNS) * _COLUMNS * channels * taps, apart=False)]
+    each = filters // groups
+    if (channels, each) == (1, 1) or graph.values[node.inputs[0]].dtype == "int8":
+        return [Buffer(name, value.nbytes)]
+    return [
+        Buffer(name, groups * _integer_panels(channels * taps, each)),
+        Buffer(name, each * channels * taps, kept=False),
+    ]
 
 
 # Operator -> what its CPU kernel packs.
@@ -106,6 +195,13 @@ PACKED: dict[str, Callable[[Node, RuntimeGraph], Packed]] = {
     **dict.fromkeys(("LSTM", "GRU"), _recurrent_weights),
     "com.microsoft.MatMulNBits": _blocks,
     "ConvTranspose": _filter,
+    **dict.fromkeys(("QLinearConv", "com.microsoft.QLinearConv"), _quantized_filter),
+    "QLinearMatMul": _integer_operand(3),
+    "com.microsoft.QGemm": _integer_operand(3),
+    **dict.fromkeys(
+        ("MatMulInteger", "com.microsoft.MatMulIntegerToFloat", "com.microsoft.DynamicQuantizeMatMul"),
+        _integer_operand(1),
+    ),
     **dict.fromkeys(
         ("Gemm", "MatMul", "com.microsoft.FusedMatMul", "com.microsoft.FusedGemm"), _right_operand
     ),

@@ -86,6 +86,11 @@ def _table() -> dict[str, Any]:
     return dict(json.loads(TABLE.read_text()))
 
 
+def since_version(op: str, opset: int, domain: str = "") -> int:
+    """The version of an operator set in which the operator was last changed; -1 if that is not known."""
+    return _formals(domain, op, opset)[0]
+
+
 @lru_cache(maxsize=4096)
 def _formals(domain: str, op: str, opset: int) -> tuple[int, Any]:
     """The version in which the operator was last changed (-1: not known), and (name, type parameter) of its operands."""

@@ -1,6 +1,7 @@
 """Which provider runs each node.
 
-1. "cpu": every node. "cuda": every node the CUDA provider has a kernel for (`kernels/registered.py`), then shape arithmetic goes back to the CPU.
+1. "cpu": every node. "cuda": every node the CUDA provider has a kernel for (`kernels/registered.py`)
+   and does not decline (`kernels/declined.py`), then shape arithmetic goes back to the CPU.
 2. Nodes that only work on values in host memory run on the CPU: starting from the nodes that write to host memory
    (`Shape`), a node goes to the CPU if every input is such a value, a constant of integers, or on the host already,
    and the node itself is not one that produces the host value.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels import declared
+from analyzer.runtimes.onnxruntime.kernels.declined import declines
 from analyzer.runtimes.onnxruntime.plan.order import topological
 
 _SMALL_TYPES = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"})
@@ -22,7 +24,14 @@ def assign(graph: RuntimeGraph, provider: str) -> None:
     """Set every node's provider; "" where none has a kernel for it."""
     for node in graph.nodes.values():
         providers = dict.fromkeys((provider, "cpu"))
-        node.provider = next((one for one in providers if declared.has_kernel(one, node, graph)), "")
+        node.provider = next(
+            (
+                one
+                for one in providers
+                if declared.has_kernel(one, node, graph) and not (one == "cuda" and declines(node))
+            ),
+            "",
+        )
     if provider == "cpu":
         return
     order = topological(graph)

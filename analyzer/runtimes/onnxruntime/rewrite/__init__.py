@@ -5,17 +5,18 @@ run in its order; a level's whole list is repeated until nothing changes, at mos
 
 1. basic: small eliminations and shared constants (`cleanup`), common subexpressions, constant folding (`folding`), after which shapes are inferred
    anew (`inference`),
-   MatMul+Add → Gemm, LayerNorm and Gelu recognition (`fusions`), transpose optimization last (`transposes`).
+   MatMul+Add → Gemm, LayerNorm and Gelu recognition (`fusions`), quantization spread (`quantized`), transpose optimization
+   last (`transposes`).
 2. Operators the provider has no kernel for, but ONNX defines by others, are expanded (`bodies`); nodes are assigned
    to providers (`placement`); with `prefer_nhwc` layouts change (`layout`).
-3. extended: Gather/Slice → Split, BiasGelu, SkipLayerNormalization, FastGelu, BiasSoftmax, MatMul scale (`fusions`).
+3. extended: quantized groups → operators on integers (`quantized`), Gather/Slice → Split, BiasGelu, SkipLayerNormalization, FastGelu, BiasSoftmax, MatMul scale (`fusions`).
 4. Casts around half precision without a kernel (`casts`); copies between host and device are inserted (`copies`).
 
 Source: `core/optimizer/graph_transformer_utils.cc` (`GenerateTransformers`), `graph_transformer_mgr.cc`.
 Checked against the executed node lists of 14 models on onnxruntime-gpu 1.30 (`tests/data/ort`).
 
-Not modelled: attention and embedding fusions of exporters older than torch 2 (Attention, EmbedLayerNormalization),
-quantization propagation, the CPU provider's blocked layouts of level 3 (NCHWc).
+Not modelled: attention and embedding fusions of exporters older than torch 2 (Attention, EmbedLayerNormalization), the CPU
+provider's layouts of level 3 (NCHWc, NHWC).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from analyzer.runtimes.onnxruntime.rewrite import (
 )
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 from analyzer.runtimes.onnxruntime.rewrite.fusions import BASIC, EXTENDED, fuse
+from analyzer.runtimes.onnxruntime.rewrite.quantized import groups, remains, spreading
 
 _STEPS = 10
 
@@ -46,16 +48,19 @@ def optimise(graph: RuntimeGraph, provider: str, level: int, *, nhwc: bool = Fal
             optimise(body, provider, level, nhwc=nhwc)
     if graph.functions_first:
         bodies.expand(Editor(graph), provider)
+    spreading.one_reader_each(Editor(graph))
     if level >= BASIC:
         for _ in range(_STEPS):
             editor = Editor(graph)
             before = editor.changes
             cleanup.run(editor)
+            spreading.remove_double_pairs(editor)
             cleanup.share_constants(editor)
             cleanup.common_subexpressions(editor)
             if folding.run(editor):
                 inference.refresh(graph)
             fuse(editor, BASIC, provider)
+            spreading.spread(editor)
             transposes.run(editor)
             if editor.changes == before:
                 break
@@ -72,11 +77,15 @@ def optimise(graph: RuntimeGraph, provider: str, level: int, *, nhwc: bool = Fal
         assign(graph, provider)
     for _ in range(_STEPS if level >= EXTENDED else 0):
         editor = Editor(graph, partitioned=True)
+        remains.drop_activations(editor)
         if provider == "cpu":
             transposes.run(editor)
             for node in graph.nodes.values():
                 node.provider = node.provider or _only("cpu", node, graph)
+        groups.signed_to_unsigned(editor)
+        groups.to_integers(editor)
         fuse(editor, EXTENDED, provider)
+        remains.clean_up(editor)
         editor.drop_unread()
         if not editor.changes:
             break

@@ -3,16 +3,18 @@
 1. A node that no provider of the session has a kernel for (`kernels/registered.py`), and that ONNX defines as a
    function of others, is replaced by the function's body; what that contains likewise, until nothing is left to replace.
    An operator may have a kernel for float32 and be a function for float16.
-2. This happens when nodes are assigned to providers, after the basic optimizations: what could be folded in the body is
+2. A body that does not depend on the call is void if one of its operators has changed between the operator set it was
+   written for and the model's: Relu is a function in operator set 18, and one kernel, for float32, from 19 on.
+3. This happens when nodes are assigned to providers, after the basic optimizations: what could be folded in the body is
    not. Where the file defines functions of its own, it happens before any optimization.
-3. The body's Constant nodes are initializers; its other nodes take the next free indices, in the body's order, call by
+4. The body's Constant nodes are initializers; its other nodes take the next free indices, in the body's order, call by
    call: execution order follows from indices (`plan/order.py`).
 
 The bodies are those of the installed onnx package, specialised by its own inliner for the types at hand; their shapes
 are inferred as the whole model's are.
 
 Source: `core/framework/graph_partitioner.cc` (`InlineNodes`, `InlineFunctionsAOT`), `core/graph/graph.cc`
-(`InlineFunctionProto`).
+(`InlineFunctionProto`, `TryGetFunctionProto`), `onnx/defs/schema.cc` (`GetFunction`, `ValidateReferencedOpsInFuncton`).
 Not modelled: functions of ONNX Runtime's own operators; SequenceMap, whose body is a graph.
 """
 
@@ -96,7 +98,7 @@ def _body(graph: RuntimeGraph, node: Node) -> RuntimeGraph | None:
     import onnx
     import onnx.inliner
 
-    whole = onnx.GraphProto(name="call", node=[proto_of(node)])
+    whole = onnx.GraphProto(name="call", node=[_with_defaults(proto_of(node), graph.opset)])
     actual: dict[str, ValueType] = {}
     seen: dict[str, ValueType] = {}
     for name in dict.fromkeys(filter(None, node.inputs)):
@@ -128,6 +130,18 @@ def _body(graph: RuntimeGraph, node: Node) -> RuntimeGraph | None:
         return None  # it stays one kernel, which is named as not known
 
 
+def _with_defaults(call: Any, opset: int) -> Any:
+    """The call with the attributes it leaves to the operator's definition: the body may read them."""
+    import onnx
+
+    given = {attribute.name for attribute in call.attribute}
+    schema: Any = onnx.defs.get_schema(call.op_type, max_inclusive_version=opset, domain="")
+    for name, attribute in schema.attributes.items():
+        if name not in given and attribute.default_value.name:
+            call.attribute.append(attribute.default_value)
+    return call
+
+
 def _fill(body: Any, graph: RuntimeGraph) -> None:
     """Small constants among the body's inputs become its initializers, so that shapes may follow from them."""
     import onnx
@@ -151,4 +165,23 @@ def _is_function(op: str, opset: int) -> bool:
         schema: Any = onnx.defs.get_schema(op, max_inclusive_version=opset, domain="")
     except onnx.defs.SchemaError:
         return False
-    return bool(schema.has_function or schema.has_context_dependent_function)
+    if schema.has_context_dependent_function:
+        return True
+    written = [version for version in schema.function_opset_versions if version <= opset]
+    return bool(written) and _still_valid(
+        onnx.FunctionProto.FromString(schema.get_function_with_opset_version(max(written))),
+        max(written),
+        opset,
+    )
+
+
+def _still_valid(body: Any, written: int, opset: int) -> bool:
+    """Whether no operator that a body uses has changed since the operator set the body was written for."""
+    import onnx
+
+    return all(
+        node.domain
+        or onnx.defs.get_schema(node.op_type, max_inclusive_version=written).since_version
+        == onnx.defs.get_schema(node.op_type, max_inclusive_version=opset).since_version
+        for node in body.node
+    )

@@ -3,7 +3,8 @@
 1. Identity, Dropout (inference), a Cast to the same type, an Unsqueeze or Expand of nothing, Add of zero and Mul by
    one go; a node whose result is a graph output stays, but an
    Identity that alone reads what it copies.
-2. Scalar constants (and 1-D ones of one element) of equal value and type are one constant.
+2. Scalar constants (and 1-D ones of one element) of equal value and type are one constant, if these are float, double,
+   half precision, or integers of 32 or 64 bits. (The source allows eight elements; ONNX Runtime 1.31 shares one.)
 3. Two nodes of the same operator, inputs and attributes are one; the first in execution order stays.
 
 Source: `core/optimizer/identity_elimination.cc`, `dropout_elimination.cc`, `cast_elimination.cc`,
@@ -19,9 +20,13 @@ from analyzer.runtimes.onnxruntime.graph import Node
 from analyzer.runtimes.onnxruntime.plan.order import topological
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 
-_RANDOM = frozenset(
-    {"RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli"}
-)
+_SHARED_TYPES = frozenset({"float16", "float32", "float64", "int32", "int64"})
+_NOT_SHARED = frozenset(
+    {
+        "RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli",
+        "DequantizeLinear",
+    }
+)  # fmt: skip
 
 
 def run(editor: Editor) -> None:
@@ -107,11 +112,13 @@ NO_OPERATION: dict[str, Callable[[Editor, Node], bool]] = {
 
 
 def share_constants(editor: Editor) -> None:
-    """Constants of one element and of equal value, type and shape are one constant."""
+    """Constants of one element and of equal value, type and shape are one constant, unless a subgraph reads them."""
     first: dict[tuple[Any, ...], str] = {}
     for name in list(editor.graph.initializers):
         value = editor.value(name)
-        if value.shape not in ((), (1,)) or name in editor.final:
+        if value.dtype not in _SHARED_TYPES or value.shape not in ((), (1,)) or name in editor.final:
+            continue
+        if any(name in node.implicit for node in editor.users(name)):
             continue
         data = editor.graph.constant(name)
         if data is None:
@@ -128,7 +135,7 @@ def common_subexpressions(editor: Editor) -> None:
     """Nodes of the same operator, inputs and attributes are one; the first in execution order stays."""
     seen: dict[tuple[Any, ...], Node] = {}
     for node in topological(editor.graph):
-        if node.bodies or node.op in _RANDOM or any(name in editor.final for name in node.outputs):
+        if node.bodies or node.op in _NOT_SHARED or any(name in editor.final for name in node.outputs):
             continue
         key = (node.op, node.domain, tuple(node.inputs), len(node.outputs), _attributes(node))
         kept = seen.setdefault(key, node)

@@ -21,7 +21,7 @@ from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 NEVER = frozenset(
     {
         "RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli",
-        "DequantizeLinear", "QuantizeLinear", "DynamicQuantizeLinear", "Optional", "OptionalGetElement",
+        "DequantizeLinear", "Optional", "OptionalGetElement",
         "OptionalHasElement", "SequenceEmpty", "SequenceConstruct", "SequenceInsert", "SequenceErase", "SequenceAt",
         "SequenceLength", "SplitToSequence", "ConcatFromSequence",
     }

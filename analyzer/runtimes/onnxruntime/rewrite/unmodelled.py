@@ -29,14 +29,6 @@ class Unmodelled:
 
 
 TRANSFORMERS: tuple[Unmodelled, ...] = (
-    Unmodelled(
-        (
-            "QDQSelectorActionTransformer", "QDQPropagationTransformer", "QDQFinalCleanupTransformer", "DoubleQDQPairsRemover",
-            "WeightBiasQuantization", "EnsureUniqueDQForNodeUnit", "QDQS8ToU8Transformer", "ClipQuantFusion", "ReluQuantFusion",
-        ),
-        EXTENDED, ("DequantizeLinear",), ("cpu",), more=True,
-    ),
-    Unmodelled(("DynamicQuantizeMatMulFusion", "MatMulIntegerToFloatFusion"), EXTENDED, ("MatMulInteger",), ("cpu",), more=True),
     Unmodelled(("MatMul_BatchNormalization_Fusion",), BASIC, ("MatMul", "BatchNormalization")),
     Unmodelled(("GemmSumFusion",), BASIC, ("Gemm", "Sum")),
     Unmodelled(("LabelEncoderFusion",), BASIC, ("ai.onnx.ml.LabelEncoder",)),
@@ -58,13 +50,6 @@ def notes(graph: RuntimeGraph, provider: str, level: int) -> tuple[str, ...]:
             lines.append(
                 f"ONNX Runtime may rewrite {' and '.join(entry.needs)} further ({shown}), not modelled: {direction}"
             )
-    integers = sorted(
-        {op for op in operators if "QLinear" in op or op.endswith("Integer")} - _INTEGER_KERNELS
-    )
-    if provider == "cpu" and integers:
-        lines.append(
-            f"what {', '.join(integers)} take for themselves on the CPU is not known: memory may be more"
-        )
     if provider == "cpu" and any(node.name.startswith(INSERTED) for node in graph.walk()):
         lines.append(
             "the CPU provider computes half precision in float32, between Casts; how it joins operators there is not "
@@ -74,6 +59,3 @@ def notes(graph: RuntimeGraph, provider: str, level: int) -> tuple[str, ...]:
     if sequences:
         lines.append(f"tensors inside sequences ({', '.join(sequences)}) are not counted: memory may be more")
     return tuple(lines)
-
-
-_INTEGER_KERNELS = frozenset({"QLinearMatMul", "ConvInteger"})

@@ -41,12 +41,16 @@ _TOPICS = (
     reduction, tables,
 )  # fmt: skip
 _KNOWN_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", NHWC})
+# Copies between host and device that ONNX Runtime inserts (`rewrite/copies.py`): the result, and nothing besides.
+_COPIES = frozenset({"MemcpyFromHost", "MemcpyToHost"})
 KNOWN_CONTRIB = frozenset(
     {
         "Attention", "BiasAdd", "BiasDropout", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "DequantizeLinear",
         "EmbedLayerNormalization", "FastGelu", "FusedConv", "FusedGemm", "FusedMatMul", "FusedMatMulActivation",
         "GatherBlockQuantized", "Gelu", "GroupQueryAttention", "MatMulNBits", "MultiHeadAttention", "QuantizeLinear",
-        "QuickGelu", "RotaryEmbedding", "SimplifiedLayerNormalization", "SkipLayerNormalization",
+        "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat",
+        "QLinearConv", "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMul", "QLinearReduceMean", "QLinearSigmoid",
+        "QLinearSoftmax", "QLinearWhere", "QuickGelu", "RotaryEmbedding", "SimplifiedLayerNormalization", "SkipLayerNormalization",
         "SkipSimplifiedLayerNormalization",
     }
 )  # fmt: skip
@@ -66,7 +70,7 @@ def unknown(node: Node) -> bool:
     if node.domain == "com.microsoft":
         return node.op not in KNOWN_CONTRIB
     if not node.domain and not _in_onnx(node.op):
-        return node.op not in IN_DEFAULT_DOMAIN
+        return node.op not in IN_DEFAULT_DOMAIN and node.op not in _COPIES
     if node.kernel == node.op and _is_function(node.op):
         return not any(registered.knows(provider, "", node.op) for provider in (node.provider, "cpu"))
     return node.domain not in _KNOWN_DOMAINS

@@ -51,8 +51,28 @@ def _attention(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
 
 @rule("cuda", "Attention")
 def _onnx_attention(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
-    """llm/attention.cc: ONNX's own operator has no projection; bounded by three transposed operands."""
-    return [(graph.values[name].nbytes, "bounded") for name in node.inputs[:3] if name]
+    """llm/attention.cc: fused kernels take query and result once more, transposed, where these are of four dimensions, and
+    a number a row of scores in half precision (flash attention); float32 with fewer key than query heads, and whatever
+    returns scores, takes these twice in float32. With a cache it is bounded by both."""
+    q, k, v = (graph.values[name] for name in node.inputs[:3])
+    result = graph.values[node.outputs[0]]
+    rank = len(q.shape or ())
+    if q.shape is None or k.shape is None or rank not in (3, 4):
+        return [(graph.values[name].nbytes, "bounded") for name in node.inputs[:3] if name]
+    heads = q.shape[1] if rank == 4 else int(node.attributes.get("q_num_heads", 1))
+    shared = k.shape[1] if rank == 4 else int(node.attributes.get("kv_num_heads", heads))
+    rows = q.shape[0] * heads * q.shape[-2]
+    past = any(len(node.inputs) > place and node.inputs[place] for place in (4, 5))
+    length = k.shape[-2] + (shape_of(graph, node.inputs[4])[-2] if past and node.inputs[4] else 0)
+    scores = 2 * 4 * rows * length
+    transposed = q.nbytes + result.nbytes if rank == 4 else 0
+    sums = 0 if q.dtype == "float32" else 4 * rows
+    if past:
+        # Measured: below the scores, with short caches; operands are repeated and split besides.
+        return [(scores + transposed + sums + k.nbytes + v.nbytes, "bounded")]
+    if (len(node.outputs) > 3 and node.outputs[3]) or (q.dtype == "float32" and shared < heads):
+        return [(scores, "measured")]
+    return [(transposed, "measured"), (sums, "measured")]
 
 
 @rule("cuda", "com.microsoft.GroupQueryAttention")

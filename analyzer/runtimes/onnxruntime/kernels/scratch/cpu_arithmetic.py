@@ -68,7 +68,7 @@ def _cpu_variadic(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
     shape = shape_of(graph, node.inputs[0])
     taken = []
     for name in node.inputs[1:-1]:
-        shape = _broadcast(shape, shape_of(graph, name))
+        shape = broadcast(shape, shape_of(graph, name))
         taken.append(size * math.prod(shape))
     return [(nbytes, "exact") for nbytes in taken[-2:]]
 
@@ -78,10 +78,11 @@ def _cpu_where(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  #
     """where_op.cc: the choice from each operand, broadcast with the condition, then their merge."""
     size = element_bytes(graph, node.outputs[0])
     condition, *operands = (shape_of(graph, name) for name in node.inputs)
-    return [(size * math.prod(_broadcast(condition, operand)), "exact") for operand in operands]
+    return [(size * math.prod(broadcast(condition, operand)), "exact") for operand in operands]
 
 
-def _broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
+def broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape two operands have together."""
     rank = max(len(left), len(right))
     left, right = (1,) * (rank - len(left)) + left, (1,) * (rank - len(right)) + right
     return tuple(max(a, b) if min(a, b) else 0 for a, b in zip(left, right, strict=True))

@@ -25,7 +25,8 @@ _SUMS = frozenset({"ReduceSum", "ReduceMean"})
 )
 def _reduce(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
     """reduction_ops.cc: sums and means over leading axes need nothing, over trailing ones partial sums and a counter a
-    row (reduction_functions.cu); everything else a copy of the input for cuDNN."""
+    row (reduction_functions.cu); everything else a copy of the input in float32 for cuDNN, bfloat16 also input and result
+    in float32."""
     source = graph.values[node.inputs[0]]
     shape = source.shape or ()
     axes = _axes(node, graph, len(shape))
@@ -51,7 +52,14 @@ def _reduce(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # no
             rows = math.prod(shape) // max(columns, 1)
             blocks = min(max(columns // 1024, 1), 256)
             return [(rows * 4 * (blocks + 1) + 15, "exact")]
-    return [(source.nbytes, "exact")]
+    single = 4 * math.prod(shape)
+    if source.dtype == "bfloat16":
+        return [
+            (single, "exact"),
+            (4 * math.prod(shape_of(graph, node.outputs[0])), "exact"),
+            (single, "exact"),
+        ]
+    return [(max(single, source.nbytes) if source.dtype == "float16" else source.nbytes, "exact")]
 
 
 def _axes(node: Node, graph: RuntimeGraph, rank: int) -> list[int] | None:

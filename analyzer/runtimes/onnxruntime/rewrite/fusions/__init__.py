@@ -27,11 +27,13 @@ from analyzer.runtimes.onnxruntime.rewrite.fusions.convolution import (
     conv_mul,
 )
 from analyzer.runtimes.onnxruntime.rewrite.fusions.fusion import Fusion
+from analyzer.runtimes.onnxruntime.rewrite.fusions.integer import dynamic_matmul, integer_to_float
 from analyzer.runtimes.onnxruntime.rewrite.fusions.matmul import (
     gemm_activation,
     matmul_add,
     matmul_scale,
     matmul_transpose,
+    nbits_bias,
 )
 from analyzer.runtimes.onnxruntime.rewrite.fusions.normalization import layer_norm, rms_norm, skip_layer_norm
 from analyzer.runtimes.onnxruntime.rewrite.fusions.shapes import gather_slice_to_split, reshape
@@ -61,6 +63,8 @@ ORDER: tuple[Turn, ...] = (
     Turn(BASIC, layer_norm),
     Turn(BASIC, rms_norm),
     Turn(EXTENDED, gemm_activation, ("cpu",)),
+    Turn(EXTENDED, integer_to_float, ("cpu",)),
+    Turn(EXTENDED, dynamic_matmul, ("cpu",)),
     Turn(EXTENDED, conv_activation, ("cpu",)),
     Turn(EXTENDED, gelu),
     Turn(EXTENDED, layer_norm),
@@ -73,6 +77,7 @@ ORDER: tuple[Turn, ...] = (
     Turn(EXTENDED, quick_gelu),
     Turn(EXTENDED, bias_softmax, ("cuda",)),
     Turn(EXTENDED, matmul_scale),
+    Turn(EXTENDED, nbits_bias),
 )
 
 

@@ -9,6 +9,7 @@ from analyzer.runtimes.onnxruntime.rewrite.fusions.matching import is_op, other_
 
 _PRODUCTS = ("MatMul", f"{MICROSOFT}.FusedMatMul")
 _FUSED = (f"{MICROSOFT}.FusedMatMul",)
+_NBITS_BIAS = 5  # place of the bias among MatMulNBits' inputs
 _TYPES = frozenset({"float32", "float16", "bfloat16", "float64"})
 _ACTIVATIONS = (
     "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign", "Tanh", "ThresholdedRelu",
@@ -138,3 +139,26 @@ def _scales(editor: Editor, node: Node) -> bool:
         if editor.is_constant(name) and editor.value(name).shape in ((), (1,)):
             return editor.value(name).dtype in _TYPES
     return False
+
+
+@fusion(
+    "MatMulNBitsFusion",
+    "matmul_nbits_fusion.cc",
+    begins=(f"{MICROSOFT}.MatMulNBits",),
+    takes=("Add",),
+    makes=(f"{MICROSOFT}.MatMulNBits",),
+)
+def nbits_bias(editor: Editor, node: Node) -> None:
+    """The sum with a vector [N] behind MatMulNBits is its bias."""
+    if len(node.inputs) > _NBITS_BIAS and node.inputs[_NBITS_BIAS]:
+        return
+    add = editor.only_user(node)
+    if not is_op(add, "Add") or add.provider != node.provider:
+        return
+    bias = other_operand(add, node.outputs[0])
+    if editor.value(bias).symbols != (int(node.attributes.get("N", 0)),):
+        return
+    result = add.outputs[0]
+    editor.remove(add)
+    editor.set_input(node, _NBITS_BIAS, bias)
+    editor.take_output(node, 0, result)

@@ -1,0 +1,36 @@
+"""Nodes that the CUDA provider has a kernel for, and leaves to the CPU all the same.
+
+1. Recurrent layers that cuDNN does not compute so: with clip or parameters of activations, other activations than its own,
+   an LSTM with peepholes or coupled gates, a GRU that resets before the product (`linear_before_reset` other than 1).
+2. ArgMax and ArgMin that take the last of equal elements.
+
+Source: `core/providers/cuda/cuda_execution_provider.cc` (`RNNNeedFallbackToCPU`, `ArgMaxOrArgMinNeedFallbackToCPU`).
+Not modelled: transposed convolutions with asymmetric padding.
+"""
+
+from __future__ import annotations
+
+from analyzer.runtimes.onnxruntime.graph import Node
+
+_ACTIVATIONS = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "RNN": ("tanh",)}
+_PEEPHOLES = 7  # place among an LSTM's inputs
+
+
+def declines(node: Node) -> bool:
+    """Whether the CUDA provider leaves the node to the CPU for its attributes."""
+    if node.domain:
+        return False
+    if node.op in ("ArgMax", "ArgMin"):
+        return bool(node.attributes.get("select_last_index", 0))
+    own = _ACTIVATIONS.get(node.op)
+    if own is None:
+        return False
+    if any(name in node.attributes for name in ("activation_alpha", "activation_beta", "clip")):
+        return True
+    given = [str(name).lower() for name in node.attributes.get("activations", ())]
+    if any(name != own[place % len(own)] for place, name in enumerate(given)):
+        return True
+    if node.op == "GRU":
+        return int(node.attributes.get("linear_before_reset", 0)) != 1
+    peepholes = len(node.inputs) > _PEEPHOLES and bool(node.inputs[_PEEPHOLES])
+    return node.op == "LSTM" and (bool(node.attributes.get("input_forget", 0)) or peepholes)
