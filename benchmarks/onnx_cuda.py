@@ -41,7 +41,6 @@ SAME = {"arena_extend_strategy": "kSameAsRequested"}
 
 def pack(folder: Path, batch: int) -> None:
     """Write every case: NAME.onnx, NAME.npz, and cases.json."""
-
     import onnx
     from onnx_backend import cases
     from onnx_operators_cuda import operators
