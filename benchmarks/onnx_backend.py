@@ -129,7 +129,8 @@ def examine(case: Case, folder: Path) -> dict[str, Any]:
     try:
         analyzer.analyze(str(path), device="h200")
         stage = "predict"
-        predicted = predict(str(path), options={"provider": "cpu"}, device=resolve("h200")[0])
+        options = {"provider": "cpu", "graph_optimization_level": 2}  # as sessions are measured
+        predicted = predict(str(path), options=options, device=resolve("h200")[0])
         row |= {
             "peak": predicted.peak_in_use, "held": predicted.held, "warns": warns(predicted),
             "kernels": sorted({node.operator for node in predicted.graph.walk()}),

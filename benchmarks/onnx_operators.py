@@ -24,7 +24,7 @@ from analyzer.onnx import values
 from analyzer.onnx.shapes import bounds, contrib, control
 from analyzer.runtimes.onnxruntime.kernels import declared, packing, registered, scratch
 from analyzer.runtimes.onnxruntime.plan import placement
-from analyzer.runtimes.onnxruntime.rewrite import bodies, cleanup, folding, layout
+from analyzer.runtimes.onnxruntime.rewrite import bodies, cleanup, folding, layout, transformers
 from analyzer.runtimes.onnxruntime.rewrite.fusions import ORDER
 from analyzer.runtimes.onnxruntime.rewrite.transposes.handlers import HANDLERS
 
@@ -216,6 +216,19 @@ def page() -> str:
         "The files, in `analyzer/`:",
         "",
         *(f"- `{file}`" for file in files),
+        "",
+        "## Graph transformers of ONNX Runtime 1.30",
+        "",
+        "*followed*: carried out, in the file named. *named*: a note says where one may act. *elsewhere*: no session predicted",
+        "here runs it, and why.",
+        "",
+        "| transformer | | |",
+        "|---|---|---|",
+        *(
+            f"| {name} | {done} | {f'`{where}`' if done != 'elsewhere' else where} |"
+            for name in transformers.names()
+            for done, where in (transformers.about(name) or ("", ""),)
+        ),
     ]
     return "\n".join(lines) + "\n"
 

@@ -1,6 +1,6 @@
 """Small eliminations: nodes that do nothing, constants and computations that are there twice.
 
-1. Identity, Dropout (inference), a Cast to the same type, an Unsqueeze or Expand of nothing, Add of zero and Mul by
+1. Identity, Dropout (inference), a Cast to the same type, an Expand to the shape there is, a Slice of everything, Add of zero and Mul by
    one go; a node whose result is a graph output stays, but an
    Identity that alone reads what it copies.
 2. Scalar constants (and 1-D ones of one element) of equal value and type are one constant, if these are float, double,
@@ -21,6 +21,7 @@ from analyzer.runtimes.onnxruntime.plan.order import topological
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 
 _SHARED_TYPES = frozenset({"float16", "float32", "float64", "int32", "int64"})
+_STEPS, _LARGEST = 4, (1 << 63) - 1
 _NOT_SHARED = frozenset(
     {
         "RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli",
@@ -101,12 +102,28 @@ def _neutral(editor: Editor, node: Node) -> bool:
     return bool(constant.reshape(-1)[0] == (1 if node.op in ("Mul", "Div") else 0))
 
 
+def _slice(editor: Editor, node: Node) -> bool:
+    """From 0 to the largest number, in steps of 1, on every axis it names."""
+    operands = [editor.graph.constant(name) if name else None for name in node.inputs[1:]]
+    starts, ends = (
+        operands[:2] if len(operands) > 1 else (node.attributes.get("starts"), node.attributes.get("ends"))
+    )
+    if starts is None or ends is None:
+        return False
+    if len(node.inputs) > _STEPS and node.inputs[_STEPS]:
+        steps = operands[_STEPS - 1]
+        if steps is None or any(int(step) != 1 for step in steps):
+            return False
+    return all(int(start) == 0 for start in starts) and all(int(end) == _LARGEST for end in ends)
+
+
 # Operator -> whether a node of it does nothing, given that somebody may read its input instead.
 NO_OPERATION: dict[str, Callable[[Editor, Node], bool]] = {
     "Identity": _identity,
     "Dropout": _dropout,
     "Cast": _cast,
     "Expand": _expand,
+    "Slice": _slice,
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _neutral),
 }
 

@@ -14,27 +14,60 @@ from dataclasses import dataclass
 from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
 from analyzer.runtimes.onnxruntime.rewrite.casts import INSERTED
 
-BASIC, EXTENDED = 1, 2
+BASIC, EXTENDED, LAYOUT = 1, 2, 3
+_MS = "com.microsoft."
 
 
 @dataclass(frozen=True, slots=True)
 class Unmodelled:
-    """names: of transformers. needs: operators that a graph it may change has, all of them."""
+    """names: of transformers. needs: operators that a graph it may change has, all of them; as a chain, each reading the one
+    before it."""
 
     names: tuple[str, ...]
     level: int
     needs: tuple[str, ...]
     providers: tuple[str, ...] = ("cpu", "cuda")
     more: bool = False
+    chain: bool = False
+
+    def may_change(self, graph: RuntimeGraph) -> bool:
+        """Whether the graph, or one inside it, has what the transformers work on."""
+        nodes = list(graph.walk())
+        if not self.chain:
+            return {node.operator for node in nodes}.issuperset(self.needs)
+        last = {name for node in nodes if node.operator == self.needs[0] for name in node.outputs}
+        for operator in self.needs[1:]:
+            readers = [node for node in nodes if node.operator == operator and last.intersection(node.inputs)]
+            last = {name for node in readers for name in node.outputs}
+        return bool(last)
 
 
 TRANSFORMERS: tuple[Unmodelled, ...] = (
-    Unmodelled(("MatMul_BatchNormalization_Fusion",), BASIC, ("MatMul", "BatchNormalization")),
+    Unmodelled(("MatmulBNFusion",), BASIC, ("MatMul", "BatchNormalization")),
     Unmodelled(("GemmSumFusion",), BASIC, ("Gemm", "Sum")),
     Unmodelled(("LabelEncoderFusion",), BASIC, ("ai.onnx.ml.LabelEncoder",)),
     Unmodelled(("AttentionFusion", "EmbedLayerNormFusion"), EXTENDED, ("LayerNormalization", "Softmax", "ReduceSum")),
     Unmodelled(("GatherToSliceFusion",), EXTENDED, ("Gather", "Range")),
     Unmodelled(("BiasDropoutFusion",), EXTENDED, ("Dropout",), ("cuda",)),
+    Unmodelled(("DivMulFusion",), BASIC, ("Div", "Mul"), chain=True),
+    Unmodelled(("FuseReluClip",), BASIC, ("Relu", "Clip"), chain=True),
+    Unmodelled(("GemmTransposeFusion",), BASIC, ("Transpose", "Gemm"), chain=True),
+    Unmodelled(("GemmTransposeFusion",), BASIC, ("Gemm", "Transpose"), chain=True),
+    Unmodelled(("NotWhereFusion",), BASIC, ("Not", "Where"), chain=True),
+    *(Unmodelled(("PadFusion",), BASIC, ("Pad", reader), chain=True) for reader in ("Conv", "MaxPool", "AveragePool")),
+    Unmodelled(("PreShapeNodeElimination",), BASIC, ("Cast", "Shape"), chain=True),
+    Unmodelled(("SliceConcatToSpaceToDepthFusion",), BASIC, ("Slice", "Slice", "Concat", "Conv"), chain=True),
+    Unmodelled(("DQMatMulNBitsFusion",), BASIC, ("DequantizeLinear", "Reshape", "Transpose", "MatMul"), chain=True),
+    Unmodelled(("BiasSkipLayerNormFusion",), EXTENDED, ("MatMul", "Add", f"{_MS}SkipLayerNormalization"), chain=True),
+    Unmodelled(("MatMulNBitsMlpFusion",), EXTENDED, (f"{_MS}MatMulNBits", f"{_MS}QuickGelu"), chain=True),
+    Unmodelled(
+        ("MatMulNBitsQkvFusion",), EXTENDED, (f"{_MS}SkipSimplifiedLayerNormalization", f"{_MS}MatMulNBits"), chain=True
+    ),
+    Unmodelled(
+        ("GroupQueryAttentionPreNormFusion", "GqaValueLayoutTransformer"), EXTENDED, (f"{_MS}GroupQueryAttention",), ("cuda",)
+    ),
+    Unmodelled(("NchwcTransformer", "ConvAddActivationFusion"), LAYOUT, ("Conv",), ("cpu",), more=True),
+    Unmodelled(("NhwcTransformer",), LAYOUT, ("QLinearConv",), more=True),
     Unmodelled(("GroupQueryAttentionFusion",), EXTENDED, ("com.microsoft.GroupQueryAttention",), ("cuda",)),
 )  # fmt: skip
 
@@ -44,7 +77,7 @@ def notes(graph: RuntimeGraph, provider: str, level: int) -> tuple[str, ...]:
     operators = {node.operator for node in graph.walk()}
     lines = []
     for entry in TRANSFORMERS:
-        if level >= entry.level and provider in entry.providers and operators.issuperset(entry.needs):
+        if level >= entry.level and provider in entry.providers and entry.may_change(graph):
             shown = ", ".join(entry.names[:3]) + (", ..." if len(entry.names) > 3 else "")
             direction = "memory may be more, or less" if entry.more else "memory may be less"
             lines.append(

@@ -1,0 +1,89 @@
+"""Every graph transformer of ONNX Runtime, and what this prediction does about it.
+
+1. **Followed**: carried out here, in the file named.
+2. **Named**: recognised by the operators it works on, and said in a note (`unmodelled.py`).
+3. **Elsewhere**: never runs in the sessions predicted here: for other providers or training, off unless asked for, or done
+   before a transformer could (dimension overrides are bound with the inputs).
+
+The names are ONNX Runtime's classes. Source: `core/optimizer/graph_transformer_utils.cc` (`GenerateTransformers`,
+`GenerateRewriteRules`), `core/session/inference_session.cc` (`TransformGraph`); the classes in the library of 1.30
+(`tests/data/ort/transformers.txt`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from analyzer.runtimes.onnxruntime.rewrite import unmodelled
+
+_CLEANUP, _FUSIONS = "rewrite/cleanup.py", "rewrite/fusions"
+_SPREADING, _REMAINS = "rewrite/quantized/spreading.py", "rewrite/quantized/remains.py"
+
+# Transformer -> the file that carries it out.
+FOLLOWED: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            "EliminateIdentity", "EliminateDropout", "EliminateSlice", "CastElimination", "ExpandElimination", "NoopElimination",
+            "ConstantSharing", "CommonSubexpressionElimination",
+        ),
+        _CLEANUP,
+    ),
+    **dict.fromkeys(("ConstantFolding", "UnsqueezeElimination"), "rewrite/folding.py"),
+    "TransposeOptimizer": "rewrite/transposes",
+    **dict.fromkeys(("InsertCastTransformer", "RemoveDuplicateCastTransformer", "FuseInitializersTransformer"), "rewrite/casts.py"),
+    "MemcpyTransformer": "rewrite/copies.py",
+    **dict.fromkeys(
+        (
+            "DoubleQDQPairsRemover", "QDQPropagationTransformer", "WeightBiasQuantization", "EnsureUniqueDQForNodeUnit",
+            "WhereDummyDq",
+        ),
+        _SPREADING,
+    ),
+    **dict.fromkeys(("QDQS8ToU8Transformer", "QDQSelectorActionTransformer"), "rewrite/quantized/groups.py"),
+    **dict.fromkeys(("ClipQuantFusion", "ReluQuantFusion", "QDQFinalCleanupTransformer"), _REMAINS),
+    **dict.fromkeys(("MatMulIntegerToFloatFusion", "DynamicQuantizeMatMulFusion"), f"{_FUSIONS}/integer.py"),
+    **dict.fromkeys(("ConvAddFusion", "ConvMulFusion", "ConvBNFusion", "ConvActivationFusion"), f"{_FUSIONS}/convolution.py"),
+    **dict.fromkeys(
+        ("MatMulAddFusion", "GemmActivationFusion", "MatmulTransposeFusion", "MatMulScaleFusion", "MatMulNBitsFusion"),
+        f"{_FUSIONS}/matmul.py",
+    ),
+    **dict.fromkeys(("GeluFusion", "FastGeluFusion", "BiasGeluFusion", "QuickGeluFusion"), f"{_FUSIONS}/activation.py"),
+    **dict.fromkeys(
+        ("LayerNormFusion", "SimplifiedLayerNormFusion", "SkipLayerNormFusion"), f"{_FUSIONS}/normalization.py"
+    ),
+    **dict.fromkeys(("ReshapeFusion", "GatherSliceToSplitFusion"), f"{_FUSIONS}/shapes.py"),
+    "BiasSoftmaxFusion": f"{_FUSIONS}/softmax.py",
+}  # fmt: skip
+
+# Transformer -> why no session predicted here runs it.
+ELSEWHERE: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("GraphTransformer", "RuleBasedGraphTransformer", "SelectorActionTransformer"), "a base class, which runs the others"
+    ),
+    **dict.fromkeys(("BiasSoftmaxDropoutFusion", "BitmaskDropoutReplacement", "SceLossGradBiasFusion", "TritonFusion"), "training"),
+    "RocmBlasAltImpl": "ROCm",
+    "MatMulActivationFusion": "DirectML",
+    "Avx2WeightS8ToU8Transformer": "session.x64quantprecision",
+    "CastChainElimination": "session.enable_cast_chain_elimination",
+    "GeluApproximation": "optimization.enable_gelu_approximation",
+    "FreeDimensionOverrideTransformer": "dimensions are bound with the inputs (`onnx/shapes/bind.py`)",
+}  # fmt: skip
+
+
+def named() -> frozenset[str]:
+    """The transformers that a note names where they may act."""
+    return frozenset(name for entry in unmodelled.TRANSFORMERS for name in entry.names)
+
+
+def names() -> tuple[str, ...]:
+    """Every transformer something is said about, in alphabetical order."""
+    return tuple(sorted({*FOLLOWED, *ELSEWHERE, *named()}))
+
+
+def about(name: str) -> tuple[str, str] | None:
+    """What is done about a transformer, and where or why; None for one nobody has looked at."""
+    if name in FOLLOWED:
+        return "followed", FOLLOWED[name]
+    if name in named():
+        return "named", "rewrite/unmodelled.py"
+    return ("elsewhere", ELSEWHERE[name]) if name in ELSEWHERE else None
