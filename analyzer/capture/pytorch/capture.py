@@ -36,7 +36,7 @@ from analyzer.capture.pytorch.recorder import Recorder, inside
 from analyzer.capture.pytorch.step import AMP_TYPES, Step, run
 from analyzer.capture.pytorch.twin import meta_like, structural_copy
 from analyzer.capture.pytorch.world.groups import world
-from analyzer.capture.pytorch.world.wrapping import joined, placing
+from analyzer.capture.pytorch.world.wrapping import cannot_run, joined, placing
 from analyzer.errors import AnalyzerError, InputError
 from analyzer.graph import Communicator, Graph, LeafOutput
 from analyzer.parallelism import Parallelism
@@ -119,7 +119,8 @@ def capture_pytorch(
             except AnalyzerError:
                 raise
             except Exception as error:
-                raise explained(error, recorder) from error
+                found = explained(error, recorder)
+                raise (found if parallel is None else cannot_run(parallel, found)) from error
     recorder.notes.extend(recorder.assumptions.notes())
     first = next(iter(step.inputs), None)
     batch = first.shape[0] if first is not None and first.dim() else None

@@ -153,6 +153,7 @@ PATCHES: dict[str, Patch] = {
 }  # fmt: skip
 
 RELIED_ON: dict[str, str] = {
+    "torch._subclasses.fake_tensor.FakeTensorMode.cache_clear": "shapes of another rank are forgotten (`world/groups.py`)",
     "torch.serialization._package_registry": "who puts storages of a file on their device (`files.py`)",
     "torch.autograd.graph._engine_run_backward": "the frame from which the engine asks for sums of gradients (`fan_in.py`)",
     "torch.overrides._pop_mode_temporarily": "leaving torch-function modes while a model is exported (`exporting.py`)",

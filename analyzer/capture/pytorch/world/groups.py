@@ -114,13 +114,22 @@ def world(rank: Rank, recorder: Recorder, post: Post | None = None) -> Iterator[
     recorder.gpu_count = rank.local_world_size
     tell = sys.excepthook  # `init_process_group` puts one in its place that names the rank
     recorder.choose(collectives(recorder, messages, used.used, used.functional), WRAPPING)
+    _forget_shapes()
     with replaced(_replacements(rank, recorder, messages, used, post)):
         try:
             yield used
         finally:
+            _forget_shapes()
             if dist.is_initialized():
                 dist.destroy_process_group()
             sys.excepthook = tell
+
+
+def _forget_shapes() -> None:
+    """PyTorch keeps what DTensor asked of shapes for the whole process, with the rank's device: another rank's is another."""
+    fake = sys.modules.get("torch._subclasses.fake_tensor")
+    if fake is not None:
+        fake.FakeTensorMode.cache_clear()
 
 
 def _replacements(

@@ -269,6 +269,7 @@ def _divide_heads(part: nn.Module, path: str, columns: Sequence[str], size: int)
 def cannot_run(parallel: Parallelism, error: CaptureError) -> CaptureError:
     """The error of a model that does not run once it is spread."""
     return CaptureError(
-        f"spread by {parallel.text}: {error.message}",
-        f"{error.hint}; or write the job as a script, and follow it: analyze run --nproc-per-node {parallel.size} SCRIPT",
+        f"spread by --parallel {parallel.text}: {error.message}",
+        "leave --parallel out to see whether the model runs by itself; a job written as a script is followed by "
+        f"analyze run --nproc-per-node {parallel.size} SCRIPT",
     )

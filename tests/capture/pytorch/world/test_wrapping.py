@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 import analyzer
 from analyzer import Estimate, TensorSpec
-from analyzer.errors import OptionError
+from analyzer.errors import CaptureError, OptionError
 from analyzer.graph import Category
 from analyzer.options import Options
 from analyzer.pipeline import analysis
@@ -162,12 +163,17 @@ def test_it_is_what_a_script_does_that_says_the_same(parallel: str, tmp_path: Pa
     assert any("the batch, and every figure, is one rank's" in note for note in found.notes)
 
 
-def held(parallel: str | None, category: Category, **options: Any) -> int:
-    """Bytes of the rank's storages of a category, as requested."""
-    said: dict[str, Any] = {"mode": "train", "optimizer": "adamw", "device": "h200", **options}
-    found = analysis(Model(), Options(inputs=(TOKENS,), targets=(TOKENS,), parallel=parallel, **said))
-    storages = [s for s in found.graph.storages if s.on_device and s.category is category]
-    return sum(storage.nbytes for storage in storages)
+def shares(parallel: str, model: nn.Module | None = None, steps: int = 3) -> Counter[Category]:
+    """Bytes of the rank's storages by category, as requested."""
+    said: dict[str, Any] = {"mode": "train", "optimizer": "adamw", "device": "h200", "steps": steps}
+    found = analysis(
+        model or Model(), Options(inputs=(TOKENS,), targets=(TOKENS,), parallel=parallel, **said)
+    )
+    sums = Counter[Category]()
+    for storage in found.graph.storages:
+        if storage.on_device:
+            sums[storage.category] += storage.nbytes
+    return sums
 
 
 @pytest.mark.parametrize("size", [2, 3])
@@ -183,8 +189,9 @@ def test_shards_sum_to_the_whole(size: int) -> None:
     for rank in range(size):
         shard = sum(count * math.prod(shape[1:]) for count, shape in zip(rows[rank], shapes, strict=True))
         padded = sum(-(-shape[0] // size) * math.prod(shape[1:]) for shape in shapes)
-        assert held(f"fsdp2:{size},rank={rank}", Category.PARAMETER) == 4 * padded
-        states += (own := held(f"fsdp2:{size},rank={rank}", Category.OPTIMIZER_STATE))
+        found = shares(f"fsdp2:{size},rank={rank}")
+        assert found[Category.PARAMETER] == 4 * padded
+        states += (own := found[Category.OPTIMIZER_STATE])
         assert own == 2 * 4 * shard
     assert states == 2 * whole
 
@@ -195,16 +202,17 @@ def test_tensor_parallelism_divides_the_linear_layers() -> None:
     # Biases of the layers split by rows are whole on every rank, as norms, embedding and head are.
     whole = depth * (2 * width + 2 * width) + 2 * words * width
     for size in (2, 4):
-        assert held(f"tp:{size}", Category.PARAMETER) == 4 * (split // size + whole)
-        assert held(f"tp:{size}", Category.OPTIMIZER_STATE) == 8 * (split // size + whole)
+        found = shares(f"tp:{size}")
+        assert found[Category.PARAMETER] == 4 * (split // size + whole)
+        assert found[Category.OPTIMIZER_STATE] == 8 * (split // size + whole)
 
 
 def test_ddp_holds_everything_and_zero_a_share_of_the_states() -> None:
     whole = sum(parameter.numel() for parameter in Model().parameters()) * 4
-    assert held("ddp:8", Category.PARAMETER) == whole
-    assert held("ddp:8", Category.OPTIMIZER_STATE) == 2 * whole
-    shares = [held(f"ddp:2,zero=true,rank={rank}", Category.OPTIMIZER_STATE) for rank in (0, 1)]
-    assert sum(shares) == 2 * whole and all(0.4 < share / (2 * whole) < 0.6 for share in shares)
+    found = shares("ddp:8")
+    assert (found[Category.PARAMETER], found[Category.OPTIMIZER_STATE]) == (whole, 2 * whole)
+    states = [shares(f"ddp:2,zero=true,rank={rank}")[Category.OPTIMIZER_STATE] for rank in (0, 1)]
+    assert sum(states) == 2 * whole and all(0.4 < state / (2 * whole) < 0.6 for state in states)
 
 
 def test_the_gradient_is_there_twice_under_ddp_unless_it_is_a_view() -> None:
@@ -259,6 +267,26 @@ def test_what_cannot_be_spread_is_said(parallel: str, model: nn.Module | None, m
     assert message in error.value.message and error.value.hint
 
 
+class Fixed(nn.Module):
+    """Attention that knows its width by heart, as no split layer gives it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(500, 64)
+        self.up, self.down = nn.Linear(64, 256), nn.Linear(256, 64)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.up(self.embed(tokens)).view(4, 32, 256)
+        return self.down(x)  # type: ignore[no-any-return]
+
+
+def test_a_model_that_does_not_run_split_says_so_and_what_to_do() -> None:
+    with pytest.raises(CaptureError) as error:
+        estimate("tp:2", Fixed())
+    assert error.value.message.startswith("spread by --parallel tp:2: ")
+    assert "analyze run --nproc-per-node 2 SCRIPT" in error.value.hint
+
+
 def test_frozen_models_need_no_ddp() -> None:
     with pytest.raises(OptionError, match="no parameter that is trained"):
         estimate("ddp:2", Model().requires_grad_(False), mode="infer")
@@ -275,3 +303,14 @@ def test_the_process_is_left_as_it_was() -> None:
     hook = sys.excepthook
     estimate("ddp:2")
     assert sys.excepthook is hook and not torch.distributed.is_initialized()
+
+
+@pytest.mark.parametrize("size", [1, 4096])
+def test_worlds_no_two_gpus_can_check(size: int) -> None:
+    """One rank holds everything; of 4,096 the last holds as much as any, where there are that many rows."""
+    with torch.device("meta"):
+        model = Model(width=4096, heads=32, depth=1, words=8192)
+    whole = sum(parameter.numel() for parameter in model.parameters())
+    found = shares(f"fsdp2:{size},rank={size - 1}", model, steps=1)
+    assert found[Category.PARAMETER] == 4 * whole // size
+    assert found[Category.OPTIMIZER_STATE] == 8 * whole // size
