@@ -1,11 +1,13 @@
-"""The promise of the curve, kept on measured models: at sizes nobody captured it says what a fresh analysis says.
+"""The promises of curve and fit, kept on measured models.
 
-`pytest -m campaign tests/planning` does all ten models in training and inference, and four ONNX files (minutes); one of each
-runs always. `benchmarks/sweep.py` prints the same with what it costs.
+The curve says at sizes nobody captured what a fresh analysis says; `benchmarks/sweep.py` prints the same with what it costs.
+The largest batch is never larger than what a trial finder found on an H200; `benchmarks/fit.py` prints every trial. `pytest -m
+campaign tests/planning` does all (half an hour); one model and one ONNX file run always.
 """
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
@@ -14,9 +16,10 @@ import torch
 
 from analyzer.options import Options
 from analyzer.planning.curve import Row, curve
+from analyzer.planning.fit import largest
 from analyzer.planning.pieces import figures_of
 from analyzer.planning.subject import Subject
-from tests.paths import MODELS
+from tests.paths import DATA, MODELS
 
 SIZES = 12
 ZOO = (
@@ -69,3 +72,42 @@ def test_measured_models(name: str, mode: str) -> None:
 @pytest.mark.parametrize("name", cases(ONNX, ("cnn.onnx",)))
 def test_onnx_files(name: str) -> None:
     check(Subject(MODELS / name, Options.of({"device": "h200"})), range(2, 202, 8), name)
+
+
+def trials(name: str) -> list[Any]:
+    """The cases a trial finder searched, with what it found."""
+    return [
+        pytest.param(entry, id=entry["case"]["model"])
+        for entry in json.loads((DATA / "h200" / name).read_text())
+        if "batches" not in entry["case"]
+    ]
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("entry", [*trials("fit.json"), *trials("fit_2.json")])
+def test_never_larger_than_what_ran(entry: dict[str, Any]) -> None:
+    """And of VGG-16 the gap that was found when it was looked for: 118 failed, 117 and 119 to 121 ran (`fit_2.json`)."""
+    pytest.importorskip("torchvision", exc_type=(ImportError, RuntimeError))
+    pytest.importorskip("transformers")
+    import development_zoo
+    from fit_trials import model_of
+
+    case = entry["case"]
+    make_model, make_batch, loss = model_of(case["model"])
+    try:
+        with torch.device("meta"):
+            model = make_model()
+    except NotImplementedError:  # a model that draws random numbers of its own
+        model = make_model()
+    given: dict[str, Any] = {
+        "inputs": make_batch,
+        "mode": "train",
+        "loss": loss,
+        "optimizer": development_zoo.OPT[case["opt"]],
+        "device": "h200",
+        "runtime_options": {"alloc_conf": case["conf"]} if "conf" in case else None,
+    }
+    found = largest(Subject(model, Options.of(given)), case["limit_mib"] * 2**20)
+    assert found.batch <= entry["largest"]
+    if case["model"] == "vgg16":
+        assert (found.batch, found.gaps) == (121, (118,))

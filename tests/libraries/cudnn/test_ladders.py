@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
+import gzip
 import json
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 
+import cudnn_ladders
 import numpy as np
+import pytest
 
 from analyzer.libraries.cudnn import ladders
 from analyzer.libraries.cudnn.convolutions import workspace
@@ -66,3 +70,49 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     arrays = np.load(path)
     assert arrays["nbytes"].tolist() == [300, 200, 0]
     assert arrays["count"].tolist() == [3] and str(arrays["about"]) == '{"gpu": "none"}'
+
+
+def test_what_the_table_of_first_plans_kept_is_a_ladder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the table of ladders every tenth of its calls has, where the other knows them, at most four of its steps."""
+    calls = [call for call, _ in list(cudnn_ladders.known())[::10]]
+    whole = [ladders.ladder(call, 0) for call in calls]
+    monkeypatch.setattr(ladders, "ladders", dict)
+    _forget()
+    try:
+        known = [
+            call.x_shape[0] in ladders._asked(replace(call, x_shape=(1, *call.x_shape[1:]))) for call in calls
+        ]
+        kept = [ladders.ladder(call, 0) for call in calls]
+    finally:
+        _forget()
+    both = [(full, few) for full, few, there in zip(whole, kept, known, strict=True) if there]
+    assert len(both) > 300
+    for full, few in both:
+        assert few == full if len(full) <= 4 else few == (*full[:3], full[-1])
+
+
+def _forget() -> None:
+    ladders._asked.cache_clear()
+    ladders.ladder.cache_clear()
+
+
+def test_new_answers_are_merged_into_the_table(tmp_path: Path) -> None:
+    """As `benchmarks/cudnn/cudnn_ladders.py merge` does: what was there stays, what is new is added."""
+    stranger = replace(STEM, x_shape=(3, 3, 50, 50))
+    answers = tmp_path / "answers.json.gz"
+    with gzip.open(answers, "wt") as file:
+        json.dump([[list(astuple(stranger)), [900, 900, 400, 0]], [list(astuple(STEM)), []]], file)
+    table = tmp_path / "table.npz"
+    ladders.write(table, [(STEM, [5, 0])], json.dumps({"gpu": "mine"}))
+    cudnn_ladders.merge(argparse.Namespace(output=table, answers=[answers]))
+    arrays = np.load(table)
+    assert str(arrays["about"]) == '{"gpu": "mine"}'
+    before = sum(map(len, ladders.ladders().values()))
+    assert len(arrays["call"]) == before + 1
+    assert arrays["nbytes"][-3:].tolist() == [900, 400, 0]
+
+
+def test_batches_of_a_list() -> None:
+    assert cudnn_ladders.read_batches("110:112,64,64") == [110, 111, 112, 64]
+    call = replace(STEM, x_shape=(8, 3, 224, 224))
+    assert cudnn_ladders.at_batch(call, 3).x_shape == (6, 3, 224, 224)  # two images a sample
