@@ -10,7 +10,9 @@
    at that very batch); else it is the largest with every smaller batch running. Gaps below the answer are named (`gaps`), and
    so are larger batches that would run (`also`).
 4. Where convolutions have no room for their workspace, PyTorch goes on to cuDNN's next plans: what those ask for is part of
-   what is played (`libraries/cudnn/ladders.py`).
+   what is played (`libraries/cudnn/ladders.py`). A batch that only runs through next plans that were inferred, not asked
+   of cuDNN for that very call, is no answer: whether it runs is a matter of a few megabytes nobody measured. It is named in
+   the notes.
 5. Batches are evaluated (`pieces.py`) from captures at small sizes; the answer and the one beyond it are captured
    themselves, and when they say otherwise, the search goes on from them.
 
@@ -48,7 +50,8 @@ class Fit:
     """The answer. All sizes in bytes.
 
     batch: the largest, 0 when not even one sample runs. at: its estimate under the limit, None when batch is 0.
-    beyond: the estimate of the next batch, whose `out_of_memory` says what fails; None when nothing larger was tried.
+    beyond: the estimate of the next batch that fails, whose `out_of_memory` says what; None when nothing larger was tried. fails:
+        that batch, 0 for the one after the answer.
     limit: what the allocator may hold. device_bound: whether the device says so, rather than a limit of its own.
     notes: what a reader of the answer should know. samples: None; with it `batch` is the length that so many samples may
         have at most (`longest`).
@@ -66,6 +69,7 @@ class Fit:
     notes: tuple[str, ...] = ()
     samples: int | None = None
     gaps: tuple[int, ...] = ()
+    fails: int = 0
 
     @property
     def headroom(self) -> int:
@@ -204,8 +208,14 @@ class _Search:
         return lowest
 
     def exactly(self, batch: int) -> bool:
-        """Whether it is served: captured at the batch itself."""
-        return self.at(batch).played.failure is None
+        """Whether it is served, captured at the batch itself, and not through plans that are inferred."""
+        return self.at(batch).played.failure is None and not self.on_inferred_plans(batch)
+
+    def on_inferred_plans(self, batch: int) -> bool:
+        """Whether a call whose plans nobody asked had no room for its first."""
+        found = self.at(batch)
+        asked = [found.events[position] for position in found.played.refused]
+        return any(isinstance(event, Malloc) and event.inferred for event in asked)
 
     def inferred(self, batch: int) -> bool:
         """Whether a size that the batch asks for was not measured for the very call."""
@@ -255,7 +265,18 @@ class _Search:
 
     def found(self, batch: int) -> Fit:
         assert self.limit is not None
-        beyond = self.at(batch + 1) if batch < MOST else None
+        perhaps = batch
+        while perhaps < MOST and self.at(perhaps + 1).played.failure is None:
+            perhaps += 1
+        beyond = self.at(perhaps + 1) if perhaps < MOST else None
+        unsure = (
+            (
+                f"up to {perhaps:,} may run too: only with plans of cuDNN's that nobody asked for at that size, for "
+                "convolutions that have no room for their first",
+            )
+            if perhaps > batch
+            else ()
+        )
         also = tuple(sorted(other for other, runs in self.known.items() if runs and other > batch))
         gaps = tuple(sorted(other for other, runs in self.known.items() if not runs and other < batch))
         captures = {1, *self.captured, *(self.pieces.captured if self.pieces else ())}
@@ -267,8 +288,14 @@ class _Search:
             self.device_bound,
             also,
             tuple(sorted(captures)),
-            (*(self.at(batch).notes if batch else ()), *assumptions(self.smallest), *self.span(batch)),
+            (
+                *(self.at(batch).notes if batch else ()),
+                *unsure,
+                *assumptions(self.smallest),
+                *self.span(batch),
+            ),
             gaps=gaps,
+            fails=perhaps + 1,
         )
 
 

@@ -225,10 +225,10 @@ def fit_lines(fit: Fit) -> list[str]:
         lines[0] += f", {fit.samples:,} {'sample' if fit.samples == 1 else 'samples'}"
     lines.append(about(known))
     if fit.beyond is not None and fit.beyond.out_of_memory is not None:
-        lines += _failure(f"{what} {fit.batch + 1:,}", fit.beyond.out_of_memory)
+        lines += _failure(f"{what} {fit.fails or fit.batch + 1:,}", fit.beyond.out_of_memory)
     elif fit.beyond is not None and not fit.beyond.fits():
         lines.append(
-            f"{what} {fit.batch + 1:,} needs {size(fit.beyond.device_used)} of {size(fit.beyond.capacity_bytes)}"
+            f"{what} {fit.fails or fit.batch + 1:,} needs {size(fit.beyond.device_used)} of {size(fit.beyond.capacity_bytes)}"
         )
     else:
         lines.append("nothing larger was found to fail")
