@@ -11,8 +11,8 @@
    so are larger batches that would run (`also`).
 4. Where convolutions have no room for their workspace, PyTorch goes on to cuDNN's next plans: what those ask for is part of
    what is played (`libraries/cudnn/ladders.py`). A batch that only runs through next plans that were inferred, not asked
-   of cuDNN for that very call, is no answer: whether it runs is a matter of a few megabytes nobody measured. It is named in
-   the notes.
+   of cuDNN for that very call, is no answer, nor one that fails when inferred workspaces are larger by what they are off on
+   average: whether it runs is a matter of a few megabytes nobody measured. It is named in the notes.
 5. Batches are evaluated (`pieces.py`) from captures at small sizes; the answer and the one beyond it are captured
    themselves, and when they say otherwise, the search goes on from them.
 
@@ -35,7 +35,10 @@ from analyzer.pipeline.assemble import Captured
 from analyzer.planning.fit_session import largest_batch
 from analyzer.planning.pieces import Pieces
 from analyzer.planning.subject import Subject
-from analyzer.runtimes.events import Malloc
+from analyzer.runtimes.events import AllocationEvent, Malloc
+from analyzer.runtimes.pytorch.runtime import limited
+from analyzer.runtimes.pytorch.settings import alloc_conf
+from analyzer.runtimes.timeline import Played, play
 
 if TYPE_CHECKING:
     import torch
@@ -208,14 +211,19 @@ class _Search:
         return lowest
 
     def exactly(self, batch: int) -> bool:
-        """Whether it is served, captured at the batch itself, and not through plans that are inferred."""
-        return self.at(batch).played.failure is None and not self.on_inferred_plans(batch)
-
-    def on_inferred_plans(self, batch: int) -> bool:
-        """Whether a call whose plans nobody asked had no room for its first."""
+        """Whether it is served, captured at the batch itself, not through plans that are inferred, and also where inferred
+        sizes are somewhat larger."""
         found = self.at(batch)
-        asked = [found.events[position] for position in found.played.refused]
-        return any(isinstance(event, Malloc) and event.inferred for event in asked)
+        if found.played.failure is not None or _on_inferred_plans(found.events, found.played):
+            return False
+        larger = tuple(
+            replace(event, nbytes=event.nbytes + event.inferred) if isinstance(event, Malloc) else event
+            for event in found.events
+        )
+        if larger == found.events:
+            return True
+        played = play(larger, limited(alloc_conf(self.subject.options.runtime_options), *self.bound))
+        return played.failure is None and not _on_inferred_plans(larger, played)
 
     def inferred(self, batch: int) -> bool:
         """Whether a size that the batch asks for was not measured for the very call."""
@@ -271,8 +279,8 @@ class _Search:
         beyond = self.at(perhaps + 1) if perhaps < MOST else None
         unsure = (
             (
-                f"up to {perhaps:,} may run too: only with plans of cuDNN's that nobody asked for at that size, for "
-                "convolutions that have no room for their first",
+                f"up to {perhaps:,} may run too: that depends on a few megabytes of workspace that nobody asked cuDNN "
+                "for at that size",
             )
             if perhaps > batch
             else ()
@@ -297,6 +305,12 @@ class _Search:
             gaps=gaps,
             fails=perhaps + 1,
         )
+
+
+def _on_inferred_plans(events: tuple[AllocationEvent, ...], played: Played) -> bool:
+    """Whether a call whose plans nobody asked had no room for its first."""
+    asked = [events[position] for position in played.refused]
+    return any(isinstance(event, Malloc) and event.inferred for event in asked)
 
 
 def assumptions(analysis: Analysis) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ class Malloc:
     fails: there was no room for it, and the program went on (it caught the error).
     rule: the name of the rule that decided its size (`analyze explain`), "" for none.
     plan, smaller: where there is no room, the plan so named is asked for less, in this order (`plans.py`); "": it is not.
-    inferred: one of these sizes was not measured for this very call, but carried over from others.
+    inferred: bytes by which it may well be larger, its sizes being carried over from other calls; 0: measured for this very one.
     """
 
     key: int
@@ -37,7 +37,7 @@ class Malloc:
     rule: str = ""
     plan: str = ""
     smaller: tuple[int, ...] = ()
-    inferred: bool = False
+    inferred: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,9 @@ from analyzer.runtimes.pytorch.scratch.layout import (
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, part, rule
 
+# How far inferred workspaces are off on average, as a share (`libraries/cudnn/convolutions.py`, forward convolutions left out).
+_INFERRED_ERROR = 0.05
+
 
 @dataclass(frozen=True, slots=True)
 class _Geometry:
@@ -196,7 +199,7 @@ def _workspace(
     following = [size for size in following if size < nbytes]
     basis = Basis.MEASURED if known else Basis.BOUNDED
     measured = was_asked(call) if settings == Settings() else found.source == "measured"
-    inferred = not measured or "transferred" in found.source
+    inferred = 0 if measured and "transferred" not in found.source else max(1, int(nbytes * _INFERRED_ERROR))
     return script.temporary(nbytes, basis, plan, tuple(following), inferred)
 
 
