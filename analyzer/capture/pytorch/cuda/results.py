@@ -362,6 +362,10 @@ META_KERNELS: dict[Any, Callable[..., Any]] = {
     aten._transform_bias_rescale_qkv.default: transform_bias_rescale_qkv,
     aten._masked_softmax.default: lambda x, *a: torch.empty_like(x),
     aten._weight_norm_interface.default: weight_norm_interface,
+    aten.binomial.default: lambda count, *a, **k: torch.empty_like(count),
+    aten._sample_dirichlet.default: lambda alpha, *a, **k: torch.empty_like(alpha),
+    aten._dirichlet_grad.default: lambda x, *a: torch.empty_like(x),
+    aten._standard_gamma_grad.default: lambda x, *a: torch.empty_like(x),
     aten._amp_foreach_non_finite_check_and_unscale_.default: nothing,
     aten._amp_update_scale_.default: lambda scale, *a: scale,
 }

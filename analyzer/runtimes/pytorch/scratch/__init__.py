@@ -15,8 +15,10 @@ from analyzer.runtimes.pytorch.scratch import (
     recurrent,
     reduction,
     reduction_operators,
+    sampling,
     softmax,
     sorting,
+    sparse,
     transformer,
 )
 from analyzer.runtimes.pytorch.scratch.registry import Story, is_known, story_of
@@ -60,8 +62,10 @@ __all__ = [
     "reduction",
     "reduction_operators",
     "rule",
+    "sampling",
     "softmax",
     "sorting",
+    "sparse",
     "story_of",
     "transformer",
 ]

@@ -5,9 +5,12 @@
    table per tile, a counter per pass, and, with more than one pass, second buffers of keys and values. What one
    thread block sorts at once (256 threads × 9 elements of 8 bytes) takes 1 byte.
 3. **Scan**: a look-back entry of twice the element (at least 4 bytes) per tile and 32 more, and a control word.
-4. **Unique by key**, **select**: the same with 8-byte entries.
+4. **Unique by key**, **select**: the same with 8-byte entries (16 where thrust calls it, whose offsets are 64-bit).
+5. **Merge sort**, for comparisons of a program's own (thrust's `sort_by_key`): second buffers of keys and values, and
+   where the tiles of 512 × 7 pairs are parted.
 
-Source: `cub/device/dispatch/dispatch_radix_sort.cuh` (`InvokeOnesweep`), `dispatch_scan.cuh`, `dispatch_unique_by_key.cuh`
+Source: `cub/device/dispatch/dispatch_radix_sort.cuh` (`InvokeOnesweep`), `dispatch_scan.cuh`, `dispatch_unique_by_key.cuh`,
+`dispatch_merge_sort.cuh`
 (CCCL, as vendored by CUDA 13). Tile sizes are those of compute capability 9.0, read off recorded requests
 (H200, torch 2.11, 100 to 320,000 elements: `tests/data/operators_h200.json.gz`).
 
@@ -21,6 +24,8 @@ _SINGLE_TILE = 256 * 9
 # Pairs (keys) one tile sorts, by bytes of key and value.
 _SORT_TILE = {(8, 8): 384 * 12, (4, 8): 384 * 14, (8, 0): 384 * 15}
 _UNIQUE_TILE = 2304
+_MERGE_TILE = 512 * 7
+_THRUST_UNIQUE_TILE = 512 * 18
 
 
 def aliased_bytes(*parts: int) -> int:
@@ -52,6 +57,17 @@ def unique_bytes(count: int) -> int:
     """Temporary bytes to keep the first of every run of equal keys, with its value: look-back entries of 8 bytes a
     tile."""
     return aliased_bytes((-(-count // _UNIQUE_TILE) + _PADDING_TILES) * 8, 1, 1)
+
+
+def merge_sort_bytes(count: int, key_bytes: int = 8, value_bytes: int = 8) -> int:
+    """Temporary bytes to sort by merging: second buffers of keys and values, and an entry of 8 bytes for each tile."""
+    tiles = -(-count // _MERGE_TILE)
+    return aliased_bytes((tiles + 1) * 8, count * key_bytes, count * value_bytes)
+
+
+def thrust_unique_bytes(count: int) -> int:
+    """Temporary bytes of thrust's `unique_by_key`: look-back entries of 16 bytes a tile."""
+    return aliased_bytes((-(-count // _THRUST_UNIQUE_TILE) + _PADDING_TILES) * 16, 1, 1)
 
 
 def bits_for(largest: int) -> int:

@@ -5,6 +5,7 @@
    into the result. Above, it sorts the indices, splits equal ones into segments of at most 10 and sums those first, in
    float32: index arrays of the index's length, and one row a partial segment; or, where the segments alone would not
    fill the GPU, adds partial segments up atomically (16-bit floats into a float32 copy of the result).
+   Bags of embeddings always sort.
 3. **index_put_ with accumulation** turns the indices into one linear index (one addend per indexed dimension),
    makes the values contiguous, sorts the linear index with its positions, and adds row by row. Without accumulation
    it is pointwise. The functional form first clones into the result. Steps over dimensions of unequal layout are
@@ -49,6 +50,7 @@ from analyzer.runtimes.pytorch.scratch.script import Script, rule
 
 _INDEX_BYTES = 8
 _DIRECT_INDICES, _ROWS_PER_SEGMENT, _ATOMIC_BLOCKS_PER_SM = 3072, 10, 4
+_MAXIMUM = 2  # of the modes of embedding bags
 
 
 def flattens_in_place(tensor: TensorMeta) -> bool:
@@ -94,6 +96,36 @@ def embedding_grad(operator: Operator, device: DeviceProfile, script: Script) ->
     if count == 0 or (count <= _DIRECT_INDICES and not by_frequency):
         script.outputs()
         return
+    _sorted_gradient(script, device, grad, indices, weights, by_frequency)
+
+
+@rule("aten::_embedding_bag_dense_backward", "aten::_embedding_bag_backward", name="embedding-bag-grad")
+def embedding_bag_grad(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """Sums and means: as the gradient of an embedding with many indices, however few there are. The maximum's gradient is
+    added straight into the result.
+
+    Arguments: (grad, indices, [offsets,] bag of each index, sizes, places, num_weights, scale_grad_by_freq, mode, ...)
+    """
+    grad, indices = tensor_at(operator, 0), tensor_at(operator, 1)
+    first = 6 if operator.name.startswith("aten::_embedding_bag_backward") else 5
+    maximum = integer_at(operator, first + 2, "mode", 0) == _MAXIMUM
+    if grad is None or indices is None or indices.element_count == 0 or maximum:
+        return
+    weights = integer_at(operator, first, "num_weights", 0)
+    by_frequency = bool(integer_at(operator, first + 1, "scale_grad_by_freq", 0))
+    _sorted_gradient(script, device, grad, indices, weights, by_frequency)
+
+
+def _sorted_gradient(
+    script: Script,
+    device: DeviceProfile,
+    grad: TensorMeta,
+    indices: TensorMeta,
+    weights: int,
+    by_frequency: bool,
+) -> None:
+    """Rows of a gradient added up by sorting their indices (`embedding_backward_cuda_kernel`)."""
+    count = indices.element_count
     width = dtype_bytes(indices.dtype)
     array = count * width
     script.temporary(array)  # sorted indices

@@ -46,8 +46,8 @@ _BY_MECHANISM = {
         _nested_view_from_buffer mT mH T H resize_ resize_as_ as_strided_
     """,
     "factories and copies": """
-        arange bernoulli cauchy copy empty empty_like empty_permuted empty_strided exponential eye fill full full_like
-        geometric linspace log_normal logspace new_empty new_empty_strided new_full new_ones new_zeros normal
+        arange bernoulli binomial cauchy copy empty empty_like empty_permuted empty_strided exponential eye fill full full_like
+        geometric _standard_gamma _standard_gamma_grad _dirichlet_grad poisson linspace log_normal logspace new_empty new_empty_strided new_full new_ones new_zeros normal
         normal_functional ones ones_like rand rand_like randint randint_like randn randn_like random scalar_tensor
         uniform zero zeros zeros_like _to_copy to _copy_from contiguous tril triu tril_indices triu_indices flip rot90
         repeat _efficientzerotensor constant_pad_nd expand_copy permute_copy select_copy slice_copy view_copy
@@ -61,7 +61,7 @@ _BY_MECHANISM = {
         masked_scatter_backward _embedding_bag_forward_only grid_sampler_2d grid_sampler_3d grid_sampler_2d_backward
         grid_sampler_3d_backward _weight_norm_interface _weight_norm_interface_backward adaptive_avg_pool3d
         _adaptive_avg_pool3d _adaptive_avg_pool3d_backward affine_grid_generator_backward
-        _thnn_fused_lstm_cell _thnn_fused_gru_cell kthvalue searchsorted bucketize cummax cummin _embedding_bag
+        _thnn_fused_lstm_cell _thnn_fused_gru_cell kthvalue searchsorted bucketize cummax cummin
         replication_pad1d replication_pad2d replication_pad3d replication_pad2d_backward replication_pad3d_backward
         upsample_bicubic2d _fft_r2c _fft_c2c _fft_c2r median _transform_bias_rescale_qkv
     """,

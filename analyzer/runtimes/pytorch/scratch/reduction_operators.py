@@ -124,7 +124,7 @@ def moments(operator: Operator, device: DeviceProfile, script: Script) -> None:
     _welford(operator, device, script, found, bool(keepdim))
 
 
-@rule("aten::all", "aten::any", name="all-any")
+@rule("aten::all", "aten::any", "aten::_is_all_true", "aten::_is_any_true", name="all-any")
 def logic(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The results are bool, but the staging memory of the reduction is of the input's type (`func_wrapper<bool>`,
     ReduceLogicKernel.cu).
@@ -224,12 +224,12 @@ def both_extremes(operator: Operator, device: DeviceProfile, script: Script) -> 
 
 @rule("aten::logsumexp", name="logsumexp")
 def log_sum_exp(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The maxima and which of them are infinite; then the exponentials, of the input's size, and their sum.
+    """The maxima, and for a moment their magnitudes and which are infinite; then the exponentials, of the input's size, and
+    the result, their sum.
 
     Arguments: (self, dim, keepdim)
     """
     source, result = operator.inputs[0], operator.outputs[0]
-    script.outputs()
     if result is None:
         return
     dims = reduced_dims(source, integers_at(operator, 1, "dim"))
@@ -237,12 +237,14 @@ def log_sum_exp(operator: Operator, device: DeviceProfile, script: Script) -> No
     reduce(
         script, device, source, dims, (source.dtype,), kernel=Kernel(dtype_bytes(source.dtype)), keepdim=True
     )
-    script.release(script.temporary(result.element_count))
-    script.release(maxima)
+    magnitudes = script.temporary(bytes_of(result))
+    script.release(script.temporary(result.element_count))  # which are infinite
+    script.release(magnitudes)
     exponentials = script.temporary(bytes_of(source))
-    script.temporary(bytes_of(result))
+    script.outputs()
     sum_over(script, device, replace(source, stride=preserved_strides(source), offset=0), tuple(dims))
     script.release(exponentials)
+    script.release(maxima)
 
 
 @rule("aten::count_nonzero")

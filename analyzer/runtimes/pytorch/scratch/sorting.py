@@ -2,7 +2,8 @@
 
 1. Up to 4,096 elements along the dimension are sorted in place in the results, after a temporary row of indices.
 2. Longer rows go through CUB: one row with a temporary of indices; several (fewer than 128) all at once by value
-   with (segment, position) pairs, then by segment. A dimension that is not the fast one is copied first.
+   with (segment, position) pairs, then by segment; more of them each for itself, with second buffers of keys and
+   indices. A dimension that is not the fast one is copied first.
 3. `topk` copies what is not contiguous. Few long rows are shared by several thread blocks, with counts per block and
    256-bin histograms of digits. A block of 256 threads takes 4 to 64 elements a thread: as many as it needs for all
    blocks to run at once, at 40 of a multiprocessor's 65,536 registers a thread.
@@ -12,7 +13,7 @@
 Source: `aten/src/ATen/native/cuda/Sort.cpp`, `Sort.cu` (`segmented_sort_pairs_by_full_sort`), `TensorTopK.cu`
 (`should_use_topk_multi_block`, `mbtopk`, `get_items_per_thread`), `Randperm.cu`; orders and sizes checked with recorded requests.
 
-Not modelled: 128 rows or more of over 4,096 elements (bounded by the same), results too large for 32-bit indices.
+Not modelled: results too large for 32-bit indices.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import math
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
-from analyzer.runtimes.pytorch.scratch.cub import radix_sort_bytes, scan_bytes
+from analyzer.runtimes.pytorch.scratch.cub import aliased_bytes, radix_sort_bytes, scan_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     contiguous_copy_bytes,
@@ -32,6 +33,7 @@ from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
 _SMALL_SORT = 4096
 _INDEX_BYTES = 8
+_SEGMENTS = 128  # rows from which on each is sorted for itself
 # Rows at most -> elements a row must have to be shared by several thread blocks.
 _SHARED_ROWS = ((20, 20000), (40, 10000), (80, 8000), (199, 5000), (799, 3000), (4000, 800))
 _BLOCK_THREADS = 256
@@ -50,7 +52,7 @@ def _along(tensor: TensorMeta, dim: int) -> tuple[int, int]:
 def sort(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Up to 4,096 elements along the dimension are sorted in the results, with a temporary row of indices. Longer rows
     go through CUB: a single row with a temporary of indices; several at once by value, with (segment, position)
-    pairs, then by segment. A dimension that is not the fast one is copied first.
+    pairs, then by segment; 128 and more each for itself, with second buffers of keys and indices. A dimension that is not the fast one is copied first.
 
     Arguments: (self, dim, descending), or `.stable` (self, *, stable, dim, descending)
     """
@@ -73,6 +75,9 @@ def sort(operator: Operator, _device: DeviceProfile, script: Script) -> None:
         script.temporary(radix_sort_bytes(count, 8 * width, width, _INDEX_BYTES))
         return
     script.temporary(count * _INDEX_BYTES)
+    if count // size >= _SEGMENTS:
+        script.temporary(aliased_bytes(count * width, count * _INDEX_BYTES))
+        return
     script.temporary(count * _INDEX_BYTES)
     keys = script.temporary(count * width)
     script.release(script.temporary(radix_sort_bytes(count, 8 * width, width, _INDEX_BYTES)))
@@ -97,6 +102,11 @@ def topk(operator: Operator, device: DeviceProfile, script: Script) -> None:
         script.temporary(bytes_of(source))
     else:
         script.temporary(contiguous_copy_bytes(source))
+    topk_temporaries(script, device, source, size)
+
+
+def topk_temporaries(script: Script, device: DeviceProfile, source: TensorMeta, size: int) -> None:
+    """What finding the largest k of rows of `size` elements takes besides its results, if thread blocks share a row."""
     rows = source.element_count // size
     least = next((elements for most, elements in _SHARED_ROWS if rows <= most), 400)
     if size < least:

@@ -25,10 +25,7 @@ EXCEPTIONS = {
     "aten::_unique2": VALUE_DEPENDENT,
     "aten::unique_consecutive": VALUE_DEPENDENT,
     "aten::nonzero": VALUE_DEPENDENT,
-    "aten::bincount": VALUE_DEPENDENT,
     "aten::mode": VALUE_DEPENDENT,
-    "aten::multinomial": "unknown operator",
-    "aten::_embedding_bag_backward": "unknown operator",
     "aten::_euclidean_dist": "unknown operator",
     "aten::_trilinear": "unknown operator",
     "aten::_linalg_svd": "cuSOLVER's workspace",
@@ -41,7 +38,6 @@ EXCEPTIONS = {
 KNOWN_DIFFERENCES = {
     "aten::index.Tensor": 11,  # a boolean mask as index: value-dependent
     "aten::index_put": 1,  # likewise
-    "aten::_embedding_bag": 1,  # results in another order
     "aten::soft_margin_loss_backward": 4,  # temporaries in another order
     "aten::cudnn_batch_norm": 2,  # three channels: another kernel of cuDNN's
     "aten::cudnn_batch_norm_backward": 2,

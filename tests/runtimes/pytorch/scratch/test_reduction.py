@@ -248,15 +248,15 @@ def test_extremes_with_their_places_keep_sixteen_bytes() -> None:
 
 
 def test_logsumexp() -> None:
-    """Maxima and their flags; then exponentials, whole, and the logarithm's argument."""
+    """Maxima, their magnitudes and flags; then exponentials, whole, and their sum, the result."""
     source, result = tensor(30, 100), tensor(30)
     assert (
         reduced("aten::logsumexp", source, (1,), out=(result,))
-        == "=0 +120 +30 -30 -120 +12000 +120 -12000 -120"
+        == "+120 +120 +30 -30 -120 +12000 =0 -12000 -120"
     )
     rows, n = ROWS, 2048 * 768 * 4
     assert reduced("aten::logsumexp", rows, (0,)) == (
-        f"=0 +3072 {BUFFER} +768 -768 -3072 +{n} +3072 {BUFFER} -{n} -3072"
+        f"+3072 {BUFFER} +3072 +768 -768 -3072 +{n} =0 {BUFFER} -{n} -3072"
     )
     assert reduced("aten::logsumexp", source, (1,), out=(None,)) == "=0"
 

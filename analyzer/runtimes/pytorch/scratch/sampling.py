@@ -1,0 +1,132 @@
+"""Drawing from distributions, and counting.
+
+1. **multinomial** of one draw, or without replacement, checks its weights and draws as the largest of weight / exponential:
+   largest and smallest weight and the flags made of them; sums and whether one is zero; exponentials of the weights' size;
+   their largest places (one), or largest k with their values. The flags stay until the end.
+2. Several draws with replacement keep three arrays of the weights' size: a copy, normalised ones, and their running sums.
+3. **bincount** looks for the smallest and the largest value before the counts are made (not of uint8).
+4. **Dirichlet** draws gamma variates into the result and divides by their sums.
+
+Source: `aten/src/ATen/native/Distributions.cpp` (`multinomial_out`), `cuda/MultinomialKernel.cu`, `cuda/SummaryOps.cu`
+(`_bincount_cuda_template`), `cuda/Distributions.cpp` (`_s_dirichlet_cuda`); orders and sizes as recorded (H200, torch 2.11,
+`tests/data/operators_h200.json.gz`).
+
+Not modelled: counts summed in memory of each thread block (`weights` with many bins).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Operator, TensorMeta, dtype_bytes
+from analyzer.runtimes.pytorch.scratch.layout import (
+    bytes_of,
+    contiguous_strides,
+    integer_at,
+    tensor_at,
+)
+from analyzer.runtimes.pytorch.scratch.reduction import Kernel, reduce, reduced_dims, sum_over
+from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
+from analyzer.runtimes.pytorch.scratch.sorting import topk_temporaries
+
+_FLAG = "bool"
+
+
+def _dense(like: TensorMeta, shape: tuple[int, ...], dtype: str) -> TensorMeta:
+    return replace(like, shape=shape, stride=contiguous_strides(shape), dtype=dtype, offset=0)
+
+
+def _extreme(script: Script, device: DeviceProfile, source: TensorMeta) -> int:
+    """The token of the largest or smallest value, once it is there."""
+    width = dtype_bytes(source.dtype)
+    found = script.temporary(width)
+    reduce(script, device, source, reduced_dims(source, None), (source.dtype,), kernel=Kernel(width))
+    return found
+
+
+@rule("aten::multinomial", sure=(Basis.EXACT, Basis.MEASURED))
+def multinomial(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """Of one draw, or without replacement: flags of what the weights are checked for, exponentials of the weights' size,
+    and what finding the largest takes. Several draws with replacement: a copy of the weights, normalised ones, and
+    their running sums.
+
+    Arguments: (self, num_samples, replacement)
+    """
+    weights = tensor_at(operator, 0)
+    script.outputs()
+    if weights is None or weights.element_count == 0:
+        return
+    count = integer_at(operator, 1, "num_samples", 1)
+    if integer_at(operator, 2, "replacement", 0) and count > 1:
+        for _ in range(3):
+            script.temporary(bytes_of(weights))
+        return
+    _checks(script, device, weights)
+    script.temporary(bytes_of(weights))
+    drawn = _dense(weights, weights.shape, weights.dtype)
+    last = frozenset({len(weights.shape) - 1})
+    if count == 1:
+        places = Kernel(16)
+        reduce(
+            script, device, drawn, last, ("int64",), kernel=places, keepdim=True, accumulates_in_result=False
+        )
+        return
+    rows = weights.element_count // weights.shape[-1]
+    script.temporary(rows * count * dtype_bytes(weights.dtype))
+    topk_temporaries(script, device, drawn, weights.shape[-1])
+
+
+def _checks(script: Script, device: DeviceProfile, weights: TensorMeta) -> None:
+    """Every weight is a finite number from zero up, and none of the sums is zero; two flags stay."""
+    most = _extreme(script, device, weights)
+    finite = script.temporary(1)
+    least = _extreme(script, device, weights)
+    positive = script.temporary(1)
+    script.temporary(1)  # both
+    for token in (positive, least, finite, most):
+        script.release(token)
+    if len(weights.shape) == 1:
+        total = script.temporary(dtype_bytes(weights.dtype))
+        sum_over(script, device, weights)
+        script.temporary(1)  # whether it is zero
+        script.release(total)
+    else:
+        rows = weights.shape[0]
+        totals = script.temporary(rows * dtype_bytes(weights.dtype))
+        sum_over(script, device, weights, (1,))
+        zeros = script.temporary(rows)
+        script.temporary(1)  # whether any is
+        flags = _dense(weights, (rows,), _FLAG)
+        reduce(script, device, flags, frozenset({0}), (_FLAG,), kernel=Kernel(1))
+        script.release(zeros)
+        script.release(totals)
+    script.release(script.temporary(1))  # its opposite
+
+
+@rule("aten::bincount")
+def bincount(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """Smallest and largest value, one after the other, each with a reduction's staging memory; then the counts.
+
+    Arguments: (self, weights, minlength)
+    """
+    source = tensor_at(operator, 0)
+    if source is None or source.element_count == 0:
+        return
+    for _ in range(1 if source.dtype == "uint8" else 2):
+        script.release(_extreme(script, device, source))
+    script.outputs()
+
+
+@rule("aten::_sample_dirichlet", name="dirichlet")
+def dirichlet(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """Gamma variates in the result, and their sums along the last dimension.
+
+    Arguments: (alpha)
+    """
+    source = tensor_at(operator, 0)
+    script.outputs()
+    if source is None or source.element_count == 0 or not source.shape:
+        return
+    script.temporary(source.element_count // source.shape[-1] * dtype_bytes(source.dtype))
+    sum_over(script, device, _dense(source, source.shape, source.dtype), (-1,))
