@@ -59,8 +59,8 @@ class Allocator(ABC):
     def use(self, handle: int, stream: int) -> None:  # noqa: B027
         """Another stream uses what `handle` holds; nothing changes for allocators that keep no streams apart."""
 
-    def wait(self) -> None:  # noqa: B027
-        """The device has done all it was asked; nothing changes for allocators that keep no streams apart."""
+    def wait(self, stream: int | None = None, by: int | None = None) -> None:  # noqa: B027
+        """The host (or the stream `by`) has waited for a stream, or all; nothing changes where streams are not kept apart."""
 
     @property
     def device_calls(self) -> int:

@@ -100,6 +100,7 @@ class Operator:
     module: dotted path of the innermost module ("layer1.0.conv1"), "" at the top; for ONNX the node's name.
     source: "file.py:123" of the line in the user's code, "" when there is none.
     stream: the stream it runs on, 0 being the default one.
+    handle: which of the libraries' handles its thread has, 0 being the main thread's.
     settings: what the program had set that the kernel's choice follows ("benchmark", "deterministic", "no_tf32" of cuDNN's).
     scope: for ONNX the module path the exporter recorded for the node ("layer1.0.conv1"), "" where it recorded none.
     """
@@ -118,6 +119,7 @@ class Operator:
     stream: int = 0
     settings: frozenset[str] = frozenset()
     scope: str = ""
+    handle: int = 0
 
     @property
     def inputs(self) -> tuple[TensorMeta, ...]:
@@ -207,7 +209,10 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The host waits until the device has done all it was asked."""
+    """The host, or the stream `by`, waits until all is done that `stream` (None: any stream) was asked for."""
+
+    stream: int | None = None
+    by: int | None = None
 
 
 Moment: TypeAlias = Birth | Run | Death | Mark | Use | Wait
@@ -218,6 +223,7 @@ class Graph:
     """A captured program. `framework` is "pytorch" or "onnx".
 
     communicators: the process groups whose collectives ran on the device, by name, of one rank of a job.
+    own_streams: the program asked for streams besides the default one.
     """
 
     framework: str
@@ -227,6 +233,7 @@ class Graph:
     batch: int | None = None
     notes: tuple[str, ...] = ()
     communicators: Mapping[str, Communicator] = field(default_factory=dict)
+    own_streams: bool = False
 
     def check(self) -> Graph:
         """Return self if every invariant of the module docstring holds. Raises GraphError naming the first that fails."""

@@ -65,7 +65,10 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The host has waited for the device."""
+    """The host has waited for a stream (None: all of them), or the stream `by` will before it goes on."""
+
+    stream: int | None = None
+    by: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,7 +208,7 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator, places: bool =
             if handle != _NOT_SERVED:
                 allocator.use(handle, event.stream)
         elif isinstance(event, Wait):
-            allocator.wait()
+            allocator.wait(event.stream, event.by)
         elif isinstance(event, EmptyCache):
             allocator.over("empty_cache")
         served = isinstance(event, Malloc) and handle != _NOT_SERVED

@@ -17,10 +17,20 @@ WANTED = [
     ("def f(:", "SyntaxError", "no valid Python"),
     ("import torch\nx = torch.zeros(3, device='cuda:3')", "cuda:3", "one GPU"),
     ("import torch\nx = torch.zeros(3).to(torch.device('cuda', 1))", "cuda:1", "one GPU"),
-    ("import subprocess\nsubprocess.run(['nvidia-smi-of-nobody'])", "nvidia-smi", "torch.cuda"),
-    ("raise type('NVMLError', (Exception,), {})('Driver Not Loaded')", "NVMLError", "torch.cuda"),
+    (
+        "import subprocess\nsubprocess.check_output(['nvidia-smi-of-nobody', '-L'])",
+        "nvidia-smi",
+        "torch.cuda",
+    ),
+    ("import pynvml\nraise pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)", "NVMLError", "torch.cuda"),
     ("import no_such_library_at_all", "ModuleNotFoundError", "install it"),
-    ("raise OSError('CUDA_HOME environment variable is not set')", "CUDA_HOME", "register_fake"),
+    (
+        "from torch.utils.cpp_extension import load_inline\nimport torch.utils.cpp_extension as e; e.CUDA_HOME = None\n"
+        "load_inline('k', 'int f();', cuda_sources='int f() { return 0; }', functions=['f'])",
+        "CUDA_HOME",
+        "register_fake",
+    ),
+    ("import triton.of_nobody", "triton", "custom_op"),
     ("raise RuntimeError('0 active drivers ([]). There should only be one.')", "active drivers", "Triton"),
 ]
 

@@ -56,12 +56,12 @@ class Block(Chunk):
     """A part of a segment.
 
     freed_at: counts searches, which tells garbage collection its age; it is set whenever the block joins its pool.
-    shared: another stream uses it.
+    users: the other streams that use it.
     """
 
-    __slots__ = ("freed_at", "shared")
+    __slots__ = ("freed_at", "users")
     freed_at: int
-    shared: bool
+    users: tuple[int, ...]
     region: Segment
 
     @property
@@ -135,7 +135,9 @@ class PyTorchAllocator(Allocator):
         self._segments: dict[int, Segment] = {}
         self._space = space or AddressSpace()
         self._live: dict[int, Block | None] = {}
-        self._waiting: list[Block] = []
+        # Freed blocks other streams use, each with what it waits for: an event on each of these, which is over once the host
+        # has waited for any stream of the set.
+        self._waiting: list[tuple[Block, list[set[int]]]] = []
         self._malloc_count = 0
         self._search_count = {True: 0, False: 0}
         self._max_split = self.settings.max_split_bytes
@@ -158,7 +160,7 @@ class PyTorchAllocator(Allocator):
         if self._splits(block.size - size, size, pool.small):
             self._insert(block.cut(size))
         block.used = True
-        block.shared = False
+        block.users = ()
         block.requested = nbytes
         self.allocated += self._counted(block)
         self.requested += nbytes
@@ -179,8 +181,8 @@ class PyTorchAllocator(Allocator):
         self.allocated -= self._counted(block)
         self.requested -= block.requested
         block.requested = 0
-        if block.shared:
-            self._waiting.append(block)
+        if block.users:
+            self._waiting.append((block, [{stream} for stream in block.users]))
         else:
             self._cache(block)
 
@@ -197,13 +199,25 @@ class PyTorchAllocator(Allocator):
     def use(self, handle: int, stream: int) -> None:
         """Another stream uses the block of `handle`, as `Tensor.record_stream` tells."""
         block = self._live[handle]
-        if block is not None and stream != block.region.pool.stream:
-            block.shared = True
+        if block is not None and stream not in (block.region.pool.stream, *block.users):
+            block.users = (*block.users, stream)
 
-    def wait(self) -> None:
-        """The device has done all it was asked: blocks that other streams used are free."""
-        while self._waiting:
-            self._cache(self._waiting.pop(0))
+    def wait(self, stream: int | None = None, by: int | None = None) -> None:
+        """The host has waited for a stream (None: all of them): blocks freed while it used them are free.
+
+        by: this stream waits for it instead, so that whoever waits for that one later has waited for both.
+        """
+        waiting, self._waiting = self._waiting, []
+        for block, events in waiting:
+            reached = [streams for streams in events if stream is None or stream in streams]
+            if by is not None:
+                for streams in reached:
+                    streams.add(by)
+            left = events if by is not None else [streams for streams in events if streams not in reached]
+            if left:
+                self._waiting.append((block, left))
+            else:
+                self._cache(block)
 
     def empty_cache(self) -> None:
         """Return every wholly free segment to the driver, as `torch.cuda.empty_cache` does."""

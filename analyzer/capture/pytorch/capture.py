@@ -179,7 +179,7 @@ def cuda_environment(device: DeviceProfile, memory: Memory | None = None) -> Ite
 
 
 @contextlib.contextmanager
-def watching(recorder: Recorder, whole: bool = False) -> Iterator[None]:
+def watching(recorder: Recorder, whole: bool = False) -> Iterator[CudaPretence]:
     """While open, every tensor made on "cuda" is a meta tensor the recorder follows.
 
     whole: a whole program, which also makes its host tensors (`host.py`).
@@ -191,4 +191,4 @@ def watching(recorder: Recorder, whole: bool = False) -> Iterator[None]:
         contextlib.nullcontext() if files is None else files.open(),
         recorder,
     ):
-        yield
+        yield pretence

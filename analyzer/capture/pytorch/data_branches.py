@@ -12,14 +12,23 @@ plan for. The assumption is noted in the estimate.
    stay padded, which needs more memory. It also asks whether a mask is the causal one, which runs other kernels: the
    mask is taken for an arbitrary one.
 4. `torch.distributions` checks its arguments: a healthy run's are valid.
-5. L-BFGS stops where the loss no longer changes: in a run that learns it falls.
+5. L-BFGS stops where the loss no longer changes: in a run that learns it falls. It remembers a step along which the gradient
+   grew (`ys > 1e-10`): every step of such a run is one, until its history is full.
+6. transformers' beam search ends where no open beam can become better, and cuts its result to the longest one written: it
+   is taken to go on to the longest length it may, which needs the most memory.
 """
 
 from __future__ import annotations
 
+import linecache
 import sys
+from pathlib import Path
 from types import FrameType
 
+import torch
+
+# Folders whose code only passes a question on to whoever asked.
+_PASSED_ON = (f"{Path(torch.__file__).parent}/", f"{Path(__file__).parents[2]}/")
 # (end of the file's path, function or "" for any) -> (value, what is assumed).
 BRANCHES: dict[tuple[str, str], tuple[bool, str]] = {
     ("transformers/modeling_utils.py", "warn_if_padding_and_no_attention_mask"): (
@@ -44,6 +53,14 @@ BRANCHES: dict[tuple[str, str], tuple[bool, str]] = {
     ),
 }
 
+# Where one function takes several: (end of the file's path, part of the line that asks) -> the same.
+LINES: dict[tuple[str, str], tuple[bool, str]] = {
+    ("torch/optim/lbfgs.py", "ys > 1e-10"): (
+        True,
+        "L-BFGS is assumed to remember every step, until its history is full",
+    ),
+}
+
 
 def assumed(depth: int = 1) -> tuple[bool, str] | None:
     """The value assumed for a flag asked for by the code that is running, and the note; None where there is none."""
@@ -52,6 +69,9 @@ def assumed(depth: int = 1) -> tuple[bool, str] | None:
         path = frame.f_code.co_filename.replace("\\", "/")
         for (ending, function), answer in BRANCHES.items():
             if path.endswith(ending) and function in ("", frame.f_code.co_name):
+                return answer
+        for (ending, asks), answer in LINES.items():
+            if path.endswith(ending) and asks in linecache.getline(frame.f_code.co_filename, frame.f_lineno):
                 return answer
         frame = frame.f_back
     return None
@@ -65,3 +85,16 @@ def falls() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def longest() -> int | None:
+    """The most tokens that may stand in a sequence of the beam search whose own code asks for a value; None elsewhere."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if not path.startswith(_PASSED_ON):
+            ending = path.replace("\\", "/").endswith("transformers/generation/utils.py")
+            searches = ending and frame.f_code.co_name == "_beam_search"
+            return int(frame.f_locals["max_length"]) if searches else None
+        frame = frame.f_back
+    return None

@@ -29,11 +29,12 @@ from torch.autograd.graph import _engine_run_backward
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _ENGINE = _engine_run_backward.__code__
-# The way from the engine to here: this file, the recorder's, and the wrappers of PyTorch's compiler.
+# The way from the engine to here: this file, the recorder's and that of sparse tensors, the wrappers of PyTorch's compiler.
 _BETWEEN = frozenset(
     {
         __file__,
         str(Path(__file__).with_name("recorder.py")),
+        str(Path(__file__).parent / "cuda" / "sparse.py"),
         str(Path(torch.__file__).parent / "_compile.py"),
         str(Path(torch.__file__).parent / "_dynamo" / "eval_frame.py"),
     }
@@ -46,7 +47,7 @@ def _counts(tensor: torch.Tensor) -> tuple[int, int]:
     return uses, torch._C._storage_Use_Count(storage._cdata)
 
 
-def _called_by_engine() -> bool:
+def called_by_engine() -> bool:
     """Whether no other Python code lies between the engine and the dispatch mode."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename in _BETWEEN:
@@ -85,6 +86,13 @@ FORMULAS: dict[Any, tuple[Any, tuple[Any, ...]]] = {
     aten.scatter.src: (aten.scatter_.src, ()),
     aten.index_add.default: (aten.index_add_.default, ()),
 }
+# Formulas that write into what they have just made, on CUDA (`binary_cross_entropy_with_logits_backward`): by the node's name.
+IN_PLACE: dict[str, dict[Any, Any]] = {
+    "BinaryCrossEntropyWithLogitsBackward0": {
+        aten.sub.Tensor: aten.sub_.Tensor,
+        aten.mul.Tensor: aten.mul_.Tensor,
+    },
+}
 
 
 class FanIn:
@@ -95,9 +103,11 @@ class FanIn:
 
     def on_cuda(self, func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         """The call as autograd makes it for CUDA tensors, given the one it made for meta tensors."""
+        if func in _IN_PLACE and (in_place := _in_place(func)) is not None:
+            return in_place, args
         if func is aten.add.Tensor:
             return (aten.add_.Tensor, args) if self._accumulates_in_place(*args[:2]) else (func, args)
-        if func in FORMULAS and _called_by_engine():
+        if func in FORMULAS and called_by_engine():
             in_place, more = FORMULAS[func]
             return in_place, (*args, *more)
         return func, args
@@ -108,9 +118,22 @@ class FanIn:
             return False
         if not isinstance(second, torch.Tensor) or first.device.type != "meta" or first.shape != second.shape:
             return False
-        if not _called_by_engine():
+        if not called_by_engine():
             return False
         return _counts(first) == self._unshared and _dense(first)
+
+
+_IN_PLACE = {func for formula in IN_PLACE.values() for func in formula}
+
+
+def _in_place(func: Any) -> Any:
+    """The operator that a node's formula makes of this one on CUDA; None where it makes none."""
+    node: Any = torch._C._current_autograd_node()
+    formula = IN_PLACE.get(node.name()) if node is not None else None
+    if formula is None or torch.is_grad_enabled() or not called_by_engine():
+        return None
+    # With weights of the positive class the first product is of what is kept.
+    return None if getattr(node, "_saved_pos_weight", None) is not None else formula[func]
 
 
 def _dense(tensor: torch.Tensor) -> bool:

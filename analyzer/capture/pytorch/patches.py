@@ -149,6 +149,10 @@ PATCHES: dict[str, Patch] = {
         for name in ("normal_", "uniform_")
     },
     "torch._C._cuda_getCurrentRawStream": Patch("the default stream, by number; libraries look for it", cuda_only=True),
+    "torch.autograd._engine_run_backward": Patch(
+        "nodes made in a backward pass are numbered by autograd's own thread (`device_thread.py`)"
+    ),
+    "threading.Thread.start": Patch("a program's threads are followed too: modes of PyTorch's hold for one thread (`threads.py`)"),
     "torch.nn.Module.__call__": Patch("tells which module is running: operators are attributed to it"),
 }  # fmt: skip
 

@@ -13,7 +13,9 @@
 6. Every operator runs on the stream that is current (`cuda/streams.py`). A storage that is resized is another one from
    then on.
 
-7. A subclass that unwraps itself (`DTensor`) does so first: the operators on what is inside are recorded.
+7. A subclass that unwraps itself (`DTensor`) does so first: the operators on what is inside are recorded. So it is with
+   sparse tensors, which consist of indices and values (`cuda/sparse.py`).
+8. Where a size is only bounded, so is what is made from it of that size.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import contextlib
 import functools
 import itertools
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -35,13 +38,14 @@ from torch.utils._pytree import tree_iter, tree_map
 
 from analyzer.capture.pytorch import unknown_sizes
 from analyzer.capture.pytorch.assumptions import Assumptions
+from analyzer.capture.pytorch.cuda import sparse
 from analyzer.capture.pytorch.cuda.cudnn import settings_of
 from analyzer.capture.pytorch.cuda.decisions import FUSED
 from analyzer.capture.pytorch.cuda.memory import Memory, out_of_memory
 from analyzer.capture.pytorch.cuda.quantized import CHOICES as LIBRARY_CHOICES
 from analyzer.capture.pytorch.cuda.results import META_KERNELS
 from analyzer.capture.pytorch.cuda.streams import Current
-from analyzer.capture.pytorch.data_branches import assumed, falls
+from analyzer.capture.pytorch.data_branches import assumed, falls, longest
 from analyzer.capture.pytorch.fan_in import FanIn
 from analyzer.capture.pytorch.known_values import KnownValues
 from analyzer.capture.pytorch.meta_cache import MetaCache
@@ -125,6 +129,14 @@ class _Schema:
         )
 
 
+class _Here(threading.local):
+    """What each thread knows for itself. modules: the paths of those that run; handle: its number, once it has one."""
+
+    def __init__(self) -> None:
+        self.modules: list[str] = []
+        self.handle: int | None = None
+
+
 class Recorder(TorchDispatchMode):
     """The dispatch mode of the module docstring; `finish` returns the `Graph`."""
 
@@ -142,11 +154,16 @@ class Recorder(TorchDispatchMode):
         self.phases: Callable[[], Phase] | None = None  # who tells the phase, where no step does
         self.phase = Phase.SETUP
         self.step = 0
-        self.modules: list[str] = []
+        self.here = _Here()
+        self.handle: Callable[[str], int] = lambda _: (
+            0
+        )  # of the libraries, which this thread uses for an operator
+        self.several_threads = False
+        self._one_at_a_time = threading.RLock()
         self.streams = Current()
         self._shared = False  # a storage is used by another stream than its own
         self.failed: tuple[int, str] = (0, "")  # number of the exception, innermost module
-        self._choices = {**choices, **FUSED}
+        self._choices = {**choices, **FUSED, **sparse.CHOICES}
         self._choices_by_name: dict[str, Callable[..., Any]] = dict(LIBRARY_CHOICES)
         self._schemas: dict[Any, _Schema] = {}
         self.storages: list[_Growing] = []
@@ -159,7 +176,10 @@ class Recorder(TorchDispatchMode):
         self._known = KnownValues()
         self._results = MetaCache()
         self._nowhere: set[int] = set()
-        self._making_nowhere = self._bounded = False
+        self._making_nowhere = False
+        self._sparse = False  # the program has made a sparse tensor
+        self._bounds: set[int] = set()  # sizes that are bounds of what only data tells
+        self._bounded = False  # what is made now may be of such a size
         self._fan_in = FanIn()
         self._origin: dict[int, tuple[str, str]] = {}
         self._segment_node = 0
@@ -175,6 +195,11 @@ class Recorder(TorchDispatchMode):
         self.stands_in = True
         self._known.float_limit = _SMALL_FLOATS
         self._library_folders = (*_LIBRARY_FOLDERS, *folders)
+
+    @property
+    def modules(self) -> list[str]:
+        """Paths of the modules that run in this thread, the innermost last."""
+        return self.here.modules
 
     # -- what the step tells -------------------------------------------------------------------------------------
 
@@ -227,10 +252,15 @@ class Recorder(TorchDispatchMode):
         if tensor.device.type == "meta":
             self._known.forget(tensor.untyped_storage()._cdata)
 
-    def wait(self) -> None:
-        """The host waits for the device."""
+    def wait(self, stream: int | None = None, by: int | None = None) -> None:
+        """The host, or the stream `by`, waits for a stream, or for all of them."""
         if self._shared:
-            self.happened(Wait())
+            self.happened(Wait(stream, by))
+
+    def _waits_here(self) -> None:
+        """The host waits for the stream that is current: it reads, or copies without `non_blocking`."""
+        if self._shared:
+            self.wait(self.streams.now())
 
     def use(self, tensor: torch.Tensor, stream: int) -> None:
         """Another stream uses the tensor."""
@@ -274,8 +304,10 @@ class Recorder(TorchDispatchMode):
             if not storage.name or storage.name.startswith("aten::"):
                 storage.name = name
 
-    def to_device(self, tensor: torch.Tensor, dtype: Any = None, layout: Any = None) -> torch.Tensor:
-        """The host-to-device copy of a tensor, same strides unless a layout is asked for.
+    def to_device(
+        self, tensor: torch.Tensor, dtype: Any = None, layout: Any = None, waits: bool = True
+    ) -> torch.Tensor:
+        """The host-to-device copy of a tensor, same strides unless a layout is asked for; the host `waits` until it is there.
 
         A copy into another layout goes through a contiguous tensor on the device (`copy_requires_temporaries`,
         `aten/src/ATen/native/cuda/Copy.cu`); the result is made first.
@@ -284,16 +316,22 @@ class Recorder(TorchDispatchMode):
             result = aten.empty.memory_format(
                 tensor.shape, dtype=dtype or tensor.dtype, device=META, memory_format=layout
             )
-            return aten.copy_.default(result, self.to_device(tensor, dtype))  # type: ignore[no-any-return]
+            return aten.copy_.default(result, self.to_device(tensor, dtype, waits=waits))  # type: ignore[no-any-return]
         kwargs = {
             "device": META,
             **({"dtype": dtype} if dtype else {}),
             **({"memory_format": layout} if layout else {}),
         }
-        return aten._to_copy.default(tensor, **kwargs)  # type: ignore[no-any-return]
+        copy: torch.Tensor = aten._to_copy.default(tensor, **kwargs)
+        if waits:
+            self._waits_here()
+        return copy
 
     def to_host(self, tensor: torch.Tensor, dtype: Any = None) -> torch.Tensor:
         """The device-to-host copy: a real tensor where the value is known, else a meta tensor in host memory."""
+        if sparse.is_sparse(tensor):
+            return sparse.to_host(self, tensor, dtype)
+        self._waits_here()
         value = self._known.twin(tensor)
         if value is None and self.stands_in and tensor.numel() <= _SMALL:
             value = self.host_value(tensor.detach())
@@ -306,6 +344,7 @@ class Recorder(TorchDispatchMode):
 
     def host_value(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor's value. Raises CaptureError naming the source line if it cannot be known."""
+        self._waits_here()
         value = self._known.twin(tensor)
         if value is None and (said := self._said()) is not None:
             return torch.full(tensor.shape, said, dtype=tensor.dtype)
@@ -377,6 +416,7 @@ class Recorder(TorchDispatchMode):
 
     def _scalar(self, tensor: torch.Tensor) -> Any:
         """`item()`. An unknown float is taken for 1.0, and noted: floats scale values, integers and flags shape programs."""
+        self._waits_here()
         if self._known.twin(tensor) is None and (said := self._said()) is not None:
             return torch.tensor(said, dtype=tensor.dtype).item()
         if self._known.twin(tensor) is None:
@@ -388,6 +428,10 @@ class Recorder(TorchDispatchMode):
                     f"{self._source() or 'the optimizer'} reads a value only a real run has; 1.0 is assumed"
                 )
                 return 1.0
+            length = longest()
+            if length is not None:
+                self.note("beam searches are assumed to go on to the longest length they may")
+                return tensor.dtype is torch.bool or length
             branch = assumed() if tensor.dtype is torch.bool else None
             if branch is not None:
                 self.note(branch[1])
@@ -408,7 +452,12 @@ class Recorder(TorchDispatchMode):
             return func(*args, **(kwargs or {}))  # PyTorch asks fake tensors for a shape: nothing runs
         # In the backward pass nobody has left the torch-function mode before coming here.
         with torch._C.DisableTorchFunction():
-            return self._called(func, args, kwargs or {})
+            if not self.several_threads:
+                return self._called(func, args, kwargs or {})
+            if self._closed:
+                raise SystemExit  # a daemon's thread that the program has outlived
+            with self._one_at_a_time:
+                return self._called(func, args, kwargs or {})
 
     def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
         schema = self._schema(func)
@@ -442,6 +491,9 @@ class Recorder(TorchDispatchMode):
             return self.to_host(args[0], kwargs.get("dtype"))
         if func is aten._local_scalar_dense.default:
             return self._scalar(args[0])
+        if func is sparse.MAKE or ((self._sparse or func is aten._to_copy.default) and sparse.among(args)):
+            self._sparse = True
+            return sparse.call(self, func, args, kwargs)
         if self.phase is Phase.BACKWARD:
             func, args = self._fan_in.on_cuda(func, args)
             schema = self._schema(func)
@@ -468,7 +520,6 @@ class Recorder(TorchDispatchMode):
             else:
                 out = self._without_meta_kernel(func, args, kwargs)
         self._record(func, schema, args, kwargs, out)
-        self._bounded = False
         return out
 
     def _exchanges(self, func: Any) -> bool:
@@ -509,29 +560,30 @@ class Recorder(TorchDispatchMode):
 
     def _of_unknown_size(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The results of an operator whose size depends on data, at the size that was said, else the largest; noted."""
-        said = self._said()
-        count = (
-            int(said)
-            if said is not None
-            else unknown_sizes.most(func, args, kwargs)
-            if self.stands_in
-            else None
-        )
+        most = unknown_sizes.most(func, args, kwargs) if self.stands_in else None
+        name = func._schema.name.partition("::")[2]
+        count = self.how_many(f"results {name} has", most)
         if count is None:
             if unknown_sizes.unbounded(func, args, kwargs):
                 raise self._unknown(
                     f"calls {func.name()}, whose result's size depends on data nobody has yet"
                 )
             return None
-        if said is None:
-            name = func._schema.name.partition("::")[2]
+        return unknown_sizes.result(func, args, kwargs, count)
+
+    def how_many(self, what: str, most: int | None) -> int | None:
+        """How many there are of what only data tells: what was said, else the most there can be, which is noted."""
+        said = self._said()
+        if said is not None:
+            return int(said)
+        if most is not None:
             self.note(
-                f"{self._source() or 'the program'}: how many results {name} has depends on data; "
+                f"{self._source() or 'the program'}: how many {what} depends on data; "
                 f"counted at its bound (--assume {self._source() or 'FILE.py:LINE'}=COUNT says another)"
             )
-        result = unknown_sizes.result(func, args, kwargs, count)
-        self._bounded = said is None
-        return result
+            self._bounds.add(most)
+            self._bounded = True
+        return most
 
     def _said(self) -> bool | int | float | None:
         """What the user assumes for the line that is running."""
@@ -581,6 +633,8 @@ class Recorder(TorchDispatchMode):
         if values and (self._known or not inputs or func in (aten._to_copy.default, aten.copy_.default)):
             tensors = [t for t in results if t is not None and t.device.type == "meta"]
             self._follow(func, args, kwargs, inputs, tensors, written)
+        if self._bounds and not self._bounded:
+            self._bounded = any(self._is_bounded(tensor) for tensor in inputs)
         module, source = self._place()
         outputs = tuple(
             [None if t is None or t.device.type != "meta" else self._meta(t, schema.name) for t in results]
@@ -598,9 +652,22 @@ class Recorder(TorchDispatchMode):
             source=source,
             stream=self.streams.now(),
             settings=settings_of(func),
+            handle=self.handle(schema.name) if self.several_threads else 0,
         )
+        self._bounded = False
         self.operators.append(operator)
         self.happened(Run(operator.index))
+
+    def _is_bounded(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor lies in memory whose size is only bounded."""
+        index = self._live.get(tensor.untyped_storage()._cdata)
+        return index is not None and self.storages[index].bounded
+
+    def _sized_by_bound(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor that is being made has a size in its shape that is a bound, or a multiple of one."""
+        return self._bounded and any(
+            size and size % bound == 0 for size in tensor.shape for bound in self._bounds if bound > 1
+        )
 
     def _host_results(self, results: Any, nowhere: bool) -> None:
         for result in results:
@@ -636,7 +703,10 @@ class Recorder(TorchDispatchMode):
         if index is not None:
             return index
         on_device = on_device and tensor.device.type == "meta"
-        index = self._begin(key, _Growing(storage.nbytes(), category, name, on_device, self.phase), born)
+        growing = _Growing(
+            storage.nbytes(), category, name, on_device, self.phase, bounded=self._sized_by_bound(tensor)
+        )
+        index = self._begin(key, growing, born)
 
         def died(reference: Any, key: int = key) -> None:
             if self._closed or self._references.get(key) is not reference:
@@ -801,7 +871,11 @@ def _unwraps_itself(kind: type) -> bool:
 
 
 def inside(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """The tensors that hold a tensor's memory: itself, or those a wrapper is made of (a rank's shard of a `DTensor`)."""
+    """The tensors that hold a tensor's memory: itself, or those a wrapper is made of (a rank's shard of a `DTensor`), or a
+    sparse one's indices and values."""
+    if sparse.is_sparse(tensor):
+        yield from sparse.parts(tensor)
+        return
     if not _unwraps_itself(type(tensor)):
         yield tensor
         return

@@ -200,7 +200,7 @@ class Repetition:
             elif isinstance(moment, Use):
                 form.append(("use", told(moment.storage), moment.stream))
             elif isinstance(moment, Wait):
-                form.append(("wait",))
+                form.append(("wait", moment.stream, moment.by))
             elif isinstance(moment, Death):
                 form.append(("death", told(moment.storage)))
             elif isinstance(moment, Mark):

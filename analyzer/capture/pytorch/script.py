@@ -38,6 +38,7 @@ from torch.optim.optimizer import (
 from analyzer.capture.pytorch.assumptions import Assumptions
 from analyzer.capture.pytorch.capture import cuda_environment, own_randomness, watching
 from analyzer.capture.pytorch.cuda.quantized import managed_memory
+from analyzer.capture.pytorch.device_thread import DeviceThread
 from analyzer.capture.pytorch.explain import explained
 from analyzer.capture.pytorch.exporting import exporting
 from analyzer.capture.pytorch.modules import bytes_in
@@ -45,6 +46,7 @@ from analyzer.capture.pytorch.patches import replaced
 from analyzer.capture.pytorch.recorder import Recorder, inside
 from analyzer.capture.pytorch.repetition import Repetition
 from analyzer.capture.pytorch.step import label_gradients, label_state
+from analyzer.capture.pytorch.threads import Threads
 from analyzer.capture.pytorch.world.groups import world
 from analyzer.errors import AnalyzerError
 from analyzer.graph import Category, Graph, LeafOutput, Phase
@@ -224,14 +226,16 @@ def follow(
         phases = Phases(recorder, progress, until, repetition)
         recorder.phases = phases.now
         with (
-            watching(recorder, whole=True),
+            watching(recorder, whole=True) as pretence,
             managed_memory(recorder),
             _told(recorder, phases),
             replaced({"torch.export.export": exporting(recorder)}),
             world(rank, recorder, post) as communicators,
+            DeviceThread(pretence.in_another_thread).open(),
+            Threads(recorder, pretence.in_another_thread).open() as threads,
         ):
             try:
-                run()
+                threads.finish(run)
             except Enough:
                 pass
             except (AnalyzerError, torch.OutOfMemoryError, SystemExit, KeyboardInterrupt) as ended:
@@ -240,7 +244,9 @@ def follow(
                 error = explained(ended, recorder)
                 error.__cause__ = ended
         recorder.notes.extend((*_cudnn_modes(), *recorder.assumptions.notes()))
-        graph = replace(recorder.finish(None), communicators=communicators.uses)
+        graph = replace(
+            recorder.finish(None), communicators=communicators.uses, own_streams=recorder.streams.made_any
+        )
     return Ran(
         graph=graph,
         error=error,

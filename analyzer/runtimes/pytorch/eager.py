@@ -3,7 +3,7 @@
 1. A storage is requested where it is born and given back where it dies: the captured program is followed as it is.
 2. While an operator runs, its own memory is taken and given back as its scratch rule tells (`scratch/script.py`).
 3. A library workspace is taken once per thread and stream. Autograd runs the backward pass on a thread of its own, so training
-   takes two of each (facts of the recorded measurements).
+   takes two of each (facts of the recorded measurements). A thread of the program's has what an earlier one gave back.
 4. Storages in host memory ask for nothing.
 5. Everything is requested for the stream its operator runs on.
 
@@ -96,8 +96,8 @@ class Eager:
             case Use(index, stream):
                 if index in self._alive:
                     yield asked.Use(index, stream)
-            case Wait():
-                yield asked.Wait()
+            case Wait(stream, by):
+                yield asked.Wait(stream, by)
 
     def lost(self, failed: Malloc) -> None:
         """A request found no memory: what it was for does not exist."""
@@ -112,8 +112,10 @@ class Eager:
 
     @staticmethod
     def _where(operator: Operator) -> tuple[str, int]:
-        """Thread ("@autograd" for what the backward pass runs on its own) and stream."""
-        return "@autograd" if operator.phase is Phase.BACKWARD else "", operator.stream
+        """Thread ("@autograd" for what the backward pass runs on its own, "@1" and so on for a program's others) and stream."""
+        if operator.phase is Phase.BACKWARD:
+            return "@autograd", operator.stream
+        return f"@{operator.handle}" if operator.handle else "", operator.stream
 
     def _born(
         self, index: int, operator: int, label: str, stream: int, nbytes: int | None = None, rule: str = ""

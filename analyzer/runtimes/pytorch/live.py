@@ -79,7 +79,7 @@ class Live:
         elif isinstance(event, Use):
             self.allocator.use(self._handles[event.key][0], event.stream)
         elif isinstance(event, Wait):
-            self.allocator.wait()
+            self.allocator.wait(event.stream, event.by)
         elif isinstance(event, EmptyCache):
             self.allocator.over("empty_cache")
         self._happened(event, asked)
@@ -190,7 +190,7 @@ class Live:
             allocator=self.fresh,
             device_used=lambda played: (
                 device_used(played.peak_reserved, libraries, profile, graph.communicators)
-                + pool_bytes(self._conf)
+                + pool_bytes(self._conf, graph.own_streams and not graph.communicators)
             ),
             libraries=libraries,
             unknown=dict(self._eager.unknown),

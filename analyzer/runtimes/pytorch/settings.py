@@ -17,7 +17,8 @@ from analyzer.devices import DeviceProfile
 from analyzer.errors import OptionError, did_you_mean
 
 _SET_BY_MONAI = ":4096:8"
-_DRIVER_POOL_BYTES = 70 << 20
+# Streams of PyTorch's pools: all are made when a program asks for the first (`initDeviceStreamState`, c10/cuda/CUDAStream.cpp).
+_STREAM_POOL_BYTES = 70 << 20
 KNOWN = ("cublas_workspace", "alloc_conf")
 
 
@@ -83,7 +84,11 @@ def notes_on(conf: str) -> tuple[str, ...]:
     return (ASYNC_NOTE,) if settings_from_conf(conf).backend == "cudaMallocAsync" else ()
 
 
-def pool_bytes(conf: str) -> int:
-    """What the process holds besides where the driver's own pool serves it: 70 MiB by NVML in three programs on an H200
-    (driver 580), beyond the same programs with the native backend."""
-    return _DRIVER_POOL_BYTES if settings_from_conf(conf).backend == "cudaMallocAsync" else 0
+def pool_bytes(conf: str, streams: bool = False) -> int:
+    """What the streams of PyTorch's pools take: 70 MiB by NVML on an H200 (driver 580), in three programs that ask for a
+    stream, and in three with the driver's own pool, which asks for one itself (`CUDAMallocAsyncAllocator.cpp`).
+
+    streams: the program asks for one.
+    """
+    asked = streams or settings_from_conf(conf).backend == "cudaMallocAsync"
+    return _STREAM_POOL_BYTES if asked else 0

@@ -20,7 +20,7 @@ def test_reserved_is_at_most_a_little_above_what_was_measured(name: str, reserve
     allocator = create("pytorch", conf=CONF)
     handles: list[int] = []
     allocator.malloc(512)
-    for action, value in histories()[name].events:
+    for action, value, _ in histories()[name].events:
         if action == 0:
             handles.append(allocator.malloc(value))
         elif action == 1:

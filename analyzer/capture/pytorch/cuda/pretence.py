@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from analyzer.capture.pytorch.cuda.sparse import is_sparse
 from analyzer.capture.pytorch.host import HostMemory, set_data
 from analyzer.capture.pytorch.patches import replaced
 from analyzer.errors import CaptureError
@@ -76,13 +77,14 @@ class CudaPretence(TorchFunctionMode):
             tensor.get_device: lambda t: recorder.gpu.index if self._on_gpu(t) else -1,
             tensor.data_ptr: self._data_ptr,
             tensor.to: self._to,
-            tensor.cuda: lambda t, *a, **k: self._to(t, recorder.gpu),
+            tensor.cuda: self._cuda,
             tensor.cpu: lambda t, *a, **k: self._to(t, "cpu"),
             tensor.type: self._type,
             tensor.tolist: lambda t: recorder.host_value(t).tolist(),
             tensor.numpy: lambda t, **k: recorder.host_value(t).numpy(**k),
             tensor.__array__: lambda t, *a, **k: recorder.host_value(t).__array__(*a, **k),
             tensor.__setitem__: self._assign,
+            tensor.new: self._new,
             tensor.backward: self._backward,
             **{
                 function: self._healthy(function, finite)
@@ -141,6 +143,12 @@ class CudaPretence(TorchFunctionMode):
         return tensor.device.type == "meta" and not self._recorder.in_host_memory(tensor)
 
     @contextlib.contextmanager
+    def in_another_thread(self) -> Iterator[None]:
+        """While open, this thread is followed as the one is that entered the modes."""
+        with _Again(self), self._recorder:
+            yield
+
+    @contextlib.contextmanager
     def saved_tensor_hooks(self) -> Iterator[None]:
         """While open, hooks on saved tensors run with this mode on, which PyTorch leaves while an operator runs."""
         hooks = torch.autograd.graph.saved_tensors_hooks
@@ -194,6 +202,12 @@ class CudaPretence(TorchFunctionMode):
             value = torch.tensor(value, dtype=tensor.dtype)
         tensor[index] = value
 
+    def _new(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """`Tensor.new`, the constructor of a tensor's kind, which is not known of sparse meta tensors (`SparseAdam`)."""
+        if is_sparse(tensor) and self._on_gpu(tensor):
+            return torch.sparse_coo_tensor(*args, **kwargs, check_invariants=False)
+        return tensor.new(*args, **kwargs)
+
     def _type(self, tensor: torch.Tensor, dtype: Any = None, *_: Any, **__: Any) -> Any:
         """`Tensor.type`, with the legacy names of types (`torch.cuda.HalfTensor`)."""
         if dtype is None:
@@ -214,6 +228,14 @@ class CudaPretence(TorchFunctionMode):
         # A list of 0-d tensors is read element by element.
         tensor = torch.tensor(_plain(data, self._recorder), **kwargs)
         return tensor if device is None else self._to(tensor, device)
+
+    def _cuda(
+        self, tensor: torch.Tensor, device: Any = None, non_blocking: bool = False, **named: Any
+    ) -> torch.Tensor:
+        """`Tensor.cuda`, whose arguments after the device stand where those of `Tensor.to` do not."""
+        return self._to(
+            tensor, self._recorder.gpu if device is None else device, non_blocking=non_blocking, **named
+        )
 
     def _to(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """`Tensor.to` in its three forms: (dtype, ...), (device, dtype, ...), (other, ...)."""
@@ -238,7 +260,8 @@ class CudaPretence(TorchFunctionMode):
         if device is not None and self._is_meta(tensor):
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")
         if to_gpu and not self._on_gpu(tensor):
-            return self._recorder.to_device(tensor, dtype, kwargs.get("memory_format"))
+            waits = not kwargs.get("non_blocking")
+            return self._recorder.to_device(tensor, dtype, kwargs.get("memory_format"), waits)
         if device is not None and not to_gpu and self._on_gpu(tensor) and torch.device(device).type == "cpu":
             return self._recorder.to_host(tensor, dtype)
         if device is None or to_gpu or torch.device(device).type == "cpu":

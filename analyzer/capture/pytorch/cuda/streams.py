@@ -5,13 +5,18 @@
 2. Every operator runs on the stream that is current; so the memory it takes comes from that stream's pools.
 3. Autograd runs the backward of an operator on the stream its forward ran on (`torch/csrc/autograd/engine.cpp`), unless
    code it calls (hooks, checkpointed modules) makes another current.
-4. Where the host waits for the device, blocks that another stream used become free: see `allocators/pytorch/caching.py`.
+4. Where the host waits for a stream, blocks it used become free, as do those of streams it had waited for itself: see
+   `allocators/pytorch/caching.py`. The host waits where it says so, where it reads a value, and in copies between it and
+   the device that are not `non_blocking`.
+
+Not modelled: blocks that become free before the host waits, because the device was quick.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,32 +28,41 @@ if TYPE_CHECKING:
 _POOL_SIZE = 32
 
 
+class _Here(threading.local):
+    """The current streams of a thread: the program's, and that of the node autograd is at work on."""
+
+    def __init__(self) -> None:
+        self.program = self.node_stream = 0
+        self.node: int | None = None
+
+
 class Current:
     """Which stream is current: for the program, and for the node autograd is at work on."""
 
     def __init__(self) -> None:
-        self._program = self._node_stream = 0
-        self._node: int | None = None
+        self._here = _Here()
         self._made_on: dict[int, int] = {}
+        self.made_any = False  # the program has asked for a stream of its own
 
     def now(self) -> int:
         """The number of the current stream."""
+        here = self._here
         node: Any = torch._C._current_autograd_node()
         if node is None:
-            self._node = None
-            return self._program
+            here.node = None
+            return here.program
         sequence = node._sequence_nr()
-        if self._node != sequence:
-            self._node, self._node_stream = sequence, self._made_on.get(sequence, 0)
-        return self._node_stream
+        if here.node != sequence:
+            here.node, here.node_stream = sequence, self._made_on.get(sequence, 0)
+        return here.node_stream
 
     def set(self, number: int) -> None:
         """Make a stream current."""
         self.now()
-        if self._node is None:
-            self._program = number
+        if self._here.node is None:
+            self._here.program = number
         else:
-            self._node_stream = number
+            self._here.node_stream = number
 
     def made(self, sequence: int) -> None:
         """A node of this number may have been made just now; only streams besides the default one are kept."""
@@ -70,13 +84,17 @@ def streams(recorder: Recorder) -> dict[str, Any]:
     class Event:
         """`torch.cuda.Event`."""
 
-        def __init__(self, *_: Any, **__: Any) -> None: ...
+        def __init__(self, *_: Any, **__: Any) -> None:
+            self._stream: int | None = None
 
         def record(self, stream: Any = None) -> None:
             """Now."""
+            self._stream = recorder.streams.now() if stream is None else stream.stream_id
 
         def wait(self, stream: Any = None) -> None:
             """A stream waits, not the host."""
+            if self._stream is not None:
+                recorder.wait(self._stream, recorder.streams.now() if stream is None else stream.stream_id)
 
         def query(self) -> bool:
             """Whether it is over: it is."""
@@ -88,7 +106,8 @@ def streams(recorder: Recorder) -> dict[str, Any]:
 
         def synchronize(self) -> None:
             """The host waits."""
-            wait()
+            if self._stream is not None:
+                recorder.wait(self._stream)
 
     class Stream:
         """`torch.cuda.Stream`. stream_id: its number."""
@@ -97,6 +116,7 @@ def streams(recorder: Recorder) -> dict[str, Any]:
             del device  # there is one
             self.priority = priority
             self.stream_id = next(numbers[priority < 0]) if stream_id is None else stream_id
+            recorder.streams.made_any |= stream_id is None
             self.device, self.device_index, self.device_type = recorder.gpu, recorder.gpu.index, 1
             self._before: list[int] = []
 
@@ -120,8 +140,10 @@ def streams(recorder: Recorder) -> dict[str, Any]:
             recorder.streams.set(self._before.pop())
 
         def record_event(self, event: Event | None = None) -> Event:
-            """An event that is over."""
-            return Event() if event is None else event
+            """An event of this stream, now."""
+            event = Event() if event is None else event
+            event.record(self)
+            return event
 
         def query(self) -> bool:
             """Whether all work is done: it is."""
@@ -129,9 +151,11 @@ def streams(recorder: Recorder) -> dict[str, Any]:
 
         def wait_event(self, event: Any) -> None:
             """A stream waits, not the host."""
+            event.wait(self)
 
         def wait_stream(self, stream: Any) -> None:
             """A stream waits, not the host."""
+            recorder.wait(stream.stream_id, self.stream_id)
 
         def is_capturing(self) -> bool:
             """Whether a CUDA graph is being made of it: none is."""
@@ -139,7 +163,7 @@ def streams(recorder: Recorder) -> dict[str, Any]:
 
         def synchronize(self) -> None:
             """The host waits."""
-            wait()
+            recorder.wait(self.stream_id)
 
     @contextlib.contextmanager
     def within(stream: Any) -> Iterator[None]:
