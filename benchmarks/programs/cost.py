@@ -1,6 +1,6 @@
 """What `analyze run` costs: beside the same network analysed as a target, and beside one real step on this CPU.
 
-    python benchmarks/programs.py [--json OUT]
+    python benchmarks/programs/cost.py [--json OUT]
 
 Each figure is of a process of its own: processor seconds (a busy machine changes them little), and the host memory at its
 highest over what the imports alone take. The target is the network of `examples/programs/language_model.py`, with its loss
@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "examples" / "programs" / "language_model.py"
 SIZES = {
     "small": ["--wide", "256", "--layers", "4", "--words", "4096"],
