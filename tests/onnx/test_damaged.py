@@ -107,3 +107,12 @@ def test_a_huge_batch_is_one_error() -> None:
     for batch in (2**63, 10**30, 10**5000):
         with pytest.raises(AnalyzerError, match="larger than a dimension"):
             analyzer.analyze("models/cnn.onnx", batch=batch)
+
+
+def test_the_recorded_campaign_is_whole_and_found_nothing() -> None:
+    recorded = json.loads((Path(__file__).parents[1] / "data" / "onnx_damaged.json").read_text())
+    assert recorded["ranges"] == [[0, 1_000_000]]
+    assert sum(recorded["outcomes"].values()) == recorded["count"] == 1_000_000
+    assert recorded["findings"] == []
+    assert recorded["peak_bytes"] < campaign.LIMIT_BYTES
+    assert recorded["slowest"]["seconds"] < campaign.SECONDS

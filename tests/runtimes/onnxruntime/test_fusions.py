@@ -16,6 +16,7 @@ from analyzer.runtimes.onnxruntime.rewrite.fusions.fusion import Fusion
 from analyzer.runtimes.onnxruntime.rewrite.fusions.matmul import (
     gemm_activation,
     matmul_add,
+    matmul_add_rest,
     matmul_scale,
     matmul_transpose,
 )
@@ -59,6 +60,44 @@ def test_a_product_of_matrices_and_a_bias_are_a_gemm(bias: tuple[int, ...]) -> N
     assert made(graph, "y").provider == "cuda"
 
 
+def test_a_stack_of_matrices_of_known_shape_is_a_gemm_between_two_reshapes() -> None:
+    """`matmul_add_fusion.cc`, need_reshape: [2, 3, 6] x [6, 8] + [8]; with a name in the shape, or another bias, it stays."""
+    text, shapes = "MatMul x w -> a; Add a b -> y", {"x": (2, 3, 6), "a": (2, 3, 8), "y": (2, 3, 8)}
+    graph = build(text, shapes, {"w": (6, 8), "b": (8,)})
+    assert [entry.split()[0] for entry in after(matmul_add, graph)] == ["Reshape", "Gemm", "Reshape"]
+    (product,) = [node for node in graph.nodes.values() if node.op == "Gemm"]
+    assert [graph.values[name].shape for name in (*product.inputs, *product.outputs)] == [
+        (6, 6),
+        (6, 8),
+        (8,),
+        (6, 8),
+    ]
+    assert made(graph, "y").op == "Reshape"
+    for batch, bias in (("n", (8,)), (2, (1, 8)), (2, (3, 8))):
+        other = {"x": (batch, 3, 6), "a": (batch, 3, 8), "y": (batch, 3, 8)}
+        assert unchanged(matmul_add, build(text, other, {"w": (6, 8), "b": bias}))
+
+
+def test_reshapes_that_follow_each_other_are_one() -> None:
+    graph = build("Reshape x s -> a; Reshape a t -> b; Exp b -> y", {"x": (4, 6), "a": (24,), "b": (3, 8), "y": (3, 8)},
+                  {"s": (1,), "t": (2,)})  # fmt: skip
+    assert [entry.split()[0] for entry in after(reshape, graph)] == ["Reshape", "Exp"]
+    apart = build("Reshape x s -> a; Reshape a t -> b; Exp a -> y", {"x": (4, 6), "a": (24,), "b": (3, 8), "y": (24,)},
+                  {"s": (1,), "t": (2,)}, outputs=("b", "y"))  # fmt: skip
+    assert unchanged(reshape, apart)
+
+
+def test_projections_of_attention_wait_for_its_fusion() -> None:
+    """Three products and a sum read one LayerNormalization; the sum's other operand is the fourth product with its bias."""
+    parts = "; ".join(f"MatMul l w -> {n}m; Add {n}m b -> {n}" for n in "qkv")
+    text = f"LayerNormalization x b b -> l; {parts}; Sum q k v -> s; MatMul s w -> om; Add om b -> o; Add o l -> y"
+    names = ("x", "l", "s", "om", "o", "y", *(f"{n}{m}" for n in "qkv" for m in ("m", "")))
+    graph = build(text, dict.fromkeys(names, (2, 3, 8)), {"w": (8, 8), "b": (8,)})
+    assert unchanged(matmul_add, graph)
+    after(matmul_add_rest, graph)
+    assert sum(node.op == "Gemm" for node in graph.nodes.values()) == 4
+
+
 def test_the_bias_may_stand_first_and_may_be_a_whole_matrix() -> None:
     assert after(matmul_add, gemm(text="MatMul x w -> a; Add b a -> y")) == ["Gemm x w b -> y"]
     whole = gemm(text="MatMul x w -> a; Add a c -> y", shapes={"c": ("n", 8)})
@@ -82,7 +121,6 @@ def test_other_biases_are_added_apart(bias: tuple[int, ...]) -> None:
         gemm(text="MatMul x w -> a; Add a a -> y"),
         gemm(shapes={"x": (2, "n", 6), "a": (2, "n", 8), "y": (2, "n", 8)}),
         gemm(shapes={"x": None}),
-        build("MatMul x w -> a; Add a b -> y", {"x": (6,), "w": (6, 8), "a": (8,)}, {"b": (8,)}),
         build("MatMul x w -> a; Add a b -> y", {"x": (4, 6), "w": (2, 6, 8), "a": (2, 4, 8)}, {"b": (8,)}),
         build("MatMul x w -> a; Add a b -> y", {"x": (4, 6), "w": (6, ""), "b": ("",), "a": (4, "")}),
         build("MatMul x w -> a; Add a b -> y", {"x": (4, 6), "w": None, "b": (8,), "a": (4, 8)}),
@@ -946,8 +984,8 @@ def test_the_order_is_onnx_runtimes() -> None:
     extended = [turn.fusion.name for turn in ORDER if turn.level == EXTENDED and "cuda" in turn.providers]
     assert extended == [
         "GeluFusion", "LayerNormFusion", "SimplifiedLayerNormFusion", "GatherSliceToSplitFusion", "MatmulTransposeFusion",
-        "BiasGeluFusion", "SkipLayerNormFusion", "FastGeluFusion", "QuickGeluFusion", "BiasSoftmaxFusion", "MatMulScaleFusion",
-        "MatMulNBitsFusion",
+        "BiasGeluFusion", "MatMulAddFusion", "SkipLayerNormFusion", "FastGeluFusion", "QuickGeluFusion", "BiasSoftmaxFusion",
+        "MatMulScaleFusion", "MatMulNBitsFusion",
     ]  # fmt: skip
     assert [turn.fusion.name for turn in ORDER if turn.providers == ("cpu",)] == [
         "GemmActivationFusion",

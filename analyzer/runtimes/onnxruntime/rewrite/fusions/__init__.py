@@ -31,6 +31,7 @@ from analyzer.runtimes.onnxruntime.rewrite.fusions.integer import dynamic_matmul
 from analyzer.runtimes.onnxruntime.rewrite.fusions.matmul import (
     gemm_activation,
     matmul_add,
+    matmul_add_rest,
     matmul_scale,
     matmul_transpose,
     nbits_bias,
@@ -72,6 +73,7 @@ ORDER: tuple[Turn, ...] = (
     Turn(EXTENDED, gather_slice_to_split),
     Turn(EXTENDED, matmul_transpose),
     Turn(EXTENDED, bias_gelu),
+    Turn(EXTENDED, matmul_add_rest),
     Turn(EXTENDED, skip_layer_norm),
     Turn(EXTENDED, fast_gelu),
     Turn(EXTENDED, quick_gelu),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from analyzer.runtimes.onnxruntime.graph import Node, Symbols
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 from analyzer.runtimes.onnxruntime.rewrite.fusions.fusion import MICROSOFT, fusion
@@ -16,23 +20,81 @@ _ACTIVATIONS = (
 )  # fmt: skip
 
 
-@fusion("MatMulAddFusion", "matmul_add_fusion.cc", begins=("MatMul",), takes=("Add",), makes=("Gemm",))
+@fusion(
+    "MatMulAddFusion", "matmul_add_fusion.cc", begins=("MatMul",), takes=("Add",), makes=("Gemm", "Reshape")
+)
 def matmul_add(editor: Editor, node: Node) -> None:
-    """Matrices of a floating type, and a bias of [N], [1, N] or [M, N]: Gemm."""
+    """Matrices of a floating type, and a bias of [N], [1, N] or [M, N]: Gemm. So is a stack of matrices of known shape with
+    a bias of [N], between two Reshapes; but not in what AttentionFusion looks for (`attention_projection`)."""
+    _matmul_add(editor, node, keep_attention=True)
+
+
+@fusion(
+    "MatMulAddFusion", "matmul_add_fusion.cc", begins=("MatMul",), takes=("Add",), makes=("Gemm", "Reshape")
+)
+def matmul_add_rest(editor: Editor, node: Node) -> None:
+    """The same after AttentionFusion has run, for what it left."""
+    _matmul_add(editor, node, keep_attention=False)
+
+
+def _matmul_add(editor: Editor, node: Node, *, keep_attention: bool) -> None:
     add = editor.only_user(node)
     if not is_op(add, "Add"):
         return
     left, right = (editor.value(name).symbols for name in node.inputs)
     bias_name = other_operand(add, node.outputs[0])
     bias = editor.value(bias_name).symbols
-    if left is None or right is None or bias is None or len(left) != 2 or len(right) != 2:
+    if left is None or right is None or bias is None or len(right) != 2:
         return
     if editor.value(node.outputs[0]).dtype not in _TYPES:
         return
-    wanted: tuple[Symbols, ...] = ((right[1],), (1, right[1]), (left[0], right[1]))
-    if bias not in wanted or "" in bias:
+    name = f"{node.name}/MatMulAddFusion/"
+    if len(left) == 2:
+        wanted: tuple[Symbols, ...] = ((right[1],), (1, right[1]), (left[0], right[1]))
+        if bias in wanted and "" not in bias:
+            replace(editor, add, [node], "Gemm", [*node.inputs, bias_name], name=name)
         return
-    replace(editor, add, [node], "Gemm", [*node.inputs, bias_name], name=f"{node.name}/MatMulAddFusion/")
+    stack = tuple(size for size in left if isinstance(size, int))
+    matrix = tuple(size for size in right if isinstance(size, int))
+    if len(stack) < len(left) or len(matrix) < 2 or bias != (matrix[1],):
+        return
+    if keep_attention and attention_projection(editor, node, add):
+        return
+    rows = math.prod(stack[:-1])
+    flat, made = (rows, matrix[0]), (rows, matrix[1])
+    before, after = (editor.new_value(node.inputs[0], shape, shape, "gemm_reshape") for shape in (flat, made))
+    _reshape(editor, node, node.inputs[0], before, flat)
+    editor.add(name, "Gemm", [before, node.inputs[1], bias_name], [after], {}, "", node.provider)
+    _reshape(editor, node, after, add.outputs[0], (*stack[:-1], matrix[1]))
+    editor.remove(node)
+    editor.remove(add)
+
+
+def _reshape(editor: Editor, node: Node, source: str, result: str, shape: tuple[int, ...]) -> None:
+    constant = editor.graph.new_constant("gemm_shape", np.array(shape, np.int64))
+    editor.add(f"{node.name}/reshape", "Reshape", [source, constant], [result], {}, "", node.provider)
+
+
+def attention_projection(editor: Editor, node: Node, add: Node) -> bool:
+    """Whether a product and its sum are one of the four of an attention layer as AttentionFusion knows it: three products
+    and one sum read a LayerNormalization, and the sum's other operand is the fourth pair's (`AttentionPatternCache`)."""
+    norm = editor.maker.get(node.inputs[0])
+    found = [norm] if is_op(norm, "LayerNormalization") else []
+    following = editor.only_user(add)
+    if is_op(following, "Add"):
+        other = editor.maker.get(other_operand(following, add.outputs[0]))
+        found += [other] if is_op(other, "LayerNormalization") else []
+    for item in found:
+        readers = editor.users(item.outputs[0])
+        sums = [reader for reader in readers if is_op(reader, "Add")]
+        products = [reader for reader in readers if is_op(reader, "MatMul")]
+        shapes = [reader for reader in readers if is_op(reader, "Shape")]
+        if len(sums) != 1 or len(products) != 3 or len(shapes) != len(readers) - 4:
+            continue
+        fourth = editor.maker.get(other_operand(sums[0], item.outputs[0]))
+        if is_op(fourth, "Add") and (item is norm or fourth is add):
+            return True
+    return False
 
 
 @fusion(

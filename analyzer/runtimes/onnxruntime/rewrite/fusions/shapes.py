@@ -22,7 +22,10 @@ _SPLIT_OPSET = 13  # from it on, the sizes of Split's parts are an input
 )
 def reshape(editor: Editor, node: Node) -> None:
     """A target shape put together from constants and sizes of the very tensor that is reshaped is
-    a constant: 0 for a size that stays in its place, -1 for one other."""
+    a constant: 0 for a size that stays in its place, -1 for one other. Reshapes that follow each other, to shapes that are
+    known, are one (`FuseContiguousReshapes`)."""
+    if _contiguous(editor, node):
+        return
     if node.attributes.get("allowzero", 0):
         return
     concat = maker_of(editor, node, 1)
@@ -61,6 +64,34 @@ def _size_of(editor: Editor, name: str) -> tuple[int | None, str]:
     if not is_op(shape, "Shape") or axis is None or axis < 0 or "start" in shape.attributes:
         return None, ""
     return int(axis), shape.inputs[0]
+
+
+def _contiguous(editor: Editor, node: Node) -> bool:
+    """Whether a Reshape and those that alone read it, each of known shape, have become one."""
+    run = [node]
+    while (
+        is_op(following := editor.only_user(run[-1]), "Reshape") and following.inputs[0] == run[-1].outputs[0]
+    ):
+        symbols = editor.value(following.outputs[0]).symbols
+        if symbols is None or not all(isinstance(size, int) for size in symbols):
+            break
+        run.append(following)
+    if len(run) < 2:
+        return False
+    shape = editor.value(run[-1].outputs[0]).symbols or ()
+    constant = editor.graph.new_constant(f"{node.name}_new_shape", np.array(shape, np.int64))
+    editor.add(
+        f"{node.name}_new_reshape",
+        "Reshape",
+        [node.inputs[0], constant],
+        list(run[-1].outputs),
+        {},
+        "",
+        node.provider,
+    )
+    for old in run:
+        editor.remove(old)
+    return True
 
 
 @whole_graph(
