@@ -1,7 +1,7 @@
 """Recorded programs and where their segments lay, made by `benchmarks/pack_histories.py`.
 
 `histories_whole_programs.xz` holds 45 (training loops, Trainer, Lightning, LoRA, generation, compiled models, the allocator's
-settings), `histories_kinds_of_programs.xz` the 24 of `programs.json`, `histories_ranks.xz` the ranks of 23 programs on two
+settings), `histories_kinds_of_programs.xz` those of `programs.json`, `histories_ranks.xz` the ranks of 23 programs on two
 GPUs, with their streams. Each is 8 bytes with the length of a JSON list of programs, the list, then for all programs in a
 row the events' actions (one byte: 0 request, 1 return, 2 to 5 as in `EXCHANGES`, and 8 times the stream), their values (8
 bytes: the bytes of a request, segment or page run; of a return, how many requests ago it was made) and the addresses of the
