@@ -10,6 +10,14 @@ from typing import Protocol
 
 from analyzer.errors import OptionError
 
+# A collective's name, and file and line that called it.
+Call = tuple[str, str]
+
+
+def calls_of(rank: int) -> str:
+    """The channel of a `Post` on which a rank says, in the end, what it called: [[[ranks, group], [Call, ...]], ...] in JSON."""
+    return f"collectives of rank {rank}"
+
 
 class Post(Protocol):
     """Brings values from one rank to another, by the name of the message (`pipeline/peers.py`)."""

@@ -127,6 +127,10 @@ class Peers:
                 progress(f"{len(self.estimates)} of {ranks} ranks")
         return [self.estimates[rank] for rank in range(ranks)]
 
+    def said(self, channel: str) -> bytes | None:
+        """What was said there; None: nothing."""
+        return self._mail.get(channel)
+
     # -- the post office ------------------------------------------------------------------------------------------
 
     def _step(self, own: Asked | None) -> str | None:

@@ -8,8 +8,9 @@ from itertools import pairwise
 
 from analyzer.estimate import Estimate, RankCourse
 from analyzer.options import Options
+from analyzer.pipeline import order
 from analyzer.pipeline.peers import Peers, Work
-from analyzer.ranks import Rank
+from analyzer.ranks import Rank, calls_of
 
 _SHOWN = 16
 # Points of a rank's course: as many as a page is wide.
@@ -26,10 +27,15 @@ def every_rank(
 ) -> Estimate:
     """The estimate of the rank that needs the most memory (one that runs out of it before all others), noting every rank's.
 
-    job: any rank of the job. Raises AnalyzerError, of the first rank that cannot be followed.
+    job: any rank of the job. Raises AnalyzerError, of the first rank that cannot be followed, or where ranks would wait for
+    each other for ever.
     """
     with Peers(Work(script, tuple(args), options, {}, until, job), quiet=False) as ranks:
-        return _worst(ranks.follow_all(progress))
+        found = ranks.follow_all(progress)
+        said = {rank: ranks.said(calls_of(rank)) for rank in range(job.world_size)}
+    whole = until == "end" and not any(estimate.out_of_memory for estimate in found)
+    order.check({rank: order.read(calls) for rank, calls in said.items() if calls is not None}, whole)
+    return _worst(found)
 
 
 def _worst(found: Sequence[Estimate]) -> Estimate:

@@ -10,6 +10,8 @@
 5. A message sent by itself goes through the group's communicator where that was made with the group (`device_id`), else
    through one of the two ranks alone; one sent in a batch, through the group's (`pointToPoint`, `ProcessGroupNCCL.cpp`,
    whose warning about unbatched operations says so).
+6. With a post, the rank says in the end which collectives it called, group by group: every rank of a group has to call the
+   same ones in the same order (`pipeline/order.py`).
 
 Not modelled: MPI, UCC, XCCL; RPC; `ProcessGroupWrapper` (TORCH_DISTRIBUTED_DEBUG=DETAIL).
 """
@@ -17,6 +19,7 @@ Not modelled: MPI, UCC, XCCL; RPC; `ProcessGroupWrapper` (TORCH_DISTRIBUTED_DEBU
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -32,16 +35,26 @@ from analyzer.capture.pytorch.world.messages import Messages
 from analyzer.capture.pytorch.world.store import Store, stores
 from analyzer.errors import CaptureError
 from analyzer.graph import Communicator
+from analyzer.ranks import calls_of
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recorder import Recorder
-    from analyzer.ranks import Post, Rank
+    from analyzer.ranks import Call, Post, Rank
+
+
+_MESSAGES = ("send", "recv_", "recv_any_source_")  # of two ranks, not of all
 
 
 class Communicators:
-    """NCCL's communicators this rank has a part in, by the process group's name, and what they were used for."""
+    """NCCL's communicators this rank has a part in, by the process group's name, and what they were used for.
 
-    def __init__(self) -> None:
+    calls: the collectives each group ran, by its ranks and its name, with the lines that called them; kept where `where`
+    (which says file and line of the user's code that runs) is given.
+    """
+
+    def __init__(self, where: Callable[[], str] | None = None) -> None:
+        self._where = where
+        self.calls: dict[tuple[tuple[int, ...], str], list[Call]] = {}
         self.uses: dict[str, Communicator] = {}
         self.batched = False  # messages are sent in a batch
         self.nccl: list[Any] = []  # the backends that are NCCL's
@@ -57,6 +70,11 @@ class Communicators:
 
     def used(self, group: Any, collective: str, peers: tuple[int, ...] | None) -> None:
         """A collective runs on the group. peers: the ranks it sends to or receives from; None: it goes round the ring."""
+        if self._where is not None and collective not in _MESSAGES:
+            key = tuple(dist.get_process_group_ranks(group)), group.group_name
+            self.calls.setdefault(key, []).append(
+                (collective.removesuffix("_root").rstrip("_"), self._where())
+            )
         if not self._is_nccl(group):
             return
         name, size = group.group_name, group.size()
@@ -69,6 +87,15 @@ class Communicators:
             use.sent_to | others if collective in SENDING else use.sent_to,
             use.received_from | others if collective in RECEIVING else use.received_from,
         )
+
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[None]:
+        """While open, calls are not kept: those of an exchange in which ranks that know the result take no part here."""
+        where, self._where = self._where, None
+        try:
+            yield
+        finally:
+            self._where = where
 
     def functional(self, group_name: str, collective: str) -> None:
         """A functional collective runs on the group of this name."""
@@ -109,7 +136,8 @@ def world(rank: Rank, recorder: Recorder, post: Post | None = None) -> Iterator[
 
     post: brings what other ranks say by value; None: nobody does.
     """
-    used, messages = Communicators(), Messages(recorder, post)
+    used = Communicators(recorder.where if post is not None else None)
+    messages = Messages(recorder, post)
     recorder.gpu = torch.device("cuda", rank.local_rank)
     recorder.gpu_count = rank.local_world_size
     tell = sys.excepthook  # `init_process_group` puts one in its place that names the rank
@@ -118,6 +146,8 @@ def world(rank: Rank, recorder: Recorder, post: Post | None = None) -> Iterator[
     with replaced(_replacements(rank, recorder, messages, used, post)):
         try:
             yield used
+            if post is not None:
+                post.send(calls_of(rank.rank), json.dumps(list(used.calls.items())).encode())
         finally:
             _forget_shapes()
             if dist.is_initialized():
@@ -169,7 +199,7 @@ def _replacements(
         if root is None:
             root = dist.get_group_rank(within, src or 0)
         if within.rank() == root or (post is not None and None in objects):
-            with messages.objects(within):
+            with messages.objects(within), used.apart():
                 broadcast(objects, src, group, *args, **named)
         else:
             messages.no_objects(within)

@@ -1,0 +1,90 @@
+"""Ranks that do not call the same collectives would wait for each other for ever."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from analyzer.errors import CaptureError
+from analyzer.estimate import Estimate
+from analyzer.options import Options
+from analyzer.pipeline import order
+from analyzer.pipeline.ranks import every_rank
+from analyzer.ranks import Call, Rank
+
+EVERYBODY = ((0, 1), 0)
+REDUCE, GATHER = ("allreduce", "train.py:4"), ("_allgather_base", "train.py:9")
+
+
+def test_the_same_calls_in_the_same_order_are_in_order() -> None:
+    order.check({0: {EVERYBODY: [REDUCE, GATHER]}, 1: {EVERYBODY: [REDUCE, GATHER]}}, whole=True)
+
+
+def test_a_rank_that_is_in_another_group_need_not_call_what_this_one_does() -> None:
+    order.check(
+        {0: {((0, 1), 0): [REDUCE]}, 1: {((0, 1), 0): [REDUCE]}, 2: {((2, 3), 0): []}, 3: {}}, whole=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("zero", "one", "text"),
+    [
+        ([REDUCE, GATHER], [GATHER, REDUCE], "rank 0 calls allreduce at train.py:4 where rank 1 calls _allgather_base"),
+        ([REDUCE, GATHER], [REDUCE], "rank 0 calls _allgather_base at train.py:9, and rank 1 never does"),
+        ([], [REDUCE], "rank 1 calls allreduce at train.py:4, and rank 0 never does"),
+    ],
+)  # fmt: skip
+def test_other_calls_are_an_error_that_names_the_lines(zero: list[Call], one: list[Call], text: str) -> None:
+    with pytest.raises(CaptureError) as error:
+        order.check({0: {EVERYBODY: zero}, 1: {EVERYBODY: one}}, whole=True)
+    assert text in error.value.message
+
+
+def test_a_rank_that_was_ended_may_have_called_fewer() -> None:
+    order.check({0: {EVERYBODY: [REDUCE, GATHER]}, 1: {EVERYBODY: [REDUCE]}}, whole=False)
+    with pytest.raises(CaptureError):
+        order.check({0: {EVERYBODY: [REDUCE]}, 1: {EVERYBODY: [GATHER]}}, whole=False)
+
+
+def test_groups_of_the_same_ranks_are_told_apart_by_their_first_use() -> None:
+    said = json.dumps([[[[0, 1], "5"], [REDUCE]], [[[0, 1], "7"], [GATHER]], [[[0], "6"], []]])
+    assert order.read(said.encode()) == {((0, 1), 0): [REDUCE], ((0, 1), 1): [GATHER], ((0,), 0): []}
+
+
+def _script(folder: Path, body: str) -> Path:
+    path = folder / "train.py"
+    path.write_text(
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('nccl')\n"
+        "rank = dist.get_rank()\n"
+        "weights = torch.zeros(1000, device=f'cuda:{rank}')\n" + body
+    )
+    return path
+
+
+def _every_rank(path: Path) -> Estimate:
+    return every_rank(str(path), (), Options(device="h200"), "end", Rank.of(0, 2))
+
+
+def test_a_barrier_only_one_rank_calls_is_an_error_that_names_its_line(tmp_path: Path) -> None:
+    path = _script(tmp_path, "if rank == 0:\n    dist.barrier()\n")
+    with pytest.raises(CaptureError, match=r"rank 0 calls barrier at .*train\.py:6, and rank 1 never does"):
+        _every_rank(path)
+
+
+def test_what_ranks_may_do_apart_is_none(tmp_path: Path) -> None:
+    body = (
+        "names = ['a'] if rank == 0 else [None]\n"
+        "dist.broadcast_object_list(names, src=0)\n"
+        "known = [3]\n"
+        "dist.broadcast_object_list(known, src=0)\n"
+        "gathered = [torch.zeros_like(weights) for _ in range(2)] if rank == 0 else None\n"
+        "dist.gather(weights, gathered, dst=0)\n"
+        "dist.all_reduce(weights)\n"
+        "if rank == 0:\n    print(names)\n"
+    )
+    assert len(_every_rank(_script(tmp_path, body)).ranks) == 2
