@@ -13,7 +13,10 @@ import statistics
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from analyzer.planning.subject import Subject
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks" / "accuracy"))
@@ -21,18 +24,38 @@ DATA = ROOT / "tests" / "data" / "h200"
 MIB = 2**20
 
 
-def main(wanted: list[str]) -> int:
-    """Prints a line a model and a line a trial; 1 if an answer is larger than what ran."""
-    import torch
-    import torchvision_cpu
-
-    torchvision_cpu.enable()
+def subject_of(case: dict[str, Any]) -> Subject:
+    """What a trial finder searched, to be analysed."""
     import development_zoo
+    import torch
     from fit_trials import model_of
 
     from analyzer.options import Options
-    from analyzer.planning.fit import largest
     from analyzer.planning.subject import Subject
+
+    make_model, make_batch, loss = model_of(case["model"])
+    try:
+        with torch.device("meta"):
+            model = make_model()
+    except NotImplementedError:  # a model that draws random numbers of its own
+        model = make_model()
+    said: dict[str, Any] = {
+        "inputs": make_batch,
+        "mode": "train",
+        "loss": loss,
+        "optimizer": development_zoo.OPT[case["opt"]],
+        "device": "h200",
+        "runtime_options": {"alloc_conf": case["conf"]} if "conf" in case else None,
+    }
+    return Subject(model, Options.of(said))
+
+
+def main(wanted: list[str]) -> int:
+    """Prints a line a model and a line a trial; 1 if an answer is larger than what ran."""
+    import torchvision_cpu
+
+    torchvision_cpu.enable()
+    from analyzer.planning.fit import largest
 
     files = ("fit_2.json",) if "--second" in wanted else ("fit.json",)
     wanted = [name for name in wanted if name != "--second"]
@@ -41,21 +64,7 @@ def main(wanted: list[str]) -> int:
         case = entry["case"]
         if wanted and case["model"] not in wanted:
             continue
-        make_model, make_batch, loss = model_of(case["model"])
-        try:
-            with torch.device("meta"):
-                model = make_model()
-        except NotImplementedError:  # a model that draws random numbers of its own
-            model = make_model()
-        said: dict[str, Any] = {
-            "inputs": make_batch,
-            "mode": "train",
-            "loss": loss,
-            "optimizer": development_zoo.OPT[case["opt"]],
-            "device": "h200",
-            "runtime_options": {"alloc_conf": case["conf"]} if "conf" in case else None,
-        }
-        subject = Subject(model, Options.of(said))
+        subject = subject_of(case)
         limit = case["limit_mib"] * MIB
         start = time.perf_counter()
         found = largest(subject, limit)

@@ -60,24 +60,30 @@ def rows(
         yield row["name"], row["rank"], pairs
 
 
+def cells(pairs: list[tuple[int, int]]) -> str:
+    """Cells of a table for (predicted, measured) bytes: MiB measured, and how far the prediction is from it."""
+    return " | ".join(
+        f"{measured / MIB:,.1f} | {'exact' if got == measured else f'{100 * (got / measured - 1):+.2f} %'}"
+        for got, measured in pairs
+    )
+
+
+def write(text: str, path: Path | None) -> None:
+    """A page to its file, or to the terminal."""
+    if path:
+        path.write_text(text)
+    else:
+        print(text)
+
+
 def main() -> None:
     """Print or write the table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*")
     parser.add_argument("-o", type=Path)
     arguments = parser.parse_args()
-    lines = []
-    for name, rank, pairs in rows(arguments.names):
-        cells = " | ".join(
-            f"{measured / MIB:,.1f} | {'exact' if got == measured else f'{100 * (got / measured - 1):+.2f} %'}"
-            for got, measured in pairs
-        )
-        lines.append(f"| {name} | {rank} | {cells} |")
-    text = _HEAD + "\n".join(lines) + "\n" + _TAIL
-    if arguments.o:
-        arguments.o.write_text(text)
-    else:
-        print(text)
+    lines = [f"| {name} | {rank} | {cells(pairs)} |" for name, rank, pairs in rows(arguments.names)]
+    write(_HEAD + "\n".join(lines) + "\n" + _TAIL, arguments.o)
 
 
 if __name__ == "__main__":

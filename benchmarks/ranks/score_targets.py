@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from score import cells, write
+
 from analyzer import analyze
 from analyzer.parallelism import KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = ROOT / "tests/data/h200/ranks_targets.json"
-MIB = 2**20
 _HEAD = """# A model on several GPUs
 
 ```sh
@@ -80,24 +81,16 @@ def main() -> None:
     arguments = parser.parse_args()
     lines = []
     for row, pairs in rows(arguments.names):
-        cells = " | ".join(
-            f"{measured / MIB:,.1f} | {'exact' if got == measured else f'{100 * (got / measured - 1):+.2f} %'}"
-            for got, measured in pairs
-        )
         said = ", ".join(
             f"{name} {value}"
             for name, value in row["options"].items()
             if name not in ("mode", "parallel") and (name, value) != ("optimizer", "adamw")
         )
         lines.append(
-            f"| {Path(row['target']).stem} | {row['options']['parallel']} | {said} | {row['rank']} | {cells} |"
+            f"| {Path(row['target']).stem} | {row['options']['parallel']} | {said} | {row['rank']} | {cells(pairs)} |"
         )
     settings = {kind: ", ".join(f"`{name}`" for name in known) for kind, known in KINDS.items()}
-    text = _HEAD.format(**settings) + "\n".join(lines) + "\n" + _TAIL
-    if arguments.o:
-        arguments.o.write_text(text)
-    else:
-        print(text)
+    write(_HEAD.format(**settings) + "\n".join(lines) + "\n" + _TAIL, arguments.o)
 
 
 if __name__ == "__main__":

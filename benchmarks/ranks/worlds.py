@@ -10,13 +10,13 @@ import argparse
 from pathlib import Path
 
 import torch
+from score import MIB, write
 from targets import llama
 
 from analyzer import analyze
 
 TARGET = Path(__file__).parent / "targets/llama.py"
 WORLDS = (2, 8, 64, 512, 4096)
-MIB = 2**20
 _HEAD = """# A rank over the number of ranks
 
 `benchmarks/ranks/targets/llama.py` under `--parallel fsdp2:N`, AdamW, batch 4 on each rank, in MiB. Made by
@@ -56,11 +56,7 @@ def main() -> None:
         )
         figures = (shard_bytes(model, world), found.peak_allocated, found.peak_reserved, found.device_used)
         lines.append(f"| {world:,} | " + " | ".join(f"{figure / MIB:,.1f}" for figure in figures) + " |")
-    text = _HEAD + "\n".join(lines) + "\n" + _TAIL
-    if arguments.o:
-        arguments.o.write_text(text)
-    else:
-        print(text)
+    write(_HEAD + "\n".join(lines) + "\n" + _TAIL, arguments.o)
 
 
 if __name__ == "__main__":

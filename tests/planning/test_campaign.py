@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from sweep import MODELS as ZOO
 
 from analyzer.options import Options
 from analyzer.planning.curve import Row, curve
@@ -22,18 +23,6 @@ from analyzer.planning.subject import Subject
 from tests.paths import DATA, MODELS
 
 SIZES = 12
-ZOO = (
-    "resnet50",
-    "gpt2",
-    "swin_t",
-    "lstm",
-    "unet",
-    "encoder",
-    "llama_tiny",
-    "mobilenet_v3_large",
-    "ckpt_mlp",
-    "squeezenet1_1",
-)
 ALWAYS = ("lstm",)
 ONNX = ("resnet50.onnx", "bert.onnx", "vit_b_16.onnx", "cnn.onnx")
 
@@ -89,25 +78,10 @@ def test_never_larger_than_what_ran(entry: dict[str, Any]) -> None:
     """And of VGG-16 the gap that was found when it was looked for: 118 failed, 117 and 119 to 121 ran (`fit_2.json`)."""
     pytest.importorskip("torchvision", exc_type=(ImportError, RuntimeError))
     pytest.importorskip("transformers")
-    import development_zoo
-    from fit_trials import model_of
+    from fit import subject_of
 
     case = entry["case"]
-    make_model, make_batch, loss = model_of(case["model"])
-    try:
-        with torch.device("meta"):
-            model = make_model()
-    except NotImplementedError:  # a model that draws random numbers of its own
-        model = make_model()
-    given: dict[str, Any] = {
-        "inputs": make_batch,
-        "mode": "train",
-        "loss": loss,
-        "optimizer": development_zoo.OPT[case["opt"]],
-        "device": "h200",
-        "runtime_options": {"alloc_conf": case["conf"]} if "conf" in case else None,
-    }
-    found = largest(Subject(model, Options.of(given)), case["limit_mib"] * 2**20)
+    found = largest(subject_of(case), case["limit_mib"] * 2**20)
     assert found.batch <= entry["largest"]
     if case["model"] == "vgg16":
         assert (found.batch, found.gaps) == (121, (118,))

@@ -14,7 +14,7 @@
    nothing. What is received from a single other rank is known where `messages.py` says so.
 5. A message sent or received keeps nothing: its tensor is told that NCCL's stream uses it (`recordStream`,
    `ProcessGroupNCCL.cpp:pointToPoint`), so that its memory serves again once the message is through. In recorded pipelines
-   (`tests/data/h200/ranks_histories.tgz`) that was at once in the first step, and up to a step later where the device
+   (`tests/data/h200/histories_ranks.xz`) that was at once in the first step, and up to a step later where the device
    lagged behind the host. No clock runs here: it is taken to be at once.
 6. `_c10d_functional` operators return a new tensor on the current stream: their own meta kernels say its shape.
 """
