@@ -93,8 +93,7 @@ _NEW: dict[str, list[Any]] = {
     "TensorScatter": [[24, None, {}]],
 }
 _ENDED = (
-    "ConvTranspose", "Dropout", "Elu", "EyeLike", "GRU", "InstanceNormalization", "LSTM", "MaxPool", "Selu",
-    "ThresholdedRelu",
+    "Dropout", "Elu", "EyeLike", "GRU", "InstanceNormalization", "MaxPool", "Selu", "ThresholdedRelu",
 )  # fmt: skip
 _END = 21
 

@@ -21,6 +21,8 @@ _Results = list["ValueType | None"]
 
 # Operators ONNX Runtime keeps in the default domain though ONNX (of that operator set) does not define them.
 IN_DEFAULT_DOMAIN = frozenset({"SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"})
+# ONNX's own, whose function body its inference rejects where axes are left out (onnx 1.23: "must be specified for a Constant node").
+_BODY_REJECTED = frozenset({"MeanVarianceNormalization"})
 
 # Contrib operator -> (ONNX operator it follows, which inputs that one gets).
 DELEGATES: dict[str, tuple[str, slice | tuple[int, ...]]] = {
@@ -59,8 +61,8 @@ SAME = frozenset({
 
 
 def overrides(node: Any) -> bool:
-    """Whether a node of the default domain is one of ONNX Runtime's own."""
-    return node.op_type in IN_DEFAULT_DOMAIN
+    """Whether these tables answer for a node of the default domain."""
+    return node.op_type in IN_DEFAULT_DOMAIN or node.op_type in _BODY_REJECTED
 
 
 def infer_contrib(node: Any, inputs: _Inputs, delegate: _Delegate) -> dict[str, ValueType]:

@@ -159,7 +159,11 @@ def _infer_loop(
     if trips is None and not context.symbolic:
         result.notes.append(
             f"{node_name(node)}: the number of iterations is not constant; its body counts once"
-            + (", its scan outputs as one iteration: no bound" if len(node.output) > carried_count else "")
+            + (
+                ", its scan outputs as one iteration: no bound, memory may be more"
+                if len(node.output) > carried_count
+                else ""
+            )
         )
         if len(node.output) > carried_count:
             result.inexact.update(node.output[carried_count:])

@@ -89,6 +89,13 @@ _CONVENTIONS = (
         _SESSION,
         ("Loop",),
     ),
+    Rule(
+        "ort-scan-state",
+        "Scan takes two buffers a state, which its iterations write in turn; one for two iterations, none for one.",
+        "core/providers/cpu/controlflow/scan_utils.cc (LoopStateVariable)",
+        _SESSION,
+        ("Scan",),
+    ),
 )
 
 # How the bytes of a kernel may be known, where not by its code alone.

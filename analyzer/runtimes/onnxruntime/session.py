@@ -10,8 +10,8 @@
 3. The first run takes each buffer from the arena and records the memory pattern (`pattern`); every later run with the
    same input shapes takes the pattern's block at its start instead. Outputs and scratch stay apart.
    Runs of other shapes (`--batches`) have patterns of their own; the arena keeps what it took for the largest.
-4. A subgraph has a plan and a pattern of its own and runs inside its node: If the branch that is counted, Loop and
-   Scan twice, so that what the first iteration carries meets the second; its outputs are the node's.
+4. A subgraph has a plan and a pattern of its own and runs inside its node: If the branch that is counted, Loop twice, so
+   that what the first iteration carries meets the second, Scan once, into buffers that are there before.
 5. Several sessions may take one arena (`session.use_env_allocators`): all are made first, then each runs in turn.
 6. With IO binding inputs are the caller's and not copied. Bound outputs are the caller's as well; one that is bound by its
    device alone is taken in the first run and stays, because later runs write into it again.
@@ -47,6 +47,7 @@ RUNS = (1, 2)
 _INLINE_BYTES = 127
 _OWN = (Kind.ALLOCATE, Kind.OUTPUT)
 _ITERATIONS = 2
+_CHUNK_BYTES = 256
 
 # Where a subgraph stands: node index and attribute from the outermost graph inwards; () is that graph itself.
 Path: TypeAlias = tuple[tuple[int, str], ...]
@@ -297,8 +298,8 @@ class _Recorder:
 class _Running:
     """One execution of a graph.
 
-    path: where it stands. outer: for a branch of If, who runs its node, and the branch's outputs by the node's names.
-    iteration: a body of Loop or Scan, which neither has a pattern nor shares the node's outputs.
+    path: where it stands. outer: for a branch of If and the body of Scan, who runs its node: what they make is the node's.
+    iteration: a body of Loop or Scan, which has no pattern.
     """
 
     def __init__(
@@ -366,8 +367,10 @@ class _Running:
             first = len(recorder.events)
             if node.op == "If":
                 self._branch(node)
+            elif node.op == "Scan":
+                self._scan(node)
             elif node.bodies:
-                self._iterate(node)
+                self._loop(node)
             early = before_outputs(node)
             taken = recorder.scratch(node, self.graph, self.number) if early else []
             for name in node.outputs:
@@ -406,8 +409,8 @@ class _Running:
         if name in self.living:
             self.recorder.give(self.living.pop(name))
 
-    def _inner(self, node: Node, attribute: str, *, iteration: bool) -> _Running:
-        """A body of the node, executed."""
+    def _inner(self, node: Node, attribute: str, *, iteration: bool, given: bool) -> _Running:
+        """A body of the node, executed. given: its outputs are the node's, or buffers the node has for them."""
         key = (node.index, attribute)
         inner = _Running(
             self.recorder,
@@ -415,7 +418,7 @@ class _Running:
             self.number,
             self.patterns,
             path=(*self.path, key),
-            outer=None if iteration else (self, node),
+            outer=(self, node) if given else None,
             iteration=iteration,
         )
         self.patterns = inner.execute()
@@ -424,15 +427,16 @@ class _Running:
     def _branch(self, node: Node) -> None:
         """If: the branch that is counted writes the node's outputs."""
         for attribute in node.bodies:
-            for key in self._inner(node, attribute, iteration=False).held():
+            for key in self._inner(node, attribute, iteration=False, given=True).held():
                 self.recorder.give(key)
 
-    def _iterate(self, node: Node) -> None:
-        """Loop, Scan: the iteration number and the condition, then two iterations: the second finds what the first
-        carries still alive. Iterations use no pattern; the last one's results are copied to the node's outputs."""
+    def _loop(self, node: Node) -> None:
+        """The iteration number and the condition, then two iterations: the second reads what the first carries, and both are
+        there when the last one's results are copied to the node's outputs. What an iteration makes for a scan output stays until
+        all of them are joined: iterations beyond two add theirs. Iterations use no pattern."""
         recorder = self.recorder
         counters = []
-        if recorder.settings.provider == "cpu" and node.op == "Loop":
+        if recorder.settings.provider == "cpu":
             counters = [
                 recorder.take(
                     size, Category.ACTIVATION, f"{node.name} counter", node.index, rule="ort-loop-counter"
@@ -440,17 +444,63 @@ class _Running:
                 for size in (8, 1)
             ]
         carried: list[int] = []
-        for _ in range(_ITERATIONS):
-            for attribute in node.bodies:
-                inner = self._inner(node, attribute, iteration=True)
-                for key in carried:
-                    recorder.give(key)
-                carried = inner.held()
+        stacked: list[int] = []
+        ((attribute, body),) = node.bodies.items()
+        scans = body.outputs[len(node.inputs) - 1 :]
+        sizes = [self.graph.values[name].shape for name in node.outputs[len(node.inputs) - 2 :] if name]
+        trips = next((shape[0] for shape in sizes if shape), _ITERATIONS)
+        for _ in range(min(trips, _ITERATIONS)):
+            inner = self._inner(node, attribute, iteration=True, given=False)
+            stacked += [inner.living.pop(name) for name in scans if name in inner.living]
+            carried += inner.held()
+        more = (trips - _ITERATIONS) * sum(_whole_chunks(body.values[name].nbytes) for name in scans)
+        if more > 0 and stacked:
+            label = f"{node.name or node.op} of {trips - _ITERATIONS} more iterations"
+            stacked.append(
+                recorder.take(more, Category.ACTIVATION, label, node.index, rule="ort-kernel-output")
+            )
         for name in node.outputs:
             if name:
                 self.allocate(name, node.index)
-        for key in (*carried, *counters):
+        for key in (*carried, *stacked, *counters):
             recorder.give(key)
+
+    def _scan(self, node: Node) -> None:
+        """The results first, then for each state two buffers that iterations write in turn (one for two iterations, none for
+        one); an iteration writes into these and into its part of each result, without a pattern.
+
+        Source: `core/providers/cpu/controlflow/scan_utils.cc` (`LoopStateVariable`)."""
+        recorder = self.recorder
+        for name in node.outputs:
+            if name:
+                self.allocate(name, node.index)
+        count = int(node.attributes.get("num_scan_inputs", 0))
+        states = node.inputs[: len(node.inputs) - count]
+        axes = node.attributes.get("scan_input_axes") or [0]
+        scanned = self.graph.values[node.inputs[len(states)]].shape if count else None
+        steps = scanned[int(axes[0])] if scanned else 3
+        turns = [
+            recorder.take(
+                self.graph.values[name].nbytes,
+                Category.ACTIVATION,
+                f"{name} of an iteration",
+                node.index,
+                rule="ort-scan-state",
+            )
+            for name in states
+            if name
+            for _ in range(min(max(steps - 1, 0), 2))
+        ]
+        for attribute in node.bodies:
+            for key in self._inner(node, attribute, iteration=True, given=True).held():
+                recorder.give(key)
+        for key in turns:
+            recorder.give(key)
+
+
+def _whole_chunks(nbytes: int) -> int:
+    """Bytes as the arena rounds them."""
+    return -(-nbytes // _CHUNK_BYTES) * _CHUNK_BYTES
 
 
 def _all(whole: Frame) -> list[tuple[RuntimeGraph, Plan]]:

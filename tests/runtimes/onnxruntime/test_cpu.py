@@ -1,7 +1,7 @@
 """Predictions for `CPUExecutionProvider` against a real ONNX Runtime, kernel by kernel.
 
 The CPU provider runs the same planner, memory pattern and arena as the CUDA provider, so this checks them for real.
-Expected differences are listed by name (`EXPLAINED`); everything else must agree to the byte.
+Everything must agree to the byte.
 """
 
 from __future__ import annotations
@@ -21,24 +21,14 @@ GRAPHS = (
 STRATEGIES = ("kNextPowerOfTwo", "kSameAsRequested")
 BASIC, EXTENDED = 1, 2
 
-# Cases that may differ, and why.
-EXPLAINED = {
-    "lstm": "the CPU kernel's own buffers (deep_cpu_lstm.cc) are not modelled",
-    "gru": "the CPU kernel's own buffers (deep_cpu_gru.cc) are not modelled",
-}
-# Models whose extended optimization on the CPU is not modelled: quantized kernels replace QDQ pairs.
-BASIC_ONLY = frozenset({"quantized"})
 
-
-def _compare(name: str, model: onnx.ModelProto, batch: int, level: int, strategy: str) -> None:
+def _compare(model: onnx.ModelProto, batch: int, level: int, strategy: str) -> None:
     shape_only = onnx.ModelProto.FromString(model.SerializeToString())
     content = reference.with_weights(model)
     options = {"arena_extend_strategy": strategy, "graph_optimization_level": level}
     mine = reference.predicted(shape_only, batch, options, "cpu")
     real = reference.measured(content, batch, level, strategy)
     assert [row.op for row in mine.first] == [row.op for row in real.first]
-    if name in EXPLAINED:
-        pytest.xfail(EXPLAINED[name])
     assert (mine.peak, mine.held) == (real.peak, real.held)
     # After every kernel, what is asked for agrees; which free chunk serves it may depend on the addresses that the
     # operating system gave to regions of one size.
@@ -51,13 +41,13 @@ def _compare(name: str, model: onnx.ModelProto, batch: int, level: int, strategy
 @pytest.mark.parametrize("name", GRAPHS)
 def test_exported_models(name: str, batch: int, strategy: str) -> None:
     """Peak in use and held are exact; so are the executed operators, their order, and the bytes requested after every kernel."""
-    _compare(name, reference.graph(name), batch, BASIC, strategy)
+    _compare(reference.graph(name), batch, BASIC, strategy)
 
 
 @pytest.mark.parametrize("name", ["seed_cnn", "mobilenet_v3_large", "unet", "encoder", "convnext_tiny"])
 def test_extended_optimization(name: str) -> None:
     """The same with the provider's fusions."""
-    _compare(name, reference.graph(name), 1, EXTENDED, "kSameAsRequested")
+    _compare(reference.graph(name), 1, EXTENDED, "kSameAsRequested")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -65,7 +55,5 @@ def test_extended_optimization(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_handmade_models(name: str, level: int, strategy: str) -> None:
     """Dynamic and hard-coded batch, half precision, QDQ, int4, If, Loop, data-dependent sizes, spelt-out fusions."""
-    if level == EXTENDED and name in BASIC_ONLY:
-        pytest.skip("quantized kernels of the CPU provider are not modelled")
     batch = 4 if name == "hard_coded_batch" else 2
-    _compare(name, MODELS[name](), batch, level, strategy)
+    _compare(MODELS[name](), batch, level, strategy)

@@ -711,12 +711,16 @@ def test_a_bias_of_another_shape_is_added_apart(bias: tuple[int, ...]) -> None:
         ((2, 4, 3, 3), (1, 4, 3, 1), 3, 17, None),
         ((2, 4, 3, 3), (2, 1, 1, 3), 2, 17, None),
         ((2, 4, 3, 3), (2, 1, 3, 3), 2, 17, "x z"),
-        ((2, 4, 3, 3), (4, 3, 3), 3, 17, None),
+        ((2, 4, 3, 3), (4, 3, 3), 3, 17, "x z"),
         ((2, 4, "", 3), (2, 4, "", 3), 3, 17, None),
         ((2, 4, 3), (2, 1, 3), None, 13, "x z"),
         ((2, 4, 3), (2, 1, 3), None, 12, None),
         ((2, 4, 3), (1, 4, 3), None, 12, "x z"),
         ((2, 4, "", 3), (2, 1, 1, 3), 3, 17, None),
+        ((2, 4, 5, 3), (5, 3), 3, 17, "x z"),  # axes it does not have are ones
+        ((2, 4, 5, 3), (2, 1, 5, 3), 3, 17, None),
+        ((1, 4, 5, 3), (1, 1, 5, 3), 3, 17, "x z"),  # one on both sides is either
+        ((2, 4, 1, 3), (2, 1, 1, 3), 3, 17, "x z"),
         ((2, 1, 1, 3), (2, 4, "", 3), 3, 17, None),
         ((2, 4, 3), None, 2, 17, None),
         (None, (2, 4, 3), 2, 17, None),
@@ -727,7 +731,8 @@ def test_a_bias_of_another_shape_is_added_apart(bias: tuple[int, ...]) -> None:
 def test_a_mask_joins_the_softmax_behind_it(
     left: Any, right: Any, axis: int | None, opset: int, expected: str | None
 ) -> None:
-    whole = max((shape for shape in (left, right) if shape), key=lambda s: [1 if v == "" else v for v in s])
+    shapes = [shape for shape in (left, right) if shape]
+    whole = max(shapes, key=lambda s: (len(s), [1 if v == "" else v for v in s]))
     graph = build(
         "Add x z -> a; Softmax a -> y",
         {"x": left, "z": right, "a": whole},

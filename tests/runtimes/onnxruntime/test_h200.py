@@ -153,7 +153,7 @@ def _every_type() -> dict[str, dict[str, Any]]:
 
 def test_single_operators_of_every_type() -> None:
     """151 operators that ran on the GPU in float32, half precision, bfloat16 and integers: nine in ten to the byte, none more
-    than 1 % under, caches of attention bounded."""
+    than 0.1 % under or 5 % over."""
     pytest.importorskip("ml_dtypes")
     from benchmarks.onnx_operators_cuda import operators
 
@@ -168,6 +168,5 @@ def test_single_operators_of_every_type() -> None:
         name for name, (peak, real, held, real_held) in compared.items() if (peak, held) == (real, real_held)
     ]
     assert len(exact) >= 0.9 * len(compared)
-    assert [name for name, (peak, real, *_) in compared.items() if peak < 0.99 * real] == []
-    over = {name for name, (peak, real, *_) in compared.items() if peak > 1.05 * real}
-    assert over == {f"attention_past_{kind}" for kind in ("f32", "f16", "bf16")}
+    assert [name for name, (peak, real, *_) in compared.items() if peak < 0.999 * real] == []
+    assert [name for name, (peak, real, *_) in compared.items() if peak > 1.05 * real] == []

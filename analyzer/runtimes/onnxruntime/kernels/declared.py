@@ -65,7 +65,6 @@ HOST_INPUTS: Mapping[str, frozenset[int] | None] = {
     "ConstantOfShape": None,
     "OneHot": frozenset({1}),
     "CumSum": frozenset({1}),
-    "Clip": frozenset({1, 2}),
     "Trilu": frozenset({1}),
     "Dropout": frozenset({1, 2}),
     "If": frozenset({0}),

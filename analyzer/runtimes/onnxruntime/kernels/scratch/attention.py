@@ -6,6 +6,8 @@ Not modelled: kernels that load cuDNN or cutlass plans (bounded by their unfused
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels.scratch.registry import (
@@ -17,6 +19,11 @@ from analyzer.runtimes.onnxruntime.kernels.scratch.registry import (
 )
 
 _EFFICIENT_LENGTH = 256
+# Places of ONNX's Attention: inputs, and the scores among the results.
+_MASK, _PAST, _LENGTHS, _SCORES = 3, 4, 6, 3
+_ACCUMULATED = (
+    128  # heads of half precision wider than this are summed in float32 (memory-efficient attention)
+)
 
 
 @rule("cuda", "com.microsoft.MultiHeadAttention")
@@ -49,30 +56,127 @@ def _attention(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
     return [(projected, "measured"), (projected, "measured"), *inner]
 
 
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """ONNX's Attention in numbers: element bytes, rank, batch, heads, rows (of queries), keys there and keys in all; bytes of
+    query, key, value and result as they are."""
+
+    element: int
+    rank: int
+    batch: int
+    heads: int
+    shared: int
+    rows: int
+    length: int
+    width: int
+    value_width: int
+    query: int
+    key: int
+    value: int
+    result: int
+
+
 @rule("cuda", "Attention")
-def _onnx_attention(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
-    """llm/attention.cc: fused kernels take query and result once more, transposed, where these are of four dimensions, and
-    a number a row of scores in half precision (flash attention); float32 with fewer key than query heads, and whatever
-    returns scores, takes these twice in float32. With a cache it is bounded by both."""
-    q, k, v = (graph.values[name] for name in node.inputs[:3])
-    result = graph.values[node.outputs[0]]
-    rank = len(q.shape or ())
-    if q.shape is None or k.shape is None or rank not in (3, 4):
+def _onnx_attention(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
+    """llm/attention.cc. Flash attention: half precision, no mask, no scores returned. Memory-efficient attention: heads a multiple
+    of 8 wide, a mask only where its rows are aligned to 16 bytes, in float32 as many key as query heads. Else unfused.
+
+    Each takes its operands transposed where they are not laid out as it wants (fused: batch, rows, heads; unfused: batch,
+    heads, rows), new keys and values too where there is a cache; flash a number a row, and parts of the result where keys are
+    split; unfused the scores twice in float32. A boolean mask becomes numbers, and lengths of keys are counted for a cache.
+    """
+    sizes = _sizes(node, graph)
+    if sizes is None:
         return [(graph.values[name].nbytes, "bounded") for name in node.inputs[:3] if name]
-    heads = q.shape[1] if rank == 4 else int(node.attributes.get("q_num_heads", 1))
-    shared = k.shape[1] if rank == 4 else int(node.attributes.get("kv_num_heads", heads))
-    rows = q.shape[0] * heads * q.shape[-2]
-    past = any(len(node.inputs) > place and node.inputs[place] for place in (4, 5))
-    length = k.shape[-2] + (shape_of(graph, node.inputs[4])[-2] if past and node.inputs[4] else 0)
-    scores = 2 * 4 * rows * length
-    transposed = q.nbytes + result.nbytes if rank == 4 else 0
-    sums = 0 if q.dtype == "float32" else 4 * rows
-    if past:
-        # Measured: below the scores, with short caches; operands are repeated and split besides.
-        return [(scores + transposed + sums + k.nbytes + v.nbytes, "bounded")]
-    if (len(node.outputs) > 3 and node.outputs[3]) or (q.dtype == "float32" and shared < heads):
-        return [(scores, "measured")]
-    return [(transposed, "measured"), (sums, "measured")]
+    mask = graph.values[node.inputs[_MASK]] if _given(node.inputs, _MASK) else None
+    past, padded = _given(node.inputs, _PAST), _given(node.inputs, _LENGTHS)
+    causal = bool(node.attributes.get("is_causal", 0))
+    returned = _given(node.outputs, _SCORES)
+    takes: list[int] = []
+    if mask is not None and mask.dtype == "bool":
+        takes.append(math.prod(mask.shape or ()) * sizes.element)
+    if padded:
+        takes.append(4 * sizes.batch)
+    flash = sizes.element < 4 and mask is None and not returned and sizes.width == sizes.value_width
+    flash = flash and sizes.width % 8 == 0 and sizes.width <= 256
+    if causal and not past and not padded and sizes.rows != sizes.length:
+        flash = False  # its causal mask ends at the last key
+    aligned = mask is None or sizes.length % (16 // sizes.element) == 0
+    efficient = sizes.width % 8 == 0 and sizes.value_width % 8 == 0 and aligned and not returned
+    efficient = efficient and (sizes.element < 4 or sizes.shared == sizes.heads)
+    if flash or efficient:
+        if sizes.rank == 4:
+            takes += [sizes.query, sizes.result]
+        if past:
+            takes += [sizes.key, sizes.value] if sizes.rank == 4 else []
+            takes += [4 * sizes.batch] * (2 if flash else 1)
+        if flash:
+            takes.append(4 * sizes.batch * sizes.heads * sizes.rows)
+    else:
+        takes += [4 * sizes.batch * sizes.heads * sizes.rows * sizes.length] * 2
+        if sizes.rank == 3:
+            takes += [sizes.query, sizes.result]
+        if (sizes.rank == 3) != past:
+            takes += [sizes.key, sizes.value]
+    found: Takes = [(size, "measured") for size in takes if size]
+    if flash:
+        basis = "measured" if past else "bounded"
+        found += [(size, basis) for size in _split(sizes, settings.device.sm_count)]
+    elif efficient and sizes.element < 4 and sizes.value_width > _ACCUMULATED:
+        found.append((4 * sizes.batch * sizes.heads * sizes.rows * sizes.value_width, "bounded"))
+    return found
+
+
+def _given(names: Sequence[str], place: int) -> bool:
+    return len(names) > place and bool(names[place])
+
+
+def _sizes(node: Node, graph: RuntimeGraph) -> _Sizes | None:
+    """None where shapes are not known."""
+    query, key, value = (shape_of(graph, name) for name in node.inputs[:3])
+    rank = len(query)
+    if rank not in (3, 4) or len(key) != rank or len(value) != rank:
+        return None
+    heads = query[1] if rank == 4 else int(node.attributes.get("q_num_heads", 1))
+    shared = key[1] if rank == 4 else int(node.attributes.get("kv_num_heads", heads))
+    past = shape_of(graph, node.inputs[_PAST]) if _given(node.inputs, _PAST) else ()
+    return _Sizes(
+        element=element_bytes(graph, node.inputs[0]),
+        rank=rank,
+        batch=query[0],
+        heads=heads,
+        shared=shared,
+        rows=query[-2],
+        length=key[-2] + (past[-2] if len(past) > 1 else 0),
+        width=query[-1] if rank == 4 else query[-1] // max(heads, 1),
+        value_width=value[-1] if rank == 4 else value[-1] // max(shared, 1),
+        query=graph.values[node.inputs[0]].nbytes,
+        key=graph.values[node.inputs[1]].nbytes,
+        value=graph.values[node.inputs[2]].nbytes,
+        result=graph.values[node.outputs[0]].nbytes,
+    )
+
+
+def _split(sizes: _Sizes, processors: int) -> list[int]:
+    """Sums and results of the parts into which flash attention splits the keys where heads and rows alone leave processors idle:
+    the fewest parts that keep them at least 85 % as busy as the best number does.
+
+    Source: flash_attention/flash_api.cc (`get_num_splits_and_buffer_sizes`, `num_splits_heuristic`).
+    """
+    block = 256 if sizes.width <= 64 else 128 if sizes.width <= 128 else 64
+    blocks = -(-sizes.length // block)
+    work = sizes.batch * sizes.heads * -(-sizes.rows // 64)
+    if not work or work >= 0.8 * processors:
+        return []
+    most = min(128, processors, blocks)
+    # A number of parts that gives no part fewer blocks than one less would is passed over.
+    numbers = [n for n in range(1, most + 1) if n == 1 or -(-blocks // n) != -(-blocks // (n - 1))]
+    busy = {n: (work * n / processors) / math.ceil(work * n / processors) for n in numbers}
+    parts = next((n for n in numbers if busy[n] >= 0.85 * max(busy.values())), 1)
+    if parts == 1:
+        return []
+    rows = parts * sizes.batch * sizes.heads * sizes.rows
+    return [4 * rows, 4 * rows * -(-sizes.width // 32) * 32]
 
 
 @rule("cuda", "com.microsoft.GroupQueryAttention")

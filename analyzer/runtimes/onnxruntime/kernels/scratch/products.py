@@ -19,8 +19,11 @@ _N_BITS_ROWS = 8
 
 @rule("cuda", "MatMul", "com.microsoft.FusedMatMul")
 def _matmul(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
-    """matmul.cc: stacks of unequal batch shapes are multiplied through tables of pointers."""
+    """matmul.cc: stacks of unequal batch shapes, or by one vector, are multiplied through tables of pointers."""
     left, right = shape_of(graph, node.inputs[0]), shape_of(graph, node.inputs[1])
+    if 1 in (len(left), len(right)):
+        count = math.prod((*left[:-2], *right[:-2]))
+        return [(8 * count, "exact")] * 3 if count > 1 else []
     batch = shape_of(graph, node.outputs[0])[:-2]
     count = math.prod(batch)
     if count <= 1 or left[:-2] == right[:-2] or math.prod(right[:-2]) == 1 or math.prod(left[:-2]) == 1:

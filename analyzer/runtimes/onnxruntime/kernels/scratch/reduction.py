@@ -31,7 +31,8 @@ def _reduce(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # no
     shape = source.shape or ()
     axes = _axes(node, graph, len(shape))
     if axes is None:
-        return [(source.nbytes, "bounded")]
+        copies = 2 if node.op == "ReduceSumSquare" else 1
+        return [(max(source.nbytes, 4 * math.prod(shape)), "bounded")] * copies
     if len(axes) == len(shape) or not shape:
         return [] if node.op in _SUMS else [(source.nbytes, "exact")]
     if node.op in _SUMS:
@@ -95,10 +96,18 @@ def _softmax(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # n
     return [(source.nbytes, "exact")] * 2
 
 
+@rule("cuda", "BatchNormalization")
+def _batch_norm(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+    """batch_norm.cc: in half precision scale, bias, mean and variance once more in float32."""
+    if element_bytes(graph, node.inputs[0]) != 2:
+        return []
+    return [(4 * math.prod(shape_of(graph, name)), "exact") for name in node.inputs[1:5]]
+
+
 @rule("cuda", "InstanceNormalization")
 def _instance_norm(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
-    """instance_norm.cc: with more than one sample, scale and bias are repeated for each and statistics kept."""
+    """instance_norm.cc: with more than one sample, scale and bias are repeated for each and statistics kept, in float32."""
     x = shape_of(graph, node.inputs[0])
     if len(x) < 2 or x[0] <= 1:
         return []
-    return [(x[0] * x[1] * element_bytes(graph, node.inputs[0]), "exact")] * 4
+    return [(4 * x[0] * x[1], "exact")] * 4

@@ -13,6 +13,8 @@ from analyzer.runtimes.onnxruntime.kernels.scratch.registry import (
     shape_of,
 )
 
+_SORTED_AT_ONCE = 2048  # elements that CUB's radix sort takes without memory of its own
+
 
 @rule("cuda", "Concat")
 def _concat(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
@@ -28,7 +30,7 @@ def _concat(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # no
 
 @rule("cuda", "Split")
 def _split(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
-    """split.cc: as Concat."""
+    """split.cc: as Concat; three parts of the last axis go by a kernel of their own. Sizes only data tells may be unequal."""
     shape = shape_of(graph, node.inputs[0])
     axis = int(node.attributes.get("axis", 0))
     parts = [shape_of(graph, name) for name in node.outputs if name]
@@ -36,19 +38,44 @@ def _split(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noq
         return []
     sizes = [part[axis] for part in parts]
     count = len(sizes)
-    if len(set(sizes)) <= 1:
+    told = len(node.inputs) < 2 or not node.inputs[1] or graph.constant(node.inputs[1]) is not None
+    if told and len(set(sizes)) <= 1:
         return [(8 * count, "exact")] if count > 32 else []
-    return [(8 * count, "exact")] * 3 + [(8 * shape[axis], "exact")]
+    if told and count == 3 and axis % len(shape) == len(shape) - 1:
+        return []
+    basis = "exact" if told else "bounded"
+    return [(8 * count, basis)] * 3 + [(8 * shape[axis], basis)]
+
+
+@rule("cuda", "GatherND")
+def _gather_nd(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+    """gather_nd.cc: the strides of the indexed axes, and where each slice begins."""
+    indices = shape_of(graph, node.inputs[1])
+    if not indices:
+        return []
+    return [(8 * indices[-1], "exact"), (8 * math.prod(indices[:-1]), "exact")]
 
 
 @rule("cuda", "Resize")
 def _resize(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
-    """resize_impl.cu: the map from output to input positions."""
+    """resize_impl.cu: the map from output to input positions. With antialias (resize_antialias_impl.cu) for each of two axes
+    weights, where they begin and what lies outside, and the image between the two passes."""
     shape = shape_of(graph, node.outputs[0])
     mode = node.attributes.get("mode", "nearest")
+    if int(node.attributes.get("antialias", 0)) and len(shape) > 1:
+        return _antialiased(shape_of(graph, node.inputs[0]), shape, 2 if mode == "cubic" else 1)
     if mode == "nearest":
         return [(8 * (sum(shape) + 4), "bounded")]
     return [((24 if mode == "cubic" else 12) * sum(shape[-2:]), "exact")]
+
+
+def _antialiased(source: tuple[int, ...], shape: tuple[int, ...], reach: int) -> Takes:
+    """reach: of the filter on either side, in pixels of the smaller image."""
+    takes = [8 * len(shape), 4 * math.prod(shape[:-2]) * source[-2] * shape[-1]]
+    for before, after in zip(source[-2:], shape[-2:], strict=True):
+        window = 2 * math.ceil(reach * max(1.0, before / max(after, 1))) + 1
+        takes += [4 * after * window, 16 * after, 8 * after]
+    return [(nbytes, "bounded") for nbytes in takes]
 
 
 @rule("cuda", "MaxPool")
@@ -73,12 +100,18 @@ def _deform_conv(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes: 
 
 @rule("cuda", "NonMaxSuppression")
 def _non_max_suppression(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
-    """non_max_suppression_impl.cu: one class at a time: sorted scores and indices, boxes, a bit a pair of boxes."""
+    """non_max_suppression_impl.cu: one class at a time: indices, scores and boxes before and after sorting, what sorting takes,
+    a bit a pair of boxes, what is kept, two numbers, and what choosing the kept takes."""
     boxes = shape_of(graph, node.inputs[0])
     if len(boxes) < 2:
         return []
     count = boxes[1]
-    return [(4 * count, "exact")] * 4 + [(16 * count, "exact"), (8 * count * -(-count // 64), "bounded")]
+    sorting = 1 if count <= _SORTED_AT_ONCE else 8 * count + (64 << 10)
+    tables = [4 * count] * 5 + [16 * count] * 2 + [count, 4, 4]
+    return [
+        *((nbytes, "exact") for nbytes in tables),
+        *((nbytes, "bounded") for nbytes in (sorting, 4 * count * -(-count // 32), 1024)),
+    ]
 
 
 @rule("cuda", "TopK")

@@ -20,7 +20,7 @@ AXIS_OPSET = 13  # before it, Softmax's axis is 1 where none is given, afterward
     makes=(f"{MICROSOFT}.BiasSoftmax",),
 )
 def bias_softmax(editor: Editor, node: Node) -> None:
-    """The bias is broadcast over outer axes, or over the axes just before the softmax's."""
+    """The bias is broadcast over outer axes, those it does not have among them, or over the axes just before the softmax's."""
     if len(node.inputs) != 2:
         return
     softmax = editor.only_user(node)
@@ -28,15 +28,9 @@ def bias_softmax(editor: Editor, node: Node) -> None:
         return
     left, right = (editor.value(name).symbols for name in node.inputs)
     result = editor.value(node.outputs[0]).symbols
-    if (
-        left is None
-        or right is None
-        or result is None
-        or len(left) != len(right)
-        or "" in left
-        or "" in right
-    ):
+    if left is None or right is None or result is None or "" in left or "" in right or not left or not right:
         return
+    left, right = ((1,) * (len(result) - len(sizes)) + tuple(sizes) for sizes in (left, right))
     axis = int(softmax.attributes.get("axis", -1 if editor.graph.opset >= AXIS_OPSET else 1)) % len(result)
     if left == result and _broadcast_bias(left, right, axis):
         inputs = [node.inputs[0], node.inputs[1]]
@@ -48,12 +42,13 @@ def bias_softmax(editor: Editor, node: Node) -> None:
 
 
 def _broadcast_bias(whole: Symbols, bias: Symbols, axis: int) -> bool:
-    """Equal from the softmax's axis on; before it, ones then equal sizes, or equal sizes then ones."""
+    """Equal from the softmax's axis on; before it, ones then equal sizes, or equal sizes then ones. Axes of 1 on both sides
+    are either."""
     if whole[axis:] != bias[axis:]:
         return False
-    same = [a == b for a, b in zip(whole[:axis], bias[:axis], strict=True)]
-    ones = [size == 1 for size in bias[:axis]]
-    if not all(a or b for a, b in zip(same, ones, strict=True)):
+    pairs = [pair for pair in zip(whole[:axis], bias[:axis], strict=True) if pair != (1, 1)]
+    same = [a == b for a, b in pairs]
+    if not all(equal or b == 1 for equal, (_, b) in zip(same, pairs, strict=True)):
         return False
     changes = sum(a != b for a, b in pairwise(same))
     return changes <= 1
