@@ -78,8 +78,9 @@ class _Sizes:
 
 @rule("cuda", "Attention")
 def _onnx_attention(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
-    """llm/attention.cc. Flash attention: half precision, no mask, no scores returned. Memory-efficient attention: heads a multiple
-    of 8 wide, a mask only where its rows are aligned to 16 bytes, in float32 as many key as query heads. Else unfused.
+    """llm/attention.cc: scratch by the kernel it chooses. Flash attention: half precision, no mask, no scores returned.
+    Memory-efficient attention: heads a multiple of 8 wide, a mask only where its rows are aligned to 16 bytes, in float32 as many
+    key as query heads. Else unfused.
 
     Each takes its operands transposed where they are not laid out as it wants (fused: batch, rows, heads; unfused: batch,
     heads, rows), new keys and values too where there is a cache; flash a number a row, and parts of the result where keys are
