@@ -104,6 +104,7 @@ _SURE = {
     "ort-recurrent": ("exact", "measured", "bounded"),
     "ort-reduce": ("exact", "bounded"),
     "ort-resize": ("exact", "bounded"),
+    "ort-split": ("exact", "bounded"),
     "ort-non-max-suppression": ("exact", "bounded"),
     "ort-einsum": ("exact", "bounded"),
     "ort-top-k": ("measured",),
