@@ -89,14 +89,15 @@ def test_unknown_shapes_are_not_compared() -> None:
 
 
 def test_equal_numbers_are_one_constant() -> None:
-    """Scalars with scalars, [1] with [1]; other types, shapes and values stay; what the graph returns stays."""
+    """Up to eight elements of equal type, shape and values; the rest stays, and what the graph returns."""
     constants = {
         "a": np.array(2.0), "b": np.array(2.0), "c": np.array([2.0]), "d": np.array([2.0]), "e": np.array(3.0),
-        "i": np.array(2), "v": np.array([2.0, 2.0]), "w": np.array([2.0, 2.0]), "u": (), "f": np.array(2.0),
+        "i": np.array(2), "v": np.array([2.0] * 8), "w": np.array([2.0] * 8), "u": (), "f": np.array(2.0),
+        "p": np.array([2.0] * 9), "q": np.array([2.0] * 9), "r": np.array([[2.0]]),
     }  # fmt: skip
-    graph = build("Sum x a b c d e i v w u f -> y", {"x": (2,)}, constants, outputs=("y", "f"))
-    assert after(cleanup.share_constants, graph) == ["Sum x a a c c e i v w u f -> y"]
-    assert list(graph.initializers) == ["a", "c", "e", "i", "v", "w", "u", "f"]
+    graph = build("Sum x a b c d e i v w u f p q r -> y", {"x": (2,)}, constants, outputs=("y", "f"))
+    assert after(cleanup.share_constants, graph) == ["Sum x a a c c e i v v u f p q r -> y"]
+    assert list(graph.initializers) == ["a", "c", "e", "i", "v", "u", "f", "p", "q", "r"]
 
 
 @pytest.mark.parametrize(

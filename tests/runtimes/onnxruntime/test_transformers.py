@@ -32,10 +32,7 @@ def test_what_is_followed_is_there() -> None:
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        ("Div x x -> a; Mul a x -> y", "DivMulFusion"),
-        ("Relu x -> a; Clip a -> y", "FuseReluClip"),
         ("Transpose x -> a; Gemm a x -> y", "GemmTransposeFusion"),
-        ("Not x -> a; Where a x x -> y", "NotWhereFusion"),
         ("Pad x -> a; Conv a x -> y", "PadFusion"),
         ("Cast x -> a; Shape a -> y", "PreShapeNodeElimination"),
     ],

@@ -4,8 +4,8 @@
    more, so it is never overwritten), one more for being defined.
 2. Nodes of one stream are walked in order; buffers are shared within a stream only. For each output, the first that
    matches: it is a graph output: own buffer; its kernel aliases an input: that input's buffer; the kernel may work in
-   place, the input's buffer has exactly one use left and both have the same size: that buffer; a buffer on the free
-   list has the same size: that one; otherwise a new buffer.
+   place, the input's buffer has exactly one use left and both have the same size: that buffer; somebody
+   reads it and a buffer on the free list has the same size: that one; otherwise a new buffer.
 3. After a node, each buffer whose count drops to zero goes to the front of the free list, inputs first, then outputs
    nobody reads. The free list is searched from the front.
 4. "Same size": equal element sizes, not strings, equal rank, and every dimension equal as a number or as a non-empty
@@ -98,6 +98,7 @@ def plan(graph: RuntimeGraph, lanes: list[list[Node]], reuse: bool = True, loop_
         placements[name] = Placement(Kind.EXISTING, name, on_host.get(name, True))
     counts = _use_counts(graph)
     outputs = set(graph.outputs)
+    read = {name for node in graph.nodes.values() for name in (*node.inputs, *node.implicit)}
 
     for lane in lanes:
         uses = dict(counts)
@@ -114,7 +115,7 @@ def plan(graph: RuntimeGraph, lanes: list[list[Node]], reuse: bool = True, loop_
                     shared = loop_body and node.op == "Identity" and node.inputs[0] in graph.inputs[1:]
                     placements[name] = Placement(Kind.EXISTING if shared else Kind.OUTPUT, name, host)
                     continue
-                if not buffer and reuse:
+                if not buffer and reuse and name in read:
                     buffer = _from_free_list(name, host, free, placements, values)
                 if buffer:
                     uses[buffer] += uses.get(name, 0)

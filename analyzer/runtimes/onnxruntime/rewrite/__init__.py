@@ -1,7 +1,8 @@
 """Graph optimization as ONNX Runtime applies it before it plans memory.
 
 Levels are ONNX Runtime's: 0 none, 1 basic (provider-independent), 2 extended (fusions per provider), 99 all. Passes
-run in its order; a level's whole list is repeated until nothing changes, at most ten times.
+run in its order; a level's whole list is repeated until nothing changes, at most ten times, but for constant sharing and the
+transpose optimizer, which run once a level (`ShouldOnlyApplyOnce`).
 
 1. basic: small eliminations and shared constants (`cleanup`), common subexpressions, constant folding (`folding`), after which shapes are inferred
    anew (`inference`),
@@ -50,18 +51,20 @@ def optimise(graph: RuntimeGraph, provider: str, level: int, *, nhwc: bool = Fal
         bodies.expand(Editor(graph), provider)
     spreading.one_reader_each(Editor(graph))
     if level >= BASIC:
-        for _ in range(_STEPS):
+        for step in range(_STEPS):
             editor = Editor(graph)
             before = editor.changes
             cleanup.run(editor)
             spreading.remove_double_pairs(editor)
-            cleanup.share_constants(editor)
+            if not step:
+                cleanup.share_constants(editor)
             cleanup.common_subexpressions(editor)
             if folding.run(editor):
                 inference.refresh(graph)
             fuse(editor, BASIC, provider)
             spreading.spread(editor)
-            transposes.run(editor)
+            if not step:
+                transposes.run(editor)
             if editor.changes == before:
                 break
     editor = Editor(graph)
@@ -75,10 +78,10 @@ def optimise(graph: RuntimeGraph, provider: str, level: int, *, nhwc: bool = Fal
     if nhwc and provider == "cuda":
         layout.to_channels_last(Editor(graph))
         assign(graph, provider)
-    for _ in range(_STEPS if level >= EXTENDED else 0):
+    for step in range(_STEPS if level >= EXTENDED else 0):
         editor = Editor(graph, partitioned=True)
         remains.drop_activations(editor)
-        if provider == "cpu":
+        if provider == "cpu" and not step:
             transposes.run(editor)
             for node in graph.nodes.values():
                 node.provider = node.provider or _only("cpu", node, graph)

@@ -3,8 +3,9 @@
 1. Identity, Dropout (inference), a Cast to the same type, an Expand to the shape there is, a Slice of everything, Add of zero and Mul by
    one go; a node whose result is a graph output stays, but an
    Identity that alone reads what it copies.
-2. Scalar constants (and 1-D ones of one element) of equal value and type are one constant, if these are float, double,
-   half precision, or integers of 32 or 64 bits. (The source allows eight elements; ONNX Runtime 1.31 shares one.)
+2. Constants of at most eight elements and equal type, shape and values are one constant, if these are float, double,
+   half precision, or integers of 32 or 64 bits. This is done once, at the very start: what folding and fusions make later
+   is not shared (`ShouldOnlyApplyOnce`).
 3. Two nodes of the same operator, inputs and attributes are one; the first in execution order stays.
 
 Source: `core/optimizer/identity_elimination.cc`, `dropout_elimination.cc`, `cast_elimination.cc`,
@@ -13,6 +14,7 @@ Source: `core/optimizer/identity_elimination.cc`, `dropout_elimination.cc`, `cas
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +23,7 @@ from analyzer.runtimes.onnxruntime.plan.order import topological
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 
 _SHARED_TYPES = frozenset({"float16", "float32", "float64", "int32", "int64"})
+_SHARED_ELEMENTS = 8
 _STEPS, _LARGEST = 4, (1 << 63) - 1
 _NOT_SHARED = frozenset(
     {
@@ -129,11 +132,14 @@ NO_OPERATION: dict[str, Callable[[Editor, Node], bool]] = {
 
 
 def share_constants(editor: Editor) -> None:
-    """Constants of one element and of equal value, type and shape are one constant, unless a subgraph reads them."""
+    """Constants of at most eight elements and of equal values, type and shape are one constant, unless a subgraph reads
+    them."""
     first: dict[tuple[Any, ...], str] = {}
     for name in list(editor.graph.initializers):
         value = editor.value(name)
-        if value.dtype not in _SHARED_TYPES or value.shape not in ((), (1,)) or name in editor.final:
+        if value.dtype not in _SHARED_TYPES or value.shape is None or name in editor.final:
+            continue
+        if not 0 < math.prod(value.shape) <= _SHARED_ELEMENTS:
             continue
         if any(name in node.implicit for node in editor.users(name)):
             continue

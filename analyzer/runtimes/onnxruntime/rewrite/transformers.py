@@ -52,6 +52,7 @@ FOLLOWED: Mapping[str, str] = {
         ("LayerNormFusion", "SimplifiedLayerNormFusion", "SkipLayerNormFusion"), f"{_FUSIONS}/normalization.py"
     ),
     **dict.fromkeys(("ReshapeFusion", "GatherSliceToSplitFusion"), f"{_FUSIONS}/shapes.py"),
+    **dict.fromkeys(("DivMulFusion", "NotWhereFusion", "FuseReluClip"), f"{_FUSIONS}/elementwise.py"),
     "BiasSoftmaxFusion": f"{_FUSIONS}/softmax.py",
 }  # fmt: skip
 

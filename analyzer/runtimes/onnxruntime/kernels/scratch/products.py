@@ -20,15 +20,20 @@ _N_BITS_ROWS = 8
 @rule("cuda", "MatMul", "com.microsoft.FusedMatMul")
 def _matmul(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
     """matmul.cc: stacks of unequal batch shapes, or by one vector, are multiplied through tables of pointers."""
-    left, right = shape_of(graph, node.inputs[0]), shape_of(graph, node.inputs[1])
-    if 1 in (len(left), len(right)):
-        count = math.prod((*left[:-2], *right[:-2]))
+    left, right = (_batch(node, graph, place) for place in (0, 1))
+    if 1 in (len(shape_of(graph, name)) for name in node.inputs):
+        count = math.prod((*left, *right))
         return [(8 * count, "exact")] * 3 if count > 1 else []
-    batch = shape_of(graph, node.outputs[0])[:-2]
-    count = math.prod(batch)
-    if count <= 1 or left[:-2] == right[:-2] or math.prod(right[:-2]) == 1 or math.prod(left[:-2]) == 1:
+    count = math.prod(shape_of(graph, node.outputs[0])[:-2])
+    if count <= 1 or left == right or math.prod(right) == 1 or math.prod(left) == 1:
         return []
     return [(8 * count, "exact")] * 3
+
+
+def _batch(node: Node, graph: RuntimeGraph, place: int) -> tuple[int, ...]:
+    """The axes of an operand that count matrices: all but the last two, or all but the first and the last."""
+    shape = shape_of(graph, node.inputs[place])
+    return shape[1:-1] if node.attributes.get(f"transBatch{'AB'[place]}", 0) else shape[:-2]
 
 
 @rule("cuda", "Einsum", before_outputs=True)

@@ -10,6 +10,7 @@ Source: `core/optimizer/graph_transformer_utils.cc` (`GenerateTransformers`) for
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
@@ -26,6 +27,7 @@ from analyzer.runtimes.onnxruntime.rewrite.fusions.convolution import (
     conv_batch_norm,
     conv_mul,
 )
+from analyzer.runtimes.onnxruntime.rewrite.fusions.elementwise import div_mul, not_where, relu_clip
 from analyzer.runtimes.onnxruntime.rewrite.fusions.fusion import Fusion
 from analyzer.runtimes.onnxruntime.rewrite.fusions.integer import dynamic_matmul, integer_to_float
 from analyzer.runtimes.onnxruntime.rewrite.fusions.matmul import (
@@ -36,7 +38,12 @@ from analyzer.runtimes.onnxruntime.rewrite.fusions.matmul import (
     matmul_transpose,
     nbits_bias,
 )
-from analyzer.runtimes.onnxruntime.rewrite.fusions.normalization import layer_norm, rms_norm, skip_layer_norm
+from analyzer.runtimes.onnxruntime.rewrite.fusions.normalization import (
+    LAYER_NORM_OPSET,
+    layer_norm,
+    rms_norm,
+    skip_layer_norm,
+)
 from analyzer.runtimes.onnxruntime.rewrite.fusions.shapes import gather_slice_to_split, reshape
 from analyzer.runtimes.onnxruntime.rewrite.fusions.softmax import bias_softmax
 
@@ -45,15 +52,19 @@ BASIC, EXTENDED = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A fusion's turn: at a level, for these providers, in models of this operator set and later ones."""
+    """A fusion's turn: at a level, for these providers, in models of operator sets from `opset` to the one `before`."""
 
     level: int
     fusion: Fusion
     providers: tuple[str, ...] = ("cpu", "cuda")
     opset: int = 1
+    before: int = sys.maxsize
 
 
 ORDER: tuple[Turn, ...] = (
+    Turn(BASIC, div_mul),
+    Turn(BASIC, relu_clip),
+    Turn(BASIC, not_where),
     Turn(BASIC, conv_add),
     Turn(BASIC, conv_mul),
     Turn(BASIC, conv_batch_norm),
@@ -61,14 +72,14 @@ ORDER: tuple[Turn, ...] = (
     Turn(BASIC, reshape),
     # Where Gelu is an operator of ONNX Runtime's own, basic optimization may not introduce it.
     Turn(BASIC, gelu, opset=GELU_OPSET),
-    Turn(BASIC, layer_norm),
-    Turn(BASIC, rms_norm),
+    # So is LayerNormalization.
+    Turn(BASIC, layer_norm, opset=LAYER_NORM_OPSET),
     Turn(EXTENDED, gemm_activation, ("cpu",)),
     Turn(EXTENDED, integer_to_float, ("cpu",)),
     Turn(EXTENDED, dynamic_matmul, ("cpu",)),
     Turn(EXTENDED, conv_activation, ("cpu",)),
-    Turn(EXTENDED, gelu),
-    Turn(EXTENDED, layer_norm),
+    Turn(EXTENDED, gelu, before=GELU_OPSET),
+    Turn(EXTENDED, layer_norm, before=LAYER_NORM_OPSET),
     Turn(EXTENDED, rms_norm),
     Turn(EXTENDED, gather_slice_to_split),
     Turn(EXTENDED, matmul_transpose),
@@ -86,5 +97,9 @@ ORDER: tuple[Turn, ...] = (
 def fuse(editor: Editor, level: int, provider: str) -> None:
     """Run a level's fusions for a provider, in ONNX Runtime's order."""
     for turn in ORDER:
-        if turn.level == level and provider in turn.providers and editor.graph.opset >= turn.opset:
+        if (
+            turn.level == level
+            and provider in turn.providers
+            and turn.opset <= editor.graph.opset < turn.before
+        ):
             turn.fusion.apply(editor)

@@ -10,6 +10,7 @@ from analyzer.runtimes.onnxruntime.graph import Node, Symbols
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 from analyzer.runtimes.onnxruntime.rewrite.fusions.fusion import MICROSOFT, fusion
 from analyzer.runtimes.onnxruntime.rewrite.fusions.matching import is_op, other_operand, replace
+from analyzer.runtimes.onnxruntime.rewrite.transposes.permutation import Perm, perm_of
 
 _PRODUCTS = ("MatMul", f"{MICROSOFT}.FusedMatMul")
 _FUSED = (f"{MICROSOFT}.FusedMatMul",)
@@ -122,20 +123,29 @@ def gemm_activation(editor: Editor, node: Node) -> None:
     makes=_FUSED,
 )
 def matmul_transpose(editor: Editor, node: Node) -> None:
-    """A Transpose of the last two axes is an attribute of FusedMatMul."""
-    if editor.value(node.outputs[0]).dtype not in _TYPES:
+    """A Transpose of the last two axes, or of the first behind the batch ([rows, batch, columns]), or of both, is an
+    attribute of FusedMatMul; the batch's axes must keep their order. Not of a value that is multiplied by itself."""
+    if editor.value(node.outputs[0]).dtype not in _TYPES or node.inputs[0] == node.inputs[1]:
         return
+    found: dict[int, tuple[Node, bool, bool]] = {}
+    for place, side in enumerate("AB"):
+        maker = editor.maker.get(node.inputs[place])
+        if not is_op(maker, "Transpose") or maker.outputs[0] in editor.final:
+            continue
+        flags = _transposed(perm_of(editor, maker) or ())
+        if flags is not None and not node.attributes.get(f"transBatch{side}", 0):
+            found[place] = (maker, *flags)
+    ranks = [len(editor.value(name).symbols or ()) for name in node.inputs]
+    if ranks[0] != ranks[1] or not all(ranks):
+        found = {place: flags for place, flags in found.items() if not flags[2]}
     inputs, attributes, gone = list(node.inputs), dict(node.attributes), []
-    for place, key in ((0, "transA"), (1, "transB")):
-        maker = editor.maker.get(inputs[place])
-        if not is_op(maker, "Transpose") or attributes.get(key):
-            continue
-        perm = [int(axis) for axis in maker.attributes.get("perm", ())]
-        last = [*range(len(perm) - 2), len(perm) - 1, len(perm) - 2]
-        if len(perm) < 2 or perm != last:
-            continue
+    for place, (maker, last, batch) in found.items():
+        side = "AB"[place]
         inputs[place] = maker.inputs[0]
-        attributes[key] = 1
+        if last:
+            attributes[f"trans{side}"] = 1 - int(bool(attributes.get(f"trans{side}", 0)))
+        if batch:
+            attributes[f"transBatch{side}"] = 1
         gone.append(maker)
     if not gone:
         return
@@ -149,6 +159,17 @@ def matmul_transpose(editor: Editor, node: Node) -> None:
             and maker.outputs[0] not in editor.final
         ):
             editor.remove(maker)
+
+
+def _transposed(perm: Perm) -> tuple[bool, bool] | None:
+    """Whether the last two axes change places, and whether the first goes behind the batch; None if it is neither (or no
+    such permutation) (`GetTransposeNodeFromOutput`)."""
+    rank = len(perm)
+    if rank < 2 or rank - 1 not in perm[-2:]:
+        return None
+    if rank > 2 and (perm[0] > 1 or any(perm[axis] + 1 != perm[axis + 1] for axis in range(rank - 3))):
+        return None
+    return perm[-1] != rank - 1, rank > 2 and perm[0] == 1
 
 
 @fusion(

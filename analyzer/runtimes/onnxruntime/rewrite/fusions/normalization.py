@@ -15,6 +15,7 @@ from analyzer.runtimes.onnxruntime.rewrite.fusions.matching import (
     scalar,
 )
 
+LAYER_NORM_OPSET = 17  # before it, LayerNormalization is one of ONNX Runtime's own operators
 _SKIP_TYPES = frozenset({"float32", "float16", "bfloat16"})
 
 
@@ -33,19 +34,20 @@ def layer_norm(editor: Editor, node: Node) -> None:
         return
     for sub in subs:
         for square in editor.users(sub.outputs[0]):
-            if not (is_op(square, "Pow", "Mul") and _squares(editor, square)):
+            if not is_op(square, "Pow") or not close_to(scalar(editor, square.inputs[1]), 2.0):
                 continue
             found = chain(editor, square, "ReduceMean", "Add", "Sqrt", "Div", "Mul", "Add")
             if found is None:
                 continue
-            if not all(_over_last_axes(editor, mean) for mean in (node, found[1])):
+            if not all(_over_last_axis(editor, mean) for mean in (node, found[1])):
                 continue
             div, mul, add = found[4], found[5], found[6]
             numerator = editor.maker.get(div.inputs[0])
             if numerator not in subs or div.inputs[1] != found[3].outputs[0]:
                 continue
             scale, bias = other_operand(mul, div.outputs[0]), other_operand(add, mul.outputs[0])
-            if not (editor.is_constant(scale) and editor.is_constant(bias)):
+            widths = [editor.value(name).symbols for name in (scale, bias)]
+            if widths[0] != widths[1] or len(widths[0] or ()) != 1:
                 continue
             replace(editor, add, [*found[:-1], *subs, node], "LayerNormalization", [x, scale, bias])
             return
@@ -55,36 +57,22 @@ def layer_norm(editor: Editor, node: Node) -> None:
     "SimplifiedLayerNormFusion",
     "layer_norm_fusion.cc",
     begins=("Pow",),
-    takes=("ReduceMean", "Add", "Sqrt", "Div", "Reciprocal", "Mul"),
+    takes=("ReduceMean", "Add", "Sqrt", "Div", "Mul"),
     makes=("SimplifiedLayerNormalization",),
 )
 def rms_norm(editor: Editor, node: Node) -> None:
-    """x / sqrt(mean(x^2) + eps) * scale."""
-    x = node.inputs[0]
-    found = chain(editor, node, "ReduceMean", "Add", "Sqrt")
-    if found is None or not _squares(editor, node) or not _over_last_axes(editor, found[1]):
+    """x / sqrt(mean(x^2) + eps) * scale, the quotient by Div: a product with the root's Reciprocal, as dynamo writes it, is
+    not looked for."""
+    found = chain(editor, node, "ReduceMean", "Add", "Sqrt", "Div", "Mul")
+    if found is None or not close_to(scalar(editor, node.inputs[1]), 2.0):
         return
-    root = found[3]
-    after = editor.only_user(root)
-    if after is None:
+    mean, quotient, scaled = found[1], found[4], found[5]
+    scale = other_operand(scaled, quotient.outputs[0])
+    if not _over_last_axis(editor, mean) or len(editor.value(scale).symbols or ()) != 1:
         return
-    rest: list[Node] = []
-    if is_op(after, "Reciprocal") or (is_op(after, "Div") and close_to(scalar(editor, after.inputs[0]), 1.0)):
-        rest.append(after)
-        product = editor.only_user(after)
-        if not is_op(product, "Mul") or x not in product.inputs:
-            return
-    elif is_op(after, "Div") and after.inputs[0] == x:
-        product = after
-    else:
+    if quotient.inputs != [node.inputs[0], found[3].outputs[0]]:
         return
-    scaled = editor.only_user(product)
-    if not is_op(scaled, "Mul"):
-        return
-    scale = other_operand(scaled, product.outputs[0])
-    if not editor.is_constant(scale) or len(editor.value(scale).shape or ()) != 1:
-        return
-    replace(editor, scaled, [*found, *rest, product], "SimplifiedLayerNormalization", [x, scale])
+    replace(editor, scaled, found[:-1], "SimplifiedLayerNormalization", [node.inputs[0], scale])
 
 
 @fusion(
@@ -113,27 +101,17 @@ def skip_layer_norm(editor: Editor, node: Node) -> None:
     replace(editor, node, rest, "SkipLayerNormalization", inputs, MICROSOFT)
 
 
-def _squares(editor: Editor, node: Node) -> bool:
-    """x ** 2, or x * x."""
-    if node.op == "Mul":
-        return node.inputs[0] == node.inputs[1]
-    return close_to(scalar(editor, node.inputs[1]), 2.0)
-
-
-def _over_last_axes(editor: Editor, mean: Node) -> bool:
-    """Whether a mean keeps its dimensions, and is over the last axes without a gap."""
+def _over_last_axis(editor: Editor, mean: Node) -> bool:
+    """Whether a mean keeps its dimensions and is over the last axis alone, an axis that is named (`CheckAxesOnReduceMean`;
+    normalizations over several axes are joined by training builds only)."""
     axes = mean.attributes.get("axes")
     if axes is None and len(mean.inputs) > 1 and mean.inputs[1]:
         data = editor.graph.constant(mean.inputs[1])
         axes = None if data is None else [int(axis) for axis in data.reshape(-1)]
-    rank = len(editor.value(mean.inputs[0]).symbols or ())
-    if not mean.attributes.get("keepdims", 1):
+    if axes is None or len(axes) != 1 or not mean.attributes.get("keepdims", 1):
         return False
-    if axes is None:
-        return len(mean.inputs) < 2 or not mean.inputs[1]  # all of them
-    if not rank:
-        return sorted(axes) == list(range(-len(axes), 0))
-    return sorted(axis % rank for axis in axes) == list(range(rank - len(axes), rank))
+    symbols = editor.value(mean.inputs[0]).symbols
+    return axes[0] == -1 or (symbols is not None and axes[0] == len(symbols) - 1)
 
 
 def _first_add(editor: Editor, add: Node) -> bool:

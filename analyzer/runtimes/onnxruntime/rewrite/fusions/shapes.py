@@ -17,81 +17,79 @@ _SPLIT_OPSET = 13  # from it on, the sizes of Split's parts are an input
     "ReshapeFusion",
     "reshape_fusion.cc",
     begins=("Reshape",),
-    takes=("Concat", "Unsqueeze", "Gather", "Shape"),
+    takes=("Concat", "Unsqueeze", "Gather", "Shape", "Squeeze"),
     makes=("Reshape",),
 )
 def reshape(editor: Editor, node: Node) -> None:
-    """A target shape put together from constants and sizes of the very tensor that is reshaped is
-    a constant: 0 for a size that stays in its place, -1 for one other. Reshapes that follow each other, to shapes that are
-    known, are one (`FuseContiguousReshapes`)."""
-    if _contiguous(editor, node):
-        return
+    """A target shape put together from constants and sizes is a constant: 0 for a size that stays in its place, -1 for one
+    other. Otherwise a Reshape and what follows it to shapes that
+    are known, Reshapes, Squeezes and Unsqueezes, are one Reshape (`FuseContiguousReshapes`)."""
     if node.attributes.get("allowzero", 0):
         return
+    if not _to_constant(editor, node):
+        _contiguous(editor, node)
+
+
+def _to_constant(editor: Editor, node: Node) -> bool:
+    """Whether the target was put together, and is a constant now (`Fuse_Subgraph`)."""
     concat = maker_of(editor, node, 1)
     if not is_op(concat, "Concat") or editor.only_user(concat) is not node:
-        return
+        return False
     sizes: list[int] = []
     for name in concat.inputs:
         data = editor.graph.constant(name)
         if data is not None:
             sizes += [int(size) for size in data.reshape(-1)]
             continue
-        axis, root = _size_of(editor, name)
-        if axis is None:
-            return
-        if root == node.inputs[0] and axis == len(sizes):
+        if _stays(editor, name, node.inputs[0], len(sizes)):
             sizes.append(0)
-        elif -1 in sizes:
-            return
-        else:
+        elif editor.value(name).symbols == (1,):
             sizes.append(-1)
+        else:
+            return False
+    if sizes.count(-1) > 1:
+        return False
     target = editor.graph.new_constant(f"{node.name}_shape", np.array(sizes, dtype=np.int64))
     editor.set_input(node, 1, target)
     drop_chain(editor, concat)
+    return True
 
 
-def _size_of(editor: Editor, name: str) -> tuple[int | None, str]:
-    """(axis, tensor) if the value is Unsqueeze(Gather(Shape(tensor), axis))."""
+def _stays(editor: Editor, name: str, root: str, axis: int) -> bool:
+    """Whether the value is Unsqueeze(Gather(Shape(x), axis)), for an x that is `root`, or whose size there has the same number or
+    name as that of `root` (`Match_Shape`, as 1.31 has it)."""
     unsqueeze = editor.maker.get(name)
-    if not is_op(unsqueeze, "Unsqueeze"):
-        return None, ""
-    gather = maker_of(editor, unsqueeze, 0)
-    if not is_op(gather, "Gather"):
-        return None, ""
-    shape = maker_of(editor, gather, 0)
-    axis = scalar(editor, gather.inputs[1])
-    if not is_op(shape, "Shape") or axis is None or axis < 0 or "start" in shape.attributes:
-        return None, ""
-    return int(axis), shape.inputs[0]
+    gather = maker_of(editor, unsqueeze, 0) if is_op(unsqueeze, "Unsqueeze") else None
+    shape = maker_of(editor, gather, 0) if is_op(gather, "Gather") else None
+    if not is_op(shape, "Shape") or shape.attributes.get("start", 0) or "end" in shape.attributes:
+        return False
+    if gather is None or scalar(editor, gather.inputs[1]) != axis:
+        return False
+    if shape.inputs[0] == root:
+        return True
+    sizes = [editor.value(tensor).symbols or () for tensor in (shape.inputs[0], root)]
+    return all(axis < len(known) for known in sizes) and sizes[0][axis] == sizes[1][axis] != ""
 
 
-def _contiguous(editor: Editor, node: Node) -> bool:
-    """Whether a Reshape and those that alone read it, each of known shape, have become one."""
+def _contiguous(editor: Editor, node: Node) -> None:
+    """A Reshape and those that alone read it in turn, Squeeze and Unsqueeze among them, each to a known shape: one. One
+    that takes a 0 for no elements ends the run (tried with ONNX Runtime 1.31)."""
     run = [node]
-    while (
-        is_op(following := editor.only_user(run[-1]), "Reshape") and following.inputs[0] == run[-1].outputs[0]
-    ):
+    while is_op(following := editor.only_user(run[-1]), "Reshape", "Squeeze", "Unsqueeze"):
         symbols = editor.value(following.outputs[0]).symbols
         if symbols is None or not all(isinstance(size, int) for size in symbols):
             break
+        if following.attributes.get("allowzero", 0):
+            break
         run.append(following)
     if len(run) < 2:
-        return False
+        return
     shape = editor.value(run[-1].outputs[0]).symbols or ()
     constant = editor.graph.new_constant(f"{node.name}_new_shape", np.array(shape, np.int64))
-    editor.add(
-        f"{node.name}_new_reshape",
-        "Reshape",
-        [node.inputs[0], constant],
-        list(run[-1].outputs),
-        {},
-        "",
-        node.provider,
-    )
+    inputs, outputs = [node.inputs[0], constant], list(run[-1].outputs)
+    editor.add(f"{node.name}_new_reshape", "Reshape", inputs, outputs, {}, "", node.provider)
     for old in run:
         editor.remove(old)
-    return True
 
 
 @whole_graph(

@@ -7,10 +7,11 @@
    rank is added. Negative: push.
 2. Pushing (`pushing`, `handlers`) transposes the inputs by the inverse permutation (constants in place, cancelling pairs
    vanish, composing pairs merge) and puts a Transpose behind each output; axis attributes follow the permutation.
-3. Two Transposes in a row always merge (`pushing`). `Shape` of a Transpose becomes `Gather(Shape(x), perm)`.
+3. Two Transposes in a row always merge (`pushing`), as a Transpose does with a Reshape that is one; a Reshape that splits axes goes
+   first (`reshaping`). `Shape` of a Transpose becomes `Gather(Shape(x), perm)`.
 
 Source: `core/optimizer/transpose_optimization/onnx_transpose_optimization.cc`.
-Not modelled: QuantizeLinear/DequantizeLinear units, Reshapes that equal a Transpose with unknown dimensions.
+Not modelled: QuantizeLinear/DequantizeLinear units.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ def _cost(editor: Editor, node: Node, perm: Perm, leading: set[str]) -> int:
                 cost -= _rank(editor.value(name))
             continue
         cost += _rank(editor.value(name))
-    if cost < 0 and node.op not in _NO_OUTPUT and not any(name in leading for name in node.outputs):
+    leads = any(name in leading and name not in editor.final for name in node.outputs)
+    if cost < 0 and node.op not in _NO_OUTPUT and not leads:
         cost += max((_rank(editor.value(name)) for name in node.outputs if name), default=0)
     return cost
 

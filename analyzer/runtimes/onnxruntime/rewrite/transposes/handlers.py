@@ -21,6 +21,7 @@ from analyzer.runtimes.onnxruntime.rewrite.transposes.pushing import (
     push,
     transpose_input,
 )
+from analyzer.runtimes.onnxruntime.rewrite.transposes.reshaping import reshape
 
 Handler = Callable[[Editor, Node, Perm], bool]
 
@@ -238,11 +239,6 @@ def _softmax(editor: Editor, node: Node, perm: Perm) -> bool:
     return _with_axis(editor, node, perm, -1) if editor.graph.opset >= 13 else False
 
 
-def _never(editor: Editor, node: Node, perm: Perm) -> bool:  # noqa: ARG001
-    """ONNX Runtime knows the operator, so that it counts as one a Transpose could pass, but this one does not."""
-    return False
-
-
 HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(_UNARY, _unary),
     **dict.fromkeys(BROADCAST, _broadcast),
@@ -257,7 +253,7 @@ HANDLERS: dict[str, Handler] = {
     "ArgMin": _arg,
     "ArgMax": _arg,
     "Gather": _gather,
-    "Reshape": _never,
+    "Reshape": reshape,
     "Concat": lambda editor, node, perm: _with_axis(editor, node, perm, None),
     "Split": lambda editor, node, perm: _with_axis(editor, node, perm, 0),
 }

@@ -95,16 +95,35 @@ def merge(editor: Editor, transpose: Node, node: Node, perm: Perm) -> bool:
     second = perm_of(editor, node)
     if second is None or len(second) != len(perm):
         return False
+    return merge_by(editor, transpose, node, perm, second)
+
+
+def merge_by(editor: Editor, transpose: Node, node: Node, perm: Perm, second: Perm) -> bool:
+    """A Transpose and a node behind it that permutes by `second` become one Transpose, or none if they cancel."""
     if second == inverse_of(perm):
-        if node.outputs[0] in editor.final:
-            return False
-        editor.replace_uses(node.outputs[0], transpose.inputs[0])
-        editor.remove(node)
+        _cancel(editor, transpose.inputs[0], node)
     else:
         node.attributes["perm"] = tuple(perm[axis] for axis in second)
         editor.set_input(node, 0, transpose.inputs[0])
     drop_if_unread(editor, transpose)
     return True
+
+
+def _cancel(editor: Editor, source: str, node: Node) -> None:
+    """The node's result is `source`: its readers read that. A result of the graph is made by the node that makes `source`,
+    unless that is one too, or nobody's; then by an Identity (`RemoveCancelingTransposeNodes`)."""
+    result = node.outputs[0]
+    editor.remove(node)
+    if result not in editor.final and not any(result in user.implicit for user in editor.users(result)):
+        editor.replace_uses(result, source)
+        return
+    maker = editor.maker.get(source)
+    shared = source in editor.final or any(source in user.implicit for user in editor.users(source))
+    if maker is None or shared:
+        editor.add("Identity", "Identity", [source], [result], {}, "", node.provider)
+        return
+    editor.replace_uses(source, result)
+    editor.take_output(maker, maker.outputs.index(source), result)
 
 
 def drop_if_unread(editor: Editor, node: Node) -> None:
