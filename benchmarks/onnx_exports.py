@@ -184,19 +184,11 @@ def rows(
     architecture: str, exporters: Iterable[str] = EXPORTERS, opsets: Iterable[int] = OPSETS
 ) -> Iterator[dict[str, Any]]:
     """Every file of an architecture: predicted, run and compared."""
-    import onnxruntime
-    import torch
-
     from benchmarks.accuracy.torchvision_cpu import enable
     from benchmarks.onnx_backend import warns
     from benchmarks.onnx_variants import compare
 
     enable()
-    onnxruntime.set_default_logger_severity(4)
-    logging.disable()
-    warnings.simplefilter("ignore")
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
     made = ARCHITECTURES[architecture]()
     for exporter in exporters:
         for opset in opsets:
@@ -225,7 +217,27 @@ def rows(
 
 
 def _all(architecture: str) -> list[dict[str, Any]]:
+    """Every file of an architecture, in a process of its own."""
+    import onnxruntime
+    import torch
+
+    onnxruntime.set_default_logger_severity(4)
+    logging.disable()
+    warnings.simplefilter("ignore")
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
     return list(rows(architecture))
+
+
+def campaign(names: list[str], processes: int) -> list[dict[str, Any]]:
+    """Every file of these architectures, in their order; each is told on stderr when its architecture is done."""
+    found: list[dict[str, Any]] = []
+    with ProcessPoolExecutor(min(processes, len(names))) as pool:
+        for future in as_completed([pool.submit(_all, name) for name in names]):
+            found += future.result()
+            for row in future.result():
+                print(json.dumps(row), file=sys.stderr, flush=True)
+    return sorted(found, key=lambda row: names.index(row["architecture"]))
 
 
 def exact(row: dict[str, Any]) -> bool:
@@ -292,13 +304,7 @@ def main() -> None:
         PAGE.write_text(page(json.loads(RESULTS.read_text()), PAGE.read_text()))
         return
     names = [name for name in ARCHITECTURES if options.only in name]
-    found: list[dict[str, Any]] = []
-    with ProcessPoolExecutor(min(options.processes, len(names))) as pool:
-        for future in as_completed([pool.submit(_all, name) for name in names]):
-            found += future.result()
-            for row in future.result():
-                print(json.dumps(row), file=sys.stderr, flush=True)
-    found.sort(key=lambda row: names.index(row["architecture"]))
+    found = campaign(names, options.processes)
     if options.output:
         options.output.write_text("[\n" + ",\n".join(" " + json.dumps(row) for row in found) + "\n]\n")
     print(summary(found))
