@@ -186,6 +186,9 @@ def merge(path: Path) -> None:
         [content["measurement"], np.array(measurement, np.uint16).reshape(-1, 5)]
     )
     content["workspace"] = np.concatenate([content["workspace"], np.array(workspaces, np.int64)])
+    # How many, and by what, stands in the table itself; a second merge adds its own sentence.
+    told = f"{len(workspaces):,} rows more by benchmarks/cudnn/onnx_plans.py ({found['versions']})."
+    content["source"] = np.array(f"{content['source']} {told}")
     np.savez(table, **content)
     print(f"{len(workspaces)} added, {len(content['workspace'])} in all")
 

@@ -3,8 +3,8 @@
 1. The provider asks cuDNN's frontend for one plan: heuristics mode B for EXHAUSTIVE (the default), A for HEURISTIC,
    the fallback list for DEFAULT. The plan's workspace is taken from the arena while the kernel runs.
    Source: `core/providers/cuda/nn/conv.cc` (`CreateCudnnFeExecutionPlan`); 1-D convolutions get a trailing axis of 1.
-2. Plans were asked for 88,000 convolutions: those of 80 models at batches 1 to 64, and random ones
-   (`devices/profiles/*.onnxruntime.npz`, with provenance). A measured shape gives its figure.
+2. Plans were asked for 149,000 convolutions: those of 90 models at batches 1 to 64, in float32 and half precision, and random
+   ones (`devices/profiles/*.onnxruntime.npz`, with provenance; `benchmarks/cudnn/onnx_plans.py`). A measured shape gives its figure.
 3. Any other shape takes the **form** of the nearest measured one of its kind (same search, type, layout, rank, transposed
    or not, depthwise, grouped or dense, pointwise or not; nearest in the logarithms of batch, channels, extent and
    kernel): measured workspaces are sums of copies of input (x), weights (w) and output (y), made because cuDNN's
@@ -12,7 +12,7 @@
    channel, or nothing.
 4. A device without a table uses the H200's, as a bound.
 
-Not modelled: `cudnn_conv_use_max_workspace=0`, cuDNN versions other than the table's.
+Not modelled: `cudnn_conv_use_max_workspace=0`, cuDNN versions other than the table's, bfloat16 (taken for float32's form).
 """
 
 from __future__ import annotations

@@ -136,6 +136,22 @@ def _control(structure: Structure, place: int, result: Inferred, context: Contex
     return control.infer_control(structure, place, result, context, infer)
 
 
+def _merged(found: ValueType, declared: ValueType | None) -> ValueType:
+    """Inferred, with the file's names for dimensions that are no numbers, as graph resolution merges them
+    (`graph.cc`, `mergeInShapeInfo`)."""
+    if (
+        declared is None
+        or found.shape is None
+        or declared.shape is None
+        or len(found.shape) != len(declared.shape)
+    ):
+        return found
+    pairs = zip(found.shape, declared.shape, strict=True)
+    return ValueType(
+        found.dtype, tuple(new if isinstance(new, int) or old == "" else old for new, old in pairs)
+    )
+
+
 def _repair_node(node: Any, structure: Structure, result: Inferred, context: Context) -> None:
     """Find the types of one node's results, whatever it takes: its body, its rule, constants, a bound, a guess."""
     from analyzer.onnx.shapes import bounds, contrib
@@ -160,7 +176,7 @@ def _repair_node(node: Any, structure: Structure, result: Inferred, context: Con
     if context.symbolic:
         for name in filter(None, outputs):
             if name in found:
-                types[name] = found[name]
+                types[name] = _merged(found[name], structure.declared.get(name))
             elif name not in types and name in structure.declared:
                 types[name] = structure.declared[name]
         return

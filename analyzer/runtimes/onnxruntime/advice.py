@@ -5,17 +5,19 @@ Cheaper settings are played, not guessed: the session is recorded and played aga
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.runtimes.base import Saving
+from analyzer.runtimes.events import AllocationEvent, Malloc
 from analyzer.runtimes.onnxruntime.options import SessionOptions
 from analyzer.runtimes.onnxruntime.playing import Failure, PlayedSession, play_session
 from analyzer.runtimes.onnxruntime.session import Frame, record
 
 MIB = 2**20
 _EXTENDED = 2
+_CONVOLUTION = "ort-cuda-conv"
 _WORTH_SAYING = 0.99  # of what is held: settings that hold more than this are not named
 
 
@@ -74,14 +76,35 @@ def worth_saying(saving: Saving, held: int) -> str | None:
     )
 
 
-def limits(options: SessionOptions, held_range: tuple[int, int]) -> tuple[str, ...]:
+def unmeasured(events: Iterable[AllocationEvent]) -> tuple[str, ...]:
+    """A line on convolutions whose workspace is that of the nearest measured shape."""
+    names = {
+        event.label
+        for event in events
+        if isinstance(event, Malloc) and event.rule == _CONVOLUTION and event.basis == "bounded"
+    }
+    if not names:
+        return ()
+    return (
+        f"convolutions of shapes that were not measured ({len(names)}) take the workspace of the nearest that was: memory may be "
+        "more, or less",
+    )
+
+
+def limits(
+    options: SessionOptions, peak_range: tuple[int, int], held_range: tuple[int, int]
+) -> tuple[str, ...]:
     """How far the figures can be from a real session's, as far as that is known."""
     notes = []
-    least, most = held_range
-    if options.provider == "cuda" and least != most:
+    ranges = [
+        f"{name} between {least / MIB:,.0f} and {most / MIB:,.0f} MiB"
+        for name, (least, most) in (("peak in use", peak_range), ("held", held_range))
+        if round(least / MIB) != round(most / MIB)
+    ]
+    if options.provider == "cuda" and ranges:
         notes.append(
             "ONNX Runtime loads initializers in the order of a hash table, which changes from process to process: "
-            f"held between {least / MIB:,.0f} and {most / MIB:,.0f} MiB; figures are for a typical order"
+            f"{', '.join(ranges)}; figures are for a typical order"
         )
     if options.enable_cuda_graph:
         notes.append(

@@ -31,13 +31,14 @@ class SessionPrediction(Prediction):
 
     failure: the first request that device or limit cannot serve; the figures are then what it would take without one.
     peak_in_use, held, device_bytes: after the steady run; `session`, `first_run`, `steady` the stages by themselves.
-    held_range: the least and the most the arena may hold, by the order in which initializers are loaded.
+    peak_range, held_range: the least and the most in use at the peak and held, by the order in which initializers are loaded.
     runs: every run by name, in order. regions: every extension of the arena with its reason. settings: of the session.
     graph: as it really runs, at the largest batch; run_graphs: at the batch of each run.
     """
 
     peak_in_use: int
     held: int
+    peak_range: tuple[int, int]
     held_range: tuple[int, int]
     device_bytes: int
     session: RunFigures
@@ -80,13 +81,13 @@ def predict(
     sessions = [frames, *([other] * len(frames) for other in _others(settings, model.batch))]
     recording = record(sessions, settings, device)
     room = device.capacity_bytes if on_gpu else None
-    played, held_range = typical(recording.events, settings, room)
+    played, peak_range, held_range = typical(recording.events, settings, room)
     lost, notes = played.failure, []
     if lost is not None:
         # The device or the arena's limit is too small: say so, but also what it would take.
         notes.append(advice.out_of_memory(lost, settings))
         settings, room = replace(settings, gpu_mem_limit=None), None
-        played, held_range = typical(recording.events, settings, room)
+        played, peak_range, held_range = typical(recording.events, settings, room)
     beyond, bound = 0, 0
     if on_gpu:
         bound = outside.bound_bytes(prepared.graph, settings)
@@ -99,7 +100,8 @@ def predict(
         *(line for line in lines if line is not None),
         *prepared.graph.notes,
         *unmodelled.notes(prepared.graph, settings.provider, settings.graph_optimization_level),
-        *advice.limits(settings, held_range),
+        *advice.unmeasured(recording.events),
+        *advice.limits(settings, peak_range, held_range),
         *(
             [f"{bound:,} bytes of bound inputs and outputs are the caller's, beside the arena"]
             if bound
@@ -123,6 +125,7 @@ def predict(
         else Capped(lost.limit + pages + beyond - held, "gpu_mem_limit caps the arena"),
         peak_in_use=played.peak_in_use,
         held=held,
+        peak_range=peak_range,
         held_range=held_range,
         device_bytes=pages + beyond,
         session=session,

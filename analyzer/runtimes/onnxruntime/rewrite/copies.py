@@ -2,7 +2,8 @@
 
 1. A value a CUDA kernel makes in device memory and a CPU node reads gets one MemcpyToHost; a value made on the host
    and read by a CUDA kernel in device memory one MemcpyFromHost, whatever the number of readers.
-2. A graph input that both sides read is copied to the device by the session and back by MemcpyToHost.
+2. A graph input that both sides read stays on the host and is copied by one MemcpyFromHost; one that only CUDA kernels read in
+   device memory is copied there by the session.
 3. A constant both sides read exists twice.
 
 Source: `core/optimizer/transformer_memcpy.cc`. Measured: `tests/data/ort/kernels.json.gz`.
@@ -27,7 +28,7 @@ def insert(editor: Editor) -> None:
     for name in graph.inputs:
         wanted = {_wants_host(user, name) for user in editor.users(name)}
         if len(wanted) == 2:
-            _connect(editor, name, False)
+            _connect(editor, name, True)
     for name in list(graph.initializers):
         _duplicate(editor, name)
 

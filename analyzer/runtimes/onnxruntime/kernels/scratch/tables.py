@@ -34,7 +34,7 @@ def _split(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noq
     shape = shape_of(graph, node.inputs[0])
     axis = int(node.attributes.get("axis", 0))
     parts = [shape_of(graph, name) for name in node.outputs if name]
-    if not all(-len(part) <= axis < len(part) for part in (shape, *parts)):
+    if not all(-len(part) <= axis < len(part) for part in (shape, *parts)) or not math.prod(shape):
         return []
     sizes = [part[axis] for part in parts]
     count = len(sizes)
