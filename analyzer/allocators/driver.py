@@ -10,17 +10,22 @@ which block stays whole, how much of it goes unused, and when the next segment i
    lie at the chunk's start and what is left over is a hole.
 4. Smaller allocations, in steps of 512 B, share pages: the smallest gap that fits, else a new page.
 5. A process starts with what its context and libraries left behind: `Leftover`.
-6. `cudaFree` makes pages a hole again; adjacent holes join.
+6. `cudaFree` makes pages a hole again; adjacent holes of one chunk join. A chunk without anything in it is given back: the
+   next chunk opens at the upper end of the highest range given back that has room for it.
 
 Source of 1 to 5: addresses recorded on an H200, driver 580: segments of 70 PyTorch runs (the replay is
-`tests/allocators/pytorch/test_replay.py`), arena regions of 24 ONNX Runtime runs. Rule 6 is by symmetry, not recorded.
-Not modelled: the driver's and the libraries' own allocations while the process runs; when these fill a hole, later
-segments lie elsewhere (seen in 1 of the 70 runs to change a tie).
+`tests/allocators/pytorch/test_replay.py`), arena regions of 24 ONNX Runtime runs. 6: which of two freed places a later
+segment takes, in the programs of `tests/data/h200/histories_whole_programs.xz` that call `empty_cache`; and
+`tests/data/h200/driver_holes.json.gz`.
+Not modelled: the driver's and the libraries' own allocations while the process runs (`process.py` has those of its first
+kernels); when these fill a hole, later segments lie elsewhere (seen in 1 of the 70 runs to change a tie). Threads' stacks
+and the C library's heaps, which lie between chunks.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Container
 from dataclasses import dataclass
 
 MIB = 2**20
@@ -56,6 +61,9 @@ class AddressSpace:
         self._holes = sorted(leftover.holes)
         self._gaps = sorted((size, address) for address, size in leftover.gaps)
         self._lowest = ORIGIN
+        # Chunks opened here, by address, and address ranges of such as were given back: (address, size), sorted.
+        self._chunks: dict[int, int] = {}
+        self._ranges: list[tuple[int, int]] = []
         self.page_bytes = 0
         self.call_count = 0
 
@@ -63,13 +71,19 @@ class AddressSpace:
         """The address of a new allocation of `size` bytes."""
         self.call_count += 1
         if size >= PAGE_BYTES:
-            return self._pages(-(-size // PAGE_BYTES) * PAGE_BYTES)
+            return self._counted(-(-size // PAGE_BYTES) * PAGE_BYTES)
         size = -(-size // STEP_BYTES) * STEP_BYTES
         at = bisect_left(self._gaps, (size,))
-        room, address = self._gaps.pop(at) if at < len(self._gaps) else (PAGE_BYTES, self._pages(PAGE_BYTES))
+        room, address = (
+            self._gaps.pop(at) if at < len(self._gaps) else (PAGE_BYTES, self._counted(PAGE_BYTES))
+        )
         if room > size:
             insort(self._gaps, (room - size, address + size))
         return address
+
+    def _counted(self, size: int) -> int:
+        self.page_bytes += size
+        return self._pages(size)
 
     def give(self, address: int, size: int) -> None:
         """The allocation at `address` is freed. Shared pages are kept by the driver."""
@@ -79,26 +93,51 @@ class AddressSpace:
             return
         size = -(-size // PAGE_BYTES) * PAGE_BYTES
         self.page_bytes -= size
-        at = bisect_left(self._holes, (address,))
-        if at < len(self._holes) and self._holes[at][0] == address + size:
-            size += self._holes.pop(at)[1]
-        if at and sum(self._holes[at - 1]) == address:
-            address, room = self._holes.pop(at - 1)
-            size += room
-        insort(self._holes, (address, size))
+        self._free(address, size)
+
+    def _free(self, address: int, size: int) -> None:
+        """These pages are a hole again, or their chunk's range is free."""
+        address, size = _joined(self._holes, address, size, self._chunks)
+        if self._chunks.get(address) != size:
+            insort(self._holes, (address, size))
+            return
+        del self._chunks[address]
+        insort(self._ranges, _joined(self._ranges, address, size))
 
     def _pages(self, size: int) -> int:
-        """Whole pages go into the lowest hole that has room, else into a new chunk below the lowest."""
-        self.page_bytes += size
-        for at, (address, room) in enumerate(self._holes):
-            if room >= size:
-                if room == size:
-                    del self._holes[at]
-                else:
-                    self._holes[at] = (address + size, room - size)
-                return address
-        chunk = -(-size // CHUNK_BYTES) * CHUNK_BYTES
-        self._lowest -= chunk
-        if chunk > size:
-            insort(self._holes, (self._lowest + size, chunk - size))
-        return self._lowest
+        """Whole pages go into the lowest hole that has room, else into a new chunk."""
+        at = next((at for at, (_, room) in enumerate(self._holes) if room >= size), None)
+        if at is None:
+            room = -(-size // CHUNK_BYTES) * CHUNK_BYTES
+            address = self._chunk(room)
+        else:
+            address, room = self._holes.pop(at)
+        if room > size:
+            insort(self._holes, (address + size, room - size))
+        return address
+
+    def _chunk(self, size: int) -> int:
+        """A new chunk lies at the upper end of the highest free range that has room, else below the lowest chunk."""
+        at = next((at for at in reversed(range(len(self._ranges))) if self._ranges[at][1] >= size), None)
+        if at is None:
+            address = self._lowest = self._lowest - size
+        else:
+            start, room = self._ranges.pop(at)
+            address = start + room - size
+            if room > size:
+                self._ranges.insert(at, (start, room - size))
+        self._chunks[address] = size
+        return address
+
+
+def _joined(
+    free: list[tuple[int, int]], address: int, size: int, borders: Container[int] = ()
+) -> tuple[int, int]:
+    """What is free with its neighbours among `free`, which are taken out of it; nothing joins across `borders`."""
+    at = bisect_left(free, (address,))
+    if address + size not in borders and at < len(free) and free[at][0] == address + size:
+        size += free.pop(at)[1]
+    if address not in borders and at and sum(free[at - 1]) == address:
+        address, room = free.pop(at - 1)
+        size += room
+    return address, size

@@ -75,6 +75,28 @@ def test_freed_pages_join_their_neighbours() -> None:
     assert space.take(16 * MIB) == chunk - 64 * MIB
 
 
+def test_an_empty_chunk_is_given_back_and_ranges_serve_from_the_highest_address_down() -> None:
+    space = AddressSpace(NOTHING)
+    chunks = [space.take(size * MIB) for size in (64, 96, 32)]
+    space.give(chunks[0], 64 * MIB)
+    space.give(chunks[1], 96 * MIB)
+    assert space.take(30 * MIB) == ORIGIN - 32 * MIB  # the two ranges are one of 160 MiB
+    assert space.take(128 * MIB) == ORIGIN - 160 * MIB
+    assert space.take(32 * MIB) == ORIGIN - 224 * MIB
+    assert space.page_bytes == (32 + 30 + 128 + 32) * MIB
+
+
+def test_holes_of_two_chunks_do_not_join() -> None:
+    space = AddressSpace(NOTHING)
+    upper, lower = space.take(32 * MIB), space.take(30 * MIB)
+    assert space.take(2 * MIB) == lower + 30 * MIB == upper - 2 * MIB
+    space.give(upper - 2 * MIB, 2 * MIB)
+    half = space.take(32 * MIB)  # a third chunk, so that the first may become a hole in parts
+    space.give(upper, 16 * MIB)
+    assert half == lower - 32 * MIB
+    assert space.take(18 * MIB) == half - 32 * MIB  # 2 MiB and 16 MiB lie side by side, in two chunks
+
+
 def test_freed_small_allocations_keep_their_page() -> None:
     space = AddressSpace(NOTHING)
     first, _ = space.take(1000), space.take(1000)

@@ -14,14 +14,17 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from analyzer.allocators import OutOfMemoryError, create
+from analyzer.allocators import OutOfMemoryError
+from analyzer.allocators.process import Process
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
+from analyzer.allocators.pytorch.create import create
 from analyzer.devices import DeviceProfile
-from analyzer.graph import Category, Graph, Moment
+from analyzer.graph import Category, Graph, Moment, Operator, Run
 from analyzer.runtimes.base import Prediction
 from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, Malloc, Use, Wait
 from analyzer.runtimes.plans import Plans
 from analyzer.runtimes.pytorch.eager import Eager, Program
+from analyzer.runtimes.pytorch.launches import kernel_of
 from analyzer.runtimes.pytorch.outside import device_used, notes_on_nccl
 from analyzer.runtimes.pytorch.settings import notes_on, pool_bytes
 from analyzer.runtimes.timeline import Failure, States, gathered
@@ -32,7 +35,10 @@ class Live:
 
     def __init__(self, profile: DeviceProfile, conf: str) -> None:
         self._profile, self._conf = profile, conf
+        self._program: Program | None = None
         self._eager: Eager | None = None
+        self._process = Process()
+        self._cudnn_threads = 0
         self._events: list[AllocationEvent] = []
         self._handles: dict[int, tuple[int, int]] = {}
         self._plans = Plans()
@@ -46,19 +52,17 @@ class Live:
     def fresh(self) -> PyTorchAllocator:
         """A new allocator with the program's settings, on a device of this size with the CUDA context on it."""
         room = self._profile.capacity_bytes - self._profile.context_bytes
-        made = create(
-            "pytorch", conf=self._conf, limit_bytes=room, device_total_bytes=self._profile.capacity_bytes
+        return create(
+            self._conf, self._process, limit_bytes=room, device_total_bytes=self._profile.capacity_bytes
         )
-        assert isinstance(made, PyTorchAllocator)
-        return made
 
     def attach(self, program: Program) -> None:
         """Follow this program."""
-        self._eager = Eager(program, self._profile)
+        self._program, self._eager = program, Eager(program, self._profile)
 
     def follow(self, moment: Moment) -> None:
         """Play what the moment asks for. Raises OutOfMemoryError; the operator's own memory is given back then."""
-        assert self._eager is not None
+        assert self._program is not None and self._eager is not None
         begin = len(self._events)
         for event in self._eager.follow(moment):
             try:
@@ -66,10 +70,24 @@ class Live:
             except OutOfMemoryError as error:
                 self._unwind(begin, event, error)
                 raise
+        if isinstance(moment, Run):
+            self._launched(self._program.operators[moment.operator], self._program)
+
+    def _launched(self, operator: Operator, program: Program) -> None:
+        """Tell the driver's addresses what ran."""
+        assert self._eager is not None
+        for _ in range(sum(name.startswith("cudnn") for name in self._eager.libraries) - self._cudnn_threads):
+            self._cudnn_threads += 1
+            self._process.cudnn()
+        kernel = kernel_of(operator, program)
+        if kernel is not None:
+            self._process.launch(kernel)
 
     def _play(self, event: AllocationEvent) -> None:
         asked = 0
         if isinstance(event, Malloc):
+            if event.category is Category.WORKSPACE and event.label == "cublas":
+                self._process.cublas()
             handle, asked = self._served(event)
             self._handles[event.key] = handle, asked
         elif isinstance(event, Free):

@@ -1,0 +1,79 @@
+"""The driver's addresses in a process from its start: what its context leaves free, and what its first kernels take.
+
+A program that asks for memory before it has run a kernel finds other holes than one that has, and what its first kernels
+need besides goes into holes of the same address space, so that where segments lie depends on when they run.
+
+1. The context leaves two holes, the ends of two chunks: 2 MiB and, 74 MiB above it, 24 MiB.
+2. The first kernel of all takes a page of 2 MiB.
+3. With the first whose threads need memory of their own (`Kernel.STACK`), 26 MiB are taken, and then the 414 MiB below the
+   hole of 2 MiB are free: the driver has moved what every thread could use. Where nothing lies in that hole, the whole chunk
+   is free, and its range soon serves libraries.
+4. The first that may stop the program by an assertion takes 10 MiB (the heap of kernels and what they print to).
+5. A cuBLAS handle takes 64 MiB, cuDNN five pages for each thread that uses it, the first of either in a process one page more.
+
+Source: `tests/data/h200/driver_holes.json.gz`, every hole of the address space before and after the steps of small programs
+(`benchmarks/driver_holes.py`; H200, driver 580, torch 2.11). That 26, 414 and 10 MiB are what rules 3 and 4 call them is
+inferred from which kernels bring them; their sizes are measured.
+Not modelled: code of further kernels (a page each, now and then), pinned memory of the host, which lies in the same address space.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from analyzer.allocators.driver import MIB, ORIGIN, PAGE_BYTES, AddressSpace, Leftover
+
+CONTEXT_LEFTOVER = Leftover(((ORIGIN, PAGE_BYTES), (ORIGIN + 74 * MIB, 24 * MIB)))
+_MOVED_BYTES = 414 * MIB
+_STACK_BYTES = 26 * MIB
+_HEAP_BYTES = 10 * MIB
+_CUBLAS_BYTES = 64 * MIB
+_CUDNN_PAGES = 5
+
+
+class Kernel(Enum):
+    """What a kernel needs that the process may not have yet; each needs what the one before it does."""
+
+    PLAIN = 1
+    STACK = 2
+    ASSERTING = 3
+
+
+class Process(AddressSpace):
+    """An `AddressSpace` that is told what runs in its process. What that takes is not in `page_bytes`."""
+
+    def __init__(self) -> None:
+        super().__init__(CONTEXT_LEFTOVER)
+        self._lowest = ORIGIN - _MOVED_BYTES
+        self._chunks[self._lowest] = _MOVED_BYTES + PAGE_BYTES
+        self._had = 0
+        self._has_handle = False
+
+    def launch(self, kernel: Kernel) -> None:
+        """A kernel runs."""
+        had, self._had = self._had, max(self._had, kernel.value)
+        if had < Kernel.PLAIN.value:
+            self._pages(PAGE_BYTES)
+        if had < Kernel.STACK.value <= self._had:
+            self._pages(_STACK_BYTES)
+            self._free(ORIGIN - _MOVED_BYTES, _MOVED_BYTES)
+            self._ranges.clear()
+        if had < Kernel.ASSERTING.value <= self._had:
+            self._pages(_HEAP_BYTES)
+
+    def cublas(self) -> None:
+        """A thread makes a handle of cuBLAS for a stream."""
+        self._handle()
+        self._pages(_CUBLAS_BYTES)
+
+    def cudnn(self) -> None:
+        """A thread uses cuDNN for the first time."""
+        self._handle()
+        for _ in range(_CUDNN_PAGES):
+            self._pages(PAGE_BYTES)
+
+    def _handle(self) -> None:
+        self.launch(Kernel.PLAIN)
+        if not self._has_handle:
+            self._has_handle = True
+            self._pages(PAGE_BYTES)

@@ -1,0 +1,114 @@
+"""Which kernel of PyTorch's own an operator runs, as far as `allocators/process.py` tells kernels apart.
+
+1. One that neither makes nor changes anything on the device runs nothing, nor do `empty` and its kin.
+2. A copy from the host is no kernel, and a copy on the device of the same type and order of elements is a plain copy of
+   memory (`aten/src/ATen/native/cuda/Copy.cu`, `memcpy_eligible`).
+3. Matrix products and convolutions are kernels of cuBLAS and cuDNN, collectives of NCCL.
+4. Random numbers, ranges, scans, sorting, joining, pooling, softmax, triangles and `_foreach` operators have kernels whose
+   threads need no memory of their own; those of reductions, of what takes indices or classes, and of draws check what they
+   are given and may stop the program; all others are taken to be like `fill_`.
+
+Source of 4: `tests/data/h200/driver_holes.json.gz`, the programs "alone" and "alone first".
+"""
+
+from __future__ import annotations
+
+from analyzer.allocators.process import Kernel
+from analyzer.graph import Operator, TensorMeta
+from analyzer.runtimes.pytorch.eager import Program
+
+_COPIES = ("_to_copy", "copy_", "clone")
+_NONE = ("empty", "new_empty", "mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "convolution")
+_PLAIN = (
+    *(
+        "rand",
+        "randn",
+        "randint",
+        "normal",
+        "uniform",
+        "arange",
+        "linspace",
+        "cat",
+        "cumsum",
+        "cumprod",
+        "sort",
+        "tril",
+        "triu",
+    ),
+    *("max_pool", "_softmax", "_log_softmax", "_foreach_", "native_batch_norm", "cudnn_batch_norm"),
+)
+_ASSERTING = (
+    *(
+        "sum",
+        "nansum",
+        "mean",
+        "norm",
+        "linalg_vector_norm",
+        "var",
+        "std",
+        "max.",
+        "max_dim",
+        "min.",
+        "amax",
+        "amin",
+        "aminmax",
+    ),
+    *(
+        "argmax",
+        "argmin",
+        "logsumexp",
+        "topk",
+        "any",
+        "all",
+        "bernoulli",
+        "multinomial",
+        "bincount",
+        "embedding",
+        "index",
+        "gather",
+    ),
+    *(
+        "scatter",
+        "nll_loss",
+        "_ctc_loss",
+        "mse_loss",
+        "l1_loss",
+        "smooth_l1_loss",
+        "huber_loss",
+        "binary_cross_entropy",
+    ),
+)
+
+
+def kernel_of(operator: Operator, program: Program) -> Kernel | None:
+    """What the operator, of this program, runs; None: nothing of PyTorch's own."""
+    given = [tensor for tensor in operator.inputs if program.storages[tensor.storage].on_device]
+    known = {tensor.storage for tensor in given}
+    made = [
+        output
+        for output in operator.outputs
+        if output is not None and output.storage not in known and program.storages[output.storage].on_device
+    ]
+    into = made or [tensor for tensor in given if tensor.storage in operator.writes]
+    library, _, name = operator.name.rpartition("::")
+    if not into or library.endswith("c10d_functional") or library == "c10d":
+        return None
+    if name.startswith(_COPIES):
+        source = next((tensor for tensor in given if tensor.storage != into[0].storage), None)
+        return None if source is None or _seen(source) == _seen(into[0]) else Kernel.STACK
+    return kernel_named(name)
+
+
+def kernel_named(name: str) -> Kernel | None:
+    """What an operator runs by its name ("sum.dim_IntList")."""
+    if name.startswith(_NONE):
+        return None
+    if name.startswith(_PLAIN):
+        return Kernel.PLAIN
+    return Kernel.ASSERTING if name.startswith(_ASSERTING) else Kernel.STACK
+
+
+def _seen(tensor: TensorMeta) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """Type, and size and stride of every dimension that has more than one element."""
+    pairs = zip(tensor.shape, tensor.stride, strict=True)
+    return tensor.dtype, tuple((size, stride) for size, stride in pairs if size != 1)
