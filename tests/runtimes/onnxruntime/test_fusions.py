@@ -1043,13 +1043,13 @@ def test_the_order_is_onnx_runtimes() -> None:
     """`GenerateTransformers`: names of the transformers, level by level, and who gets them."""
     basic = [turn.fusion.name for turn in ORDER if turn.level == BASIC]
     assert basic == [
-        "DivMulFusion", "FuseReluClip", "NotWhereFusion", "ConvAddFusion", "ConvMulFusion", "ConvBNFusion", "MatMulAddFusion",
-        "ReshapeFusion", "GeluFusion", "LayerNormFusion",
+        "DivMulFusion", "FuseReluClip", "GemmSumFusion", "GemmTransposeFusion", "NotWhereFusion", "ConvAddFusion", "ConvMulFusion",
+        "ConvBNFusion", "PadFusion", "MatMulAddFusion", "ReshapeFusion", "GeluFusion", "LayerNormFusion",
     ]  # fmt: skip
     extended = [turn.fusion.name for turn in ORDER if turn.level == EXTENDED and "cuda" in turn.providers]
     assert extended == [
-        "GeluFusion", "LayerNormFusion", "SimplifiedLayerNormFusion", "GatherSliceToSplitFusion", "MatmulTransposeFusion",
-        "BiasGeluFusion", "MatMulAddFusion", "SkipLayerNormFusion", "FastGeluFusion", "QuickGeluFusion", "BiasSoftmaxFusion",
+        "GemmTransposeFusion", "GeluFusion", "LayerNormFusion", "SimplifiedLayerNormFusion", "GatherSliceToSplitFusion",
+        "GatherToSliceFusion", "MatmulTransposeFusion", "BiasGeluFusion", "MatMulAddFusion", "SkipLayerNormFusion", "FastGeluFusion", "QuickGeluFusion", "BiasSoftmaxFusion",
         "MatMulScaleFusion", "MatMulNBitsFusion",
     ]  # fmt: skip
     assert [turn.fusion.name for turn in ORDER if turn.providers == ("cpu",)] == [

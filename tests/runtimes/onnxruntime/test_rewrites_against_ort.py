@@ -256,3 +256,60 @@ def test_transposes_of_matrices(perm: list[int], side: int, tmp_path: Path) -> N
     text = f"t = Transpose<perm={perm}>(x) y = MatMul({operands})"
     proto = model(f"g (float[4,4,4,4] x, float[4,4,4,4] z) => (float[] y) {{ {text} }}", {})
     assert mine(proto, 2) == theirs(proto, 2, tmp_path)
+
+
+AMOUNTS = {
+    "edge": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "deep": np.array([0, 1, 1, 1, 0, 0, 1, 1]), "less": np.array([0, 0, -1, 1, 0, 0, 1, 1]),
+    "nil": np.float32(0), "half": np.float32(0.5), "k": np.ones((4, 3, 3, 3), np.float32), "d": np.ones((4, 4, 3, 3), np.float32),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "p = Pad(x, edge) y = Conv(p, k)", "p = Pad(x, edge, nil) y = Conv<pads=[1,1,1,1]>(p, k)", "p = Pad(x, edge, half) y = Conv(p, k)",
+        "p = Pad(x, deep) y = Conv(p, d)", "p = Pad(x, less) y = Conv(p, k)", 'p = Pad<mode="edge">(x, edge) y = Conv(p, k)',
+        'p = Pad(x, edge) y = Conv<auto_pad="SAME_UPPER">(p, k)', "p = Pad(x, edge) y = MaxPool<kernel_shape=[3,3]>(p)",
+        "p = Pad(x, edge) y = AveragePool<kernel_shape=[3,3]>(p)",
+        "p = Pad(x, edge) y = AveragePool<kernel_shape=[3,3], pads=[1,1,1,1], count_include_pad=0>(p)",
+        "p = Pad(x, edge) c = Cast<to=11>(p) q = Cast<to=1>(c) y = Conv(q, k)", "p = Pad(x, edge) q = Conv(p, k) r = Exp(p) y = Mul(q, half)",
+    ],
+)  # fmt: skip
+def test_padding_before_convolutions_and_pools(text: str, tmp_path: Path) -> None:
+    proto = model(f"g (float[1,3,8,8] x) => (float[] y) {{ {text} }}", AMOUNTS)
+    assert mine(proto, 1) == theirs(proto, 1, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "t = Transpose<perm=[1,0]>(x) y = Gemm(t, z)", "t = Transpose<perm=[1,0]>(z) y = Gemm<transA=1>(x, t)",
+        "t = Gemm(x, z) y = Transpose<perm=[1,0]>(t)", "t = Gemm(x, z, row) y = Transpose<perm=[1,0]>(t)",
+        "t = Transpose<perm=[1,0]>(x) q = Gemm(t, z) r = Gemm(t, z, row) y = Sub(q, r)",
+        "t = Transpose<perm=[1,0]>(x) q = Gemm(t, z) r = Exp(t) y = Sub(q, r)", "t = Gemm(x, z) y = Sum(t, row)",
+        "t = Gemm(x, z) y = Sum(col, t)", "t = Gemm(x, z) y = Sum(t, row, col)", "t = Gemm(x, z, row) y = Sum(t, col)",
+        "t = MatMul(x, z) y = Add(t, col)", "t = MatMul(x, z) y = Add(row, t)", "t = MatMul(x, z) y = Add(t, cube)",
+    ],
+)  # fmt: skip
+@LEVELS
+def test_what_stands_around_a_matrix_product(text: str, level: int, tmp_path: Path) -> None:
+    ones = {"row": (6,), "col": (6, 1), "cube": (1, 6, 6)}
+    constants = {name: np.ones(shape, np.float32) for name, shape in ones.items()}
+    proto = model(f"g (float[6,6] x, float[6,6] z) => (float[] y) {{ {text} }}", constants)
+    assert mine(proto, level)[0] == theirs(proto, level, tmp_path)[0]
+
+
+@pytest.mark.parametrize("opset", [11, 13, 18])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "r = Range(i0, n, i1) k = Gather<axis=1>(x, r) y = Exp(k)", "r = Range(i0, n, i1) k = Gather(x, r) q = Cast<to=1>(r) y = Sub(k, q)",
+        "c = Cast<to=11>(x) s = Shape(c) y = Cast<to=1>(s)", "c = Cast<to=11>(x) s = Shape(c) k = ReduceMax<keepdims=0>(c) e = Cast<to=7>(k) q = Sub(s, e) y = Cast<to=1>(q)",
+    ],
+)  # fmt: skip
+def test_ranges_and_shapes(text: str, opset: int, tmp_path: Path) -> None:
+    proto = model(
+        f"g (float[8,b] x, int64 n) => (float[] y) {{ {text} }}", {"i0": ZERO, "i1": np.array(1)}, opset
+    )
+    for level in (1, 2):
+        assert mine(proto, level) == theirs(proto, level, tmp_path)

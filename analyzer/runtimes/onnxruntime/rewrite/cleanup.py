@@ -1,6 +1,6 @@
 """Small eliminations: nodes that do nothing, constants and computations that are there twice.
 
-1. Identity, Dropout (inference), a Cast to the same type, an Expand to the shape there is, a Slice of everything, Add of zero and Mul by
+1. Identity, Dropout (inference), a Cast to the same type or before Shape alone, an Expand to the shape there is, a Slice of everything, Add of zero and Mul by
    one go; a node whose result is a graph output stays, but an
    Identity that alone reads what it copies.
 2. Constants of at most eight elements and equal type, shape and values are one constant, if these are float, double,
@@ -9,7 +9,7 @@
 3. Two nodes of the same operator, inputs and attributes are one; the first in execution order stays.
 
 Source: `core/optimizer/identity_elimination.cc`, `dropout_elimination.cc`, `cast_elimination.cc`,
-`expand_elimination.cc`, `noop_elimination.cc`, `constant_sharing.cc`, `common_subexpression_elimination.cc`.
+`pre_shape_node_elimination.cc`, `expand_elimination.cc`, `noop_elimination.cc`, `constant_sharing.cc`, `common_subexpression_elimination.cc`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 
 _SHARED_TYPES = frozenset({"float16", "float32", "float64", "int32", "int64"})
 _SHARED_ELEMENTS = 8
+_SHAPE_OPSET = 13
 _STEPS, _LARGEST = 4, (1 << 63) - 1
 _NOT_SHARED = frozenset(
     {
@@ -83,9 +84,16 @@ def _dropout(editor: Editor, node: Node) -> bool:  # noqa: ARG001
 
 
 def _cast(editor: Editor, node: Node) -> bool:
-    """To the type it has."""
+    """To the type it has, or where only its shape is asked for (`PreShapeNodeElimination`, from operator set 13 on)."""
     source, result = editor.value(node.inputs[0]), editor.value(node.outputs[0])
-    return bool(source.dtype) and source.dtype == result.dtype
+    if source.dtype and source.dtype == result.dtype:
+        return True
+    readers = editor.users(result.name)
+    return (
+        bool(readers)
+        and editor.graph.opset >= _SHAPE_OPSET
+        and all(user.operator == "Shape" for user in readers)
+    )
 
 
 def _expand(editor: Editor, node: Node) -> bool:

@@ -24,7 +24,7 @@ FOLLOWED: Mapping[str, str] = {
     **dict.fromkeys(
         (
             "EliminateIdentity", "EliminateDropout", "EliminateSlice", "CastElimination", "ExpandElimination", "NoopElimination",
-            "ConstantSharing", "CommonSubexpressionElimination",
+            "PreShapeNodeElimination", "ConstantSharing", "CommonSubexpressionElimination",
         ),
         _CLEANUP,
     ),
@@ -42,7 +42,8 @@ FOLLOWED: Mapping[str, str] = {
     **dict.fromkeys(("QDQS8ToU8Transformer", "QDQSelectorActionTransformer"), "rewrite/quantized/groups.py"),
     **dict.fromkeys(("ClipQuantFusion", "ReluQuantFusion", "QDQFinalCleanupTransformer"), _REMAINS),
     **dict.fromkeys(("MatMulIntegerToFloatFusion", "DynamicQuantizeMatMulFusion"), f"{_FUSIONS}/integer.py"),
-    **dict.fromkeys(("ConvAddFusion", "ConvMulFusion", "ConvBNFusion", "ConvActivationFusion"), f"{_FUSIONS}/convolution.py"),
+    **dict.fromkeys(("ConvAddFusion", "ConvMulFusion", "ConvBNFusion", "ConvActivationFusion", "PadFusion"), f"{_FUSIONS}/convolution.py"),
+    **dict.fromkeys(("GemmTransposeFusion", "GemmSumFusion"), f"{_FUSIONS}/gemm.py"),
     **dict.fromkeys(
         ("MatMulAddFusion", "GemmActivationFusion", "MatmulTransposeFusion", "MatMulScaleFusion", "MatMulNBitsFusion"),
         f"{_FUSIONS}/matmul.py",
@@ -51,7 +52,7 @@ FOLLOWED: Mapping[str, str] = {
     **dict.fromkeys(
         ("LayerNormFusion", "SimplifiedLayerNormFusion", "SkipLayerNormFusion"), f"{_FUSIONS}/normalization.py"
     ),
-    **dict.fromkeys(("ReshapeFusion", "GatherSliceToSplitFusion"), f"{_FUSIONS}/shapes.py"),
+    **dict.fromkeys(("ReshapeFusion", "GatherSliceToSplitFusion", "GatherToSliceFusion"), f"{_FUSIONS}/shapes.py"),
     **dict.fromkeys(("DivMulFusion", "NotWhereFusion", "FuseReluClip"), f"{_FUSIONS}/elementwise.py"),
     "BiasSoftmaxFusion": f"{_FUSIONS}/softmax.py",
 }  # fmt: skip

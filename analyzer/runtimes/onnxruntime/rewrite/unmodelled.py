@@ -44,15 +44,9 @@ class Unmodelled:
 
 TRANSFORMERS: tuple[Unmodelled, ...] = (
     Unmodelled(("MatmulBNFusion",), BASIC, ("MatMul", "BatchNormalization")),
-    Unmodelled(("GemmSumFusion",), BASIC, ("Gemm", "Sum")),
     Unmodelled(("LabelEncoderFusion",), BASIC, ("ai.onnx.ml.LabelEncoder",)),
     Unmodelled(("AttentionFusion", "EmbedLayerNormFusion"), EXTENDED, ("LayerNormalization", "Softmax", "ReduceSum")),
-    Unmodelled(("GatherToSliceFusion",), EXTENDED, ("Gather", "Range")),
     Unmodelled(("BiasDropoutFusion",), EXTENDED, ("Dropout",), ("cuda",)),
-    Unmodelled(("GemmTransposeFusion",), BASIC, ("Transpose", "Gemm"), chain=True),
-    Unmodelled(("GemmTransposeFusion",), BASIC, ("Gemm", "Transpose"), chain=True),
-    *(Unmodelled(("PadFusion",), BASIC, ("Pad", reader), chain=True) for reader in ("Conv", "MaxPool", "AveragePool")),
-    Unmodelled(("PreShapeNodeElimination",), BASIC, ("Cast", "Shape"), chain=True),
     Unmodelled(("SliceConcatToSpaceToDepthFusion",), BASIC, ("Slice", "Slice", "Concat", "Conv"), chain=True),
     Unmodelled(("DQMatMulNBitsFusion",), BASIC, ("DequantizeLinear", "Reshape", "Transpose", "MatMul"), chain=True),
     Unmodelled(("BiasSkipLayerNormFusion",), EXTENDED, ("MatMul", "Add", f"{_MS}SkipLayerNormalization"), chain=True),

@@ -26,9 +26,11 @@ from analyzer.runtimes.onnxruntime.rewrite.fusions.convolution import (
     conv_add,
     conv_batch_norm,
     conv_mul,
+    pad,
 )
 from analyzer.runtimes.onnxruntime.rewrite.fusions.elementwise import div_mul, not_where, relu_clip
 from analyzer.runtimes.onnxruntime.rewrite.fusions.fusion import Fusion
+from analyzer.runtimes.onnxruntime.rewrite.fusions.gemm import gemm_sum, gemm_transpose
 from analyzer.runtimes.onnxruntime.rewrite.fusions.integer import dynamic_matmul, integer_to_float
 from analyzer.runtimes.onnxruntime.rewrite.fusions.matmul import (
     gemm_activation,
@@ -44,7 +46,11 @@ from analyzer.runtimes.onnxruntime.rewrite.fusions.normalization import (
     rms_norm,
     skip_layer_norm,
 )
-from analyzer.runtimes.onnxruntime.rewrite.fusions.shapes import gather_slice_to_split, reshape
+from analyzer.runtimes.onnxruntime.rewrite.fusions.shapes import (
+    gather_slice_to_split,
+    gather_to_slice,
+    reshape,
+)
 from analyzer.runtimes.onnxruntime.rewrite.fusions.softmax import bias_softmax
 
 BASIC, EXTENDED = 1, 2
@@ -64,16 +70,20 @@ class Turn:
 ORDER: tuple[Turn, ...] = (
     Turn(BASIC, div_mul),
     Turn(BASIC, relu_clip),
+    Turn(BASIC, gemm_sum),
+    Turn(BASIC, gemm_transpose),
     Turn(BASIC, not_where),
     Turn(BASIC, conv_add),
     Turn(BASIC, conv_mul),
     Turn(BASIC, conv_batch_norm),
+    Turn(BASIC, pad),
     Turn(BASIC, matmul_add),
     Turn(BASIC, reshape),
     # Where Gelu is an operator of ONNX Runtime's own, basic optimization may not introduce it.
     Turn(BASIC, gelu, opset=GELU_OPSET),
     # So is LayerNormalization.
     Turn(BASIC, layer_norm, opset=LAYER_NORM_OPSET),
+    Turn(EXTENDED, gemm_transpose),
     Turn(EXTENDED, gemm_activation, ("cpu",)),
     Turn(EXTENDED, integer_to_float, ("cpu",)),
     Turn(EXTENDED, dynamic_matmul, ("cpu",)),
@@ -82,6 +92,7 @@ ORDER: tuple[Turn, ...] = (
     Turn(EXTENDED, layer_norm, before=LAYER_NORM_OPSET),
     Turn(EXTENDED, rms_norm),
     Turn(EXTENDED, gather_slice_to_split),
+    Turn(EXTENDED, gather_to_slice),
     Turn(EXTENDED, matmul_transpose),
     Turn(EXTENDED, bias_gelu),
     Turn(EXTENDED, matmul_add_rest),

@@ -1,4 +1,5 @@
-"""Convolutions with what follows them: BatchNormalization folded into the weights, activations in the CPU's kernel."""
+"""Convolutions with what stands around them: padding, BatchNormalization folded into the weights, activations in the CPU's
+kernel."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ from analyzer.runtimes.onnxruntime.rewrite.fusions.matching import constant_like
 
 _FLOATS = frozenset({"float16", "float32", "float64", "bfloat16"})
 _RANK = 4  # of the weights: sums and products with convolutions of one dimension stay
+_PAD_INPUTS_OPSET = 11  # from it on, what Pad adds and where are inputs: amounts, value, and from 18 on axes
+_PAD_INPUTS = 3  # with the axes named, nothing is joined
 _ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "Clip")
 
 
@@ -109,3 +112,52 @@ def conv_activation(editor: Editor, node: Node) -> None:
     ):
         return
     replace(editor, after, [node], "FusedConv", node.inputs, MICROSOFT, node.attributes, node.name)
+
+
+@fusion(
+    "PadFusion",
+    "pad_fusion.cc",
+    begins=("Pad",),
+    takes=("Cast", "Conv", "AveragePool", "MaxPool"),
+    makes=("Conv", "AveragePool", "MaxPool"),
+)
+def pad(editor: Editor, node: Node) -> None:
+    """Zeros put around height, width and the like are padding of the convolution or pool behind, or behind a Cast."""
+    after = editor.only_user(node)
+    cast = after if is_op(after, "Cast") else None
+    target = editor.only_user(cast) if cast is not None else after
+    if not is_op(target, "Conv", "AveragePool", "MaxPool") or len(target.outputs) > 1:
+        return
+    pads = _zeros_around(editor, node)
+    own = target.ints("pads")
+    if pads is None or target.attributes.get("auto_pad", "NOTSET") != "NOTSET":
+        return
+    if any(own) and target.op == "AveragePool" and target.attributes.get("count_include_pad") == 0:
+        return
+    if own and len(own) != len(pads):
+        return
+    target.attributes["pads"] = tuple(map(sum, zip(own or (0,) * len(pads), pads, strict=True)))
+    if target.op == "AveragePool":
+        target.attributes["count_include_pad"] = 1
+    if cast is not None:
+        source, result = editor.value(node.inputs[0]), editor.value(cast.outputs[0])
+        result.shape, result.symbols = source.shape, source.symbols
+    editor.set_input(after or target, 0, node.inputs[0])
+    editor.remove(node)
+
+
+def _zeros_around(editor: Editor, node: Node) -> tuple[int, ...] | None:
+    """What a Pad adds before each axis from the third on, then behind each; None if it adds elsewhere, something else than
+    zeros, or nobody knows."""
+    if node.attributes.get("mode", "constant") != "constant" or len(node.inputs) > _PAD_INPUTS:
+        return None
+    if editor.graph.opset < _PAD_INPUTS_OPSET:
+        filler, amounts = node.attributes.get("value", 0.0), node.ints("pads")
+    else:
+        given = editor.graph.constant(node.inputs[1])
+        amounts = () if given is None else tuple(int(amount) for amount in given.reshape(-1))
+        filler = scalar(editor, node.inputs[2]) if len(node.inputs) == _PAD_INPUTS and node.inputs[2] else 0.0
+    rank = len(amounts) // 2
+    if filler != 0.0 or rank < 3 or min(amounts) < 0 or any(amounts[axis] for axis in (0, 1, rank, rank + 1)):
+        return None
+    return (*amounts[2:rank], *amounts[rank + 2 :])

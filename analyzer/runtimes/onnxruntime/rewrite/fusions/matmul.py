@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
-from analyzer.runtimes.onnxruntime.graph import Node, Symbols
+from analyzer.runtimes.onnxruntime.graph import Node
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 from analyzer.runtimes.onnxruntime.rewrite.fusions.fusion import MICROSOFT, fusion
+from analyzer.runtimes.onnxruntime.rewrite.fusions.gemm import biases
 from analyzer.runtimes.onnxruntime.rewrite.fusions.matching import is_op, other_operand, replace
 from analyzer.runtimes.onnxruntime.rewrite.transposes.permutation import Perm, perm_of
 
@@ -25,7 +26,7 @@ _ACTIVATIONS = (
     "MatMulAddFusion", "matmul_add_fusion.cc", begins=("MatMul",), takes=("Add",), makes=("Gemm", "Reshape")
 )
 def matmul_add(editor: Editor, node: Node) -> None:
-    """Matrices of a floating type, and a bias of [N], [1, N] or [M, N]: Gemm. So is a stack of matrices of known shape with
+    """Matrices of a floating type, and a bias of [N], [1, N], [M, 1] or [M, N]: Gemm. So is a stack of matrices of known shape with
     a bias of [N], between two Reshapes; but not in what AttentionFusion looks for (`attention_projection`)."""
     _matmul_add(editor, node, keep_attention=True)
 
@@ -51,8 +52,7 @@ def _matmul_add(editor: Editor, node: Node, *, keep_attention: bool) -> None:
         return
     name = f"{node.name}/MatMulAddFusion/"
     if len(left) == 2:
-        wanted: tuple[Symbols, ...] = ((right[1],), (1, right[1]), (left[0], right[1]))
-        if bias in wanted and "" not in bias:
+        if bias in biases(left[0], right[1]) and "" not in bias:
             replace(editor, add, [node], "Gemm", [*node.inputs, bias_name], name=name)
         return
     stack = tuple(size for size in left if isinstance(size, int))

@@ -10,7 +10,7 @@ from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 from analyzer.runtimes.onnxruntime.rewrite.fusions.fusion import fusion, whole_graph
 from analyzer.runtimes.onnxruntime.rewrite.fusions.matching import drop_chain, is_op, maker_of, scalar
 
-_SPLIT_OPSET = 13  # from it on, the sizes of Split's parts are an input
+_SPLIT_OPSET = 13  # from it on, the sizes of Split's parts and the axes of Unsqueeze are inputs
 
 
 @fusion(
@@ -200,3 +200,32 @@ def _part(editor: Editor, node: Node, axis: int, rank: int, size: int) -> tuple[
     first = min(max(int(start) + (size if start < 0 else 0), 0), size)
     end = min(max(int(stop) + (size if stop < 0 else 0), 0), size)
     return (first, end - first, False) if first < end else None
+
+
+@fusion(
+    "GatherToSliceFusion",
+    "gather_fusion.cc",
+    begins=("Range",),
+    takes=("Gather",),
+    makes=("Slice", "Unsqueeze"),
+)
+def gather_to_slice(editor: Editor, node: Node) -> None:
+    """A Gather by a Range that nobody else reads: a Slice, its ends and step made vectors first."""
+    gather = editor.only_user(node)
+    if not is_op(gather, "Gather") or gather.inputs[1] != node.outputs[0] or gather.provider != node.provider:
+        return
+    kind = editor.value(node.outputs[0]).dtype
+    axes = editor.graph.new_constant("UnsqueezeAxesInitializer", np.array([0], dtype=np.int64))
+    ends = []
+    for place, name in enumerate(node.inputs):
+        ends.append(editor.new_value(name, (1,), (1,), f"unsqueeze_output_{place}"))
+        operands = [name, axes] if editor.graph.opset >= _SPLIT_OPSET else [name]
+        attributes = {} if editor.graph.opset >= _SPLIT_OPSET else {"axes": (0,)}
+        editor.add(f"Unsqueeze_{place}", "Unsqueeze", operands, [ends[-1]], attributes, "", node.provider)
+    axis = editor.graph.new_constant(
+        "SliceAxesInitializer", np.array([gather.attributes.get("axis", 0)], dtype=kind)
+    )
+    inputs = [gather.inputs[0], ends[0], ends[1], axis, ends[2]]
+    editor.add("Slice", "Slice", inputs, list(gather.outputs), {}, "", gather.provider)
+    editor.remove(node)
+    editor.remove(gather)
