@@ -6,6 +6,7 @@ exporters, three operator sets, fixed and dynamic batch.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ pytest.importorskip("transformers")
 from benchmarks import onnx_backend as backend
 from benchmarks import onnx_exports as exports
 
-_EXACT = 0.9  # the issue asks for 80 %
+_EXACT = 0.95  # the issue asks for 80 %
 
 
 def _judge(rows: list[dict[str, Any]], least: float) -> None:
@@ -41,6 +42,20 @@ def test_a_few_exports(architecture: str, exporters: tuple[str, ...], opset: int
     found = list(exports.rows(architecture, exporters, (opset,)))
     assert len([row for row in found if "peak" in row]) == files
     _judge(found, 1.0)
+
+
+def test_the_recorded_campaign() -> None:
+    """As many architectures, exporters and operator sets as promised, and as exact; the page says the same."""
+    found = json.loads(exports.RESULTS.read_text())
+    assert len({row["architecture"] for row in found if "peak" in row}) >= 12
+    assert {(row["exporter"], row["asked"], row["batch"]) for row in found if "peak" in row} == {
+        (exporter, opset, batch)
+        for exporter in exports.EXPORTERS
+        for opset in exports.OPSETS
+        for batch in exports.BATCHES
+    }
+    _judge(found, _EXACT)
+    assert exports.summary(found) in exports.PAGE.read_text()
 
 
 @pytest.mark.campaign
