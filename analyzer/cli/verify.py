@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from analyzer.cli._options import analysis_keywords, analysis_options, format_option, output_option
-from analyzer.cli._output import check_writable, complain, deliver, working
+from analyzer.cli._output import check_writable, columns, complain, deliver, working
 from analyzer.report import formats
 
 
@@ -66,5 +66,6 @@ def command(target: str, **options: Any) -> int:
     except DoesNotFit as error:
         complain("stopped", error.message, error.hint)
         return 1
-    deliver(formats.render("verification", options["form"], result), options["output"])
+    shown = formats.render("verification", options["form"], result, formats.View(width=columns()))
+    deliver(shown, options["output"])
     return 0 if result.out_of_memory is None else 1

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+from analyzer.report.columns import Column, table, within
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean, size, tail, unit
 from analyzer.verification import Verification
@@ -12,8 +14,8 @@ _EVENTS_SHOWN = 12
 _ENVIRONMENT = ("gpu", "driver", "torch", "cuda", "cudnn", "onnxruntime", "python")
 
 
-def render(verification: Verification, _: View = PLAIN) -> str:
-    """The report, ending with a newline; plain text in at most 80 columns but for names and notes."""
+def render(verification: Verification, view: View = PLAIN) -> str:
+    """The report, ending with a newline; plain text within the view's columns."""
     words = [
         clean(verification.target),
         verification.runtime,
@@ -24,10 +26,10 @@ def render(verification: Verification, _: View = PLAIN) -> str:
     if verification.optimizer:
         words.append(clean(verification.optimizer))
     parts = [" · ".join(words), ""]
-    parts += _figures(verification)
+    parts += _figures(verification, view.width)
     if verification.out_of_memory is not None:
         parts += ["", *_out_of_memory(verification)]
-    parts += ["", *_events(verification)]
+    parts += ["", *_events(verification, view.width)]
     if verification.history is not None:
         parts += ["", *_history(verification)]
     known = verification.environment
@@ -36,7 +38,7 @@ def render(verification: Verification, _: View = PLAIN) -> str:
         "Environment: " + ", ".join(f"{name} {clean(known[name])}" for name in _ENVIRONMENT if name in known),
     ]
     parts += [f"Note: {clean(note)}" for note in verification.notes]
-    return "\n".join(parts) + "\n"
+    return "\n".join(within(parts, view.width)) + "\n"
 
 
 def render_json(verification: Verification, _: View = PLAIN) -> str:
@@ -44,10 +46,25 @@ def render_json(verification: Verification, _: View = PLAIN) -> str:
     return json.dumps(verification.to_dict(), indent=1) + "\n"
 
 
-def _figures(verification: Verification) -> list[str]:
+def _narrowed(columns: list[Column], rows: list[list[str]], width: int) -> list[str]:
+    """The table with its usual columns, or where these do not fit with columns as wide as what stands in them."""
+    if sum(column.width for column in columns) > width:
+        cells = [[column.title for column in columns], *rows]
+        longest = [max(len(row[place]) for row in cells) for place in range(len(columns))]
+        columns = [replace(column, width=most + 1) for column, most in zip(columns, longest, strict=True)]
+    return table(columns, rows, width)
+
+
+def _figures(verification: Verification, width: int) -> list[str]:
     every = [value for figure in verification.figures for value in (figure.predicted, figure.measured)]
     shown_as, write = unit(value for value in every if value is not None)
-    lines = [f"{shown_as:<14} {'predicted':>14} {'measured':>14} {'error':>10}"]
+    columns = [
+        Column(shown_as, 15, least=9),
+        Column("predicted", 14),
+        Column("measured", 15),
+        Column("error", 11),
+    ]
+    rows = []
     for figure in verification.figures:
         predicted = "-" if figure.predicted is None else write(figure.predicted)
         measured = "-" if figure.measured is None else write(figure.measured)
@@ -55,8 +72,8 @@ def _figures(verification: Verification) -> list[str]:
         shown = (
             "-" if error is None else "exact" if figure.predicted == figure.measured else f"{error:+.2f} %"
         )
-        lines.append(f"{figure.name:<14} {predicted:>14} {measured:>14} {shown:>10}")
-    return lines
+        rows.append([figure.name, predicted, measured, shown])
+    return _narrowed(columns, rows, width)
 
 
 def _out_of_memory(verification: Verification) -> list[str]:
@@ -74,21 +91,33 @@ def _out_of_memory(verification: Verification) -> list[str]:
     return lines
 
 
-def _events(verification: Verification) -> list[str]:
+def _events(verification: Verification, width: int) -> list[str]:
     wrong = [mark for mark in verification.marks if not mark.same]
     count = len(verification.marks)
     if not count:
         return ["Events: none to compare."]
     if not wrong:
         return [f"Events: all {count} exact, allocated and reserved."]
+    columns = [
+        Column("  event", 19, least=11),
+        Column("allocated", 18, rank=2),
+        Column("difference", 15),
+        Column("reserved", 19, rank=3),
+        Column("difference", 15, rank=1),
+    ]
+    rows = [
+        [
+            f"  {clean(mark.event)}",
+            f"{mark.measured_allocated:,}",
+            f"{mark.predicted_allocated - mark.measured_allocated:+,}",
+            f"{mark.measured_reserved:,}",
+            f"{mark.predicted_reserved - mark.measured_reserved:+,}",
+        ]
+        for mark in wrong[:_EVENTS_SHOWN]
+    ]
     lines = [
         f"Events: {count - len(wrong)} of {count} exact; the others, in bytes (predicted - measured):",
-        f"  {'event':<16} {'allocated':>18} {'difference':>14} {'reserved':>18} {'difference':>14}",
-    ]
-    lines += [
-        f"  {clean(mark.event):<16} {mark.measured_allocated:>18,} {mark.predicted_allocated - mark.measured_allocated:>+14,} "
-        f"{mark.measured_reserved:>18,} {mark.predicted_reserved - mark.measured_reserved:>+14,}"
-        for mark in wrong[:_EVENTS_SHOWN]
+        *_narrowed(columns, rows, width),
     ]
     if len(wrong) > _EVENTS_SHOWN:
         lines.append(f"  and {len(wrong) - _EVENTS_SHOWN} more (--format json lists all)")

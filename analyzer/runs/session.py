@@ -12,7 +12,6 @@ Not modelled: inputs whose shape the analysis only bounds.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import tempfile
 import time
@@ -35,7 +34,6 @@ _PROVIDERS = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}
 _ARENAS = {"cuda": "gpu", "cpu": "cpu"}
 _PROVIDER_OPTIONS = ("arena_extend_strategy", "gpu_mem_limit", "cudnn_conv_algo_search", "prefer_nhwc")
 _BLOCK = 1 << 20
-_EXTENDED = 2
 
 
 def run(job: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,10 +73,6 @@ def measure(
     if settings.provider == "cuda" and hasattr(ort, "preload_dlls"):
         ort.preload_dlls()
     on_gpu = settings.provider == "cuda"
-    if not on_gpu:
-        # The CPU's blocked layouts, which the highest level chooses, are not predicted: compare like with like.
-        level = min(settings.graph_optimization_level, _EXTENDED)
-        settings = dataclasses.replace(settings, graph_optimization_level=level)
     before = (machine.process_bytes(), machine.device_bytes()) if on_gpu else (None, None)
     session = ort.InferenceSession(
         str(path), _session_options(settings, str(folder)), providers=_providers(settings.provider, settings)

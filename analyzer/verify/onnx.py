@@ -1,7 +1,8 @@
 """An ONNX file: the plan's prediction beside a real ONNX Runtime session.
 
 1. With a GPU and onnxruntime's CUDA provider the session runs there, otherwise on the CPU provider, which runs the
-   same planner and the same arena code; `--runtime-option provider=cpu` asks for it.
+   same planner and the same arena code; `--runtime-option provider=cpu` asks for it. There prediction and run stop at the highest
+   level that is followed (extended).
 2. Compared are the arena's own figures (in use, highest in use, held) after the first and the last run, and NVML's.
 3. The naive sum is compared with what was in use at the peak, where weights are in the arena (CUDA); the graph
    estimate has nothing to be measured by: ONNX Runtime runs another graph.
@@ -23,7 +24,8 @@ from analyzer.pipeline import analysis
 from analyzer.report.words import clean
 from analyzer.runs import feeds, jobs, machine
 from analyzer.runs.session import NO_KERNEL
-from analyzer.runtimes.onnxruntime import SessionPrediction
+from analyzer.runtimes.onnxruntime import SessionPrediction, parse
+from analyzer.runtimes.onnxruntime.options import FOLLOWED_ON_CPU
 from analyzer.spec import TensorSpec
 from analyzer.verification import Figure, MarkComparison, Verification
 from analyzer.verify.comparison import process_bytes
@@ -43,10 +45,14 @@ def verify_onnx(
     provider = _provider(options.runtime_options.get("provider"), target)
     if arrays is not None:
         options = _described(options, feeds.saved(arrays))
+    asked = {**options.runtime_options, "provider": provider}
+    if provider == "cpu":
+        # What is predicted and what is run are the same session: one whose layouts are followed.
+        level = min(parse(asked).graph_optimization_level, FOLLOWED_ON_CPU)
+        asked = {key: value for key, value in asked.items() if key != "graph_optimization_level"}
+        asked["graph_optimization_level"] = level
     tell("predicting")
-    predicted = analysis(
-        target, replace(options, runtime_options={**options.runtime_options, "provider": provider})
-    )
+    predicted = analysis(target, replace(options, runtime_options=asked))
     estimate, prediction = predicted.estimate, predicted.prediction
     if not isinstance(prediction, SessionPrediction):
         raise OptionError(f"{estimate.runtime} cannot be run here", "leave --runtime out")
@@ -65,7 +71,10 @@ def verify_onnx(
         gpu = machine.gpu(target)
         notes += machine.check_room(prediction.device_bytes, gpu, force)
     else:
-        notes.append("run on the CPU provider: the same planner and arena, no convolution workspaces")
+        notes.append(
+            "run on the CPU provider at graph optimization level extended or below: the same planner and arena, no convolution "
+            "workspaces, none of its blocked layouts"
+        )
     weights, absent = _weights(target)
     notes += machine.check_host(weights + (prediction.held if provider == "cpu" else 0), absent, force)
     tell("running ONNX Runtime")

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from analyzer.onnx.shapes import extensions
 from analyzer.onnx.types import Dim, ValueType
 
 _Inputs = list["ValueType | None"]
@@ -69,7 +70,9 @@ def infer_contrib(node: Any, inputs: _Inputs, delegate: _Delegate) -> dict[str, 
     """Result name -> type, for what the rules know."""
     rule = RULES.get(node.op_type)
     results: _Results
-    if rule is not None:
+    if node.domain in extensions.DOMAINS:
+        results = [*extensions.results(node, inputs[0] if inputs else None)]
+    elif rule is not None:
         results = rule(node, inputs)
     elif node.op_type in DELEGATES:
         results = _delegated(node, inputs, delegate)

@@ -11,12 +11,11 @@ from dataclasses import replace
 from analyzer.devices import DeviceProfile
 from analyzer.runtimes.base import Saving
 from analyzer.runtimes.events import AllocationEvent, Malloc
-from analyzer.runtimes.onnxruntime.options import SessionOptions
+from analyzer.runtimes.onnxruntime.options import FOLLOWED_ON_CPU, SessionOptions
 from analyzer.runtimes.onnxruntime.playing import Failure, PlayedSession, play_session
 from analyzer.runtimes.onnxruntime.session import Frame, record
 
 MIB = 2**20
-_EXTENDED = 2
 _CONVOLUTION = "ort-cuda-conv"
 _WORTH_SAYING = 0.99  # of what is held: settings that hold more than this are not named
 
@@ -120,7 +119,7 @@ def limits(
             "the arena is shared with the process's other sessions, which are not counted: name them with "
             "--runtime-option shared_with=FILE,FILE"
         )
-    if options.provider == "cpu" and options.graph_optimization_level > _EXTENDED:
+    if options.provider == "cpu" and options.graph_optimization_level > FOLLOWED_ON_CPU:
         notes.append(
             "the CPU provider's blocked layouts (graph optimization level all) are not modelled; figures are for extended"
         )

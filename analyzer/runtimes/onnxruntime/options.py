@@ -21,6 +21,7 @@ _LEVELS = {
     "2": 2, "extended": 2, "ort_enable_extended": 2,
     "3": 99, "layout": 99, "ort_enable_layout": 99, "99": 99, "all": 99, "ort_enable_all": 99,
 }  # fmt: skip
+FOLLOWED_ON_CPU = 2  # the CPU provider's blocked layouts, which the highest level chooses, are not predicted
 _NO_LIMIT = ("", "0", "18446744073709551615")
 
 Reader = Callable[[str, str], Any]

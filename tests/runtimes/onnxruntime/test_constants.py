@@ -60,7 +60,9 @@ def _both(
     """Peak in use and held, predicted and measured."""
     path = folder / "model.onnx"
     onnx.save(model, path)
-    mine = predict(str(path), options={"provider": "cpu"}, device=devices.load("h200"))
+    mine = predict(
+        str(path), options={"provider": "cpu", "graph_optimization_level": 2}, device=devices.load("h200")
+    )
     real = session.measure(path, asdict(mine.settings), feeds, folder)["runs"][-1]
     return (mine.peak_in_use, mine.held), (real["peak_in_use"], real["held"])
 
@@ -89,13 +91,16 @@ def test_what_is_folded_into_a_convolution(
     swapped: bool,
     tmp_path: Path,
 ) -> None:
+    """Once 182 % too much behind Conv + Add of [C,1,1]; 65 % too little, silently, where weights are among the inputs of IR 4 and
+    later (`keep_initializers_as_inputs`); 76 % too little behind batch norm in files of IR 3."""
     model = _convolution(ir_version, opset, middle, bias, listed=listed, swapped=swapped)
     mine, real = _both(model, {"x": _RANDOM.random((4, 3, 64, 64)).astype(np.float32)}, tmp_path)
     assert mine == real
 
 
 def test_old_files_are_read_like_new_ones(tmp_path: Path) -> None:
-    """The same network in an old file with its weights among the inputs, and in a new one without."""
+    """The same network in an old file (IR 3) with its weights among the inputs, once refused with a hint that blamed the user's
+    shapes, and in a new one without."""
     found = []
     for ir_version, opset, listed in ((3, 8, True), (8, 17, False)):
         path = tmp_path / f"{ir_version}.onnx"
@@ -155,6 +160,7 @@ def _squeezed(opset: int) -> onnx.ModelProto:
 @pytest.mark.parametrize("opset", [11, 13, 17])
 @pytest.mark.parametrize("batch", [1, 8])
 def test_a_branch_that_shapes_rule_out_is_none(opset: int, batch: int, tmp_path: Path) -> None:
+    """An If whose other branch cannot be taken at this batch: once it refused the whole model (Silero VAD)."""
     path = tmp_path / "model.onnx"
     onnx.save(_squeezed(opset), path)
     estimate = analyzer.analyze(str(path), batch=batch, device="h200")
@@ -162,6 +168,7 @@ def test_a_branch_that_shapes_rule_out_is_none(opset: int, batch: int, tmp_path:
 
 
 def test_what_a_custom_operator_makes_is_what_the_file_declares(tmp_path: Path) -> None:
+    """An unknown operator's declared result wins over the guess that it is like the largest operand."""
     nodes = [
         helper.make_node("Tokens", ["x"], ["a"], domain="mine"),
         helper.make_node("Identity", ["a"], ["y"]),

@@ -4,7 +4,8 @@
    begins at it; a kernel without an end is only for the version it begins at.
 2. It fits the node's types if each type parameter it constrains has, among the node's operands, one of its types. An
    operand's parameter is what the operator's schema says; a constraint may also name an operand.
-3. A node of a custom domain has whatever kernel its library brings: nothing is known of it, and it counts as there.
+3. A node of a custom domain has whatever kernel its library brings: nothing is known of it, and it counts as there. ONNX Runtime's
+   extensions run on the CPU.
 
 Source: `core/framework/kernel_registry.cc` (`VerifyVersion`, `MatchKernelDefTypes`). The table is written by
 `benchmarks/onnx_kernels.py`: the CPU provider's from ONNX Runtime itself, CUDA's from `docs/OperatorKernels.md` of 1.24, the newest at hand: an operator that changed since is taken to have kept its kernels.
@@ -18,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+from analyzer.onnx.shapes import extensions
 
 TABLE = Path(__file__).with_name("registered.json")
 # Providers whose list is of an older ONNX Runtime: what it has for an operator's newest version then, later versions have.
@@ -34,6 +37,8 @@ def has_kernel(
     outputs: Sequence[str],
 ) -> bool:
     """Whether the provider has a kernel for such a node. inputs, outputs: element types, "" where left out or unknown."""
+    if domain in extensions.DOMAINS:
+        return provider == "cpu"
     if domain not in _KNOWN_DOMAINS:
         return True
     since, formals = _formals(domain, op, opset)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from analyzer.onnx.shapes import extensions
 from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
 from analyzer.runtimes.onnxruntime.rewrite.casts import INSERTED
 
@@ -78,6 +79,12 @@ def notes(graph: RuntimeGraph, provider: str, level: int) -> tuple[str, ...]:
         lines.append(
             "the CPU provider computes half precision in float32, between Casts; how it joins operators there is not "
             "followed in every case: memory may be more"
+        )
+    added = sorted({node.op for node in graph.walk() if node.domain in extensions.DOMAINS})
+    if added:
+        lines.append(
+            f"{', '.join(added)}: of ONNX Runtime's extensions, which the session must register; they run on the CPU, and what they "
+            "take besides their results is not in the arena"
         )
     sequences = sorted(op for op in operators if "Sequence" in op or op.startswith("Optional"))
     if sequences:

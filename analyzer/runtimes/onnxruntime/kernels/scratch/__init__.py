@@ -14,6 +14,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from analyzer.onnx.shapes import extensions
 from analyzer.onnx.shapes.contrib import IN_DEFAULT_DOMAIN
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels import registered
@@ -69,6 +70,8 @@ def unknown(node: Node) -> bool:
     know, functions of ONNX that no provider has a kernel for and that kept their place (`rewrite/bodies.py`)."""
     if node.domain == "com.microsoft":
         return node.op not in KNOWN_CONTRIB
+    if node.domain in extensions.DOMAINS:
+        return not extensions.known(node.op)
     if not node.domain and not _in_onnx(node.op):
         return node.op not in IN_DEFAULT_DOMAIN and node.op not in _COPIES
     if node.kernel == node.op and _is_function(node.op):
