@@ -65,6 +65,8 @@ def operators() -> Iterator[Case]:
     yield from _quantised()
     yield from _weights_only()
     yield from _half()
+    yield from _long_attention()
+    yield from _choosing()
 
 
 def _attention() -> Iterator[Case]:
@@ -516,3 +518,64 @@ def _half() -> Iterator[Case]:
         transB=1,
         dtype=10,
     )
+
+
+def _long_attention() -> Iterator[Case]:
+    """Many keys for few queries, caches, wide heads: where flash attention splits the keys and others sum in float32."""
+    for kind, dtype in (("f32", F32), ("f16", F16), ("bf16", BF16)):
+        shapes = {"long": ((1, 2, 512, 64), (1, 2, 4096, 64)), "decode": ((1, 8, 1, 128), (1, 8, 4096, 128))}
+        for name, (query, key) in shapes.items():
+            q, k = _random(query, dtype), _random(key, dtype)
+            yield _case(
+                f"attention_{name}_{kind}",
+                "Attention",
+                {"Q": q, "K": k, "V": k.copy()},
+                [("Y", dtype)],
+                opset=23,
+            )
+        for name, shared in (("cache", 8), ("cache_grouped", 2)):
+            q, k = _random((1, 8, 1, 128), dtype), _random((1, shared, 1, 128), dtype)
+            past = _random((1, shared, 4095, 128), dtype)
+            given = {"Q": q, "K": k, "V": k.copy(), "pk": past, "pv": past.copy()}
+            yield _case(
+                f"attention_{name}_{kind}", "Attention", given, [("Y", dtype), ("ok", dtype), ("ov", dtype)],
+                order=["Q", "K", "V", "", "pk", "pv"], opset=23,
+            )  # fmt: skip
+        wide = _random((1, 8, 256, 192), dtype)
+        given = {"Q": wide, "K": wide.copy(), "V": wide.copy(), "mask": _random((256, 256), dtype)}
+        yield _case(f"attention_wide_{kind}", "Attention", given, [("Y", dtype)], opset=23)
+
+
+def _choosing() -> Iterator[Case]:
+    """Operators that choose, copy or place elements."""
+    for boxes, classes in ((4096, 1), (1000, 3)):
+        corners = np.sort(_RANDOM.random((1, boxes, 2, 2)).astype(np.float32), axis=2).reshape(1, boxes, 4)
+        given = {"boxes": corners, "scores": _RANDOM.random((1, classes, boxes)).astype(np.float32)}
+        limits = {
+            "most": np.array([100]),
+            "overlap": np.array([0.5], np.float32),
+            "least": np.array([0.1], np.float32),
+        }
+        yield _case(f"nms_{boxes}", "NonMaxSuppression", given, [("Y", I64)], constants=limits, opset=11)
+    image = {"x": _random((1, 3, 512, 512), F32)}
+    for mode in ("linear", "cubic"):
+        yield _case(
+            f"resize_antialias_{mode}", "Resize", image, [("Y", F32)], constants={"scales": np.array([1, 1, 0.5, 0.5], np.float32)},
+            order=["x", "", "scales"], opset=19, mode=mode, antialias=1,
+        )  # fmt: skip
+    places = {"i": _RANDOM.integers(0, 60, (4096, 2))}
+    yield _case("gather_nd", "GatherND", {"x": _random((64, 64, 32), F32), **places}, [("Y", F32)])
+    yield _case(
+        "matmul_vector", "MatMul", {"a": _random((64,), F32), "b": _random((1024, 64, 32), F32)}, [("Y", F32)]
+    )
+    parts: list[tuple[str, np.dtype[Any] | None]] = [("a", F32), ("b", F32), ("c", F32)]
+    for axis in (0, 1):
+        sizes = {"sizes": np.array([100, 300, 112])}
+        yield _case(
+            f"split_three_{axis}", "Split", {"x": _random((512, 512), F32)}, parts, constants=sizes, axis=axis
+        )
+    limits = {"low": np.array(0.0, np.float32), "high": np.array(6.0, np.float32)}
+    yield _case("clip", "Clip", {"x": _random((64, 1024), F32)}, [("Y", F32)], constants=limits)
+    scores = {"x": _random((2, 8, 256, 256), F32), "mask": _random((256, 256), F32)}
+    masked = [helper.make_node("Add", ["x", "mask"], ["sum"])]
+    yield _case("masked_softmax", "Softmax", scores, [("Y", F32)], order=["sum"], before=masked, axis=-1)
