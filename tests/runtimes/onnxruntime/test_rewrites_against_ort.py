@@ -313,3 +313,49 @@ def test_ranges_and_shapes(text: str, opset: int, tmp_path: Path) -> None:
     )
     for level in (1, 2):
         assert mine(proto, level) == theirs(proto, level, tmp_path)
+
+
+NORM = {name: np.ones(4, np.float32) for name in ("scale", "bias", "mean", "variance")}
+
+
+@pytest.mark.parametrize(
+    ("text", "weights"),
+    [
+        ("ConvTranspose(x, w)", (4, 4, 2, 2)), ("ConvTranspose<group=2>(x, w)", (4, 2, 2, 2)), ("ConvTranspose(x, w, bias)", (4, 4, 2, 2)),
+        ("Conv(x, w)", (4, 4, 2, 2)), ("Conv<group=4>(x, w, bias)", (4, 1, 2, 2)), ("Conv(x, w, z)", (4, 4, 2, 2)),
+    ],
+)  # fmt: skip
+def test_normalization_behind_convolutions(text: str, weights: tuple[int, ...], tmp_path: Path) -> None:
+    behind = f"p = {text} y = BatchNormalization(p, scale, bias, mean, variance)"
+    proto = model(
+        f"g (float[1,4,8,8] x, float[4] z) => (float[] y) {{ {behind} }}",
+        {**NORM, "w": np.ones(weights, np.float32)},
+    )
+    assert mine(proto, 1) == theirs(proto, 1, tmp_path)
+
+
+GELU = {
+    "c": np.float32(0.044715),
+    "k": np.float32(0.79788456),
+    "h": np.float32(0.5),
+    "one": np.float32(1),
+    "three": np.float32(3),
+}
+TANH = "t = Tanh(f) q = Add(t, one) s = Mul(x, h) "
+PRODUCTS = "x = Exp(z) a = Mul(x, c) b = Mul(a, x) d = Add(b, one) e = Mul(x, k) f = Mul(e, d) "
+POWER = "x = Exp(z) a = Pow(x, three) b = Mul(a, c) d = Add(b, x) f = Mul(d, k) "
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PRODUCTS + TANH + "r = Mul(s, q) y = Exp(r)", PRODUCTS + TANH + "r = Mul(q, s) y = Exp(r)", POWER + TANH + "r = Mul(s, q) y = Exp(r)",
+        PRODUCTS + TANH + "y = Mul(s, q)", POWER + TANH + "y = Mul(s, q)",
+        PRODUCTS.replace("Mul(a, x)", "Mul(a, z)") + TANH + "r = Mul(s, q) y = Exp(r)",
+        PRODUCTS.replace("Mul(x, k)", "Mul(z, k)") + TANH + "r = Mul(s, q) y = Exp(r)",
+        PRODUCTS.replace("Add(b, one)", "Add(b, h)") + TANH + "r = Mul(s, q) y = Exp(r)",
+    ],
+)  # fmt: skip
+def test_gelu_by_tanh(text: str, tmp_path: Path) -> None:
+    proto = model(f"g (float[2,8] z) => (float[] y) {{ {text} }}", GELU)
+    assert mine(proto, 2) == theirs(proto, 2, tmp_path)

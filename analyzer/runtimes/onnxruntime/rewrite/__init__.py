@@ -61,7 +61,10 @@ def optimise(graph: RuntimeGraph, provider: str, level: int, *, nhwc: bool = Fal
             cleanup.common_subexpressions(editor)
             if folding.run(editor):
                 inference.refresh(graph)
+            folded = editor.changes
             fuse(editor, BASIC, provider)
+            if editor.changes != folded:
+                inference.refresh(graph)
             spreading.spread(editor)
             if not step:
                 transposes.run(editor)

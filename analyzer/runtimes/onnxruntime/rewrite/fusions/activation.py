@@ -59,31 +59,65 @@ def gelu(editor: Editor, node: Node) -> None:
 @fusion(
     "FastGeluFusion",
     "fast_gelu_fusion.cc",
-    begins=("Pow",),
+    begins=("Pow", "Mul"),
     takes=("Mul", "Add", "Tanh"),
     makes=(f"{MICROSOFT}.FastGelu",),
 )
 def fast_gelu(editor: Editor, node: Node) -> None:
-    """0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), x^3 by Pow."""
-    x = node.inputs[0]
-    if not close_to(scalar(editor, node.inputs[1]), 3.0):
+    """0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), x^3 by Pow; or the same as sqrt(2/pi) x (1 + 0.044715 x x). Not where the
+    graph returns the result."""
+    matched = _by_power(editor, node) if node.op == "Pow" else _by_products(editor, node)
+    if matched is None:
         return
-    found = chain(editor, node, "Mul", "Add", "Mul", "Tanh", "Add", "Mul")
+    x, inner = matched
+    found = chain(editor, inner[-1], "Tanh", "Add", "Mul")
     if found is None:
         return
-    cubed, total, scaled, tanh, one, last = found[1:]
-    if not close_to(scalar(editor, other_operand(cubed, node.outputs[0])), 0.044715) or x not in total.inputs:
-        return
-    if not close_to(scalar(editor, other_operand(scaled, total.outputs[0])), math.sqrt(2 / math.pi)):
-        return
-    if not close_to(scalar(editor, other_operand(one, tanh.outputs[0])), 1.0):
+    tanh, one, last = found[1:]
+    if (
+        not close_to(scalar(editor, other_operand(one, tanh.outputs[0])), 1.0)
+        or last.outputs[0] in editor.final
+    ):
         return
     half = editor.maker.get(other_operand(last, one.outputs[0]))
     if not is_op(half, "Mul") or x not in half.inputs or editor.only_user(half) is not last:
         return
     if not close_to(scalar(editor, other_operand(half, x)), 0.5):
         return
-    replace(editor, last, [*found[:-1], half], "FastGelu", [x], MICROSOFT, name="GPT2Gelu")
+    replace(editor, last, [*inner, tanh, one, half], "FastGelu", [x], MICROSOFT, name="GPT2Gelu")
+
+
+def _by_power(editor: Editor, node: Node) -> tuple[str, list[Node]] | None:
+    """x and the nodes of sqrt(2/pi) (x + 0.044715 x^3), from the Pow on (`CheckSecondFormula`)."""
+    x, found = node.inputs[0], chain(editor, node, "Mul", "Add", "Mul")
+    if found is None or not close_to(scalar(editor, node.inputs[1]), 3.0):
+        return None
+    cubed, total, scaled = found[1:]
+    if not close_to(scalar(editor, other_operand(cubed, node.outputs[0])), 0.044715) or x not in total.inputs:
+        return None
+    if not close_to(scalar(editor, other_operand(scaled, total.outputs[0])), math.sqrt(2 / math.pi)):
+        return None
+    return x, found
+
+
+def _by_products(editor: Editor, node: Node) -> tuple[str, list[Node]] | None:
+    """x and the nodes of sqrt(2/pi) x (1 + 0.044715 x x), from the innermost product on (`CheckFirstFormula`)."""
+    factors = [name for name in node.inputs if close_to(scalar(editor, name), 0.044715)]
+    found = chain(editor, node, "Mul", "Add", "Mul") if factors else None
+    if found is None:
+        return None
+    x = other_operand(node, factors[0])
+    squared, one, scaled = found[1:]
+    if other_operand(squared, node.outputs[0]) != x:
+        return None
+    if not close_to(scalar(editor, other_operand(one, squared.outputs[0])), 1.0):
+        return None
+    outer = editor.maker.get(other_operand(scaled, one.outputs[0]))
+    if not is_op(outer, "Mul") or x not in outer.inputs or editor.only_user(outer) is not scaled:
+        return None
+    if not close_to(scalar(editor, other_operand(outer, x)), math.sqrt(2 / math.pi)):
+        return None
+    return x, [outer, *found]
 
 
 @fusion(

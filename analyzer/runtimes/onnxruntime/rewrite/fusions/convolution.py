@@ -15,9 +15,16 @@ _PAD_INPUTS = 3  # with the axes named, nothing is joined
 _ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "Clip")
 
 
-@fusion("ConvBNFusion", "conv_bn_fusion.cc", begins=("Conv",), takes=("BatchNormalization",), makes=("Conv",))
+@fusion(
+    "ConvBNFusion",
+    "conv_bn_fusion.cc",
+    begins=("Conv", "ConvTranspose"),
+    takes=("BatchNormalization",),
+    makes=("Conv", "ConvTranspose"),
+)
 def conv_batch_norm(editor: Editor, node: Node) -> None:
-    """Inference-time BatchNormalization with constant operands after a Conv with constant weights."""
+    """Inference-time BatchNormalization with constant operands after a Conv, or from 1.31 on a ConvTranspose, with constant
+    weights."""
     norm = editor.only_user(node)
     if not is_op(norm, "BatchNormalization") or len([name for name in norm.outputs if name]) != 1:
         return
@@ -83,7 +90,8 @@ def _absorb(editor: Editor, node: Node, after: Node, *, bias_like: str = "") -> 
     bias = node.inputs[2] if len(node.inputs) > 2 else ""
     if bias or bias_like:
         new = constant_like(editor, bias or bias_like)
-        filters = (editor.value(node.inputs[1]).shape or (0,))[0]
+        shape = editor.value(node.inputs[1]).shape or (0, 0)
+        filters = shape[1] * int(node.attributes.get("group", 1)) if node.op == "ConvTranspose" else shape[0]
         editor.value(new).shape = editor.value(new).symbols = (filters,)
         inputs.append(new)
     outputs = list(after.outputs)
