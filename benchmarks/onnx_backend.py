@@ -3,6 +3,7 @@
     python benchmarks/onnx_backend.py -o results.json           # all of them, two processes (about ten minutes)
     python benchmarks/onnx_backend.py --only lstm               # those whose name contains it, on the terminal
     python benchmarks/onnx_backend.py --summary results.json    # the figures of an earlier campaign, by operator
+    python benchmarks/onnx_backend.py --page results.json       # write them into docs/ONNX.md
 
 1. The tests are those the installed onnx package generates or carries; nothing is downloaded. Each brings its inputs.
 2. Every model is analysed for the default device, and predicted for the CPU provider; then a real session runs it three
@@ -33,8 +34,10 @@ import numpy as np
 import onnx
 
 ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "ONNX.md"
 SECONDS = 60
 CLOSE, CLOSE_BYTES = 0.05, 4096
+_BEGIN, _END = "<!-- backend tests -->\n", "<!-- end of backend tests -->\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +228,16 @@ def summary(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def page(rows: list[dict[str, Any]], text: str) -> str:
+    """The documentation page with these results in it."""
+    import onnxruntime
+
+    before, rest = text.split(_BEGIN)
+    versions = f"onnx {onnx.__version__}, onnxruntime {onnxruntime.__version__}:"
+    shown = f"{versions}\n\n```text\n{summary(rows)}\n```\n"
+    return before + _BEGIN + shown + _END + rest.split(_END)[1]
+
+
 def _operator(row: dict[str, Any]) -> str:
     """What a test is about: its only operator, or its name's first words."""
     return row["operators"][0] if len(row["operators"]) == 1 else "_".join(row["name"].split("_")[1:3])
@@ -239,11 +252,15 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--summary", type=Path, help="show an earlier campaign")
+    parser.add_argument("--page", type=Path, help="write docs/ONNX.md from an earlier campaign")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
         for row in work(sys.stdin.read().split()):
             print(json.dumps(row), flush=True)
+        return
+    if options.page:
+        PAGE.write_text(page(json.loads(options.page.read_text()), PAGE.read_text()))
         return
     if options.summary:
         print(summary(json.loads(options.summary.read_text())))
