@@ -5,8 +5,9 @@ splitting, joining, new segments at the driver's addresses. Blocks are no object
 
 1. Sizes and addresses count units of 512 bytes. A free block is its size and address in one number, so that a sorted list of
    them is in the order of the search.
-2. A free block is found by its beginning if its segment does not begin there, and by its end if its segment does not end
-   there: so what is found next to a block lies in the same segment.
+2. A free block is found by its beginning and by its end. A unit that belongs to nobody lies behind every page of 2 MiB that
+   the driver gives, so no two segments touch, and what is found next to a block lies in the same segment. Only the order of
+   addresses counts, and that stays.
 
 `caching.py` is what the allocator does, and everything else is played on it; a property test holds this one to it.
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 
-from analyzer.allocators.driver import ORIGIN, AddressSpace
+from analyzer.allocators.driver import ORIGIN, PAGE_BYTES, AddressSpace
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.allocators.pytorch.settings import PyTorchSettings
 
@@ -27,10 +28,13 @@ FREE = -1
 _SMALL, _SMALL_SEGMENT = 2**20 // UNIT_BYTES, 2 * 2**20 // UNIT_BYTES
 _ROUND = 2 * 2**20 // UNIT_BYTES
 _LARGE = 10 * 2**20 // UNIT_BYTES
+_PAGE = PAGE_BYTES // UNIT_BYTES
 # An address is counted from far below any the driver gives, and takes the lower bits of a free block's number.
 _BITS = 40
 _ADDRESS = (1 << _BITS) - 1
-_BASE = ORIGIN // UNIT_BYTES - (1 << (_BITS - 1))
+_FIRST_PAGE = ORIGIN // PAGE_BYTES - (1 << 26)
+# What a free block's number loses for each unit cut off at its beginning.
+_CUT = (1 << _BITS) - 1
 
 
 def peaks(
@@ -47,8 +51,6 @@ def peaks(
     small: list[int] = []
     beginning: dict[int, int] = {}
     ending: dict[int, int] = {}
-    segment_starts: set[int] = set()
-    segment_ends: set[int] = set()
     space = AddressSpace()
     # Of each key the block it has: address and size.
     blocks: dict[int, tuple[int, int]] = {}
@@ -56,18 +58,28 @@ def peaks(
     for part in (events[:setup_count], events[setup_count:]):
         peak_allocated, peak_reserved = allocated, reserved
         for key, number in part:
-            if number != FREE:
+            if number >= 0:
                 size = units[number]
                 if not size:
                     continue
-                pool = small if size <= _SMALL else large
+                pool, not_split = (small, 0) if size <= _SMALL else (large, _SMALL)
                 at = bisect_left(pool, size << _BITS)
                 if at < len(pool):
-                    block = pool.pop(at)
+                    block = pool[at]
                     address, found = block & _ADDRESS, block >> _BITS
-                    end = address + found
-                    beginning.pop(address, None)
-                    ending.pop(end, None)
+                    del beginning[address]
+                    if found - size > not_split:
+                        block -= size * _CUT
+                        if at and pool[at - 1] > block:
+                            del pool[at]
+                            insort(pool, block, 0, at)
+                        else:
+                            pool[at] = block
+                        beginning[address + size] = ending[address + found] = block
+                    else:
+                        del pool[at]
+                        del ending[address + found]
+                        size = found
                 else:
                     if size <= _SMALL:
                         found = _SMALL_SEGMENT
@@ -75,25 +87,20 @@ def peaks(
                         found = large_segment
                     else:
                         found = -(-size // _ROUND) * _ROUND
-                    address = space.take(found * UNIT_BYTES) // UNIT_BYTES - _BASE
-                    end = address + found
-                    segment_starts.add(address)
-                    segment_ends.add(end)
+                    page = space.take(found * UNIT_BYTES) // PAGE_BYTES - _FIRST_PAGE
+                    address = page * (_PAGE + 1)
                     reserved += found
                     peak_reserved = max(peak_reserved, reserved)
-                rest = found - size
-                if rest > _SMALL or (rest and pool is small):
-                    cut = address + size
-                    block = rest << _BITS | cut
-                    insort(pool, block)
-                    beginning[cut] = block
-                    if end not in segment_ends:
-                        ending[end] = block
-                else:
-                    size = found
+                    if found - size > not_split:
+                        block = (found - size) << _BITS | address + size
+                        insort(pool, block)
+                        beginning[address + size] = ending[address + found] = block
+                    else:
+                        size = found
                 blocks[key] = (address, size)
                 allocated += size
-                peak_allocated = max(peak_allocated, allocated)
+                if allocated > peak_allocated:  # noqa: PLR1730 (a call more for every request)
+                    peak_allocated = allocated
             elif key in blocks:
                 address, size = blocks.pop(key)
                 allocated -= size
@@ -103,18 +110,13 @@ def peaks(
                 if block:
                     del pool[bisect_left(pool, block)]
                     end += block >> _BITS
-                    ending.pop(end, None)
                 block = ending.pop(address, 0)
                 if block:
                     del pool[bisect_left(pool, block)]
                     address = block & _ADDRESS
-                    beginning.pop(address, None)
                 block = (end - address) << _BITS | address
                 insort(pool, block)
-                if address not in segment_starts:
-                    beginning[address] = block
-                if end not in segment_ends:
-                    ending[end] = block
+                beginning[address] = ending[end] = block
     return peak_allocated * UNIT_BYTES, peak_reserved * UNIT_BYTES
 
 

@@ -32,6 +32,8 @@ TOPIC = "onnxruntime"
 SEARCH = {"EXHAUSTIVE": 0, "HEURISTIC": 1, "DEFAULT": 2}
 _DTYPES = {"float32": (0, 4), "float16": (1, 2)}
 _Array = np.ndarray[Any, Any]
+# Sums of seven squares, in another order, differ by less than this share.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +73,10 @@ def _filled(sizes: tuple[int, ...], count: int, value: int) -> tuple[int, ...]:
     return (*sizes, *(value,) * (count - len(sizes)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Table:
-    """Measurements row by row, sorted by the number of their geometry; `digest` finds a geometry quickly."""
+    """Measurements row by row, sorted by the number of their geometry; `digest` finds a geometry quickly. Tables are equal
+    only to themselves, so that what follows from one can be remembered."""
 
     geometry: _Array
     digest: _Array
@@ -103,15 +106,26 @@ def _workspace(convolution: Convolution, mode: int, path: Path | None) -> tuple[
     if max(map(abs, convolution.row)) > np.iinfo(table.geometry.dtype).max:
         return element * sum(map(math.prod, (convolution.x, convolution.w, convolution.y))), False
     wanted = _mode(mode, dtype, int(convolution.nhwc))
-    geometry = np.array(convolution.row, dtype=table.geometry.dtype)
-    for at in np.flatnonzero(table.digest == _digest(geometry)):
+    known = _measured(table, convolution.row).get((wanted, convolution.x[0]))
+    if known is not None:
+        return known, convolution.dtype in _DTYPES
+    return _nearest(convolution, table, (wanted, _mode(mode, 0, 0), _mode(0, 0, 0)), element), False
+
+
+@lru_cache(maxsize=1024)
+def _measured(table: _Table, row: tuple[int, ...]) -> dict[tuple[int, int], int]:
+    """Workspaces of one geometry, by (mode, batch)."""
+    geometry = np.array(row, dtype=table.geometry.dtype)
+    found: dict[tuple[int, int], int] = {}
+    for at in np.flatnonzero(table.digest == _digest(geometry)).tolist():
         if not np.array_equal(table.geometry[at], geometry):
             continue
-        first, last = np.searchsorted(table.row, (at, at + 1))
-        for row in range(int(first), int(last)):
-            if table.mode[row] == wanted and table.batch[row] == convolution.x[0]:
-                return int(table.workspace[row]), convolution.dtype in _DTYPES
-    return _nearest(convolution, table, (wanted, _mode(mode, 0, 0), _mode(0, 0, 0)), element), False
+        first, last = np.searchsorted(table.row, np.array((at, at + 1), table.row.dtype)).tolist()
+        for mode, batch, nbytes in zip(
+            *(part[first:last].tolist() for part in (table.mode, table.batch, table.workspace)), strict=True
+        ):
+            found.setdefault((mode, batch), nbytes)
+    return found
 
 
 def _nearest(convolution: Convolution, table: _Table, modes: tuple[int, ...], element: int) -> int:
@@ -119,17 +133,11 @@ def _nearest(convolution: Convolution, table: _Table, modes: tuple[int, ...], el
 
     modes: in the order they are tried. Without any of the kind: a copy of everything.
     """
-    geometry = np.array([convolution.row])
-    kind = _kind(geometry)[0]
-    # As floats: a damaged file's sizes need not be those of any integer type.
-    place = _place(geometry, np.array([convolution.x[0]], dtype=np.float64))[0]
     x, w, y = (element * math.prod(shape) for shape in (convolution.x, convolution.w, convolution.y))
     for mode in modes:
-        rows = np.flatnonzero((table.mode == mode) & (table.kind == kind))
-        if not len(rows):
+        row = _nearest_row(table, mode, convolution)
+        if row is None:
             continue
-        places = _place(table.geometry[table.row[rows]], table.batch[rows])
-        row = rows[np.argmin(((places - place) ** 2).sum(axis=1))]
         found, batch = table.geometry[table.row[row]], int(table.batch[row])
         size = 4 if mode % 4 < 2 else 2  # of the row's type: a float32 row may stand in for a float16 call
         near = (
@@ -142,6 +150,36 @@ def _nearest(convolution: Convolution, table: _Table, modes: tuple[int, ...], el
             return 4 * convolution.w[1] * math.prod(convolution.w[2:]) if table.workspace[row] else 0
         return copies[0] * x + copies[1] * w + copies[2] * y + rest
     return x + w + y
+
+
+def _nearest_row(table: _Table, mode: int, convolution: Convolution) -> int | None:
+    """The measurement of this mode whose shape is the nearest of its kind, the first of equals; None without any."""
+    geometry = np.array([convolution.row])
+    kind = int(_kind(geometry)[0])
+    rows, places = _of_kind(table, mode, kind)
+    if not len(rows):
+        return None
+    # As floats: a damaged file's sizes need not be those of any integer type.
+    place = _place(geometry, np.array([convolution.x[0]], dtype=np.float64))[0]
+    # Only the batch changes from call to call of one convolution. So few are left to be compared as they should be.
+    about = _besides_batch(table, mode, kind, convolution.row) + (places[:, 0] - place[0]) ** 2
+    close = np.flatnonzero(about <= about.min() * (1 + _ROUNDING) + _ROUNDING)
+    return int(rows[close[np.argmin(((places[close] - place) ** 2).sum(axis=1))]])
+
+
+@lru_cache(maxsize=64)
+def _of_kind(table: _Table, mode: int, kind: int) -> tuple[_Array, _Array]:
+    """The measurements of a mode and kind, and where they lie."""
+    rows = np.flatnonzero((table.mode == mode) & (table.kind == kind))
+    return rows, _place(table.geometry[table.row[rows]], table.batch[rows])
+
+
+@lru_cache(maxsize=256)
+def _besides_batch(table: _Table, mode: int, kind: int, row: tuple[int, ...]) -> _Array:
+    """How far the measurements of a kind are from a geometry, squared, whatever the batch; up to rounding."""
+    place = _place(np.array([row]), np.ones(1))[0]
+    distances: _Array = ((_of_kind(table, mode, kind)[1][:, 1:] - place[1:]) ** 2).sum(axis=1)
+    return distances
 
 
 def _form(sizes: tuple[int, int, int], nbytes: int) -> tuple[tuple[int, int, int], int]:

@@ -149,19 +149,25 @@ class Measurements:
         if figure != FIRST or member not in self.members:
             return self.batches(call, family, dtype, figure)
         batches, sizes = self.batches(call, family, dtype, figure, known_only=False)
-        start, stop = np.searchsorted(self.array(f"{prefix}.family"), [family, family + 1])
-        votes = self.array(member)[start:stop] & (sizes >= 0)
+        votes = self.array(member)[self._rows(prefix, family)] & (sizes >= 0)
         return batches[votes], sizes[votes]
 
     def _batches(self, prefix: str, operation: str, figure: str, family: int) -> tuple[Integers, Integers]:
         member = member_of(prefix, operation, figure)
         if member not in self.members:
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        start, stop = np.searchsorted(self.array(f"{prefix}.family"), [family, family + 1])
-        sizes = self.array(member)[start:stop].astype(np.int64)
+        rows = self._rows(prefix, family)
+        sizes = self.array(member)[rows].astype(np.int64)
         if figure != FIRST:
-            sizes = np.where(sizes == AS_FIRST, self.array(f"{prefix}.{operation}")[start:stop], sizes)
-        return self.array(f"{prefix}.batch")[start:stop].astype(np.int64), sizes
+            sizes = np.where(sizes == AS_FIRST, self.array(f"{prefix}.{operation}")[rows], sizes)
+        return self.array(f"{prefix}.batch")[rows].astype(np.int64), sizes
+
+    def _rows(self, prefix: str, family: int) -> slice:
+        """Where a family's batches are in the arrays of this prefix."""
+        families = self.array(f"{prefix}.family")
+        # In the array's own type: for numbers of another one it would be converted whole.
+        start, stop = np.searchsorted(families, np.array([family, family + 1], families.dtype))
+        return slice(int(start), int(stop))
 
     def nearest(self, call: Convolution, *, loosely: bool = False) -> Iterator[tuple[float, int]]:
         """(distance, family) of the nearest families, nearest first: of the call's class, or of its dimensions only."""
