@@ -1,6 +1,6 @@
-"""The curve beside fresh analyses, and what it costs: for the measured models, in training and inference.
+"""The curve beside fresh analyses, and what it costs: for the measured models, in training and inference, and four ONNX files.
 
-    PYTHONPATH=. python benchmarks/sweep.py [MODEL ...] [--sizes 12] [--batches 200]
+    PYTHONPATH=. python benchmarks/sweep.py [MODEL|FILE.onnx ...] [--sizes 12] [--batches 200]
 
 For each model the curve over `--batches` sizes is made and compared with a fresh analysis at `--sizes` of them that were not
 captured, to the byte. Prints seconds of CPU: one capture, one analysis, the whole curve, one further size. Exit code 1 if a row
@@ -13,8 +13,12 @@ import argparse
 import random
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from analyzer.planning.subject import Subject
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks" / "accuracy"))
@@ -32,64 +36,80 @@ MODELS = (
 )
 
 
+ONNX = ("resnet50.onnx", "bert.onnx", "vit_b_16.onnx", "cnn.onnx")
+
+
 def main() -> int:
     """A line a model and mode."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("models", nargs="*", default=MODELS)
+    parser.add_argument("models", nargs="*", default=(*MODELS, *ONNX))
     parser.add_argument("--sizes", type=int, default=12)
     parser.add_argument("--batches", type=int, default=200)
     given = parser.parse_args()
+    differ = 0
+    for name in given.models:
+        for mode, subject in subjects(name):
+            wrong = compare(f"{name:<20} {mode:<6}", subject, given.sizes, given.batches)
+            differ += bool(wrong)
+    return int(differ > 0)
+
+
+def subjects(name: str) -> Iterator[tuple[str, Subject]]:
+    """A measured model in training and in inference, an ONNX file in inference."""
+    from analyzer.options import Options
+    from analyzer.planning.subject import Subject
+
+    if name.endswith(".onnx"):
+        yield "infer", Subject(ROOT / "models" / name, Options.of({"device": "h200"}))
+        return
     import torch
     import torchvision_cpu
     from sets import zoo
 
-    from analyzer.options import Options
-    from analyzer.planning.curve import Row, curve
-    from analyzer.planning.pieces import figures_of
-    from analyzer.planning.subject import Subject
-
     torchvision_cpu.enable()
     models = zoo("development")
-    differ = 0
-    for name in given.models:
-        make_model, make_batch, loss = models.M[name]
-        with torch.device("meta"):
-            model = make_model()
-        for mode in ("train", "infer"):
-            said: dict[str, Any] = {"inputs": make_batch, "mode": mode, "device": "h200"}
-            if mode == "train":
-                said |= {"loss": loss, "optimizer": models.OPT["adam"]}
-            subject = Subject(model, Options.of(said))
-            subject.captured(2)  # what is imported and loaded once
-            start = time.process_time()
-            captured = subject.captured(3)
-            capture = time.process_time() - start
-            subject.assembled(captured, 3)
-            analysis = time.process_time() - start
-            start = time.process_time()
-            found = curve(subject, range(2, 2 + given.batches))
-            whole = time.process_time() - start
-            free = [row for row in found.rows if row.batch not in found.captures]
-            wrong = []
-            for row in random.Random(name).sample(free, given.sizes):
-                fresh = figures_of(subject.analysis(row.batch))
-                same = Row(
-                    row.batch, fresh.peak_allocated, fresh.peak_reserved, fresh.device_used, fresh.naive
-                )
-                if same != row:
-                    wrong.append(row.batch)
-            differ += bool(wrong)
-            further = (whole - len(found.captures) * capture) / len(found.rows)
-            print(
-                f"{name:<20} {mode:<6} captured {len(found.captures)} pieces {1 + sum(bool(k.reason) for k in found.kinks)}  "
-                f"capture {capture:.2f} s, analysis {analysis:.2f} s, {len(found.rows)} sizes {whole:.2f} s = "
-                f"{whole / capture:.1f} captures, {whole / analysis:.1f} analyses, "
-                f"one further size {1000 * further:.0f} ms  {'differs at ' + str(wrong) if wrong else 'exact'}",
-                flush=True,
-            )
-    return int(differ > 0)
+    make_model, make_batch, loss = models.M[name]
+    with torch.device("meta"):
+        model = make_model()
+    for mode in ("train", "infer"):
+        said: dict[str, Any] = {"inputs": make_batch, "mode": mode, "device": "h200"}
+        if mode == "train":
+            said |= {"loss": loss, "optimizer": models.OPT["adam"]}
+        yield mode, Subject(model, Options.of(said))
+
+
+def compare(shown: str, subject: Subject, sizes: int, batches: int) -> list[int]:
+    """Prints what the curve costs. Returns the batches, of so many looked at, at which a row differs from an analysis."""
+    from analyzer.planning.curve import Row, curve
+    from analyzer.planning.pieces import figures_of
+
+    subject.analysis(batches + 2)  # what is imported and loaded once
+    start = time.process_time()
+    captured = subject.captured(3)
+    capture = time.process_time() - start
+    subject.assembled(captured, 3)
+    analysis = time.process_time() - start
+    start = time.process_time()
+    found = curve(subject, range(2, 2 + batches))
+    whole = time.process_time() - start
+    free = [row for row in found.rows if row.batch not in found.captures]
+    wrong = []
+    for row in random.Random(shown).sample(free, sizes):
+        fresh = figures_of(subject.analysis(row.batch))
+        same = Row(row.batch, fresh.peak_allocated, fresh.peak_reserved, fresh.device_used, fresh.naive)
+        if same != row:
+            wrong.append(row.batch)
+    further = max(whole - len(found.captures) * capture, 0) / len(found.rows)
+    print(
+        f"{shown} captured {len(found.captures)} pieces {1 + sum(bool(k.reason) for k in found.kinks)}  "
+        f"capture {capture:.2f} s, analysis {analysis:.2f} s, {len(found.rows)} sizes {whole:.2f} s = "
+        f"{whole / capture:.1f} captures, {whole / analysis:.1f} analyses, "
+        f"one further size {1000 * further:.0f} ms  {'differs at ' + str(wrong) if wrong else 'exact'}",
+        flush=True,
+    )
+    return wrong
 
 
 if __name__ == "__main__":

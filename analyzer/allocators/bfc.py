@@ -46,6 +46,15 @@ class Extension:
     reserved: bool = False
 
 
+def next_region(size: int, growth: int, largest: int | None) -> tuple[int, int]:
+    """Bytes of the region a rounded request of `size` bytes makes an arena take that would take `growth`, and of the next."""
+    if size <= growth:
+        return growth, 2 * growth if largest is None else min(2 * growth, largest)
+    while size > growth:
+        growth *= 2
+    return growth, growth
+
+
 class BfcArena(PoolAllocator):
     """The simulator. All figures in bytes; `malloc` raises OutOfMemoryError, `free` ValueError for a dead handle.
 
@@ -130,13 +139,8 @@ class BfcArena(PoolAllocator):
 
     def _strategy(self, size: int) -> int:
         """Bytes of the region that a rounded request of `size` bytes makes the arena take; `_growth` is the next."""
-        if size <= self._growth:
-            taken = self._growth
-            self._growth = 2 * taken if self._largest is None else min(2 * taken, self._largest)
-            return taken
-        while size > self._growth:
-            self._growth *= 2
-        return self._growth
+        taken, self._growth = next_region(size, self._growth, self._largest)
+        return taken
 
     def _hand_out(self, held: Chunk | Direct | None, nbytes: int) -> int:
         self.allocated += held.size if held else 0

@@ -23,6 +23,9 @@ from analyzer.errors import OptionError
 
 MIB = 2**20
 STRATEGIES = ("kNextPowerOfTwo", "kSameAsRequested")
+INITIAL_CHUNK_BYTES = MIB
+MAX_DEAD_BYTES = 128 * MIB
+LARGEST_EXTENSION_BYTES = 1024 * MIB
 
 
 class OnnxRuntimeArena(BfcArena):
@@ -35,10 +38,10 @@ class OnnxRuntimeArena(BfcArena):
         *,
         arena_extend_strategy: str = "kNextPowerOfTwo",
         gpu_mem_limit: int | None = None,
-        initial_chunk_size_bytes: int = MIB,
+        initial_chunk_size_bytes: int = INITIAL_CHUNK_BYTES,
         initial_growth_chunk_size_bytes: int = 2 * MIB,
-        max_dead_bytes_per_chunk: int = 128 * MIB,
-        max_power_of_two_extend_bytes: int = 1024 * MIB,
+        max_dead_bytes_per_chunk: int = MAX_DEAD_BYTES,
+        max_power_of_two_extend_bytes: int = LARGEST_EXTENSION_BYTES,
         device_bytes: int | None = None,
     ) -> None:
         super().__init__(gpu_mem_limit, max_dead_bytes_per_chunk, device_bytes)

@@ -129,7 +129,7 @@ def curve(
 ) -> Curve:
     """As `sweep`, of a target that is open; `batches` ascend."""
     pieces: Pieces | None = None
-    if len(batches) > FEW and subject.eager:
+    if len(batches) > FEW and subject.joined:
         pieces = Pieces(subject, batches[0], batches[-1])
     rows: list[Row] = []
     estimates: dict[int, Estimate] = {}

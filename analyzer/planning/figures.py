@@ -23,8 +23,8 @@ import numpy as np
 
 from analyzer.allocators import OutOfMemoryError
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
+from analyzer.allocators.pytorch.create import create
 from analyzer.allocators.pytorch.peaks import FREE, UNIT_BYTES, peaks, plain
-from analyzer.devices import DeviceProfile
 from analyzer.graph.lanes import Integers, NotTogether
 from analyzer.liveness.naive import Naive
 from analyzer.planning.program import BatchProgram
@@ -33,6 +33,7 @@ from analyzer.runtimes.events import EmptyCache, Event, Free, Malloc, Use, Wait
 from analyzer.runtimes.plans import Plans
 from analyzer.runtimes.pytorch.eager import requests
 from analyzer.runtimes.pytorch.outside import device_used
+from analyzer.runtimes.pytorch.runtime import limited
 from analyzer.runtimes.pytorch.scratch import Give, Step
 from analyzer.runtimes.timeline import iteration_start
 
@@ -74,12 +75,13 @@ class _Script:
 class EagerFigures:
     """Figures of a PyTorch program on one device, at any batch the program holds for."""
 
-    def __init__(self, program: BatchProgram, profile: DeviceProfile) -> None:
-        """Raises NotTheSame when an operator that needs memory of its own has numbers that are no polynomials."""
-        self._program, self._profile = program, profile
+    def __init__(self, program: BatchProgram, conf: str) -> None:
+        """conf: the allocator's settings. Raises NotTheSame when an operator that needs memory of its own has numbers that
+        are no polynomials."""
+        self._program, self._profile, self._conf = program, program.first.profile, conf
         self._graph = program.first.source.graph
         self._storages = [storage.nbytes for storage in self._graph.storages]
-        self._stories = Stories(program, profile)
+        self._stories = Stories(program, self._profile)
         self._script: _Script | None = None
         self._prepared: dict[int, Integers] = {}
 
@@ -110,9 +112,11 @@ class EagerFigures:
         for place in np.flatnonzero(holds).tolist():
             self._prepared[batches[place]] = every[:, place]
 
-    def at(self, batch: int, allocator: PyTorchAllocator, plans: bool = False) -> Figures:
-        """The figures there, played on a fresh `allocator`. plans: it has a limit, so that what a plan without room is
-        asked for instead matters. Raises ArithmeticError as `Polynomial.at`."""
+    def at(self, batch: int, limit: tuple[int, bool] | None = None) -> Figures:
+        """The figures there, under a limit as `Prediction.limited` takes it: then it matters what a plan without room is
+        asked for instead. Raises ArithmeticError as `Polynomial.at`."""
+        plans = limit is not None
+        allocator = limited(self._conf, *limit) if limit is not None else create(self._conf)
         prepared = None if plans else self._prepared.get(batch)
         sizes = self._sizes(batch) if prepared is None else prepared
         if self._script is None:

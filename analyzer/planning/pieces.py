@@ -20,15 +20,14 @@ import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from analyzer.allocators.pytorch.create import create
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
 from analyzer.pipeline.assemble import Captured
 from analyzer.planning.figures import EagerFigures, Figures
 from analyzer.planning.program import BatchProgram, NotTheSame
+from analyzer.planning.session_figures import SessionFigures
 from analyzer.planning.steps import Repetition
 from analyzer.planning.subject import Subject
-from analyzer.runtimes.pytorch.runtime import limited
 from analyzer.runtimes.pytorch.settings import alloc_conf
 
 MOST_CAPTURES = 40
@@ -38,15 +37,16 @@ _MOST_POINTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Batches `low` to `high`, both included. program: the one they share, None where each batch is captured by itself.
+    """Batches `low` to `high`, both included. figures: what tells theirs, None where each batch is captured by itself.
 
+    program: the one they share; None for a session, too, which plans its graph anew at each batch.
     ends: why the next batch is another program, "" at the end of the range. error: why it cannot be captured.
     """
 
     low: int
     high: int
     program: BatchProgram | None
-    figures: EagerFigures | None
+    figures: EagerFigures | SessionFigures | None
     ends: str = ""
     error: str = ""
 
@@ -73,7 +73,10 @@ class Pieces:
         self.captured: dict[int, Captured | AnalyzerError] = {}
         self._repetition: Repetition | None = None
         self._conf = alloc_conf(subject.options.runtime_options)
-        self.pieces: tuple[Piece, ...] = tuple(self._found(low, high)) if subject.eager else ()
+        self.pieces: tuple[Piece, ...] = ()
+        if subject.joined:
+            with uncollected():
+                self.pieces = tuple(self._found(low, high))
 
     def at(self, batch: int, limit: tuple[int, bool] | None = None) -> Figures:
         """The figures at a batch of the range, under a limit if there is one. Raises AnalyzerError."""
@@ -83,9 +86,8 @@ class Pieces:
             assert isinstance(problem, AnalyzerError)
             raise problem
         if piece is not None and piece.figures is not None:
-            allocator = limited(self._conf, *limit) if limit else create(self._conf)
             try:
-                return piece.figures.at(batch, allocator, plans=limit is not None)
+                return piece.figures.at(batch, limit)
             except (
                 ArithmeticError
             ):  # a number that is whole only at some batches: this one is captured itself
@@ -100,7 +102,7 @@ class Pieces:
 
     def analysis(self, batch: int, limit: tuple[int, bool] | None = None) -> Analysis:
         """A batch with all there is to know of it. Raises AnalyzerError."""
-        if not self.subject.eager:
+        if not self.subject.joined:
             return self.subject.analysis(batch)
         piece = self.piece(batch)
         if batch not in self.captured and piece is not None and piece.program is not None and not piece.error:
@@ -133,13 +135,14 @@ class Pieces:
                 pass  # what all steps say of it is what the user should read
         return self._at(batch)
 
-    def _joined(self, *batches: int) -> tuple[BatchProgram, EagerFigures]:
+    def _joined(self, *batches: int) -> tuple[BatchProgram | None, EagerFigures | SessionFigures]:
         """The program captured at the range's ends and in between. Raises NotTheSame, also for a batch that cannot be captured."""
         try:
             captures = [self._quickly(batch) for batch in batches]
-            with uncollected():
-                program = BatchProgram(batches, captures)
-                return program, EagerFigures(program, program.first.profile)
+            if not self.subject.eager:
+                return None, SessionFigures(batches, captures, self.subject.options.runtime_options)
+            program = BatchProgram(batches, captures)
+            return program, EagerFigures(program, self._conf)
         except AnalyzerError as error:
             raise NotTheSame(error.message) from error
         except NotTheSame as different:
@@ -157,7 +160,8 @@ class Pieces:
             try:
                 whole = self._at(end)
                 with contextlib.suppress(NotTheSame):
-                    self._repetition = Repetition(whole) if self.subject.options.steps > 1 else None
+                    if self.subject.eager and self.subject.options.steps > 1:
+                        self._repetition = Repetition(whole)
                 break
             except AnalyzerError:
                 continue
@@ -175,8 +179,11 @@ class Pieces:
 
     def _alone(self, batch: int, ends: str = "") -> Piece:
         try:
-            program = BatchProgram([batch], [self._quickly(batch)])
-            return Piece(batch, batch, program, EagerFigures(program, program.first.profile), ends)
+            captured = self._quickly(batch)
+            if not self.subject.eager:
+                return Piece(batch, batch, None, None, ends)
+            program = BatchProgram([batch], [captured])
+            return Piece(batch, batch, program, EagerFigures(program, self._conf), ends)
         except AnalyzerError as error:
             return Piece(batch, batch, None, None, ends, error.message)
         except NotTheSame:
@@ -187,6 +194,8 @@ class Pieces:
         try:
             return Piece(low, high, *self._joined(low, (low + high) // 2 | 1, high))
         except NotTheSame as different:
+            if different.anywhere:
+                return Piece(low, high, None, None)
             reason = different.where
         try:
             best = self._joined(low, low + 1, low + 2)

@@ -31,11 +31,12 @@ class NotTheSame(Exception):
     """Captures are no one program: `where` they part, in the user's terms.
 
     number: only a number is no polynomial that the captures could check; one more capture might.
+    anywhere: no other batches are either.
     """
 
-    def __init__(self, where: str, number: bool = False) -> None:
+    def __init__(self, where: str, number: bool = False, anywhere: bool = False) -> None:
         super().__init__(where)
-        self.where, self.number = where, number
+        self.where, self.number, self.anywhere = where, number, anywhere
 
 
 class BatchProgram:
@@ -52,20 +53,11 @@ class BatchProgram:
         self.batches, self.captures = tuple(batches), tuple(captures)
         self.first = captures[0]
         self._graphs = [captured.source.graph for captured in captures]
-        self._numbers = _Numbers(self.batches)
+        self._numbers = Numbers(self.batches)
         self._operators: dict[int, AtBatch] | None = None
         _same_program(self._graphs)
         self.storages = self._varying_storages()
-        self.naive_terms: dict[str, Polynomial] = {}
-        for name in _NAIVE_TERMS:
-            terms = [getattr(captured.naive, name) for captured in captures]
-            if len(set(terms)) > 1:
-                self.naive_terms[name] = self._numbers.polynomial(terms, f"the naive sum's {name}")
-
-    def naive(self, batch: int) -> Naive:
-        """The textbook sum there. Raises ArithmeticError as `Polynomial.at`."""
-        terms: dict[str, Any] = {name: entry.at(batch) for name, entry in self.naive_terms.items()}
-        return dataclasses.replace(self.first.naive, **terms)
+        self.naive = naive_at(self._numbers, captures)
 
     def calls(self, index: int) -> tuple[Operator, ...]:
         """Operator `index` as each capture has it."""
@@ -106,6 +98,24 @@ class BatchProgram:
         return found
 
 
+def naive_at(numbers: Numbers, captures: Sequence[Captured]) -> Callable[[int], Naive]:
+    """The textbook sum of captured programs at any batch, which raises ArithmeticError as `Polynomial.at`.
+
+    Raises NotTheSame where a term is no polynomial.
+    """
+    first, varying = captures[0].naive, {}
+    for name in _NAIVE_TERMS:
+        terms = [getattr(captured.naive, name) for captured in captures]
+        if len(set(terms)) > 1:
+            varying[name] = numbers.polynomial(terms, f"the naive sum's {name}")
+
+    def naive(batch: int) -> Naive:
+        terms: dict[str, Any] = {name: entry.at(batch) for name, entry in varying.items()}
+        return dataclasses.replace(first, **terms)
+
+    return naive
+
+
 def _same_program(graphs: Sequence[Graph]) -> None:
     """The same in every capture: names, types, structure, order. Raises NotTheSame."""
     first = graphs[0]
@@ -126,7 +136,7 @@ def _place(operator: Operator) -> str:
     return f"{name} ({where})" if where else name
 
 
-class _Numbers:
+class Numbers:
     """Turns what several captures say of one thing into what it is at any batch; equal numbers are made once."""
 
     def __init__(self, batches: tuple[int, ...]) -> None:

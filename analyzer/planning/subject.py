@@ -21,6 +21,7 @@ from analyzer.options import Options
 from analyzer.pipeline import analysis
 from analyzer.pipeline.assemble import Captured, assemble, check_runtime
 from analyzer.runtimes import base
+from analyzer.runtimes.onnxruntime.options import parse as session_options
 from analyzer.spec import TensorSpec
 from analyzer.targets import Program, Target, load, parse
 
@@ -31,7 +32,11 @@ Progress = Callable[[str], None]
 
 
 class Subject:
-    """A target and its options without a batch. `eager`: its batches can be joined (`BatchProgram`)."""
+    """A target and its options without a batch.
+
+    eager: a PyTorch program under PyTorch. joined: one whose batches can be joined (`pieces.py`): that, or a session of ONNX
+    Runtime of its own.
+    """
 
     def __init__(
         self,
@@ -51,6 +56,7 @@ class Subject:
         self._program: Program | None = None
         onnx = isinstance(self._target, Target) and self._target.kind == "onnx"
         self.eager = not onnx and options.runtime in (None, "pytorch")
+        self.joined = self.eager or (onnx and _alone(options))
         self.name = self._target.name if isinstance(self._target, Target) else type(target).__name__
         if self.eager:
             if not isinstance(self._target, Target) and not hasattr(self._target, "named_parameters"):
@@ -60,6 +66,8 @@ class Subject:
             self.runtime = base.named("pytorch")
             check_runtime(self.runtime, "pytorch", self.name)
             self._program = load(self._target) if isinstance(self._target, Target) else Program(self._target)
+        elif self.joined:
+            self.runtime = base.named("onnxruntime")
 
     def over_length(self, batch: int) -> Subject:
         """The same at one batch, with the length of its samples in the batch's place: `make_batch(batch, length)` makes
@@ -113,12 +121,15 @@ class Subject:
         return replace(options, inputs=inputs, targets=targets)
 
     def captured(self, batch: int, steps: int | None = None) -> Captured:
-        """The program captured at a batch, with as many steps as the options say or fewer; for `eager` subjects only.
+        """The program captured at a batch, with as many steps as the options say or fewer; for `joined` subjects only.
         Raises AnalyzerError."""
+        options = self.at(batch)
+        if self._program is None:
+            from analyzer.pipeline.onnx import captured_onnx
+
+            return captured_onnx(self._target, options, self.runtime)
         from analyzer.pipeline.pytorch import captured_program
 
-        assert self._program is not None
-        options = self.at(batch)
         if steps is not None:
             options = replace(options, steps=min(steps, options.steps))
         return captured_program(self._program, self.name, options, self.runtime, self._progress)
@@ -135,9 +146,22 @@ class Subject:
 
     def assembled(self, captured: Captured, batch: int, limit: tuple[int, bool] | None = None) -> Analysis:
         """The analysis of a capture, or of a program put together for a batch; `limit`: as `Prediction.limited`."""
-        return assemble(
-            captured, replace(self.options, inputs=None, targets=None, batch=batch), self.runtime, limit
-        )
+        options = replace(self.options, batch=batch)
+        if self.eager:
+            options = replace(options, inputs=None, targets=None)
+        return assemble(captured, options, self.runtime, limit)
+
+
+def _alone(options: Options) -> bool:
+    """Whether an ONNX file is one session of ONNX Runtime, with runs of one size, under these options."""
+    return (
+        options.mode == "infer"
+        and options.runtime in (None, "onnxruntime")
+        and options.parallel is None
+        and options.batches is None
+        and not options.strict
+        and not session_options(options.runtime_options).shared_with
+    )
 
 
 def _resized(tensor: Any, size: int | None, batch: int) -> Any:

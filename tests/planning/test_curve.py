@@ -89,6 +89,35 @@ def test_onnx_targets() -> None:
         assert row == row_of(row.batch, analyzer.analyze(target, batch=row.batch, device="h200"))
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"arena_extend_strategy": "kSameAsRequested"}, {"provider": "cpu"}, {"gpu_mem_limit": "1GiB"}],
+)
+def test_a_session_is_read_at_three_batches(options: dict[str, str]) -> None:
+    """Its rows are fresh analyses; where its arena has other rules, they are analyses."""
+    target = MODELS / "cnn.onnx"
+    curve = sweep(target, range(2, 40), device="h200", runtime_options=options)
+    plain = "provider" not in options and "gpu_mem_limit" not in options
+    assert curve.captures == ((2, 21, 39) if plain else tuple(range(2, 40)))
+    for row in curve.rows[1:-1:9]:
+        fresh = analyzer.analyze(target, batch=row.batch, device="h200", runtime_options=options)
+        assert row == row_of(row.batch, fresh)
+
+
+def test_a_file_that_fixes_its_batch_is_planned_at_each(tmp_path: Path) -> None:
+    """ONNX Runtime then sees numbers: whether two are equal depends on the batch."""
+    import onnx
+
+    model = onnx.load(MODELS / "cnn.onnx", load_external_data=False)
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = 4
+    onnx.save(model, tmp_path / "fixed.onnx")
+    curve = sweep(tmp_path / "fixed.onnx", range(2, 12), device="h200")
+    assert curve.captures == tuple(range(2, 12))
+    row = curve.rows[7]
+    assert row == row_of(9, analyzer.analyze(tmp_path / "fixed.onnx", batch=9, device="h200"))
+
+
 def test_bad_input() -> None:
     for batches in ([], [0], [True], [2.5]):
         with pytest.raises(InputError):

@@ -35,3 +35,10 @@ def bytes_outside(graph: RuntimeGraph, options: SessionOptions, device: DevicePr
     if any(node.op in ("Conv", "ConvTranspose") and node.provider == "cuda" for node in graph.walk()):
         extra = _CONVOLUTION_BYTES[options.cudnn_conv_algo_search]
     return device.context_bytes + _PROVIDER_BYTES + extra
+
+
+def beside_arena(graph: RuntimeGraph, options: SessionOptions, device: DeviceProfile) -> tuple[int, int]:
+    """`bytes_outside` and `bound_bytes`, which the CUDA provider alone has."""
+    if options.provider != "cuda":
+        return 0, 0
+    return bytes_outside(graph, options, device), bound_bytes(graph, options)

@@ -20,6 +20,7 @@ from analyzer.graph import Category
 from analyzer.runtimes.events import AllocationEvent, Event, Malloc
 from analyzer.runtimes.onnxruntime.arena import SessionArena
 from analyzer.runtimes.onnxruntime.options import SessionOptions
+from analyzer.runtimes.onnxruntime.plain_arena import PlainArena, Reached, steps
 from analyzer.runtimes.timeline import Played, play
 
 _ORDERS = 21
@@ -136,27 +137,108 @@ def typical(
 ) -> tuple[PlayedSession, tuple[int, int], tuple[int, int]]:
     """The session with its initializers in a typical order, and the least and the most bytes in use at the peak, and held, that
     are to be expected of any."""
+    orders = [(*order, *events[len(order) :]) for order in _orders(events, options)]
+    if len(orders) == 1:
+        played = play_session(orders[0], options, device_bytes)
+        return played, (played.peak_in_use, played.peak_in_use), (played.held, played.held)
+    reached = [_reached(order, options, device_bytes) for order in orders]
+    played = play_session(orders[_chosen(reached)], options, device_bytes)
+    peaks, held = (sorted(values) for values in zip(*((r.peak_in_use, r.held) for r in reached), strict=True))
+    return played, _stated(peaks, played.peak_requested), _stated(held, played.peak_requested)
+
+
+class Loaded:
+    """A session's arena after its initializers, in each of their orders: for those who play its runs at many sizes."""
+
+    def __init__(
+        self, events: tuple[AllocationEvent, ...], options: SessionOptions, device_bytes: int | None
+    ) -> None:
+        """events: of a session, of which the first stage counts."""
+        self._options = options
+        self._stage = _first_stage(events)
+        orders = _orders(events, options)
+        self._order_count = len(orders)
+        self._arenas: list[PlainArena] | None = []
+        for order in orders:
+            arena = PlainArena(options, device_bytes)
+            played = steps((*order, *self._stage[len(order) :]), options)
+            if played is None or not arena.play(played):
+                self._arenas = None
+                break
+            self._arenas.append(arena)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the session is one that `plain_arena` can play, and has room for its initializers."""
+        return self._arenas is not None
+
+    def typical(self, events: tuple[AllocationEvent, ...]) -> Reached | None:
+        """What is reached in the order `typical` would choose; None for a session that is not like that, or has no room."""
+        runs = steps(events[len(self._stage) :], self._options)
+        if (
+            self._arenas is None
+            or runs is None
+            or _first_stage(events) != self._stage
+            or _order_count(events, self._options) != self._order_count
+        ):
+            return None
+        reached = []
+        for loaded in self._arenas:
+            arena = loaded.copy()
+            if not arena.play(runs):
+                return None
+            reached.append(arena.reached)
+        return reached[_chosen(reached)]
+
+
+def _orders(events: tuple[AllocationEvent, ...], options: SessionOptions) -> list[list[AllocationEvent]]:
+    """The initializers in the orders that are played."""
     initializers = list(takewhile(_is_initializer, events))
-    count = len(initializers)
-    orders = min(_ORDERS, max(1, _EVENTS // len(events)))
+    shuffled = [initializers.copy() for _ in range(_order_count(events, options))]
+    for seed, order in enumerate(shuffled):
+        random.Random(seed).shuffle(order)
+    return shuffled
+
+
+def _order_count(events: tuple[AllocationEvent, ...], options: SessionOptions) -> int:
+    """How many orders are played: one where it cannot matter."""
     apart = options.use_device_allocator_for_initializers
-    if count < 2 or apart or options.arena_extend_strategy != "kNextPowerOfTwo":
-        orders = 1
-    sessions = []
-    for seed in range(orders):
-        shuffled = initializers.copy()
-        random.Random(seed).shuffle(shuffled)
-        sessions.append(play_session((*shuffled, *events[count:]), options, device_bytes))
+    if apart or options.arena_extend_strategy != "kNextPowerOfTwo":
+        return 1
+    if not all(map(_is_initializer, events[:2])):
+        return 1
+    return min(_ORDERS, max(1, _EVENTS // len(events)))
+
+
+def _first_stage(events: tuple[AllocationEvent, ...]) -> tuple[AllocationEvent, ...]:
+    """The events up to the first named one."""
+    count = next((place for place, event in enumerate(events) if isinstance(event, Event)), len(events) - 1)
+    return events[: count + 1]
+
+
+def _reached(
+    events: tuple[AllocationEvent, ...], options: SessionOptions, device_bytes: int | None
+) -> Reached:
+    """What the arena reaches, also where it has no room for all."""
+    played, arena = steps(events, options), PlainArena(options, device_bytes)
+    if played is not None and arena.play(played):
+        return arena.reached
+    session = play_session(events, options, device_bytes)
+    return Reached(session.peak_in_use, session.held, session.page_bytes)
+
+
+def _chosen(sessions: Sequence[Reached]) -> int:
+    """The place of the order that is reported: a peak near the median peak, and held what most hold."""
     held = sorted(session.held for session in sessions)
     peaks = sorted(session.peak_in_use for session in sessions)
     middle, peak = held[len(held) // 2], peaks[len(peaks) // 2]
     common = min(set(held), key=lambda value: (-held.count(value), abs(value - middle)))
-    chosen = min(
-        sessions,
-        key=lambda session: abs(session.peak_in_use / max(peak, 1) - 1) + _RARE * (session.held != common),
+    return min(
+        range(len(sessions)),
+        key=lambda place: (
+            abs(sessions[place].peak_in_use / max(peak, 1) - 1) + _RARE * (sessions[place].held != common)
+        ),
     )
-    floor = min(session.peak_requested for session in sessions)
-    return chosen, _stated(peaks, floor), _stated(held, floor)
 
 
 def _stated(values: Sequence[int], floor: int) -> tuple[int, int]:

@@ -88,10 +88,8 @@ def predict(
         notes.append(advice.out_of_memory(lost, settings))
         settings, room = replace(settings, gpu_mem_limit=None), None
         played, peak_range, held_range = typical(recording.events, settings, room)
-    beyond, bound = 0, 0
-    if on_gpu:
-        bound = outside.bound_bytes(prepared.graph, settings)
-        beyond = outside.bytes_outside(prepared.graph, settings, device) + bound
+    own, bound = outside.beside_arena(prepared.graph, settings, device)
+    beyond = own + bound
     held, pages = played.held, max(played.held, played.page_bytes)
     savings = advice.savings(sessions, settings, device) if on_gpu and lost is None else ()
     lines = (advice.worth_saying(saving, held) for saving in savings)

@@ -35,7 +35,14 @@ from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
 from analyzer.runtimes.onnxruntime.arena import SESSION
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels import packing
-from analyzer.runtimes.onnxruntime.kernels.scratch import Settings, before_outputs, scratch, unknown
+from analyzer.runtimes.onnxruntime.kernels.scratch import (
+    Settings,
+    Takes,
+    before_outputs,
+    scratch,
+    takes_scratch,
+    unknown,
+)
 from analyzer.runtimes.onnxruntime.options import SessionOptions
 from analyzer.runtimes.onnxruntime.plan.order import execution, streams, topological
 from analyzer.runtimes.onnxruntime.plan.pattern import MemoryPattern, PatternPlanner
@@ -56,13 +63,17 @@ Patterns: TypeAlias = Mapping[Path, MemoryPattern]
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A graph ready to run: plan, order, readers each release waits for, the subgraphs by node index and attribute."""
+    """A graph ready to run: plan, order, readers each release waits for, the subgraphs by node index and attribute.
+
+    takers: the nodes, by index, whose kernels may take scratch.
+    """
 
     graph: RuntimeGraph
     plan: Plan
     order: tuple[Node, ...]
     waits: Mapping[str, int]
     bodies: Mapping[tuple[int, str], Frame]
+    takers: frozenset[int]
 
 
 def frame(graph: RuntimeGraph, options: SessionOptions, loop_body: bool = False) -> Frame:
@@ -78,7 +89,8 @@ def frame(graph: RuntimeGraph, options: SessionOptions, loop_body: bool = False)
         for node in graph.nodes.values()
         for attribute, body in node.bodies.items()
     }
-    return Frame(graph, planned, tuple(execution(graph, ordered)), waits, bodies)
+    takers = frozenset(node.index for node in graph.nodes.values() if takes_scratch(node))
+    return Frame(graph, planned, tuple(execution(graph, ordered)), waits, bodies, takers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +159,8 @@ class _Recorder:
     bound: dict[int, dict[str, int]] = field(
         default_factory=dict
     )  # outputs that stay, by the frame's identity
+    # What a kernel takes, and whether anything is known of it, by its graph's identity and its index: the same in every run.
+    takes: dict[tuple[int, int], tuple[Takes, bool]] = field(default_factory=dict)
     stream: int | None = None
     graph: RuntimeGraph | None = None
     _keys: int = 0
@@ -278,8 +292,12 @@ class _Recorder:
         """The kernel's scratch, in order."""
         if not self.counts(node.provider == "cpu"):
             return []
-        takes = scratch(node, graph, self.settings)
-        if unknown(node) and number == RUNS[0]:
+        known = self.takes.get((id(graph), node.index))
+        if known is None:
+            known = scratch(node, graph, self.settings), unknown(node)
+            self.takes[id(graph), node.index] = known
+        takes, is_unknown = known
+        if is_unknown and number == RUNS[0]:
             calls, nbytes = self.unknown.get(node.operator, (0, 0))
             self.unknown[node.operator] = (calls + 1, nbytes + sum(size for size, _ in takes))
         return [
@@ -371,12 +389,13 @@ class _Running:
                 self._scan(node)
             elif node.bodies:
                 self._loop(node)
-            early = before_outputs(node)
+            takes = node.index in self.current.takers
+            early = takes and before_outputs(node)
             taken = recorder.scratch(node, self.graph, self.number) if early else []
             for name in node.outputs:
                 if name:
                     self.allocate(name, node.index)
-            if not early:
+            if takes and not early:
                 taken = recorder.scratch(node, self.graph, self.number)
             for key in reversed(taken):
                 recorder.give(key)

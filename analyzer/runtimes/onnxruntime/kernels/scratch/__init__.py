@@ -34,7 +34,7 @@ from analyzer.runtimes.onnxruntime.kernels.scratch import (
 from analyzer.runtimes.onnxruntime.kernels.scratch.registry import RULES, Settings, Takes
 from analyzer.runtimes.onnxruntime.rewrite.layout import NHWC
 
-__all__ = ["RULES", "Settings", "Takes", "before_outputs", "scratch", "unknown"]
+__all__ = ["RULES", "Settings", "Takes", "before_outputs", "scratch", "takes_scratch", "unknown"]
 
 # The topics register their rules when they are imported.
 _TOPICS = (
@@ -63,6 +63,11 @@ def scratch(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
         return _everything(node, graph)
     rule = RULES[node.provider].get(node.kernel)
     return [] if rule is None else [(n, basis) for n, basis in rule.takes(node, graph, settings) if n > 0]
+
+
+def takes_scratch(node: Node) -> bool:
+    """Whether the node's kernel takes anything, at some size: there is a rule, or nothing is known of it."""
+    return node.kernel in RULES[node.provider] or unknown(node)
 
 
 def unknown(node: Node) -> bool:

@@ -1,0 +1,134 @@
+"""The figures of one ONNX Runtime session at any batch of a range, without reading its file again.
+
+1. The file is read, rewritten and planned at several batches. It is **the same session** if nodes, their order and places,
+   buffers and releases are the same one by one; only values' shapes may differ.
+2. ONNX Runtime plans before it knows the batch, by the dimensions' names. Where it sees numbers instead that change with the
+   batch (a file that fixes another), any two may be equal at some batch, and its plan another one there: no such batches
+   are joined.
+3. Each dimension is a polynomial in the batch, checked at a batch that did not make it (`polynomial.py`).
+4. At a batch the values take their shapes there, and what depends on sizes is worked out by what always does: kernels'
+   scratch, the memory pattern, the arena (`runtimes/onnxruntime/resized.py`).
+
+Not modelled: as in `pieces.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from analyzer.pipeline.assemble import Captured
+from analyzer.planning.figures import Figures
+from analyzer.planning.program import NotTheSame, Numbers, naive_at
+from analyzer.runtimes.onnxruntime.graph import Node, Value
+from analyzer.runtimes.onnxruntime.options import parse
+from analyzer.runtimes.onnxruntime.prediction import prepare
+from analyzer.runtimes.onnxruntime.resized import ResizedSession
+from analyzer.runtimes.onnxruntime.session import Frame
+
+
+class SessionFigures:
+    """Figures of a session, at any batch it holds for."""
+
+    def __init__(
+        self, batches: Sequence[int], captures: Sequence[Captured], runtime_options: Mapping[str, Any]
+    ) -> None:
+        """captures: of the file, each at its batch, three at least. Raises NotTheSame, AnalyzerError."""
+        settings = parse(runtime_options)
+        numbers = Numbers(tuple(batches))
+        self._naive = naive_at(numbers, captures)
+        frames = [prepare(captured.source.model, None, settings) for captured in captures]
+        self._shapes = list(_shapes(frames, numbers))
+        self._session = ResizedSession(frames[0], settings, captures[0].profile)
+        if not self._session.plain:
+            raise NotTheSame("the arena's other rules", anywhere=True)
+
+    def prepare(self, batches: Sequence[int]) -> None:
+        """Batches that will be asked for: here they have nothing in common that is not done already."""
+
+    def at(self, batch: int, limit: tuple[int, bool] | None = None) -> Figures:
+        """The figures there. Raises ArithmeticError as `Polynomial.at`, and where only an analysis knows: under a limit, on
+        a device without room."""
+        if limit is not None:
+            raise ArithmeticError("a session under a limit is analysed")
+        for value, shape in self._shapes:
+            value.shape = shape(batch)
+        found = self._session.figures()
+        if found is None:
+            raise ArithmeticError(f"the session at batch {batch} is analysed")
+        return Figures(batch, found.peak_in_use, found.held, found.device_bytes, self._naive(batch).total)
+
+
+def _shapes(
+    frames: Sequence[Frame], numbers: Numbers
+) -> Iterator[tuple[Value, Callable[[int], tuple[int, ...]]]]:
+    """The values of the first frame whose shape depends on the batch, with their shapes. Raises NotTheSame."""
+    first = frames[0]
+    _same_nodes(frames)
+    for other in frames[1:]:
+        if (first.plan, first.waits) != (other.plan, other.waits):
+            raise NotTheSame("which tensors share a buffer")
+    for values in _side_by_side([frame.graph.values for frame in frames], "the graph's values"):
+        one = values[0]
+        if any(value.symbols != one.symbols for value in values[1:]):
+            raise NotTheSame(f"the size of {one.name} is fixed in the file", anywhere=True)
+        if any(not _alike((v.dtype, v.bounded, v.data), (one.dtype, one.bounded, one.data)) for v in values):
+            raise NotTheSame(one.name)
+        shapes = [value.shape for value in values if value.shape is not None]
+        if shapes and len(shapes) < len(values):
+            raise NotTheSame(one.name)
+        shape = numbers.integers(shapes, one.name) if shapes else None
+        if callable(shape):
+            yield one, shape
+    for bodies in _side_by_side([frame.bodies for frame in frames], "the graph's bodies"):
+        yield from _shapes(bodies, numbers)
+
+
+def _same_nodes(frames: Sequence[Frame]) -> None:
+    """The same graph in every frame, but for shapes. Raises NotTheSame."""
+    first = frames[0]
+    for other in frames[1:]:
+        for node, same in zip(first.order, other.order, strict=False):
+            if _told(node) != _told(same) or not _alike(node.attributes, same.attributes):
+                raise NotTheSame(node.name or node.op)
+        if len(first.order) != len(other.order) or first.graph.nodes.keys() != other.graph.nodes.keys():
+            raise NotTheSame("how many nodes run")
+        ends = [(g.inputs, g.outputs, list(g.initializers)) for g in (first.graph, other.graph)]
+        if ends[0] != ends[1]:
+            raise NotTheSame("the graph's inputs, outputs or initializers")
+
+
+def _told(node: Node) -> tuple[Any, ...]:
+    """Everything of a node but its attributes."""
+    return (
+        node.index,
+        node.name,
+        node.operator,
+        node.inputs,
+        node.outputs,
+        node.implicit,
+        node.provider,
+        tuple(node.bodies),
+    )
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Equal, arrays element by element."""
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return one is other or (one is not None and other is not None and np.array_equal(one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_alike(value, other[name]) for name, value in one.items())
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    return bool(one == other)
+
+
+def _side_by_side(every: Sequence[Mapping[Any, Any]], what: str) -> Iterator[tuple[Any, ...]]:
+    """What the mappings have under the same name. Raises NotTheSame where names differ."""
+    for other in every[1:]:
+        if other.keys() != every[0].keys():
+            raise NotTheSame(what)
+    for name in every[0]:
+        yield tuple(mapping[name] for mapping in every)
