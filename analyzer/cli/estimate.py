@@ -79,4 +79,4 @@ def _advise(target: str, given: Options, found: Analysis, quiet: bool) -> None:
             chosen = first_that_fits(target, given, found, tell)
     except AnalyzerError:  # the report stands without advice
         return
-    deliver(f"\n{advice(chosen)}\n", None)
+    deliver(f"\n{advice(chosen, found.estimate)}\n", None)

@@ -248,9 +248,9 @@ class _Search:
         assert self.limit is not None
         besides = self.smallest.estimate.device_used - self.smallest.estimate.peak_reserved
         ends = [self.largest_evaluated(batch, self.limit + change) for change in (-besides, besides)]
-        return (
-            f"between {ends[0]:,} and {ends[1]:,} samples if twice as much were taken besides, or nothing",
-        )
+        # As the answer itself, an end has no gap below: memory in pieces would else put it on the answer's other side.
+        least, most = min(ends[0], batch), max(ends[1], batch)
+        return (f"between {least:,} and {most:,} if twice as much were taken besides, or nothing",)
 
     def largest_evaluated(self, batch: int, limit: int) -> int:
         """The largest batch that runs under another limit, by doubling and bisection from `batch`."""
@@ -299,7 +299,7 @@ class _Search:
             (
                 *(self.at(batch).notes if batch else ()),
                 *unsure,
-                *assumptions(self.smallest),
+                *assumptions(self.at(batch) if batch else self.smallest),
                 *self.span(batch),
             ),
             gaps=gaps,
@@ -329,5 +329,5 @@ def assumptions(analysis: Analysis) -> tuple[str, ...]:
     )
     return (
         f"nobody has measured {profile.name}: {'; '.join(parts)}",
-        f"taken to be as on a GPU that was measured: {taken} at batch {analysis.estimate.batch}",
+        f"taken to be as on a GPU that was measured: {taken}",
     )

@@ -69,7 +69,10 @@ def curve_text(curve: Curve, view: View = PLAIN) -> str:
         lines += kink_lines(kink)
     lines += [f"batch {batch} failed: {clean(said)}" for batch, said in curve.failures.items()]
     captures = ", ".join(map(str, curve.captures[:8])) + (" ..." if len(curve.captures) > 8 else "")
-    lines.append(f"captured at batch {captures}; the other rows are evaluated, to the byte")
+    if all(row.batch in curve.captures for row in curve.rows):
+        lines.append("each batch was captured by itself")
+    else:
+        lines.append(f"captured at batch {captures}; the other rows are evaluated, to the byte")
     picture = lines[2:3] if len(curve.rows) > 2 else []
     return (
         "\n".join([*within(lines[:2], view.width), *picture, *within(lines[2 + len(picture) :], view.width)])
@@ -198,7 +201,7 @@ def fits_text(fits: Sequence[Fit], view: View = PLAIN) -> str:
         rows = []
         for fit in fits:
             name = clean(known_of(fit).device) if known_of(fit) is not None else "-"
-            rows.append([name, str(fit.batch), mib(fit.limit), mib(fit.headroom)])
+            rows.append([name, str(fit.batch), mib(fit.limit), mib(fit.headroom) if fit.batch else "-"])
         lines += [*table(columns, rows, view.width), ""]
     for fit in fits:
         lines += [*fit_lines(fit), ""]
@@ -231,7 +234,7 @@ def fit_lines(fit: Fit) -> list[str]:
             f"{what} {fit.fails or fit.batch + 1:,} needs {size(fit.beyond.device_used)} of {size(fit.beyond.capacity_bytes)}"
         )
     else:
-        lines.append("nothing larger was found to fail")
+        lines.append(f"it runs; no {what} above that was tried")
     if fit.gaps:
         lines.append(f"memory in pieces: {', '.join(map(str, fit.gaps))} would not run")
     if fit.also:

@@ -14,6 +14,7 @@ from analyzer.report.text import subject
 from analyzer.report.words import clean, mib, percent
 
 if TYPE_CHECKING:
+    from analyzer.estimate import Estimate
     from analyzer.planning.what_if import Strategy
 
 _NAME_WIDTH = 40
@@ -52,10 +53,19 @@ def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
     return "\n".join([*head, *table(columns, rows, view.width), *within(failed, view.width)]) + "\n"
 
 
-def advice(strategy: Strategy | None) -> str:
-    """One sentence: the cheapest change that makes a job fit."""
+def advice(strategy: Strategy | None, base: Estimate) -> str:
+    """One sentence: the cheapest change that makes a job fit; without one, what is left to the user."""
     if strategy is None or strategy.estimate is None:
-        return "no single change or usual combination makes it fit: take a smaller batch (analyze fit)"
+        nothing = "no single change or usual combination makes it fit"
+        least = base.breakdown.get("parameters", 0) + base.device_used - base.peak_reserved
+        if least > base.capacity_bytes:
+            return (
+                f"{nothing}, nor does a smaller batch: parameters, context and libraries alone take {mib(least)} MiB of "
+                f"{mib(base.capacity_bytes)}; take a larger device, or more of them (--parallel)"
+            )
+        if base.batch == 1:
+            return f"{nothing}, not even for one sample: take a larger device, or more of them (--parallel)"
+        return f"{nothing}: take a smaller batch (analyze fit)"
     extra = (
         f", {100 * strategy.extra_compute:.0f} % more operations" if strategy.extra_compute >= 0.005 else ""
     )
