@@ -24,6 +24,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from analyzer.graph.communicator import Communicator
+from analyzer.graph.question import Question
 
 
 class GraphError(ValueError):
@@ -224,6 +225,7 @@ class Graph:
 
     communicators: the process groups whose collectives ran on the device, by name, of one rank of a job.
     own_streams: the program asked for streams besides the default one.
+    questions: what it asked about sizes, where the capture was to listen (`capture/pytorch/asked_sizes.py`).
     """
 
     framework: str
@@ -234,6 +236,7 @@ class Graph:
     notes: tuple[str, ...] = ()
     communicators: Mapping[str, Communicator] = field(default_factory=dict)
     own_streams: bool = False
+    questions: tuple[Question, ...] = ()
 
     def check(self) -> Graph:
         """Return self if every invariant of the module docstring holds. Raises GraphError naming the first that fails."""

@@ -60,8 +60,12 @@ def captured_program(
     options: Options,
     runtime: Runtime,
     progress: Callable[[str], None] | None = None,
+    listen: bool = False,
 ) -> Captured:
-    """A target that has been built, captured; `name` is what reports call it. Raises AnalyzerError."""
+    """A target that has been built, captured; `name` is what reports call it. listen: remember what it asks about sizes.
+
+    Raises AnalyzerError.
+    """
     train = options.mode == "train"
     parallel = None if options.parallel is None else parse(options.parallel)
     profile, device_note = resolve(options.device)
@@ -84,6 +88,7 @@ def captured_program(
         parallel=parallel,
         assume=options.assume,
         progress=progress,
+        listen=listen,
     )
     naive = from_leaves(
         captured.leaves,

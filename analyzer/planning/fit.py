@@ -13,7 +13,9 @@
    what is played (`libraries/cudnn/ladders.py`). A batch that only runs through next plans that were inferred, not asked
    of cuDNN for that very call, is no answer, nor one that fails when inferred workspaces are larger by what they are off on
    average: whether it runs is a matter of a few megabytes nobody measured. It is named in the notes.
-5. Batches are evaluated (`pieces.py`) from captures at small sizes; the answer and the one beyond it are captured
+5. A batch at which the program itself fails is no answer, and says nothing of memory: the next one does. What was said is
+   kept.
+6. Batches are evaluated (`pieces.py`) from captures at small sizes; the answer and the one beyond it are captured
    themselves, and when they say otherwise, the search goes on from them.
 
 Not modelled: other processes on the device.
@@ -22,13 +24,13 @@ Not modelled: other processes on the device.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from analyzer.analysis import Analysis
 from analyzer.devices.sizes import parse_size
-from analyzer.errors import InputError
+from analyzer.errors import AnalyzerError, InputError
 from analyzer.estimate import Estimate
 from analyzer.options import Options, takes_options
 from analyzer.pipeline.assemble import Captured
@@ -59,7 +61,8 @@ class Fit:
     notes: what a reader of the answer should know. samples: None; with it `batch` is the length that so many samples may
         have at most (`longest`).
     also: larger batches that would run nevertheless, since memory in pieces is not monotonic. gaps: smaller ones that
-        would not. captures: batches that were captured.
+        would not. captures: batches that were captured. refused: what the program itself said at `fails`, "" where it is
+        memory that lacks.
     """
 
     batch: int
@@ -73,6 +76,7 @@ class Fit:
     samples: int | None = None
     gaps: tuple[int, ...] = ()
     fails: int = 0
+    refused: str = ""
 
     @property
     def headroom(self) -> int:
@@ -147,8 +151,8 @@ class _Search:
 
     def __init__(self, subject: Subject, limit: int | None, progress: Callable[[str], None] | None) -> None:
         self.subject, self.progress = subject, progress
-        first = subject.analysis(1)
-        self.smallest = first
+        self.refused: dict[int, str] = {}
+        first = self.smallest = self.first()
         self.device_bound = limit is None
         self.limit = limit
         if limit is None:
@@ -160,6 +164,23 @@ class _Search:
         self.easy: dict[int, bool] = {}
         self.pieces: Pieces | None = None
 
+    def first(self) -> Analysis:
+        """The analysis of one sample, or of two where the program does not take one: a batch norm has nothing to average."""
+        try:
+            return self.subject.analysis(1)
+        except AnalyzerError as error:
+            try:
+                found = self.subject.analysis(2)
+            except AnalyzerError:
+                raise error from None
+            self.refused[1] = error.message
+            return found
+
+    @property
+    def start(self) -> int:
+        """The smallest batch there is."""
+        return 2 if 1 in self.refused else 1
+
     @property
     def bound(self) -> tuple[int, bool]:
         """The limit as `Prediction.limited` takes it."""
@@ -168,14 +189,14 @@ class _Search:
 
     def answer(self) -> Fit:
         """Doubling and bisection over evaluated batches, then the answer and the one beyond it captured themselves."""
-        if not self.exactly(1):
+        if not self.exactly(self.start):
             return self.found(0)
         high = _START
-        self.pieces = Pieces(self.subject, 1, high)
+        self.pieces = Pieces(self.subject, self.start, high)
         while self.runs(high) and high < MOST:
             high = min(2 * high, MOST)
-            self.pieces = Pieces(self.subject, 1, high)
-        low = 1
+            self.pieces = Pieces(self.subject, self.start, high)
+        low = self.start
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if self.runs(middle) else (low, middle)
@@ -189,12 +210,17 @@ class _Search:
         return self.found(batch)
 
     def runs(self, batch: int) -> bool:
-        """Whether every request of the batch's steps is served under the limit, evaluated."""
+        """Whether every request of the batch's steps is served under the limit, evaluated. Of a batch that the program
+        itself refuses, whether the next one's are."""
         if batch not in self.known:
             if self.progress is not None:
                 self.progress(f"batch {batch}")
             assert self.pieces is not None and self.limit is not None
-            free = self.pieces.at(batch)
+            try:
+                free = self.pieces.at(batch)
+            except AnalyzerError as error:
+                self.refused[batch] = error.message
+                return batch - 1 not in self.refused and batch < MOST and self.runs(batch + 1)
             self.easy[batch] = free.peak_reserved <= self.limit and not free.fails
             self.known[batch] = self.easy[batch] or not self.pieces.at(batch, self.bound).fails
         return self.known[batch]
@@ -213,8 +239,10 @@ class _Search:
     def exactly(self, batch: int) -> bool:
         """Whether it is served, captured at the batch itself, not through plans that are inferred, and also where inferred
         sizes are somewhat larger."""
+        if not self.served(batch):
+            return False
         found = self.at(batch)
-        if found.played.failure is not None or _on_inferred_plans(found.events, found.played):
+        if _on_inferred_plans(found.events, found.played):
             return False
         larger = tuple(
             replace(event, nbytes=event.nbytes + event.inferred) if isinstance(event, Malloc) else event
@@ -224,6 +252,14 @@ class _Search:
             return True
         played = play(larger, limited(alloc_conf(self.subject.options.runtime_options), *self.bound))
         return played.failure is None and not _on_inferred_plans(larger, played)
+
+    def served(self, batch: int) -> bool:
+        """Whether it runs, captured at the batch itself; not where the program refuses it."""
+        try:
+            return self.at(batch).played.failure is None
+        except AnalyzerError as error:
+            self.refused[batch] = error.message
+            return False
 
     def inferred(self, batch: int) -> bool:
         """Whether a size that the batch asks for was not measured for the very call."""
@@ -258,7 +294,7 @@ class _Search:
         def runs(size: int) -> bool:
             assert self.pieces is not None
             if self.pieces.piece(size) is None:
-                self.pieces = Pieces(self.subject, 1, min(2 * size, MOST))
+                self.pieces = Pieces(self.subject, self.start, min(2 * size, MOST))
             return not self.pieces.at(size, (limit, True)).fails
 
         if limit < 1:
@@ -271,12 +307,22 @@ class _Search:
             low, high = (middle, high) if runs(middle) else (low, middle)
         return low
 
+    def refusals(self, most: int) -> Iterator[str]:
+        """What the program itself said at batches up to `most`."""
+        said: dict[str, list[int]] = {}
+        for batch in sorted(batch for batch in self.refused if batch <= most):
+            said.setdefault(self.refused[batch], []).append(batch)
+        for message, batches in said.items():
+            shown = ", ".join(f"{batch:,}" for batch in batches[:3]) + (", ..." if len(batches) > 3 else "")
+            yield f"at {shown} the program itself fails: {message}"
+
     def found(self, batch: int) -> Fit:
         assert self.limit is not None
         perhaps = batch
-        while perhaps < MOST and self.at(perhaps + 1).played.failure is None:
+        while perhaps < MOST and self.served(perhaps + 1):
             perhaps += 1
-        beyond = self.at(perhaps + 1) if perhaps < MOST else None
+        refused = self.refused.get(perhaps + 1, "") if batch else ""
+        beyond = self.at(max(perhaps + 1, self.start)) if perhaps < MOST and not refused else None
         unsure = (
             (
                 f"up to {perhaps:,} may run too: that depends on a few megabytes of workspace that nobody asked cuDNN "
@@ -287,7 +333,7 @@ class _Search:
         )
         also = tuple(sorted(other for other, runs in self.known.items() if runs and other > batch))
         gaps = tuple(sorted(other for other, runs in self.known.items() if not runs and other < batch))
-        captures = {1, *self.captured, *(self.pieces.captured if self.pieces else ())}
+        captures = {self.start, *self.captured, *(self.pieces.captured if self.pieces else ())}
         return Fit(
             batch,
             self.at(batch).estimate if batch else None,
@@ -301,9 +347,11 @@ class _Search:
                 *unsure,
                 *assumptions(self.at(batch) if batch else self.smallest),
                 *self.span(batch),
+                *self.refusals(perhaps),
             ),
             gaps=gaps,
-            fails=perhaps + 1,
+            fails=max(perhaps + 1, self.start),
+            refused=refused,
         )
 
 

@@ -7,10 +7,12 @@
 3. Otherwise the largest batch is searched, by bisection, up to which the program is that of the range's beginning: there
    the piece ends, and the next begins. A batch that is like none of its neighbours, or cannot be captured, is a piece of
    its own; what the target said is kept.
-4. After `MOST_CAPTURES` captures the rest is taken one by one: such a range is no piece (`program` is None), each of its
+4. A batch at which a question about sizes is answered otherwise than at the captures (`questions.py`) is captured itself.
+5. After `MOST_CAPTURES` captures the rest is taken one by one: such a range is no piece (`program` is None), each of its
    batches is captured when it is asked for.
 
-Not modelled: a batch inside a piece, never captured, at which the program is another one and then the same again.
+Not modelled: a batch inside a piece, never captured, at which the program is another one and then the same again for a reason
+that no question about sizes tells.
 """
 
 from __future__ import annotations
@@ -87,11 +89,11 @@ class Pieces:
             raise problem
         if piece is not None and piece.figures is not None:
             try:
-                return piece.figures.at(batch, limit)
-            except (
-                ArithmeticError
-            ):  # a number that is whole only at some batches: this one is captured itself
-                self._at(batch)
+                if not _changed(piece, batch):
+                    return piece.figures.at(batch, limit)
+            except ArithmeticError:  # a number that is whole only at some batches
+                pass
+            self._at(batch)
         return figures_of(self.analysis(batch, limit))
 
     def prepare(self, batches: Sequence[int]) -> None:
@@ -105,8 +107,9 @@ class Pieces:
         if not self.subject.joined:
             return self.subject.analysis(batch)
         piece = self.piece(batch)
-        if batch not in self.captured and piece is not None and piece.program is not None and not piece.error:
-            return self.subject.assembled(piece.program.at(batch), batch, limit)
+        program = None if piece is None or piece.error or _changed(piece, batch) else piece.program
+        if batch not in self.captured and program is not None:
+            return self.subject.assembled(program.at(batch), batch, limit)
         return self.subject.assembled(self._at(batch), batch, limit)
 
     def piece(self, batch: int) -> Piece | None:
@@ -117,7 +120,7 @@ class Pieces:
         """Raises AnalyzerError, the same one again for a batch that failed before."""
         if batch not in self.captured:
             try:
-                self.captured[batch] = self.subject.captured(batch)
+                self.captured[batch] = self.subject.captured(batch, listen=True)
             except AnalyzerError as error:
                 self.captured[batch] = error
         found = self.captured[batch]
@@ -129,7 +132,7 @@ class Pieces:
         """The same with later steps that repeat the first, of which alone is captured. Raises AnalyzerError."""
         if batch not in self.captured and self._repetition is not None:
             try:
-                first = self.subject.captured(batch, steps=1)
+                first = self.subject.captured(batch, steps=1, listen=True)
                 self.captured[batch] = self._repetition.with_all_steps(first)
             except (AnalyzerError, NotTheSame):
                 pass  # what all steps say of it is what the user should read
@@ -209,6 +212,12 @@ class Pieces:
             except NotTheSame as different:
                 bad, reason = middle, different.where
         return Piece(low, good, *best, ends=reason)
+
+
+def _changed(piece: Piece, batch: int) -> bool:
+    """Whether a batch of the piece may be another program after all: what it asks about sizes is answered otherwise."""
+    program = piece.program
+    return program is not None and batch not in program.batches and program.questions.changed(batch)
 
 
 def figures_of(analysis: Analysis) -> Figures:

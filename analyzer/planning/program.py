@@ -21,6 +21,7 @@ from analyzer.graph.lanes import NotTogether
 from analyzer.liveness.naive import Naive
 from analyzer.pipeline.assemble import Captured
 from analyzer.planning.polynomial import Polynomial, fit
+from analyzer.planning.questions import Questions
 
 # A value at a batch.
 AtBatch: TypeAlias = Callable[[int], Any]
@@ -58,6 +59,7 @@ class BatchProgram:
         _same_program(self._graphs)
         self.storages = self._varying_storages()
         self.naive = naive_at(self._numbers, captures)
+        self.questions = Questions(self.batches, [graph.questions for graph in self._graphs])
 
     def calls(self, index: int) -> tuple[Operator, ...]:
         """Operator `index` as each capture has it."""

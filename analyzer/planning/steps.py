@@ -55,7 +55,12 @@ class Repetition:
         for index, other in self._storages:
             storages[index] = dataclasses.replace(every.storages[index], nbytes=one.storages[other].nbytes)
         graph = dataclasses.replace(
-            every, storages=tuple(storages), operators=tuple(operators), batch=one.batch, notes=one.notes
+            every,
+            storages=tuple(storages),
+            operators=tuple(operators),
+            batch=one.batch,
+            notes=one.notes,
+            questions=one.questions,
         )
         return dataclasses.replace(first, source=dataclasses.replace(first.source, graph=graph))
 

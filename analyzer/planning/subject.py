@@ -120,9 +120,11 @@ class Subject:
         inputs: Any = dict(zip(given, resized, strict=True)) if named else resized
         return replace(options, inputs=inputs, targets=targets)
 
-    def captured(self, batch: int, steps: int | None = None) -> Captured:
+    def captured(self, batch: int, steps: int | None = None, listen: bool = False) -> Captured:
         """The program captured at a batch, with as many steps as the options say or fewer; for `joined` subjects only.
-        Raises AnalyzerError."""
+
+        listen: remember what it asks about sizes. Raises AnalyzerError.
+        """
         options = self.at(batch)
         if self._program is None:
             from analyzer.pipeline.onnx import captured_onnx
@@ -132,7 +134,7 @@ class Subject:
 
         if steps is not None:
             options = replace(options, steps=min(steps, options.steps))
-        return captured_program(self._program, self.name, options, self.runtime, self._progress)
+        return captured_program(self._program, self.name, options, self.runtime, self._progress, listen)
 
     def analysis(self, batch: int) -> Analysis:
         """A fresh analysis at a batch. Raises AnalyzerError."""

@@ -227,7 +227,9 @@ def fit_lines(fit: Fit) -> list[str]:
     if fit.samples is not None:
         lines[0] += f", {fit.samples:,} {'sample' if fit.samples == 1 else 'samples'}"
     lines.append(about(known))
-    if fit.beyond is not None and fit.beyond.out_of_memory is not None:
+    if fit.refused:
+        lines.append(f"at {what} {fit.fails:,} the program itself fails: {clean(fit.refused)}")
+    elif fit.beyond is not None and fit.beyond.out_of_memory is not None:
         lines += _failure(f"{what} {fit.fails or fit.batch + 1:,}", fit.beyond.out_of_memory)
     elif fit.beyond is not None and not fit.beyond.fits():
         lines.append(

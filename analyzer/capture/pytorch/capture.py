@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 import torch
 
+from analyzer.capture.pytorch.asked_sizes import Asked
 from analyzer.capture.pytorch.assumptions import Assumptions
 from analyzer.capture.pytorch.cuda.autocast import cuda_autocast
 from analyzer.capture.pytorch.cuda.decisions import cuda_choices
@@ -75,10 +76,12 @@ def capture_pytorch(
     parallel: Parallelism | None = None,
     assume: Mapping[str, bool | int | float] | None = None,
     progress: Callable[[str], None] | None = None,
+    listen: bool = False,
 ) -> Captured:
     """Capture a whole step. `prepare` may change the structural copy (checkpointing) before it runs.
 
     parallel: how the model is spread over the GPUs of a job, one rank of which is captured.
+    listen: remember what the program asks about sizes (`asked_sizes.py`).
 
     Raises CaptureError when the model does not run on these shapes or needs values only a real run has.
     """
@@ -86,6 +89,7 @@ def capture_pytorch(
         raise InputError(f"unknown autocast type {amp!r}", f"one of {', '.join(AMP_TYPES)}")
     with own_randomness(), cuda_environment(device) as recorder:
         recorder.assumptions = Assumptions(assume)
+        recorder.asked = Asked() if listen else None
         twin = structural_copy(module)
         if prepare is not None:
             prepare(twin)

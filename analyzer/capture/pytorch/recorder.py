@@ -37,6 +37,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_iter, tree_map
 
 from analyzer.capture.pytorch import unknown_sizes
+from analyzer.capture.pytorch.asked_sizes import Asked
 from analyzer.capture.pytorch.assumptions import Assumptions
 from analyzer.capture.pytorch.cuda import sparse
 from analyzer.capture.pytorch.cuda.cudnn import settings_of
@@ -172,6 +173,7 @@ class Recorder(TorchDispatchMode):
         self._live: dict[int, int] = {}
         self._references: dict[int, weakref.ref[Any]] = {}
         self.assumptions = Assumptions()
+        self.asked: Asked | None = None  # who listens to what is asked about sizes
         self._falling = itertools.count(1)
         self._known = KnownValues()
         self._results = MetaCache()
@@ -845,6 +847,7 @@ class Recorder(TorchDispatchMode):
             program=tuple(self.program),
             batch=batch,
             notes=tuple(self.notes),
+            questions=() if self.asked is None else tuple(self.asked.questions),
         ).check()
 
 

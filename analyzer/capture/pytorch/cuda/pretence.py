@@ -99,6 +99,8 @@ class CudaPretence(TorchFunctionMode):
             torch.tensor: self._from_data,
             torch.as_tensor: self._from_data,
         }
+        if recorder.asked is not None:
+            self._handlers[getter("shape")] = self._handlers[tensor.size] = self._size
         self._handlers[vars(torch._C.TensorBase)["data"].__set__] = set_data
         self._handlers[vars(torch._C.TensorBase)["grad"].__set__] = self._set_gradient
         self._addresses: dict[int, int] = {}
@@ -123,6 +125,13 @@ class CudaPretence(TorchFunctionMode):
             if large is not None:
                 return large
         return func(*args, **kwargs)
+
+    def _size(self, tensor: torch.Tensor, dim: Any = None) -> Any:
+        """`Tensor.size`, of one dimension or of all."""
+        assert self._recorder.asked is not None
+        if dim is None:
+            return self._recorder.asked.sizes(tensor.size())
+        return self._recorder.asked.size(tensor.size(dim))
 
     def _device_of(self, tensor: torch.Tensor) -> torch.device:
         if tensor.device.type != "meta" or self._is_meta(tensor):

@@ -1,0 +1,108 @@
+"""What a program asks about sizes while it is captured: `if x.shape[0] > 16`, `assert len % 8 == 0`.
+
+A captured program is the way the program took at one batch. Which way it takes at another may depend on sizes it compares. So,
+where it is asked for, the sizes that tensors tell (`shape`, `size`) are whole numbers that remember how they came about, and
+every comparison of one is a question (`graph/question.py`): its two sides, as trees of additions, products and the like over
+sizes, its answer and its line. Whoever knows the sizes at another batch knows whether the answers are the same there.
+
+Not modelled: sizes told otherwise (`len`, `numel`, `range`), other arithmetic than `_ARITHMETIC`, comparisons with fractions:
+there the number is a plain one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from analyzer.graph.question import Question, Tree
+
+_ARITHMETIC = ("add", "sub", "mul", "floordiv", "mod")
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+_MOST = 100_000
+
+
+class Asked:
+    """Collects the questions of one capture."""
+
+    def __init__(self) -> None:
+        self.questions: list[Question] = []
+
+    def size(self, told: int) -> int:
+        """A size that remembers."""
+        return _Size(told, int(told), self)
+
+    def sizes(self, told: torch.Size) -> torch.Size:
+        """A shape of such sizes."""
+        return torch.Size([self.size(size) for size in told])
+
+    def ask(self, comparison: str, left: Tree, right: Tree, answer: bool) -> None:
+        """Remember a question, and which line asked it."""
+        if len(self.questions) < _MOST:
+            frame = sys._getframe(2)
+            where = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"  # noqa: PTH119
+            self.questions.append(Question(comparison, left, right, answer, where))
+
+
+class _Size(int):
+    """A whole number with the tree it came from."""
+
+    tree: Tree
+    asked: Asked
+
+    def __new__(cls, value: int, tree: Tree, asked: Asked) -> _Size:
+        made = super().__new__(cls, value)
+        made.tree, made.asked = tree, asked
+        return made
+
+    def __bool__(self) -> bool:
+        answer = int(self) != 0
+        self.asked.ask("ne", self.tree, 0, answer)
+        return answer
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, (int(self),)  # a copy is a plain number
+
+    def __neg__(self) -> int:
+        return _Size(-int(self), ("sub", 0, self.tree), self.asked)
+
+    __hash__ = int.__hash__
+
+
+def _tree(number: int) -> Tree:
+    return number.tree if isinstance(number, _Size) else int(number)
+
+
+def _arithmetic(name: str, reflected: bool) -> Callable[[_Size, Any], Any]:
+    plain = getattr(int, f"__{'r' if reflected else ''}{name}__")
+
+    def method(self: _Size, other: Any) -> Any:
+        result = plain(self, other)
+        if type(result) is not int:
+            return result
+        sides = (_tree(other), self.tree) if reflected else (self.tree, _tree(other))
+        return _Size(result, (name, *sides), self.asked)
+
+    return method
+
+
+def _comparison(name: str) -> Callable[[_Size, Any], Any]:
+    plain = getattr(int, f"__{name}__")
+
+    def method(self: _Size, other: Any) -> Any:
+        answer = plain(self, other)
+        if answer is not NotImplemented:
+            self.asked.ask(name, self.tree, _tree(other), answer)
+        return answer
+
+    return method
+
+
+for _name in _ARITHMETIC:
+    setattr(_Size, f"__{_name}__", _arithmetic(_name, reflected=False))
+    setattr(_Size, f"__r{_name}__", _arithmetic(_name, reflected=True))
+for _name in _COMPARISONS:
+    setattr(_Size, f"__{_name}__", _comparison(_name))

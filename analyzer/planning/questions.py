@@ -1,0 +1,76 @@
+"""What a program asked about sizes, at any batch: whether it would be answered as it was where the program was captured.
+
+The n-th question of one capture is the n-th of the others, as far as they are alike. A size in it is a polynomial in the batch
+(`polynomial.py`), so the question has an answer at every batch. Where one is another than at the captures, the program may be
+another too, and has to be captured there.
+
+Not modelled: questions about sizes that are no polynomials, and what `capture/pytorch/asked_sizes.py` does not hear.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from analyzer.graph.question import Question, Tree
+from analyzer.planning.polynomial import Polynomial, fit
+
+# A tree with polynomials in place of sizes.
+_AtBatch: TypeAlias = "Polynomial | tuple[str, _AtBatch, _AtBatch]"
+
+
+class Questions:
+    """The questions whose answer may depend on the batch."""
+
+    def __init__(self, batches: Sequence[int], asked: Sequence[Sequence[Question]]) -> None:
+        """asked: of each capture, at its batch; of one alone nothing follows."""
+        self._asked: set[tuple[str, _AtBatch, _AtBatch, bool]] = set()
+        if len(batches) == 1:
+            return
+        told: set[tuple[Question, ...]] = set()
+        for same in zip(*asked, strict=False):
+            if same in told:
+                continue
+            told.add(same)
+            first = same[0]
+            if any((q.comparison, q.where) != (first.comparison, first.where) for q in same[1:]):
+                break
+            if any(q.answer != first.answer for q in same[1:]):
+                continue  # the program is the same either way
+            left, right = _fitted(batches, [q.left for q in same]), _fitted(batches, [q.right for q in same])
+            if left is not None and right is not None and (_varies(left) or _varies(right)):
+                self._asked.add((first.comparison, left, right, first.answer))
+
+    def changed(self, batch: int) -> bool:
+        """Whether one is answered otherwise at a batch."""
+        try:
+            return any(
+                getattr(operator, comparison)(_at(left, batch), _at(right, batch)) != answer
+                for comparison, left, right, answer in self._asked
+            )
+        except ArithmeticError:  # a size that is no whole number there, a division by none
+            return True
+
+
+def _fitted(batches: Sequence[int], trees: Sequence[Tree]) -> _AtBatch | None:
+    """The tree as a function of the batch; None where the captures' trees differ, or a size is no polynomial."""
+    numbers = [tree for tree in trees if isinstance(tree, int)]
+    parts = [tree for tree in trees if isinstance(tree, tuple)]
+    if not parts:
+        return fit(batches, numbers)
+    if numbers or len({part[0] for part in parts}) > 1:
+        return None
+    left, right = _fitted(batches, [part[1] for part in parts]), _fitted(batches, [part[2] for part in parts])
+    return None if left is None or right is None else (parts[0][0], left, right)
+
+
+def _varies(tree: _AtBatch) -> bool:
+    return tree.degree > 0 if isinstance(tree, Polynomial) else _varies(tree[1]) or _varies(tree[2])
+
+
+def _at(tree: _AtBatch, batch: int) -> int:
+    if isinstance(tree, Polynomial):
+        return tree.at(batch)
+    found: int = getattr(operator, tree[0])(_at(tree[1], batch), _at(tree[2], batch))
+    return found
