@@ -203,8 +203,11 @@ def _free(base: Analysis, options: Options) -> list[tuple[str, int, dict[str, An
     if options.mode == "train" and isinstance(name, str) and name in _FUSED:
         found.append((f"{name}_fused", 0, {"optimizer": f"{name}_fused"}))
         found.append((f"{name}_forloop", 1, {"optimizer": f"{name}_forloop"}))
-    convolutions = any(operator.name.startswith("aten::convolution") for operator in base.graph.operators)
-    if convolutions and not options.channels_last:
+    convolutions = [
+        operator for operator in base.graph.operators if operator.name.startswith("aten::convolution")
+    ]
+    planar = all(len(tensor.shape) < 5 for operator in convolutions for tensor in operator.inputs)
+    if convolutions and planar and not options.channels_last:
         found.append(("channels last", 1, {"channels_last": True}))
     return found
 

@@ -41,9 +41,6 @@ What is not exact, and why:
 - `geometric_sage`, `geometric_sage_whole`, `closures_line_search`, `t5_beams`: how many neighbours are drawn, steps a line search tries
   and words a beam has is data; the estimate names the lines.
 - `diffusion_amp`: gradients of one block are given back in another order than recorded.
-- `diffusion_small`, `gan_round4`, `threads`: the requests agree one by one with the recorded ones. Free blocks of equal size lay in another
-  order: where a program loads its first kernels, the driver leaves a hole of 414 MiB below its first segment (it shows in the
-  addresses of most of these histories), which `allocators/driver.py` does not know.
 """
 _TABLE = """
 MiB measured, and how far the prediction is from it:

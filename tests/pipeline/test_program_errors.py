@@ -30,6 +30,11 @@ WANTED = [
         "CUDA_HOME",
         "register_fake",
     ),
+    (
+        "import torch\nf = torch.compile(torch.nn.Linear(2, 2).cuda())\nf(torch.zeros(1, 2, device='cuda'))",
+        "wants.py:3",
+        "TORCHDYNAMO_DISABLE=1",
+    ),
     ("import triton.of_nobody", "triton", "custom_op"),
     ("raise RuntimeError('0 active drivers ([]). There should only be one.')", "active drivers", "Triton"),
 ]

@@ -21,7 +21,7 @@ def explained(error: Exception, recorder: Recorder) -> CaptureError:
     failed, path = recorder.failed
     module = f" in module {path}" if path and failed == id(error) else ""
     text = " ".join(str(error).split())[:300]
-    known = _in_a_program(error, text) if recorder.stands_in else None
+    known = _in_a_program(error) if recorder.stands_in else None
     if known is not None:
         hint = known
     elif "device meta" in text or re.search(r"devices.*\bmeta\b", text):
@@ -42,11 +42,11 @@ def explained(error: Exception, recorder: Recorder) -> CaptureError:
     return CaptureError(f"{place}{module}: {type(error).__name__}: {text}", hint)
 
 
-def _in_a_program(error: Exception, text: str) -> str | None:
+def _in_a_program(error: Exception) -> str | None:
     """What to do about an error of a whole program, where its kind tells."""
     if isinstance(error, SyntaxError):
         return "the script is no valid Python"
-    said = f"{type(error).__module__}.{type(error).__name__}: {text}"
+    said = f"{type(error).__module__}.{type(error).__name__}: {error}"
     for pattern, hint in _HINTS:
         if re.search(pattern, said, re.IGNORECASE):
             return hint
@@ -68,6 +68,11 @@ _HINTS = (
     (
         r"triton|active drivers",
         "Triton kernels cannot be followed: run without them, or wrap each in torch.library.custom_op with register_fake",
+    ),
+    (
+        r"torch\._dynamo|torchdynamo|torch\._inductor",
+        "what torch.compile makes of a program is not followed: with TORCHDYNAMO_DISABLE=1 in the environment it leaves "
+        "the program as it is, and the estimate is that program's",
     ),
     (r"modulenotfounderror", "install it beside analyzer: the program runs in this environment"),
     (

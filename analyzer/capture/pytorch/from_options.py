@@ -72,6 +72,11 @@ def preparation(options: Options) -> Callable[[torch.nn.Module], None]:
         if options.dtype is not None:
             model.to(dtype_named(options.dtype))
         if options.channels_last:
+            if any(parameter.dim() == 5 for parameter in model.parameters()):
+                raise OptionError(
+                    "channels_last: PyTorch knows no such order for weights of five dimensions, which this model has",
+                    "leave --channels-last out",
+                )
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if options.checkpoint is not None:
             apply_checkpointing(model, options.checkpoint)

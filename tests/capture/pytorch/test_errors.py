@@ -270,6 +270,10 @@ class TestOptions:
         with pytest.raises(error, match=message):
             analyze(nn.Sequential(nn.Linear(4, 4)), [X], **{"steps": 1, **options})
 
+    def test_channels_last_of_three_dimensions(self) -> None:
+        with pytest.raises(OptionError, match="weights of five dimensions"):
+            analyze(nn.Conv3d(1, 2, 3), [torch.zeros(2, 1, 4, 4, 4)], channels_last=True)
+
     def test_no_model(self) -> None:
         with pytest.raises(TargetError, match="a dict is no model"):
             analyze({}, [X])  # type: ignore[arg-type]
