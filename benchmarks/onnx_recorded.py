@@ -142,8 +142,12 @@ def backend() -> Iterator[Row]:
         yield from _rows(f"b_{case.name}", case.model, None)
 
 
-def variants() -> Iterator[Row]:
-    """Networks in half precision and quantised, at batch 4."""
+def variants(folder: Path | None) -> Iterator[Row]:
+    """Networks in half precision and quantised, at batch 4; from the folder that `onnx_cuda.py pack` wrote, or made anew."""
+    if folder is not None:
+        for path in sorted(folder.glob("v_*.onnx")):
+            yield from _rows(path.stem, onnx.load(path), 4)
+        return
     from onnx_variants import variants as made
 
     for name, model in made():
@@ -156,13 +160,23 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--variants", action="store_true", help="also half-precision and quantised networks")
+    parser.add_argument(
+        "--packed", type=Path, metavar="FOLDER", help="take these from where `onnx_cuda.py pack` wrote them"
+    )
     parser.add_argument("--list", action="store_true", help="each that is not exact")
     options = parser.parse_args()
-    for group in (networks, operators, backend, *((variants,) if options.variants else ())):
-        rows = list(group())
+    groups: dict[str, Iterator[Row]] = {
+        "networks": networks(),
+        "operators": operators(),
+        "backend": backend(),
+    }
+    if options.variants or options.packed:
+        groups["variants"] = variants(options.packed)
+    for name, found in groups.items():
+        rows = list(found)
         counts = Counter(row.verdict.partition(":")[0] for row in rows)
-        told = ", ".join(f"{counts[name]} {name}" for name in (*VERDICTS, "refused") if counts[name])
-        print(f"{group.__name__}: {len(rows)} measured: {told}")
+        told = ", ".join(f"{counts[word]} {word}" for word in (*VERDICTS, "refused") if counts[word])
+        print(f"{name}: {len(rows)} measured: {told}")
         for row in rows:
             if row.verdict.startswith(("outside", "refused")) or (options.list and row.verdict != "exact"):
                 off = 100 * (row.peak / row.real_peak - 1) if row.real_peak else 0.0

@@ -17,6 +17,7 @@ from analyzer.runtimes.onnxruntime.rewrite.casts import INSERTED
 
 BASIC, EXTENDED, LAYOUT = 1, 2, 3
 _MS = "com.microsoft."
+_SCAN_OPSET = 9  # since when a Scan has no batch of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,8 @@ TRANSFORMERS: tuple[Unmodelled, ...] = (
     Unmodelled(("NhwcTransformer",), LAYOUT, ("QLinearConv",), more=True),
     Unmodelled(("GroupQueryAttentionFusion",), EXTENDED, ("com.microsoft.GroupQueryAttention",), ("cuda",)),
 )  # fmt: skip
+# Of the transpose optimizer, which is followed, what is not: Transposes pushed behind a quantization.
+_BEHIND_QUANTIZATION = Unmodelled(("TransposeOptimizer",), BASIC, ("Transpose", "QuantizeLinear"), chain=True)
 
 
 def notes(graph: RuntimeGraph, provider: str, level: int) -> tuple[str, ...]:
@@ -86,6 +89,12 @@ def notes(graph: RuntimeGraph, provider: str, level: int) -> tuple[str, ...]:
             f"{', '.join(added)}: of ONNX Runtime's extensions, which the session must register; they run on the CPU, and what they "
             "take besides their results is not in the arena"
         )
+    if level >= BASIC and _BEHIND_QUANTIZATION.may_change(graph):
+        lines.append(
+            "ONNX Runtime may quantize before it transposes, a quarter of the bytes to move, not modelled: memory may be less"
+        )
+    if graph.opset < _SCAN_OPSET and "Scan" in operators:
+        lines.append("the body of a Scan of operator set 8 is not followed: memory may be more")
     sequences = sorted(op for op in operators if "Sequence" in op or op.startswith("Optional"))
     if sequences:
         lines.append(f"tensors inside sequences ({', '.join(sequences)}) are not counted: memory may be more")

@@ -308,7 +308,9 @@ def one_reader_each(editor: Editor) -> None:
             continue
         for edge in readers if kept else readers[1:]:
             value = editor.value(edge.value)
-            name = editor.new_value(edge.value, value.shape, value.symbols, f"{edge.value}/duplicated")
+            # Its shape is inferred from the integers: the names the file gives the original's dimensions are not its own.
+            symbols = editor.value(node.inputs[0]).symbols
+            name = editor.new_value(edge.value, value.shape, symbols, f"{edge.value}/duplicated")
             editor.add(
                 f"{node.name}/duplicated", node.op, list(node.inputs), [name], dict(node.attributes), node.domain,
                 node.provider,
