@@ -100,7 +100,8 @@ def test_what_is_opened_outside_is_found(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    "seed", [99, 7317, 9590, 10405, 12930, 21563, 33491, 59572, 27844, 309558, 653665, 951646]
+    "seed",
+    [99, 7317, 9590, 10405, 12930, 21563, 33491, 59572, 27844, 309558, 653665, 951646, 4000023, 4000030],
 )
 def test_what_earlier_campaigns_found(tmp_path: Path, seed: int) -> None:
     """Seeds that ended otherwise once: a batch no integer type holds, shapes of a million dimensions, a region the

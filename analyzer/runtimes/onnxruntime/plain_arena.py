@@ -11,7 +11,7 @@ them, joining, regions that double. Chunks are no objects here but whole numbers
 `arena.py` is what the arena does; a property test holds this one to it.
 
 Not modelled: limits, shrinking, requests apart from the regions: `steps` says None for a session that has any of these, and
-`play` says False where the device has not as much as the arena wants.
+`play` says False where the device has not as much as the arena wants, or no machine has the addresses.
 """
 
 from __future__ import annotations
@@ -200,6 +200,8 @@ class PlainArena:
             return False
         address = self._space.take(taken) // ROUND_BYTES - _BASE
         end = address + taken // ROUND_BYTES
+        if address < 0 or end > _ADDRESS:
+            return False  # an address too long for its bits: sizes no device has, such as a damaged file's
         self._regions.append(taken)
         self._starts.add(address)
         self._ends.add(end)

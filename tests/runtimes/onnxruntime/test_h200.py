@@ -152,8 +152,8 @@ def _every_type() -> dict[str, dict[str, Any]]:
 
 
 def test_single_operators_of_every_type() -> None:
-    """151 operators that ran on the GPU in float32, half precision, bfloat16 and integers: nine in ten to the byte, none more
-    than 0.1 % under or 5 % over."""
+    """176 operators that ran on the GPU in float32, half precision, bfloat16 and integers: nine in ten to the byte, none more
+    than 0.1 % under; 5 % over only where data decides."""
     pytest.importorskip("ml_dtypes")
     from benchmarks.onnx_operators_cuda import operators
 
@@ -163,10 +163,14 @@ def test_single_operators_of_every_type() -> None:
         if row is not None:
             mine = reference.predicted(model, None, row["provider"], "cuda")
             compared[name] = (mine.peak, row["peak"], mine.held, row["held"])
-    assert len(compared) == 151
+    assert len(compared) == 176
     exact = [
         name for name, (peak, real, held, real_held) in compared.items() if (peak, held) == (real, real_held)
     ]
     assert len(exact) >= 0.9 * len(compared)
     assert [name for name, (peak, real, *_) in compared.items() if peak < 0.999 * real] == []
-    assert [name for name, (peak, real, *_) in compared.items() if peak > 1.05 * real] == []
+    over = {name for name, (peak, real, *_) in compared.items() if peak > 1.05 * real}
+    assert over == {
+        "nms_4096",
+        "nms_1000",
+    }  # bounded by all boxes: how many have the least score, only data tells

@@ -121,10 +121,9 @@ def _onnx_attention(node: Node, graph: RuntimeGraph, settings: Settings) -> Take
             takes += [sizes.key, sizes.value]
     found: Takes = [(size, "measured") for size in takes if size]
     if flash:
-        basis = "measured" if past else "bounded"
-        found += [(size, basis) for size in _split(sizes, settings.device.sm_count)]
+        found += [(size, "measured") for size in _split(sizes, settings.device.sm_count)]
     elif efficient and sizes.element < 4 and sizes.value_width > _ACCUMULATED:
-        found.append((4 * sizes.batch * sizes.heads * sizes.rows * sizes.value_width, "bounded"))
+        found.append((4 * sizes.batch * sizes.heads * sizes.rows * sizes.value_width, "measured"))
     return found
 
 
