@@ -1,8 +1,8 @@
-"""Measure the held-out cases on this machine's GPU: `python benchmarks/accuracy/measure.py OUT_FOLDER [--workers N] [--second]`.
+"""Measure a held-out set on this machine's GPU: `python benchmarks/accuracy/measure.py OUT_FOLDER [--workers N] [--set held_out_3]`.
 
 Each case runs in a process of its own: the step of `analyzer/capture/pytorch/step.py` on real CUDA tensors, random weights.
-Written: `held_out.json` (or `held_out_2.json`) (a row a case: peaks, marks, NVML, versions) and `held_out_histories.npz` (the allocator's own
-sequence of allocations and frees, `NNN_act` +1/-1 and `NNN_size`, in order; `NNN_id` pairs a free with its allocation).
+Written: `SET.json` (a row a case: peaks, marks, NVML, versions) and `SET_histories.npz` (the allocator's own sequence of
+allocations and frees, `NNN_act` +1/-1 and `NNN_size`, in order; `NNN_id` pairs a free with its allocation).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
@@ -25,11 +26,12 @@ import torch
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
-from cases import CASES, SECOND  # noqa: E402
-from zoo import OPT, M  # noqa: E402
+from cases import SETS  # noqa: E402
+from sets import zoo  # noqa: E402
 
 from analyzer.capture.pytorch.step import Step, run  # noqa: E402
 
+_PACKAGES = ("timm", "transformers", "torchvision", "monai")
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -71,8 +73,8 @@ def nvml() -> int:
     return sum(row.usedGpuMemory for row in rows if row.pid == os.getpid())
 
 
-def measure(case: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
-    """One case in this process: its row and its allocation history."""
+def measure(case: dict[str, Any], set_name: str) -> tuple[dict[str, Any], list[Any]]:
+    """One case of a set in this process: its row and its allocation history."""
     torch.manual_seed(0)
     torch.zeros(1, device="cuda")
     torch.cuda.synchronize()
@@ -80,7 +82,8 @@ def measure(case: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     torch.cuda.memory._record_memory_history(max_entries=2_000_000, context=None)
-    make_model, make_batch, loss = M[case["model"]]
+    models = zoo(set_name)
+    make_model, make_batch, loss = models.M[case["model"]]
     train = case["mode"] == "train"
     model = make_model()
     inputs, target = make_batch(case["batch"])
@@ -97,7 +100,7 @@ def measure(case: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         inputs,
         (target,) if train else (),
         loss,
-        OPT[case["opt"]],
+        models.OPT[case["opt"]],
         train,
         case.get("amp"),
         case.get("accum", 1),
@@ -117,6 +120,7 @@ def measure(case: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         "torch": torch.__version__,
         "cudnn": torch.backends.cudnn.version(),
         "driver": pynvml.nvmlSystemGetDriverVersion(),
+        "packages": {name: sys.modules[name].__version__ for name in _PACKAGES if name in sys.modules},
         "date": time.strftime("%Y-%m-%d"),
     }
     return row, [(e["action"], e["addr"], e["size"]) for e in history]
@@ -138,10 +142,10 @@ def pairs(history: list[Any]) -> dict[str, np.ndarray[Any, Any]]:
     return {"act": table[:, 0].astype(np.int8), "size": table[:, 1], "id": table[:, 2].astype(np.int32)}
 
 
-def child(case: str, out: str) -> None:
+def child(case: str, set_name: str, out: str) -> None:
     """`measure` for one case given as JSON, written to OUT.json and OUT.npz."""
     try:
-        row, history = measure(json.loads(case))
+        row, history = measure(json.loads(case), set_name)
         np.savez_compressed(out + ".npz", **pairs(history))
     except Exception as error:
         row = {
@@ -156,22 +160,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out")
     parser.add_argument("--workers", type=int, default=6)
-    parser.add_argument("--second", action="store_true", help="the second held-out set")
+    parser.add_argument("--set", choices=SETS, default="held_out", dest="name")
+    parser.add_argument("--seconds", type=float, default=3600, help="no case is begun after these")
     parser.add_argument("--child")
     arguments = parser.parse_args()
     if arguments.child:
-        child(arguments.child, arguments.out)
+        child(arguments.child, arguments.name, arguments.out)
         return
-    folder, name = Path(arguments.out), "held_out_2" if arguments.second else "held_out"
-    cases = SECOND if arguments.second else CASES
-    work = Path("/tmp/held_out")
-    work.mkdir(exist_ok=True)
+    folder, name = Path(arguments.out), arguments.name
+    cases = SETS[name]
+    end = time.monotonic() + arguments.seconds
+    work = Path(tempfile.mkdtemp(prefix=name))
 
     def one(numbered: tuple[int, dict[str, Any]]) -> dict[str, Any]:
         number, case = numbered
         out = str(work / f"{number:03d}")
-        command = [sys.executable, __file__, out, "--child", json.dumps(case)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+        command = [sys.executable, __file__, out, "--set", name, "--child", json.dumps(case)]
+        if time.monotonic() > end:
+            return {"case": case, "error": "no time left"}
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+        except subprocess.TimeoutExpired:
+            return {"case": case, "error": "took more than 200 s"}
         path = Path(out + ".json")
         if not path.exists():
             return {"case": case, "error": f"exit code {done.returncode}: {done.stderr[-300:]}"}
@@ -185,7 +195,7 @@ def main() -> None:
         path = work / f"{number:03d}.npz"
         if path.exists():
             loaded = np.load(path)
-            histories.update({f"{number:03d}_{name}": loaded[name] for name in loaded.files})
+            histories.update({f"{number:03d}_{member}": loaded[member] for member in loaded.files})
     np.savez_compressed(folder / f"{name}_histories.npz", **histories)
     for row in rows:
         tag = " ".join(str(v) for v in row["case"].values())

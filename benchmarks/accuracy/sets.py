@@ -18,7 +18,10 @@ HERE = Path(__file__).resolve().parent
 DATA = HERE.parents[1] / "tests" / "data" / "h200"
 sys.path.insert(0, str(HERE))
 
+from cases import SETS  # noqa: E402
+
 NAMES = ("development", "held_out", "held_out_2")
+_ZOOS = {"development": "development_zoo", "held_out_3": "third_zoo"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,13 @@ def load(set_name: str) -> tuple[MeasuredCase, ...]:
     )
 
 
+def unmeasured(set_name: str) -> tuple[MeasuredCase, ...]:
+    """The cases of a set that nobody has measured yet, without figures."""
+    return tuple(
+        MeasuredCase(set_name, number, case, 0, 0, 0, "") for number, case in enumerate(SETS[set_name])
+    )
+
+
 def zoo(set_name: str) -> ModuleType:
     """The module with `M` (models) and `OPT` (optimizers) of a set."""
     import importlib
@@ -74,7 +84,7 @@ def zoo(set_name: str) -> ModuleType:
     import torchvision_cpu
 
     torchvision_cpu.enable()
-    return importlib.import_module("development_zoo" if set_name == "development" else "zoo")
+    return importlib.import_module(_ZOOS.get(set_name, "zoo"))
 
 
 def _development_history(number: int) -> list[int]:

@@ -4,9 +4,12 @@ Run: `python benchmarks/cudnn/cudnn_calls.py SHAPES.jsonl... --output CALLS.npz 
 `cudnn_shapes.py`. How much a call is wanted is the product of
 
 1. the logarithm of how many networks have its convolution (the family of `analyzer.libraries.cudnn.table`), well-known
-   ones counted twice, those of hand-written networks (`own_networks`) by how usual they are;
-2. how usual the batch is (`_BATCHES`, `_BATCHES_3D`), and the dtype with its layout (`_GROUPS`);
-3. a half for the second of the two 16-bit dtypes: the first stands in for it (rule 2 of `convolutions.py`).
+   ones counted twice, those at a size that is not their own half, those of hand-written networks (`own_networks`) by how
+   usual they are;
+2. how usual the batch is (`_BATCHES`, `_BATCHES_3D`), and the dtype (`_TYPES`);
+3. the layout: networks that run it channels-last by themselves do so whatever the user says; of the others some are made
+   channels-last (`_MADE_LAST`);
+4. a half for the second of the two 16-bit dtypes: the first stands in for it (rule 2 of `convolutions.py`).
 
 Left out: calls the table has; depthwise convolutions that PyTorch runs itself; tensors PyTorch splits or no GPU holds.
 With --whole, calls the table has with their first plan only count too, and just those of two or more networks: they are
@@ -25,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from cudnn_networks import OTHER_SIZE
 
 from analyzer.libraries.cudnn.table import (
     MODELLED_ON,
@@ -37,22 +41,17 @@ from analyzer.libraries.cudnn.table import (
     member_of,
 )
 
-# Dtypes and layouts as lists of calls number them, and how usual each is.
-_GROUPS = {
-    "float32.nchw": 1.0,
-    "float32.nhwc": 0.25,
-    "bfloat16.nchw": 0.9,
-    "bfloat16.nhwc": 0.6,
-    "float16.nchw": 0.55,
-    "float16.nhwc": 0.55,
-}
-GROUPS = tuple(_GROUPS)
+# How usual each dtype is, and of the networks that keep their input's layout those that are given channels-last ones.
+_TYPES = {"float32": 1.0, "bfloat16": 0.85, "float16": 0.8}
+_MADE_LAST = {"float32": 0.15, "bfloat16": 0.3, "float16": 0.4}
+# Dtypes and layouts as lists of calls number them.
+GROUPS = tuple(f"{dtype}.{layout}" for dtype in _TYPES for layout in ("nchw", "nhwc"))
 _BATCHES = {
-    32: 1.0, 64: 1.0, 16: 0.95, 8: 0.95, 4: 0.8, 128: 0.75, 1: 0.75, 2: 0.75, 24: 0.55, 12: 0.55, 48: 0.5, 96: 0.45,
-    6: 0.42, 256: 0.35, 20: 0.35, 10: 0.35, 40: 0.35, 3: 0.25,
+    32: 1.0, 16: 1.0, 8: 0.95, 64: 0.9, 4: 0.8, 24: 0.75, 12: 0.75, 1: 0.7, 2: 0.7, 128: 0.6, 48: 0.6, 6: 0.55, 20: 0.5,
+    40: 0.5, 10: 0.5, 96: 0.4, 3: 0.3, 256: 0.25, 5: 0.2,
 }  # fmt: skip
 _BATCHES_3D = {1: 1.0, 2: 1.0, 4: 0.8, 8: 0.5, 3: 0.35, 6: 0.3, 16: 0.3}
-_BATCHES_OWN = (1, 2, 4, 8, 16, 32, 64, 128)
+_BATCHES_OWN = (1, 2, 4, 6, 8, 12, 16, 24, 32, 64)
 _WELL_KNOWN = (
     "resnet", "resnext50", "wide_resnet50", "efficientnet", "tf_efficientnet", "convnext", "mobilenet", "densenet",
     "vgg", "regnet", "inception", "googlenet", "squeezenet", "shufflenet", "mnasnet", "swin", "vit_", "deit", "seresnet",
@@ -79,9 +78,10 @@ class Calls:
 
 @dataclass
 class Wanted:
-    """What is known of one family: how many networks have it, at how many images a sample."""
+    """What is known of one family: how many networks have it (by themselves channels-last), at how many images a sample."""
 
     weight: float = 0.0
+    weight_last: float = 0.0
     images: int = 1 << 20
     own: bool = True
     transposed: bool = False
@@ -98,6 +98,7 @@ class Families:
         for line in path.read_text(encoding="utf-8").splitlines():
             network = json.loads(line)
             weight = 2.0 if network["name"].startswith(_WELL_KNOWN) else 1.0
+            weight *= 0.5 if OTHER_SIZE in network["name"] else 1.0
             for convolution in network["convolutions"]:
                 self._add(convolution, weight)
 
@@ -109,7 +110,10 @@ class Families:
         if 0 in (*x, *y) or x[0] % _SHAPES_BATCH or call.y_shape != tuple(two(x if transposed else y)):
             return
         wanted = self.found.setdefault(call.family, Wanted())
-        wanted.weight += weight
+        if convolution["channels_last"]:
+            wanted.weight_last += weight
+        else:
+            wanted.weight += weight
         wanted.images = min(wanted.images, x[0] // _SHAPES_BATCH)
         wanted.own = False
         wanted.transposed |= transposed
@@ -164,8 +168,10 @@ def own_networks() -> Iterator[tuple[float, Convolution]]:
         )  # fmt: skip
 
     usual = (32, 64, 128, 256, 28, 16, 8, 4, 14, 7)
-    for size in (*usual, 224, 96, 48, 112, 56):
-        often = 1.0 if size in usual else 0.5
+    sometimes = (224, 96, 48, 112, 56)
+    rarely = (24, 12, 6, 10, 20, 40, 80, 160, 60, 30, 15, 120, 240, 192, 320)
+    for size in (*usual, *sometimes, *rarely):
+        often = 1.0 if size in usual else 0.5 if size in sometimes else 0.3
         for c in (1, 3, 4):
             for k in (8, 16, 32, 64, 128):
                 yield often, square(2, c, k, size, 3, 1)
@@ -178,11 +184,13 @@ def own_networks() -> Iterator[tuple[float, Convolution]]:
                     (0.3, (7, 3, 1)),
                 ):
                     yield weight, square(2, c, k, size, *form)
-        for c in (16, 32, 64, 128, 256, 512):
+        for c in (16, 32, 64, 128, 256, 512, 24, 40, 48, 80, 96, 160, 192, 320, 384):
             if c * size * size > 128 * 256 * 256:
                 continue
-            for k in (c, 2 * c, c // 2):
-                yield often, square(2, c, k, size, 3, 1)
+            power = 1.0 if c & (c - 1) == 0 else 0.5
+            # A third: a skip of two levels' channels and what comes from below, joined.
+            for k in (c, 2 * c, c // 2, *([c // 3] if c % 3 == 0 else [])):
+                yield power * often, square(2, c, k, size, 3, 1)
                 for weight, form in (
                     (0.6, (3, 1, 2)),
                     (0.6, (4, 1, 2)),
@@ -190,7 +198,8 @@ def own_networks() -> Iterator[tuple[float, Convolution]]:
                     (0.4, (2, 0, 2)),
                     (0.3, (5, 2, 1)),
                 ):
-                    yield weight, square(2, c, k, size, *form)
+                    if k * 2 >= c:
+                        yield power * min(weight, often), square(2, c, k, size, *form)
             for k in (1, 2, 3, 4, 10, 19, 21):
                 yield 0.5, square(2, c, k, size, 1, 0)
             for k in (1, 3):
@@ -203,9 +212,9 @@ def own_networks() -> Iterator[tuple[float, Convolution]]:
                     yield 0.35, square(1, c, k, size, *form)
             for dilation in (2, 4, 8, 16) if c >= 16 else ():
                 yield 0.3, square(1, c, c, size, 3, dilation, 1, dilation)
-    for size in (8, 16, 32, 64, 96, 128):
+    for size in (8, 16, 32, 64, 96, 128, 12, 20, 24, 40, 48, 80):
         for c, k in (
-            (1, 8), (1, 16), (1, 32), (4, 16), (16, 16), (8, 8), (16, 32), (32, 32), (32, 64), (64, 64), (64, 128),
+            (1, 24), (24, 24), (24, 48), (48, 48), (48, 96), (96, 96), (96, 48), (48, 24), (24, 4), (1, 8), (1, 16), (1, 32), (4, 16), (16, 16), (8, 8), (16, 32), (32, 32), (32, 64), (64, 64), (64, 128),
             (128, 128), (128, 64), (64, 32), (32, 16), (256, 128), (16, 2), (32, 3), (32, 2),
         ):  # fmt: skip
             if c * size**3 <= 64 * 128**3:
@@ -220,7 +229,7 @@ def select(
     known = asked_calls(table, TRIAL if whole else None)
     like = Convolution("forward", "float32", False, (1, 1), (1, 1), (), (), ())
     for family, wanted in families.found.items():
-        if whole and (wanted.own or wanted.weight < 3):
+        if whole and (wanted.own or wanted.weight + wanted.weight_last < 3):
             continue
         one = convolution_of(np.array(family), 1, like)
         dimensions = 3 if family[1] else 1 if family[2] == 1 and family[7] == 1 else 2
@@ -232,19 +241,26 @@ def select(
                 continue
             if max(math.prod(one.x_shape), math.prod(one.y_shape)) * images >= _ELEMENTS_MAX:
                 continue
-            stands_in = 1.0
-            for number, (name, of_group) in enumerate(_GROUPS.items()):
+            for number, (name, of_group) in enumerate(_how_usual(wanted).items()):
                 channels_last = name.endswith("nhwc")
                 # PyTorch gives cuDNN depthwise convolutions in float16 or NHWC only; 1-D ones have no NHWC.
                 if (depthwise and not channels_last and name != "float16.nchw") or (
                     dimensions == 1 and channels_last
                 ):
                     continue
-                if (name, family, images) in known:
-                    continue
-                yield math.log2(1 + wanted.weight) * usual * of_group * stands_in, family, number, images
-                if not channels_last and name != "float32.nchw":
-                    stands_in = 0.5
+                if of_group and (name, family, images) not in known:
+                    yield usual * of_group, family, number, images
+
+
+def _how_usual(wanted: Wanted) -> dict[str, float]:
+    """How much each of `GROUPS` is wanted of a family."""
+    found = {}
+    for dtype, usual in _TYPES.items():
+        stands_in = 0.5 if dtype == "float16" else 1.0
+        made_last = wanted.weight_last + _MADE_LAST[dtype] * wanted.weight
+        for layout, weight in (("nchw", wanted.weight), ("nhwc", made_last)):
+            found[f"{dtype}.{layout}"] = math.log2(1 + weight) * usual * stands_in
+    return found
 
 
 def asked_calls(table: Measurements, figure: str | None) -> set[tuple[str, tuple[int, ...], int]]:

@@ -18,6 +18,9 @@ import torch
 from torch import nn
 
 _BATCH = 2
+# Stands in the names of networks at a size that is not their own.
+OTHER_SIZE = " at "
+_TIMM_SIZES = (224, 256, 160, 192, 288, 240, 128, 320, 384, 300)
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,7 @@ def _detector(build: Callable[..., nn.Module], two_layers: bool) -> nn.Module:
 
 
 def timm_networks() -> Iterator[Network]:
-    """Every model timm lists, at its own input size; transformers with one block."""
+    """Every model timm lists, at its own input size and at the others of `_TIMM_SIZES`; transformers with one block."""
     import timm
 
     def make(name: str) -> nn.Module:
@@ -132,10 +135,17 @@ def timm_networks() -> Iterator[Network]:
         except TypeError:
             return timm.create_model(name, pretrained=False)
 
-    for name in timm.list_models():
+    names = timm.list_models()
+    for name in names:
         size = timm.get_pretrained_cfg(name, allow_unregistered=True)
         shape = (3, 224, 224) if size is None else size.input_size
         yield Network(name, partial(make, name), _of_shapes((_BATCH, *shape)))
+    for size in _TIMM_SIZES:
+        for name in names:
+            # A model that takes one size only fails at once; a very deep one is not used with small images.
+            yield Network(
+                f"{name}{OTHER_SIZE}{size}", partial(make, name), _of_shapes((_BATCH, 3, size, size)), 5
+            )
 
 
 def monai_networks() -> Iterator[Network]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -69,8 +69,8 @@ def combinations() -> Iterator[tuple[str, list[str]]]:
                 yield str(_FOLDER / name), given + ([switch] if switch else [])
 
 
-def seen_in(program: str, arguments: list[str]) -> set[tuple[str, tuple[int, ...], int]]:
-    """(dtype and layout, family, batch) of the convolutions a program runs and the table does not know."""
+def unknown_while(follow: Callable[[], object]) -> set[tuple[str, tuple[int, ...], int]]:
+    """(dtype and layout, family, batch) of the convolutions an analysis meets and the table does not know."""
     found = set[tuple[str, tuple[int, ...], int]]()
     ask = convolution.workspace
 
@@ -82,8 +82,13 @@ def seen_in(program: str, arguments: list[str]) -> set[tuple[str, tuple[int, ...
         return answer
 
     with mock.patch.object(convolution, "workspace", noted):
-        analyzer.run(program, arguments, device="h200", until=2)
+        follow()
     return found
+
+
+def seen_in(program: str, arguments: list[str]) -> set[tuple[str, tuple[int, ...], int]]:
+    """Those of a program."""
+    return unknown_while(lambda: analyzer.run(program, arguments, device="h200", until=2))
 
 
 def usual() -> Iterator[tuple[str, tuple[int, ...], int]]:

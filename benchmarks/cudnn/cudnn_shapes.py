@@ -2,12 +2,16 @@
 
 Run: `python benchmarks/cudnn/cudnn_shapes.py torchvision|timm|monai|diffusers|transformers SHAPES.jsonl` with that
 package installed; no weights are loaded and no GPU is needed. Each line is one network at one input size and a batch of
-two: `{"name", "convolutions": [{"x", "w", "y", "stride", "padding", "dilation", "transposed"}], "error"?}`. Names that
-the file has without an error are not traced again.
+two: `{"name", "convolutions": [{"x", "w", "y", "stride", "padding", "dilation", "transposed", "channels_last"}], "error"?}`.
+Names that the file has without an error are not traced again.
 
 Rules: convolutions give a tensor of the right shape and are noted down; normalizations, activations and dropout give back
 what they were given; linear layers and attention give the right shape. A network that needs values (its control flow
 asks for them) fails and is left out, with its error in the file.
+
+Many networks run their convolutions channels-last without asking for it: what a layer normalization over channels gives is
+contiguous the other way round. So convolutions give their input's layout (`cudnn_conv_suggest_memory_format`, `ConvUtils.h`),
+and layer normalizations a contiguous tensor.
 """
 
 from __future__ import annotations
@@ -25,13 +29,13 @@ import torch
 import torch.nn.functional as F
 from cudnn_networks import NETWORKS, Network
 from torch import nn
+from torch._prims_common import suggest_memory_format
 
+_CHANNELS_LAST = (torch.channels_last, torch.channels_last_3d)
 _SAME = [
     "batch_norm",
-    "layer_norm",
     "group_norm",
     "instance_norm",
-    "rms_norm",
     "local_response_norm",
     "normalize",
     "relu",
@@ -58,7 +62,7 @@ _SAME = [
 ]
 _SAME_MODULES = (
     nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.ELU, nn.PReLU, nn.LeakyReLU, nn.Hardswish, nn.Hardsigmoid, nn.Sigmoid, nn.Tanh,
-    nn.Softmax, nn.Dropout, nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.InstanceNorm2d,
+    nn.Softmax, nn.Dropout, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.InstanceNorm2d,
     nn.InstanceNorm3d,
 )  # fmt: skip
 
@@ -119,9 +123,13 @@ class Recorder:
         self, like: Any, x: list[int], w: Any, y: list[int], stride: Any, padding: Any, dilation: Any, transposed: bool
     ) -> Any:  # fmt: skip
         row = {"x": x, "w": list(w.shape), "y": y, "stride": list(stride), "padding": list(padding)}
-        row |= {"dilation": list(dilation), "transposed": transposed}
+        last = any(suggest_memory_format(each) in _CHANNELS_LAST for each in (like, w))
+        row |= {"dilation": list(dilation), "transposed": transposed, "channels_last": last}
         self.found[json.dumps(row)] = row
-        return torch.empty(y, device="meta", dtype=like.dtype)
+        layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(len(y)) if last else None
+        return torch.empty(
+            y, device="meta", dtype=like.dtype, memory_format=layout or torch.contiguous_format
+        )
 
     @contextmanager
     def patched(self) -> Iterator[None]:
@@ -132,6 +140,12 @@ class Recorder:
 
         def unchanged(_: nn.Module, x: Any, *__: Any, **___: Any) -> Any:
             return x
+
+        def packed(x: Any, *_: Any, **__: Any) -> Any:
+            return x.contiguous()
+
+        def packed_by(_: nn.Module, x: Any, *__: Any, **___: Any) -> Any:
+            return x.contiguous()
 
         def linear(x: Any, weight: Any, *_: Any, **__: Any) -> Any:
             return torch.empty((*x.shape[:-1], weight.shape[0]), device="meta", dtype=x.dtype)
@@ -155,6 +169,10 @@ class Recorder:
                     put(nn.init, name, same)
             for module in _SAME_MODULES:
                 put(module, "forward", unchanged)
+            for name in ("layer_norm", "rms_norm"):
+                put(F, name, packed)
+            for module in (nn.LayerNorm, nn.RMSNorm):
+                put(module, "forward", packed_by)
             put(F, "linear", linear)
             put(F, "scaled_dot_product_attention", attention)
             yield

@@ -3,8 +3,8 @@ python benchmarks/ranks/measure.py OUT [NAME ...] [--log NAME ...]
 
 --jobs targets.json: what `analyze TARGET --parallel` predicts instead (`programs/spread.py`; the repository on PYTHONPATH).
 
-Each rank runs its program as it is, with the allocator's history recorded from the start and NVML polled. Writes
-OUT/rows.json (a row a program and rank) and OUT/NAME.rankR.npz (the history). --log: these run once more with NCCL's own
+Each rank runs its program as it is, recorded by `benchmarks/recorded_run.py`. Writes OUT/rows.json (a row a program and rank)
+and OUT/NAME.rankR.npz (the history). --log: these run once more with NCCL's own
 log of what it allocates, to OUT/NAME.nccl.txt.
 """
 
@@ -20,52 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-RANK = """
-import json, os, runpy, sys, threading, traceback
-import numpy, pynvml, torch
-out, program, arguments = sys.argv[1], sys.argv[2], sys.argv[3:]
-device = int(os.environ["LOCAL_RANK"])
-pynvml.nvmlInit()
-handle = pynvml.nvmlDeviceGetHandleByIndex(device)
-def process_bytes():
-    mine = [p.usedGpuMemory for p in pynvml.nvmlDeviceGetComputeRunningProcesses(handle) if p.pid == os.getpid()]
-    return mine[0] if mine else 0
-peak, stop = 0, threading.Event()
-def watch():
-    global peak
-    while not stop.wait(0.02):
-        peak = max(peak, process_bytes())
-torch.cuda.set_device(device)
-torch.cuda.memory._record_memory_history(max_entries=5_000_000, context=None)
-watcher = threading.Thread(target=watch, daemon=True)
-watcher.start()
-sys.argv = [program, *arguments]
-sys.path.insert(0, os.path.dirname(os.path.abspath(program)))
-row = {"rank": device, "world_size": int(os.environ["WORLD_SIZE"])}
-try:
-    runpy.run_path(program, run_name="__main__")
-except BaseException:
-    row["error"] = traceback.format_exc()[-2000:]
-torch.cuda.synchronize()
-row["nvml_end"] = process_bytes()
-stop.set()
-watcher.join()
-found = torch.cuda.memory_stats(device)
-row |= {"peak_allocated": found["allocated_bytes.all.peak"], "peak_reserved": found["reserved_bytes.all.peak"],
-        "nvml_peak": max(peak, row["nvml_end"]), "torch": torch.__version__, "gpu": torch.cuda.get_device_name(device),
-        "nccl": ".".join(map(str, torch.cuda.nccl.version())),
-        "packages": {name: sys.modules[name].__version__ for name in ("timm", "transformers") if name in sys.modules}}
-trace = torch.cuda.memory._snapshot()["device_traces"][device]
-actions = sorted({e["action"] for e in trace})
-where, streams = {}, {}
-numpy.savez_compressed(out + ".npz", actions=numpy.array(actions),
-    act=numpy.array([actions.index(e["action"]) for e in trace], dtype=numpy.int8),
-    addr=numpy.array([where.setdefault(e["addr"], len(where)) for e in trace], dtype=numpy.int32),
-    base=numpy.array(sorted(where, key=where.get), dtype=numpy.int64),
-    size=numpy.array([e["size"] for e in trace], dtype=numpy.int64),
-    stream=numpy.array([streams.setdefault(e["stream"], len(streams)) for e in trace], dtype=numpy.int16))
-json.dump(row, open(out + ".json", "w"))
-"""
+RECORDED = HERE.parent / "recorded_run.py"
 
 
 def run(job: dict, out: Path, ranks: int, port: int, log: bool) -> list[dict]:
@@ -88,7 +43,7 @@ def run(job: dict, out: Path, ranks: int, port: int, log: bool) -> list[dict]:
         with Path(f"{name}.txt").open("w") as text:
             processes.append(
                 subprocess.Popen(
-                    [sys.executable, "-c", RANK, str(name), program, *job["args"]],
+                    [sys.executable, str(RECORDED), str(name), program, *job["args"]],
                     env=environment,
                     stdout=text,
                     stderr=subprocess.STDOUT,
