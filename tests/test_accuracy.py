@@ -11,7 +11,7 @@ import json
 import pytest
 
 pytest.importorskip("torch")
-for package in ("torchvision", "transformers", "monai"):
+for package in ("torchvision", "transformers", "monai", "timm"):
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed", allow_module_level=True)
 
@@ -21,18 +21,27 @@ from predict import predict  # noqa: E402
 from tests.paths import ROOT  # noqa: E402
 
 BASELINE = json.loads((ROOT / "tests" / "data" / "accuracy_baseline.json").read_text())["sets"]
-CASES = [case for name in sets.NAMES for case in sets.load(name)]
+# Of the third set every fourth case is held here; the others, some minutes more, by `-m campaign`.
+CASES = [
+    pytest.param(
+        case,
+        id=f"{case.set_name}-{case.number:02d}-{case.case['model']}",
+        marks=[pytest.mark.campaign] if case.set_name == "held_out_3" and case.number % 4 else [],
+    )
+    for name in sets.NAMES
+    for case in sets.load(name)
+]
 # Device used counts whole 2 MiB pages of libraries; a percent is 8 to 40 MiB of it.
 SLACK = (0.0, 0.0, 0.001)
 
 
-@pytest.mark.parametrize(
-    "case", CASES, ids=lambda case: f"{case.set_name}-{case.number:02d}-{case.case['model']}"
-)
+@pytest.mark.parametrize("case", CASES)
 def test_no_worse_than_the_baseline(case: sets.MeasuredCase) -> None:
     prediction = predict(case)
-    assert not prediction.error
     known = BASELINE[case.set_name][case.tag]
+    if None in known:
+        pytest.skip("a case that is not predicted yet (docs/ACCURACY.md says why)")
+    assert not prediction.error
     for name, now, before, slack in zip(
         ("allocated", "reserved", "device"), prediction.errors, known, SLACK, strict=True
     ):

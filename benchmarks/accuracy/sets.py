@@ -20,7 +20,7 @@ sys.path.insert(0, str(HERE))
 
 from cases import SETS  # noqa: E402
 
-NAMES = ("development", "held_out", "held_out_2")
+NAMES = ("development", "held_out", "held_out_2", "held_out_3")
 _ZOOS = {"development": "development_zoo", "held_out_3": "third_zoo"}
 
 

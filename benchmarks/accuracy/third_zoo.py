@@ -181,7 +181,6 @@ M: dict[str, Model] = {
     "fastvit_t8": (timm("fastvit_t8"), of_size(256), cross_entropy),
     "tiny_vit_5m": (timm("tiny_vit_5m_224"), of_size(224), cross_entropy),
     "davit_tiny": (timm("davit_tiny"), of_size(224), cross_entropy),
-    "eva02_tiny": (timm("eva02_tiny_patch14_224"), of_size(224), cross_entropy),
     "cait_xxs24": (timm("cait_xxs24_224"), of_size(224), cross_entropy),
     "xcit_tiny_12": (timm("xcit_tiny_12_p16_224"), of_size(224), cross_entropy),
     "crossvit_9": (timm("crossvit_9_240"), of_size(240), cross_entropy),

@@ -3,8 +3,7 @@
 Run: `python benchmarks/cudnn/cudnn_merge.py ANSWERS.npz... --table TABLE.npz --output NEW.npz [--about '{"date": "..."}']`.
 A table that `analyzer.libraries.cudnn.table.Measurements` reads comes out. Rules:
 
-1. Calls the table lacks are added. They answer for themselves and do not vote on others (`Measurements.voting`): the
-   figures `convolutions.py` gives for the votes' accuracy stay those of the calls they were measured with.
+1. Calls the table lacks are added, and vote on others: `cudnn_votes.py` says how often the votes are right.
 2. Calls the table has keep what is known of them; figures they lack (other settings, other plans) are added.
 3. A first plan's workspace that is not what the table says is an error, and nothing is written: cuDNN answers the same
    question the same way, so one of the two files belongs to another version, GPU or list of calls.
@@ -40,10 +39,9 @@ _BATCHES = 1 << 20
 
 @dataclass
 class Group:
-    """The calls of one dtype and layout: `keys` ascending, `votes` [calls], `figures` [calls, operations, figures]."""
+    """The calls of one dtype and layout: `keys` ascending, `figures` [calls, operations, figures]."""
 
     keys: Integers
-    votes: npt.NDArray[np.bool_]
     figures: Integers
 
     def add(self, keys: Integers, operations: Integers, told: Integers) -> int:
@@ -52,7 +50,6 @@ class Group:
         order = np.argsort(np.concatenate([self.keys, new]), kind="stable")
         unknown = np.full((len(new), *self.figures.shape[1:]), NOT_ASKED, np.int64)
         self.keys = np.concatenate([self.keys, new])[order]
-        self.votes = np.concatenate([self.votes, np.zeros(len(new), np.bool_)])[order]
         self.figures = np.concatenate([self.figures, unknown])[order]
         places = np.searchsorted(self.keys, keys)
         known = self.figures[places, operations]
@@ -67,7 +64,6 @@ def read(table: Measurements, name: str) -> Group:
     if f"{name}.family" not in table.members:
         return Group(
             np.empty(0, np.int64),
-            np.empty(0, np.bool_),
             np.empty((0, len(OPERATIONS), len(FIGURES)), np.int64),
         )
     keys = table.array(f"{name}.family").astype(np.int64) * _BATCHES + table.array(f"{name}.batch")
@@ -76,12 +72,7 @@ def read(table: Measurements, name: str) -> Group:
         for column, figure in enumerate(FIGURES):
             if (member := member_of(name, operation, figure)) in table.members:
                 figures[:, row, column] = table.array(member)
-    votes = f"{name}.votes"
-    return Group(
-        keys,
-        table.array(votes).copy() if votes in table.members else np.ones(len(keys), np.bool_),
-        figures,
-    )
+    return Group(keys, figures)
 
 
 def merged(table: Measurements, answers: list[Path]) -> tuple[dict[str, np.ndarray[Any, Any]], int]:
@@ -115,7 +106,6 @@ def arrays_of(families: list[tuple[int, ...]], groups: dict[str, Group]) -> dict
             continue
         arrays[f"{name}.family"] = np.searchsorted(used, group.keys // _BATCHES).astype(np.int32)
         arrays[f"{name}.batch"] = (group.keys % _BATCHES).astype(np.int32)
-        arrays[f"{name}.votes"] = group.votes
         for row, operation in enumerate(OPERATIONS):
             for column, figure in enumerate(FIGURES):
                 if (group.figures[:, row, column] != NOT_ASKED).any():

@@ -97,8 +97,6 @@ class Measurements:
     for each dtype and layout measured, e.g. "float32.nchw": `.family` (row of the family table), `.batch`, and what cuDNN
     answered, sorted by family, then batch: `.forward`, `.data`, `.weight` are the workspaces with the default settings
     (bytes; -1: cuDNN has no plan, -2: not asked), `.trial.forward` and so on the other `FIGURES` (-3: as by default).
-    `.votes`, where there is one, says which calls vote on those nobody asked about (`voting`); the others answer for
-    themselves alone.
     """
 
     def __init__(self, name: str) -> None:
@@ -141,16 +139,6 @@ class Measurements:
         batches, sizes = found
         known = sizes >= 0
         return (batches[known], sizes[known]) if known_only else found
-
-    def voting(self, call: Convolution, family: int, dtype: str, figure: str) -> tuple[Integers, Integers]:
-        """`batches`, of the calls that vote: of the first plan's workspaces those the vote's accuracy was measured with."""
-        prefix = f"{dtype}.{'nhwc' if call.channels_last else 'nchw'}"
-        member = f"{prefix}.votes"
-        if figure != FIRST or member not in self.members:
-            return self.batches(call, family, dtype, figure)
-        batches, sizes = self.batches(call, family, dtype, figure, known_only=False)
-        votes = self.array(member)[self._rows(prefix, family)] & (sizes >= 0)
-        return batches[votes], sizes[votes]
 
     def _batches(self, prefix: str, operation: str, figure: str, family: int) -> tuple[Integers, Integers]:
         member = member_of(prefix, operation, figure)
@@ -269,8 +257,6 @@ def table_of(rows: np.ndarray[Any, Any], on_shipped: bool = False) -> dict[str, 
         )
         wanted = np.arange(len(families)) if on_shipped else np.unique(places)
         arrays[f"{group}.family"], arrays[f"{group}.batch"] = families[wanted], batches[wanted]
-        if on_shipped and f"{group}.votes" in source.members:
-            arrays[f"{group}.votes"] = source.array(f"{group}.votes")
         for index, operation in enumerate(OPERATIONS):
             asked = own[:, 3] == index
             for column, figure in enumerate(FIGURES, 4):

@@ -58,7 +58,7 @@ def test_calls_recorded_inside_models() -> None:
 
 
 def test_convolutions_no_network_has() -> None:
-    """1,500 random shapes, executed: measured 55 % to the allocator's 512 bytes, 79 % within the range given."""
+    """1,500 random shapes, executed: measured 56 % to the allocator's 512 bytes, 80 % within the range given."""
     exact, errors, inside = 0, [], 0
     for call, groups, nbytes in executed("random"):
         if is_native_depthwise(call, groups):
@@ -71,9 +71,9 @@ def test_convolutions_no_network_has() -> None:
     assert exact > 0.5 * len(errors)
     assert inside > 0.75 * len(errors)
     assert statistics.quantiles(errors, n=4)[2] < 0.3  # three quarters: 30 % of the call's own tensors
-    # What these rules found when they were accepted (one of the calls is in the table since): a vote that moves any of
-    # the calls moves these.
-    assert (exact, inside, round(sum(errors), 3)) == (814, 1171, 371.754)
+    # What the votes found when all measured calls were let vote (814, 1171 when the first million did alone; of the errors 396 are
+    # one call's, a 1x1 convolution in groups on a single image): a vote that moves any of the calls moves these.
+    assert (exact, inside, round(sum(errors), 3)) == (837, 1189, 615.827)
 
 
 def test_the_table_says_where_it_comes_from() -> None:

@@ -38,14 +38,33 @@ def answers(folder: Path, batch: int, first: int) -> Path:
     return path
 
 
-def test_a_new_call_answers_for_itself_and_does_not_vote(tmp_path: Path) -> None:
+def test_a_network_that_runs_channels_last_by_itself_is_asked_so(tmp_path: Path) -> None:
+    convolution = {
+        "x": [2, 8, 16, 16],
+        "w": [8, 8, 3, 3],
+        "y": [2, 8, 16, 16],
+        "stride": [1, 1],
+        "padding": [1, 1],
+    }
+    more = {"dilation": [1, 1], "transposed": False, "channels_last": True}
+    shapes = tmp_path / "shapes.jsonl"
+    shapes.write_text(json.dumps({"name": "mine", "convolutions": [convolution | more]}) + "\n")
+    families = Families()
+    families.read(shapes)
+    calls = list_of(select(families, Measurements(table(tmp_path)), whole=False), 1000)
+    assert {GROUPS[group].partition(".")[2] for _, group, _ in calls.entries.tolist()} == {"nhwc"}
+
+
+def test_a_new_call_answers_for_itself_and_votes(tmp_path: Path) -> None:
     arrays, differ = merged(Measurements(table(tmp_path)), [answers(tmp_path, 4, 700)])
     assert differ == 0
     path = tmp_path / "new.npz"
     write(path, arrays, {"gpu": "mine"})
     at = {n: workspace(replace(CALL, x_shape=(n, *CALL.x_shape[1:])), str(path)) for n in (2, 4)}
     assert [(found.nbytes, found.source) for found in at.values()] == [(100, "measured"), (700, "measured")]
-    assert Measurements(str(path)).voting(CALL, 0, "float32", "first")[0].tolist() == [2]
+    unseen = replace(CALL, x_shape=(16, *CALL.x_shape[1:]))
+    assert workspace(unseen, str(path)).nbytes == 700
+    assert workspace(unseen, table(tmp_path)).nbytes == 100
 
 
 @pytest.mark.parametrize(("first", "differs"), [(100, 0), (101, 1)])
@@ -68,7 +87,8 @@ def test_calls_the_table_has_are_not_wanted(tmp_path: Path) -> None:
         "stride": [1, 1],
         "padding": [1, 1],
     }
-    network = {"name": "resnet0", "convolutions": [convolution | {"dilation": [1, 1], "transposed": False}]}
+    more = {"dilation": [1, 1], "transposed": False, "channels_last": False}
+    network = {"name": "resnet0", "convolutions": [convolution | more]}
     shapes = tmp_path / "shapes.jsonl"
     shapes.write_text(json.dumps(network) + "\n")
     families = Families()

@@ -182,6 +182,7 @@ def attention_math(
     if original in _HALF and not torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed():
         query, key, value = query.to(torch.float32), key.to(torch.float32), value.to(torch.float32)
     factor = (query.size(-1) ** -0.5 if scale is None else abs(scale)) ** 0.5
+    unscaled = query  # which C++ keeps to the end
     query = aten.mul.Scalar(query, -factor if scale is not None and scale < 0 else factor)
     if is_causal:
         ones = torch.ones((query.size(-2), key.size(-2)), dtype=torch.bool, device=query.device)
@@ -198,12 +199,15 @@ def attention_math(
     del scores
     if dropout_p > 0:
         weights = torch.dropout(weights, dropout_p, True)
-    out, weights = weights.matmul(value).to(original), weights.to(original)
+    # What the pair is made of C++ evaluates last to first.
+    told = weights.to(original)
+    out = weights.matmul(value).to(original)
     # C++ drops its locals last to first; Python would go the other way.
+    del weights
     del value, key
-    del query
+    del query, unscaled
     del attn_mask
-    return out, weights
+    return out, told
 
 
 def _aligned(mask: Any) -> Any:

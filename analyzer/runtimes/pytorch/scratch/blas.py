@@ -26,7 +26,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     is_dense,
     tensor_at,
 )
-from analyzer.runtimes.pytorch.scratch.script import Script, part, rule
+from analyzer.runtimes.pytorch.scratch.script import Basis, Script, part, rule
 
 
 def take_workspace(script: Script, device: DeviceProfile, lt: bool = False) -> None:
@@ -165,7 +165,41 @@ def vector_product(_operator: Operator, device: DeviceProfile, script: Script) -
     take_workspace(script, device)
 
 
-@rule("aten::_scaled_mm", "aten::_scaled_grouped_mm", "aten::_grouped_mm", name="scaled-product")
+# What CUTLASS's arguments of one group take: three pointers, three strides of 8 bytes, three sizes of 4 bytes. Pointers are
+# counted for an even number of groups.
+_POINTERS_BYTES, _STRIDES_AND_SIZES_BYTES = 24, 36
+_DESCRIPTORS_BYTES_PER_SM = 512
+
+
+@rule("aten::_grouped_mm", name="grouped-product", sure=(Basis.EXACT, Basis.MEASURED))
+def grouped(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """Products of groups of rows. In bfloat16 on compute capability 9.0 and 10 CUTLASS runs all of them at once: after the
+    result the arguments of every group, then tensor descriptors for each multiprocessor (67,584 bytes on an H200's
+    132, as recorded). Otherwise each group is a product of its own, through cuBLAS, into its part of the result.
+
+    Arguments: (self, mat2, offs, bias, out_dtype)
+    Source: `cuda/GroupMM.cu` (`bf16bf16_grouped_gemm_impl_sm90_sm100`), `cuda/GroupedBlas.cpp` (`_grouped_mm_cuda`).
+    """
+    script.outputs()
+    first, second, offsets = tensor_at(operator, 0), tensor_at(operator, 1), tensor_at(operator, 2, "offs")
+    result = operator.outputs[0]
+    if first is None or second is None or result is None:
+        return
+    major, _ = device.compute_capability
+    if major not in (9, 10) or {first.dtype, second.dtype, result.dtype} != {"bfloat16"}:
+        take_workspace(script, device)
+        return
+    ragged = len(first.shape) == len(second.shape) == 2
+    groups = (
+        offsets.shape[0]
+        if ragged and offsets
+        else max(first, second, key=lambda each: len(each.shape)).shape[0]
+    )
+    script.temporary(-(-groups // 2) * 2 * _POINTERS_BYTES + groups * _STRIDES_AND_SIZES_BYTES)
+    script.temporary(device.sm_count * _DESCRIPTORS_BYTES_PER_SM, Basis.MEASURED)
+
+
+@rule("aten::_scaled_mm", "aten::_scaled_grouped_mm", name="scaled-product")
 def scaled(_operator: Operator, device: DeviceProfile, script: Script) -> None:
     """A product of 8-bit matrices: the result, and the workspaces of cuBLAS and cuBLASLt, which runs it."""
     script.outputs()

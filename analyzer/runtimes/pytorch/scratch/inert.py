@@ -61,9 +61,9 @@ _BY_MECHANISM = {
         masked_scatter_backward _embedding_bag_forward_only grid_sampler_2d grid_sampler_3d grid_sampler_2d_backward
         grid_sampler_3d_backward _weight_norm_interface _weight_norm_interface_backward adaptive_avg_pool3d
         _adaptive_avg_pool3d _adaptive_avg_pool3d_backward affine_grid_generator_backward
-        _thnn_fused_lstm_cell _thnn_fused_gru_cell kthvalue searchsorted bucketize cummax cummin
+        kthvalue searchsorted bucketize cummax cummin
         replication_pad1d replication_pad2d replication_pad3d replication_pad2d_backward replication_pad3d_backward
-        upsample_bicubic2d _fft_r2c _fft_c2c _fft_c2r median _transform_bias_rescale_qkv
+        upsample_bicubic2d _fft_r2c _fft_c2c median _transform_bias_rescale_qkv
     """,
     "optimizers": """
         _fused_adam _fused_adamw _fused_sgd _fused_adagrad _amp_foreach_non_finite_check_and_unscale _amp_update_scale

@@ -37,7 +37,6 @@ def _format_copy(tensor: TensorMeta | None, channels_last: bool) -> int:
     "aten::max_pool2d_with_indices",
     "aten::avg_pool2d",
     "aten::upsample_nearest2d",
-    "aten::upsample_bilinear2d",
     "aten::upsample_nearest3d",
     "aten::_upsample_nearest_exact2d",
     name="pooling",
@@ -52,6 +51,19 @@ def either_format(operator: Operator, _device: DeviceProfile, script: Script) ->
     script.outputs()
     if source is not None:
         script.temporary(_format_copy(source, suggests_channels_last(source)))
+
+
+@rule("aten::upsample_bilinear2d", name="bilinear")
+def bilinear(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """The kernel reads any strides; one for channels-last inputs copies what is not dense in that format.
+
+    Arguments: (self, ...)
+    Source: `upsample_bilinear2d_out_cuda_template`, UpSampleBilinear2d.cu.
+    """
+    source = tensor_at(operator, 0)
+    script.outputs()
+    if source is not None and suggests_channels_last(source):
+        script.temporary(_format_copy(source, channels_last=True))
 
 
 @rule("aten::max_pool2d_with_indices_backward", "aten::avg_pool2d_backward", name="pooling-grad")

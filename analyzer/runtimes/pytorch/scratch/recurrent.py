@@ -1,13 +1,15 @@
-"""cuDNN's recurrent layers: copies to time-major order, workspace, the reserve kept for the backward pass.
+"""Recurrent layers of cuDNN (copies to time-major order, workspace, the reserve kept for the backward pass), and cells.
 
 1. Forward: a contiguous time-major copy of the input (batch-first input is transposed), the results, a flat weight
    buffer where the weights do not lie in one, the workspace, and in training the reserve.
 2. Backward: zeros for gradients nobody sent, then twice (data, weights) the input's copy and the workspace; the weight
    gradients are views of one buffer.
 3. Dropout between layers keeps one state a process: 24 bytes for every thread the GPU can hold.
+4. A cell (`nn.GRUCell`, `nn.LSTMCell`) makes what its backward pass needs before its state; there the gradients of biases
+   are sums over the batch.
 
 Sizes of workspace and reserve: `libraries/cudnn/recurrent.py`. Source: `aten/src/ATen/native/cudnn/RNN.cpp` (`_cudnn_rnn`,
-`_cudnn_rnn_backward`); orders and the 24 bytes of dropout's state from recorded histories (H200).
+`_cudnn_rnn_backward`), `aten/src/ATen/native/cuda/RNN.cu` (`_thnn_fused_{lstm,gru}_cell_cuda` and their backward); orders and the 24 bytes of dropout's state from recorded histories (H200).
 Not modelled: LSTM projections' own layout, double backward.
 """
 
@@ -27,6 +29,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     integers_at,
     tensor_at,
 )
+from analyzer.runtimes.pytorch.scratch.reduction import sum_over
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
 _STATE_BYTES_PER_THREAD = 24
@@ -138,3 +141,26 @@ def dropout_state(_operator: Operator, device: DeviceProfile, script: Script) ->
 def flatten_weight(_operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """One zeroed buffer is the result; the weights become views of it."""
     script.outputs()
+
+
+@rule("aten::_thnn_fused_lstm_cell", "aten::_thnn_fused_gru_cell")
+def recurrent_cell(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """What the backward pass needs, the last result, comes before the states (`workspace` in RNN.cu)."""
+    script.output(len(operator.outputs) - 1)
+    script.outputs()
+
+
+@rule("aten::_thnn_fused_lstm_cell_backward_impl", "aten::_thnn_fused_gru_cell_backward")
+def recurrent_cell_grad(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """The gradients of gates and state, then those of the biases, each a sum of the gates' over the batch.
+
+    Results: (gates, state, bias) of an LSTM; (input gates, hidden gates, state, input bias, hidden bias) of a GRU.
+    """
+    gates_count, biases_at = (1, 2) if operator.name.startswith("aten::_thnn_fused_lstm") else (2, 3)
+    for index in range(biases_at):
+        script.output(index)
+    for gates, index in enumerate(range(biases_at, biases_at + gates_count)):
+        source = operator.outputs[gates]
+        if index < len(operator.outputs) and operator.outputs[index] is not None and source is not None:
+            script.output(index)
+            sum_over(script, device, source, (0,))

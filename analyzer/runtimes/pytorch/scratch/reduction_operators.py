@@ -263,13 +263,15 @@ def count_nonzero(operator: Operator, device: DeviceProfile, script: Script) -> 
 
 @rule("aten::histc")
 def histogram(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The extremes are found first, each with a reduction's staging memory; where limits are given PyTorch does not,
-    and this counts a little more than it takes.
+    """Where the limits are equal (as they are unless given) the extremes are found first, each with a reduction's
+    staging memory.
 
     Arguments: (self, bins, min, max)
     """
     source = operator.inputs[0]
     script.outputs()
+    if argument(operator, 2, "min", 0) != argument(operator, 3, "max", 0):
+        return
     for _ in range(2):
         extreme = script.temporary(dtype_bytes(source.dtype))
         kernel = Kernel(dtype_bytes(source.dtype))

@@ -26,6 +26,15 @@ def test_either_format(name: str, source: TensorMeta | None, expected: str) -> N
 
 
 @pytest.mark.parametrize(
+    ("source", "expected"), [(PLAIN, "=0"), (LAST, "=0"), (GAPS, "=0"), (LAST_GAPS, COPY), (None, "=0")]
+)
+def test_bilinear_kernels_read_any_strides_but_channels_last_ones(
+    source: TensorMeta | None, expected: str
+) -> None:
+    assert words(call("aten::upsample_bilinear2d", (source, (4, 4), False), (SMALL,))) == expected
+
+
+@pytest.mark.parametrize(
     ("grad", "source", "copies"),
     [
         (PLAIN, PLAIN, 0),

@@ -166,3 +166,22 @@ def test_encoder_layer() -> None:
     assert words(call(name, arguments, (SOURCE,))) == expected
     for source, hidden in ((None, tensor(256, 64)), (SOURCE, None), (tensor(100, 64), tensor(256, 64))):
         assert words(call(name, (source, *arguments[1:14], hidden), (SOURCE,))) == "=0"
+
+
+def test_groups_of_rows() -> None:
+    """Bfloat16 on compute capability 9.0: CUTLASS's arguments and descriptors, as an H200 was seen to take them."""
+    rows, offsets = tensor(1024, 384, dtype="bfloat16"), tensor(8, dtype="int32")
+    weights, result = tensor(8, 384, 512, dtype="bfloat16"), tensor(1024, 512, dtype="bfloat16")
+    product = call("aten::_grouped_mm", (rows, weights, offsets), (result,))
+    assert words(product) == "=0 +480 +67584? -67584? -480"
+    four = call("aten::_grouped_mm", (rows, tensor(4, 384, 512, dtype="bfloat16")), (result,), offs=tensor(4))
+    assert words(four) == "=0 +240 +67584? -67584? -240"
+    gradient = tensor(3, 384, 512, dtype="bfloat16")
+    ragged = call("aten::_grouped_mm", (tensor(384, 1024, dtype="bfloat16"), result, tensor(3)), (gradient,))
+    assert words(ragged) == "=0 +204 +67584? -67584? -204"
+    older = dataclasses.replace(H200, compute_capability=(8, 0))
+    assert words(product, older) == f"=0 {CUBLAS}"
+    single = call(
+        "aten::_grouped_mm", (tensor(1024, 384), tensor(8, 384, 512), offsets), (tensor(1024, 512),)
+    )
+    assert words(single) == f"=0 {CUBLAS}"

@@ -150,3 +150,27 @@ def test_dropout_state_and_flat_weights() -> None:
     assert words(state, device) == "=0 +8 -8 cudnn dropout state+24000?"
     assert story_of(state, device).libraries == {"cudnn"}
     assert words(call("aten::_cudnn_rnn_flatten_weight", ((FLAT,),), (FLAT, FLAT))) == "=0 =1"
+
+
+def test_a_cell_makes_what_its_backward_pass_needs_first() -> None:
+    state, gates = tensor(4, 32), tensor(4, 96)
+    forward = call("aten::_thnn_fused_gru_cell", (gates, gates, state), (state, tensor(4, 160)))
+    assert words(forward) == "=1 =0"
+    wide = tensor(4, 128)
+    forward = call("aten::_thnn_fused_lstm_cell", (wide, wide, state), (state, state, wide))
+    assert words(forward) == "=2 =0 =1"
+
+
+def test_gradients_of_a_cells_biases_are_sums_over_the_batch() -> None:
+    """2,400 rows of 576 gates: the staging memory of the sums of an H200's recorded step."""
+    gates, state, bias = tensor(2400, 576), tensor(2400, 192), tensor(576)
+    name = "aten::_thnn_fused_gru_cell_backward"
+    told = words(call(name, (state, tensor(2400, 960), True), (gates, gates, state, bias, bias)))
+    summed = "+11206656 +20 -20 -11206656"
+    assert told == f"=0 =1 =2 =3 {summed} =4 {summed}"
+    assert (
+        words(call(name, (state, tensor(2400, 960), False), (gates, gates, state, None, None)))
+        == "=0 =1 =2 =3 =4"
+    )
+    name = "aten::_thnn_fused_lstm_cell_backward_impl"
+    assert words(call(name, (), (gates, state, bias))) == f"=0 =1 =2 {summed}"

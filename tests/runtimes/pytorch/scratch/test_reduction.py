@@ -272,6 +272,10 @@ def test_counts_histograms_and_magnitudes() -> None:
     bins = (tensor(100),)
     assert reduced("aten::histc", tensor(100), out=bins) == "=0 +4 -4 +4 -4"
     assert reduced("aten::histc", tensor(n), out=bins) == "=0 +4 +256 +4 -4 -256 -4 +4 +256 +4 -4 -256 -4"
+    limited = [call("aten::histc", (tensor(n), 100, *limits), bins) for limits in ((0, 7), (3, 3))]
+    assert words(limited[0]) == "=0"
+    assert words(limited[1]) == "=0 +4 +256 +4 -4 -256 -4 +4 +256 +4 -4 -256 -4"
+    assert words(call("aten::histc", (tensor(n), 100), bins, max=7)) == "=0"
     assert reduced("aten::abs", tensor(100)) == "=0"
     assert reduced("aten::abs", tensor(100, dtype="complex64")) == "=0 +800 -800"
 

@@ -88,6 +88,7 @@ def test_inert(name: str, inert: bool) -> None:
         ("aten::linalg_qr", {"cusolver"}),
         ("aten::_linalg_svd", {"cusolver"}),
         ("aten::_fft_r2c", {"cufft"}),
+        ("aten::_fft_c2r", {"cufft"}),
         ("aten::linalg_vector_norm", set()),
         ("aten::linalg_cross", set()),
         ("aten::relu", set()),
