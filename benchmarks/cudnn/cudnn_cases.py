@@ -11,9 +11,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-from cudnn_calls import GROUPS
-from cudnn_programs import unknown_while
+from cudnn_programs import Met, met_while, write
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "accuracy"))
 from cases import SETS
@@ -29,20 +27,14 @@ def main() -> None:
     parser.add_argument("names", nargs="+", choices=dict.fromkeys((*NAMES, *SETS)))
     parser.add_argument("--output", type=Path, required=True)
     given = parser.parse_args()
-    seen: dict[tuple[str, tuple[int, ...], int], None] = {}
+    seen: set[Met] = set()
     for case in (
         case for name in given.names for case in (load(name) if name in NAMES else unmeasured(name))
     ):
-        found = unknown_while(partial(predict, case))
-        seen |= dict.fromkeys(sorted(found))
+        found = met_while(partial(predict, case))
+        seen |= found
         print(f"{case.tag}: {len(found)}", file=sys.stderr)
-    families = sorted({family for _, family, _ in seen})
-    rows = {family: row for row, family in enumerate(families)}
-    entries = [(rows[family], GROUPS.index(group), batch) for group, family, batch in seen]
-    np.savez_compressed(
-        given.output, families=np.array(families, np.int32), entries=np.array(entries, np.int32)
-    )
-    print(f"{len(entries)} calls of {len(families)} convolutions", file=sys.stderr)
+    write(seen, (), given.output)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -69,14 +69,18 @@ def combinations() -> Iterator[tuple[str, list[str]]]:
                 yield str(_FOLDER / name), given + ([switch] if switch else [])
 
 
-def unknown_while(follow: Callable[[], object]) -> set[tuple[str, tuple[int, ...], int]]:
-    """(dtype and layout, family, batch) of the convolutions an analysis meets and the table does not know."""
-    found = set[tuple[str, tuple[int, ...], int]]()
+# A convolution met: dtype and layout, family, batch.
+Met = tuple[str, tuple[int, ...], int]
+
+
+def met_while(follow: Callable[[], object], known: bool = False) -> set[Met]:
+    """The convolutions an analysis meets and the table does not know, or all it meets."""
+    found = set[Met]()
     ask = convolution.workspace
 
     def noted(call: Convolution, *rest: Any, **named: Any) -> Any:
         answer = ask(call, *rest, **named)
-        if answer.source != "measured":
+        if known or answer.source != "measured":
             group = f"{call.dtype}.{'nhwc' if call.channels_last else 'nchw'}"
             found.add((group, call.family, call.x_shape[0]))
         return answer
@@ -86,12 +90,12 @@ def unknown_while(follow: Callable[[], object]) -> set[tuple[str, tuple[int, ...
     return found
 
 
-def seen_in(program: str, arguments: list[str]) -> set[tuple[str, tuple[int, ...], int]]:
+def seen_in(program: str, arguments: list[str]) -> set[Met]:
     """Those of a program."""
-    return unknown_while(lambda: analyzer.run(program, arguments, device="h200", until=2))
+    return met_while(lambda: analyzer.run(program, arguments, device="h200", until=2))
 
 
-def usual() -> Iterator[tuple[str, tuple[int, ...], int]]:
+def usual() -> Iterator[Met]:
     """The convolutions of `_USUAL`, in float32 and both 16-bit types; one dimension has stride and padding of its own."""
     for c, k, height, width, across, along, stride, padding in _USUAL:
         flat = height == 1
@@ -114,6 +118,26 @@ def _usual_type_first(call: tuple[Any, ...]) -> tuple[Any, ...]:
     return (GROUPS.index(call[0]), *call[1:])
 
 
+def write(seen: set[Met], batches: Iterable[int], output: Path) -> None:
+    """These convolutions, and each at every one of `batches` as well, as a list of calls that nobody asked yet."""
+    families = sorted({family for _, family, _ in seen})
+    number = {family: row for row, family in enumerate(families)}
+    asked = asked_calls(measurements("h200"), None)
+    wanted = dict.fromkeys(sorted(seen, key=_usual_type_first))
+    for group, family in sorted({(group, family) for group, family, _ in seen}, key=_usual_type_first):
+        channels, depth, height, width, k = family[:5]
+        for batch in batches:
+            if max(channels, k) * max(depth, 1) * height * width * batch < _ELEMENTS_MAX:
+                wanted[group, family, batch] = None
+    entries = [
+        (number[family], GROUPS.index(group), batch)
+        for group, family, batch in wanted
+        if (group, family, batch) not in asked
+    ]
+    np.savez_compressed(output, families=np.array(families, np.int32), entries=np.array(entries, np.int32))
+    print(f"{len(entries)} calls of {len(families)} convolutions", file=sys.stderr)
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(
@@ -131,24 +155,7 @@ def main() -> None:
         except analyzer.AnalyzerError as error:
             print(f"{program} {arguments}: {error}", file=sys.stderr)
         print(f"{Path(program).name} {' '.join(arguments)}: {len(seen)} convolutions", file=sys.stderr)
-    families = sorted({family for _, family, _ in seen})
-    number = {family: row for row, family in enumerate(families)}
-    asked = asked_calls(measurements("h200"), None)
-    wanted = dict.fromkeys(sorted(seen, key=_usual_type_first))
-    for group, family in sorted({(group, family) for group, family, _ in seen}, key=_usual_type_first):
-        channels, depth, height, width, k = family[:5]
-        for batch in _BATCHES:
-            if max(channels, k) * max(depth, 1) * height * width * batch < _ELEMENTS_MAX:
-                wanted[group, family, batch] = None
-    entries = [
-        (number[family], GROUPS.index(group), batch)
-        for group, family, batch in wanted
-        if (group, family, batch) not in asked
-    ]
-    np.savez_compressed(
-        given.output, families=np.array(families, np.int32), entries=np.array(entries, np.int32)
-    )
-    print(f"{len(entries)} calls of {len(families)} convolutions", file=sys.stderr)
+    write(seen, _BATCHES, given.output)
 
 
 if __name__ == "__main__":
