@@ -36,11 +36,8 @@ What is not exact, and why:
 
 - `word_vectors`, `recommendation_sparse` and other sparse gradients: how many rows of a batch differ is bounded by how many there
   are, and counted as bounded.
-- `gan_batch48`, `gan_wide`, `speech_wav2vec`: workspaces of convolutions cuDNN was not asked about (`benchmarks/cudnn/cudnn_programs.py`
-  lists them): inferred, and marked as such.
-- `geometric_sage`, `geometric_sage_whole`, `closures_line_search`, `t5_beams`: how many neighbours are drawn, steps a line search tries
-  and words a beam has is data; the estimate names the lines.
-- `diffusion_amp`: gradients of one block are given back in another order than recorded.
+- `geometric_sage`, `geometric_sage_whole`, `geometric_gat`, `closures_line_search`: how many neighbours are drawn, and steps a line search tries,
+  is data; the estimate names the lines.
 """
 _TABLE = """
 MiB measured, and how far the prediction is from it:

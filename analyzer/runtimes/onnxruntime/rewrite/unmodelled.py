@@ -91,7 +91,8 @@ def notes(graph: RuntimeGraph, provider: str, level: int) -> tuple[str, ...]:
         )
     if level >= BASIC and _BEHIND_QUANTIZATION.may_change(graph):
         lines.append(
-            "ONNX Runtime may quantize before it transposes, a quarter of the bytes to move, not modelled: memory may be less"
+            "ONNX Runtime may quantize before it transposes, a quarter of the bytes to move, not modelled: memory may be less, "
+            "and since other chunks are then free, held memory may be more"
         )
     if graph.opset < _SCAN_OPSET and "Scan" in operators:
         lines.append("the body of a Scan of operator set 8 is not followed: memory may be more")
