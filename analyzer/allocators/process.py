@@ -32,7 +32,7 @@ _CUDNN_PAGES = 5
 
 
 class Kernel(Enum):
-    """What a kernel needs that the process may not have yet; each needs what the one before it does."""
+    """What a kernel needs that the process may not have yet: nothing, memory of each thread's own, or also kernels' heap."""
 
     PLAIN = 1
     STACK = 2
@@ -56,8 +56,10 @@ class Process(AddressSpace):
             self._pages(PAGE_BYTES)
         if had < Kernel.STACK.value <= self._had:
             self._pages(_STACK_BYTES)
-            self._free(ORIGIN - _MOVED_BYTES, _MOVED_BYTES)
-            self._ranges.clear()
+            if CONTEXT_LEFTOVER.holes[0] in self._holes:  # libraries open their chunks in the whole range
+                self._holes.remove(CONTEXT_LEFTOVER.holes[0])
+            else:
+                self._free(ORIGIN - _MOVED_BYTES, _MOVED_BYTES)
         if had < Kernel.ASSERTING.value <= self._had:
             self._pages(_HEAP_BYTES)
 
