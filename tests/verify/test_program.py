@@ -117,9 +117,10 @@ def test_a_language_model_is_exact_under_expandable_segments(measured_runs: dict
 
 
 def test_two_networks_with_convolutions_nobody_measured(measured_runs: dict[str, Any]) -> None:
-    """cuDNN's workspace is then a guess: the reserved bytes are exact, the peak is within a percent."""
+    """cuDNN's workspace is then a guess, by its calls that are nearest: of one convolution's gradient it is 1.5 MiB too large
+    here, of 80 MiB in use. The reserved bytes are exact, and nothing is too low."""
     found = errors(beside(measured_runs["gan"]))
-    assert found["reserved"] == found["device"] == 0.0 and abs(found["allocated"] or 0.0) < 1
+    assert found["reserved"] == found["device"] == 0.0 and 0.0 <= (found["allocated"] or 0.0) < 2
 
 
 def test_under_the_asynchronous_backend_what_is_allocated_is_exact(measured_runs: dict[str, Any]) -> None:
