@@ -24,7 +24,9 @@ _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "OMP_NUM_THREADS", "LD_LIBR
 def built(folder: Path) -> tuple[Path, Path]:
     """A wheel and an sdist of a copy of this checkout, built from the copy alone."""
     copy = folder / "source"
-    shutil.copytree(ROOT / "analyzer", copy / "analyzer", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "analyzer", copy / "analyzer", ignore=shutil.ignore_patterns("__pycache__", "*.so")
+    )
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy / name)
     subprocess.run(

@@ -22,9 +22,10 @@ from functools import partial
 import numpy as np
 
 from analyzer.allocators import OutOfMemoryError
+from analyzer.allocators.played import FREE
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.allocators.pytorch.create import create
-from analyzer.allocators.pytorch.peaks import FREE, UNIT_BYTES, peaks, plain
+from analyzer.allocators.pytorch.peaks import UNIT_BYTES, peaks, plain
 from analyzer.graph.lanes import Integers, NotTogether
 from analyzer.liveness.naive import Naive
 from analyzer.planning.program import BatchProgram
@@ -69,7 +70,7 @@ class _Script:
     key_count: int
     libraries: frozenset[str]
     plans: dict[int, str]
-    plain: tuple[tuple[int, int], ...] | None
+    plain: Integers | None
 
 
 class EagerFigures:
@@ -123,7 +124,7 @@ class EagerFigures:
             self._script = self._written()
         script, served, refused = self._script, True, 0
         if not plans and script.plain is not None and plain(allocator):
-            units = (-(-sizes // UNIT_BYTES)).tolist()
+            units = -(-sizes // UNIT_BYTES)
             allocated, reserved = peaks(script.plain, units, script.setup_count, allocator.settings)
         else:
             smaller = self._stories.smaller(len(self._storages)) if plans else {}
@@ -183,7 +184,7 @@ class EagerFigures:
             elif isinstance(event, Event) and position == first:
                 setup_count = len(events)
         alone = all(number >= FREE and not stream for _, number, stream in events)
-        without = tuple([(key, number) for key, number, _ in events]) if alone else None
+        without = np.array([event[:2] for event in events], np.int64).reshape(-1, 2) if alone else None
         return _Script(tuple(events), setup_count, len(places), asked.libraries, plans, without)
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from analyzer.allocators.played import FREE
+from analyzer.allocators.pytorch import peaks as module
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.allocators.pytorch.create import create
-from analyzer.allocators.pytorch.peaks import FREE, UNIT_BYTES, peaks, plain
+from analyzer.allocators.pytorch.peaks import UNIT_BYTES, peaks, plain
+from tests.allocators.compiled import implementation
 
 KIB, MIB = 2**10, 2**20
 # Around every border of the rules: rounding, the pools, splitting, segments; and what fits together again.
@@ -53,15 +58,50 @@ def simulated(
     return allocator.peak_allocated, allocator.peak_reserved
 
 
+@pytest.mark.parametrize("kind", ["python", "compiled"])
 @pytest.mark.parametrize("conf", ["", "large_segment_size_mb:64"])
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)  # a busy machine is no failure
 @given(program=programs())
-def test_they_are_the_allocators(conf: str, program: tuple[list[tuple[int, int]], list[int], int]) -> None:
+def test_they_are_the_allocators(
+    kind: str, conf: str, program: tuple[list[tuple[int, int]], list[int], int]
+) -> None:
     allocator: Any = create(conf)
     assert plain(allocator)
     events, sizes, setup_count = program
-    units = [-(-size // UNIT_BYTES) for size in sizes]
-    assert peaks(events, units, setup_count, allocator.settings) == simulated(program, allocator)
+    units = np.array([-(-size // UNIT_BYTES) for size in sizes], np.int64)
+    with mock.patch.object(module, "played", implementation(kind)):
+        found = peaks(np.array(events, np.int64), units, setup_count, allocator.settings)
+    assert found == simulated(program, allocator)
+
+
+@pytest.mark.parametrize("kind", ["python", "compiled"])
+@pytest.mark.parametrize("units", [1 << 40, 1 << 62])
+def test_sizes_no_device_has_are_refused(kind: str, units: int) -> None:
+    with mock.patch.object(module, "played", implementation(kind)), pytest.raises(OverflowError):
+        peaks(np.array([(0, 0)]), np.array([units]), 0, create("").settings)
+
+
+@pytest.mark.parametrize("events", [[(0, 1)], [(-1, 0)], [(1 << 40, 0)], [(0, -3)]])
+def test_compiled_code_looks_at_every_number_before_it_uses_it(events: list[tuple[int, int]]) -> None:
+    compiled = implementation("compiled")
+    with pytest.raises(IndexError):
+        compiled.peaks(np.array(events), np.array([1]), 0, 1, int)
+
+
+def test_compiled_code_takes_nothing_but_whole_numbers_of_64_bits() -> None:
+    with pytest.raises(TypeError):
+        implementation("compiled").peaks(np.array([(0, 0)], np.int32), np.array([1]), 0, 1, int)
+
+
+def test_an_error_while_the_driver_is_asked_comes_through() -> None:
+    def take(_: int) -> int:
+        raise KeyError("no address")
+
+    for kind in ("python", "compiled"):
+        with pytest.raises(KeyError):
+            implementation(kind).peaks(np.array([(0, 0)]), np.array([1]), 0, 1, take)
+    with pytest.raises(TypeError):
+        implementation("compiled").peaks(np.array([(0, 0)]), np.array([1]), 0, 1, str)
 
 
 @pytest.mark.parametrize(

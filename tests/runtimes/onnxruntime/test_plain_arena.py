@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analyzer.graph import Category
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
+from analyzer.runtimes.onnxruntime import plain_arena
 from analyzer.runtimes.onnxruntime.arena import SESSION, SessionArena
 from analyzer.runtimes.onnxruntime.options import SessionOptions
-from analyzer.runtimes.onnxruntime.plain_arena import PlainArena, Reached, steps
+from analyzer.runtimes.onnxruntime.plain_arena import PlainArena, Reached, Steps, steps
 from analyzer.runtimes.timeline import play
+from tests.allocators.compiled import implementation
 
 KIB, MIB = 2**10, 2**20
 # Around every border of the rules: rounding, splitting, doubling regions; and what fits together again.
@@ -40,24 +44,29 @@ def sessions(draw: st.DrawFn) -> tuple[AllocationEvent, ...]:
     return tuple(events)
 
 
+@pytest.mark.parametrize("kind", ["python", "compiled"])
 @pytest.mark.parametrize("strategy", ["kNextPowerOfTwo", "kSameAsRequested"])
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)  # a busy machine is no failure
 @given(events=sessions(), room=st.sampled_from((None, 64 * MIB, 1024 * MIB)))
-def test_it_is_the_arena(strategy: str, events: tuple[AllocationEvent, ...], room: int | None) -> None:
+def test_it_is_the_arena(
+    kind: str, strategy: str, events: tuple[AllocationEvent, ...], room: int | None
+) -> None:
     options = SessionOptions(arena_extend_strategy=strategy)
-    arena, plain = SessionArena(options, room), PlainArena(options, room)
+    with mock.patch.object(plain_arena, "Chunks", implementation(kind).Chunks):
+        arena, plain = SessionArena(options, room), PlainArena(options, room)
     played = steps(events, options)
     assert played is not None
-    half = len(played) // 2
-    whole = plain.play(played[:half])
+    half = len(played.events) // 2
+    before, after = (Steps(part, played.units) for part in (played.events[:half], played.events[half:]))
+    whole = plain.play(before)
     later = plain.copy()  # a copy goes on where the arena was
-    whole = whole and plain.play(played[half:])
+    whole = whole and plain.play(after)
     failed = play(events, arena).failure is not None
     if whole:
         assert not failed
         reached = Reached(arena.peak_allocated, arena.reserved, arena.page_bytes)
         assert plain.reached == reached
-        assert later.play(played[half:]) and later.reached == reached
+        assert later.play(after) and later.reached == reached
     else:
         assert room is not None  # the arena itself may still make do with less than it wants
 

@@ -1,0 +1,540 @@
+/* Best-fit allocators without objects: the search, the splitting and the joining of blocks, for those who play the same
+ * requests hundreds of times.
+ *
+ * Two sets of rules on one heap: `peaks` is PyTorch's caching allocator (`pytorch/caching.py`, default settings, one
+ * stream, no limit), `Chunks` the arena of ONNX Runtime (`bfc.py`, `onnxruntime_bfc.py`, no limit). Those files are what the
+ * allocators do and name the sources; property tests hold this one to them. All sizes and addresses count units. Where
+ * memory of the device comes from is told by a function the caller gives.
+ *
+ * 1. A block knows its neighbours in its segment, so nothing joins across segments.
+ * 2. The free blocks of a pool are an array sorted by size and then address: in the order of the search.
+ */
+#define Py_LIMITED_API 0x030b0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { FREE = -1, OVER = -2, NONE = -1 };
+
+/* More units than any device has, and few enough that sums of as many sizes as there are keys stay whole numbers. */
+#define MOST_UNITS ((int64_t)1 << 40)
+#define MOST_KEYS ((int64_t)1 << 22)
+
+typedef struct {
+    int64_t address, size;
+    int32_t before, after; /* the neighbours in the segment, or NONE; `after` also links blocks that are no more */
+    int8_t pool, is_free;
+    int8_t tagged; /* of an arena: taken by a run's stream in this stage */
+} Block;
+
+typedef struct {
+    int32_t *blocks;
+    Py_ssize_t count, room;
+} Pool;
+
+typedef struct {
+    Block *blocks;
+    Py_ssize_t count, room;
+    int32_t spare; /* the first block that is no more, or NONE */
+    Pool pools[2];
+    int32_t *live; /* of each key the block it has, or NONE */
+    Py_ssize_t key_count;
+    int64_t allocated, peak;
+} Heap;
+
+/* ------------------------------------------------------------------------------------------------------------ the heap */
+
+static void heap_start(Heap *heap) {
+    memset(heap, 0, sizeof *heap);
+    heap->spare = NONE;
+}
+
+static void heap_end(Heap *heap) {
+    PyMem_Free(heap->blocks);
+    PyMem_Free(heap->live);
+    for (int pool = 0; pool < 2; pool++)
+        PyMem_Free(heap->pools[pool].blocks);
+}
+
+/* `items` with room for one more than `count`; NULL with MemoryError. */
+static void *grown(void *items, Py_ssize_t count, Py_ssize_t *room, size_t item_bytes) {
+    if (count < *room)
+        return items;
+    Py_ssize_t wider = *room ? 2 * *room : 64;
+    void *moved = PyMem_Realloc(items, (size_t)wider * item_bytes);
+    if (!moved) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    *room = wider;
+    return moved;
+}
+
+/* A copy of `count` items, with room for no more; an empty one may be NULL. */
+static int copied(void *into, const void *items, Py_ssize_t count, size_t item_bytes) {
+    void *copy = PyMem_Malloc((size_t)(count ? count : 1) * item_bytes);
+    if (!copy) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    if (count)
+        memcpy(copy, items, (size_t)count * item_bytes);
+    memcpy(into, &copy, sizeof copy);
+    return 0;
+}
+
+/* A new block between two others, or NONE with MemoryError. */
+static int32_t block_new(Heap *heap, Block block) {
+    int32_t at = heap->spare;
+    if (at != NONE) {
+        heap->spare = heap->blocks[at].after;
+    } else {
+        Block *blocks = grown(heap->blocks, heap->count, &heap->room, sizeof(Block));
+        if (!blocks)
+            return NONE;
+        heap->blocks = blocks;
+        at = (int32_t)heap->count++;
+    }
+    heap->blocks[at] = block;
+    if (block.before != NONE)
+        heap->blocks[block.before].after = at;
+    if (block.after != NONE)
+        heap->blocks[block.after].before = at;
+    return at;
+}
+
+/* The place of the first block of the pool that is not before (size, address) in the order of the search. */
+static Py_ssize_t pool_place(const Heap *heap, const Pool *pool, int64_t size, int64_t address) {
+    Py_ssize_t low = 0, high = pool->count;
+    while (low < high) {
+        Py_ssize_t middle = (low + high) / 2;
+        const Block *block = &heap->blocks[pool->blocks[middle]];
+        if (block->size < size || (block->size == size && block->address < address))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static int pool_add(Heap *heap, int32_t at) {
+    Block *block = &heap->blocks[at];
+    Pool *pool = &heap->pools[block->pool];
+    int32_t *blocks = grown(pool->blocks, pool->count, &pool->room, sizeof(int32_t));
+    if (!blocks)
+        return -1;
+    pool->blocks = blocks;
+    Py_ssize_t place = pool_place(heap, pool, block->size, block->address);
+    memmove(blocks + place + 1, blocks + place, (size_t)(pool->count - place) * sizeof *blocks);
+    blocks[place] = at;
+    pool->count++;
+    block->is_free = 1;
+    return 0;
+}
+
+static int32_t pool_remove(Heap *heap, Pool *pool, Py_ssize_t place) {
+    int32_t at = pool->blocks[place];
+    pool->count--;
+    memmove(pool->blocks + place, pool->blocks + place + 1, (size_t)(pool->count - place) * sizeof *pool->blocks);
+    heap->blocks[at].is_free = 0;
+    return at;
+}
+
+/* The rest of a block beyond `size` units becomes a free block behind it. */
+static int block_cut(Heap *heap, int32_t at, int64_t size) {
+    Block rest = heap->blocks[at];
+    rest.address += size;
+    rest.size -= size;
+    rest.before = at;
+    int32_t behind = block_new(heap, rest);
+    if (behind == NONE)
+        return -1;
+    heap->blocks[at].size = size;
+    return pool_add(heap, behind);
+}
+
+/* A block takes in the one behind it, which is in no pool any more. */
+static void block_join(Heap *heap, int32_t at) {
+    Block *block = &heap->blocks[at];
+    int32_t behind = block->after;
+    block->size += heap->blocks[behind].size;
+    block->after = heap->blocks[behind].after;
+    if (block->after != NONE)
+        heap->blocks[block->after].before = at;
+    heap->blocks[behind].after = heap->spare;
+    heap->blocks[behind].is_free = 0;
+    heap->spare = behind;
+}
+
+/* A segment of `size` units at `address` as one free block in no pool yet; NONE with MemoryError. */
+static int32_t segment_new(Heap *heap, int64_t address, int64_t size, int pool) {
+    Block block = {address, size, NONE, NONE, (int8_t)pool, 0, 0};
+    return block_new(heap, block);
+}
+
+/* A free neighbour that a block being freed joins: only with the same tag. */
+static int joins(const Heap *heap, int32_t at, int8_t tagged) {
+    return at != NONE && heap->blocks[at].is_free && heap->blocks[at].tagged == tagged;
+}
+
+static void leave_pool(Heap *heap, int32_t at) {
+    Block *block = &heap->blocks[at];
+    Pool *pool = &heap->pools[block->pool];
+    pool_remove(heap, pool, pool_place(heap, pool, block->size, block->address));
+}
+
+/* The key's block is free again and joins its neighbours; a key without one asked for no bytes. */
+static int key_give(Heap *heap, int64_t key) {
+    int32_t at = heap->live[key];
+    if (at == NONE)
+        return 0;
+    heap->live[key] = NONE;
+    heap->allocated -= heap->blocks[at].size;
+    int8_t tagged = heap->blocks[at].tagged;
+    if (joins(heap, heap->blocks[at].after, tagged)) {
+        leave_pool(heap, heap->blocks[at].after);
+        block_join(heap, at);
+    }
+    int32_t before = heap->blocks[at].before;
+    if (joins(heap, before, tagged)) {
+        leave_pool(heap, before);
+        block_join(heap, before);
+        at = before;
+    }
+    return pool_add(heap, at);
+}
+
+static void key_take(Heap *heap, int64_t key, int32_t at) {
+    heap->live[key] = at;
+    heap->allocated += heap->blocks[at].size;
+    if (heap->allocated > heap->peak)
+        heap->peak = heap->allocated;
+}
+
+/* ------------------------------------------------------------------------------------------------- what Python hands over */
+
+/* A contiguous array of int64 as a view; -1 with an error. */
+static int numbers(PyObject *array, Py_buffer *view, int flags) {
+    if (PyObject_GetBuffer(array, view, PyBUF_C_CONTIGUOUS | flags))
+        return -1;
+    if (view->itemsize == sizeof(int64_t))
+        return 0;
+    PyBuffer_Release(view);
+    PyErr_SetString(PyExc_TypeError, "an array of int64 is needed");
+    return -1;
+}
+
+/* What is played: `width` numbers an event, the first two a key and which size (or FREE, or OVER). */
+typedef struct {
+    Py_buffer event_view, unit_view;
+    const int64_t *events, *units;
+    Py_ssize_t count, width, unit_count;
+} Script;
+
+static void script_end(Script *script) {
+    PyBuffer_Release(&script->event_view);
+    PyBuffer_Release(&script->unit_view);
+}
+
+/* Opens both arrays and looks at every number once, so that playing need not; keys get their places. -1 with an error. */
+static int script_start(Script *script, Heap *heap, PyObject *events, PyObject *units, Py_ssize_t width) {
+    if (numbers(events, &script->event_view, 0))
+        return -1;
+    if (numbers(units, &script->unit_view, 0)) {
+        PyBuffer_Release(&script->event_view);
+        return -1;
+    }
+    script->events = script->event_view.buf;
+    script->units = script->unit_view.buf;
+    script->width = width;
+    script->count = script->event_view.len / (Py_ssize_t)sizeof(int64_t) / width;
+    script->unit_count = script->unit_view.len / (Py_ssize_t)sizeof(int64_t);
+    int64_t last = heap->key_count - 1;
+    for (Py_ssize_t at = 0; at < script->count; at++) {
+        int64_t key = script->events[at * width], number = script->events[at * width + 1];
+        if (key < 0 || key >= MOST_KEYS || number < OVER || number >= script->unit_count) {
+            PyErr_Format(PyExc_IndexError, "event %zd names a key or a size that is not there", at);
+            goto failed;
+        }
+        if (number >= 0 && (script->units[number] < 0 || script->units[number] >= MOST_UNITS)) {
+            PyErr_SetString(PyExc_OverflowError, "a request that no device can serve");
+            goto failed;
+        }
+        last = key > last ? key : last;
+    }
+    if (last >= heap->key_count) {
+        int32_t *live = PyMem_Realloc(heap->live, (size_t)(last + 1) * sizeof *live);
+        if (!live) {
+            PyErr_NoMemory();
+            goto failed;
+        }
+        heap->live = live;
+        while (heap->key_count <= last)
+            live[heap->key_count++] = NONE;
+    }
+    return 0;
+failed:
+    script_end(script);
+    return -1;
+}
+
+/* ------------------------------------------------------------------------------------- PyTorch's caching allocator: peaks */
+
+static const int64_t MIB_UNITS = ((int64_t)1 << 20) / 512;
+
+/* A new segment for a request of `size` units, its address from `take`; NONE with an error. */
+static int32_t pytorch_segment(Heap *heap, int64_t size, int pool, int64_t large_segment, PyObject *take) {
+    int64_t found = 2 * MIB_UNITS;
+    if (pool)
+        found = size < 10 * MIB_UNITS ? large_segment : (size + found - 1) / found * found;
+    PyObject *said = PyObject_CallFunction(take, "L", (long long)found);
+    if (!said)
+        return NONE;
+    int64_t address = PyLong_AsLongLong(said);
+    Py_DECREF(said);
+    return address == -1 && PyErr_Occurred() ? NONE : segment_new(heap, address, found, pool);
+}
+
+/* One request served; -1 with an error. */
+static int pytorch_take(Heap *heap, int64_t key, int64_t size, int64_t large_segment, PyObject *take, int64_t *reserved) {
+    int pool = size > MIB_UNITS;
+    Pool *free_blocks = &heap->pools[pool];
+    Py_ssize_t place = pool_place(heap, free_blocks, size, INT64_MIN);
+    int32_t at;
+    if (place < free_blocks->count) {
+        at = pool_remove(heap, free_blocks, place);
+    } else {
+        at = pytorch_segment(heap, size, pool, large_segment, take);
+        if (at == NONE)
+            return -1;
+        *reserved += heap->blocks[at].size;
+    }
+    if (heap->blocks[at].size - size > (pool ? MIB_UNITS : 0) && block_cut(heap, at, size))
+        return -1;
+    key_take(heap, key, at);
+    return 0;
+}
+
+static PyObject *peaks(PyObject *module, PyObject *arguments) {
+    (void)module;
+    PyObject *events, *units, *take;
+    Py_ssize_t setup_count;
+    long long large_segment;
+    if (!PyArg_ParseTuple(arguments, "OOnLO", &events, &units, &setup_count, &large_segment, &take))
+        return NULL;
+    Heap heap;
+    Script script;
+    heap_start(&heap);
+    if (script_start(&script, &heap, events, units, 2)) {
+        heap_end(&heap);
+        return NULL;
+    }
+    int64_t reserved = 0, peak_reserved = 0;
+    int failed = 0;
+    for (Py_ssize_t at = 0; !failed; at++) {
+        if (at == setup_count) {
+            heap.peak = heap.allocated;
+            peak_reserved = reserved;
+        }
+        if (at == script.count)
+            break;
+        int64_t key = script.events[2 * at], number = script.events[2 * at + 1];
+        if (number < 0)
+            failed = key_give(&heap, key);
+        else if (script.units[number])
+            failed = pytorch_take(&heap, key, script.units[number], large_segment, take, &reserved);
+        peak_reserved = reserved > peak_reserved ? reserved : peak_reserved;
+    }
+    script_end(&script);
+    heap_end(&heap);
+    return failed ? NULL : Py_BuildValue("LL", (long long)heap.peak, (long long)peak_reserved);
+}
+
+/* ------------------------------------------------------------------------------------------- ONNX Runtime's arena: Chunks */
+
+typedef struct {
+    PyObject_HEAD
+    Heap heap;
+    int64_t most_dead; /* units a chunk may have beyond a request without being split */
+} Chunks;
+
+/* The place of the first free chunk from `place` on that the request may take: without a stream, one without a tag. */
+static Py_ssize_t arena_place(const Heap *heap, Py_ssize_t place, int8_t streamed) {
+    const Pool *pool = &heap->pools[0];
+    while (!streamed && place < pool->count && heap->blocks[pool->blocks[place]].tagged)
+        place++;
+    return place;
+}
+
+/* One request served: 1; 0 where `extend` has no room; -1 with an error. */
+static int arena_take(Chunks *chunks, int64_t key, int64_t size, int8_t streamed, PyObject *extend) {
+    Heap *heap = &chunks->heap;
+    Pool *pool = &heap->pools[0];
+    Py_ssize_t place = arena_place(heap, pool_place(heap, pool, size, INT64_MIN), streamed);
+    if (place == pool->count) {
+        PyObject *said = PyObject_CallFunction(extend, "L", (long long)size);
+        if (!said || said == Py_None) {
+            Py_XDECREF(said);
+            return said ? 0 : -1;
+        }
+        long long address, found;
+        int right = PyArg_ParseTuple(said, "LL", &address, &found);
+        Py_DECREF(said);
+        if (!right)
+            return -1;
+        int32_t region = segment_new(heap, address, found, 0);
+        if (region == NONE || pool_add(heap, region))
+            return -1;
+        place = arena_place(heap, pool_place(heap, pool, size, INT64_MIN), streamed);
+        if (place == pool->count) {
+            PyErr_SetString(PyExc_ValueError, "the new region is smaller than the request");
+            return -1;
+        }
+    }
+    int32_t at = pool_remove(heap, pool, place);
+    int64_t found = heap->blocks[at].size;
+    if ((found >= 2 * size || found - size >= chunks->most_dead) && block_cut(heap, at, size))
+        return -1;
+    heap->blocks[at].tagged = streamed;
+    key_take(heap, key, at);
+    return 1;
+}
+
+/* A stage is over: no tags, all free neighbours joined. */
+static int arena_over(Heap *heap) {
+    Pool *pool = &heap->pools[0];
+    Py_ssize_t count = 0;
+    for (Py_ssize_t at = 0; at < heap->count; at++)
+        heap->blocks[at].tagged = 0;
+    for (Py_ssize_t place = 0; place < pool->count; place++) {
+        int32_t at = pool->blocks[place], before = heap->blocks[at].before;
+        if (before == NONE || !heap->blocks[before].is_free)
+            pool->blocks[count++] = at; /* the first of its row */
+    }
+    Pool firsts = *pool;
+    memset(pool, 0, sizeof *pool);
+    int failed = 0;
+    for (Py_ssize_t place = 0; place < count && !failed; place++) {
+        int32_t at = firsts.blocks[place];
+        while (heap->blocks[at].after != NONE && heap->blocks[heap->blocks[at].after].is_free)
+            block_join(heap, at);
+        failed = pool_add(heap, at);
+    }
+    PyMem_Free(firsts.blocks);
+    return failed;
+}
+
+static PyObject *chunks_play(PyObject *self, PyObject *arguments) {
+    Chunks *chunks = (Chunks *)self;
+    PyObject *events, *units, *extend;
+    if (!PyArg_ParseTuple(arguments, "OOO", &events, &units, &extend))
+        return NULL;
+    Script script;
+    if (script_start(&script, &chunks->heap, events, units, 3))
+        return NULL;
+    int served = 1;
+    for (Py_ssize_t at = 0; at < script.count && served > 0; at++) {
+        const int64_t *event = script.events + 3 * at;
+        if (event[1] == OVER)
+            served = arena_over(&chunks->heap) ? -1 : 1;
+        else if (event[1] == FREE)
+            served = key_give(&chunks->heap, event[0]) ? -1 : 1;
+        else if (script.units[event[1]])
+            served = arena_take(chunks, event[0], script.units[event[1]], event[2] != 0, extend);
+    }
+    script_end(&script);
+    return served < 0 ? NULL : PyBool_FromLong(served);
+}
+
+static PyObject *chunks_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+    (void)keywords;
+    long long most_dead;
+    if (!PyArg_ParseTuple(arguments, "L", &most_dead))
+        return NULL;
+    Chunks *chunks = PyObject_New(Chunks, type);
+    if (chunks) {
+        heap_start(&chunks->heap);
+        chunks->most_dead = most_dead;
+    }
+    return (PyObject *)chunks;
+}
+
+static void chunks_end(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    heap_end(&((Chunks *)self)->heap);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+static PyObject *chunks_copy(PyObject *self, PyObject *nothing) {
+    (void)nothing;
+    const Chunks *chunks = (const Chunks *)self;
+    Chunks *copy = PyObject_New(Chunks, Py_TYPE(self));
+    if (!copy)
+        return NULL;
+    const Heap *heap = &chunks->heap;
+    const Pool *pool = &heap->pools[0];
+    copy->most_dead = chunks->most_dead;
+    copy->heap = *heap;
+    copy->heap.blocks = NULL;
+    copy->heap.live = copy->heap.pools[0].blocks = copy->heap.pools[1].blocks = NULL;
+    copy->heap.room = heap->count;
+    copy->heap.pools[0].room = pool->count;
+    if (copied(&copy->heap.blocks, heap->blocks, heap->count, sizeof(Block)) ||
+        copied(&copy->heap.live, heap->live, heap->key_count, sizeof(int32_t)) ||
+        copied(&copy->heap.pools[0].blocks, pool->blocks, pool->count, sizeof(int32_t))) {
+        Py_DECREF(copy);
+        return NULL;
+    }
+    return (PyObject *)copy;
+}
+
+static PyObject *chunks_peak(PyObject *self, void *nothing) {
+    (void)nothing;
+    return PyLong_FromLongLong(((Chunks *)self)->heap.peak);
+}
+
+static PyMethodDef chunks_methods[] = {
+    {"play", chunks_play, METH_VARARGS, "play(events, units, extend): False where `extend` has no room."},
+    {"copy", chunks_copy, METH_NOARGS, "The same chunks once more."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef chunks_figures[] = {
+    {"peak", chunks_peak, NULL, "Most units in use so far.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot chunks_slots[] = {
+    {Py_tp_new, chunks_new},     {Py_tp_dealloc, chunks_end},     {Py_tp_methods, chunks_methods},
+    {Py_tp_getset, chunks_figures}, {0, NULL},
+};
+
+static PyType_Spec chunks_spec = {
+    "analyzer.allocators._played.Chunks", sizeof(Chunks), 0, Py_TPFLAGS_DEFAULT, chunks_slots,
+};
+
+/* ------------------------------------------------------------------------------------------------------------- the module */
+
+static int module_filled(PyObject *module) {
+    PyObject *type = PyType_FromSpec(&chunks_spec);
+    if (!type)
+        return -1;
+    int failed = PyModule_AddObjectRef(module, "Chunks", type);
+    Py_DECREF(type);
+    return failed;
+}
+
+static PyMethodDef module_methods[] = {
+    {"peaks", peaks, METH_VARARGS, "peaks(events, units, setup_count, large_segment, take): allocated and reserved, in units."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, module_filled}, {0, NULL}};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT, "_played", NULL, 0, module_methods, module_slots, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__played(void) { return PyModuleDef_Init(&module); }

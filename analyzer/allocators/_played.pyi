@@ -1,0 +1,19 @@
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.NDArray[np.int64]
+
+def peaks(
+    events: Integers, units: Integers, setup_count: int, large_segment: int, take: Callable[[int], int], /
+) -> tuple[int, int]: ...
+
+class Chunks:
+    def __init__(self, most_dead: int, /) -> None: ...
+    def play(
+        self, events: Integers, units: Integers, extend: Callable[[int], tuple[int, int] | None], /
+    ) -> bool: ...
+    def copy(self) -> Chunks: ...
+    @property
+    def peak(self) -> int: ...
