@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from analyzer.cli._options import format_option, options_named, output_option, settings
 from analyzer.cli._output import check_writable, columns, complain, deliver, working
 from analyzer.report import formats
+
+if TYPE_CHECKING:
+    from analyzer.verification import Verification
+
+Tell = Callable[[str], None]
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -28,19 +34,28 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
 
     Exit code 0: it ran; 1: it does not fit (or ran out of memory); 2: bad usage or input, or no GPU to run it on.
     """
+
+    def run(tell: Tell) -> Verification:
+        from analyzer.options import Options
+        from analyzer.verify.program import verify_program
+
+        chosen = Options.of(
+            {"device": options["device"], "runtime_options": settings(options["runtime_options"])}
+        )
+        name = f"-m {script}" if options["module"] else script
+        return verify_program(name, arguments, chosen, force=options["force"], progress=tell)
+
+    return answer(script, options, run)
+
+
+def answer(target: str, options: Mapping[str, Any], run: Callable[[Tell], Verification]) -> int:
+    """Show what a run gives beside its prediction, and return the exit code: 0 it ran, 1 it does not fit."""
     check_writable("-o", options["output"])
     from analyzer.errors import DoesNotFit
 
     try:
-        with working(script, options["quiet"]) as tell:
-            from analyzer.options import Options
-            from analyzer.verify.program import verify_program
-
-            chosen = Options.of(
-                {"device": options["device"], "runtime_options": settings(options["runtime_options"])}
-            )
-            name = f"-m {script}" if options["module"] else script
-            result = verify_program(name, arguments, chosen, force=options["force"], progress=tell)
+        with working(target, options["quiet"]) as tell:
+            result = run(tell)
     except DoesNotFit as error:
         complain("stopped", error.message, error.hint)
         return 1

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from analyzer.cli._options import analysis_keywords, analysis_options, format_option, output_option
-from analyzer.cli._output import check_writable, columns, complain, deliver, working
-from analyzer.report import formats
+from analyzer.cli._verify_run import Tell, answer
+from analyzer.cli._verify_run import command as verify_run
+
+if TYPE_CHECKING:
+    from analyzer.verification import Verification
 
 
 class _Verify(click.Command):
@@ -19,8 +22,6 @@ class _Verify(click.Command):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         if args[:1] == ["run"]:
-            from analyzer.cli._verify_run import command as verify_run
-
             return verify_run.make_context("verify run", args[1:], parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 
@@ -48,24 +49,18 @@ def command(target: str, **options: Any) -> int:
 
     Exit code 0: it ran; 1: it does not fit (or ran out of memory); 2: bad usage or input, or nothing to run it on.
     """
-    check_writable("-o", options["output"])
     keywords = analysis_keywords(target, options)
-    from analyzer.errors import DoesNotFit
-    from analyzer.verify import verify
 
-    try:
-        with working(target, options["quiet"]) as tell:
-            result = verify(
-                target,
-                force=options["force"],
-                graph=not options["no_graph"],
-                progress=tell,
-                arrays=options["arrays"],
-                **keywords,
-            )
-    except DoesNotFit as error:
-        complain("stopped", error.message, error.hint)
-        return 1
-    shown = formats.render("verification", options["form"], result, formats.View(width=columns()))
-    deliver(shown, options["output"])
-    return 0 if result.out_of_memory is None else 1
+    def run(tell: Tell) -> Verification:
+        from analyzer.verify import verify
+
+        return verify(
+            target,
+            force=options["force"],
+            graph=not options["no_graph"],
+            progress=tell,
+            arrays=options["arrays"],
+            **keywords,
+        )
+
+    return answer(target, options, run)

@@ -6,12 +6,11 @@ no measured figure is needed.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from functools import partial
 from pathlib import Path
 
-from cudnn_programs import Met, met_while, write
+from cudnn_programs import Met, command_line, met_while, write
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "accuracy"))
 from cases import SETS
@@ -21,11 +20,8 @@ from sets import NAMES, load, unmeasured
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line(__doc__)
     parser.add_argument("names", nargs="+", choices=dict.fromkeys((*NAMES, *SETS)))
-    parser.add_argument("--output", type=Path, required=True)
     given = parser.parse_args()
     seen: set[Met] = set()
     for case in (

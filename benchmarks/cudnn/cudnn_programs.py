@@ -138,12 +138,18 @@ def write(seen: set[Met], batches: Iterable[int], output: Path) -> None:
     print(f"{len(entries)} calls of {len(families)} convolutions", file=sys.stderr)
 
 
+def command_line(description: str | None) -> argparse.ArgumentParser:
+    """That of a script which writes such a list, to begin with."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--output", type=Path, required=True, help="the list (.npz)")
+    return parser
+
+
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--output", type=Path, required=True)
+    parser = command_line(__doc__)
     parser.add_argument("program", nargs=argparse.REMAINDER)
     given = parser.parse_args()
     torchvision_cpu.enable()

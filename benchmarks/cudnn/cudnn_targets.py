@@ -6,14 +6,12 @@ asked cuDNN about, at each of `_BATCHES` (what a largest batch is looked for amo
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import sys
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from cudnn_programs import Met, met_while, write
+from cudnn_programs import Met, command_line, met_while, write
 
 import analyzer
 
@@ -23,10 +21,7 @@ _PRECISIONS: tuple[dict[str, Any], ...] = ({}, {"amp": "fp16"}, {"amp": "bf16"})
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--output", type=Path, required=True)
+    parser = command_line(__doc__)
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("target", nargs="+")
     given = parser.parse_args()

@@ -38,20 +38,27 @@ def answers(folder: Path, batch: int, first: int) -> Path:
     return path
 
 
-def test_a_network_that_runs_channels_last_by_itself_is_asked_so(tmp_path: Path) -> None:
+def asked(folder: Path, network: str, channels_last: bool) -> Calls:
+    """What is asked about a network of `CALL` alone, beside what `table` has."""
     convolution = {
-        "x": [2, 8, 16, 16],
-        "w": [8, 8, 3, 3],
-        "y": [2, 8, 16, 16],
-        "stride": [1, 1],
-        "padding": [1, 1],
+        "x": CALL.x_shape,
+        "w": CALL.w_shape,
+        "y": CALL.x_shape,
+        "stride": CALL.stride,
+        "padding": CALL.padding,
+        "dilation": CALL.dilation,
+        "transposed": False,
+        "channels_last": channels_last,
     }
-    more = {"dilation": [1, 1], "transposed": False, "channels_last": True}
-    shapes = tmp_path / "shapes.jsonl"
-    shapes.write_text(json.dumps({"name": "mine", "convolutions": [convolution | more]}) + "\n")
+    shapes = folder / "shapes.jsonl"
+    shapes.write_text(json.dumps({"name": network, "convolutions": [convolution]}) + "\n")
     families = Families()
     families.read(shapes)
-    calls = list_of(select(families, Measurements(table(tmp_path)), whole=False), 1000)
+    return list_of(select(families, Measurements(table(folder)), whole=False), 1000)
+
+
+def test_a_network_that_runs_channels_last_by_itself_is_asked_so(tmp_path: Path) -> None:
+    calls = asked(tmp_path, "mine", channels_last=True)
     assert {GROUPS[group].partition(".")[2] for _, group, _ in calls.entries.tolist()} == {"nhwc"}
 
 
@@ -80,20 +87,7 @@ def test_the_shipped_table_comes_out_as_it_went_in() -> None:
 
 
 def test_calls_the_table_has_are_not_wanted(tmp_path: Path) -> None:
-    convolution = {
-        "x": [2, 8, 16, 16],
-        "w": [8, 8, 3, 3],
-        "y": [2, 8, 16, 16],
-        "stride": [1, 1],
-        "padding": [1, 1],
-    }
-    more = {"dilation": [1, 1], "transposed": False, "channels_last": False}
-    network = {"name": "resnet0", "convolutions": [convolution | more]}
-    shapes = tmp_path / "shapes.jsonl"
-    shapes.write_text(json.dumps(network) + "\n")
-    families = Families()
-    families.read(shapes)
-    calls = list_of(select(families, Measurements(table(tmp_path)), whole=False), 1000)
-    assert isinstance(calls, Calls) and calls.families.tolist() == [list(CALL.family)]
-    asked = {(group, batch) for _, group, batch in calls.entries.tolist()}
-    assert (0, 2) not in asked and {(0, 1), (0, 32), (2, 2)} <= asked
+    calls = asked(tmp_path, "resnet0", channels_last=False)
+    assert calls.families.tolist() == [list(CALL.family)]
+    wanted = {(group, batch) for _, group, batch in calls.entries.tolist()}
+    assert (0, 2) not in wanted and {(0, 1), (0, 32), (2, 2)} <= wanted
