@@ -1,11 +1,33 @@
-"""Property tests draw the same examples in every run, so that one commit passes or fails everywhere alike;
+"""How tests run: in two processes where there are many of them, and on the same examples every time.
+
+A folder's tests run in two processes, where pytest-xdist is installed; a file's stay together, in their order, so that what
+they share is made once. Files or single tests that are named run in this process: starting others would take longer than
+most of them do. `-n` says otherwise (`-n 0`, `-n auto`), and so does `--pdb`.
+
+Property tests draw the same examples in every run, so that one commit passes or fails everywhere alike;
 `HYPOTHESIS_PROFILE=explore` draws new ones.
 """
 
-import os
+from __future__ import annotations
 
+import os
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("repeatable", derandomize=True)
 settings.register_profile("explore", print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+PROCESS_COUNT = 2  # whatever the cores: each imports torch, ONNX Runtime and transformers for itself
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the options
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    option = config.option
+    chosen = getattr(option, "numprocesses", 0) is not None  # by -n; there is no -n without pytest-xdist
+    if chosen or option.usepdb or hasattr(config, "workerinput"):
+        return
+    if any(Path(argument).is_dir() for argument in config.args):
+        option.numprocesses, option.dist = PROCESS_COUNT, "loadfile"

@@ -113,9 +113,11 @@ def draw(mutants: list[MutationSpec], count: int, seed: int, room: Room) -> list
 
 
 def test_command(room: Room, tree: Path) -> str:
-    """The room's own tests, stopping at the first that fails, on this tree only; those that take long come last."""
+    """The room's own tests, stopping at the first that fails, on this tree only, in one process; those that take long
+    come last."""
     variables = ["env", f"PYTHONPATH={tree}", "OMP_NUM_THREADS=1"]
-    pytest = [*variables, sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+    options = "-x -q -p no:cacheprovider -p no:xdist"
+    pytest = [*variables, sys.executable, "-m", "pytest", *options.split()]
     first = shlex.join([*pytest, *(f"--ignore={path}" for path in room.last), *room.tests])
     if not room.last:
         return first

@@ -1,0 +1,56 @@
+"""In how many processes tests run (`conftest.py`)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.conftest import PROCESS_COUNT, pytest_cmdline_main
+from tests.paths import ROOT
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "count"),
+    [
+        (["tests"], {}, PROCESS_COUNT),
+        (["tests/graph", "tests/test_docs.py"], {}, PROCESS_COUNT),
+        (["tests/test_docs.py", "tests/test_rules.py::test_one"], {}, None),
+        (["tests"], {"numprocesses": 0}, 0),
+        (["tests"], {"numprocesses": 8}, 8),
+        (["tests"], {"usepdb": True}, None),
+    ],
+)
+def test_folders_run_in_two_processes(
+    words: list[str], options: dict[str, Any], count: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    option = SimpleNamespace(**{"numprocesses": None, "dist": "no", "usepdb": False, **options})
+    pytest_cmdline_main(SimpleNamespace(args=words, option=option))  # type: ignore[arg-type]
+    assert option.numprocesses == count
+    assert option.dist == ("loadfile" if count == PROCESS_COUNT else "no")
+
+
+def test_a_files_tests_stay_together(tmp_path: Path) -> None:
+    """Of two files each has a process, when pytest is started without words, as the README does."""
+    pytest.importorskip("xdist")
+    (tmp_path / "tests").mkdir()
+    shutil.copy(ROOT / "tests/conftest.py", tmp_path / "tests")
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n")
+    for name in "ab":
+        told = f"import os\ndef test_{{}}():\n    print(os.environ['PYTEST_XDIST_WORKER'] + '{name}')\n"
+        (tmp_path / f"tests/test_{name}.py").write_text(told.format(1) + told.format(2))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-rP", "-p", "no:cacheprovider"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    places = sorted(word for word in ran.stdout.split() if word.startswith("gw"))
+    assert places in (["gw0a"] * 2 + ["gw1b"] * 2, ["gw0b"] * 2 + ["gw1a"] * 2)
