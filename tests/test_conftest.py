@@ -12,15 +12,14 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import PROCESS_COUNT, pytest_cmdline_main
 from tests.paths import ROOT
 
 
 @pytest.mark.parametrize(
     ("words", "options", "count"),
     [
-        (["tests"], {}, PROCESS_COUNT),
-        (["tests/graph", "tests/test_docs.py"], {}, PROCESS_COUNT),
+        (["tests"], {}, 2),
+        (["tests/graph", "tests/test_docs.py"], {}, 2),
         (["tests/test_docs.py", "tests/test_rules.py::test_one"], {}, None),
         (["tests"], {"numprocesses": 0}, 0),
         (["tests"], {"numprocesses": 8}, 8),
@@ -28,13 +27,18 @@ from tests.paths import ROOT
     ],
 )
 def test_folders_run_in_two_processes(
-    words: list[str], options: dict[str, Any], count: int | None, monkeypatch: pytest.MonkeyPatch
+    words: list[str],
+    options: dict[str, Any],
+    count: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+    pytestconfig: pytest.Config,
 ) -> None:
     monkeypatch.chdir(ROOT)
+    conftest: Any = pytestconfig.pluginmanager.get_plugin(str(ROOT / "tests/conftest.py"))
     option = SimpleNamespace(**{"numprocesses": None, "dist": "no", "usepdb": False, **options})
-    pytest_cmdline_main(SimpleNamespace(args=words, option=option))  # type: ignore[arg-type]
+    conftest.pytest_cmdline_main(SimpleNamespace(args=words, option=option))
     assert option.numprocesses == count
-    assert option.dist == ("loadfile" if count == PROCESS_COUNT else "no")
+    assert option.dist == ("loadfile" if count == 2 else "no")
 
 
 def test_a_files_tests_stay_together(tmp_path: Path) -> None:
