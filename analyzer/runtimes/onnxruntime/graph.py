@@ -74,6 +74,10 @@ class Node:
         """The operator whose kernel runs it: layouts that a provider chooses for itself make no other operator."""
         return self.op if self.domain.startswith(LAYOUT_DOMAINS) else self.operator
 
+    def input(self, place: int) -> str:
+        """The name of an input; "" where it is left out, as optional ones may be."""
+        return self.inputs[place] if place < len(self.inputs) else ""
+
     def ints(self, name: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
         """An integer-list attribute."""
         return tuple(self.attributes.get(name, default))
@@ -143,6 +147,15 @@ class RuntimeGraph:
         if value.data is None and self.known is not None:
             value.data = self.known(name)
         return value.data
+
+    def integers(self, name: str) -> list[int] | None:
+        """The elements of a constant of whole numbers (axes, sizes), None if they are not known."""
+        data = self.constant(name)
+        return None if data is None else [int(element) for element in data.reshape(-1)]
+
+    def axes(self, node: Node, place: int = 1) -> list[int] | None:
+        """The axes a node names in its attribute or in a constant input; None if it names none, or they are not known."""
+        return list(node.ints("axes")) if "axes" in node.attributes else self.integers(node.input(place))
 
     def new_constant(self, stem: str, data: np.ndarray[Any, Any]) -> str:
         """A constant the optimizer adds. Returns its name."""

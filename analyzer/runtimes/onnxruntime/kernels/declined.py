@@ -32,5 +32,5 @@ def declines(node: Node) -> bool:
         return True
     if node.op == "GRU":
         return int(node.attributes.get("linear_before_reset", 0)) != 1
-    peepholes = len(node.inputs) > _PEEPHOLES and bool(node.inputs[_PEEPHOLES])
+    peepholes = bool(node.input(_PEEPHOLES))
     return node.op == "LSTM" and (bool(node.attributes.get("input_forget", 0)) or peepholes)

@@ -121,7 +121,7 @@ def _slice(editor: Editor, node: Node) -> bool:
     )
     if starts is None or ends is None:
         return False
-    if len(node.inputs) > _STEPS and node.inputs[_STEPS]:
+    if node.input(_STEPS):
         steps = operands[_STEPS - 1]
         if steps is None or any(int(step) != 1 for step in steps):
             return False

@@ -6,7 +6,6 @@ Not modelled: kernels that load cuDNN or cutlass plans (bounded by their unfused
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
@@ -21,9 +20,8 @@ from analyzer.runtimes.onnxruntime.kernels.scratch.registry import (
 _EFFICIENT_LENGTH = 256
 # Places of ONNX's Attention: inputs, and the scores among the results.
 _MASK, _PAST, _LENGTHS, _SCORES = 3, 4, 6, 3
-_ACCUMULATED = (
-    128  # heads of half precision wider than this are summed in float32 (memory-efficient attention)
-)
+# Heads of half precision wider than this are summed in float32 (memory-efficient attention).
+_ACCUMULATED = 128
 
 
 @rule("cuda", "com.microsoft.MultiHeadAttention")
@@ -89,10 +87,10 @@ def _onnx_attention(node: Node, graph: RuntimeGraph, settings: Settings) -> Take
     sizes = _sizes(node, graph)
     if sizes is None:
         return [(graph.values[name].nbytes, "bounded") for name in node.inputs[:3] if name]
-    mask = graph.values[node.inputs[_MASK]] if _given(node.inputs, _MASK) else None
-    past, padded = _given(node.inputs, _PAST), _given(node.inputs, _LENGTHS)
+    mask = graph.values[node.inputs[_MASK]] if node.input(_MASK) else None
+    past, padded = bool(node.input(_PAST)), bool(node.input(_LENGTHS))
     causal = bool(node.attributes.get("is_causal", 0))
-    returned = _given(node.outputs, _SCORES)
+    returned = any(node.outputs[_SCORES:])
     takes: list[int] = []
     if mask is not None and mask.dtype == "bool":
         takes.append(math.prod(mask.shape or ()) * sizes.element)
@@ -127,10 +125,6 @@ def _onnx_attention(node: Node, graph: RuntimeGraph, settings: Settings) -> Take
     return found
 
 
-def _given(names: Sequence[str], place: int) -> bool:
-    return len(names) > place and bool(names[place])
-
-
 def _sizes(node: Node, graph: RuntimeGraph) -> _Sizes | None:
     """None where shapes are not known."""
     query, key, value = (shape_of(graph, name) for name in node.inputs[:3])
@@ -139,7 +133,7 @@ def _sizes(node: Node, graph: RuntimeGraph) -> _Sizes | None:
         return None
     heads = query[1] if rank == 4 else int(node.attributes.get("q_num_heads", 1))
     shared = key[1] if rank == 4 else int(node.attributes.get("kv_num_heads", heads))
-    past = shape_of(graph, node.inputs[_PAST]) if _given(node.inputs, _PAST) else ()
+    past = shape_of(graph, node.input(_PAST))
     return _Sizes(
         element=element_bytes(graph, node.inputs[0]),
         rank=rank,

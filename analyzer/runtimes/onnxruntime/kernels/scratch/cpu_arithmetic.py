@@ -95,17 +95,16 @@ def _cpu_dft(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # n
     shape = shape_of(graph, node.inputs[0])
     axis = int(node.attributes.get("axis", 1))
     if graph.opset >= 20:
-        given = graph.constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
-        axis = -2 if given is None else int(given.reshape(-1)[0])
+        axis = (graph.integers(node.input(2)) or [-2])[0]
     if not shape or not -len(shape) <= axis < len(shape):
         return []
     length = shape[axis]
-    if len(node.inputs) > 1 and node.inputs[1]:
-        given = graph.constant(node.inputs[1])
+    if node.input(1):
+        given = graph.integers(node.inputs[1])
         result = shape_of(graph, node.outputs[0])
         onesided = int(node.attributes.get("onesided", 0))
-        if given is not None:
-            length = int(given.reshape(-1)[0])
+        if given:
+            length = given[0]
         elif result:
             length = 2 * result[axis] - 1 if onesided else result[axis]
     if length < 1 or length & (length - 1) == 0:

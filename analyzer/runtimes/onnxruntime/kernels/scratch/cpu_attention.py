@@ -23,13 +23,13 @@ def _cpu_attention(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes
         return []
     heads = int(node.attributes.get("q_num_heads", 0)) if len(query) == 3 else query[1]
     length = query[-2]
-    past = shape_of(graph, node.inputs[4]) if len(node.inputs) > 4 else ()
+    past = shape_of(graph, node.input(4))
     total = key[-2] + (past[2] if len(past) == 4 else 0)
     takes = [(size * query[0] * heads * length * total, "exact")]
     if size < 4:
         takes.append((4 * length * total, "exact"))  # one head's softmax in float32
     causal = bool(node.attributes.get("is_causal", 0)) and length > 1
-    mask = node.inputs[3] if len(node.inputs) > 3 else ""
+    mask = node.input(3)
     if mask and (graph.values[mask].dtype == "bool" or causal):
         takes.append((size * math.prod(shape_of(graph, mask)), "exact"))
     elif not mask and causal:

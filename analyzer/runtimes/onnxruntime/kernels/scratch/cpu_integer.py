@@ -79,7 +79,7 @@ def _cpu_qgemm(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  #
     packed = graph.is_constant(node.inputs[3]) and graph.values[node.inputs[0]].dtype != "int8"
     if node.attributes.get("transB", 0) and not packed:
         takes.append(math.prod(shape_of(graph, node.inputs[3])))
-    if len(node.inputs) > 7 and node.inputs[7]:
+    if node.input(7):
         takes.append(4 * math.prod(shape_of(graph, node.outputs[0])))
     return [(nbytes, "exact") for nbytes in takes]
 

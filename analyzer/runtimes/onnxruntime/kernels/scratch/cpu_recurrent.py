@@ -12,10 +12,6 @@ from analyzer.runtimes.onnxruntime.kernels.scratch.registry import (
 )
 
 
-def _given(node: Node, place: int) -> bool:
-    return len(node.inputs) > place and bool(node.inputs[place])
-
-
 def _wanted(node: Node, place: int) -> bool:
     return len(node.outputs) > place and bool(node.outputs[place])
 
@@ -60,9 +56,9 @@ def _cpu_lstm(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # 
     takes = [state * len(backwards) for place in (1, 2) if not _wanted(node, place)]
     for backward in backwards:
         takes += [row, row, state, state, state, 4 * steps * state]
-        takes += [row] * 4 if _given(node, 3) else []
+        takes += [row] * 4 if node.input(3) else []
         takes += [size * steps * batch * features, steps * state] if backward else []
-    takes += [] if _given(node, 4) else [4 * batch] * len(backwards)
+    takes += [] if node.input(4) else [4 * batch] * len(backwards)
     return [(nbytes, "exact") for nbytes in takes]
 
 
@@ -82,9 +78,9 @@ def _cpu_gru(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # n
     takes = [] if _wanted(node, 1) else [state * len(backwards)]
     for backward in backwards:
         takes += [state, state]
-        takes += [state] * (4 if linear else 3) if _given(node, 3) else []
+        takes += [state] * (4 if linear else 3) if node.input(3) else []
         takes += [state] if linear else []
         takes += [3 * steps * state]
         takes += [size * steps * batch * features, steps * state] if backward else []
-    takes += [] if _given(node, 4) else [4 * batch] * len(backwards)
+    takes += [] if node.input(4) else [4 * batch] * len(backwards)
     return [(nbytes, "exact") for nbytes in takes]

@@ -47,9 +47,7 @@ def _recurrent(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
         + 256
         + -(-8 * batch // 32) * 32
     )
-    lengths = len(node.inputs) > _LENGTHS and bool(
-        node.inputs[_LENGTHS]
-    )  # cuDNN then takes less, as recorded
-    basis = "measured" if settings.device.name == "h200" and size == 4 and not lengths else "bounded"
+    same_lengths = not node.input(_LENGTHS)  # with lengths of their own cuDNN takes less, as recorded
+    basis = "measured" if settings.device.name == "h200" and size == 4 and same_lengths else "bounded"
     takes.append((work, basis))
     return [*takes, (size * state, "exact")] if directions == 2 else takes

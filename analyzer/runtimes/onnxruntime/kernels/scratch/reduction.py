@@ -64,14 +64,11 @@ def _reduce(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # no
 
 
 def _axes(node: Node, graph: RuntimeGraph, rank: int) -> list[int] | None:
-    """The axes of a reduction; all of them if none are given."""
-    axes = node.attributes.get("axes")
-    if axes is None and len(node.inputs) > 1 and node.inputs[1]:
-        data = graph.constant(node.inputs[1])
-        if data is None:
-            return None
-        axes = [int(axis) for axis in data.reshape(-1)]
-    return sorted(int(axis) % rank for axis in axes) if axes and rank else list(range(rank))
+    """The axes of a reduction: all of them if none are given, None if they are not known."""
+    axes = graph.axes(node)
+    if axes is None and node.input(1):
+        return None
+    return sorted(axis % rank for axis in axes) if axes and rank else list(range(rank))
 
 
 @rule("cuda", "ArgMax", "ArgMin")

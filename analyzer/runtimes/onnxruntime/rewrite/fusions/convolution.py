@@ -87,7 +87,7 @@ def _one_a_channel(weights: tuple[int, ...], constant: tuple[int, ...], missing:
 def _absorb(editor: Editor, node: Node, after: Node, *, bias_like: str = "") -> None:
     """The Conv with new weights, and a bias of one element a filter, makes the result of what followed it."""
     inputs = [node.inputs[0], constant_like(editor, node.inputs[1])]
-    bias = node.inputs[2] if len(node.inputs) > 2 else ""
+    bias = node.input(2)
     if bias or bias_like:
         new = constant_like(editor, bias or bias_like)
         shape = editor.value(node.inputs[1]).shape or (0, 0)
@@ -162,9 +162,8 @@ def _zeros_around(editor: Editor, node: Node) -> tuple[int, ...] | None:
     if editor.graph.opset < _PAD_INPUTS_OPSET:
         filler, amounts = node.attributes.get("value", 0.0), node.ints("pads")
     else:
-        given = editor.graph.constant(node.inputs[1])
-        amounts = () if given is None else tuple(int(amount) for amount in given.reshape(-1))
-        filler = scalar(editor, node.inputs[2]) if len(node.inputs) == _PAD_INPUTS and node.inputs[2] else 0.0
+        amounts = tuple(editor.graph.integers(node.inputs[1]) or ())
+        filler = scalar(editor, node.inputs[2]) if node.input(2) else 0.0
     rank = len(amounts) // 2
     if filler != 0.0 or rank < 3 or min(amounts) < 0 or any(amounts[axis] for axis in (0, 1, rank, rank + 1)):
         return None

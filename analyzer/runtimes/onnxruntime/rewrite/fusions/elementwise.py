@@ -55,7 +55,7 @@ def relu_clip(editor: Editor, node: Node) -> None:
     if editor.graph.opset < _CLIP_INPUTS:
         clip.attributes["min"] = max(0.0, float(clip.attributes.get("min", 0.0)))
     else:
-        bound = clip.inputs[1] if len(clip.inputs) > 1 else ""
+        bound = clip.input(1)
         least = scalar(editor, bound) if bound else None
         kind = editor.value(node.inputs[0]).dtype
         if (bound and least is None) or kind not in _CLIPPED_TYPES:

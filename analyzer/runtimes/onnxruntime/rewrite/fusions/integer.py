@@ -28,7 +28,7 @@ def integer_to_float(editor: Editor, node: Node) -> None:
     if any(editor.only_user(inner) is None for inner in (cast, scales, product)):
         return
     add, bias = _bias(editor, node)
-    zeros = [product.inputs[place] if len(product.inputs) > place else "" for place in (2, 3)]
+    zeros = [product.input(place) for place in (2, 3)]
     inputs = [*product.inputs[:2], *scales.inputs[:2], *zeros, *([bias] if bias else [])]
     last = node if add is None else add
     outputs = list(last.outputs)
@@ -74,8 +74,7 @@ def dynamic_matmul(editor: Editor, node: Node) -> None:
         return
     if any(name in editor.final for name in maker.outputs):
         return
-    zero, bias = (node.inputs[place] if len(node.inputs) > place else "" for place in (5, 6))
-    inputs = [maker.inputs[0], node.inputs[1], node.inputs[3], zero, bias]
+    inputs = [maker.inputs[0], *(node.input(place) for place in (1, 3, 5, 6))]
     while inputs and not inputs[-1]:
         inputs.pop()
     editor.add(node.name, "DynamicQuantizeMatMul", inputs, list(node.outputs), {}, MICROSOFT, node.provider)

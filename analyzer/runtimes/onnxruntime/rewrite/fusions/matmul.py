@@ -233,7 +233,7 @@ def _scales(editor: Editor, node: Node) -> bool:
 )
 def nbits_bias(editor: Editor, node: Node) -> None:
     """The sum with a vector [N] behind MatMulNBits is its bias."""
-    if len(node.inputs) > _NBITS_BIAS and node.inputs[_NBITS_BIAS]:
+    if node.input(_NBITS_BIAS):
         return
     add = editor.only_user(node)
     if not is_op(add, "Add") or add.provider != node.provider:

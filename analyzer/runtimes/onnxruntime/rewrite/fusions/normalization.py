@@ -89,7 +89,7 @@ def skip_layer_norm(editor: Editor, node: Node) -> None:
     add = maker_of(editor, node, 0)
     if not is_op(add, "Add") or not _first_add(editor, add) or add.provider != node.provider:
         return
-    inputs = [add.inputs[0], add.inputs[1], node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else ""]
+    inputs = [*add.inputs, node.inputs[1], node.input(2)]
     rest = [add]
     for place in (0, 1):
         bias = maker_of(editor, add, place)
@@ -104,10 +104,7 @@ def skip_layer_norm(editor: Editor, node: Node) -> None:
 def _over_last_axis(editor: Editor, mean: Node) -> bool:
     """Whether a mean keeps its dimensions and is over the last axis alone, an axis that is named (`CheckAxesOnReduceMean`;
     normalizations over several axes are joined by training builds only)."""
-    axes = mean.attributes.get("axes")
-    if axes is None and len(mean.inputs) > 1 and mean.inputs[1]:
-        data = editor.graph.constant(mean.inputs[1])
-        axes = None if data is None else [int(axis) for axis in data.reshape(-1)]
+    axes = editor.graph.axes(mean)
     if axes is None or len(axes) != 1 or not mean.attributes.get("keepdims", 1):
         return False
     symbols = editor.value(mean.inputs[0]).symbols

@@ -37,9 +37,9 @@ def _to_constant(editor: Editor, node: Node) -> bool:
         return False
     sizes: list[int] = []
     for name in concat.inputs:
-        data = editor.graph.constant(name)
-        if data is not None:
-            sizes += [int(size) for size in data.reshape(-1)]
+        known = editor.graph.integers(name)
+        if known is not None:
+            sizes += known
             continue
         if _stays(editor, name, node.inputs[0], len(sizes)):
             sizes.append(0)
@@ -195,7 +195,7 @@ def _part(editor: Editor, node: Node, axis: int, rank: int, size: int) -> tuple[
         at = int(start) + (size if start < 0 else 0)
         return (at, 1, editor.value(node.inputs[1]).shape == ()) if 0 <= at < size else None
     stop = scalar(editor, node.inputs[2])
-    if stop is None or (len(node.inputs) > 4 and node.inputs[4] and scalar(editor, node.inputs[4]) != 1):
+    if stop is None or (node.input(4) and scalar(editor, node.inputs[4]) != 1):
         return None
     first = min(max(int(start) + (size if start < 0 else 0), 0), size)
     end = min(max(int(stop) + (size if stop < 0 else 0), 0), size)

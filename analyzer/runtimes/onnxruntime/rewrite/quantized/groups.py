@@ -134,7 +134,7 @@ def _redundant(editor: Editor, clip: Node, result: Node) -> bool:
         return bool(int(zero) == limits[0])
     scale = scalar_of(editor, result.inputs[SCALE])
     bounds = [
-        scalar_of(editor, clip.inputs[place]) if len(clip.inputs) > place and clip.inputs[place] else default
+        scalar_of(editor, clip.inputs[place]) if clip.input(place) else default
         for place, default in ((1, -math.inf), (2, math.inf))
     ]
     if not scale or None in bounds:

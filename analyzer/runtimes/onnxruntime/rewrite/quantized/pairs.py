@@ -56,7 +56,7 @@ def constant_scalars(editor: Editor, node: Node) -> bool:
 
 def has_zero_point(node: Node) -> bool:
     """Whether the third operand is there."""
-    return len(node.inputs) > ZERO_POINT and bool(node.inputs[ZERO_POINT])
+    return bool(node.input(ZERO_POINT))
 
 
 def equal(editor: Editor, left: str, right: str) -> bool:

@@ -219,7 +219,7 @@ def _quantize_weights(editor: Editor, node: Node) -> None:
     quantized = maker if dequantizes(maker) else None
     if quantized is None and not (editor.is_constant(weights.name) and weights.dtype == "float32"):
         return
-    bias = node.inputs[2] if len(node.inputs) > 2 else ""
+    bias = node.input(2)
     shape = editor.value(bias).shape if bias else None
     if bias and (not editor.is_constant(bias) or shape is None or len(shape) != 1):
         return

@@ -91,16 +91,6 @@ def _moved_axis(node: Node, perm: Perm, default: int | None) -> int | None:
     return perm[axis] if axis is not None and -len(perm) <= axis < len(perm) else None
 
 
-def _axes(editor: Editor, node: Node, place: int) -> list[int] | None:
-    """Constant axes from an attribute or an input."""
-    if "axes" in node.attributes:
-        return [int(axis) for axis in node.attributes["axes"]]
-    if place >= len(node.inputs) or not node.inputs[place]:
-        return None
-    data = editor.graph.constant(node.inputs[place])
-    return None if data is None else [int(axis) for axis in data.reshape(-1)]
-
-
 def _set_axes(editor: Editor, node: Node, place: int, axes: list[int]) -> None:
     if "axes" in node.attributes:
         node.attributes["axes"] = tuple(axes)
@@ -110,9 +100,9 @@ def _set_axes(editor: Editor, node: Node, place: int, axes: list[int]) -> None:
 
 def _reduce(editor: Editor, node: Node, perm: Perm) -> bool:
     keep = bool(node.attributes.get("keepdims", 1))
-    axes = _axes(editor, node, 1)
+    axes = editor.graph.axes(node)
     if axes is None:
-        if len(node.inputs) > 1 and node.inputs[1]:
+        if node.input(1):
             return False
         push(editor, node, perm, perm if keep else ())
         return True
@@ -123,7 +113,7 @@ def _reduce(editor: Editor, node: Node, perm: Perm) -> bool:
 
 
 def _squeeze(editor: Editor, node: Node, perm: Perm) -> bool:
-    axes = _axes(editor, node, 1)
+    axes = editor.graph.axes(node)
     if axes is None:
         return False
     new = sorted(perm[axis] for axis in axes)
@@ -133,7 +123,7 @@ def _squeeze(editor: Editor, node: Node, perm: Perm) -> bool:
 
 
 def _unsqueeze(editor: Editor, node: Node, perm: Perm) -> bool:
-    axes = _axes(editor, node, 1)
+    axes = editor.graph.axes(node)
     if axes is None:
         return False
     rank = len(perm) + len(axes)
@@ -151,8 +141,8 @@ def _unsqueeze(editor: Editor, node: Node, perm: Perm) -> bool:
 def _slice(editor: Editor, node: Node, perm: Perm) -> bool:
     if editor.graph.opset < 10:
         return False
-    if len(node.inputs) > 3 and node.inputs[3]:
-        axes = _axes(editor, node, 3)
+    if node.input(3):
+        axes = editor.graph.axes(node, 3)
         if axes is None:
             return False
         new = [perm[axis] for axis in axes]

@@ -30,12 +30,10 @@ def reshape(editor: Editor, node: Node, perm: Perm) -> bool:
     """Merge the Reshape with the Transpose it reads, or let it go first."""
     transposed = editor.value(node.inputs[0]).symbols or ()
     before = tuple(size for size in transposed if isinstance(size, int))
-    target = editor.graph.constant(node.inputs[1])
+    target = editor.graph.integers(node.inputs[1])
     if len(before) != len(perm) or target is None:
         return False
-    after = _sizes(
-        before, [int(size) for size in target.reshape(-1)], bool(node.attributes.get("allowzero", 0))
-    )
+    after = _sizes(before, target, bool(node.attributes.get("allowzero", 0)))
     if after is None:
         return False
     moved = _as_transpose(before, after)
