@@ -17,67 +17,19 @@ from analyzer.allocators.process import Kernel
 from analyzer.graph import Operator, TensorMeta
 from analyzer.runtimes.pytorch.eager import Program
 
+# Operators by how their names begin.
 _COPIES = ("_to_copy", "copy_", "clone")
 _NONE = ("empty", "new_empty", "mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "convolution")
 _PLAIN = (
-    *(
-        "rand",
-        "randn",
-        "randint",
-        "normal",
-        "uniform",
-        "arange",
-        "linspace",
-        "cat",
-        "cumsum",
-        "cumprod",
-        "sort",
-        "tril",
-        "triu",
-    ),
-    *("max_pool", "_softmax", "_log_softmax", "_foreach_", "native_batch_norm", "cudnn_batch_norm"),
-)
+    "rand", "normal", "uniform", "arange", "linspace", "cumsum", "cumprod", "sort", "cat", "max_pool", "_softmax",
+    "_log_softmax", "tril", "triu", "_foreach_", "native_batch_norm", "cudnn_batch_norm",
+)  # fmt: skip
 _ASSERTING = (
-    *(
-        "sum",
-        "nansum",
-        "mean",
-        "norm",
-        "linalg_vector_norm",
-        "var",
-        "std",
-        "max.",
-        "max_dim",
-        "min.",
-        "amax",
-        "amin",
-        "aminmax",
-    ),
-    *(
-        "argmax",
-        "argmin",
-        "logsumexp",
-        "topk",
-        "any",
-        "all",
-        "bernoulli",
-        "multinomial",
-        "bincount",
-        "embedding",
-        "index",
-        "gather",
-    ),
-    *(
-        "scatter",
-        "nll_loss",
-        "_ctc_loss",
-        "mse_loss",
-        "l1_loss",
-        "smooth_l1_loss",
-        "huber_loss",
-        "binary_cross_entropy",
-    ),
-)
+    "sum", "nansum", "mean", "norm", "linalg_vector_norm", "var", "std", "max.", "max_dim", "min.", "amax", "amin", "aminmax",
+    "argmax", "argmin", "logsumexp", "topk", "any", "all", "bernoulli", "multinomial", "bincount", "embedding", "index",
+    "gather", "scatter", "nll_loss", "_ctc_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss",
+    "binary_cross_entropy",
+)  # fmt: skip
 
 
 def kernel_of(operator: Operator, program: Program) -> Kernel | None:
