@@ -14,13 +14,12 @@ from dataclasses import replace
 from typing import Any
 
 from analyzer.estimate import Estimate
+from analyzer.planning.fit_result import MOST, Fit
 from analyzer.planning.subject import Progress, Subject
 
 
-def largest_batch(
-    subject: Subject, limit: int | None, most: int, progress: Progress | None
-) -> dict[int, Estimate]:
-    """Estimates by batch; the answer is the largest that `fits`. Raises AnalyzerError, also for a runtime without a limit."""
+def of_session(subject: Subject, limit: int | None, progress: Progress | None) -> Fit:
+    """The answer; `limit`: bytes the arena may hold. Raises AnalyzerError, also for a runtime without such a limit."""
     known: dict[int, Estimate] = {}
     if limit is not None:
         more: dict[str, Any] = {"gpu_mem_limit": limit}
@@ -35,9 +34,21 @@ def largest_batch(
         return known[batch].fits()
 
     low, high = 0, 1
-    while runs(high) and high < most:
-        low, high = high, min(2 * high, most)
+    while runs(high) and high < MOST:
+        low, high = high, min(2 * high, MOST)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if runs(middle) else (low, middle)
-    return known
+    batch = max((size for size, estimate in known.items() if estimate.fits()), default=0)
+    at, beyond = known.get(batch), known.get(batch + 1)
+    some = at or known[1]
+    besides = some.device_used - some.peak_reserved
+    return Fit(
+        batch,
+        at,
+        beyond,
+        max(some.capacity_bytes - besides, 0) if limit is None else limit,
+        limit is None,
+        captures=tuple(sorted(known)),
+        notes=at.notes if at is not None else (),
+    )

@@ -1,0 +1,44 @@
+"""The answer to "which is the largest batch?" (`fit.py`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analyzer.estimate import Estimate
+
+# Searched up to here; nobody trains with more samples at once.
+MOST = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The answer. All sizes in bytes.
+
+    batch: the largest, 0 when not even one sample runs. at: its estimate under the limit, None when batch is 0.
+    beyond: the estimate of the next batch that fails, whose `out_of_memory` says what; None when nothing larger was tried. fails:
+        that batch, 0 for the one after the answer.
+    limit: what the allocator may hold. device_bound: whether the device says so, rather than a limit of its own.
+    notes: what a reader of the answer should know. samples: None; with it `batch` is the length that so many samples may
+        have at most (`longest`).
+    also: larger batches that would run nevertheless, since memory in pieces is not monotonic. gaps: smaller ones that
+        would not. captures: batches that were captured. refused: what the program itself said at `fails`, "" where it is
+        memory that lacks.
+    """
+
+    batch: int
+    at: Estimate | None
+    beyond: Estimate | None
+    limit: int
+    device_bound: bool
+    also: tuple[int, ...] = ()
+    captures: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+    samples: int | None = None
+    gaps: tuple[int, ...] = ()
+    fails: int = 0
+    refused: str = ""
+
+    @property
+    def headroom(self) -> int:
+        """Bytes the allocator might still hold at that batch."""
+        return self.limit - (self.at.peak_reserved if self.at is not None else 0)
