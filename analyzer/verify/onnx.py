@@ -47,9 +47,10 @@ def verify_onnx(
         options = _described(options, feeds.saved(arrays))
     asked = {**options.runtime_options, "provider": provider}
     if provider == "cpu":
-        # What is predicted and what is run are the same session: one whose layouts are followed.
+        # What is predicted and what is run are the same session: one whose layouts are followed. The level is said last, so
+        # that it holds whatever name it was given by.
         level = min(parse(asked).graph_optimization_level, FOLLOWED_ON_CPU)
-        asked = {key: value for key, value in asked.items() if key != "graph_optimization_level"}
+        asked.pop("graph_optimization_level", None)
         asked["graph_optimization_level"] = level
     tell("predicting")
     predicted = analysis(target, replace(options, runtime_options=asked))

@@ -10,7 +10,7 @@ from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 from analyzer.runtimes.onnxruntime.rewrite.fusions.fusion import fusion, whole_graph
 from analyzer.runtimes.onnxruntime.rewrite.fusions.matching import drop_chain, is_op, maker_of, scalar
 
-_SPLIT_OPSET = 13  # from it on, the sizes of Split's parts and the axes of Unsqueeze are inputs
+_INPUTS_OPSET = 13  # from it on, the sizes of Split's parts and the axes of Unsqueeze are inputs
 
 
 @fusion(
@@ -101,7 +101,7 @@ def _contiguous(editor: Editor, node: Node) -> None:
 )
 def gather_slice_to_split(editor: Editor) -> None:
     """Gathers and Slices that together are every part of an axis, in order and without overlap: one Split."""
-    if editor.graph.opset < _SPLIT_OPSET:
+    if editor.graph.opset < _INPUTS_OPSET:
         return
     names = [
         name for name in (*editor.graph.inputs, *editor.graph.initializers) if editor.edge_count(name) > 1
@@ -219,8 +219,8 @@ def gather_to_slice(editor: Editor, node: Node) -> None:
     ends = []
     for place, name in enumerate(node.inputs):
         ends.append(editor.new_value(name, (1,), (1,), f"unsqueeze_output_{place}"))
-        operands = [name, axes] if editor.graph.opset >= _SPLIT_OPSET else [name]
-        attributes = {} if editor.graph.opset >= _SPLIT_OPSET else {"axes": (0,)}
+        operands = [name, axes] if editor.graph.opset >= _INPUTS_OPSET else [name]
+        attributes = {} if editor.graph.opset >= _INPUTS_OPSET else {"axes": (0,)}
         editor.add(f"Unsqueeze_{place}", "Unsqueeze", operands, [ends[-1]], attributes, "", node.provider)
     axis = editor.graph.new_constant(
         "SliceAxesInitializer", np.array([gather.attributes.get("axis", 0)], dtype=kind)
