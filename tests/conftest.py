@@ -14,10 +14,12 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("repeatable", derandomize=True)
-settings.register_profile("explore", print_blob=True)
+# What a machine that does other work takes for an example says nothing about it.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("repeatable", PATIENT, derandomize=True)
+settings.register_profile("explore", PATIENT, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 PROCESS_COUNT = 2  # whatever the cores: each imports torch, ONNX Runtime and transformers for itself
