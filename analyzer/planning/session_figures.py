@@ -8,6 +8,8 @@
 3. Each dimension is a polynomial in the batch, checked at a batch that did not make it (`polynomial.py`).
 4. At a batch the values take their shapes there, and what depends on sizes is worked out by what always does: kernels'
    scratch, the memory pattern, the arena (`runtimes/onnxruntime/resized.py`).
+5. Many batches are recorded at once, with dimensions that are another number at each (`graph/lanes.py`); those at which the
+   session asks for something else are recorded apart.
 
 Not modelled: as in `pieces.py`.
 """
@@ -15,22 +17,29 @@ Not modelled: as in `pieces.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from analyzer.graph.lanes import Apart, Lanes, NotTogether
 from analyzer.pipeline.assemble import Captured
 from analyzer.planning.figures import Figures
 from analyzer.planning.program import NotTheSame, Numbers, naive_at
 from analyzer.runtimes.onnxruntime.graph import Node, Value
 from analyzer.runtimes.onnxruntime.options import parse
 from analyzer.runtimes.onnxruntime.prediction import prepare
-from analyzer.runtimes.onnxruntime.resized import ResizedSession
+from analyzer.runtimes.onnxruntime.resized import ResizedSession, Runs
 from analyzer.runtimes.onnxruntime.session import Frame
+
+# A shape as a function of the batch, or of many (`Lanes`).
+Shape: TypeAlias = Callable[[Any], tuple[Any, ...]]
 
 
 class SessionFigures:
-    """Figures of a session, at any batch it holds for."""
+    """Figures of a session, at any batch it holds for.
+
+    prepared: batch → what the session asks for there, with others that were recorded at once; and the batch's lane among them.
+    """
 
     def __init__(
         self, batches: Sequence[int], captures: Sequence[Captured], runtime_options: Mapping[str, Any]
@@ -40,30 +49,52 @@ class SessionFigures:
         numbers = Numbers(tuple(batches))
         self._naive = naive_at(numbers, captures)
         frames = [prepare(captured.source.model, None, settings) for captured in captures]
-        self._shapes = list(_shapes(frames, numbers))
+        # Values of one shape have one function of the batch.
+        self._shapes: dict[Shape, list[Value]] = {}
+        for value, shape in _shapes(frames, numbers):
+            self._shapes.setdefault(shape, []).append(value)
         self._session = ResizedSession(frames[0], settings, captures[0].profile)
         if not self._session.plain:
             raise NotTheSame("the arena's other rules", anywhere=True)
+        self.prepared: dict[int, tuple[Runs | None, int]] = {}
 
     def prepare(self, batches: Sequence[int]) -> None:
-        """Batches that will be asked for: here they have nothing in common that is not done already."""
+        """Records the session at many batches at once, as often as it asks for something else; the others `at` finds itself."""
+        open_ = [np.array(batches, np.int64)]
+        while open_:
+            together = open_.pop()
+            if len(together) < 2:
+                continue
+            try:
+                runs = self._recorded(Lanes(together), len(together))
+            except Apart as apart:
+                open_ += [together[~apart.yes], together[apart.yes]]
+            except (NotTogether, ArithmeticError):
+                continue
+            else:
+                self.prepared |= {batch: (runs, lane) for lane, batch in enumerate(together.tolist())}
 
     def at(self, batch: int, limit: tuple[int, bool] | None = None) -> Figures:
         """The figures there. Raises ArithmeticError as `Polynomial.at`, and where only an analysis knows: under a limit, on
         a device without room."""
         if limit is not None:
             raise ArithmeticError("a session under a limit is analysed")
-        for value, shape in self._shapes:
-            value.shape = shape(batch)
-        found = self._session.figures()
+        runs, lane = self.prepared.get(batch) or (self._recorded(batch), 0)
+        found = None if runs is None else self._session.figures(runs, lane)
         if found is None:
             raise ArithmeticError(f"the session at batch {batch} is analysed")
         return Figures(batch, found.peak_in_use, found.held, found.device_bytes, self._naive(batch).total)
 
+    def _recorded(self, batch: int | Lanes, lane_count: int = 0) -> Runs | None:
+        """What the session asks for there. Raises as `Polynomial.at` and `ResizedSession.runs`."""
+        for shape, values in self._shapes.items():
+            there = shape(batch)
+            for value in values:
+                value.shape = there
+        return self._session.runs(lane_count)
 
-def _shapes(
-    frames: Sequence[Frame], numbers: Numbers
-) -> Iterator[tuple[Value, Callable[[int], tuple[int, ...]]]]:
+
+def _shapes(frames: Sequence[Frame], numbers: Numbers) -> Iterator[tuple[Value, Shape]]:
     """The values of the first frame whose shape depends on the batch, with their shapes. Raises NotTheSame."""
     first = frames[0]
     _same_nodes(frames)

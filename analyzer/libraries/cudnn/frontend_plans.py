@@ -18,11 +18,12 @@ Not modelled: `cudnn_conv_use_max_workspace=0`, cuDNN versions other than the ta
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -32,6 +33,8 @@ TOPIC = "onnxruntime"
 SEARCH = {"EXHAUSTIVE": 0, "HEURISTIC": 1, "DEFAULT": 2}
 _DTYPES = {"float32": (0, 4), "float16": (1, 2)}
 _Array = np.ndarray[Any, Any]
+# How many copies of x, w and y, and what is taken besides, in bytes.
+Form: TypeAlias = tuple[tuple[int, int, int], int]
 # Sums of seven squares, in another order, differ by less than this share.
 _ROUNDING = 1e-9
 
@@ -99,17 +102,49 @@ def workspace(convolution: Convolution, search: str, device: DeviceProfile) -> t
     return nbytes, "measured" if measured and path is not None else "bounded"
 
 
+def workspaces(
+    like: Convolution, batches: Sequence[int], search: str, device: DeviceProfile
+) -> tuple[int, ...]:
+    """Bytes at each of many batches, of input and output; `like`: the convolution at whatever batch."""
+    one = replace(like, x=(1, *like.x[1:]), y=(1, *like.y[1:]))
+    return _workspaces(one.padded(), tuple(batches), SEARCH[search], device.data.get(TOPIC))
+
+
 @lru_cache(maxsize=4096)
 def _workspace(convolution: Convolution, mode: int, path: Path | None) -> tuple[int, bool]:
     table = _load(path)
     dtype, element = _DTYPES.get(convolution.dtype, (0, 4))
-    if max(map(abs, convolution.row)) > np.iinfo(table.geometry.dtype).max:
-        return element * sum(map(math.prod, (convolution.x, convolution.w, convolution.y))), False
-    wanted = _mode(mode, dtype, int(convolution.nhwc))
-    known = _measured(table, convolution.row).get((wanted, convolution.x[0]))
+    x, w, y = (element * math.prod(shape) for shape in (convolution.x, convolution.w, convolution.y))
+    if not _in_range(convolution, table):
+        return x + w + y, False
+    known = _measured(table, convolution.row).get((_mode(mode, dtype, convolution.nhwc), convolution.x[0]))
     if known is not None:
         return known, convolution.dtype in _DTYPES
-    return _nearest(convolution, table, (wanted, _mode(mode, 0, 0), _mode(0, 0, 0)), element), False
+    ((copies, rest),) = _forms(convolution, convolution.x[:1], table, mode, dtype)
+    return copies[0] * x + copies[1] * w + copies[2] * y + rest, False
+
+
+@lru_cache(maxsize=256)
+def _workspaces(one: Convolution, batches: tuple[int, ...], mode: int, path: Path | None) -> tuple[int, ...]:
+    """As `_workspace` at each of the batches; one: of one sample."""
+    table = _load(path)
+    dtype, element = _DTYPES.get(one.dtype, (0, 4))
+    x, w, y = (element * math.prod(shape) for shape in (one.x, one.w, one.y))
+    if not _in_range(one, table):
+        return tuple([(x + y) * batch + w for batch in batches])
+    known, wanted = _measured(table, one.row), _mode(mode, dtype, one.nhwc)
+    forms = _forms(one, batches, table, mode, dtype)
+    return tuple(
+        [
+            known.get((wanted, batch), (copies[0] * x + copies[2] * y) * batch + copies[1] * w + rest)
+            for batch, (copies, rest) in zip(batches, forms, strict=True)
+        ]
+    )
+
+
+def _in_range(convolution: Convolution, table: _Table) -> bool:
+    """Whether the table could hold such a geometry."""
+    return max(map(abs, convolution.row)) <= int(np.iinfo(table.geometry.dtype).max)
 
 
 @lru_cache(maxsize=1024)
@@ -128,61 +163,89 @@ def _measured(table: _Table, row: tuple[int, ...]) -> dict[tuple[int, int], int]
     return found
 
 
-def _nearest(convolution: Convolution, table: _Table, modes: tuple[int, ...], element: int) -> int:
-    """The form of the nearest measured shape of the same kind, on this one's sizes.
+def _forms(
+    convolution: Convolution, batches: Sequence[int], table: _Table, mode: int, dtype: int
+) -> list[Form]:
+    """At each batch the form of the nearest measured shape of the same kind.
 
-    modes: in the order they are tried. Without any of the kind: a copy of everything.
+    Tried one after another: what is wanted; this search, and EXHAUSTIVE, in float32. Without any of the kind: a copy of everything.
     """
-    x, w, y = (element * math.prod(shape) for shape in (convolution.x, convolution.w, convolution.y))
-    for mode in modes:
-        row = _nearest_row(table, mode, convolution)
-        if row is None:
-            continue
-        found, batch = table.geometry[table.row[row]], int(table.batch[row])
-        size = 4 if mode % 4 < 2 else 2  # of the row's type: a float32 row may stand in for a float16 call
-        near = (
-            size * batch * math.prod(int(v) for v in found[3:7]),
-            size * math.prod(int(v) for v in found[7:12]),
-            size * batch * math.prod(int(v) for v in found[21:25]),
-        )
-        copies, rest = _form(near, int(table.workspace[row]))
-        if mode // 4 == 2:
-            return 4 * convolution.w[1] * math.prod(convolution.w[2:]) if table.workspace[row] else 0
-        return copies[0] * x + copies[1] * w + copies[2] * y + rest
-    return x + w + y
+    for tried in (_mode(mode, dtype, convolution.nhwc), _mode(mode, 0, False), _mode(0, 0, False)):
+        rows = _nearest_rows(table, tried, convolution, batches)
+        if rows is not None:
+            forms = {row: _form_of(table, row, tried, convolution) for row in set(rows)}
+            return [forms[row] for row in rows]
+    return [((1, 1, 1), 0)] * len(batches)
 
 
-def _nearest_row(table: _Table, mode: int, convolution: Convolution) -> int | None:
-    """The measurement of this mode whose shape is the nearest of its kind, the first of equals; None without any."""
+def _form_of(table: _Table, row: int, mode: int, convolution: Convolution) -> Form:
+    """The form of a measurement, for this convolution."""
+    found, batch, nbytes = table.geometry[table.row[row]], int(table.batch[row]), int(table.workspace[row])
+    if mode // 4 == SEARCH["DEFAULT"]:
+        return (0, 0, 0), 4 * convolution.w[1] * math.prod(convolution.w[2:]) if nbytes else 0
+    size = 4 if mode % 4 < 2 else 2  # of the row's type: a float32 row may stand in for a float16 call
+    near = (
+        size * batch * math.prod(int(v) for v in found[3:7]),
+        size * math.prod(int(v) for v in found[7:12]),
+        size * batch * math.prod(int(v) for v in found[21:25]),
+    )
+    return _form(near, nbytes)
+
+
+def _nearest_rows(
+    table: _Table, mode: int, convolution: Convolution, batches: Sequence[int]
+) -> list[int] | None:
+    """At each batch the measurement of this mode whose shape is the nearest of its kind, the first of equals; None without any."""
     geometry = np.array([convolution.row])
     kind = int(_kind(geometry)[0])
-    rows, places = _of_kind(table, mode, kind)
-    if not len(rows):
+    near = _of_kind(table, mode, kind)
+    if not len(near.rows):
         return None
+    # Only the batch changes from call to call of one convolution, and few were measured: with each of these, how near any is.
+    besides, least = _besides_batch(table, mode, kind, convolution.row)
     # As floats: a damaged file's sizes need not be those of any integer type.
-    place = _place(geometry, np.array([convolution.x[0]], dtype=np.float64))[0]
-    # Only the batch changes from call to call of one convolution. So few are left to be compared as they should be.
-    about = _besides_batch(table, mode, kind, convolution.row) + (places[:, 0] - place[0]) ** 2
-    close = np.flatnonzero(about <= about.min() * (1 + _ROUNDING) + _ROUNDING)
-    return int(rows[close[np.argmin(((places[close] - place) ** 2).sum(axis=1))]])
+    place = _place(np.repeat(geometry, len(batches), axis=0), np.array(batches, dtype=np.float64))
+    apart = (near.batches[:, None] - place[:, 0]) ** 2
+    farthest = (least[:, None] + apart).min(axis=0) * (1 + _ROUNDING) + _ROUNDING
+    # So few are left to be compared as they should be, at each batch those that are about as near as the nearest.
+    some = np.flatnonzero(besides <= (farthest - apart).max(axis=1)[near.batch] + _ROUNDING)
+    close = besides[some, None] + apart[near.batch[some]] <= farthest
+    distance = ((near.places[some, None] - place) ** 2).sum(axis=2)
+    nearest: list[int] = near.rows[some[np.where(close, distance, np.inf).argmin(axis=0)]].tolist()
+    return nearest
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Near:
+    """The measurements of one mode and kind: which they are and where they lie. batches: the places of the batches measured,
+    in one dimension; batch: which of these each has."""
+
+    rows: _Array
+    places: _Array
+    batches: _Array
+    batch: _Array
 
 
 @lru_cache(maxsize=64)
-def _of_kind(table: _Table, mode: int, kind: int) -> tuple[_Array, _Array]:
-    """The measurements of a mode and kind, and where they lie."""
+def _of_kind(table: _Table, mode: int, kind: int) -> _Near:
     rows = np.flatnonzero((table.mode == mode) & (table.kind == kind))
-    return rows, _place(table.geometry[table.row[rows]], table.batch[rows])
+    places = _place(table.geometry[table.row[rows]], table.batch[rows])
+    return _Near(rows, places, *np.unique(places[:, 0], return_inverse=True))
 
 
 @lru_cache(maxsize=256)
-def _besides_batch(table: _Table, mode: int, kind: int, row: tuple[int, ...]) -> _Array:
-    """How far the measurements of a kind are from a geometry, squared, whatever the batch; up to rounding."""
+def _besides_batch(table: _Table, mode: int, kind: int, row: tuple[int, ...]) -> tuple[_Array, _Array]:
+    """How far the measurements of a kind are from a geometry, squared, whatever the batch; and the least of each batch. Up to
+    rounding."""
+    near = _of_kind(table, mode, kind)
     place = _place(np.array([row]), np.ones(1))[0]
-    distances: _Array = ((_of_kind(table, mode, kind)[1][:, 1:] - place[1:]) ** 2).sum(axis=1)
-    return distances
+    distances: _Array = ((near.places[:, 1:] - place[1:]) ** 2).sum(axis=1)
+    least = np.full(len(near.batches), np.inf)
+    np.minimum.at(least, near.batch, distances)
+    return distances, least
 
 
-def _form(sizes: tuple[int, int, int], nbytes: int) -> tuple[tuple[int, int, int], int]:
+def _form(sizes: tuple[int, int, int], nbytes: int) -> Form:
     """The largest set of copies of x, w, y that fits into a measured workspace, and the rest."""
     best, least = (0, 0, 0), nbytes
     for choice in ((1, 1, 1), (1, 1, 0), (0, 1, 1), (1, 0, 1), (0, 1, 0), (1, 0, 0), (0, 0, 1)):
@@ -192,7 +255,7 @@ def _form(sizes: tuple[int, int, int], nbytes: int) -> tuple[tuple[int, int, int
     return best, least
 
 
-def _mode(mode: int, dtype: int, nhwc: int) -> int:
+def _mode(mode: int, dtype: int, nhwc: bool) -> int:
     return 4 * mode + 2 * dtype + nhwc
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from analyzer.allocators.bfc import ROUND_BYTES, next_region
 from analyzer.allocators.driver import ONNXRUNTIME_LEFTOVER, ORIGIN, AddressSpace
 from analyzer.allocators.onnxruntime_bfc import INITIAL_CHUNK_BYTES, LARGEST_EXTENSION_BYTES, MAX_DEAD_BYTES
 from analyzer.allocators.played import ADDRESS_BITS, FREE, OVER, Integers
+from analyzer.graph.lanes import Lanes
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
 from analyzer.runtimes.onnxruntime.options import SessionOptions
 
@@ -33,19 +35,25 @@ _BASE = ORIGIN // ROUND_BYTES - (1 << (ADDRESS_BITS - 1))
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """events, units: as `played.Chunks.play` takes them."""
+    """events, units: as `played.Chunks.play` takes them; or units[lane] for each of several lanes."""
 
     events: Integers
     units: Integers
 
+    def at(self, lane: int) -> Steps:
+        """One of the lanes."""
+        return Steps(self.events, self.units[lane])
 
-def steps(events: Iterable[AllocationEvent], options: SessionOptions) -> Steps | None:
+
+def steps(
+    events: Iterable[AllocationEvent], options: SessionOptions, lane_count: int = 0
+) -> Steps | None:
     """The events as `PlainArena.play` takes them; None where the arena has rules that are not modelled here, or sizes are
-    beyond all numbers."""
+    beyond all numbers. lane_count: how many lanes there are where sizes may be `Lanes` (`graph/lanes.py`)."""
     if options.gpu_mem_limit is not None or options.enable_memory_arena_shrinkage:
         return None
     found: list[tuple[int, int, int]] = []
-    units: list[int] = []
+    units: list[Any] = []
     for event in events:
         if isinstance(event, Malloc):
             if event.apart:
@@ -58,8 +66,14 @@ def steps(events: Iterable[AllocationEvent], options: SessionOptions) -> Steps |
             found.append((0, OVER, 0))
         else:
             return None
+    numbered = np.array(found, np.int64).reshape(-1, 3)
     try:
-        return Steps(np.array(found, np.int64).reshape(-1, 3), np.array(units, np.int64))
+        if not lane_count:
+            return Steps(numbered, np.array(units, np.int64))
+        every = np.empty((lane_count, len(units)), np.int64)
+        for place, size in enumerate(units):
+            every[:, place] = size.values if isinstance(size, Lanes) else size
+        return Steps(numbered, every)
     except OverflowError:
         return None
 

@@ -15,12 +15,14 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from typing import Any
 
 from analyzer.graph import Category
+from analyzer.graph.lanes import Lanes, NotTogether
 from analyzer.runtimes.events import AllocationEvent, Event, Malloc
 from analyzer.runtimes.onnxruntime.arena import SessionArena
 from analyzer.runtimes.onnxruntime.options import SessionOptions
-from analyzer.runtimes.onnxruntime.plain_arena import PlainArena, Reached, steps
+from analyzer.runtimes.onnxruntime.plain_arena import PlainArena, Reached, Steps, steps
 from analyzer.runtimes.timeline import Played, play
 
 _ORDERS = 21
@@ -172,23 +174,35 @@ class Loaded:
         """Whether the session is one that `plain_arena` can play, and has room for its initializers."""
         return self._arenas is not None
 
-    def typical(self, events: tuple[AllocationEvent, ...]) -> Reached | None:
-        """What is reached in the order `typical` would choose; None for a session that is not like that, or has no room."""
-        runs = steps(events[len(self._stage) :], self._options)
-        if (
-            self._arenas is None
-            or runs is None
-            or _first_stage(events) != self._stage
-            or _order_count(events, self._options) != self._order_count
-        ):
+    def runs(self, events: tuple[AllocationEvent, ...], lane_count: int = 0) -> Steps | None:
+        """What such a session asks for after its first stage; None for a session that is not like that.
+
+        lane_count: as for `steps`. Scratch that a kernel takes in some lanes only has no bytes in the others. Raises NotTogether
+        where lanes are played in different numbers of orders.
+        """
+        if _first_stage(events) != self._stage or _order_count(events, self._options) != self._order_count:
             return None
+        # Alone, a lane would have no event for scratch of no bytes, and none for giving it back.
+        missing = 2 * sum(map(_may_be_missing, events)) if lane_count else 0
+        if _affordable(len(events) - missing) != _affordable(len(events)):
+            raise NotTogether
+        return steps(events[len(self._stage) :], self._options, lane_count)
+
+    def typical(self, runs: Steps) -> Reached | None:
+        """What is reached in the order `typical` would choose; None where there is no room."""
         reached = []
-        for loaded in self._arenas:
+        for loaded in self._arenas or ():
             arena = loaded.copy()
             if not arena.play(runs):
                 return None
             reached.append(arena.reached)
-        return reached[_chosen(reached)]
+        return reached[_chosen(reached)] if reached else None
+
+
+def _may_be_missing(event: AllocationEvent) -> bool:
+    """Whether it is scratch that a kernel takes in some lanes and not in others."""
+    nbytes: Any = event.nbytes if isinstance(event, Malloc) and event.category is Category.SCRATCH else 0
+    return isinstance(nbytes, Lanes) and not nbytes.values.all()
 
 
 def _orders(events: tuple[AllocationEvent, ...], options: SessionOptions) -> list[list[AllocationEvent]]:
@@ -207,7 +221,12 @@ def _order_count(events: tuple[AllocationEvent, ...], options: SessionOptions) -
         return 1
     if not all(map(_is_initializer, events[:2])):
         return 1
-    return min(_ORDERS, max(1, _EVENTS // len(events)))
+    return _affordable(len(events))
+
+
+def _affordable(event_count: int) -> int:
+    """In how many orders so many events are played."""
+    return min(_ORDERS, max(1, _EVENTS // event_count))
 
 
 def _first_stage(events: tuple[AllocationEvent, ...]) -> tuple[AllocationEvent, ...]:

@@ -1,7 +1,8 @@
-"""One session whose values take other sizes: its figures alone, as often as they are asked for.
+"""One session whose values take other sizes: its figures alone, at as many sizes as are asked for.
 
 What the sizes do not change is done once: the plan (`session.frame`), and the arena after the initializers in each of their
-orders (`playing.Loaded`). What `prediction.predict` would say of the same sizes is the same.
+orders (`playing.Loaded`). Sizes at which the session asks for the same but for bytes are recorded at once: its values'
+dimensions are then `Lanes` (`graph/lanes.py`). What `prediction.predict` would say of the same sizes is the same.
 
 Not modelled: sessions that share an arena, runs of several sizes; limits, shrinking and requests apart from the arena's
 regions, as the CPU provider makes (`plain` says whether there are any).
@@ -10,10 +11,15 @@ regions, as the CPU provider makes (`plain` says whether there are any).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from analyzer.devices import DeviceProfile
+from analyzer.graph.lanes import Integers, Lanes
 from analyzer.runtimes.onnxruntime import outside
 from analyzer.runtimes.onnxruntime.options import SessionOptions
+from analyzer.runtimes.onnxruntime.plain_arena import Steps
 from analyzer.runtimes.onnxruntime.playing import Loaded
 from analyzer.runtimes.onnxruntime.session import Frame, record
 
@@ -27,8 +33,17 @@ class SessionBytes:
     device_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """What a session's runs ask of its arena at several sizes, a lane each. beside: bytes of the device beside the arena, by
+    lane."""
+
+    steps: Steps
+    beside: Integers
+
+
 class ResizedSession:
-    """A session ready to run; whoever has its `frame` may give its values other shapes between two calls."""
+    """A session ready to run; whoever has its `frame` may give its values other shapes between two calls of `runs`."""
 
     def __init__(self, frame: Frame, settings: SessionOptions, device: DeviceProfile) -> None:
         self.frame = frame
@@ -41,11 +56,25 @@ class ResizedSession:
         """Whether its arena has no rules that `figures` does not know."""
         return self._loaded.plain
 
-    def figures(self) -> SessionBytes | None:
-        """At the sizes the values have now; None where only `predict` knows: it is not `plain`, the device has no room."""
-        events = record(self.frame, self._settings, self._device).events
-        reached = self._loaded.typical(events)
+    def runs(self, lane_count: int = 0) -> Runs | None:
+        """At the sizes the values have now; None where only `predict` knows them. lane_count: how many lanes there are where
+        these are `Lanes`; 0 for plain numbers, which make one lane.
+
+        Raises Apart where the session asks otherwise in some lanes, NotTogether where they cannot be told at once.
+        """
+        events = record(self.frame, self._settings, self._device, lane_count).events
+        count = max(lane_count, 1)
+        steps = self._loaded.runs(events, count)
+        if steps is None:
+            return None
+        beside: Any = sum(outside.beside_arena(self.frame.graph, self._settings, self._device))
+        every = beside.values if isinstance(beside, Lanes) else np.full(count, beside, np.int64)
+        return Runs(steps, every)
+
+    def figures(self, runs: Runs, lane: int = 0) -> SessionBytes | None:
+        """In one of the lanes; None where only `predict` knows: the device has no room."""
+        reached = self._loaded.typical(runs.steps.at(lane))
         if reached is None:
             return None
-        beside = sum(outside.beside_arena(self.frame.graph, self._settings, self._device))
-        return SessionBytes(reached.peak_in_use, reached.held, max(reached.held, reached.page_bytes) + beside)
+        device_bytes = max(reached.held, reached.page_bytes) + int(runs.beside[lane])
+        return SessionBytes(reached.peak_in_use, reached.held, device_bytes)

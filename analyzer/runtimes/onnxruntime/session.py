@@ -43,9 +43,10 @@ from analyzer.runtimes.onnxruntime.kernels.scratch import (
     takes_scratch,
     unknown,
 )
+from analyzer.runtimes.onnxruntime.kernels.scratch.lanes import told
 from analyzer.runtimes.onnxruntime.options import SessionOptions
 from analyzer.runtimes.onnxruntime.plan.order import execution, streams, topological
-from analyzer.runtimes.onnxruntime.plan.pattern import MemoryPattern, PatternPlanner
+from analyzer.runtimes.onnxruntime.plan.pattern import LanesPlanner, MemoryPattern, PatternPlanner
 from analyzer.runtimes.onnxruntime.plan.planner import Kind, Plan, plan
 from analyzer.runtimes.onnxruntime.rewrite.layout import NHWC
 from analyzer.runtimes.onnxruntime.rules import scratch_rule
@@ -123,11 +124,18 @@ class Recording:
 
 
 def record(
-    sessions: Frame | Sequence[Sequence[Frame]], options: SessionOptions, device: DeviceProfile
+    sessions: Frame | Sequence[Sequence[Frame]],
+    options: SessionOptions,
+    device: DeviceProfile,
+    lane_count: int = 0,
 ) -> Recording:
-    """A session with a first and a steady run; or several, each with the frames of its runs, all on one arena."""
+    """A session with a first and a steady run; or several, each with the frames of its runs, all on one arena.
+
+    lane_count: for how many sizes at once, where values' dimensions are `Lanes`. What is requested is then the same in all of
+    them but for its sizes: raises Apart where it is not, NotTogether where that cannot be told of all at once.
+    """
     settings = Settings(options.provider, options.cudnn_conv_algo_search, device, options.threads)
-    recorder = _Recorder(settings, options)
+    recorder = _Recorder(settings, options, lane_count)
     if isinstance(sessions, Frame):
         sessions = [[sessions] * len(RUNS)]
     for frames in sessions:
@@ -151,6 +159,7 @@ class _Recorder:
 
     settings: Settings
     options: SessionOptions
+    lane_count: int = 0
     events: list[AllocationEvent] = field(default_factory=list)
     kernels: list[KernelMark] = field(default_factory=list)
     unknown: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -294,7 +303,7 @@ class _Recorder:
             return []
         known = self.takes.get((id(graph), node.index))
         if known is None:
-            known = scratch(node, graph, self.settings), unknown(node)
+            known = told(scratch, node, graph, self.settings, self.lane_count), unknown(node)
             self.takes[id(graph), node.index] = known
         takes, is_unknown = known
         if is_unknown and number == RUNS[0]:
@@ -341,12 +350,12 @@ class _Running:
         self.living: dict[str, int] = {}
         self.block: list[int] = []
         self.members: frozenset[str] = frozenset()
-        self.planner: PatternPlanner | None = None
+        self.planner: PatternPlanner | LanesPlanner | None = None
         if not recorder.options.enable_mem_pattern or iteration:
             return
         known = patterns.get(path)
         if known is None:
-            self.planner = PatternPlanner()
+            self.planner = LanesPlanner(recorder.lane_count) if recorder.lane_count else PatternPlanner()
             return
         self.members = known.members
         if known.size_bytes:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from analyzer.devices import load
-from analyzer.libraries.cudnn.frontend_plans import Convolution, _form, _kind, _place, workspace
+from analyzer.libraries.cudnn.frontend_plans import Convolution, _form, _kind, _place, workspace, workspaces
 
 H200 = load("h200")
 ONE = ((1, 1), (1, 1), (1, 1))
@@ -191,3 +193,38 @@ def test_places_are_logarithms() -> None:
     """Batch, channels a group in and out, positions, filter, strides, dilations."""
     call = Convolution(False, (8, 32, 4, 8), (64, 8, 2, 4), (8, 64, 9, 9), (2, 4), (1, 1), (4, 8), 4)
     assert _place(np.array([call.row]), np.array([8])).tolist() == [[3.0, 3.0, 4.0, 5.0, 3.0, 3.0, 5.0]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rank=st.sampled_from((1, 2, 3)),
+    channels=st.sampled_from(((3, 64, 1), (64, 64, 1), (32, 32, 32), (16, 32, 4), (256, 1024, 1))),
+    extent=st.sampled_from((1, 7, 28, 56, 500)),
+    kernel=st.sampled_from((1, 3, 7)),
+    search=st.sampled_from(("EXHAUSTIVE", "HEURISTIC", "DEFAULT")),
+    dtype=st.sampled_from(("float32", "float16", "bfloat16")),
+    nhwc=st.booleans(),
+    batches=st.lists(st.integers(1, 2048), min_size=1, max_size=40),
+)
+def test_many_batches_at_once(
+    rank: int,
+    channels: tuple[int, int, int],
+    extent: int,
+    kernel: int,
+    search: str,
+    dtype: str,
+    nhwc: bool,
+    batches: list[int],
+) -> None:
+    """Each is what it is alone, asked or not, also where several measured shapes are as near as the nearest."""
+    inner, outer, groups = channels
+    space, ones = (extent,) * rank, (1,) * rank
+    like = Convolution(
+        False, (1, inner, *space), (outer, inner // groups, *(kernel,) * rank), (1, outer, *space),
+        ones, (kernel // 2,) * rank, ones, groups, dtype, nhwc,
+    )  # fmt: skip
+    alone = [
+        workspace(dataclasses.replace(like, x=(b, *like.x[1:]), y=(b, *like.y[1:])), search, H200)[0]
+        for b in batches
+    ]
+    assert workspaces(like, batches, search, H200) == tuple(alone)

@@ -5,18 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from analyzer.errors import OptionError
+from analyzer.graph.lanes import Lanes
 from analyzer.runtimes.onnxruntime.arena import SessionArena
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
 from analyzer.runtimes.onnxruntime.load import load
 from analyzer.runtimes.onnxruntime.options import SessionOptions, parse
 from analyzer.runtimes.onnxruntime.plan.order import execution, streams, topological
-from analyzer.runtimes.onnxruntime.plan.pattern import PatternPlanner
+from analyzer.runtimes.onnxruntime.plan.pattern import LanesPlanner, PatternPlanner
 from analyzer.runtimes.onnxruntime.plan.planner import Kind, plan, same_size
 from analyzer.runtimes.onnxruntime.rewrite import optimise
 
@@ -182,6 +184,36 @@ def test_pattern_never_overlaps(steps: list[tuple[int, int]]) -> None:
             assert offset >= end
             end = offset + length
         assert end <= pattern.size_bytes
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 7),
+            st.one_of(st.integers(0, 3000), st.lists(st.integers(0, 3000), min_size=4, max_size=4)),
+        ),
+        max_size=60,
+    )
+)
+def test_patterns_of_many_batches_are_each_ones_own(steps: list[tuple[int, int | list[int]]]) -> None:
+    """Sizes that are another one in each of four lanes, some of them zero."""
+    together, alone = LanesPlanner(4), [PatternPlanner() for _ in range(4)]
+    living: set[str] = set()
+    for slot, sizes in steps:
+        name = str(slot)
+        every = [sizes] * 4 if isinstance(sizes, int) else sizes
+        if name in living:
+            living.discard(name)
+            for planner in (together, *alone):
+                planner.free(name)
+        else:
+            living.add(name)
+            together.allocate(name, sizes if isinstance(sizes, int) else Lanes(np.array(sizes)))
+            for planner, size in zip(alone, every, strict=True):
+                planner.allocate(name, size)
+    found: Any = together.pattern()
+    assert found.size_bytes.values.tolist() == [planner.size_bytes for planner in alone]
+    assert found.members == alone[0].pattern().members
 
 
 def test_arena_joins_stream_memory_only_after_the_run() -> None:

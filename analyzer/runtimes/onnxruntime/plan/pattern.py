@@ -5,6 +5,9 @@
 2. Each allocation goes into the smallest gap between living blocks that holds it (the lowest of equals), otherwise
    behind the last one. The block's size is the furthest end ever reached.
 
+Many batches are followed at once where sizes are `Lanes` (`graph/lanes.py`): `LanesPlanner` does lane by lane what
+`PatternPlanner` does, in rows and columns of numbers; a property test holds it to that.
+
 Source: `core/framework/mem_pattern_planner.h` (`TraceAllocation`, `TraceFree`), `execution_frame.cc`.
 Not modelled: sizes that change between runs of the same input shapes (NonZero): those fall back to the arena.
 """
@@ -12,6 +15,11 @@ Not modelled: sizes that change between runs of the same input shapes (NonZero):
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from analyzer.graph.lanes import Integers, Lanes
 
 ALIGNMENT_BYTES = 256
 
@@ -76,3 +84,43 @@ class PatternPlanner:
     def pattern(self) -> MemoryPattern:
         """What has been recorded."""
         return MemoryPattern(self.size_bytes, frozenset(self.members), self._fullest)
+
+
+class LanesPlanner:
+    """As `PatternPlanner`, for sizes that are another one in each of `lane_count` lanes; `fullest` stays empty.
+
+    A tensor without bytes in some lane lies there at 0, where it is in nobody's way.
+    """
+
+    def __init__(self, lane_count: int) -> None:
+        self.members: set[str] = set()
+        self._nothing = np.zeros((1, lane_count), np.int64)
+        self._size = np.zeros(lane_count, np.int64)
+        self._living: dict[str, tuple[Integers, Integers]] = {}  # where each begins and ends, lane by lane
+
+    def allocate(self, name: str, nbytes: int | Lanes) -> None:
+        """Place a tensor in the smallest gap that holds it, otherwise behind the last living one."""
+        asked: Any = nbytes.values if isinstance(nbytes, Lanes) else nbytes
+        size = self._nothing[0] + aligned(asked)
+        begins = np.array([*(begin for begin, _ in self._living.values()), self._size])
+        ends = np.array([self._nothing[0], *(end for _, end in self._living.values())])
+        # Blocks that live together do not overlap: in order of their beginnings they are in order of their ends.
+        begins[:-1].sort(axis=0)
+        ends.sort(axis=0)
+        gaps = begins - ends
+        holds = gaps >= size
+        smallest = np.where(holds, gaps, np.iinfo(np.int64).max).argmin(axis=0)[None]
+        place = np.where(holds.any(axis=0), np.take_along_axis(ends, smallest, axis=0)[0], ends[-1])
+        place[size == 0] = 0
+        np.maximum(self._size, place + size, out=self._size)
+        self.members.add(name)
+        self._living[name] = place, place + size
+
+    def free(self, name: str) -> None:
+        """The tensor is no longer needed."""
+        self._living.pop(name, None)
+
+    def pattern(self) -> MemoryPattern:
+        """What has been recorded; its size is `Lanes`."""
+        size: Any = Lanes(self._size)
+        return MemoryPattern(size, frozenset(self.members))

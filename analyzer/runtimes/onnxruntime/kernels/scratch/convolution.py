@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
-from analyzer.libraries.cudnn.frontend_plans import Convolution, workspace
+import numpy as np
+
+from analyzer.graph.lanes import Lanes, NotTogether
+from analyzer.libraries.cudnn.frontend_plans import Convolution, workspace, workspaces
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels.scratch.registry import (
     Settings,
@@ -49,7 +53,26 @@ def _cuda_conv(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
     """conv.cc: the workspace of the plan that cuDNN's frontend picks for the convolution, as measured
     (`libraries/cudnn/frontend_plans.py`)."""
     found = convolution_of(node, graph)
-    return [] if found is None else [workspace(found, settings.search, settings.device)]
+    if found is None:
+        return []
+    if any(isinstance(size, Lanes) for size in (*found.x, *found.w, *found.y)):
+        return [(_at_batches(found, settings), "measured")]
+    return [workspace(found, settings.search, settings.device)]
+
+
+def _at_batches(found: Convolution, settings: Settings) -> Any:
+    """The same at many batches at once. Raises NotTogether where they differ in more than the batch."""
+    batches: tuple[Any, Any] = (found.x[0], found.y[0])
+    others: tuple[Any, ...] = (*found.x[1:], *found.w, *found.y[1:])
+    if any(isinstance(size, Lanes) for size in others) or not all(isinstance(b, Lanes) for b in batches):
+        raise NotTogether
+    every = batches[0].values.tolist()
+    if every != batches[1].values.tolist():
+        raise NotTogether
+    nbytes = workspaces(found, every, settings.search, settings.device)
+    if max(nbytes) > np.iinfo(np.int64).max:
+        raise NotTogether
+    return Lanes(np.array(nbytes, np.int64))
 
 
 @rule("cpu", "Conv", "com.microsoft.FusedConv")

@@ -25,7 +25,7 @@ import numpy as np
 
 from analyzer.runtimes.onnxruntime.graph import Node
 from analyzer.runtimes.onnxruntime.kernels.registered import since_version
-from analyzer.runtimes.onnxruntime.plan.order import topological
+from analyzer.runtimes.onnxruntime.plan.order import ordered, topological
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 from analyzer.runtimes.onnxruntime.rewrite.fusions.fusion import MICROSOFT
 from analyzer.runtimes.onnxruntime.rewrite.quantized.pairs import (
@@ -66,8 +66,8 @@ class Group:
 
 def signed_to_unsigned(editor: Editor) -> None:
     """A Q of int8 and the DQ that alone reads it work on uint8."""
-    for node in topological(editor.graph):
-        if not quantizes(node) or node.provider != "cpu":
+    for node in ordered(editor.graph, quantizes):
+        if node.provider != "cpu":
             continue
         back = only_reader(editor, node)
         if not dequantizes(back) or not (len(node.inputs) == len(back.inputs) == 3):

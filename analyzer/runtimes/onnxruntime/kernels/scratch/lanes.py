@@ -1,0 +1,66 @@
+"""What a kernel takes where dimensions are `Lanes` (`graph/lanes.py`): one whole number for each of many batches.
+
+A rule that decides alike for all batches is told once. Otherwise it is told for those that it decides alike for, and for one
+batch after the other where it needs a single number; what they say is put together again. Where a kernel takes fewer pieces
+at some batch than at others, the last have no bytes there: an arena has no chunk for such a request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from analyzer.graph.lanes import Apart, Integers, Lanes, NotTogether
+from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
+from analyzer.runtimes.onnxruntime.kernels.scratch.registry import Estimate, Settings, Takes
+
+
+def told(rule: Estimate, node: Node, graph: RuntimeGraph, settings: Settings, lane_count: int) -> Takes:
+    """What the rule says of the node; sizes may be `Lanes`, zero in lanes where there is no such piece."""
+    try:
+        return rule(node, graph, settings)
+    except Apart as apart:
+        open_ = [np.flatnonzero(~apart.yes), np.flatnonzero(apart.yes)]
+    except NotTogether:
+        open_ = [np.array([lane]) for lane in range(lane_count)]
+    found: list[tuple[Integers, Takes]] = []
+    while open_:
+        lanes = open_.pop()
+        try:
+            found.append((lanes, rule(node, _at(lanes, node, graph), settings)))
+        except Apart as apart:
+            open_ += [lanes[~apart.yes], lanes[apart.yes]]
+        except NotTogether:
+            open_ += [lanes[place : place + 1] for place in range(len(lanes))]
+    return _joined(found, lane_count)
+
+
+def _at(lanes: Integers, node: Node, graph: RuntimeGraph) -> RuntimeGraph:
+    """The graph with the node's values as they are in these lanes alone."""
+
+    def there(size: Any) -> Any:
+        if not isinstance(size, Lanes):
+            return size
+        return Lanes(size.values[lanes]) if len(lanes) > 1 else int(size.values[lanes[0]])
+
+    values = dict(graph.values)
+    for name in (*node.inputs, *node.outputs, *node.implicit):
+        if name and values[name].shape is not None:
+            values[name] = replace(
+                values[name], shape=tuple([there(size) for size in values[name].shape or ()])
+            )
+    return replace(graph, values=values)
+
+
+def _joined(found: list[tuple[Integers, Takes]], lane_count: int) -> Takes:
+    """The pieces of all lanes. How sure they are is said as where there are most of them."""
+    takes = max((takes for _, takes in found), key=len)
+    sizes = np.zeros((len(takes), lane_count), np.int64)
+    for lanes, told_there in found:
+        pieces: list[tuple[Any, str]] = [*told_there]
+        for place, (nbytes, _) in enumerate(pieces):
+            sizes[place, lanes] = nbytes.values if isinstance(nbytes, Lanes) else nbytes
+    joined: list[Any] = [(Lanes(size), basis) for size, (_, basis) in zip(sizes, takes, strict=True)]
+    return joined
