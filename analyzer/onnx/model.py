@@ -36,6 +36,37 @@ class ShapedModel:
     refused: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class OpenedModel:
+    """A model read and checked, before its sizes are known. proto: what was read, functions inlined; short: external data
+    that is not there, in words."""
+
+    proto: Any
+    structure: Structure
+    opset: int
+    folder: Path | None
+    has_functions: bool
+    short: tuple[str, ...]
+
+    def at(
+        self,
+        batch: int | None = None,
+        inputs: Described | None = None,
+        values: Mapping[str, float] = MappingProxyType({}),
+        assume: Mapping[str, bool] = MappingProxyType({}),
+        like: ShapedModel | None = None,
+    ) -> ShapedModel:
+        """With all shapes inferred; as `read`. like: an earlier result with the same inputs, values and assumptions, at another
+        batch: what does not depend on the batch is taken from there. Raises InputError, TargetError."""
+        check_batch(batch)
+        _check_names(self.structure, values, assume)
+        shapes = infer_shapes(
+            self.structure, self.proto, batch, inputs, self.folder, values, assume, None if like is None else like.shapes
+        )  # fmt: skip
+        refused = (*self.short, *shapes.binding.refused)
+        return ShapedModel(self.structure, shapes, self.opset, batch, self.has_functions, refused)
+
+
 def read(
     path_or_model: Any,
     batch: int | None = None,
@@ -53,6 +84,11 @@ def read(
     if isinstance(path_or_model, ShapedModel):
         return path_or_model
     check_batch(batch)
+    return opened(path_or_model).at(batch, inputs, values, assume)
+
+
+def opened(path_or_model: Any) -> OpenedModel:
+    """A path, an `onnx.ModelProto` or its serialized bytes, ready for sizes. Raises TargetError for what is no sound model."""
     folder = None
     short: tuple[str, ...] = ()
     if isinstance(path_or_model, str | Path):
@@ -70,9 +106,7 @@ def read(
         model = _inlined(model)
     opset = next((entry.version for entry in model.opset_import if entry.domain in DEFAULT_DOMAINS), 1)
     structure = prepare(model.graph, opset, folder, ir_version=model.ir_version)
-    _check_names(structure, values, assume)
-    shapes = infer_shapes(structure, model, batch, inputs, folder, values, assume)
-    return ShapedModel(structure, shapes, opset, batch, has_functions, (*short, *shapes.binding.refused))
+    return OpenedModel(model, structure, opset, folder, has_functions, short)
 
 
 def _check_names(structure: Structure, values: Mapping[str, float], assume: Mapping[str, bool]) -> None:

@@ -9,16 +9,24 @@ from analyzer.capture.onnx import capture_onnx
 from analyzer.devices import resolve
 from analyzer.errors import InputError, MissingDependencyError, OptionError, TargetError
 from analyzer.liveness.naive import from_onnx
-from analyzer.onnx.model import read
-from analyzer.onnx.shapes.bind import Described
+from analyzer.onnx.model import OpenedModel
+from analyzer.onnx.model import opened as open_model
+from analyzer.onnx.shapes.bind import Described, check_batch
 from analyzer.options import Options
 from analyzer.pipeline.assemble import Captured
 from analyzer.runtimes.base import Runtime, Source
 from analyzer.targets import Target
 
 
-def captured_onnx(target: Target, options: Options, runtime: Runtime) -> Captured:
-    """`target`, an ONNX file, captured for inference. Raises AnalyzerError."""
+def captured_onnx(
+    target: Target,
+    options: Options,
+    runtime: Runtime,
+    opened: OpenedModel | None = None,
+    like: Captured | None = None,
+) -> Captured:
+    """`target`, an ONNX file, captured for inference. opened: the file, where it is open already; like: another capture of it
+    under these options, but for the batch. Raises AnalyzerError."""
     for option in ("dtype", "amp", "channels_last"):
         if getattr(options, option):
             raise OptionError(
@@ -29,8 +37,12 @@ def captured_onnx(target: Target, options: Options, runtime: Runtime) -> Capture
     profile, device_note = resolve(options.device)
     profile = runtime.profile(profile, options)
     sizes = options.batches or (options.batch,)
+    for size in sizes:
+        check_batch(size)
+    opened = opened or open_model(target.path)
+    before = None if like is None else like.source.model
     read_at = {
-        size: read(target.path, size, described, options.values, options.assume)
+        size: opened.at(size, described, options.values, options.assume, before)
         for size in dict.fromkeys(sizes)
     }
     model = read_at[max(options.batches) if options.batches else options.batch]

@@ -28,6 +28,8 @@ from analyzer.targets import Program, Target, load, parse
 if TYPE_CHECKING:
     import torch
 
+    from analyzer.onnx.model import OpenedModel
+
 Progress = Callable[[str], None]
 
 
@@ -54,6 +56,8 @@ class Subject:
         self.options = options
         self._target: Any = parse(target) if isinstance(target, (str, os.PathLike)) else target
         self._program: Program | None = None
+        self._file: OpenedModel | None = None
+        self._before: Captured | None = None  # another capture of the file under these options
         onnx = isinstance(self._target, Target) and self._target.kind == "onnx"
         self.eager = not onnx and options.runtime in (None, "pytorch")
         self.joined = self.eager or (onnx and _alone(options))
@@ -85,7 +89,7 @@ class Subject:
     def under(self, options: Options) -> Subject:
         """The same with other options."""
         other = copy.copy(self)
-        other.options = options
+        other.options, other._before = options, None
         return other
 
     @property
@@ -127,9 +131,12 @@ class Subject:
         """
         options = self.at(batch)
         if self._program is None:
+            from analyzer.onnx.model import opened
             from analyzer.pipeline.onnx import captured_onnx
 
-            return captured_onnx(self._target, options, self.runtime)
+            self._file = self._file or opened(self._target.path)
+            self._before = captured_onnx(self._target, options, self.runtime, self._file, self._before)
+            return self._before
         from analyzer.pipeline.pytorch import captured_program
 
         if steps is not None:

@@ -52,8 +52,12 @@ def infer_shapes(
     folder: Path | None,
     values: Mapping[str, float] = MappingProxyType({}),
     assume: Mapping[str, bool] = MappingProxyType({}),
+    like: Shapes | None = None,
 ) -> Shapes:
-    """Shapes of every value (rules of the module docstring). Raises InputError for what cannot be bound or contradicts."""
+    """Shapes of every value (rules of the module docstring). Raises InputError for what cannot be bound or contradicts.
+
+    like: those of the same model at another batch, and with the same values and assumptions.
+    """
     opsets = {entry.domain: entry.version for entry in model.opset_import}
     binding = bind(structure.inputs, batch, described)
     # Before IR version 4 ONNX's inference reads only initializers that are inputs as well; this structure keeps them apart.
@@ -73,11 +77,22 @@ def infer_shapes(
     if _refitted(structure, binding):
         return Shapes(actual, actual, binding)
     _check_declared(structure, actual, binding)
-    seen_inputs = {
+    seen_inputs = _seen_inputs(structure, binding)
+    if (
+        like is not None
+        and like.seen is not like.actual
+        and _seen_inputs(structure, like.binding) == seen_inputs
+    ):
+        return Shapes(actual, like.seen, binding)
+    return Shapes(actual, infer(structure, seen_inputs, replace(common, symbolic=True)), binding)
+
+
+def _seen_inputs(structure: Structure, binding: Binding) -> dict[str, ValueType]:
+    """The inputs' types as ONNX Runtime sees them: as the file declares them, if it does."""
+    return {
         name: value if value.shape is not None else binding.inputs[name]
         for name, value in structure.inputs.items()
     }
-    return Shapes(actual, infer(structure, seen_inputs, replace(common, symbolic=True)), binding)
 
 
 def _refitted(structure: Structure, binding: Binding) -> bool:

@@ -45,9 +45,7 @@ class Steps:
         return Steps(self.events, self.units[lane])
 
 
-def steps(
-    events: Iterable[AllocationEvent], options: SessionOptions, lane_count: int = 0
-) -> Steps | None:
+def steps(events: Iterable[AllocationEvent], options: SessionOptions, lane_count: int = 0) -> Steps | None:
     """The events as `PlainArena.play` takes them; None where the arena has rules that are not modelled here, or sizes are
     beyond all numbers. lane_count: how many lanes there are where sizes may be `Lanes` (`graph/lanes.py`)."""
     if options.gpu_mem_limit is not None or options.enable_memory_arena_shrinkage:

@@ -15,8 +15,6 @@ Not modelled: ORT_PARALLEL execution, a user's partition configuration file, Exe
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 
 
@@ -43,12 +41,6 @@ def topological(graph: RuntimeGraph) -> list[Node]:
         stack.append((index, True))
         stack.extend((source, False) for source in feeds[index] if source not in visited)
     return result
-
-
-def ordered(graph: RuntimeGraph, wanted: Callable[[Node], bool]) -> list[Node]:
-    """The nodes that are wanted, in topological order; for one or none the graph need not be ordered."""
-    found = [node for node in graph.nodes.values() if wanted(node)]
-    return [node for node in topological(graph) if wanted(node)] if len(found) > 1 else found
 
 
 def streams(order: list[Node]) -> list[list[Node]]:

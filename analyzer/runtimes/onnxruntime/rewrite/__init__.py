@@ -60,11 +60,11 @@ def optimise(graph: RuntimeGraph, provider: str, level: int, *, nhwc: bool = Fal
                 cleanup.share_constants(editor)
             cleanup.common_subexpressions(editor)
             if folding.run(editor):
-                inference.refresh(graph)
+                inference.refresh(editor)
             folded = editor.changes
             fuse(editor, BASIC, provider)
             if editor.changes != folded:
-                inference.refresh(graph)
+                inference.refresh(editor)
             spreading.spread(editor)
             if not step:
                 transposes.run(editor)

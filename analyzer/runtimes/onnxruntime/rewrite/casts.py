@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from analyzer.runtimes.onnxruntime.graph import Node
 from analyzer.runtimes.onnxruntime.kernels import declared
-from analyzer.runtimes.onnxruntime.plan.order import topological
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 
 _HALF, _SINGLE = "float16", "float32"
@@ -29,10 +28,9 @@ _BITS = {
 
 def insert(editor: Editor, *, fold: bool) -> None:
     """Put the Casts around nodes that no provider runs (`provider` ""). fold: constants become float32 themselves."""
-    graph = editor.graph
     _free_lonely(editor)
     made: dict[str, str] = {}
-    for node in topological(graph):
+    for node in editor.order():
         halves = [name for name in dict.fromkeys(node.inputs) if _is(editor, name, _HALF)]
         if node.provider or node.bodies or not halves:
             continue

@@ -19,7 +19,6 @@ from collections.abc import Callable
 from typing import Any
 
 from analyzer.runtimes.onnxruntime.graph import Node
-from analyzer.runtimes.onnxruntime.plan.order import topological
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 
 _SHARED_TYPES = frozenset({"float16", "float32", "float64", "int32", "int64"})
@@ -36,7 +35,7 @@ _NOT_SHARED = frozenset(
 
 def run(editor: Editor) -> None:
     """Nodes that do nothing go; a node whose result is a graph output stays."""
-    for node in topological(editor.graph):
+    for node in editor.order():
         if _does_nothing(editor, node):
             bypass(editor, node)
         elif node.operator == "Identity":
@@ -165,7 +164,7 @@ def share_constants(editor: Editor) -> None:
 def common_subexpressions(editor: Editor) -> None:
     """Nodes of the same operator, inputs and attributes are one; the first in execution order stays."""
     seen: dict[tuple[Any, ...], Node] = {}
-    for node in topological(editor.graph):
+    for node in editor.order():
         if node.bodies or node.op in _NOT_SHARED or any(name in editor.final for name in node.outputs):
             continue
         key = (node.op, node.domain, tuple(node.inputs), len(node.outputs), _attributes(node))

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
 from analyzer.runtimes.onnxruntime.kernels import declared
-from analyzer.runtimes.onnxruntime.plan.order import topological
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 
 
 def insert(editor: Editor) -> None:
     """Insert the copies into a graph whose nodes have providers."""
     graph = editor.graph
-    for node in topological(graph):
+    for node in editor.order():
         for place, name in enumerate(node.outputs):
             if name:
                 _connect(editor, name, declared.output_on_host(node.provider, node.kernel, place))

@@ -1,10 +1,12 @@
-"""Edits of a runtime graph that keep "who makes it" and "who reads it" up to date."""
+"""Edits of a runtime graph that keep "who makes it", "who reads it" and the order of execution up to date."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Symbols, Value
+from analyzer.runtimes.onnxruntime.plan.order import topological
 
 
 class Editor:
@@ -20,6 +22,7 @@ class Editor:
         self.maker = graph.producers()
         self.readers: dict[str, dict[int, int]] = {}
         self.final = set(graph.outputs)
+        self._order: tuple[int, list[Node]] | None = None  # with the edits so far, when it was found
         for node in graph.nodes.values():
             for name in (*node.inputs, *node.implicit):
                 self._count(name, node.index, 1)
@@ -30,6 +33,17 @@ class Editor:
             users[index] = users.get(index, 0) + by
             if not users[index]:
                 del users[index]
+
+    def order(self) -> list[Node]:
+        """The nodes as they are now in topological order, which is found anew only after an edit."""
+        if self._order is None or self._order[0] != self.changes:
+            self._order = self.changes, topological(self.graph)
+        return list(self._order[1])
+
+    def ordered(self, wanted: Callable[[Node], bool]) -> list[Node]:
+        """Those of the nodes that are wanted; one or none need no order."""
+        found = [node for node in self.graph.nodes.values() if wanted(node)]
+        return [node for node in self.order() if wanted(node)] if len(found) > 1 else found
 
     def users(self, name: str) -> list[Node]:
         """Nodes that read the value, in index order."""
@@ -81,6 +95,7 @@ class Editor:
                 if name == old:
                     self.set_input(node, place, new)
             if old in node.implicit:
+                self._order = None
                 node.implicit = [new if name == old else name for name in node.implicit]
                 self._count(old, node.index, -1)
                 self._count(new, node.index, 1)

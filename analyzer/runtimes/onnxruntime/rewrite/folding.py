@@ -15,7 +15,6 @@ import numpy as np
 
 from analyzer.runtimes.onnxruntime.graph import Node
 from analyzer.runtimes.onnxruntime.kernels import declared
-from analyzer.runtimes.onnxruntime.plan.order import topological
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 
 NEVER = frozenset(
@@ -31,7 +30,7 @@ NEVER = frozenset(
 def run(editor: Editor) -> bool:
     """Fold every node that can be folded, in execution order. Returns whether there was one."""
     before = editor.changes
-    for node in topological(editor.graph):
+    for node in editor.order():
         if node.op == "Shape" and not node.domain:
             _fold_shape(editor, node)
         elif _foldable(editor, node):

@@ -16,7 +16,7 @@ from analyzer.onnx.shapes.native import Context, NodeError, infer_node
 from analyzer.onnx.structure import OVERRIDABLE_IR
 from analyzer.onnx.types import ValueType
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Symbols
-from analyzer.runtimes.onnxruntime.plan.order import ordered
+from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 
 _LARGEST_CONSTANT = 1024  # elements of a constant that a shape may depend on
 
@@ -32,14 +32,14 @@ class _Constants:
         return data if data is not None and data.size <= _LARGEST_CONSTANT else None
 
 
-def refresh(graph: RuntimeGraph) -> None:
+def refresh(editor: Editor) -> None:
     """Infer what ONNX Runtime has not known of the graph's shapes so far."""
-    open_nodes = ordered(
-        graph,
-        lambda node: (
-            not node.bodies and not node.domain and any(_open(graph, name) for name in node.outputs if name)
-        ),
-    )
+    graph = editor.graph
+    open_nodes = [
+        node
+        for node in editor.order()
+        if not node.bodies and not node.domain and any(_open(graph, name) for name in node.outputs if name)
+    ]
     if not open_nodes:
         return
     names = {size for value in graph.values.values() for size in value.symbols or () if isinstance(size, str)}

@@ -13,7 +13,6 @@ Checked: executed nodes of ResNet-18 and EfficientNet-B0 on an H200.
 from __future__ import annotations
 
 from analyzer.runtimes.onnxruntime.graph import Node
-from analyzer.runtimes.onnxruntime.plan.order import topological
 from analyzer.runtimes.onnxruntime.rewrite import transposes
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 from analyzer.runtimes.onnxruntime.rewrite.transposes.pushing import transpose_input, transpose_output
@@ -30,7 +29,7 @@ _TYPES = ("float32", "float16")
 
 def to_channels_last(editor: Editor) -> None:
     """Wrap every layout-sensitive CUDA kernel of four dimensions, then let the Transposes move down and cancel."""
-    for node in topological(editor.graph):
+    for node in editor.order():
         value = editor.value(node.inputs[0]) if node.inputs and node.inputs[0] else None
         if node.domain or node.op not in KERNELS or value is None or value.dtype not in _TYPES:
             continue

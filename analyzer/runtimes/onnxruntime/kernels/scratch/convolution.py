@@ -56,11 +56,11 @@ def _cuda_conv(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
     if found is None:
         return []
     if any(isinstance(size, Lanes) for size in (*found.x, *found.w, *found.y)):
-        return [(_at_batches(found, settings), "measured")]
+        return _at_batches(found, settings)
     return [workspace(found, settings.search, settings.device)]
 
 
-def _at_batches(found: Convolution, settings: Settings) -> Any:
+def _at_batches(found: Convolution, settings: Settings) -> Takes:
     """The same at many batches at once. Raises NotTogether where they differ in more than the batch."""
     batches: tuple[Any, Any] = (found.x[0], found.y[0])
     others: tuple[Any, ...] = (*found.x[1:], *found.w, *found.y[1:])
@@ -72,7 +72,8 @@ def _at_batches(found: Convolution, settings: Settings) -> Any:
     nbytes = workspaces(found, every, settings.search, settings.device)
     if max(nbytes) > np.iinfo(np.int64).max:
         raise NotTogether
-    return Lanes(np.array(nbytes, np.int64))
+    size: Any = Lanes(np.array(nbytes, np.int64))
+    return [(size, "measured")]
 
 
 @rule("cpu", "Conv", "com.microsoft.FusedConv")

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import wraps
 
 from analyzer.runtimes.onnxruntime.graph import Node
-from analyzer.runtimes.onnxruntime.plan.order import ordered
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 
 MICROSOFT = "com.microsoft"
@@ -44,7 +43,7 @@ def fusion(
     def register(fuse: Callable[[Editor, Node], None]) -> Fusion:
         @wraps(fuse)
         def apply(editor: Editor) -> None:
-            for node in ordered(editor.graph, lambda node: node.operator in begins):
+            for node in editor.ordered(lambda node: node.operator in begins):
                 nobody_runs = editor.partitioned and not node.provider
                 if node.index in editor.graph.nodes and not nobody_runs:
                     fuse(editor, node)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from analyzer.runtimes.onnxruntime.graph import Node
-from analyzer.runtimes.onnxruntime.plan.order import topological
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 from analyzer.runtimes.onnxruntime.rewrite.fusions.fusion import fusion, whole_graph
 from analyzer.runtimes.onnxruntime.rewrite.fusions.matching import drop_chain, is_op, maker_of, scalar
@@ -106,7 +105,7 @@ def gather_slice_to_split(editor: Editor) -> None:
     names = [
         name for name in (*editor.graph.inputs, *editor.graph.initializers) if editor.edge_count(name) > 1
     ]
-    for node in topological(editor.graph):
+    for node in editor.order():
         # Shape arithmetic is left alone: it is quick, and lives on the host.
         source = maker_of(editor, node, 0)
         from_shape = node.op == "Shape" or (

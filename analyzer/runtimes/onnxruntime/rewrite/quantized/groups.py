@@ -25,7 +25,6 @@ import numpy as np
 
 from analyzer.runtimes.onnxruntime.graph import Node
 from analyzer.runtimes.onnxruntime.kernels.registered import since_version
-from analyzer.runtimes.onnxruntime.plan.order import ordered, topological
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 from analyzer.runtimes.onnxruntime.rewrite.fusions.fusion import MICROSOFT
 from analyzer.runtimes.onnxruntime.rewrite.quantized.pairs import (
@@ -66,7 +65,7 @@ class Group:
 
 def signed_to_unsigned(editor: Editor) -> None:
     """A Q of int8 and the DQ that alone reads it work on uint8."""
-    for node in ordered(editor.graph, quantizes):
+    for node in editor.ordered(quantizes):
         if node.provider != "cpu":
             continue
         back = only_reader(editor, node)
@@ -89,7 +88,7 @@ def signed_to_unsigned(editor: Editor) -> None:
 
 def to_integers(editor: Editor) -> None:
     """Every group that the CPU provider has an integer operator for, in execution order."""
-    for node in topological(editor.graph):
+    for node in editor.order():
         if node.index not in editor.graph.nodes or node.domain:
             continue
         if node.op in ACTIONS and node.provider == "cpu":

@@ -17,7 +17,6 @@ Not modelled: QuantizeLinear/DequantizeLinear units.
 from __future__ import annotations
 
 from analyzer.runtimes.onnxruntime.graph import Node, Value
-from analyzer.runtimes.onnxruntime.plan.order import topological
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 from analyzer.runtimes.onnxruntime.rewrite.transposes.handlers import HANDLERS
 from analyzer.runtimes.onnxruntime.rewrite.transposes.permutation import Perm, is_transpose, perm_of
@@ -29,7 +28,7 @@ _UNKNOWN_RANK = 5
 
 def run(editor: Editor, *, layout: bool = False) -> None:
     """One pass over the graph, in execution order. `layout`: after a layout change its Transposes are pushed at any cost."""
-    nodes = topological(editor.graph)
+    nodes = editor.order()
     leading: set[str] = set()
     for node in reversed(nodes):
         if is_transpose(node):
