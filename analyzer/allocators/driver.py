@@ -67,6 +67,14 @@ class AddressSpace:
         self.page_bytes = 0
         self.call_count = 0
 
+    def copy(self) -> AddressSpace:
+        """The same once more, to go on from here in another way."""
+        other = AddressSpace.__new__(AddressSpace)
+        other._holes, other._gaps, other._ranges = self._holes.copy(), self._gaps.copy(), self._ranges.copy()
+        other._lowest, other._chunks = self._lowest, self._chunks.copy()
+        other.page_bytes, other.call_count = self.page_bytes, self.call_count
+        return other
+
     def take(self, size: int) -> int:
         """The address of a new allocation of `size` bytes."""
         self.call_count += 1

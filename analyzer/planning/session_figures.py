@@ -1,8 +1,8 @@
 """The figures of one ONNX Runtime session at any batch of a range, without reading its file again.
 
-1. The file is read, rewritten and planned at several batches. It is **the same session** if nodes, their order and places,
-   buffers and releases are the same one by one; only values' shapes may differ.
-2. ONNX Runtime plans before it knows the batch, by the dimensions' names. Where it sees numbers instead that change with the
+1. The file is read and rewritten at several batches. It is **the same session** if nodes and their places are the same one
+   by one; only values' shapes may differ.
+2. ONNX Runtime plans before it knows the batch, by the dimensions' names: order, buffers and releases are then the same too. Where it sees numbers instead that change with the
    batch (a file that fixes another), any two may be equal at some batch, and its plan another one there: no such batches
    are joined.
 3. Each dimension is a polynomial in the batch, checked at a batch that did not make it (`polynomial.py`).
@@ -25,11 +25,11 @@ from analyzer.graph.lanes import Apart, Lanes, NotTogether
 from analyzer.pipeline.assemble import Captured
 from analyzer.planning.figures import Figures
 from analyzer.planning.program import NotTheSame, Numbers, naive_at
-from analyzer.runtimes.onnxruntime.graph import Node, Value
+from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
 from analyzer.runtimes.onnxruntime.options import parse
-from analyzer.runtimes.onnxruntime.prediction import prepare
+from analyzer.runtimes.onnxruntime.prediction import rewritten
 from analyzer.runtimes.onnxruntime.resized import ResizedSession, Runs
-from analyzer.runtimes.onnxruntime.session import Frame
+from analyzer.runtimes.onnxruntime.session import frame
 
 # A shape as a function of the batch, or of many (`Lanes`).
 Shape: TypeAlias = Callable[[Any], tuple[Any, ...]]
@@ -48,12 +48,12 @@ class SessionFigures:
         settings = parse(runtime_options)
         numbers = Numbers(tuple(batches))
         self._naive = naive_at(numbers, captures)
-        frames = [prepare(captured.source.model, None, settings) for captured in captures]
+        graphs = [rewritten(captured.source.model, None, settings) for captured in captures]
         # Values of one shape have one function of the batch.
         self._shapes: dict[Shape, list[Value]] = {}
-        for value, shape in _shapes(frames, numbers):
+        for value, shape in _shapes(graphs, numbers):
             self._shapes.setdefault(shape, []).append(value)
-        self._session = ResizedSession(frames[0], settings, captures[0].profile)
+        self._session = ResizedSession(frame(graphs[0], settings), settings, captures[0].profile)
         if not self._session.plain:
             raise NotTheSame("the arena's other rules", anywhere=True)
         self.prepared: dict[int, tuple[Runs | None, int]] = {}
@@ -94,14 +94,13 @@ class SessionFigures:
         return self._session.runs(lane_count)
 
 
-def _shapes(frames: Sequence[Frame], numbers: Numbers) -> Iterator[tuple[Value, Shape]]:
-    """The values of the first frame whose shape depends on the batch, with their shapes. Raises NotTheSame."""
-    first = frames[0]
-    _same_nodes(frames)
-    for other in frames[1:]:
-        if (first.plan, first.waits) != (other.plan, other.waits):
-            raise NotTheSame("which tensors share a buffer")
-    for values in _side_by_side([frame.graph.values for frame in frames], "the graph's values"):
+def _shapes(graphs: Sequence[RuntimeGraph], numbers: Numbers) -> Iterator[tuple[Value, Shape]]:
+    """The values of the first graph whose shape depends on the batch, with their shapes. Raises NotTheSame.
+
+    The plan follows from what is the same: nodes, and values' types and sizes as ONNX Runtime sees them (`symbols`).
+    """
+    _same_nodes(graphs)
+    for values in _side_by_side([graph.values for graph in graphs], "the graph's values"):
         one = values[0]
         if any(value.symbols != one.symbols for value in values[1:]):
             raise NotTheSame(f"the size of {one.name} is fixed in the file", anywhere=True)
@@ -113,20 +112,24 @@ def _shapes(frames: Sequence[Frame], numbers: Numbers) -> Iterator[tuple[Value, 
         shape = numbers.integers(shapes, one.name) if shapes else None
         if callable(shape):
             yield one, shape
-    for bodies in _side_by_side([frame.bodies for frame in frames], "the graph's bodies"):
-        yield from _shapes(bodies, numbers)
+    for nodes in zip(*(graph.nodes.values() for graph in graphs), strict=True):
+        for bodies in _side_by_side([node.bodies for node in nodes], "the graph's bodies"):
+            yield from _shapes(bodies, numbers)
 
 
-def _same_nodes(frames: Sequence[Frame]) -> None:
-    """The same graph in every frame, but for shapes. Raises NotTheSame."""
-    first = frames[0]
-    for other in frames[1:]:
-        for node, same in zip(first.order, other.order, strict=False):
+def _same_nodes(graphs: Sequence[RuntimeGraph]) -> None:
+    """The same graph each time, but for shapes. Raises NotTheSame."""
+    first = graphs[0]
+    for other in graphs[1:]:
+        for node, same in zip(first.nodes.values(), other.nodes.values(), strict=False):
             if _told(node) != _told(same) or not _alike(node.attributes, same.attributes):
                 raise NotTheSame(node.name or node.op)
-        if len(first.order) != len(other.order) or first.graph.nodes.keys() != other.graph.nodes.keys():
+        if list(first.nodes) != list(other.nodes):
             raise NotTheSame("how many nodes run")
-        ends = [(g.inputs, g.outputs, list(g.initializers)) for g in (first.graph, other.graph)]
+        ends = [
+            (g.inputs, g.outputs, list(g.initializers), g.outer, g.fixed, g.overridable, g.opset)
+            for g in (first, other)
+        ]
         if ends[0] != ends[1]:
             raise NotTheSame("the graph's inputs, outputs or initializers")
 

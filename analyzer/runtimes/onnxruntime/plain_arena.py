@@ -92,7 +92,6 @@ class PlainArena:
         self._doubles = options.arena_extend_strategy == "kNextPowerOfTwo"
         self._device = device_bytes
         self._growth = INITIAL_CHUNK_BYTES
-        self._regions: list[int] = []
         self._space = AddressSpace(ONNXRUNTIME_LEFTOVER)
         self._held = 0
         self._chunks = Chunks(MAX_DEAD_BYTES // ROUND_BYTES)
@@ -101,11 +100,7 @@ class PlainArena:
         """The same arena once more."""
         other = PlainArena.__new__(PlainArena)
         other._doubles, other._device, other._growth = self._doubles, self._device, self._growth
-        other._regions = self._regions.copy()
-        other._space = AddressSpace(ONNXRUNTIME_LEFTOVER)
-        for nbytes in self._regions:
-            other._space.take(nbytes)
-        other._held, other._chunks = self._held, self._chunks.copy()
+        other._space, other._held, other._chunks = self._space.copy(), self._held, self._chunks.copy()
         return other
 
     @property
@@ -130,6 +125,5 @@ class PlainArena:
         address, count = self._space.take(taken) // ROUND_BYTES - _BASE, taken // ROUND_BYTES
         if address < 0 or address + count > _LAST_ADDRESS:
             return None  # an address too long for its bits: sizes no device has, such as a damaged file's
-        self._regions.append(taken)
         self._held += taken
         return address, count

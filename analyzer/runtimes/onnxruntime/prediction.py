@@ -54,9 +54,16 @@ class SessionPrediction(Prediction):
 
 def prepare(path_or_model: Any, batch: int | None, options: SessionOptions, inputs: Any = None) -> Frame:
     """Load, optimise and plan. Raises TargetError and InputError for a bad file or shapes."""
+    return frame(rewritten(path_or_model, batch, options, inputs), options)
+
+
+def rewritten(
+    path_or_model: Any, batch: int | None, options: SessionOptions, inputs: Any = None
+) -> RuntimeGraph:
+    """Load and optimise. Raises as `prepare`."""
     graph = load(path_or_model, batch, inputs)
     optimise(graph, options.provider, options.graph_optimization_level, nhwc=options.prefer_nhwc)
-    return frame(graph, options)
+    return graph
 
 
 def predict(
