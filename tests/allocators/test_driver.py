@@ -36,6 +36,17 @@ def test_chunks_of_32_mib_below_the_lowest() -> None:
     assert space.page_bytes == (40 + 24 + 32 + 2 + 4) * MIB
 
 
+def test_a_copy_goes_its_own_way_from_where_it_was_made() -> None:
+    space = AddressSpace(ONNXRUNTIME_LEFTOVER)
+    kept = [space.take(size) for size in (40 * MIB, 700, 3 * MIB)]
+    space.give(kept[0], 40 * MIB)
+    sizes = (500, 12 * MIB, 24 * MIB, 60 * MIB, 2 * MIB, 900_000)
+    first, second = space.copy(), space.copy()
+    addresses = [first.take(size) for size in sizes]
+    assert [second.take(size) for size in sizes] == addresses == [space.take(size) for size in sizes]
+    assert (second.page_bytes, second.call_count) == (space.page_bytes, space.call_count)
+
+
 def test_small_allocations_share_pages() -> None:
     """Steps of 512 bytes, the smallest gap that fits; a page is taken only where none has room."""
     space = AddressSpace(NOTHING)

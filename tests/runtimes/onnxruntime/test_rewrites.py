@@ -9,23 +9,47 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
+from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
+from analyzer.runtimes.onnxruntime.load import load
+from analyzer.runtimes.onnxruntime.plan.order import topological
 from analyzer.runtimes.onnxruntime.plan.placement import assign
 from analyzer.runtimes.onnxruntime.rewrite import bodies, cleanup, copies, folding, layout, optimise
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
+from tests.runtimes.onnxruntime import ort_models
 from tests.runtimes.onnxruntime.graphs import build, line, made, shown
 
 
 def after(rewrite: Callable[[Editor], None], graph: RuntimeGraph) -> list[str]:
     """The nodes once the rewrite has run; the editor's books are checked against the graph."""
     editor = Editor(graph)
+    editor.order()
     rewrite(editor)
     fresh = Editor(graph)
+    assert editor.order() == topological(graph)
     assert {name: users for name, users in editor.readers.items() if users} == fresh.readers
     assert {name: node.index for name, node in editor.maker.items()} == {
         name: node.index for name, node in fresh.maker.items()
     }
     return shown(graph)
+
+
+@pytest.mark.parametrize("name", sorted(ort_models.MODELS))
+@pytest.mark.parametrize("provider", ["cpu", "cuda"])
+def test_the_order_is_known_after_every_edit(
+    name: str, provider: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks an editor gets the order that the graph has at that moment."""
+    asked = []
+
+    def order(editor: Editor) -> list[Node]:
+        found = remembered(editor)
+        asked.append(found == topological(editor.graph))
+        return found
+
+    remembered = Editor.order
+    monkeypatch.setattr(Editor, "order", order)
+    optimise(load(ort_models.MODELS[name](), 3), provider, 99)
+    assert asked and all(asked)
 
 
 ONES = {
