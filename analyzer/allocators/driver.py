@@ -114,26 +114,27 @@ class AddressSpace:
 
     def _pages(self, size: int) -> int:
         """Whole pages go into the lowest hole that has room, else into a new chunk."""
-        at = next((at for at, (_, room) in enumerate(self._holes) if room >= size), None)
-        if at is None:
+        for at, (_, room) in enumerate(self._holes):
+            if room >= size:
+                address, _ = self._holes.pop(at)
+                break
+        else:
             room = -(-size // CHUNK_BYTES) * CHUNK_BYTES
             address = self._chunk(room)
-        else:
-            address, room = self._holes.pop(at)
         if room > size:
             insort(self._holes, (address + size, room - size))
         return address
 
     def _chunk(self, size: int) -> int:
         """A new chunk lies at the upper end of the highest free range that has room, else below the lowest chunk."""
-        at = next((at for at in reversed(range(len(self._ranges))) if self._ranges[at][1] >= size), None)
-        if at is None:
-            address = self._lowest = self._lowest - size
+        for at in range(len(self._ranges) - 1, -1, -1):
+            start, room = self._ranges[at]
+            if room >= size:
+                address = start + room - size
+                self._ranges[at : at + 1] = [(start, room - size)] if room > size else []
+                break
         else:
-            start, room = self._ranges.pop(at)
-            address = start + room - size
-            if room > size:
-                self._ranges.insert(at, (start, room - size))
+            address = self._lowest = self._lowest - size
         self._chunks[address] = size
         return address
 
