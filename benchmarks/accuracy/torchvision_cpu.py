@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import torch
 
-_library: torch.library.Library | None = None
+_declared: list[torch.library.Library] = []  # what an operator's library declared goes with it
 
 
 def enable() -> None:
-    """Make `import torchvision` work. Nothing to do on a CUDA build of torch."""
-    global _library  # noqa: PLW0603
-    if torch.version.cuda is None and _library is None:
-        _library = torch.library.Library("torchvision", "DEF")
-        _library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        _library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    """Make `import torchvision` work. Nothing to do on a CUDA build of torch, or where it is done."""
+    if torch.version.cuda is None and not torch._C._jit_get_schemas_for_operator("torchvision::nms"):
+        library = torch.library.Library("torchvision", "DEF")
+        for name in ("nms", "qnms"):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        _declared.append(library)
