@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Symbols, Value
@@ -22,7 +21,9 @@ class Editor:
         self.maker = graph.producers()
         self.readers: dict[str, dict[int, int]] = {}
         self.final = set(graph.outputs)
-        self._order: tuple[int, list[Node]] | None = None  # with the edits so far, when it was found
+        # Each with the edits so far, when it was found.
+        self._order: tuple[int, list[Node]] | None = None
+        self._operators: tuple[int, frozenset[str]] | None = None
         for node in graph.nodes.values():
             for name in (*node.inputs, *node.implicit):
                 self._count(name, node.index, 1)
@@ -40,10 +41,13 @@ class Editor:
             self._order = self.changes, topological(self.graph)
         return list(self._order[1])
 
-    def ordered(self, wanted: Callable[[Node], bool]) -> list[Node]:
-        """Those of the nodes that are wanted; one or none need no order."""
-        found = [node for node in self.graph.nodes.values() if wanted(node)]
-        return [node for node in self.order() if wanted(node)] if len(found) > 1 else found
+    def ordered(self, *operators: str) -> list[Node]:
+        """The nodes of these operators as they are now, in topological order; where there are none, nothing is ordered."""
+        if self._operators is None or self._operators[0] != self.changes:
+            self._operators = self.changes, frozenset([node.operator for node in self.graph.nodes.values()])
+        if self._operators[1].isdisjoint(operators):
+            return []
+        return [node for node in self.order() if node.operator in operators]
 
     def users(self, name: str) -> list[Node]:
         """Nodes that read the value, in index order."""

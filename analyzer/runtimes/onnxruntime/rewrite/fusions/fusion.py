@@ -43,7 +43,7 @@ def fusion(
     def register(fuse: Callable[[Editor, Node], None]) -> Fusion:
         @wraps(fuse)
         def apply(editor: Editor) -> None:
-            for node in editor.ordered(lambda node: node.operator in begins):
+            for node in editor.ordered(*begins):
                 nobody_runs = editor.partitioned and not node.provider
                 if node.index in editor.graph.nodes and not nobody_runs:
                     fuse(editor, node)

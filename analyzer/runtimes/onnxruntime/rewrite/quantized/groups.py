@@ -28,6 +28,7 @@ from analyzer.runtimes.onnxruntime.kernels.registered import since_version
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 from analyzer.runtimes.onnxruntime.rewrite.fusions.fusion import MICROSOFT
 from analyzer.runtimes.onnxruntime.rewrite.quantized.pairs import (
+    QUANTIZES,
     SCALE,
     ZERO_POINT,
     constant_scalars,
@@ -65,7 +66,7 @@ class Group:
 
 def signed_to_unsigned(editor: Editor) -> None:
     """A Q of int8 and the DQ that alone reads it work on uint8."""
-    for node in editor.ordered(quantizes):
+    for node in editor.ordered(*QUANTIZES):
         if node.provider != "cpu":
             continue
         back = only_reader(editor, node)

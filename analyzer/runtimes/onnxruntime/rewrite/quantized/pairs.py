@@ -21,6 +21,8 @@ from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 from analyzer.runtimes.onnxruntime.rewrite.fusions.fusion import MICROSOFT
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+# ONNX's, and ONNX Runtime's.
+QUANTIZES, DEQUANTIZES = ((op, f"{MICROSOFT}.{op}") for op in (QUANTIZE, DEQUANTIZE))
 SCALE, ZERO_POINT, OPERANDS = 1, 2, 3
 
 
@@ -35,12 +37,12 @@ class Edge:
 
 def quantizes(node: Node | None) -> TypeGuard[Node]:
     """Whether it is a QuantizeLinear, ONNX's or ONNX Runtime's."""
-    return node is not None and node.operator in (QUANTIZE, f"{MICROSOFT}.{QUANTIZE}")
+    return node is not None and node.operator in QUANTIZES
 
 
 def dequantizes(node: Node | None) -> TypeGuard[Node]:
     """Whether it is a DequantizeLinear, ONNX's or ONNX Runtime's."""
-    return node is not None and node.operator in (DEQUANTIZE, f"{MICROSOFT}.{DEQUANTIZE}")
+    return node is not None and node.operator in DEQUANTIZES
 
 
 def is_scalar(editor: Editor, name: str) -> bool:

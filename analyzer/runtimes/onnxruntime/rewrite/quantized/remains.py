@@ -17,9 +17,9 @@ from analyzer.runtimes.onnxruntime.graph import Node
 from analyzer.runtimes.onnxruntime.rewrite.cleanup import bypass
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 from analyzer.runtimes.onnxruntime.rewrite.quantized.pairs import (
+    DEQUANTIZES,
     SCALE,
     ZERO_POINT,
-    dequantizes,
     edges,
     has_zero_point,
     is_pair,
@@ -34,7 +34,7 @@ _EPSILON = float(np.finfo(np.float32).eps)
 
 def drop_activations(editor: Editor) -> None:
     """Relus and Clips that the Q behind them makes redundant."""
-    for node in editor.ordered(lambda node: node.operator in ("Relu", "Clip")):
+    for node in editor.ordered("Relu", "Clip"):
         if node.provider != "cpu" or node.outputs[0] in editor.final:
             continue
         after = only_reader(editor, node)
@@ -73,7 +73,7 @@ def _bound(editor: Editor, node: Node, place: int, attribute: str, default: floa
 
 def clean_up(editor: Editor) -> None:
     """A DQ and the Qs that take its step back go, if each Q has one reader, or is the graph's result and has none."""
-    for node in editor.ordered(dequantizes):
+    for node in editor.ordered(*DEQUANTIZES):
         if node.index not in editor.graph.nodes:
             continue
         if node.outputs[0] in editor.final:

@@ -25,7 +25,9 @@ from analyzer.runtimes.onnxruntime.kernels.registered import since_version
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 from analyzer.runtimes.onnxruntime.rewrite.quantized.pairs import (
     DEQUANTIZE,
+    DEQUANTIZES,
     QUANTIZE,
+    QUANTIZES,
     SCALE,
     ZERO_POINT,
     Edge,
@@ -63,7 +65,7 @@ def spread(editor: Editor) -> None:
 
 def remove_double_pairs(editor: Editor) -> None:
     """Q1, DQ1, Q2, DQ2 in a chain become Q1 and DQ2."""
-    for first in editor.ordered(quantizes):
+    for first in editor.ordered(*QUANTIZES):
         if first.index in editor.graph.nodes:
             _remove_double(editor, first)
 
@@ -118,7 +120,7 @@ def _common_range(editor: Editor, one: Node, other: Node) -> tuple[()] | tuple[A
 
 def propagate(editor: Editor) -> None:
     """Pairs around what only moves elements: before each Q, then behind each DQ."""
-    order = editor.ordered(lambda node: quantizes(node) or dequantizes(node))
+    order = editor.ordered(*QUANTIZES, *DEQUANTIZES)
     for node in order:
         if quantizes(node) and constant_scalars(editor, node):
             _backward(editor, node)
@@ -205,7 +207,7 @@ def _insert(editor: Editor, group: list[Edge], like: Node) -> None:
 
 def quantize_weights(editor: Editor) -> None:
     """Float weights and biases behind a dequantized operand, where the result is quantized."""
-    for node in editor.ordered(lambda node: not node.domain and node.op in _WEIGHTED):
+    for node in editor.ordered(*_WEIGHTED):
         if len(node.inputs) > 1:
             _quantize_weights(editor, node)
 
@@ -297,7 +299,7 @@ def _new(editor: Editor, like: str, stem: str, dtype: str) -> str:
 def one_reader_each(editor: Editor) -> None:
     """A DQ that several operands read is repeated for each but the first; one that is the graph's result, or that a
     subgraph reads, for each."""
-    for node in editor.ordered(dequantizes):
+    for node in editor.ordered(*DEQUANTIZES):
         uses = edges(editor, node.outputs[0])
         readers = [edge for edge in uses if edge.node is not None]
         kept = len(readers) != len(uses) or read_inside(editor, node.outputs[0])
@@ -317,7 +319,7 @@ def one_reader_each(editor: Editor) -> None:
 
 def dequantize_scalars(editor: Editor) -> None:
     """A constant scalar that a Where chooses beside a dequantized operand comes out of a DQ of one element."""
-    for node in editor.ordered(lambda node: node.operator == "Where"):
+    for node in editor.ordered("Where"):
         if len(node.inputs) != 3:
             continue
         makers = [editor.maker.get(name) for name in node.inputs[1:]]
