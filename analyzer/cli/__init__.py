@@ -91,9 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     try:
-        result = group.main(
-            [word for word in given if word != "--debug"], prog_name="analyze", standalone_mode=False
-        )
+        result = group.main(_without_debug(given), prog_name="analyze", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except AnalyzerError as error:
@@ -114,6 +112,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed("the result cannot be written: no space left on device", "choose another place", None)
     except Exception as error:
         return _internal(error, debug)
+
+
+def _without_debug(given: list[str]) -> list[str]:
+    """`--debug` may stand anywhere; behind a program to run it is the program's own."""
+    words = given[1:] if given[:1] == ["--debug"] else given
+    if words[:1] == ["run"] or words[:2] == ["verify", "run"]:
+        return words  # these commands know it as an option of theirs
+    return [word for word in words if word != "--debug"]
 
 
 def _internal(error: Exception, debug: bool) -> int:

@@ -122,6 +122,13 @@ def format_option(shown: str, help_text: str = "Form of the result.") -> Callabl
     )
 
 
+def debug_option(function: _Function) -> _Function:
+    """`--debug` of a command whose words may be a program's; the command line itself looks at it (`analyzer.cli.main`)."""
+    return click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")(
+        function
+    )
+
+
 def output_option(function: _Function) -> _Function:
     """`-o FILE`, which the command gets as `output`: a path, or None for stdout."""
     return click.option(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from analyzer.cli._options import format_option, options_named, output_option, settings
+from analyzer.cli._options import debug_option, format_option, options_named, output_option, settings
 from analyzer.cli._output import check_writable, columns, complain, deliver, working
 from analyzer.report import formats
 
@@ -25,6 +25,7 @@ Tell = Callable[[str], None]
 @options_named("device", "runtime_options")
 @format_option("verification")
 @output_option
+@debug_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     """Run SCRIPT with its ARGUMENTS twice: on a GPU that is not there, and on this one; compare event by event.

@@ -9,7 +9,7 @@ import click
 
 from analyzer.cli._estimates import budget_bytes, show
 from analyzer.cli._options import analysis_keywords, analysis_options, view_options
-from analyzer.cli._output import check_writable, complain, deliver, working, write_file
+from analyzer.cli._output import check_writable, columns, complain, deliver, working, write_file
 
 if TYPE_CHECKING:
     from analyzer.analysis import Analysis
@@ -40,7 +40,7 @@ def command(target: str, **options: Any) -> int:
     check_writable("-o", options["output"])
     check_writable("--dump-graph", options["dump_graph"])
     keywords = analysis_keywords(target, options)
-    budget_bytes(options)
+    budget = budget_bytes(options)
     if options["mode"] == "infer" and not options["quiet"]:
         for name in ("loss", "optimizer", "checkpoint"):
             if options[name] is not None:
@@ -63,20 +63,20 @@ def command(target: str, **options: Any) -> int:
         limit in name for name in estimate.options for limit in _ARENA_LIMITS
     )
     code = show(estimate, options, limited)
-    if limited and not estimate.fits() and options["form"] == "text" and options["output"] is None:
-        _advise(target, given, found, options["quiet"])
+    if code and options["form"] == "text" and options["output"] is None:
+        _advise(target, given, found, budget, options["quiet"])
     return code
 
 
-def _advise(target: str, given: Options, found: Analysis, quiet: bool) -> None:
-    """The report's last line where a job does not fit: the cheapest change that makes it fit."""
+def _advise(target: str, given: Options, found: Analysis, budget: int | None, quiet: bool) -> None:
+    """The report's last line where a job does not fit the device, or the budget: the cheapest change that makes it fit."""
     from analyzer.errors import AnalyzerError
     from analyzer.planning.what_if import first_that_fits
     from analyzer.report.strategies import advice
 
     try:
         with working(target, quiet) as tell:
-            chosen = first_that_fits(target, given, found, tell)
+            chosen = first_that_fits(target, given, found, budget, tell)
     except AnalyzerError:  # the report stands without advice
         return
-    deliver(f"\n{advice(chosen, found.estimate)}\n", None)
+    deliver(f"\n{advice(chosen, found.estimate, budget, columns())}\n", None)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from analyzer.cli._estimates import budget_bytes, show
-from analyzer.cli._options import assumptions, options_named, settings, view_options
+from analyzer.cli._options import assumptions, debug_option, options_named, settings, view_options
 from analyzer.cli._output import check_writable, working
 from analyzer.errors import OptionError, did_you_mean
 
@@ -72,6 +72,7 @@ def _no_such_option(word: str) -> OptionError:
 )
 @options_named("device", "runtime_options", "assume", "strict")
 @view_options
+@debug_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings.")
 def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     """Run SCRIPT with its ARGUMENTS, and say what it would take of a GPU.

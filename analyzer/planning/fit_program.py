@@ -175,7 +175,7 @@ class Search:
         ]
         # As the answer itself, an end has no gap below: memory in pieces would else put it on the answer's other side.
         least, most = min(ends[0], batch), max(ends[1], batch)
-        return (f"between {least:,} and {most:,} if twice as much were taken besides, or nothing",)
+        return (f"it would be {least:,} if twice as much were taken, {most:,} if nothing were",)
 
     def largest_evaluated(self, batch: int, limit: int) -> int:
         """The largest batch that runs under another limit, by doubling and bisection from `batch`."""
@@ -258,10 +258,10 @@ def assumptions(analysis: Analysis) -> tuple[str, ...]:
     for figure, source in sorted(profile.sources.items()):
         kind = source.split()[0].strip(":,;")
         if kind in kinds:
-            kinds[kind].append(figure)
+            kinds[kind].append(figure.removesuffix("_bytes").replace("_", " "))
     parts = [f"{kind}: {', '.join(figures)}" for kind, figures in kinds.items() if figures]
     taken = "; ".join(
-        f"{name} {nbytes:,} bytes" for name, nbytes in analysis.estimate.certainty.assumed.items()
+        f"{name} {nbytes / 2**20:,.1f} MiB" for name, nbytes in analysis.estimate.certainty.assumed.items()
     )
     return (
         f"nobody has measured {profile.name}: {'; '.join(parts)}",

@@ -18,6 +18,7 @@ Not modelled: time, but for the operations computed again; offloading; what a ch
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -101,15 +102,23 @@ def cheapest(strategies: list[Strategy]) -> Strategy | None:
 
 
 def first_that_fits(
-    target: Any, options: Options, base: Analysis, progress: Callable[[str], None] | None = None
+    target: Any,
+    options: Options,
+    base: Analysis,
+    budget_bytes: int | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> Strategy | None:
-    """The cheapest change that makes `base`, an analysis of the target, fit: the first that does in the order of `cheapest`,
-    none after it is tried. None when none does. Raises AnalyzerError when the target cannot be opened again."""
+    """The cheapest change that makes `base`, an analysis of the target, fit its device, and `budget_bytes` where that is given:
+    the first that does in the order of `cheapest`, none after it is tried. None when none does. Raises AnalyzerError when
+    the target cannot be opened again."""
     Subject(target, options)
     work = _work(base, options)
     for variant in sorted(variants(base, options, target), key=lambda v: (v[1], len(v[2]))):
         tried = _tried(target, options, base.estimate, work, variant, progress)
-        if tried.estimate is not None and tried.estimate.fits():
+        found = tried.estimate
+        if found is None or not found.fits():
+            continue
+        if budget_bytes is None or found.device_used <= budget_bytes:
             return tried
     return None
 
@@ -160,11 +169,13 @@ def variants(base: Analysis, options: Options, target: Any) -> list[tuple[str, i
     """(name, cost, changes) of every strategy the base's options leave open."""
     if base.graph.framework == "onnx":
         given = options.runtime_options
-        return [
+        left = {key: value for key, value in _ARENA.items() if str(given.get(key, "")) != value}
+        singles = [
             (f"{key}={value}", 0 if key != "enable_mem_pattern" else 1, _setting(options, {key: value}))
-            for key, value in _ARENA.items()
-            if str(given.get(key, "")) != value
-        ] + [(" + ".join(f"{key}={value}" for key, value in _ARENA.items()), 1, _setting(options, _ARENA))]
+            for key, value in left.items()
+        ]
+        together = f"{'both' if len(left) == _PAIR else f'all {len(left)}'} of these settings"
+        return singles + ([(together, 1, _setting(options, left))] if len(left) >= _PAIR else [])
     precise = _precisions(base, options)
     free = _free(base, options)
     frugal = _frugal(base, options, target) if options.mode == "train" else []
@@ -275,6 +286,9 @@ def _with_largest(
         return strategy
     changed = replace(options, **{**strategy.changes, "batch": None})
     try:
-        return replace(strategy, largest=search(Subject(target, changed), None, progress).batch)
+        found = replace(strategy, largest=search(Subject(target, changed), None, progress).batch)
     except AnalyzerError as error:
-        return replace(strategy, error=error.message)
+        found = replace(strategy, error=error.message)
+    # A search leaves its captures in cycles, some hundred MiB; a command line collects none by itself.
+    gc.collect()
+    return found

@@ -2,7 +2,7 @@
 
 1. A table keeps all its columns where they fit. Otherwise those with the highest `rank` go first, and the column that may
    shrink takes what is left.
-2. Sentences are broken between words where a line has fewer than 80 columns; a wider terminal does that itself.
+2. Sentences are broken between words where they are wider than that.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analyzer.report.words import tail
-
-_WIDE = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +49,7 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) 
 
 
 def within(lines: Sequence[str], width: int) -> list[str]:
-    """The lines, those that are too long for a narrow terminal continued with two more blanks in front."""
-    if width >= _WIDE:
-        return list(lines)
+    """The lines, those that are too long continued with two more blanks in front."""
     fitting = []
     for line in lines:
         before = " " * (len(line) - len(line.lstrip()) + 2)

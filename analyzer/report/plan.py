@@ -239,9 +239,10 @@ def fit_lines(fit: Fit) -> list[str]:
         lines.append(f"it runs; no {what} above that was tried")
     if fit.gaps:
         lines.append(f"memory in pieces: {', '.join(map(str, fit.gaps))} would not run")
-    if fit.also:
+    # Those right above the answer, up to the one that fails, have a note that says why they are not it.
+    if islands := [size for size in fit.also if size >= fit.fails]:
         lines.append(
-            f"memory in pieces: {', '.join(map(str, fit.also))} would run too, batches in between not"
+            f"memory in pieces: {', '.join(map(str, islands))} would run too, batches in between not"
         )
     lines += [f"- {clean(note)}" for note in fit.notes]
     return lines

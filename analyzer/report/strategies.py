@@ -53,25 +53,36 @@ def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
     return "\n".join([*head, *table(columns, rows, view.width), *within(failed, view.width)]) + "\n"
 
 
-def advice(strategy: Strategy | None, base: Estimate) -> str:
-    """One sentence: the cheapest change that makes a job fit; without one, what is left to the user."""
+def advice(
+    strategy: Strategy | None,
+    base: Estimate,
+    budget_bytes: int | None = None,
+    width: int = PLAIN.width,
+) -> str:
+    """One sentence: the cheapest change that makes a job fit its device and budget; without one, what is left to the user."""
+    return "\n".join(within([_advice(strategy, base, budget_bytes)], width))
+
+
+def _advice(strategy: Strategy | None, base: Estimate, budget_bytes: int | None) -> str:
+    allowed = base.capacity_bytes if budget_bytes is None else min(base.capacity_bytes, budget_bytes)
+    larger = "take a larger device" if allowed == base.capacity_bytes else "allow more"
     if strategy is None or strategy.estimate is None:
         nothing = "no single change or usual combination makes it fit"
         least = base.breakdown.get("parameters", 0) + base.device_used - base.peak_reserved
-        if least > base.capacity_bytes:
+        if least > allowed:
             return (
                 f"{nothing}, nor does a smaller batch: parameters, context and libraries alone take {mib(least)} MiB of "
-                f"{mib(base.capacity_bytes)}; take a larger device, or more of them (--parallel)"
+                f"{mib(allowed)}; {larger}, or take more devices (--parallel)"
             )
         if base.batch == 1:
-            return f"{nothing}, not even for one sample: take a larger device, or more of them (--parallel)"
+            return f"{nothing}, not even for one sample: {larger}, or take more devices (--parallel)"
         return f"{nothing}: take a smaller batch (analyze fit)"
     extra = (
         f", {100 * strategy.extra_compute:.0f} % more operations" if strategy.extra_compute >= 0.005 else ""
     )
     return (
         f"cheapest change that fits: {clean(strategy.name)}: {mib(strategy.estimate.device_used)} MiB of "
-        f"{mib(strategy.estimate.capacity_bytes)} ({COSTS[strategy.cost]}{extra})"
+        f"{mib(allowed)} ({COSTS[strategy.cost]}{extra})"
     )
 
 

@@ -289,6 +289,19 @@ def test_the_command_passes_on_arguments_and_prints_to_stderr(
     assert '"peak_allocated": 4194304' in shown.out
 
 
+def test_debug_behind_a_script_is_the_scripts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import sys\nprint(sys.argv[1:])\nassert not sys.argv\n")
+    for ours in (["--debug", "run"], ["run", "--debug"], ["run"]):
+        assert main([*ours, "-q", str(script), "--debug", "2"]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("['--debug', '2']\n") and "analyze: error: train.py:3: AssertionError" in said
+    assert main(["run", "-q", str(script), "2"]) == 2 and "Traceback" not in capsys.readouterr().err
+    assert (
+        main(["run", "-q", "--debug", str(script), "2", "3"]) == 2 and "Traceback" in capsys.readouterr().err
+    )
+
+
 def test_phases_are_found(run: Any) -> None:
     text = """
 import torch

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -106,12 +108,31 @@ def test_the_default_command_ends_with_what_would_fit(capsys: pytest.CaptureFixt
     """A gigabyte is less than this training takes; on one megabyte nothing helps. Where it fits nothing is said."""
     asked = [str(MODELS / "feedforward.py"), "--batch", "8192", "--mode", "train"]
     assert main([*asked, "--device", "1MiB"]) == 1
-    assert "nor does a smaller batch: parameters, context" in capsys.readouterr().out.splitlines()[-1]
+    assert "nor does a smaller batch: parameters, context" in " ".join(capsys.readouterr().out.split())
     estimate = analyzer.analyze(MODELS / "feedforward.py", batch=8192, mode="train", device="h200")
     assert main([*asked, "--device", str(estimate.device_used - 1)]) == 1
-    assert capsys.readouterr().out.splitlines()[-1].startswith("cheapest change that fits: ")
+    assert capsys.readouterr().out.split("\n\n")[-1].startswith("cheapest change that fits: ")
     assert main([*asked, "--device", str(estimate.device_used)]) == 0
     assert "cheapest" not in capsys.readouterr().out
+
+
+def test_over_a_budget_it_ends_with_what_stays_within(capsys: pytest.CaptureFixture[str]) -> None:
+    """The change named takes no more than the budget; lines are within 80 columns; JSON and files have no advice."""
+    asked = [str(MODELS / "feedforward.py"), "--batch", "8192", "--mode", "train", "--top", "0"]
+    estimate = analyzer.analyze(MODELS / "feedforward.py", batch=8192, mode="train", device="h200")
+    budget = estimate.device_used - 1
+    assert main([*asked, "--budget", str(budget)]) == 1
+    *_, said = capsys.readouterr().out.split("\n\n")
+    taken = re.match(r"cheapest change that fits: .+: ([\d,.]+) MiB of ([\d,.]+)", " ".join(said.split()))
+    assert taken is not None and float(taken[1].replace(",", "")) <= budget / 2**20
+    assert taken[2] == f"{budget / 2**20:,.1f}"
+    assert max(map(len, said.splitlines())) <= 80
+    assert main([*asked, "--budget", "1MiB", "--device", "h200"]) == 1
+    assert "allow more" in " ".join(capsys.readouterr().out.split("\n\n")[-1].split())
+    assert main([*asked, "--budget", str(estimate.device_used)]) == 0
+    assert "cheapest" not in capsys.readouterr().out
+    assert main([*asked, "--budget", str(budget), "--format", "json"]) == 1
+    json.loads(capsys.readouterr().out)
 
 
 def test_more_gpus_are_offered_once_and_cost_most() -> None:
