@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def curve(found: Curve, _: View = PLAIN) -> str:
     """The curve over the batch: picture, where it bends, every row."""
-    bends = [line for kink in found.kinks for line in plan.kink_lines(kink)]
+    bends = plan.kink_lines(found.kinks)
     slopes = [
         f"batch {slope.first} to {slope.last}: {slope.bytes_per_sample:,.0f} bytes of peak allocated a sample"
         for slope in found.slopes

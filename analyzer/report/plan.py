@@ -37,6 +37,8 @@ _COLORS = {
     "naive": "#888888",
 }
 _MOST_ROWS = 24
+_MOST_REASONS = 8
+_TICKS = 4
 
 
 def curve_text(curve: Curve, view: View = PLAIN) -> str:
@@ -65,8 +67,7 @@ def curve_text(curve: Curve, view: View = PLAIN) -> str:
         lines.append(
             f"batch {slope.first} to {slope.last}: {slope.bytes_per_sample:,.0f} bytes of peak allocated a sample"
         )
-    for kink in curve.kinks:
-        lines += kink_lines(kink)
+    lines += kink_lines(curve.kinks)
     lines += [f"batch {batch} failed: {clean(said)}" for batch, said in curve.failures.items()]
     captures = ", ".join(map(str, curve.captures[:8])) + (" ..." if len(curve.captures) > 8 else "")
     if all(row.batch in curve.captures for row in curve.rows):
@@ -91,14 +92,24 @@ def _places(count: int) -> list[int]:
     return sorted({round(number * (count - 1) / (_MOST_ROWS - 1)) for number in range(_MOST_ROWS)})
 
 
-def kink_lines(kink: Kink) -> list[str]:
-    if kink.reason:
-        return [f"from batch {kink.after} on the program is another one: {clean(kink.reason)}"]
-    lines = [f"the curve bends between batch {kink.before} and {kink.after}"]
-    for side, (event, tensors) in (("before", kink.peak_before), ("after", kink.peak_after)):
-        if tensors:
+def kink_lines(kinks: Sequence[Kink]) -> list[str]:
+    """Where the program is another one, where the curve bends most and what makes the peak there, and where else it bends."""
+    others = [kink for kink in kinks if kink.reason]
+    lines = [
+        f"from batch {kink.after} on the program is another one: {clean(kink.reason)}"
+        for kink in others[:_MOST_REASONS]
+    ]
+    if len(others) > _MOST_REASONS:
+        lines.append(f"and {len(others) - _MOST_REASONS} times more; --format json has all")
+    bends = [kink for kink in kinks if not kink.reason]
+    explained = [kink for kink in bends if kink.peak_before[1] or kink.peak_after[1]]
+    for kink in explained:
+        lines.append(f"the curve bends between batch {kink.before} and {kink.after}")
+        for side, (event, tensors) in (("before", kink.peak_before), ("after", kink.peak_after)):
             shown = ", ".join(f"{size(row.nbytes)} {who(row)[0]}" for row in tensors)
             lines.append(f"  peak {side}, in {clean(event)}: {shown}")
+    if less := [f"{kink.before} and {kink.after}" for kink in bends if kink not in explained]:
+        lines.append(f"{'it bends less' if explained else 'the curve bends'} between batch {', '.join(less)}")
     return lines
 
 
@@ -111,7 +122,10 @@ def _picture(curve: Curve, view: View) -> str:
     batches = [row.batch for row in curve.rows]
     for name in LINES:
         gib = [getattr(row, name) / 2**30 for row in curve.rows]
-        plotext.plot(batches, gib, label=WORDS[name])
+        # Without colors the lines are told apart by what they are drawn with: their first letter.
+        plotext.plot(batches, gib, label=WORDS[name], marker=None if view.color else WORDS[name][0])
+    span = batches[-1] - batches[0]
+    plotext.xticks(sorted({batches[0] + span * part // _TICKS for part in range(_TICKS + 1)}))
     plotext.xlabel("batch")
     plotext.ylabel("GiB")
     if not view.color:
@@ -169,13 +183,13 @@ def _svg(curve: Curve) -> str:
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' font-family='sans-serif' font-size='12'>",
         f"<title>{escape(about(curve.estimate))}</title>",
     ]
-    for part in range(5):
-        level = most * part // 4
+    for part in range(_TICKS + 1):
+        level = most * part // _TICKS
         parts.append(
             f"<line x1='{left}' x2='{right}' y1='{y(level):.1f}' y2='{y(level):.1f}' stroke='#ddd'/>"
             f"<text x='{left - 6}' y='{y(level) + 4:.1f}' text-anchor='end'>{size(level)}</text>"
         )
-        batch = batches[0] + span * part // 4
+        batch = batches[0] + span * part // _TICKS
         parts.append(
             f"<text x='{x(batch):.1f}' y='{height - bottom + 18}' text-anchor='middle'>{batch}</text>"
         )

@@ -57,14 +57,21 @@ PATCHES: dict[str, Patch] = {
             "is_available", "is_initialized", "device_count", "current_device", "get_device_name",
             "get_device_capability", "get_device_properties", "is_bf16_supported", "is_current_stream_capturing",
             "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "mem_get_info",
-            "get_rng_state", "memory_stats", "memory_summary", "set_per_process_memory_fraction",
+            "default_generators", "memory_stats", "memory_summary", "set_per_process_memory_fraction",
         )
     },
     **{
         _GPU + name: Patch(_NOTHING)
         for name in (
-            "set_device", "synchronize", "empty_cache", "reset_peak_memory_stats", "manual_seed", "manual_seed_all",
-            "set_rng_state", "device_of", "device", "nvtx.range_push", "nvtx.range_pop", "nvtx.mark",
+            "set_device", "synchronize", "empty_cache", "reset_peak_memory_stats", "device_of", "device", "nvtx.range_push", "nvtx.range_pop", "nvtx.mark",
+        )
+    },
+    **{
+        f"torch.{module}.{name}": Patch("no GPU's generator is asked or seeded: nothing random on the device has a value")
+        for module in ("cuda", "cuda.random")
+        for name in (
+            "get_rng_state", "get_rng_state_all", "initial_seed", "manual_seed", "manual_seed_all", "seed", "seed_all",
+            "set_rng_state", "set_rng_state_all",
         )
     },
     **{

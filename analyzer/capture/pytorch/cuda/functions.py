@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from analyzer.capture.pytorch.cuda.generators import generator_class
+from analyzer.capture.pytorch.cuda.generators import defaults, generator_class
 from analyzer.capture.pytorch.cuda.memory import answers
 from analyzer.capture.pytorch.cuda.streams import streams
 from analyzer.capture.pytorch.patches import replaced
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 _CUDNN_VERSION = 91900  # of the measurements (cuDNN 9.19)
 _CUDA_VERSION, _NCCL_VERSION = "13.0", (2, 28, 9)
 _SILENT = (
-    "set_device", "empty_cache", "reset_peak_memory_stats", "manual_seed", "manual_seed_all",
-    "set_rng_state", "nvtx.range_push", "nvtx.range_pop", "nvtx.mark",
-)  # fmt: skip
+    "set_device", "empty_cache", "reset_peak_memory_stats", "nvtx.range_push", "nvtx.range_pop", "nvtx.mark",
+)
+_SEEDING = ("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all")
+_STATE_BYTES = 16  # seed and offset: `CUDAGeneratorImpl::get_state`, `CUDAGeneratorImpl.cpp`
 CUDA_TYPE = torch.device("cuda")
 _RNN_MODES = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}  # cudnnRNNMode_t
 
@@ -69,6 +70,15 @@ def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
             for (where, dtype), group in grouped(*arguments).items()
         }
 
+    def state(*_: Any) -> torch.Tensor:
+        return torch.empty(_STATE_BYTES, dtype=torch.uint8)
+
+    random = {
+        "get_rng_state": state,
+        "get_rng_state_all": lambda: [state() for _ in range(recorder.gpu_count)],
+        "initial_seed": lambda: 0,
+        **{name: lambda *a, **k: None for name in _SEEDING},
+    }
     return {
         "cuda.is_available": lambda: True,
         "cuda.is_initialized": lambda: True,
@@ -93,7 +103,9 @@ def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
         "cuda.memory_reserved": lambda *a: 0,
         "cuda.max_memory_reserved": lambda *a: 0,
         "cuda.mem_get_info": lambda *a: (device.capacity_bytes, device.capacity_bytes),
-        "cuda.get_rng_state": lambda *a: torch.empty(16, dtype=torch.uint8),
+        "cuda.default_generators": defaults(recorder.gpu_count),
+        # Also by the names of their own module, whose functions ask a GPU that is there for its count.
+        **{f"{module}.{name}": answer for module in ("cuda", "cuda.random") for name, answer in random.items()},
         # A function of its own for each: PyTorch's compiler, if a program brings it in, knows functions by identity.
         **{f"cuda.{name}": lambda *a, **k: None for name in _SILENT},
         **{f"cuda.{name}": lambda *a: contextlib.nullcontext() for name in ("device_of", "device")},

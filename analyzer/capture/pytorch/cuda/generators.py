@@ -46,8 +46,17 @@ def generator_class(recorder: Recorder) -> type:
             """A generator on this device."""
             if not is_cuda(device, recorder.gpu):
                 return _REAL(device)
-            made = _OfTheDevice()
-            made.gpu = recorder.gpu
-            return made
+            return _of(recorder.gpu)
 
     return Generator
+
+
+def defaults(count: int) -> tuple[torch.Generator, ...]:
+    """`torch.cuda.default_generators` of a machine with so many GPUs."""
+    return tuple(_of(torch.device("cuda", index)) for index in range(count))
+
+
+def _of(gpu: torch.device) -> _OfTheDevice:
+    made = _OfTheDevice()
+    made.gpu = gpu
+    return made
