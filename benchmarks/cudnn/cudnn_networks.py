@@ -1,7 +1,8 @@
 """The networks whose convolutions cuDNN is asked about, by the package that has them, with usual input sizes.
 
 `NETWORKS` maps a package to a function that yields `Network`s: every model that torchvision and timm list, MONAI's and
-Diffusers' with the settings of their examples, and what Transformers' automatic classes for images, video and sound name.
+Diffusers' with the settings of their examples, and what Transformers' automatic classes for images, video and sound name;
+"handwritten" are networks no package lists.
 Repeated layers without convolutions are left out where a setting says how many there are. Packages are imported when
 their networks are asked for.
 """
@@ -15,6 +16,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from cudnn_handwritten import handwritten
 from torch import nn
 
 _BATCH = 2
@@ -358,7 +360,14 @@ def _given(config: Any, main: str, task: str) -> Iterator[tuple[str, Callable[[]
             yield str(each), named(_BATCH, each, dtype=torch.long)
 
 
+def handwritten_networks() -> Iterator[Network]:
+    """Networks no package lists."""
+    for name, make, shape in handwritten():
+        yield Network(name, make, _of_shapes((_BATCH, *shape)))
+
+
 NETWORKS = {
+    "handwritten": handwritten_networks,
     "torchvision": torchvision_networks,
     "timm": timm_networks,
     "monai": monai_networks,

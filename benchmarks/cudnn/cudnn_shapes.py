@@ -1,7 +1,7 @@
 """The shapes of the convolutions of known networks: one forward pass each on meta tensors, all else cut short.
 
-Run: `python benchmarks/cudnn/cudnn_shapes.py torchvision|timm|monai|diffusers|transformers SHAPES.jsonl` with that
-package installed; no weights are loaded and no GPU is needed. Each line is one network at one input size and a batch of
+Run: `python benchmarks/cudnn/cudnn_shapes.py torchvision|timm|monai|diffusers|transformers|handwritten SHAPES.jsonl` with
+that package installed; no weights are loaded and no GPU is needed. Each line is one network at one input size and a batch of
 two: `{"name", "convolutions": [{"x", "w", "y", "stride", "padding", "dilation", "transposed", "channels_last"}], "error"?}`.
 Names that the file has without an error are not traced again.
 

@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 _CUDNN_VERSION = 91900  # of the measurements (cuDNN 9.19)
 _CUDA_VERSION, _NCCL_VERSION = "13.0", (2, 28, 9)
 _SILENT = (
-    "set_device", "empty_cache", "reset_peak_memory_stats", "nvtx.range_push", "nvtx.range_pop", "nvtx.mark",
+    "set_device",
+    "empty_cache",
+    "reset_peak_memory_stats",
+    "nvtx.range_push",
+    "nvtx.range_pop",
+    "nvtx.mark",
 )
 _SEEDING = ("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all")
 _STATE_BYTES = 16  # seed and offset: `CUDAGeneratorImpl::get_state`, `CUDAGeneratorImpl.cpp`
@@ -105,7 +110,11 @@ def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
         "cuda.mem_get_info": lambda *a: (device.capacity_bytes, device.capacity_bytes),
         "cuda.default_generators": defaults(recorder.gpu_count),
         # Also by the names of their own module, whose functions ask a GPU that is there for its count.
-        **{f"{module}.{name}": answer for module in ("cuda", "cuda.random") for name, answer in random.items()},
+        **{
+            f"{module}.{name}": answer
+            for module in ("cuda", "cuda.random")
+            for name, answer in random.items()
+        },
         # A function of its own for each: PyTorch's compiler, if a program brings it in, knows functions by identity.
         **{f"cuda.{name}": lambda *a, **k: None for name in _SILENT},
         **{f"cuda.{name}": lambda *a: contextlib.nullcontext() for name in ("device_of", "device")},
