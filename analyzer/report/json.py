@@ -33,6 +33,8 @@ from analyzer.liveness.naive import Naive
 from analyzer.report.formats import PLAIN, View
 
 SCHEMA = 1
+# What sweep, fit, what-if and compare write lists under.
+_OTHERS = ("rows", "fits", "strategies", "figures")
 
 
 def to_dict(estimate: Estimate) -> dict[str, Any]:
@@ -61,6 +63,11 @@ def from_dict(document: Mapping[str, Any]) -> Estimate:
     if not isinstance(document, Mapping) or "schema" not in document:
         raise InputError(
             "this is not an estimate: it has no 'schema'",
+            "write one with: analyze TARGET --format json -o FILE",
+        )
+    if any(isinstance(document.get(name), list) for name in _OTHERS):
+        raise InputError(
+            "this is not an estimate but another command's result",
             "write one with: analyze TARGET --format json -o FILE",
         )
     if document["schema"] != SCHEMA:

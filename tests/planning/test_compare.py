@@ -255,7 +255,13 @@ def test_bad_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good = tmp_path / "good.json"
     good.write_text(json_report.render(TRAINING))
     (tmp_path / "bad.json").write_text("{}")
-    for name, words in (("none.json", "cannot be read"), ("bad.json", "this is not an estimate")):
+    (tmp_path / "curve.json").write_text('{"schema": 1, "target": "net.py", "rows": [{"batch": 1}]}')
+    said = {
+        "none.json": "cannot be read",
+        "bad.json": "this is not an estimate",
+        "curve.json": "not an estimate but another command's result",
+    }
+    for name, words in said.items():
         with pytest.raises(InputError, match=words):
             compare(good, tmp_path / name)
         assert main(["compare", str(good), str(tmp_path / name)]) == 2

@@ -1,0 +1,42 @@
+"""Curves as text: what is said of bends, and a picture whose lines can be told apart on paper."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from analyzer.planning.curve import Curve, Kink, Row, Slope
+from analyzer.report.formats import View
+from analyzer.report.plan import curve_text, kink_lines
+from tests.report.estimates import TRAINING
+
+PEAK = ("1.backward", TRAINING.top(2))
+
+
+def test_bends_are_explained_or_named_together() -> None:
+    lines = kink_lines([Kink(4, 5), Kink(8, 9, "", PEAK, PEAK), Kink(20, 21)])
+    assert lines[0] == "the curve bends between batch 8 and 9"
+    assert lines[1].startswith("  peak before, in 1.backward: ") and lines[2].startswith("  peak after, in ")
+    assert lines[3:] == ["it bends less between batch 4 and 5, 20 and 21"]
+    assert kink_lines([Kink(4, 5), Kink(6, 7)]) == ["the curve bends between batch 4 and 5, 6 and 7"]
+    assert kink_lines([]) == []
+
+
+def test_a_program_that_is_another_one_at_every_batch_does_not_fill_the_screen() -> None:
+    lines = kink_lines([Kink(batch, batch + 1, f"relu is called {batch} times") for batch in range(1, 31)])
+    assert lines[0] == "from batch 2 on the program is another one: relu is called 1 times"
+    assert len(lines) == 9 and lines[-1] == "and 22 times more; --format json has all"
+
+
+def test_without_colors_each_line_is_drawn_with_its_own_letter() -> None:
+    rows = tuple(
+        Row(batch, 2**28 * batch, 2**29 * batch, 2**30 * batch, 2**27 * batch) for batch in range(3, 16)
+    )
+    curve = Curve(
+        rows, {}, (Slope(3, 15, float(2**28)),), (), (3, 9, 15), lambda: replace(TRAINING, batch=15)
+    )
+    picture = curve_text(curve).split("\n\n")[1].splitlines()
+    drawn = "".join(line.split("┤")[-1].split("│")[-2] for line in picture[1:-3] if "│" in line)
+    assert all(letter * 3 in drawn for letter in "ardn")
+    ticks = picture[-2].split()
+    assert ticks == ["3", "6", "9", "12", "15"] and picture[-1].split() == ["GiB", "batch"]
+    assert all(len(line) <= 80 for line in curve_text(curve, View(width=80)).splitlines())
