@@ -25,7 +25,7 @@ from dataclasses import replace
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
 from analyzer.pipeline.assemble import Captured
-from analyzer.planning.fit_result import MOST, Fit
+from analyzer.planning.fit_result import MOST, Fit, assumptions
 from analyzer.planning.pieces import Pieces
 from analyzer.planning.subject import Progress, Subject
 from analyzer.runtimes.events import AllocationEvent, Malloc
@@ -247,23 +247,3 @@ def _on_inferred_plans(events: tuple[AllocationEvent, ...], played: Played) -> b
     """Whether a call whose plans nobody asked had no room for its first."""
     asked = [events[position] for position in played.refused]
     return any(isinstance(event, Malloc) and event.inferred for event in asked)
-
-
-def assumptions(analysis: Analysis) -> tuple[str, ...]:
-    """What of the device's profile nobody has measured on it, in words: with its bytes, where it has any."""
-    profile = analysis.profile
-    if profile.measured:
-        return ()
-    kinds: dict[str, list[str]] = {"assumed": [], "specified": []}
-    for figure, source in sorted(profile.sources.items()):
-        kind = source.split()[0].strip(":,;")
-        if kind in kinds:
-            kinds[kind].append(figure.removesuffix("_bytes").replace("_", " "))
-    parts = [f"{kind}: {', '.join(figures)}" for kind, figures in kinds.items() if figures]
-    taken = "; ".join(
-        f"{name} {nbytes / 2**20:,.1f} MiB" for name, nbytes in analysis.estimate.certainty.assumed.items()
-    )
-    return (
-        f"nobody has measured {profile.name}: {'; '.join(parts)}",
-        f"taken to be as on a GPU that was measured: {taken}",
-    )

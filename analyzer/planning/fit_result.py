@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from analyzer.analysis import Analysis
 from analyzer.estimate import Estimate
 
 # Searched up to here; nobody trains with more samples at once.
@@ -42,3 +43,23 @@ class Fit:
     def headroom(self) -> int:
         """Bytes the allocator might still hold at that batch."""
         return self.limit - (self.at.peak_reserved if self.at is not None else 0)
+
+
+def assumptions(analysis: Analysis) -> tuple[str, ...]:
+    """What of the device's profile nobody has measured on it, in words: with its bytes, where it has any."""
+    profile = analysis.profile
+    if profile.measured:
+        return ()
+    kinds: dict[str, list[str]] = {"assumed": [], "specified": []}
+    for figure, source in sorted(profile.sources.items()):
+        kind = source.split()[0].strip(":,;")
+        if kind in kinds:
+            kinds[kind].append(figure.removesuffix("_bytes").replace("_", " "))
+    parts = [f"{kind}: {', '.join(figures)}" for kind, figures in kinds.items() if figures]
+    taken = "; ".join(
+        f"{name} {nbytes / 2**20:,.1f} MiB" for name, nbytes in analysis.estimate.certainty.assumed.items()
+    )
+    return (
+        f"nobody has measured {profile.name}: {'; '.join(parts)}",
+        f"taken to be as on a GPU that was measured: {taken}",
+    )

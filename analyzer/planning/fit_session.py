@@ -13,24 +13,29 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from analyzer.analysis import Analysis
 from analyzer.estimate import Estimate
-from analyzer.planning.fit_result import MOST, Fit
+from analyzer.planning.fit_result import MOST, Fit, assumptions
 from analyzer.planning.subject import Progress, Subject
 
 
 def of_session(subject: Subject, limit: int | None, progress: Progress | None) -> Fit:
     """The answer; `limit`: bytes the arena may hold. Raises AnalyzerError, also for a runtime without such a limit."""
     known: dict[int, Estimate] = {}
+    first: Analysis | None = None
     if limit is not None:
         more: dict[str, Any] = {"gpu_mem_limit": limit}
         options = replace(subject.options, runtime_options={**subject.options.runtime_options, **more})
         subject = subject.under(options)
 
     def runs(batch: int) -> bool:
+        nonlocal first
         if batch not in known:
             if progress is not None:
                 progress(f"batch {batch}")
-            known[batch] = subject.analysis(batch).estimate
+            found = subject.analysis(batch)
+            first = first or found
+            known[batch] = found.estimate
         return known[batch].fits()
 
     low, high = 0, 1
@@ -50,5 +55,5 @@ def of_session(subject: Subject, limit: int | None, progress: Progress | None) -
         max(some.capacity_bytes - besides, 0) if limit is None else limit,
         limit is None,
         captures=tuple(sorted(known)),
-        notes=at.notes if at is not None else (),
+        notes=(*(at.notes if at is not None else ()), *(assumptions(first) if first is not None else ())),
     )

@@ -128,6 +128,7 @@ def test_a_session_fits_as_its_analysis_says() -> None:
     assert found.at.fits() and not found.beyond.fits()
     limited = fit(target, device="3GiB", limit="256MiB")
     assert 0 < limited.batch < found.batch
+    assert "nobody has measured t4: assumed: context" in " ".join(fit(target, device="t4").notes)
 
 
 def test_what_nobody_measured_is_said_with_its_span() -> None:
