@@ -25,11 +25,11 @@ from analyzer.graph.lanes import Apart, Lanes, NotTogether
 from analyzer.pipeline.assemble import Captured
 from analyzer.planning.figures import Figures
 from analyzer.planning.program import NotTheSame, Numbers, naive_at
+from analyzer.runtimes.onnxruntime.frame import frame
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
 from analyzer.runtimes.onnxruntime.options import parse
 from analyzer.runtimes.onnxruntime.prediction import rewritten
 from analyzer.runtimes.onnxruntime.resized import ResizedSession, Runs
-from analyzer.runtimes.onnxruntime.session import frame
 
 # A shape as a function of the batch, or of many (`Lanes`).
 Shape: TypeAlias = Callable[[Any], tuple[Any, ...]]

@@ -11,9 +11,10 @@ from dataclasses import replace
 from analyzer.devices import DeviceProfile
 from analyzer.runtimes.base import Saving
 from analyzer.runtimes.events import AllocationEvent, Malloc
+from analyzer.runtimes.onnxruntime.frame import Frame
 from analyzer.runtimes.onnxruntime.options import FOLLOWED_ON_CPU, SessionOptions
 from analyzer.runtimes.onnxruntime.playing import Failure, PlayedSession, play_session
-from analyzer.runtimes.onnxruntime.session import Frame, record
+from analyzer.runtimes.onnxruntime.session import record
 
 MIB = 2**20
 _CONVOLUTION = "ort-cuda-conv"

@@ -17,12 +17,14 @@ from analyzer.runtimes.base import Capped, Description, Prediction
 from analyzer.runtimes.events import Malloc
 from analyzer.runtimes.onnxruntime import advice, outside
 from analyzer.runtimes.onnxruntime.arena import SESSION, SessionArena
+from analyzer.runtimes.onnxruntime.frame import Frame, frame
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
 from analyzer.runtimes.onnxruntime.load import load
 from analyzer.runtimes.onnxruntime.options import SessionOptions, parse
 from analyzer.runtimes.onnxruntime.playing import Failure, Region, RunFigures, typical
+from analyzer.runtimes.onnxruntime.recorder import Recording
 from analyzer.runtimes.onnxruntime.rewrite import optimise, unmodelled
-from analyzer.runtimes.onnxruntime.session import RUNS, Frame, Recording, frame, record
+from analyzer.runtimes.onnxruntime.session import RUNS, record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,10 +18,11 @@ import numpy as np
 from analyzer.devices import DeviceProfile
 from analyzer.graph.lanes import Integers, Lanes
 from analyzer.runtimes.onnxruntime import outside
+from analyzer.runtimes.onnxruntime.frame import Frame
 from analyzer.runtimes.onnxruntime.options import SessionOptions
 from analyzer.runtimes.onnxruntime.plain_arena import Steps
 from analyzer.runtimes.onnxruntime.playing import Loaded
-from analyzer.runtimes.onnxruntime.session import Frame, record
+from analyzer.runtimes.onnxruntime.session import record
 
 
 @dataclass(frozen=True, slots=True)

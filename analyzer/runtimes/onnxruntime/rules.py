@@ -21,6 +21,7 @@ from analyzer.runtimes.onnxruntime.kernels.scratch.registry import Estimate as K
 from analyzer.runtimes.rules import UNKNOWN, Rule, source_in, told_by
 
 _SESSION = "analyzer/runtimes/onnxruntime/session.py"
+_RUNNING = "analyzer/runtimes/onnxruntime/running.py"
 _PACKING = "analyzer/runtimes/onnxruntime/kernels/packing.py"
 _CONVENTIONS = (
     Rule(
@@ -86,14 +87,14 @@ _CONVENTIONS = (
         "ort-loop-counter",
         "On the CPU provider a Loop takes an iteration number (8 bytes) and a condition (1 byte) for its body.",
         "core/providers/cpu/controlflow/loop.cc",
-        _SESSION,
+        _RUNNING,
         ("Loop",),
     ),
     Rule(
         "ort-scan-state",
         "Scan takes two buffers a state, which its iterations write in turn; one for two iterations, none for one.",
         "core/providers/cpu/controlflow/scan_utils.cc (LoopStateVariable)",
-        _SESSION,
+        _RUNNING,
         ("Scan",),
     ),
 )

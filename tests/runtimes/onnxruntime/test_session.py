@@ -9,6 +9,7 @@ import pytest
 
 from analyzer import devices
 from analyzer.runtimes.events import Event, Free, Malloc
+from analyzer.runtimes.onnxruntime.frame import frame
 from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels import packing
 from analyzer.runtimes.onnxruntime.kernels.scratch import Settings, before_outputs, scratch, unknown
@@ -18,7 +19,7 @@ from analyzer.runtimes.onnxruntime.plan.order import execution, streams, topolog
 from analyzer.runtimes.onnxruntime.plan.pattern import MemoryPattern, PatternPlanner, aligned
 from analyzer.runtimes.onnxruntime.plan.planner import Kind, locations, plan, same_size
 from analyzer.runtimes.onnxruntime.playing import RunFigures, play_session, typical
-from analyzer.runtimes.onnxruntime.session import frame, record
+from analyzer.runtimes.onnxruntime.session import record
 from tests.runtimes.onnxruntime.graphs import build
 
 H200 = devices.load("h200")

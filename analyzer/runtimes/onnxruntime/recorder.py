@@ -1,0 +1,120 @@
+"""Collects what sessions ask of their arena, while they are followed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from analyzer.graph import Category
+from analyzer.runtimes.events import AllocationEvent, Free, Malloc
+from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
+from analyzer.runtimes.onnxruntime.kernels.scratch import Settings, Takes, scratch, unknown
+from analyzer.runtimes.onnxruntime.kernels.scratch.lanes import told
+from analyzer.runtimes.onnxruntime.options import SessionOptions
+from analyzer.runtimes.onnxruntime.rules import scratch_rule
+
+FIRST_RUN = 1
+
+
+@dataclass(frozen=True, slots=True)
+class KernelMark:
+    """One kernel's part of the events: its outputs and scratch, before the releases; to compare with a profile.
+
+    run: from 1. top: whether the kernel belongs to the outermost graph.
+    """
+
+    node: Node
+    first_event: int
+    last_event: int
+    run: int
+    top: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What a session asks of its arena. unknown: operators nothing is known of, name -> (calls, bytes) of one run.
+
+    contents: for the block of a memory pattern, by its request's key, the graph and what lies in it when it is fullest.
+    graphs: the outermost graph each request was made for, by its key.
+    """
+
+    events: tuple[AllocationEvent, ...]
+    kernels: tuple[KernelMark, ...]
+    unknown: Mapping[str, tuple[int, int]]
+    contents: Mapping[int, tuple[RuntimeGraph, tuple[tuple[str, int], ...]]]
+    graphs: Mapping[int, RuntimeGraph]
+
+
+@dataclass(slots=True)
+class Recorder:
+    """A `Recording` in the making. graph: the outermost one that is followed. stream: the one requests are made for."""
+
+    settings: Settings
+    options: SessionOptions
+    lane_count: int = 0
+    events: list[AllocationEvent] = field(default_factory=list)
+    kernels: list[KernelMark] = field(default_factory=list)
+    unknown: dict[str, tuple[int, int]] = field(default_factory=dict)
+    contents: dict[int, tuple[RuntimeGraph, tuple[tuple[str, int], ...]]] = field(default_factory=dict)
+    graphs: dict[int, RuntimeGraph] = field(default_factory=dict)
+    # Outputs that stay, by the frame's identity.
+    bound: dict[int, dict[str, int]] = field(default_factory=dict)
+    # What a kernel takes, and whether anything is known of it, by its graph's identity and its index: the same in every run.
+    takes: dict[tuple[int, int], tuple[Takes, bool]] = field(default_factory=dict)
+    stream: int | None = None
+    graph: RuntimeGraph | None = None
+    _keys: int = 0
+
+    def take(
+        self,
+        nbytes: int,
+        category: Category,
+        label: str,
+        operator: int = -1,
+        basis: str = "exact",
+        *,
+        rule: str,
+        apart: bool = False,
+    ) -> int:
+        """A request, by the rule named (`rules`); returns its key."""
+        key = self._keys
+        self._keys += 1
+        if self.graph is not None:
+            self.graphs[key] = self.graph
+        storage = -1 if category in (Category.SCRATCH, Category.WORKSPACE) else key
+        self.events.append(
+            Malloc(key, nbytes, category, operator, storage, basis, label, self.stream, apart, rule=rule)
+        )
+        return key
+
+    def give(self, key: int) -> None:
+        """The request's memory is given back."""
+        self.events.append(Free(key))
+
+    def counts(self, on_host: bool) -> bool:
+        """Whether a buffer there comes from the arena that is predicted."""
+        return self.settings.provider == "cpu" or not on_host
+
+    def scratch(self, node: Node, graph: RuntimeGraph, number: int) -> list[int]:
+        """The kernel's scratch, in order."""
+        if not self.counts(node.provider == "cpu"):
+            return []
+        known = self.takes.get((id(graph), node.index))
+        if known is None:
+            known = told(scratch, node, graph, self.settings, self.lane_count), unknown(node)
+            self.takes[id(graph), node.index] = known
+        takes, is_unknown = known
+        if is_unknown and number == FIRST_RUN:
+            calls, nbytes = self.unknown.get(node.operator, (0, 0))
+            self.unknown[node.operator] = (calls + 1, nbytes + sum(size for size, _ in takes))
+        return [
+            self.take(
+                nbytes,
+                Category.SCRATCH,
+                f"{node.name or node.op} scratch",
+                node.index,
+                basis,
+                rule=scratch_rule(node),
+            )
+            for nbytes, basis in takes
+        ]

@@ -1,0 +1,242 @@
+"""One execution of a graph: its kernels' outputs and scratch in order, the releases of the plan, its subgraphs inside their nodes.
+
+1. A kernel's outputs that have buffers of their own (`planner`) are taken, then its scratch (or first its scratch, where the
+   kernel asks before), which goes when it ends; then the releases of the plan.
+2. The first execution of a graph takes each buffer from the arena and records the memory pattern (`pattern`); a later one with
+   the same shapes takes the pattern's block at its start instead. Outputs and scratch stay apart.
+3. The branch of an If that is counted writes the node's outputs.
+4. A Loop is followed for two iterations, so that what the first carries meets the second; iterations beyond add what they make for
+   the node's outputs. A Scan is followed for one, into buffers that are there before. Iterations have no pattern.
+
+Source: `core/framework/execution_frame.cc`, `core/providers/cpu/controlflow`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from analyzer.allocators.bfc import ROUND_BYTES
+from analyzer.graph import Category
+from analyzer.runtimes.onnxruntime.frame import Frame
+from analyzer.runtimes.onnxruntime.graph import Node
+from analyzer.runtimes.onnxruntime.kernels.scratch import before_outputs
+from analyzer.runtimes.onnxruntime.plan.pattern import LanesPlanner, MemoryPattern, PatternPlanner
+from analyzer.runtimes.onnxruntime.plan.planner import Kind
+from analyzer.runtimes.onnxruntime.recorder import KernelMark, Recorder
+
+_OWN = (Kind.ALLOCATE, Kind.OUTPUT)
+_ITERATIONS = 2
+
+# Where a subgraph stands: node index and attribute from the outermost graph inwards; () is that graph itself.
+Path: TypeAlias = tuple[tuple[int, str], ...]
+Patterns: TypeAlias = Mapping[Path, MemoryPattern]
+
+
+class Running:
+    """One execution of a graph.
+
+    path: where it stands. outer: for a branch of If and the body of Scan, who runs its node: what they make is the node's.
+    iteration: a body of Loop or Scan, which has no pattern.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        current: Frame,
+        number: int,
+        patterns: Patterns,
+        *,
+        path: Path = (),
+        outer: tuple[Running, Node] | None = None,
+        iteration: bool = False,
+    ) -> None:
+        self.recorder, self.current, self.number, self.path = recorder, current, number, path
+        self.graph = current.graph
+        self.patterns = patterns
+        self.outer = outer[0] if outer else None
+        self.renamed = (
+            dict(zip(current.graph.outputs, outer[1].outputs, strict=False)) if outer is not None else {}
+        )
+        self.living: dict[str, int] = {}
+        self.block: list[int] = []
+        self.members: frozenset[str] = frozenset()
+        self.planner: PatternPlanner | LanesPlanner | None = None
+        if not recorder.options.enable_mem_pattern or iteration:
+            return
+        known = patterns.get(path)
+        if known is None:
+            self.planner = LanesPlanner(recorder.lane_count) if recorder.lane_count else PatternPlanner()
+            return
+        self.members = known.members
+        if known.size_bytes:
+            key = recorder.take(
+                known.size_bytes, Category.ACTIVATION, "memory pattern", rule="ort-memory-pattern"
+            )
+            recorder.contents[key] = (self.graph, known.fullest)
+            self.block.append(key)
+
+    def allocate(self, name: str, operator: int) -> None:
+        """The value's buffer is needed now, if it has one of its own and none yet."""
+        place = self.current.plan.placements.get(name)
+        if place is None or place.kind not in _OWN or not self.recorder.counts(place.on_host):
+            return
+        if self.outer is not None and name in self.renamed:
+            self.outer.allocate(self.renamed[name], operator)
+            return
+        if name in self.members or name in self.living:
+            return
+        bound = place.kind is Kind.OUTPUT and not self.path and self.recorder.options.io_binding
+        if bound == "caller" or (bound == "device" and name in self.recorder.bound.get(id(self.current), {})):
+            return
+        value = self.graph.values[name]
+        basis = "bounded" if value.bounded or value.shape is None else "exact"
+        self.living[name] = self.recorder.take(
+            value.nbytes, Category.ACTIVATION, name, operator, basis, rule="ort-kernel-output"
+        )
+        if self.planner is not None and place.kind is Kind.ALLOCATE:
+            self.planner.allocate(name, value.nbytes)
+
+    def execute(self) -> Patterns:
+        """Run every kernel in order. Returns the patterns known now, this graph's among them if it has one."""
+        recorder = self.recorder
+        waits = dict(self.current.waits)
+        for node in self.current.order:
+            first = len(recorder.events)
+            if node.op == "If":
+                self._branch(node)
+            elif node.op == "Scan":
+                self._scan(node)
+            elif node.bodies:
+                self._loop(node)
+            takes = node.index in self.current.takers
+            early = takes and before_outputs(node)
+            taken = recorder.scratch(node, self.graph, self.number) if early else []
+            for name in node.outputs:
+                if name:
+                    self.allocate(name, node.index)
+            if takes and not early:
+                taken = recorder.scratch(node, self.graph, self.number)
+            for key in reversed(taken):
+                recorder.give(key)
+            recorder.kernels.append(
+                KernelMark(node, first, len(recorder.events), self.number, top=not self.path)
+            )
+            for name in self.current.plan.release.get(node.index, ()):
+                waits[name] -= 1
+                if not waits[name]:
+                    self._release(name)
+        if self.planner is not None:
+            self.patterns = {**self.patterns, self.path: self.planner.pattern()}
+        return self.patterns
+
+    def results(self) -> list[int]:
+        """What the caller gets."""
+        return [self.living[name] for name in self.graph.outputs if name in self.living]
+
+    def held(self) -> list[int]:
+        """What goes when the run is over: the block, outputs, buffers nobody read; not outputs bound by their device."""
+        if self.recorder.options.io_binding == "device" and not self.path:
+            kept = self.recorder.bound.setdefault(id(self.current), {})
+            outputs = (n for n in self.graph.outputs if self.current.plan.placements[n].kind is Kind.OUTPUT)
+            kept |= {name: self.living.pop(name) for name in outputs if name in self.living}
+        return [*self.block, *self.living.values()]
+
+    def _release(self, name: str) -> None:
+        if self.planner is not None and name in self.planner.members:
+            self.planner.free(name)
+        if name in self.living:
+            self.recorder.give(self.living.pop(name))
+
+    def _inner(self, node: Node, attribute: str, *, iteration: bool, given: bool) -> Running:
+        """A body of the node, executed. given: its outputs are the node's, or buffers the node has for them."""
+        key = (node.index, attribute)
+        inner = Running(
+            self.recorder,
+            self.current.bodies[key],
+            self.number,
+            self.patterns,
+            path=(*self.path, key),
+            outer=(self, node) if given else None,
+            iteration=iteration,
+        )
+        self.patterns = inner.execute()
+        return inner
+
+    def _branch(self, node: Node) -> None:
+        """If: the branch that is counted writes the node's outputs."""
+        for attribute in node.bodies:
+            for key in self._inner(node, attribute, iteration=False, given=True).held():
+                self.recorder.give(key)
+
+    def _loop(self, node: Node) -> None:
+        """The iteration number and the condition, then two iterations: the second reads what the first carries, and both are
+        there when the last one's results are copied to the node's outputs. What an iteration makes for a scan output stays until
+        all of them are joined: iterations beyond two add theirs. Iterations use no pattern."""
+        recorder = self.recorder
+        counters = []
+        if recorder.settings.provider == "cpu":
+            counters = [
+                recorder.take(
+                    size, Category.ACTIVATION, f"{node.name} counter", node.index, rule="ort-loop-counter"
+                )
+                for size in (8, 1)
+            ]
+        carried: list[int] = []
+        stacked: list[int] = []
+        ((attribute, body),) = node.bodies.items()
+        scans = body.outputs[len(node.inputs) - 1 :]
+        sizes = [self.graph.values[name].shape for name in node.outputs[len(node.inputs) - 2 :] if name]
+        trips = next((shape[0] for shape in sizes if shape), _ITERATIONS)
+        for _ in range(min(trips, _ITERATIONS)):
+            inner = self._inner(node, attribute, iteration=True, given=False)
+            stacked += [inner.living.pop(name) for name in scans if name in inner.living]
+            carried += inner.held()
+        more = (trips - _ITERATIONS) * sum(_whole_chunks(body.values[name].nbytes) for name in scans)
+        if more > 0 and stacked:
+            label = f"{node.name or node.op} of {trips - _ITERATIONS} more iterations"
+            stacked.append(
+                recorder.take(more, Category.ACTIVATION, label, node.index, rule="ort-kernel-output")
+            )
+        for name in node.outputs:
+            if name:
+                self.allocate(name, node.index)
+        for key in (*carried, *stacked, *counters):
+            recorder.give(key)
+
+    def _scan(self, node: Node) -> None:
+        """The results first, then for each state two buffers that iterations write in turn (one for two iterations, none for
+        one); an iteration writes into these and into its part of each result, without a pattern.
+
+        Source: `core/providers/cpu/controlflow/scan_utils.cc` (`LoopStateVariable`)."""
+        recorder = self.recorder
+        for name in node.outputs:
+            if name:
+                self.allocate(name, node.index)
+        count = int(node.attributes.get("num_scan_inputs", 0))
+        states = node.inputs[: len(node.inputs) - count]
+        axes = node.attributes.get("scan_input_axes") or [0]
+        scanned = self.graph.values[node.inputs[len(states)]].shape if count else None
+        steps = scanned[int(axes[0])] if scanned else 3
+        turns = [
+            recorder.take(
+                self.graph.values[name].nbytes,
+                Category.ACTIVATION,
+                f"{name} of an iteration",
+                node.index,
+                rule="ort-scan-state",
+            )
+            for name in states
+            if name
+            for _ in range(min(max(steps - 1, 0), 2))
+        ]
+        for attribute in node.bodies:
+            for key in self._inner(node, attribute, iteration=True, given=True).held():
+                recorder.give(key)
+        for key in turns:
+            recorder.give(key)
+
+
+def _whole_chunks(nbytes: int) -> int:
+    """Bytes as the arena rounds them."""
+    return -(-nbytes // ROUND_BYTES) * ROUND_BYTES
