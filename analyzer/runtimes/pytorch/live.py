@@ -26,6 +26,7 @@ from analyzer.runtimes.plans import Plans
 from analyzer.runtimes.pytorch.eager import Eager, Program
 from analyzer.runtimes.pytorch.launches import kernel_of
 from analyzer.runtimes.pytorch.outside import device_used, notes_on_nccl
+from analyzer.runtimes.pytorch.scratch.fourier import notes_on_transforms
 from analyzer.runtimes.pytorch.settings import notes_on, pool_bytes
 from analyzer.runtimes.timeline import Failure, States, gathered
 
@@ -212,5 +213,9 @@ class Live:
             ),
             libraries=libraries,
             unknown=dict(self._eager.unknown),
-            notes=(*notes_on(self._conf), *notes_on_nccl(graph.communicators, profile)),
+            notes=(
+                *notes_on(self._conf),
+                *notes_on_nccl(graph.communicators, profile),
+                *notes_on_transforms(graph.operators),
+            ),
         )

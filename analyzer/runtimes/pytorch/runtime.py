@@ -12,6 +12,7 @@ from analyzer.options import Options
 from analyzer.runtimes.base import Prediction, Runtime, Source
 from analyzer.runtimes.pytorch.eager import requests
 from analyzer.runtimes.pytorch.outside import device_used, notes_on_nccl
+from analyzer.runtimes.pytorch.scratch.fourier import notes_on_transforms
 from analyzer.runtimes.pytorch.settings import alloc_conf, notes_on, pool_bytes, with_workspaces
 
 
@@ -38,7 +39,11 @@ class PyTorch(Runtime):
             ),
             libraries=asked.libraries,
             unknown=asked.unknown,
-            notes=(*notes_on(conf), *notes_on_nccl(source.graph.communicators, profile)),
+            notes=(
+                *notes_on(conf),
+                *notes_on_nccl(source.graph.communicators, profile),
+                *notes_on_transforms(source.graph.operators),
+            ),
             limited=lambda limit_bytes, device: limited(conf, limit_bytes, device),
         )
 
