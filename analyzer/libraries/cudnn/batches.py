@@ -138,6 +138,9 @@ def _guesses(
             linear[place] = bytes_of(two, form) - first
             constant[place] = first - linear[place]
         found = constant[places[rows]] + linear[places[rows]] * batches
+        for place, line in enumerate(neighbour.lines):
+            if line is not None:
+                found = np.where(places[rows] == place, np.maximum(line.at(batches), 0), found)
         if own is not None:
             found = np.where(np.array(neighbour.as_first, np.bool_)[places[rows]], own, found)
         guesses[rows] = found

@@ -13,8 +13,9 @@ and semaphores. The tuple (a, b, c, j, r) is the call's *form*. Rules:
 2. A 16-bit call measured only in the other 16-bit dtype is taken to be equal (90 % of pairs are).
 3. Otherwise the nearest measured calls vote, each with its form and a weight that falls with distance: the same
    convolution at other batch sizes, and others of the same operation, dtype, layout and class (dimensions, filter,
-   strides, dilated, grouped), near in the logarithms of channels, positions and batch. A trial's workspace that
-   no form explains (transforms of input and output) grows as these do.
+   strides, dilated, grouped), near in the logarithms of channels, positions and batch. A measured batch of the same
+   convolution that lies on one straight line with two others speaks by that line (`Line`) instead of its form. A trial's
+   workspace that no form explains (transforms of input and output) grows as input and output do.
 4. **Settings** (`torch.backends.cudnn`): TF32 off and deterministic mode have answers of their own (`Settings.figure`).
    Where they were not asked, a neighbour whose answer is that of the default settings votes for the call's own.
 5. **Benchmark mode** takes, the first time a convolution is seen, one workspace as large as the largest of all its plans
@@ -25,9 +26,9 @@ and semaphores. The tuple (a, b, c, j, r) is the call's *form*. Rules:
    H200's, and `Workspace.source` says so.
 
 Left out and voted on (`benchmarks/cudnn/cudnn_votes.py --calls 100`; float32 NCHW; forward, data, weight gradient), right in the
-allocator's blocks: 87, 86, 73 % of calls at an unseen batch size; 83, 81, 66 % of convolutions unseen altogether, mean
-error 3, 9, 35 % of the call's own tensors (a few votes are many times too high), the true figure within the range in 99,
-97, 94 %. 16-bit dtypes fare better. Trials are harder: of those above
+allocator's blocks: 92, 93, 82 % of calls at an unseen batch size; 79, 84, 68 % of convolutions unseen altogether, mean
+error 14, 11, 16 % of the call's own tensors (a few votes are many times too high), the true figure within the range in 100,
+100, 94 %. 16-bit dtypes fare better. Trials are harder: of those above
 50 MB, 61 % lie within 5 % at an unseen batch size and 58 % altogether unseen, 20 % are more than 5 % too low.
 
 How the data are made: `analyzer/runs/cudnn.py` (same calls as PyTorch makes, nothing run), as `analyze calibrate` does. Checked
@@ -46,6 +47,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -260,7 +262,8 @@ def _by_vote(call: Convolution, device: str, figure: str) -> Workspace:
 class Neighbour:
     """A measured convolution near a call: distance, row of the family table, and what was measured at which batches.
 
-    as_first: whether that is what the first plan takes with the default settings.
+    as_first: whether that is what the first plan takes with the default settings. lines: of the very same convolution, for
+    each batch the straight line it lies on, if it does.
     """
 
     distance: float
@@ -268,6 +271,35 @@ class Neighbour:
     batches: Integers
     sizes: Integers
     as_first: tuple[bool, ...]
+    lines: tuple[Line | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Three measured batches next to each other whose workspaces lie on one straight line: two of its points."""
+
+    batch: int
+    nbytes: int
+    other_batch: int
+    other_bytes: int
+
+    def at(self, batch: Any) -> Any:
+        """Bytes at a batch, or at each of an array of them."""
+        rise, run = self.other_bytes - self.nbytes, self.other_batch - self.batch
+        return self.nbytes + rise * (batch - self.batch) // run
+
+
+def lines_of(batches: Integers, sizes: Integers) -> tuple[Line | None, ...]:
+    """For each of ascending batches the line it lies on with two batches next to it, best with one on either side."""
+    steps, rises = np.diff(batches), np.diff(sizes)
+    straight = rises[:-1] * steps[1:] == rises[1:] * steps[:-1]
+    begins = [(place - 1, place - 2, place) for place in range(len(batches))]
+    found = [next((b for b in three if 0 <= b < len(straight) and straight[b]), None) for three in begins]
+    ends = [(b, b + 2) if b is not None else None for b in found]
+    return tuple(
+        None if end is None else Line(*(int(part[at]) for at in end for part in (batches, sizes)))
+        for end in ends
+    )
 
 
 @lru_cache(maxsize=65536)
@@ -286,7 +318,8 @@ def neighbours(
                     first.get(batch) == size
                     for batch, size in zip(batches.tolist(), sizes.tolist(), strict=True)
                 )
-                found.append(Neighbour(distance, row, batches, sizes, same))
+                lines = lines_of(batches, sizes) if distance == 0 else ()
+                found.append(Neighbour(distance, row, batches, sizes, same, lines))
                 votes += min(votes_of(distance), batches.size)
                 break
         if votes >= 2 * VOTERS:
@@ -321,6 +354,10 @@ def _voters(
             continue
         if first_bytes is not None and neighbour.as_first[place]:
             guesses.append((distance, first_bytes))
+            continue
+        line = neighbour.lines[place] if neighbour.lines else None
+        if line is not None:
+            guesses.append((distance, max(line.at(batch), 0)))
             continue
         other, form = measured_form(
             table, neighbour.row, int(neighbour.batches[place]), int(neighbour.sizes[place]), kind_of(call)
