@@ -26,9 +26,8 @@ and semaphores. The tuple (a, b, c, j, r) is the call's *form*. Rules:
    H200's, and `Workspace.source` says so.
 
 Left out and voted on (`benchmarks/cudnn/cudnn_votes.py --calls 100`; float32 NCHW; forward, data, weight gradient), right in the
-allocator's blocks: 92, 93, 82 % of calls at an unseen batch size; 79, 84, 68 % of convolutions unseen altogether, mean
-error 14, 11, 16 % of the call's own tensors (a few votes are many times too high), the true figure within the range in 100,
-100, 94 %. 16-bit dtypes fare better. Trials are harder: of those above
+allocator's blocks: 86, 90, 76 % of calls at an unseen batch size; 81, 86, 64 % of convolutions unseen altogether, the true
+figure within the range in 98, 97, 92 % (a few votes for small tensors are many times too high). 16-bit dtypes fare better. Trials are harder: of those above
 50 MB, 61 % lie within 5 % at an unseen batch size and 58 % altogether unseen, 20 % are more than 5 % too low.
 
 How the data are made: `analyzer/runs/cudnn.py` (same calls as PyTorch makes, nothing run), as `analyze calibrate` does. Checked
