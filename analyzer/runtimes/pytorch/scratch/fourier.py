@@ -1,67 +1,251 @@
-"""Fourier transforms by cuFFT: what they copy before they run.
+"""Fourier transforms by cuFFT: copies of the input, intermediate results, and the plan's workspace.
 
-1. A transform from complex to real numbers may write into its input, so it runs on a copy, made after the result.
-2. Plans of lengths like those of the measured networks take no workspace: one or two dimensions of up to `_LONGEST`, whose
-   only prime factors are 2, 3 and 5. Of any other transform a note says that it may.
+1. PyTorch folds the dimensions that are not transformed into one, in the order of their strides; where they do not fold, or
+   cuFFT cannot follow the strides, the input is copied. Copy and workspace last as long as the plan runs.
+2. A plan has three dimensions at most; more are transformed in parts, which take turns in two buffers.
+3. A transform from complex to real numbers may write into its input, so it runs on a copy, made after the result.
+4. Real transforms whose dimensions start with (0, 1), or of more than three, do the last dimension alone and the others after it
+   (before it, to real numbers): an intermediate result besides.
+5. What the plan itself needs is `analyzer.libraries.cufft`'s; where nothing like it was recorded, a note says so.
 
-Source: `aten/src/ATen/native/cuda/SpectralOps.cpp` (`_fft_c2r_cufft`, `use_optimized_cufft_path`); the copy as recorded (H200);
-lengths of 64, 128, 384, 400 and 1,000 in FNet, a Fourier operator, a spectrogram and a state-space model, each exact (H200,
-`benchmarks/accuracy/third_zoo.py`).
+Source: `aten/src/ATen/native/cuda/SpectralOps.cpp` (`_exec_fft`, `_fft_c2r_cufft`, `use_optimized_cufft_path`),
+`CuFFTPlanCache.h` (`as_cufft_embed`); 1,707 transforms recorded (H200, `benchmarks/record_fft.py`).
 
-Not modelled: the workspaces of other plans; more than three dimensions, and transforms over the first two, which PyTorch does
-in parts; inputs whose strides cuFFT cannot follow.
+Not modelled: bfloat16, which newer versions of PyTorch transform; results of both sides (`onesided` false) of several dimensions
+done in parts. Both are named by the note.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
 
 from analyzer.devices import DeviceProfile
-from analyzer.graph import Operator
-from analyzer.runtimes.pytorch.scratch.layout import bytes_of, integer_at, integers_at
-from analyzer.runtimes.pytorch.scratch.script import Script, rule
+from analyzer.graph import Operator, TensorMeta, nbytes_of
+from analyzer.libraries.cufft import Plan, is_recorded, workspace_bytes
+from analyzer.runtimes.pytorch.scratch.layout import (
+    argument,
+    bytes_of,
+    contiguous_like,
+    contiguous_strides,
+    integer_at,
+    integers_at,
+)
+from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
-_TRANSFORM, _TO_REAL = "aten::_fft_", "aten::_fft_c2r"
-_LONGEST = 1000
-_FACTORS = (2, 3, 5)
+_TRANSFORMS = ("aten::_fft_r2c", "aten::_fft_c2c", "aten::_fft_c2r")
+_REAL_BYTES = {"float16": 2, "float32": 4, "float64": 8, "complex32": 2, "complex64": 4, "complex128": 8}
+_COMPLEX = {"float16": "complex32", "float32": "complex64", "float64": "complex128"}
+_WHOLE = frozenset(_COMPLEX.values())
+_MOST_DIMS = 3
 _NAMED = 3
 
 
-@rule(_TO_REAL, name="inverse-real-transform")
+@dataclass(slots=True)
+class _Transform:
+    """One operator's plans, one after the other. unlike: the lengths of plans that nothing recorded is like."""
+
+    script: Script
+    unlike: list[tuple[int, ...]] = field(default_factory=list)
+
+    def run(
+        self, source: TensorMeta, shape: tuple[int, ...], dims: tuple[int, ...], dtype: str
+    ) -> TensorMeta:
+        """One plan over `dims`, in their order, into a result of `shape`, which is returned as it then lies in memory."""
+        rest = [dim for dim in range(len(shape)) if dim not in dims]
+        rest.sort(key=lambda dim: -source.stride[dim])
+        real = not {source.dtype, dtype} <= _WHOLE
+        both_sides = real and dtype in _WHOLE and shape[dims[-1]] == source.shape[dims[-1]] > 1
+        copied = _must_copy(source, rest, dims)
+        plan = Plan(
+            lengths=tuple(max(source.shape[dim], shape[dim]) for dim in dims),
+            batch=math.prod(source.shape[dim] for dim in rest),
+            real=real,
+            real_bytes=_REAL_BYTES[source.dtype],
+            strided=(source.stride[dims[-1]] != 1 and not copied) or both_sides,
+        )
+        known = is_recorded(plan)
+        if not known:
+            self.unlike.append(plan.lengths)
+        copy = self.script.temporary(bytes_of(source) if copied else 0)
+        workspace = self.script.temporary(workspace_bytes(plan), Basis.MEASURED if known else Basis.BOUNDED)
+        self.script.release(workspace)
+        self.script.release(copy)
+        order = [*rest, *dims]
+        return TensorMeta(0, shape, _strides_in(order, shape), dtype)
+
+    def complex_parts(
+        self, source: TensorMeta, dims: tuple[int, ...], second: Callable[[], object] | None = None
+    ) -> TensorMeta:
+        """Complex transforms over all of `dims`, three at a time, the innermost first; `second` takes the other buffer.
+
+        The first part writes into a buffer that is there, the second into the other, and so on in turns.
+        """
+        remaining = list(dims)
+        while remaining:
+            remaining.sort(key=lambda dim: -source.stride[dim])
+            part, remaining = remaining[-_MOST_DIMS:], remaining[:-_MOST_DIMS]
+            source = self.run(source, source.shape, tuple(part), source.dtype)
+            if remaining and second is not None:
+                second()
+                second = None
+        return source
+
+
+@rule("aten::_fft_c2c", name="complex-transform", sure=(Basis.EXACT, Basis.MEASURED, Basis.BOUNDED))
+def complex_to_complex(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """The result, and the plan's copy and workspace; of more than three dimensions a second buffer for the parts.
+
+    Arguments: (self, dim, normalization, forward)
+    """
+    _tell(operator, script)
+
+
+@rule("aten::_fft_r2c", name="real-transform", sure=(Basis.EXACT, Basis.MEASURED, Basis.BOUNDED))
+def real_to_complex(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """The result, and the plan's copy and workspace; done in parts, a second buffer after the last dimension.
+
+    Arguments: (self, dim, normalization, onesided)
+    """
+    _tell(operator, script)
+
+
+@rule("aten::_fft_c2r", name="inverse-real-transform", sure=(Basis.EXACT, Basis.MEASURED, Basis.BOUNDED))
 def complex_to_real(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The result, then a contiguous copy of the input, which the transform may overwrite.
+    """The result, then a contiguous copy of the input, which the transform may overwrite, and the plan's workspace.
 
     Arguments: (self, dim, normalization, last_dim_size)
     """
-    script.outputs()
-    script.temporary(bytes_of(operator.inputs[0]))
+    _tell(operator, script)
+
+
+def _tell(operator: Operator, script: Script) -> list[tuple[int, ...]]:
+    """The operator's story; returned, the lengths unlike any recorded."""
+    source = operator.inputs[0]
+    dims = tuple(dim % max(len(source.shape), 1) for dim in integers_at(operator, 1, "dim") or ())
+    if not dims or not source.element_count:
+        return []
+    if source.dtype not in _REAL_BYTES:
+        return [tuple(source.shape[dim] for dim in dims)]
+    transform = _Transform(script)
+    if operator.name.startswith("aten::_fft_c2c"):
+        _complex(transform, source, dims)
+    elif operator.name.startswith("aten::_fft_r2c"):
+        _from_real(transform, source, dims, bool(argument(operator, 3, "onesided", True)))
+    else:
+        last = integer_at(operator, 3, "last_dim_size", 2 * source.shape[dims[-1]] - 2)
+        _to_real(transform, source, dims, last)
+    return transform.unlike
+
+
+def _complex(transform: _Transform, source: TensorMeta, dims: tuple[int, ...]) -> None:
+    """The result is the first buffer after an odd number of parts, the second after an even one."""
+    first, second = _buffers(transform.script, _parts(dims), bytes_of(source))
+    first()
+    transform.complex_parts(source, dims, second)
+
+
+def _from_real(transform: _Transform, source: TensorMeta, dims: tuple[int, ...], onesided: bool) -> None:
+    dtype, last = _COMPLEX[source.dtype], dims[-1]
+    half = _with(source.shape, last, source.shape[last] // 2 + 1)
+    shape = half if onesided else source.shape
+    if _at_once(dims):
+        transform.script.output(0)
+        _run_aligned(transform, source, shape, dims, dtype)
+        return
+    if not onesided:
+        transform.unlike.append(tuple(source.shape[dim] for dim in dims))
+    first, second = _buffers(transform.script, 1 + _parts(dims[:-1]), nbytes_of(math.prod(shape), dtype))
+    first()
+    between = _run_aligned(transform, source, half, (last,), dtype)
+    second()
+    transform.complex_parts(between, dims[:-1])
+
+
+def _parts(dims: tuple[int, ...]) -> int:
+    return -(-len(dims) // _MOST_DIMS)
+
+
+def _buffers(script: Script, turns: int, nbytes: int) -> tuple[Callable[[], object], Callable[[], object]]:
+    """How to take the two buffers that so many plans write in turns: one of them is the result."""
+    result, other = partial(script.output, 0), partial(script.temporary, nbytes)
+    return (result, other) if turns % 2 else (other, result)
+
+
+def _run_aligned(
+    transform: _Transform, source: TensorMeta, shape: tuple[int, ...], dims: tuple[int, ...], dtype: str
+) -> TensorMeta:
+    """Real numbers must start where a complex one may: else they are copied first, the last dimension innermost."""
+    if source.offset % 2:
+        transform.script.temporary(bytes_of(source))
+        order = [*(dim for dim in range(len(shape)) if dim != dims[-1]), dims[-1]]
+        source = replace(source, stride=_strides_in(order, source.shape), offset=0)
+    return transform.run(source, shape, dims, dtype)
+
+
+def _to_real(transform: _Transform, source: TensorMeta, dims: tuple[int, ...], last_size: int) -> None:
+    script = transform.script
+    shape = _with(source.shape, dims[-1], last_size)
+    dtype = next((real for real, whole in _COMPLEX.items() if whole == source.dtype), source.dtype)
+    script.output(0)
+    script.temporary(bytes_of(source))
+    if _at_once(dims):
+        transform.run(contiguous_like(source), shape, dims, dtype)
+        return
+    between = transform.complex_parts(source, dims[:-1], partial(script.temporary, bytes_of(source)))
+    transform.run(between, shape, dims[-1:], dtype)
+
+
+def _at_once(dims: tuple[int, ...]) -> bool:
+    """Whether PyTorch gives a real transform to cuFFT as a whole (`use_optimized_cufft_path`)."""
+    return len(dims) <= _MOST_DIMS and dims[:2] != (0, 1)
+
+
+def _must_copy(source: TensorMeta, rest: list[int], dims: tuple[int, ...]) -> bool:
+    """Whether the dimensions at `rest` do not fold into one, or cuFFT cannot follow the strides (`as_cufft_embed`).
+
+    It follows where each stride is a multiple of the next one inside; none is 0; and, in half precision, the last is 1.
+    """
+    size, stride = source.shape, source.stride
+    folded = [dim for dim in rest if size[dim] != 1]
+    if any(stride[outer] != stride[inner] * size[inner] for outer, inner in pairwise(folded)):
+        return True
+    last = stride[dims[-1]]
+    if last <= 0 or (folded and stride[folded[-1]] == 0) or (_REAL_BYTES[source.dtype] == 2 and last != 1):
+        return True
+    for dim in reversed(dims[:-1]):
+        if size[dim] != 1:
+            if stride[dim] <= 0 or stride[dim] % last:
+                return True
+            last = stride[dim]
+    return False
+
+
+def _strides_in(order: list[int], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a tensor without gaps whose dimensions lie in this order, the innermost last."""
+    strides = contiguous_strides(tuple(shape[dim] for dim in order))
+    return tuple(strides[order.index(dim)] for dim in range(len(shape)))
+
+
+def _with(shape: tuple[int, ...], dim: int, size: int) -> tuple[int, ...]:
+    return (*shape[:dim], size, *shape[dim + 1 :])
 
 
 def notes_on_transforms(operators: Iterable[Operator]) -> Iterator[str]:
-    """Transforms unlike any that was measured, by their sizes."""
-    found = dict.fromkeys(_sizes(operator) for operator in operators if operator.name.startswith(_TRANSFORM))
-    others = ["x".join(map(str, sizes)) for sizes in found if not _like_a_measured_one(sizes)]
-    if others:
+    """Transforms unlike any that was recorded, by their sizes."""
+    found = dict.fromkeys(
+        sizes
+        for operator in operators
+        if operator.name.startswith(_TRANSFORMS)
+        for sizes in _tell(operator, Script(len(operator.outputs)))
+    )
+    if found:
+        others = ["x".join(map(str, sizes)) for sizes in found]
         named = ", ".join(others[:_NAMED]) + (", ..." if len(others) > _NAMED else "")
-        yield f"Fourier transforms of {named}: what cuFFT takes for them was not measured and is not counted: memory may be more"
-
-
-def _sizes(operator: Operator) -> tuple[int, ...]:
-    """The lengths that are transformed: (self, dim, normalization, ...); from complex to real the last one is an argument."""
-    shape = operator.inputs[0].shape
-    sizes = [shape[dim] for dim in integers_at(operator, 1, "dim") or ()]
-    if operator.name.startswith(_TO_REAL) and sizes:
-        sizes[-1] = integer_at(operator, 3, "last_dim_size", sizes[-1])
-    return tuple(sizes)
-
-
-def _like_a_measured_one(sizes: tuple[int, ...]) -> bool:
-    return len(sizes) <= 2 and all(size <= _LONGEST and _is_smooth(size) for size in sizes)
-
-
-def _is_smooth(size: int) -> bool:
-    """Whether the size has no other prime factors than `_FACTORS`."""
-    for factor in _FACTORS:
-        while size > 1 and size % factor == 0:
-            size //= factor
-    return size <= 1
+        yield (
+            f"Fourier transforms of {named}: what cuFFT takes for them was not measured and is carried over from others: "
+            "memory may be more"
+        )

@@ -1,0 +1,208 @@
+"""cuFFT's workspace: what a plan needs besides its input and its output.
+
+1. **Complex to complex**: nothing for lengths one kernel computes; one buffer of the whole result where a length takes several
+   kernels: powers of two above `_LONGEST_KERNEL`, other long lengths, composites of a large prime (721 = 7 x 103).
+2. **Bluestein**: long lengths with a prime factor above 127 are computed as a convolution of the first length of factors 2, 3
+   and 5 that is at least 2 n - 1: two buffers of that length.
+3. **Real, even**: two real numbers are one complex one of half the length: a buffer of n / 2 of them, n / 2 + 1 where the half
+   takes several kernels; nothing for lengths that have a kernel of their own.
+4. **Real, odd**: two signals of the batch are one complex signal: two buffers of the pairs, or one and Bluestein's two, which are
+   one element longer; nothing for one dimension of up to 127 or of small factors.
+5. Where several buffers follow each other each starts at a multiple of 1,024 bytes.
+
+Source: cuFFT's manual (Accuracy and Performance: factors up to 127, else Bluestein); sizes as recorded for 1,707 transforms
+(H200, cuFFT of CUDA 13.0; `benchmarks/record_fft.py`), on which `tests/runtimes/pytorch/scratch/test_fourier_recorded.py`
+tries the rule.
+
+Not modelled: 32,768 and 65,536 in large batches, which take less, and some long lengths of double precision (6,000), which take
+none; other versions of cuFFT; the tables of long Bluestein plans, which cuFFT keeps outside PyTorch's allocator (64 MiB for 1,000,003).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+_ALIGNMENT_BYTES = 1024
+_LARGEST_RADIX = 127
+_SMOOTH, _SHORT = (2, 3, 5, 7), 1000
+# By the bytes of a real number: the longest power of two, and the longest other smooth length, that one kernel computes.
+_LONGEST_KERNEL = {2: (8192, 1), 4: (16384, 11025), 8: (16384, 1500)}
+# In double precision columns (every dimension but the last) of 720 take several; the longest recorded that do not.
+_LONGEST_COLUMN = {2: 0, 4: 11025, 8: 224}
+# The longest odd row of real numbers, of two or three dimensions, that was recorded to take nothing: 65 does.
+_LONGEST_ODD_ROW = 7
+# The longest length of a large prime factor that is computed without buffers of Bluestein's.
+_SHORT_BLUESTEIN = 1009
+_LARGEST_PRIME_OF_A_KERNEL = 31
+# Lengths recorded besides powers of two and short smooth ones.
+_RECORDED = {
+    2: frozenset[int](),
+    4: frozenset(
+        {101, 127, 131, 255, 257, 509, 721, 1009, 1022, 1280, 1440, 1536, 2016, 2046, 3000, 4097, 6000, 10007}
+        | {12000, 22050, 44100, 480000}
+    ),
+    8: frozenset({509, 1280, 3000, 6000, 12000, 480000}),
+}
+_RECORDED_IN_ROWS = frozenset({65, 101, 131, 721, 1009, 1280, 1440})
+_RECORDED_STRIDED = frozenset({14, 131, 720, 1009, 1440})
+_LONGEST_POWER = {2: 2**20, 4: 2**22, 8: 2**22}
+# Powers of two above the first and below the second were not recorded.
+_POWERS_BETWEEN = {2: (4096, 16384), 4: (2**22, 2**22), 8: (4096, 32768)}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One to three dimensions of `lengths`, `batch` times. real: one side holds real numbers; of `real_bytes` bytes each.
+
+    strided: the numbers of a signal do not follow each other in memory.
+    """
+
+    lengths: tuple[int, ...]
+    batch: int
+    real: bool
+    real_bytes: int
+    strided: bool = False
+
+
+def workspace_bytes(plan: Plan) -> int:
+    """Bytes cuFFT asks for to run the plan."""
+    if not plan.lengths or not plan.batch or not all(plan.lengths):
+        return 0
+    if plan.real and not _has_real_kernel(plan):
+        return _even(plan) if plan.lengths[-1] % 2 == 0 else _odd(plan)
+    rest = plan.lengths[:-1] if plan.real else plan.lengths
+    stored = (*rest, plan.lengths[-1] // 2 + 1) if plan.real else plan.lengths
+    return _complex(rest, math.prod(stored) * plan.batch, plan)
+
+
+def is_recorded(plan: Plan) -> bool:
+    """Whether plans of such lengths were recorded, so that the workspace is known rather than carried over."""
+    last = plan.lengths[-1]
+    if (
+        plan.real
+        and len(plan.lengths) > 1
+        and last % 2
+        and last > _LONGEST_ODD_ROW
+        and last not in _RECORDED_IN_ROWS
+    ):
+        return False
+    return all(_is_recorded(length, plan) for length in plan.lengths)
+
+
+def _is_recorded(length: int, plan: Plan) -> bool:
+    if _is_power_of_two(length):
+        above, below = _POWERS_BETWEEN[plan.real_bytes]
+        return length <= _LONGEST_POWER[plan.real_bytes] and not above < length < below
+    if plan.strided and plan.real:
+        return length in _RECORDED_STRIDED and plan.real_bytes == 4
+    if len(plan.lengths) > 1 and length not in _RECORDED_IN_ROWS and length > _SHORT:
+        return False
+    known = length <= _SHORT and _is_smooth(length, _SMOOTH)
+    return (
+        known
+        or length in _RECORDED[plan.real_bytes]
+        or (len(plan.lengths) > 1 and plan.real_bytes == 4 and length in _RECORDED_IN_ROWS)
+    )
+
+
+def _complex(lengths: tuple[int, ...], elements: int, plan: Plan) -> int:
+    """Complex transforms over `lengths` of an array of so many elements."""
+    number_bytes = 2 * plan.real_bytes
+    if any(_is_bluestein(length) for length in lengths):
+        padded = max(
+            elements // length * _convolution_length(length) for length in lengths if _is_bluestein(length)
+        )
+        whole = elements * number_bytes if len(lengths) > 1 else 0
+        return whole + 2 * _aligned(padded * number_bytes)
+    return elements * number_bytes if _takes_kernels(lengths, plan) else 0
+
+
+def _even(plan: Plan) -> int:
+    """A complex transform of half the length, and its own workspace where that is Bluestein's."""
+    half = plan.lengths[-1] // 2
+    others = plan.lengths[:-1]
+    rows = math.prod(others) * plan.batch
+    number_bytes = 2 * plan.real_bytes
+    inner = _complex((*others, half), rows * half, plan)
+    bluestein = inner if any(map(_is_bluestein, (*others, half))) else 0
+    return rows * (half + bool(inner)) * number_bytes + bluestein
+
+
+def _odd(plan: Plan) -> int:
+    """Pairs of signals, each pair one complex signal."""
+    pairs = -(-plan.batch // 2)
+    length, number_bytes = plan.lengths[-1], 2 * plan.real_bytes
+    elements = math.prod(plan.lengths) * pairs
+    if any(_is_bluestein(each) for each in plan.lengths) and len(plan.lengths) == 1:
+        padded = (_convolution_length(length) + 1) * pairs
+        return elements * number_bytes + 2 * _aligned(padded * number_bytes)
+    inner = _complex(plan.lengths, elements, plan) if len(plan.lengths) > 1 else 0
+    bluestein = inner if any(_is_bluestein(each) for each in plan.lengths) else 0
+    return elements * number_bytes + _aligned(elements * number_bytes) + bluestein
+
+
+def _has_real_kernel(plan: Plan) -> bool:
+    """Whether the last length has a kernel that takes real numbers as they are."""
+    length = plan.lengths[-1]
+    if _is_power_of_two(length):
+        return length <= _LONGEST_KERNEL[plan.real_bytes][0]
+    if length % 2 and length <= (_LARGEST_RADIX if len(plan.lengths) == 1 else _LONGEST_ODD_ROW):
+        return True
+    if length % 2 and len(plan.lengths) > 1:
+        return False
+    return length <= _SHORT and _is_smooth(
+        length, _SMOOTH[:-1] if plan.strided and length % 2 == 0 else _SMOOTH
+    )
+
+
+def _takes_kernels(lengths: tuple[int, ...], plan: Plan) -> bool:
+    """Whether a complex transform takes more than one kernel for one of its lengths."""
+    power, row = _LONGEST_KERNEL[plan.real_bytes]
+    column = _LONGEST_COLUMN[plan.real_bytes]
+    dimensions = len(plan.lengths)
+    for dim, length in enumerate(lengths):
+        longest = power if _is_power_of_two(length) else row if dim == dimensions - 1 else column
+        if length > longest or _LARGEST_PRIME_OF_A_KERNEL < _largest_prime(length) < length:
+            return True
+    return False
+
+
+def _is_bluestein(length: int) -> bool:
+    return length > _SHORT_BLUESTEIN and _largest_prime(length) > _LARGEST_RADIX
+
+
+def _convolution_length(length: int) -> int:
+    """The first length of factors 2, 3 and 5 that is at least 2 n - 1."""
+    least = 2 * length - 1
+    best = 1 << (least - 1).bit_length()
+    fives = 1
+    while fives < best:
+        threes = fives
+        while threes < best:
+            best = min(best, threes << max(-(-least // threes) - 1, 0).bit_length())
+            threes *= 3
+        fives *= 5
+    return best
+
+
+def _largest_prime(number: int) -> int:
+    """The largest prime factor, 1 of 1."""
+    largest, factor = 1, 2
+    while factor * factor <= number:
+        while number % factor == 0:
+            largest, number = factor, number // factor
+        factor += 1
+    return max(largest, number)
+
+
+def _is_smooth(number: int, factors: tuple[int, ...]) -> bool:
+    return _largest_prime(number) <= factors[-1]
+
+
+def _is_power_of_two(number: int) -> bool:
+    return number & (number - 1) == 0
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
