@@ -45,6 +45,8 @@ _RECORDED = {
     8: frozenset({509, 1280, 3000, 6000, 12000, 480000}),
 }
 _RECORDED_IN_ROWS = frozenset({65, 101, 131, 721, 1009, 1280, 1440})
+# By the number of dimensions, or strided.
+_LONGEST_IN_PLANES, _LONGEST_IN_VOLUMES, _LONGEST_STRIDED = 4096, 131, 1440
 _RECORDED_STRIDED = frozenset({14, 131, 720, 1009, 1440})
 _LONGEST_POWER = {2: 2**20, 4: 2**22, 8: 2**22}
 # Powers of two above the first and below the second were not recorded.
@@ -78,14 +80,13 @@ def workspace_bytes(plan: Plan) -> int:
 
 def is_recorded(plan: Plan) -> bool:
     """Whether plans of such lengths were recorded, so that the workspace is known rather than carried over."""
-    last = plan.lengths[-1]
-    if (
-        plan.real
-        and len(plan.lengths) > 1
-        and last % 2
-        and last > _LONGEST_ODD_ROW
-        and last not in _RECORDED_IN_ROWS
-    ):
+    last, dimensions, longest = plan.lengths[-1], len(plan.lengths), max(plan.lengths)
+    if dimensions > 1 and longest > (_LONGEST_IN_PLANES if dimensions == 2 else _LONGEST_IN_VOLUMES):
+        return False
+    if plan.strided and longest > _LONGEST_STRIDED:
+        return False
+    odd_rows = plan.real and dimensions > 1 and last % 2 == 1
+    if odd_rows and last > _LONGEST_ODD_ROW and last not in _RECORDED_IN_ROWS:
         return False
     return all(_is_recorded(length, plan) for length in plan.lengths)
 

@@ -86,6 +86,9 @@ def test_bluestein_is_the_first_smooth_length_that_holds_both(length: int) -> No
         ((4, 100003), (1,), "100003"),
         ((4, 64, 26), (1, 2), "64x26"),
         ((4, 2**23), (1,), f"{2**23}"),
+        ((4096, 4), (0,), "4096"),
+        ((8192, 64), (0, 1), "8192x64"),
+        ((4, 256, 256, 256), (1, 2, 3), "256x256x256"),
     ],
 )
 def test_transforms_unlike_measured_ones_are_named(
