@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -44,12 +44,12 @@ _MOST_DIMS = 3
 _NAMED = 3
 
 
-@dataclass(slots=True)
 class _Transform:
-    """One operator's plans, one after the other. unlike: the lengths of plans that nothing recorded is like."""
+    """Writes one operator's plans, one after the other. unlike: the lengths of plans that nothing recorded is like."""
 
-    script: Script
-    unlike: list[tuple[int, ...]] = field(default_factory=list)
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.unlike: list[tuple[int, ...]] = []
 
     def run(
         self, source: TensorMeta, shape: tuple[int, ...], dims: tuple[int, ...], dtype: str
