@@ -2,9 +2,9 @@
 
 1. The file is read and rewritten at several batches. It is **the same session** if nodes and their places are the same one
    by one; only values' shapes may differ.
-2. ONNX Runtime plans before it knows the batch, by the dimensions' names: order, buffers and releases are then the same too. Where it sees numbers instead that change with the
-   batch (a file that fixes another), any two may be equal at some batch, and its plan another one there: no such batches
-   are joined.
+2. ONNX Runtime plans before it knows the batch, by the dimensions' names: order, buffers and releases are then the same
+   too. Where it sees numbers instead that change with the batch (a file that fixes another), any two may be equal at some
+   batch, and its plan another one there: no such batches are joined.
 3. Each dimension is a polynomial in the batch, checked at a batch that did not make it (`polynomial.py`).
 4. At a batch the values take their shapes there, and what depends on sizes is worked out by what always does: kernels'
    scratch, the memory pattern, the arena (`runtimes/onnxruntime/resized.py`).
