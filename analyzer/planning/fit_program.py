@@ -4,7 +4,7 @@
    back and the request is tried again before it fails, as the allocator does.
 2. Doubling and bisection, as a trial finder goes, give a batch that runs with one that does not right above it. Memory in
    pieces is not monotonic: so the batches below are tried too, down to where no block had to be given back. The batch
-   above a **gap** is the answer only where nothing it asks for is inferred (every convolution's plans were asked of cuDNN
+   above a **gap** is the answer only where no size it asks for is inferred (every convolution was asked of cuDNN
    at that very batch); else it is the largest with every smaller batch running. Gaps below the answer are named (`gaps`), and
    so are larger batches that would run (`also`).
 3. Where convolutions have no room for their workspace, PyTorch goes on to cuDNN's next plans: what those ask for is part of
@@ -134,7 +134,9 @@ class Search:
         if _on_inferred_plans(found.events, found.played):
             return False
         larger = tuple(
-            replace(event, nbytes=event.nbytes + event.inferred) if isinstance(event, Malloc) else event
+            replace(event, nbytes=event.nbytes + event.inferred)
+            if isinstance(event, Malloc) and event.inferred
+            else event
             for event in found.events
         )
         if larger == found.events:
@@ -246,4 +248,4 @@ class Search:
 def _on_inferred_plans(events: tuple[AllocationEvent, ...], played: Played) -> bool:
     """Whether a call whose plans nobody asked had no room for its first."""
     asked = [events[position] for position in played.refused]
-    return any(isinstance(event, Malloc) and event.inferred for event in asked)
+    return any(isinstance(event, Malloc) and event.inferred is not None for event in asked)

@@ -21,7 +21,8 @@ class Malloc:
     fails: there was no room for it, and the program went on (it caught the error).
     rule: the name of the rule that decided its size (`analyze explain`), "" for none.
     plan, smaller: where there is no room, the plan so named is asked for less, in this order (`plans.py`); "": it is not.
-    inferred: bytes by which it may well be larger, its sizes being carried over from other calls; 0: measured for this very one.
+    inferred: bytes by which it may well be larger, its sizes being carried over from other calls; 0: measured for this very one,
+        but not what its plan is asked for instead; None: nothing is carried over.
     """
 
     key: int
@@ -37,7 +38,7 @@ class Malloc:
     rule: str = ""
     plan: str = ""
     smaller: tuple[int, ...] = ()
-    inferred: int = 0
+    inferred: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

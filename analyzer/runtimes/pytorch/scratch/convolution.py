@@ -199,7 +199,10 @@ def _workspace(
     following = [size for size in following if size < nbytes]
     basis = Basis.MEASURED if known else Basis.BOUNDED
     measured = was_asked(call) if settings == Settings() else found.source == "measured"
-    inferred = 0 if measured and "transferred" not in found.source else max(1, int(nbytes * _INFERRED_ERROR))
+    if measured and "transferred" not in found.source:
+        inferred = None
+    else:
+        inferred = 0 if found.source == "measured" else max(1, int(nbytes * _INFERRED_ERROR))
     return script.temporary(nbytes, basis, plan, tuple(following), inferred)
 
 

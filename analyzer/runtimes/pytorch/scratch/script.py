@@ -58,7 +58,7 @@ class Take:
     """A temporary (or, with `keep`, a per-thread workspace named `keep`) of `nbytes` is taken, by the rule named.
 
     plan, smaller: what is asked for instead where there is no room (`Malloc`). inferred: bytes by which it may well be larger,
-        its sizes being carried over from other calls; 0: measured for this very one.
+        its sizes being carried over from other calls (`Malloc`).
     tries: it is for the trials of the plan so named: taken where the thread has no such plan yet, and once it is given
         back the allocator's cache is emptied.
     """
@@ -71,7 +71,7 @@ class Take:
     plan: str = ""
     smaller: tuple[int, ...] = ()
     tries: str = ""
-    inferred: int = 0
+    inferred: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Script:
         basis: Basis = Basis.EXACT,
         plan: str = "",
         smaller: tuple[int, ...] = (),
-        inferred: int = 0,
+        inferred: int | None = None,
     ) -> int:
         """Take `nbytes` (0 takes nothing) until `release` or the operator's end. Returns a token for `release`."""
         token = self._next
