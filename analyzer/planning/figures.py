@@ -83,6 +83,8 @@ class EagerFigures:
         self._graph = program.first.source.graph
         self._storages = [storage.nbytes for storage in self._graph.storages]
         self._stories = Stories(program, self._profile)
+        allocator = create(conf)
+        self._plain = allocator.settings if plain(allocator) else None
         self._script: _Script | None = None
         self._prepared: dict[int, Integers] = {}
 
@@ -117,16 +119,16 @@ class EagerFigures:
         """The figures there, under a limit as `Prediction.limited` takes it: then it matters what a plan without room is
         asked for instead. Raises ArithmeticError as `Polynomial.at`."""
         plans = limit is not None
-        allocator = limited(self._conf, *limit) if limit is not None else create(self._conf)
         prepared = None if plans else self._prepared.get(batch)
         sizes = self._sizes(batch) if prepared is None else prepared
         if self._script is None:
             self._script = self._written()
         script, served, refused = self._script, True, 0
-        if not plans and script.plain is not None and plain(allocator):
+        if not plans and script.plain is not None and self._plain is not None:
             units = -(-sizes // UNIT_BYTES)
-            allocated, reserved = peaks(script.plain, units, script.setup_count, allocator.settings)
+            allocated, reserved = peaks(script.plain, units, script.setup_count, self._plain)
         else:
+            allocator = limited(self._conf, *limit) if limit is not None else create(self._conf)
             smaller = self._stories.smaller(len(self._storages)) if plans else {}
             served, refused = _play(script, sizes.tolist(), smaller, allocator)
             allocated, reserved = allocator.peak_allocated, allocator.peak_reserved
