@@ -71,17 +71,14 @@ static void *grown(void *items, Py_ssize_t count, Py_ssize_t *room, size_t item_
     return moved;
 }
 
-/* A copy of `count` items, with room for no more; an empty one may be NULL. */
-static int copied(void *into, const void *items, Py_ssize_t count, size_t item_bytes) {
-    void *copy = PyMem_Malloc((size_t)(count ? count : 1) * item_bytes);
-    if (!copy) {
+/* A copy of `count` items, with room for no more; NULL with MemoryError. */
+static void *copied(const void *items, Py_ssize_t count, size_t item_bytes) {
+    void *copy = PyMem_Malloc((size_t)count * item_bytes);
+    if (!copy)
         PyErr_NoMemory();
-        return -1;
-    }
-    if (count)
+    else if (count)
         memcpy(copy, items, (size_t)count * item_bytes);
-    memcpy(into, &copy, sizeof copy);
-    return 0;
+    return copy;
 }
 
 /* A new block between two others, or NONE with MemoryError. */
@@ -215,8 +212,8 @@ static void key_take(Heap *heap, int64_t key, int32_t at) {
 /* ------------------------------------------------------------------------------------------------- what Python hands over */
 
 /* A contiguous array of int64 as a view; -1 with an error. */
-static int numbers(PyObject *array, Py_buffer *view, int flags) {
-    if (PyObject_GetBuffer(array, view, PyBUF_C_CONTIGUOUS | flags))
+static int numbers(PyObject *array, Py_buffer *view) {
+    if (PyObject_GetBuffer(array, view, PyBUF_C_CONTIGUOUS))
         return -1;
     if (view->itemsize == sizeof(int64_t))
         return 0;
@@ -239,9 +236,9 @@ static void script_end(Script *script) {
 
 /* Opens both arrays and looks at every number once, so that playing need not; keys get their places. -1 with an error. */
 static int script_start(Script *script, Heap *heap, PyObject *events, PyObject *units, Py_ssize_t width) {
-    if (numbers(events, &script->event_view, 0))
+    if (numbers(events, &script->event_view))
         return -1;
-    if (numbers(units, &script->unit_view, 0)) {
+    if (numbers(units, &script->unit_view)) {
         PyBuffer_Release(&script->event_view);
         return -1;
     }
@@ -476,14 +473,13 @@ static PyObject *chunks_copy(PyObject *self, PyObject *nothing) {
     const Heap *heap = &chunks->heap;
     const Pool *pool = &heap->pools[0];
     copy->most_dead = chunks->most_dead;
-    copy->heap = *heap;
-    copy->heap.blocks = NULL;
-    copy->heap.live = copy->heap.pools[0].blocks = copy->heap.pools[1].blocks = NULL;
+    copy->heap = *heap; /* an arena has one pool: the other is empty */
     copy->heap.room = heap->count;
+    copy->heap.blocks = copied(heap->blocks, heap->count, sizeof(Block));
+    copy->heap.live = copied(heap->live, heap->key_count, sizeof(int32_t));
     copy->heap.pools[0].room = pool->count;
-    if (copied(&copy->heap.blocks, heap->blocks, heap->count, sizeof(Block)) ||
-        copied(&copy->heap.live, heap->live, heap->key_count, sizeof(int32_t)) ||
-        copied(&copy->heap.pools[0].blocks, pool->blocks, pool->count, sizeof(int32_t))) {
+    copy->heap.pools[0].blocks = copied(pool->blocks, pool->count, sizeof(int32_t));
+    if (!copy->heap.blocks || !copy->heap.live || !copy->heap.pools[0].blocks) {
         Py_DECREF(copy);
         return NULL;
     }

@@ -25,7 +25,8 @@ from dataclasses import dataclass
 
 _ALIGNMENT_BYTES = 1024
 _LARGEST_RADIX = 127
-_SMOOTH, _SHORT = (2, 3, 5, 7), 1000
+# Short lengths whose prime factors are at most this one have kernels of their own; strided even ones of real numbers, at most that.
+_SMOOTH, _STRIDED_SMOOTH, _SHORT = 7, 5, 1000
 # By the bytes of a real number: the longest power of two, and the longest other smooth length, that one kernel computes.
 _LONGEST_KERNEL = {2: (8192, 1), 4: (16384, 11025), 8: (16384, 1500)}
 # In double precision columns (every dimension but the last) of 720 take several; the longest recorded that do not.
@@ -99,7 +100,7 @@ def _is_recorded(length: int, plan: Plan) -> bool:
         return length in _RECORDED_STRIDED and plan.real_bytes == 4
     if len(plan.lengths) > 1 and length not in _RECORDED_IN_ROWS and length > _SHORT:
         return False
-    known = length <= _SHORT and _is_smooth(length, _SMOOTH)
+    known = length <= _SHORT and _largest_prime(length) <= _SMOOTH
     return (
         known
         or length in _RECORDED[plan.real_bytes]
@@ -152,9 +153,8 @@ def _has_real_kernel(plan: Plan) -> bool:
         return True
     if length % 2 and len(plan.lengths) > 1:
         return False
-    return length <= _SHORT and _is_smooth(
-        length, _SMOOTH[:-1] if plan.strided and length % 2 == 0 else _SMOOTH
-    )
+    smooth = _STRIDED_SMOOTH if plan.strided and length % 2 == 0 else _SMOOTH
+    return length <= _SHORT and _largest_prime(length) <= smooth
 
 
 def _takes_kernels(lengths: tuple[int, ...], plan: Plan) -> bool:
@@ -195,10 +195,6 @@ def _largest_prime(number: int) -> int:
             largest, number = factor, number // factor
         factor += 1
     return max(largest, number)
-
-
-def _is_smooth(number: int, factors: tuple[int, ...]) -> bool:
-    return _largest_prime(number) <= factors[-1]
 
 
 def _is_power_of_two(number: int) -> bool:

@@ -24,7 +24,6 @@ from dataclasses import replace
 
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
-from analyzer.pipeline.assemble import Captured
 from analyzer.planning.fit_result import MOST, Fit, assumptions
 from analyzer.planning.pieces import Pieces
 from analyzer.planning.subject import Progress, Subject
@@ -48,7 +47,6 @@ class Search:
         self.device_bound = limit is None
         self.besides = first.estimate.device_used - first.estimate.peak_reserved
         self.limit = max(first.profile.capacity_bytes - self.besides, 0) if limit is None else limit
-        self.captures: dict[int, Captured] = {}
         self.captured: dict[int, Analysis] = {}
         self.known: dict[int, bool] = {}
         self.easy: dict[int, bool] = {}
@@ -133,14 +131,14 @@ class Search:
         found = self.at(batch)
         if _on_inferred_plans(found.events, found.played):
             return False
+        if not self.inferred(batch):
+            return True
         larger = tuple(
             replace(event, nbytes=event.nbytes + event.inferred)
             if isinstance(event, Malloc) and event.inferred
             else event
             for event in found.events
         )
-        if larger == found.events:
-            return True
         played = play(larger, limited(alloc_conf(self.subject.options.runtime_options), *self.bound))
         return played.failure is None and not _on_inferred_plans(larger, played)
 
@@ -156,15 +154,10 @@ class Search:
         """Whether a size that the batch asks for was not measured for the very call."""
         return any(isinstance(event, Malloc) and event.inferred for event in self.at(batch).events)
 
-    def capture(self, batch: int) -> Captured:
-        if batch not in self.captures:
-            self.captures[batch] = self.subject.captured(batch)
-        return self.captures[batch]
-
     def at(self, batch: int) -> Analysis:
         """The analysis of a batch under the limit."""
         if batch not in self.captured:
-            self.captured[batch] = self.subject.assembled(self.capture(batch), batch, self.bound)
+            self.captured[batch] = self.subject.limited_analysis(batch, self.bound)
         return self.captured[batch]
 
     def span(self, batch: int) -> tuple[str, ...]:

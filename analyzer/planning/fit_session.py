@@ -21,21 +21,22 @@ from analyzer.planning.subject import Progress, Subject
 
 def of_session(subject: Subject, limit: int | None, progress: Progress | None) -> Fit:
     """The answer; `limit`: bytes the arena may hold. Raises AnalyzerError, also for a runtime without such a limit."""
-    known: dict[int, Estimate] = {}
-    first: Analysis | None = None
     if limit is not None:
         more: dict[str, Any] = {"gpu_mem_limit": limit}
         options = replace(subject.options, runtime_options={**subject.options.runtime_options, **more})
         subject = subject.under(options)
 
+    def analysed(batch: int) -> Analysis:
+        if progress is not None:
+            progress(f"batch {batch}")
+        return subject.analysis(batch)
+
+    first = analysed(1)
+    known: dict[int, Estimate] = {1: first.estimate}
+
     def runs(batch: int) -> bool:
-        nonlocal first
         if batch not in known:
-            if progress is not None:
-                progress(f"batch {batch}")
-            found = subject.analysis(batch)
-            first = first or found
-            known[batch] = found.estimate
+            known[batch] = analysed(batch).estimate
         return known[batch].fits()
 
     low, high = 0, 1
@@ -55,5 +56,5 @@ def of_session(subject: Subject, limit: int | None, progress: Progress | None) -
         max(some.capacity_bytes - besides, 0) if limit is None else limit,
         limit is None,
         captures=tuple(sorted(known)),
-        notes=(*(at.notes if at is not None else ()), *(assumptions(first) if first is not None else ())),
+        notes=(*(at.notes if at is not None else ()), *assumptions(first)),
     )

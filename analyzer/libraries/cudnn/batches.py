@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from analyzer.libraries.cudnn.convolutions import (
     DEFAULT,
+    Line,
     Neighbour,
     Settings,
     bytes_of,
@@ -130,7 +131,12 @@ def _guesses(
         constant, linear = np.zeros((2, len(neighbour.batches)), np.int64)
         rows = slice(row, row + min(votes_of(neighbour.distance), len(neighbour.batches)))
         row = rows.stop
+        lines: list[tuple[int, Line]] = []
         for place in np.unique(places[rows][voting[rows]]).tolist():
+            line = neighbour.lines[place]
+            if line is not None:
+                lines.append((place, line))
+                continue
             batch, nbytes = int(neighbour.batches[place]), int(neighbour.sizes[place])
             other, form = measured_form(table, neighbour.row, batch, nbytes, kind)
             form = carried_form(form, other, like)
@@ -138,9 +144,8 @@ def _guesses(
             linear[place] = bytes_of(two, form) - first
             constant[place] = first - linear[place]
         found = constant[places[rows]] + linear[places[rows]] * batches
-        for place, line in enumerate(neighbour.lines):
-            if line is not None:
-                found = np.where(places[rows] == place, np.maximum(line.at(batches), 0), found)
+        for place, line in lines:
+            found = np.where(places[rows] == place, line.at(batches), found)
         if own is not None:
             found = np.where(np.array(neighbour.as_first, np.bool_)[places[rows]], own, found)
         guesses[rows] = found

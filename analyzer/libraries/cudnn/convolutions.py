@@ -270,7 +270,7 @@ class Neighbour:
     batches: Integers
     sizes: Integers
     as_first: tuple[bool, ...]
-    lines: tuple[Line | None, ...] = ()
+    lines: tuple[Line | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,19 +285,19 @@ class Line:
     def at(self, batch: Any) -> Any:
         """Bytes at a batch, or at each of an array of them."""
         rise, run = self.other_bytes - self.nbytes, self.other_batch - self.batch
-        return self.nbytes + rise * (batch - self.batch) // run
+        found = self.nbytes + rise * (batch - self.batch) // run
+        return max(found, 0) if isinstance(batch, int) else np.maximum(found, 0)
 
 
 def lines_of(batches: Integers, sizes: Integers) -> tuple[Line | None, ...]:
     """For each of ascending batches the line it lies on with two batches next to it, best with one on either side."""
     steps, rises = np.diff(batches), np.diff(sizes)
-    straight = rises[:-1] * steps[1:] == rises[1:] * steps[:-1]
-    begins = [(place - 1, place - 2, place) for place in range(len(batches))]
-    found = [next((b for b in three if 0 <= b < len(straight) and straight[b]), None) for three in begins]
-    ends = [(b, b + 2) if b is not None else None for b in found]
+    begins = np.flatnonzero(rises[:-1] * steps[1:] == rises[1:] * steps[:-1]).tolist()
+    known = {
+        at: Line(int(batches[at]), int(sizes[at]), int(batches[at + 2]), int(sizes[at + 2])) for at in begins
+    }
     return tuple(
-        None if end is None else Line(*(int(part[at]) for at in end for part in (batches, sizes)))
-        for end in ends
+        known.get(place - 1) or known.get(place - 2) or known.get(place) for place in range(len(batches))
     )
 
 
@@ -317,7 +317,7 @@ def neighbours(
                     first.get(batch) == size
                     for batch, size in zip(batches.tolist(), sizes.tolist(), strict=True)
                 )
-                lines = lines_of(batches, sizes) if distance == 0 else ()
+                lines = lines_of(batches, sizes) if distance == 0 else (None,) * len(batches)
                 found.append(Neighbour(distance, row, batches, sizes, same, lines))
                 votes += min(votes_of(distance), batches.size)
                 break
@@ -354,9 +354,9 @@ def _voters(
         if first_bytes is not None and neighbour.as_first[place]:
             guesses.append((distance, first_bytes))
             continue
-        line = neighbour.lines[place] if neighbour.lines else None
+        line = neighbour.lines[place]
         if line is not None:
-            guesses.append((distance, max(line.at(batch), 0)))
+            guesses.append((distance, line.at(batch)))
             continue
         other, form = measured_form(
             table, neighbour.row, int(neighbour.batches[place]), int(neighbour.sizes[place]), kind_of(call)

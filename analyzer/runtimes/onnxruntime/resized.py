@@ -1,6 +1,6 @@
 """One session whose values take other sizes: its figures alone, at as many sizes as are asked for.
 
-What the sizes do not change is done once: the plan (`session.frame`), and the arena after the initializers in each of their
+What the sizes do not change is done once: the plan (`frame.py`), and the arena after the initializers in each of their
 orders (`playing.Loaded`). Sizes at which the session asks for the same but for bytes are recorded at once: its values'
 dimensions are then `Lanes` (`graph/lanes.py`). What `prediction.predict` would say of the same sizes is the same.
 
