@@ -13,13 +13,14 @@ So nothing is ever decided for a lane that it would not have decided alone.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Integers = npt.NDArray[np.int64]
+Answer = TypeVar("Answer")
 _EXACT_IN_A_FLOAT = 1 << 53
 _LARGEST = float(1 << 62)
 
@@ -163,6 +164,24 @@ class Lanes:
         if otherwise is None:
             raise NotTogether
         return otherwise
+
+
+def in_parts(lanes: Integers, ask: Callable[[Integers], Answer]) -> Iterator[tuple[Integers, Answer]]:
+    """What `ask` says of all lanes at once, else of those that answer alike, else of each: with the lanes it is said of.
+
+    `ask` raises `Apart` or `NotTogether`, of one lane neither.
+    """
+    open_ = [lanes]
+    while open_:
+        part = open_.pop()
+        try:
+            yield part, ask(part)
+        except Apart as apart:
+            open_ += [part[~apart.yes], part[apart.yes]]
+        except NotTogether:
+            if len(part) == 1:
+                raise
+            open_ += [part[place : place + 1] for place in range(len(part))]
 
 
 def _divisor(number: Any) -> Any:

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from analyzer.graph.lanes import Apart, Lanes, NotTogether
+from analyzer.graph.lanes import Integers, Lanes, in_parts
 from analyzer.pipeline.assemble import Captured
 from analyzer.planning.figures import Figures
 from analyzer.planning.program import NotTheSame, Numbers, naive_at
@@ -60,19 +60,18 @@ class SessionFigures:
 
     def prepare(self, batches: Sequence[int]) -> None:
         """Records the session at many batches at once, as often as it asks for something else; the others `at` finds itself."""
-        open_ = [np.array(batches, np.int64)]
-        while open_:
-            together = open_.pop()
+
+        def recorded(together: Integers) -> dict[int, tuple[Runs | None, int]]:
             if len(together) < 2:
-                continue
+                return {}
             try:
                 runs = self._recorded(Lanes(together), len(together))
-            except Apart as apart:
-                open_ += [together[~apart.yes], together[apart.yes]]
-            except (NotTogether, ArithmeticError):
-                continue
-            else:
-                self.prepared |= {batch: (runs, lane) for lane, batch in enumerate(together.tolist())}
+            except ArithmeticError:
+                return {}
+            return {batch: (runs, lane) for lane, batch in enumerate(together.tolist())}
+
+        for _, found in in_parts(np.array(batches, np.int64), recorded):
+            self.prepared |= found
 
     def at(self, batch: int, limit: tuple[int, bool] | None = None) -> Figures:
         """The figures there. Raises ArithmeticError as `Polynomial.at`, and where only an analysis knows: under a limit, on

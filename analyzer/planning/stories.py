@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Argument, Operator, Phase, TensorMeta
-from analyzer.graph.lanes import Apart, Lanes, NotTogether
+from analyzer.graph.lanes import Lanes, NotTogether, in_parts
 from analyzer.planning.program import AtBatch, BatchProgram
 from analyzer.runtimes.pytorch.scratch import Give, Output, Step, Story, Take, story_of
 from analyzer.runtimes.pytorch.scratch.registry import rule_for
@@ -71,24 +71,21 @@ class Stories:
             yield number, list(self._many(operator, np.array(batches, np.int64)))
 
     def _many(self, operator: AtBatch, batches: Integers) -> Iterator[Told]:
-        open_ = [np.arange(len(batches))]
-        while open_:
-            lanes = open_.pop()
+        def told(lanes: Integers) -> Story | None:
             try:
                 if len(lanes) == 1:
-                    yield lanes, story_of(operator(int(batches[lanes[0]])), self._profile)
-                else:
-                    call = operator(Lanes(batches[lanes]))  # type: ignore[arg-type]
-                    found = rule_for(call.name)
-                    if found is None or not found.code.__module__.startswith("analyzer."):
-                        raise NotTogether
-                    yield lanes, story_of(call, self._profile)
-            except Apart as apart:
-                open_ += [lanes[~apart.yes], lanes[apart.yes]]
-            except NotTogether:
-                open_ += [lanes[place : place + 1] for place in range(len(lanes))]
+                    return story_of(operator(int(batches[lanes[0]])), self._profile)
+                call = operator(Lanes(batches[lanes]))  # type: ignore[arg-type]
+                found = rule_for(call.name)
+                if found is None or not found.code.__module__.startswith("analyzer."):
+                    raise NotTogether
+                return story_of(call, self._profile)
             except ArithmeticError:
-                continue
+                return None
+
+        for lanes, story in in_parts(np.arange(len(batches)), told):
+            if story is not None:
+                yield lanes, story
 
     def learn(self, told: Sequence[tuple[int, Story]]) -> bool:
         """Take these stories for those of their classes; whether there are steps or libraries that were not known."""

@@ -12,29 +12,22 @@ from typing import Any
 
 import numpy as np
 
-from analyzer.graph.lanes import Apart, Integers, Lanes, NotTogether
+from analyzer.graph.lanes import Integers, Lanes, in_parts
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels.scratch.registry import Estimate, Settings, Takes
 
 
 def told(rule: Estimate, node: Node, graph: RuntimeGraph, settings: Settings, lane_count: int) -> Takes:
     """What the rule says of the node; sizes may be `Lanes`, zero in lanes where there is no such piece."""
-    try:
+    if not lane_count:
         return rule(node, graph, settings)
-    except Apart as apart:
-        open_ = [np.flatnonzero(~apart.yes), np.flatnonzero(apart.yes)]
-    except NotTogether:
-        open_ = [np.array([lane]) for lane in range(lane_count)]
-    found: list[tuple[Integers, Takes]] = []
-    while open_:
-        lanes = open_.pop()
-        try:
-            found.append((lanes, rule(node, _at(lanes, node, graph), settings)))
-        except Apart as apart:
-            open_ += [lanes[~apart.yes], lanes[apart.yes]]
-        except NotTogether:
-            open_ += [lanes[place : place + 1] for place in range(len(lanes))]
-    return _joined(found, lane_count)
+
+    def ask(lanes: Integers) -> Takes:
+        there = graph if len(lanes) == lane_count > 1 else _at(lanes, node, graph)
+        return rule(node, there, settings)
+
+    found = list(in_parts(np.arange(lane_count), ask))
+    return found[0][1] if len(found) == 1 else _joined(found, lane_count)
 
 
 def _at(lanes: Integers, node: Node, graph: RuntimeGraph) -> RuntimeGraph:
