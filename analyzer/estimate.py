@@ -182,6 +182,9 @@ class Estimate:
     ranks: the course of every rank, where all were followed: this estimate is that of the one which needs the most.
     refused: why the runtime would not run this as it was asked for (a batch the file does not take, a file of weights that
         is too short), although what it would need is known; these are among `notes` as well.
+    incomplete: why a program ended before its end (an error of its own, an exit code other than 0, Ctrl-C, something that
+        cannot be followed), None where it ran through; every figure is then of what ran until that moment, and it never fits.
+    caveats: what the figures are not of, where that may change them as a whole (a compiled program is followed as eager code).
     out_of_memory: the request that ended the program, None where all were served; every other figure then says what
         was reached until that moment.
     """
@@ -219,6 +222,8 @@ class Estimate:
     iterations: tuple[int, ...] = ()
     ranks: tuple[RankCourse, ...] = ()
     refused: tuple[str, ...] = ()
+    incomplete: str | None = None
+    caveats: tuple[str, ...] = ()
 
     def top(self, n: int = 10) -> tuple[TensorRow, ...]:
         """The n largest allocations alive at the peak, largest first."""
@@ -231,10 +236,12 @@ class Estimate:
         return self.device_used - assumed, self.device_used + assumed
 
     def fits(self, device: str | int | None = None) -> bool:
-        """Whether `device_used` is within the device's capacity: a profile's name, a size ("24GiB"), bytes, or this estimate's own device."""
+        """Whether it ran through, and `device_used` is within the device's capacity: a profile's name, a size ("24GiB"), bytes, or this estimate's own device."""
         from analyzer.devices import capacity_of
 
-        return self.device_used <= (self.capacity_bytes if device is None else capacity_of(device))
+        return self.incomplete is None and self.device_used <= (
+            self.capacity_bytes if device is None else capacity_of(device)
+        )
 
     def _repr_html_(self) -> str:
         """What a notebook shows of it."""

@@ -325,14 +325,14 @@ def _reporting(target: Target, what: str, hint: str = "") -> Iterator[None]:
             "put what the file runs under `if __name__ == '__main__':`",
         ) from error
     except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
+        package = missing_package(error)
         if target.module and package == target.module.partition(".")[0]:
             raise TargetError(
                 f"no module named {error.name}", "check the name, or run where it can be imported"
             ) from error
         raise TargetError(
             f"{target.name} {what}: {describe_error(error, target.path)}",
-            f"install {package} in this environment",
+            f"install {package or 'what it needs'} in this environment",
         ) from error
     except Exception as error:
         where = target.path or _file_of(target.module)
@@ -340,6 +340,18 @@ def _reporting(target: Target, what: str, hint: str = "") -> Iterator[None]:
             f"{target.name} {what}: {describe_error(error, where)}",
             hint or "the same line fails under plain Python: mend it there",
         ) from error
+
+
+def missing_package(error: BaseException) -> str:
+    """The package an ImportError is for want of, also where a library raised one of its own for another's; "" if nobody says."""
+    seen: BaseException | None = error
+    while seen is not None:
+        name = getattr(seen, "name", None) if isinstance(seen, ImportError) else None
+        said = re.search(r"No module named '([\w.]+)'", str(seen))
+        if name or said:
+            return str(name or said[1]).partition(".")[0]  # type: ignore[index]
+        seen = seen.__cause__ or seen.__context__
+    return ""
 
 
 def _file_of(module: str) -> str | None:

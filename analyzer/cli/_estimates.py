@@ -50,6 +50,8 @@ def show(estimate: Estimate, options: Mapping[str, Any], limited: bool) -> int:
 
 
 def exit_code(estimate: Estimate, budget_bytes: int | None, limited: bool) -> int:
-    """1 if a limit the user gave (`limited`: the device's capacity) does not hold, else 0."""
+    """2 if the program ended before its end, 1 if a limit the user gave (`limited`: the device's capacity) does not hold, else 0."""
+    if estimate.incomplete is not None:
+        return 2
     over = budget_bytes is not None and estimate.device_used > budget_bytes
     return int(over or (limited and not estimate.fits()) or estimate.out_of_memory is not None)

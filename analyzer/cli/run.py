@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
@@ -9,7 +10,7 @@ import click
 from analyzer.cli._estimates import budget_bytes, show
 from analyzer.cli._options import assumptions, debug_option, options_named, settings, view_options
 from analyzer.cli._output import check_writable, working
-from analyzer.errors import OptionError, did_you_mean
+from analyzer.errors import AnalyzerError, OptionError, did_you_mean
 
 
 class _NumberOr(click.ParamType):  # type: ignore[type-arg]
@@ -85,13 +86,14 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     this one holds.
 
     Exit code 0: it ran, and fits the device and budget given; 1: it ran out of memory, or does not fit; 2: bad usage, or
-    a program that cannot be followed.
+    a program that ended before its end (an error, an exit code of its own, Ctrl-C): the estimate is of what ran until then.
     """
     if script.startswith("-"):
         raise _no_such_option(script)
     check_writable("-o", options["output"])
     budget_bytes(options)
     name = f"-m {script}" if options["module"] else script
+    error: BaseException | None = None
     with working(script, options["quiet"]) as tell:
         from analyzer.options import Options
         from analyzer.pipeline.program import follow
@@ -110,6 +112,10 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
         if everyone:
             estimate = every_rank(name, arguments, known, options["until"], job, tell)
         else:
-            found, _ = follow(name, arguments, known, {}, options["until"], progress=tell, job=job)
+            found, error = follow(name, arguments, known, {}, options["until"], progress=tell, job=job)
             estimate = found.estimate
-    return show(estimate, options, limited=options["device"] is not None)
+    code = show(estimate, options, limited=options["device"] is not None)
+    if isinstance(error, AnalyzerError):
+        sys.stdout.flush()
+        raise error  # said behind the estimate of what ran until then
+    return code

@@ -43,6 +43,7 @@ class Captured:
     framework: "pytorch" or "onnx", what the target is. batch: of the capture, None where it does not say.
     profile: with the runtime's settings in it; device_note says why this device. optimizer: its name, "" in inference.
     notes: what the capture assumed; those of the graph itself are added. refused: why the runtime would not run it so.
+    incomplete, caveats: as in `Estimate`.
     """
 
     target: str
@@ -55,6 +56,8 @@ class Captured:
     notes: tuple[str, ...] = ()
     optimizer: str = ""
     refused: tuple[str, ...] = ()
+    incomplete: str | None = None
+    caveats: tuple[str, ...] = ()
 
 
 def check_runtime(runtime: Runtime, framework: str, target: str) -> None:
@@ -151,6 +154,8 @@ def assemble(
         peak_event=played.peak_position,
         iterations=played.iterations,
         refused=captured.refused,
+        incomplete=captured.incomplete,
+        caveats=captured.caveats,
     )
     profile = dataclasses.replace(profile, capacity_bytes=capacity)
     return Analysis(options, profile, graph, prediction, played, estimate)

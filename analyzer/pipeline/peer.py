@@ -34,7 +34,7 @@ def main(descriptor: int) -> None:
     connection = Connection(descriptor)
     try:
         work: Work = connection.recv()
-        found, _ = follow(
+        found, error = follow(
             work.script,
             work.args,
             work.options,
@@ -43,6 +43,8 @@ def main(descriptor: int) -> None:
             job=work.rank,
             post=Line(connection),
         )
+        if isinstance(error, AnalyzerError):
+            raise error
         connection.send(("done", found.estimate))
     except (EOFError, BrokenPipeError):
         pass  # nobody waits any more

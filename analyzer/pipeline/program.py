@@ -50,8 +50,9 @@ def run(
         the same and the allocator is laid out as before.
     runtime_options: "cublas_workspace" and "alloc_conf", as in `analyzer.analyze`.
     assume: {"train.py:12": 512}: the value read, or the size of the result, at a line where only data tells.
-    Raises TargetError for a script that cannot be found, CaptureError where the program cannot be followed, OptionError;
-    what the program itself raises to end, SystemExit and KeyboardInterrupt among it, ends it: `Estimate.notes` say so.
+    Raises TargetError for a script that cannot be found, OptionError. A program that raises, ends itself with another exit
+    code than 0, or cannot be followed any further, gives the estimate up to there: `Estimate.incomplete` says why, and such
+    an estimate never fits. One that finds no memory says so in `Estimate.out_of_memory`.
     """
     options = Options.of({"device": device, "runtime_options": runtime_options, "assume": assume})
     found, _ = follow(script, args, options, environment or {}, until, ranks, rank, progress)
@@ -71,7 +72,8 @@ def follow(
     job: Rank | None = None,
     post: Post | None = None,
 ) -> tuple[Analysis, BaseException | None]:
-    """The analysis of a program, and what ended it before its end (None: nothing). whole: steps that repeat are stored
+    """The analysis of a program, and what ended it before its end (None: nothing), an AnalyzerError where it failed or cannot
+    be followed. whole: steps that repeat are stored
     like any other. job: the rank where its machine has another number of them than `Rank.of` takes it to have. post: brings
     what other ranks say by value (None: they are followed beside this one where it asks). Raises AnalyzerError."""
     one = job or Rank.of(rank, ranks)
@@ -109,8 +111,6 @@ def follow(
             whole=whole,
         )
     error = ran.error
-    if isinstance(error, AnalyzerError):
-        raise error
     if error is not None and _is_out_of_memory(error):
         live.caught_nothing()
     captured = Captured(
@@ -122,7 +122,9 @@ def follow(
         profile=profile,
         device_note=device_note,
         naive=_naive(ran),
-        notes=(*_notes(ran), *one.notes()),
+        notes=(*_notes(ran), *one.notes(), *ran.caveats),
+        incomplete=_incomplete(error),
+        caveats=ran.caveats,
     )
     if ran.trained:
         options = replace(options, mode="train")
@@ -163,6 +165,19 @@ def _steps(progress: Callable[[str], None] | None, live: Live) -> Callable[[str]
     return tell
 
 
+def _incomplete(error: BaseException | None) -> str | None:
+    """`Estimate.incomplete` for what ended a program."""
+    if isinstance(error, AnalyzerError):
+        return error.message
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    if isinstance(error, SystemExit) and error.code not in (None, 0):
+        # A text is printed and the code is 1 (Python's documentation of sys.exit).
+        said = f"exit code {error.code}" if isinstance(error.code, int) else f"{error.code}"
+        return f"the program ended itself: {said}"
+    return None
+
+
 def _is_out_of_memory(error: BaseException) -> bool:
     import torch
 
@@ -197,7 +212,13 @@ def _notes(ran: Ran) -> tuple[str, ...]:
     if ran.error is None:
         return (f"followed through {steps}",)
     if isinstance(ran.error, SystemExit):
-        return (f"the program ended itself after {steps} (exit code {ran.error.code or 0})",)
+        code = ran.error.code
+        return (
+            f"the program ended itself after {steps} (exit code {code if isinstance(code, int) else int(bool(code))})",
+        )
     if isinstance(ran.error, KeyboardInterrupt):
         return (f"interrupted after {steps}: figures are for what ran until then",)
+    if isinstance(ran.error, AnalyzerError):
+        hint = (ran.error.hint,) if ran.error.hint else ()
+        return (f"the program ended in an error after {steps}: figures are for what ran until then", *hint)
     return (f"the program ran out of memory after {steps}",)

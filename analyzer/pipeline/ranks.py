@@ -33,7 +33,7 @@ def every_rank(
     with Peers(Work(script, tuple(args), options, {}, until, job), quiet=False) as ranks:
         found = ranks.follow_all(progress)
         said = {rank: ranks.said(calls_of(rank)) for rank in range(job.world_size)}
-    whole = until == "end" and not any(estimate.out_of_memory for estimate in found)
+    whole = until == "end" and not any(rank.out_of_memory or rank.incomplete for rank in found)
     order.check({rank: order.read(calls) for rank, calls in said.items() if calls is not None}, whole)
     return _worst(found)
 
@@ -66,5 +66,10 @@ def _course(rank: int, estimate: Estimate) -> RankCourse:
     )
 
 
-def _need(estimate: Estimate) -> tuple[bool, int, int]:
-    return bool(estimate.out_of_memory), estimate.device_used or 0, estimate.peak_allocated or 0
+def _need(estimate: Estimate) -> tuple[bool, bool, int, int]:
+    return (
+        estimate.incomplete is not None,
+        bool(estimate.out_of_memory),
+        estimate.device_used or 0,
+        estimate.peak_allocated or 0,
+    )

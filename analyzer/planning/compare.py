@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analyzer.errors import OptionError
+from analyzer.errors import InputError, OptionError
 from analyzer.estimate import Estimate
 from analyzer.report.attribution import path
 
@@ -78,6 +78,12 @@ def compare(
     if not 0 <= tolerance < float("inf"):
         raise OptionError(f"the tolerance is {tolerance}", "give a share of at least 0, such as 0.01 for 1 %")
     one, two = _opened(before), _opened(after)
+    for name, estimate in (("before", one), ("after", two)):
+        if estimate.incomplete is not None:
+            raise InputError(
+                f"the estimate {name} the change is incomplete: {estimate.incomplete}",
+                "compare estimates of programs that ran through",
+            )
     moved = (one.peak_at, two.peak_at)
     return Difference(
         one,

@@ -37,6 +37,7 @@ def render(estimate: Estimate, view: View = PLAIN) -> str:
     """The page."""
     body = [
         *(page.verdict(holds, said) for holds, said in text.verdicts(estimate, view.budget_bytes)),
+        *(page.verdict(False, said) for said in estimate.caveats),
         *(page.verdict(False, f"refused by {estimate.runtime}: {said}") for said in estimate.refused),
         page.paragraph(f"device: {estimate.device_note}" if estimate.device_note else "", "dim"),
         page.heading("Estimates"),

@@ -47,7 +47,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
         name: {"calls": calls, "bound_bytes": bound}
         for name, (calls, bound) in estimate.certainty.unknown_operators.items()
     }
-    document["fits"] = estimate.device_used <= estimate.capacity_bytes
+    document["fits"] = estimate.fits()
     document["headroom_bytes"] = estimate.capacity_bytes - estimate.device_used
     return document
 
@@ -96,6 +96,7 @@ def from_dict(document: Mapping[str, Any]) -> Estimate:
             values["iterations"] = tuple(document["iterations"])
         values["ranks"] = tuple(_row(RankCourse, row) for row in document.get("ranks", ()))
         values["refused"] = tuple(document.get("refused", ()))
+        values["caveats"] = tuple(document.get("caveats", ()))
         if document.get("out_of_memory") is not None:
             values["out_of_memory"] = _row(OutOfMemory, document["out_of_memory"])
         return Estimate(**values)

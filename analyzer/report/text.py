@@ -47,6 +47,9 @@ def render(estimate: Estimate, view: View = PLAIN) -> str:
 def verdicts(estimate: Estimate, budget_bytes: int | None = None) -> list[tuple[bool, str]]:
     """(holds, sentence) for the device and, when given, the budget; what does not hold comes first."""
     used = estimate.device_used
+    if estimate.incomplete is not None:
+        held = f"{size(used)} of {size(estimate.capacity_bytes)} on {tail(clean(estimate.device), 20)}"
+        return [(False, f"incomplete: {clean(estimate.incomplete)}; until then {held}")]
     found = [
         _verdict(
             ("fits", "does not fit"), used, estimate.capacity_bytes, f"on {tail(clean(estimate.device), 20)}"
@@ -97,6 +100,7 @@ def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
         Text(f"refused by {tail(clean(estimate.runtime), 20)}: {clean(said)}", style="bold yellow")
         for said in estimate.refused
     ]
+    parts += [Text(clean(said), style="bold yellow") for said in estimate.caveats]
     if estimate.device_note:
         parts.append(Text(f"device: {clean(estimate.device_note)}", style="dim"))
     parts += [
@@ -362,7 +366,8 @@ def assumed(estimate: Estimate) -> list[str]:
 
 def other_notes(estimate: Estimate) -> tuple[str, ...]:
     """The notes that do not stand beside the verdict already."""
-    return tuple(note for note in estimate.notes if note not in estimate.refused)
+    beside = (*estimate.refused, *estimate.caveats)
+    return tuple(note for note in estimate.notes if note not in beside)
 
 
 def _notes(notes: tuple[str, ...]) -> RenderableType:

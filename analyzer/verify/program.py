@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from analyzer.analysis import Analysis
+from analyzer.errors import AnalyzerError
 from analyzer.options import Options
 from analyzer.pipeline.program import follow, place_of
 from analyzer.runs import jobs, machine
@@ -33,7 +34,9 @@ def verify_program(
     name, place = place_of(script)
     gpu = machine.require_cuda(name)
     words = [str(argument) for argument in arguments]
-    predicted, _ = follow(script, words, options, {}, progress=progress, whole=True)
+    predicted, error = follow(script, words, options, {}, progress=progress, whole=True)
+    if isinstance(error, AnalyzerError):
+        raise error
     notes = machine.check_room(predicted.estimate.device_used, gpu, force)
     tell("running the program")
     job = {

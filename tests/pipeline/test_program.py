@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import analyzer  # noqa: E402
-from analyzer import CaptureError, OptionError, TargetError  # noqa: E402
+from analyzer import OptionError, TargetError  # noqa: E402
 from analyzer.cli import main  # noqa: E402
 
 MIB = 1 << 20
@@ -174,15 +174,41 @@ if __name__ == "__main__":
 
 
 def test_a_program_that_ends_itself(run: Any) -> None:
-    notes = run("import sys, torch\nx = torch.zeros(4, device='cuda')\nsys.exit(3)\n").notes
-    assert "the program ended itself after 0 optimizer steps (exit code 3)" in notes
+    estimate = run("import sys, torch\nx = torch.zeros(4, device='cuda')\nsys.exit(3)\n")
+    assert "the program ended itself after 0 optimizer steps (exit code 3)" in estimate.notes
+    assert estimate.incomplete == "the program ended itself: exit code 3" and not estimate.fits()
+    assert run("import sys\nsys.exit('bad config')\n").incomplete == "the program ended itself: bad config"
+    assert run("import os\nos._exit(4)\n").incomplete == "the program ended itself: exit code 4"
+    assert run("import sys\nsys.exit()\n").incomplete is None
 
 
 def test_a_program_that_fails_names_its_line(run: Any) -> None:
-    with pytest.raises(CaptureError, match=r"train\.py:2: ZeroDivisionError"):
-        run("import torch\n1 / 0\n")
-    with pytest.raises(CaptureError, match="SyntaxError"):
-        run("def f(:\n")
+    estimate = run("import torch\nx = torch.zeros(1 << 20, device='cuda')\n1 / 0\n")
+    assert estimate.incomplete == "train.py:3: ZeroDivisionError: division by zero"
+    assert estimate.peak_allocated == 4 * MIB and not estimate.fits()  # what ran until then
+    assert "SyntaxError" in (run("def f(:\n").incomplete or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("torch.nn.Linear(3, 4).cuda()(torch.ones(2, 5, device='cuda'))", "PyTorch says the same"),
+        (
+            "x = torch.randn(3, device='cuda')\nassert x[0].item() < 0",
+            "raised by the program or one of its libraries, after",
+        ),
+        ("torch.cuda.jiterator._create_jit_fn('', 'f')", "may be analyzer's own fault"),
+        ("import a_package_nobody_has", "install a_package_nobody_has beside analyzer"),
+        (
+            "try:\n    import a_package_nobody_has\nexcept ImportError as e:\n    raise ImportError('needs more') from e",
+            "install a_package_nobody_has beside analyzer",
+        ),
+    ],
+    ids=["shapes", "a stand-in", "missing here", "package", "a package behind it"],
+)
+def test_whose_fault_an_error_is(run: Any, text: str, hint: str) -> None:
+    """ "The program itself" only where PyTorch on a CPU says the same."""
+    assert any(hint in note for note in run(f"import torch\n{text}\n").notes)
 
 
 CONVOLUTION = """

@@ -11,7 +11,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import analyzer  # noqa: E402
-from analyzer import CaptureError  # noqa: E402
 
 WANTED = [
     ("def f(:", "SyntaxError", "no valid Python"),
@@ -23,7 +22,7 @@ WANTED = [
         "torch.cuda",
     ),
     ("import pynvml\nraise pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)", "NVMLError", "torch.cuda"),
-    ("import no_such_library_at_all", "ModuleNotFoundError", "install it"),
+    ("import no_such_library_at_all", "ModuleNotFoundError", "install no_such_library_at_all"),
     (
         "from torch.utils.cpp_extension import load_inline\nimport torch.utils.cpp_extension as e; e.CUDA_HOME = None\n"
         "load_inline('k', 'int f();', cuda_sources='int f() { return 0; }', functions=['f'])",
@@ -31,9 +30,9 @@ WANTED = [
         "register_fake",
     ),
     (
-        "import torch\nf = torch.compile(torch.nn.Linear(2, 2).cuda())\nf(torch.zeros(1, 2, device='cuda'))",
-        "wants.py:3",
-        "TORCHDYNAMO_DISABLE=1",
+        "import torch\ntorch._dynamo.optimize('inductor')(torch.nn.Linear(2, 2).cuda())(torch.zeros(1, 2, device='cuda'))",
+        "wants.py:2",
+        "runs as eager code",
     ),
     ("import triton.of_nobody", "triton", "custom_op"),
     ("raise RuntimeError('0 active drivers ([]). There should only be one.')", "active drivers", "Triton"),
@@ -44,9 +43,9 @@ WANTED = [
 def test_each_gets_an_answer_of_its_own(tmp_path: Path, text: str, said: str, advice: str) -> None:
     script = tmp_path / "wants.py"
     script.write_text(text + "\n")
-    with pytest.raises(CaptureError, match=said) as caught:
-        analyzer.run(script, device="h200")
-    assert advice in (caught.value.hint or "")
+    estimate = analyzer.run(script, device="h200")
+    assert estimate.incomplete is not None and said in estimate.incomplete and not estimate.fits()
+    assert any(advice in note for note in estimate.notes)
 
 
 def smoke() -> list[Any]:
@@ -75,11 +74,7 @@ def test_torch_is_as_before(tmp_path: Path, ending: str) -> None:
     script.write_text(
         f"import torch, beside_it\ntorch.zeros(3, device='cuda').cpu()\nwith torch.device('cuda'):\n    {ending or 'pass'}\n"
     )
-    if ending == "raise ValueError":
-        with pytest.raises(CaptureError):
-            analyzer.run(script, device="h200")
-    else:
-        analyzer.run(script, device="h200")
+    assert (analyzer.run(script, device="h200").incomplete is None) == (ending == "")
     assert smoke() == before and "beside_it" not in sys.modules
 
 

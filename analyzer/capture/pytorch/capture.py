@@ -192,6 +192,7 @@ def watching(recorder: Recorder, whole: bool = False) -> Iterator[CudaPretence]:
     with (
         CudaPretence(recorder, host) as pretence,
         pretence.saved_tensor_hooks(),
+        pretence.storages(),
         contextlib.nullcontext() if files is None else files.open(),
         recorder,
     ):

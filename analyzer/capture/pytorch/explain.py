@@ -7,8 +7,11 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from analyzer.errors import CaptureError
 from analyzer.graph import Phase
+from analyzer.targets import missing_package
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recorder import Recorder
@@ -33,7 +36,7 @@ def explained(error: Exception, recorder: Recorder) -> CaptureError:
     elif recorder.phase is Phase.OPTIMIZER:
         hint = "the optimizer must step on dense gradients, without a closure"
     elif recorder.stands_in:
-        hint = "the program itself fails here, on values that stand in for real ones or as it would anywhere"
+        hint = _whose_fault(error, recorder)
     else:
         hint = "check that the input's shape and dtype (--input NAME=3x224x224:float32) suit the model"
     # That tensors here are meta tensors is none of the user's business.
@@ -42,10 +45,40 @@ def explained(error: Exception, recorder: Recorder) -> CaptureError:
     return CaptureError(f"{place}{module}: {type(error).__name__}: {text}", hint)
 
 
+def _whose_fault(error: Exception, recorder: Recorder) -> str:
+    """Whether the program fails by itself, as far as that can be told, and what to do where it may be this tool's fault."""
+    call = recorder.failed_call
+    reading = ", after it has read values that stand in for real ones (the notes name the lines)"
+    stood_in = reading if recorder.stood_in else ""
+    if call is not None and call.error in _chain(error):
+        if call.fails_on_a_cpu():
+            return f"the program itself fails here{stood_in}: PyTorch says the same of these shapes and types on a CPU"
+        return _REPORT.format(why=f"{call.func.name()} could not be followed")
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames and not frames[-1].filename.startswith(_OURS):
+        return (
+            f"raised by the program or one of its libraries{stood_in}; if it does not happen on a GPU, "
+            + _REPORT.format(why="something was answered otherwise than there")
+        )
+    return _REPORT.format(why="something PyTorch has on a GPU is missing here")
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """The error, and those it was raised from or while handling."""
+    found: list[BaseException] = []
+    seen: BaseException | None = error
+    while seen is not None and seen not in found:
+        found.append(seen)
+        seen = seen.__cause__ or seen.__context__
+    return found
+
+
 def _in_a_program(error: Exception) -> str | None:
     """What to do about an error of a whole program, where its kind tells."""
     if isinstance(error, SyntaxError):
         return "the script is no valid Python"
+    if isinstance(error, ImportError) and (package := missing_package(error)) and package != "triton":
+        return f"install {package} beside analyzer: the program runs in this environment"
     said = f"{type(error).__module__}.{type(error).__name__}: {error}"
     for pattern, hint in _HINTS:
         if re.search(pattern, said, re.IGNORECASE):
@@ -53,6 +86,11 @@ def _in_a_program(error: Exception) -> str | None:
     return None
 
 
+_OURS = (f"{Path(torch.__file__).parent}/", f"{Path(__file__).parents[2]}/")
+_REPORT = (
+    "this may be analyzer's own fault ({why}): please report it to the project's issue tracker with the script and the "
+    "output of analyze run --debug"
+)
 # What a program wants of a machine with a GPU, by what its error says: the first that matches.
 _HINTS = (
     (
@@ -71,10 +109,9 @@ _HINTS = (
     ),
     (
         r"torch\._dynamo|torchdynamo|torch\._inductor",
-        "what torch.compile makes of a program is not followed: with TORCHDYNAMO_DISABLE=1 in the environment it leaves "
-        "the program as it is, and the estimate is that program's",
+        "what PyTorch's compiler makes of a program is not followed: leave out what calls torch._dynamo or torch._inductor, "
+        "torch.compile alone runs as eager code",
     ),
-    (r"modulenotfounderror", "install it beside analyzer: the program runs in this environment"),
     (
         r"eoferror",
         "the program reads from its standard input: give it what it waits for, or an argument instead",

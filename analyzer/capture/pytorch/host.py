@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 LARGE_BYTES = 1 << 20
 _META = torch.device("meta")
+_PINNED = "_analyzer_pinned"  # how a tensor remembers it
 # Functions that make a tensor of the size they are given; the type of `torch.full` would depend on its value.
 _SIZED = (torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn)
 
@@ -56,14 +57,70 @@ class HostMemory:
         return made.requires_grad_() if kwargs.get("requires_grad") else made
 
 
-def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
-    """`tensor.data = value`, also where one is real and the other a CUDA tensor."""
-    if tensor.device.type == value.device.type:
-        tensor.data = value
-        return
-    new = value.detach()
-    new.requires_grad_(tensor.requires_grad)
-    torch._C._swap_tensor_impl(tensor, new)
+class Pinned:
+    """Pinned memory: host memory that remembers that it was asked to be pinned."""
+
+    @staticmethod
+    def pin(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:  # noqa: ARG004
+        """`Tensor.pin_memory`: another tensor than the one that is pinned, unless that is pinned already."""
+        if tensor.is_cuda:
+            raise RuntimeError(f"cannot pin '{tensor.type()}' only dense CPU tensors can be pinned")
+        if getattr(tensor, _PINNED, False):
+            return tensor
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            return Pinned.mark(tensor.detach())
+
+    @staticmethod
+    def mark(tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor, known to be pinned."""
+        setattr(tensor, _PINNED, True)
+        return tensor
+
+    def functions(self) -> dict[str, Any]:
+        """Name below `torch` -> replacement."""
+        return {
+            "Tensor.pin_memory": self.pin,
+            "Tensor.is_pinned": lambda tensor, device=None: getattr(tensor, _PINNED, False),
+        }
+
+
+class Gradients:
+    """`tensor.data = value`, also where one is real and the other a CUDA tensor; what was its gradient stays that.
+
+    A gradient lies on another device than its tensor from the moment the tensor has moved (`module.cpu()`) until it has
+    moved itself. PyTorch's C++ refuses such a pair where one is real and the other has no memory, so it is kept here so long.
+    """
+
+    def __init__(self) -> None:
+        # By the tensor's identity: the tensor itself, so that the number stays its own, and its gradient.
+        self._apart: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """`tensor.grad`."""
+        kept = self._apart.get(id(tensor)) if self._apart else None
+        return tensor.grad if kept is None else kept[1]
+
+    def forget(self, tensor: torch.Tensor) -> None:
+        """The tensor is about to have another gradient, or none."""
+        self._apart.pop(id(tensor), None)
+
+    def set_data(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
+        """`tensor.data = value`."""
+        if tensor.device.type == value.device.type:
+            tensor.data = value
+            return
+        gradient = self.of(tensor)
+        new = value.detach()
+        new.requires_grad_(tensor.requires_grad)
+        if gradient is not None:
+            self._apart[id(tensor)] = (tensor, gradient)
+            tensor.grad = None
+        torch._C._swap_tensor_impl(tensor, new)
+        del new
+        for owner, other in list(self._apart.values()):
+            if (other is tensor or owner is tensor) and owner.device.type == other.device.type:
+                self.forget(owner)
+                owner.grad = other
 
 
 def _shape(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...] | None:

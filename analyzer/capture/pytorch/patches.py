@@ -2,10 +2,12 @@
 
 1. A name of PyTorch is replaced only through `replaced`, and only if it stands in `PATCHES`, which says what the
    replacement stands for and which versions of torch need it. A name that this version of torch does not have is an
-   error at once: a renamed function must not switch anything off in silence.
+   error at once: a renamed function must not switch anything off in silence. What a module only brings in from the one it
+   is written in (`torch.cuda.memory_allocated`, of `torch.cuda.memory`) is replaced there too.
 2. A kernel of PyTorch's dispatcher is replaced only through `registered`; `decisions.py` and `autocast.py` hold the
    tables of those operators, each with its source.
-3. `RELIED_ON` are private names that are not replaced but read. `tests/capture/pytorch/test_patches.py` looks all of
+3. Operators of a library that cannot be loaded here are declared only through `declared`.
+4. `RELIED_ON` are private names that are not replaced but read. `tests/capture/pytorch/test_patches.py` looks all of
    them up in the torch that is installed.
 
 What PyTorch is replaced by lies with its topic; only the reasons are gathered here.
@@ -15,9 +17,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -27,13 +31,15 @@ import torch
 class Patch:
     """stands_for: what the replacement is there for. first, last: the versions of torch that need it, both included.
 
-    cuda_only: builds without CUDA do not have the name; there it is added.
+    cuda_only: builds without CUDA do not have the name; there it is added. newer: some of these versions do not have the
+        name yet; there it stays unknown.
     """
 
     stands_for: str
     first: tuple[int, int] = (2, 11)
     last: tuple[int, int] = (2, 13)
     cuda_only: bool = False
+    newer: bool = False
 
     @property
     def needed(self) -> bool:
@@ -55,20 +61,54 @@ PATCHES: dict[str, Patch] = {
         _GPU + name: Patch(_ANSWER)
         for name in (
             "is_available", "is_initialized", "device_count", "current_device", "get_device_name",
-            "get_device_capability", "get_device_properties", "is_bf16_supported", "is_current_stream_capturing",
+            "get_device_capability", "get_device_properties", "is_bf16_supported", "is_tf32_supported",
             "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "mem_get_info",
-            "default_generators", "memory_stats", "memory_summary", "set_per_process_memory_fraction",
+            "memory_cached", "max_memory_cached", "default_generators", "memory_stats", "memory_stats_as_nested_dict",
+            "memory_summary", "set_per_process_memory_fraction", "get_per_process_memory_fraction", "get_allocator_backend",
+            "get_arch_list", "get_gencode_flags", "can_device_access_peer", "utilization", "memory_usage", "temperature",
+            "power_draw", "clock_rate", "list_gpu_processes", "host_memory_stats", "host_memory_stats_as_nested_dict",
+            "current_blas_handle", "get_sync_debug_mode", "cudart", "memory_snapshot", "memory._snapshot",
         )
+    },
+    **{_GPU + name: Patch(_ANSWER, newer=True) for name in ("device_memory_used", "current_solver_handle")},
+    **{
+        _GPU + name: Patch("memory taken by address, of the simulated allocator")
+        for name in ("caching_allocator_alloc", "caching_allocator_delete")
+    },
+    **{
+        _GPU + name: Patch("the types that named device and element type together (`legacy_types.py`)")
+        for name in (
+            "FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "IntTensor", "LongTensor", "ShortTensor",
+            "CharTensor", "ByteTensor", "BoolTensor",
+        )
+    },
+    **{
+        f"torch.{module}{name}_dlpack": Patch("a CUDA tensor handed from PyTorch to PyTorch is the same memory")
+        for module in ("", "utils.dlpack.")
+        for name in ("to", "from")
+    },
+    "torch.ops.load_library": Patch("torchvision's library for CUDA cannot be loaded beside a CPU build (`detection.py`)"),
+    "torch.set_default_tensor_type": Patch("takes the CUDA types of `legacy_types.py`"),
+    **{
+        _GPU + name: Patch("CUDA graphs: what is captured takes its memory from a pool of its own (`cuda/graphs.py`)")
+        for name in ("CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capturing")
     },
     **{
         _GPU + name: Patch(_NOTHING)
         for name in (
-            "set_device", "synchronize", "empty_cache", "reset_peak_memory_stats", "device_of", "device", "nvtx.range_push", "nvtx.range_pop", "nvtx.mark",
+            "init", "_lazy_init", "set_device", "synchronize", "empty_cache", "reset_peak_memory_stats",
+            "reset_max_memory_allocated", "reset_max_memory_cached", "reset_accumulated_memory_stats",
+            "reset_accumulated_host_memory_stats", "reset_peak_host_memory_stats", "ipc_collect", "set_sync_debug_mode",
+            "device_of", "device", "nvtx.range_push", "nvtx.range_pop", "nvtx.range_start", "nvtx.range_end", "nvtx.mark",
+            "profiler.start", "profiler.stop",
         )
     },
     **{
-        f"torch.{module}.{name}": Patch("no GPU's generator is asked or seeded: nothing random on the device has a value")
-        for module in ("cuda", "cuda.random")
+        f"torch.cuda.memory.{name}": Patch("the history of an allocator that is simulated is in the estimate")
+        for name in ("_record_memory_history", "_dump_snapshot")
+    },
+    **{
+        f"torch.cuda.{name}": Patch("no GPU's generator is asked or seeded: nothing random on the device has a value")
         for name in (
             "get_rng_state", "get_rng_state_all", "initial_seed", "manual_seed", "manual_seed_all", "seed", "seed_all",
             "set_rng_state", "set_rng_state_all",
@@ -76,7 +116,7 @@ PATCHES: dict[str, Patch] = {
     },
     **{
         _GPU + name: Patch("streams and events that can be made, used and waited for: their numbers decide who serves a request")
-        for name in ("Stream", "Event", "stream", "current_stream", "default_stream", "set_stream")
+        for name in ("Stream", "ExternalStream", "Event", "stream", "current_stream", "default_stream", "set_stream", "get_stream_from_external")
     },
     **{
         f"torch.{name}": Patch("streams and events by PyTorch's newer names: they are the pretended device's")
@@ -84,9 +124,25 @@ PATCHES: dict[str, Patch] = {
     },
     **{
         f"torch.accelerator.{name}": Patch(_ANSWER)
-        for name in ("current_accelerator", "is_available", "device_count", "current_device_index", "set_device_index")
+        for name in (
+            "current_accelerator", "is_available", "device_count", "current_device_index", "current_device_idx",
+            "set_device_index", "set_device_idx", "empty_cache", "memory_allocated", "max_memory_allocated",
+            "memory_reserved", "max_memory_reserved", "memory_stats", "reset_peak_memory_stats",
+            "reset_accumulated_memory_stats",
+        )
     },
-    "torch.Tensor.pin_memory": Patch("pinned memory is host memory like any other; data loaders pin in a thread of their own"),
+    **{
+        f"torch.accelerator.{name}": Patch(_ANSWER, newer=True)
+        for name in ("get_memory_info", "empty_host_cache", "get_device_capability", "device_index")
+    },
+    **{
+        f"torch.Tensor.{name}": Patch("pinned memory is host memory like any other; data loaders pin in a thread of their own")
+        for name in ("pin_memory", "is_pinned")
+    },
+    **{
+        f"torch.UntypedStorage.{name}": Patch("storages of CUDA tensors lie on the GPU, each at an address of its own")
+        for name in ("data_ptr", "device", "is_cuda", "cuda")
+    },
     "torch.Tensor.record_stream": Patch("takes a stream of the pretended device, which PyTorch's own parser refuses"),
     **{
         f"torch.distributed.distributed_c10d.{name}": Patch("process groups of a world that is not there", cuda_only=True)
@@ -114,6 +170,7 @@ PATCHES: dict[str, Patch] = {
     "torch.nn.parallel.distributed._verify_param_shape_across_processes": Patch(
         "C++ compares values with other ranks: they have the same"
     ),
+    "torch.compile": Patch("what a compiler would make of a program is not followed: it runs as eager code (`compiling.py`)"),
     "torch.export.export": Patch("its fake tensors are not the pretended device's (`exporting.py`)"),
     "torch.multiprocessing.spawn": Patch("the rank that is followed runs here instead of in a process of its own"),
     "torch.Generator": Patch("a build without CUDA makes none for a GPU (`cuda/generators.py`)"),
@@ -207,7 +264,12 @@ def replaced(replacements: Mapping[str, Any]) -> Iterator[None]:
         for where, replacement in replacements.items():
             if not PATCHES[where].needed:
                 continue
-            owner, name = look_up(where)
+            try:
+                owner, name = look_up(where)
+            except AttributeError:
+                if PATCHES[where].newer:
+                    continue
+                raise
             own = name in vars(owner)
             original = vars(owner)[name] if own else None
             setattr(owner, name, replacement)
@@ -215,7 +277,24 @@ def replaced(replacements: Mapping[str, Any]) -> Iterator[None]:
                 stack.callback(setattr, owner, name, original)
             else:
                 stack.callback(delattr, owner, name)
+            home = sys.modules.get(getattr(original, "__module__", None) or "", owner)
+            if home is not owner and isinstance(owner, ModuleType) and vars(home).get(name) is original:
+                setattr(home, name, replacement)
+                stack.callback(setattr, home, name, original)
         yield
+
+
+def declared(namespace: str, schemas: Mapping[str, str]) -> tuple[torch.library.Library, list[str]]:
+    """A library's operators, declared because it cannot be loaded itself, and which of them nobody had declared before.
+
+    They are there as long as the `Library` is.
+    """
+    known = torch._C._jit_get_schemas_for_operator
+    new = [name for name in schemas if not known(f"{namespace}::{name}")]
+    library = torch.library.Library(namespace, "FRAGMENT")
+    for name in new:
+        library.define(name + schemas[name])
+    return library, new
 
 
 @contextlib.contextmanager

@@ -42,11 +42,13 @@ from analyzer.capture.pytorch.assumptions import Assumptions
 from analyzer.capture.pytorch.cuda import sparse
 from analyzer.capture.pytorch.cuda.cudnn import settings_of
 from analyzer.capture.pytorch.cuda.decisions import FUSED
+from analyzer.capture.pytorch.cuda.detection import CHOICES as DETECTION_CHOICES
 from analyzer.capture.pytorch.cuda.memory import Memory, out_of_memory
 from analyzer.capture.pytorch.cuda.quantized import CHOICES as LIBRARY_CHOICES
 from analyzer.capture.pytorch.cuda.results import META_KERNELS
 from analyzer.capture.pytorch.cuda.streams import Current
 from analyzer.capture.pytorch.data_branches import assumed, falls, longest
+from analyzer.capture.pytorch.failing import FailedCall
 from analyzer.capture.pytorch.fan_in import FanIn
 from analyzer.capture.pytorch.known_values import KnownValues
 from analyzer.capture.pytorch.meta_cache import MetaCache
@@ -164,8 +166,9 @@ class Recorder(TorchDispatchMode):
         self.streams = Current()
         self._shared = False  # a storage is used by another stream than its own
         self.failed: tuple[int, str] = (0, "")  # number of the exception, innermost module
+        self.failed_call: FailedCall | None = None  # the last operator that raised
         self._choices = {**choices, **FUSED, **sparse.CHOICES}
-        self._choices_by_name: dict[str, Callable[..., Any]] = dict(LIBRARY_CHOICES)
+        self._choices_by_name: dict[str, Callable[..., Any]] = {**LIBRARY_CHOICES, **DETECTION_CHOICES}
         self._schemas: dict[Any, _Schema] = {}
         self.storages: list[_Growing] = []
         self.operators: list[Operator] = []
@@ -188,6 +191,8 @@ class Recorder(TorchDispatchMode):
         self._user_code: dict[Any, str] = {}  # the file's name; none for a library's
         self._closed = False
         self.notes: list[str] = []
+        self.caveats: list[str] = []
+        self.stood_in = False  # the program has read a value that stands in for a real one
         self._library_folders: tuple[str, ...] = _LIBRARY_FOLDERS
         if memory is not None:
             memory.attach(self)
@@ -280,6 +285,11 @@ class Recorder(TorchDispatchMode):
         """Whether a meta tensor stands for one in host memory."""
         index = self._live.get(next(inside(tensor)).untyped_storage()._cdata)
         return index is not None and not self.storages[index].on_device
+
+    def place_of(self, storage: Any) -> bool | None:
+        """Whether a storage without memory stands for one on the device; None: the program itself made it a meta tensor's."""
+        index = self._live.get(storage._cdata)
+        return None if index is None or index in self._nowhere else self.storages[index].on_device
 
     def nowhere(self, tensor: torch.Tensor) -> bool:
         """Whether the program itself made it a meta tensor: it has no memory anywhere."""
@@ -401,6 +411,7 @@ class Recorder(TorchDispatchMode):
         if tensor.numel() > _LARGEST_STAND_IN:
             raise self._unknown(f"reads {tensor.numel():,} values only a real run has")
         flag = tensor.dtype is torch.bool
+        self.stood_in = True
         self.note(
             f"{self._source() or 'the program'} reads a value only a real run has; {'false' if flag else 'one'} is assumed"
         )
@@ -426,6 +437,7 @@ class Recorder(TorchDispatchMode):
                 self.note("the losses that L-BFGS reads are assumed to fall from step to step")
                 return 1 / next(self._falling)
             if tensor.is_floating_point():
+                self.stood_in = True
                 self.note(
                     f"{self._source() or 'the optimizer'} reads a value only a real run has; 1.0 is assumed"
                 )
@@ -445,6 +457,11 @@ class Recorder(TorchDispatchMode):
         if text not in self.notes:
             self.notes.append(text)
 
+    def caveat(self, text: str) -> None:
+        """What the figures are not of, said beside the verdict."""
+        if text not in self.caveats:
+            self.caveats.append(text)
+
     # -- what PyTorch tells --------------------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -454,12 +471,17 @@ class Recorder(TorchDispatchMode):
             return func(*args, **(kwargs or {}))  # PyTorch asks fake tensors for a shape: nothing runs
         # In the backward pass nobody has left the torch-function mode before coming here.
         with torch._C.DisableTorchFunction():
-            if not self.several_threads:
-                return self._called(func, args, kwargs or {})
-            if self._closed:
-                raise SystemExit  # a daemon's thread that the program has outlived
-            with self._one_at_a_time:
-                return self._called(func, args, kwargs or {})
+            try:
+                if not self.several_threads:
+                    return self._called(func, args, kwargs or {})
+                if self._closed:
+                    raise SystemExit  # a daemon's thread that the program has outlived
+                with self._one_at_a_time:
+                    return self._called(func, args, kwargs or {})
+            except Exception as error:
+                if self.failed_call is None or self.failed_call.error is not error:
+                    self.failed_call = FailedCall.of(error, func, args, kwargs or {})
+                raise
 
     def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
         schema = self._schema(func)

@@ -9,8 +9,9 @@
 
 5. Of a job of several ranks one is followed (`world/`).
 
-Not modelled: several GPUs in one process; what a compiler would make of it (`torch.compile` runs the program eagerly is not assumed
-either: it is refused by the compiler itself).
+6. `torch.compile` runs what it is given as eager code (`compiling.py`), which is said beside the verdict.
+
+Not modelled: several GPUs in one process; what a compiler would make of the program.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from torch.optim.optimizer import (
 
 from analyzer.capture.pytorch.assumptions import Assumptions
 from analyzer.capture.pytorch.capture import cuda_environment, own_randomness, watching
+from analyzer.capture.pytorch.compiling import compiling
 from analyzer.capture.pytorch.cuda.quantized import managed_memory
 from analyzer.capture.pytorch.device_thread import DeviceThread
 from analyzer.capture.pytorch.explain import explained
@@ -67,7 +69,7 @@ class Ran:
 
     error: what ended it (None: it ran to its end). steps: optimizer steps; repeated: those that repeat others and are
         stored once. steady: it was ended because from then on everything repeats. trained: whether there was a backward pass.
-    weight_bytes, leaves: of the modules that were called, for the naive sum.
+    caveats: what the figures are not of. weight_bytes, leaves: of the modules that were called, for the naive sum.
     """
 
     graph: Graph
@@ -78,6 +80,7 @@ class Ran:
     trained: bool
     weight_bytes: int
     leaves: tuple[LeafOutput, ...]
+    caveats: tuple[str, ...]
 
 
 class Phases:
@@ -229,10 +232,16 @@ def follow(
             watching(recorder, whole=True) as pretence,
             managed_memory(recorder),
             _told(recorder, phases),
-            replaced({"torch.export.export": exporting(recorder)}),
+            replaced(
+                {
+                    "torch.export.export": exporting(recorder),
+                    "torch.compile": compiling(recorder),
+                }
+            ),
             world(rank, recorder, post) as communicators,
             DeviceThread(pretence.in_another_thread).open(),
             Threads(recorder, pretence.in_another_thread).open() as threads,
+            _exits(),
         ):
             try:
                 threads.finish(run)
@@ -256,7 +265,25 @@ def follow(
         trained=phases.trained,
         weight_bytes=phases.weight_bytes,
         leaves=tuple(phases.leaves),
+        caveats=tuple(recorder.caveats),
     )
+
+
+@contextlib.contextmanager
+def _exits() -> Iterator[None]:
+    """While open, `os._exit` ends the program that is followed, not the process that follows it; forked ones it ends."""
+    ends, here = os._exit, os.getpid()
+
+    def exit_here(status: int) -> None:
+        if os.getpid() != here:
+            ends(status)
+        raise SystemExit(status)
+
+    os._exit = exit_here  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        os._exit = ends
 
 
 def _cudnn_modes() -> Iterator[str]:

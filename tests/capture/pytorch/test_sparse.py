@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from analyzer.errors import CaptureError  # noqa: E402
 from analyzer.options import Options  # noqa: E402
 from analyzer.pipeline.program import follow  # noqa: E402
 from analyzer.runtimes.events import Malloc  # noqa: E402
@@ -165,5 +165,5 @@ assert grad.to_dense().shape == (1000, 64) and (grad * 2).is_sparse
 def test_what_nobody_described_is_named(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(EMBEDDING + "table(words.cuda()).sum().backward()\ntable.weight.grad.sin()\n")
-    with pytest.raises(CaptureError, match=r"program.py:7.*sparse tensors cannot be followed"):
-        follow(script, (), Options.of({"device": "h200"}), {})
+    found, _ = follow(script, (), Options.of({"device": "h200"}), {})
+    assert re.search(r"program.py:7.*sparse tensors cannot be followed", found.estimate.incomplete or "")

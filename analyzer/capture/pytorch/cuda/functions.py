@@ -6,15 +6,20 @@ Nothing is initialised, no GPU is asked. Why each is replaced stands in `patches
 from __future__ import annotations
 
 import contextlib
+import itertools
 import types
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from analyzer.capture.pytorch.cuda.detection import loading
 from analyzer.capture.pytorch.cuda.generators import defaults, generator_class
+from analyzer.capture.pytorch.cuda.graphs import graphs
+from analyzer.capture.pytorch.cuda.legacy_types import default_tensor_type, legacy_types
 from analyzer.capture.pytorch.cuda.memory import answers
 from analyzer.capture.pytorch.cuda.streams import streams
+from analyzer.capture.pytorch.host import Pinned
 from analyzer.capture.pytorch.patches import replaced
 
 if TYPE_CHECKING:
@@ -23,14 +28,27 @@ if TYPE_CHECKING:
 
 _CUDNN_VERSION = 91900  # of the measurements (cuDNN 9.19)
 _CUDA_VERSION, _NCCL_VERSION = "13.0", (2, 28, 9)
+# What a build for these measurements' CUDA has code for (`torch.cuda.get_arch_list()` of 2.11.0+cu130).
+_ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_110", "sm_120", "compute_120")
+# Shared memory a block may have at most, by compute capability (CUDA C++ Programming Guide, technical specifications).
+_SHARED_BYTES = {
+    (7, 0): 98304, (7, 5): 65536, (8, 0): 166912, (8, 6): 101376, (8, 7): 166912, (8, 9): 101376, (9, 0): 232448,
+    (10, 0): 232448, (10, 3): 232448, (12, 0): 101376, (12, 1): 101376,
+}  # fmt: skip
 _SILENT = (
-    "set_device",
-    "empty_cache",
-    "reset_peak_memory_stats",
-    "nvtx.range_push",
-    "nvtx.range_pop",
-    "nvtx.mark",
-)
+    "cuda.init", "cuda._lazy_init", "cuda.set_device", "cuda.empty_cache", "cuda.reset_peak_memory_stats",
+    "cuda.reset_max_memory_allocated", "cuda.reset_max_memory_cached", "cuda.reset_accumulated_memory_stats",
+    "cuda.reset_accumulated_host_memory_stats", "cuda.reset_peak_host_memory_stats", "cuda.ipc_collect",
+    "cuda.set_sync_debug_mode", "cuda.nvtx.mark", "cuda.nvtx.range_end", "cuda.profiler.start", "cuda.profiler.stop",
+    "cuda.memory._record_memory_history", "accelerator.set_device_index", "accelerator.set_device_idx",
+    "accelerator.empty_cache", "accelerator.empty_host_cache", "accelerator.reset_peak_memory_stats",
+    "accelerator.reset_accumulated_memory_stats",
+)  # fmt: skip
+# What the device says of its load and its sensors: nothing runs on it. Percent, degrees Celsius, milliwatts, MHz.
+_SENSORS = {"utilization": 0, "memory_usage": 0, "temperature": 30, "power_draw": 75_000, "clock_rate": 345}
+_NOTHING_HELD = (
+    "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached", "max_memory_cached",
+)  # fmt: skip
 _SEEDING = ("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all")
 _STATE_BYTES = 16  # seed and offset: `CUDAGeneratorImpl::get_state`, `CUDAGeneratorImpl.cpp`
 CUDA_TYPE = torch.device("cuda")
@@ -40,10 +58,18 @@ _RNN_MODES = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}  # cudnnRNNMode
 @contextlib.contextmanager
 def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
     """While open, `torch.cuda` and its kin speak of `device`, and of the memory the recorder has, if it has one."""
-    found = {**_answers(device, recorder), **streams(recorder)}
+    found = {
+        **_answers(device, recorder),
+        **_memory_without_an_allocator(device),
+        **streams(recorder),
+        **graphs(recorder),
+        **legacy_types(),
+        "ops.load_library": loading(),
+        "set_default_tensor_type": default_tensor_type(recorder),
+        **Pinned().functions(),
+    }
     if recorder.memory is not None:
-        asked = answers(recorder.memory, recorder.happened)
-        found |= {f"cuda.{name}": answer for name, answer in asked.items()}
+        found |= answers(recorder.memory, recorder.happened)
     resize = torch.UntypedStorage.resize_
 
     def resized(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
@@ -58,6 +84,7 @@ def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
 
 def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
     """Name below `torch` -> replacement."""
+    shared = _SHARED_BYTES.get(device.compute_capability, 49152)
     properties = types.SimpleNamespace(
         name=device.name,
         major=device.compute_capability[0],
@@ -65,7 +92,19 @@ def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
         total_memory=device.capacity_bytes,
         multi_processor_count=device.sm_count,
         max_threads_per_multi_processor=device.max_threads_per_sm,
+        max_threads_per_block=1024,
         warp_size=32,
+        regs_per_multiprocessor=65536,
+        shared_memory_per_block=49152,
+        shared_memory_per_block_optin=shared,
+        shared_memory_per_multiprocessor=shared + 1024,
+        is_integrated=0,
+        is_multi_gpu_board=0,
+        gcnArchName=device.name,
+        uuid="00000000-0000-0000-0000-000000000000",
+        pci_bus_id=1,
+        pci_device_id=0,
+        pci_domain_id=0,
     )
     grouped = torch._C._group_tensors_by_device_and_dtype
 
@@ -75,49 +114,77 @@ def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
             for (where, dtype), group in grouped(*arguments).items()
         }
 
-    def state(*_: Any) -> torch.Tensor:
+    def state(*_: Any, **__: Any) -> torch.Tensor:
         return torch.empty(_STATE_BYTES, dtype=torch.uint8)
 
-    random = {
-        "get_rng_state": state,
-        "get_rng_state_all": lambda: [state() for _ in range(recorder.gpu_count)],
-        "initial_seed": lambda: 0,
-        **{name: lambda *a, **k: None for name in _SEEDING},
-    }
+    def says(answer: Any) -> Any:
+        # A function of its own for each: PyTorch's compiler, if a program brings it in, knows functions by identity.
+        return lambda *_, **__: answer
+
+    def no_snapshot(*_: Any, **__: Any) -> None:
+        recorder.note(
+            "no snapshot of the allocator is written: analyze --format snapshot writes the estimate's"
+        )
+
+    exported, imported = torch._C._to_dlpack, torch.utils.dlpack.from_dlpack
+
+    def export(tensor: torch.Tensor) -> Any:
+        return tensor if tensor.is_cuda else exported(tensor)
+
+    def bring_in(ext_tensor: Any, **rest: Any) -> torch.Tensor:
+        if isinstance(ext_tensor, torch.Tensor) and ext_tensor.is_cuda:
+            return ext_tensor.detach()  # the same memory
+        return imported(ext_tensor, **rest)
+
+    depth = itertools.count(1)
     return {
-        "cuda.is_available": lambda: True,
-        "cuda.is_initialized": lambda: True,
+        **{f"{module}to_dlpack": export for module in ("", "utils.dlpack.")},
+        **{f"{module}from_dlpack": bring_in for module in ("", "utils.dlpack.")},
+        "cuda.is_available": says(True),
+        "cuda.is_initialized": says(True),
         "cuda.device_count": lambda: recorder.gpu_count,
         "cuda.current_device": lambda: recorder.gpu.index,
-        "cuda.get_device_name": lambda *a: device.name,
-        "cuda.get_device_capability": lambda *a: device.compute_capability,
-        "cuda.get_device_properties": lambda *a: properties,
-        "cuda.is_bf16_supported": lambda *a, **k: device.compute_capability >= (8, 0),
-        "cuda.is_current_stream_capturing": lambda: False,
-        "accelerator.current_accelerator": lambda check_available=False: CUDA_TYPE,
-        "Tensor.pin_memory": lambda t, *a: t,
-        "_C._get_accelerator": lambda *a: CUDA_TYPE,
-        "version.cuda": _CUDA_VERSION,
-        "cuda.nccl.version": lambda: _NCCL_VERSION,
-        "accelerator.is_available": lambda: True,
+        "cuda.get_device_name": says(device.name),
+        "cuda.get_device_capability": says(device.compute_capability),
+        "cuda.get_device_properties": says(properties),
+        "cuda.is_bf16_supported": says(device.compute_capability >= (8, 0)),
+        "cuda.is_tf32_supported": says(device.compute_capability >= (8, 0)),
+        "cuda.can_device_access_peer": says(recorder.gpu_count > 1),
+        "cuda.get_arch_list": lambda: list(_ARCHITECTURES),
+        "cuda.get_gencode_flags": lambda: " ".join(
+            f"-gencode {name.replace('sm', 'compute', 1)},code={name}" for name in _ARCHITECTURES
+        ),
+        "cuda.get_sync_debug_mode": says(0),
+        "cuda.current_blas_handle": says(1),
+        "cuda.current_solver_handle": says(1),
+        "cuda.cudart": lambda: _CudaRuntime,
+        "cuda.memory._dump_snapshot": no_snapshot,
+        "cuda.memory_snapshot": lambda *_, **__: [],
+        "cuda.memory._snapshot": lambda *_, **__: {"segments": [], "device_traces": [[]]},
+        "cuda.list_gpu_processes": says("no processes are running"),
+        "cuda.nvtx.range_push": says(0),
+        "cuda.nvtx.range_pop": says(0),
+        "cuda.nvtx.range_start": lambda *_, **__: next(depth),
+        **{f"cuda.{name}": says(value) for name, value in _SENSORS.items()},
+        "accelerator.current_accelerator": says(CUDA_TYPE),
+        "accelerator.get_device_capability": lambda *_, **__: {
+            "supported_dtypes": set(torch.backends.cudnn.CUDNN_TENSOR_DTYPES) | {torch.bfloat16}
+        },
+        "accelerator.device_index": lambda *_, **__: contextlib.nullcontext(),
+        "accelerator.is_available": says(True),
         "accelerator.device_count": lambda: recorder.gpu_count,
         "accelerator.current_device_index": lambda: recorder.gpu.index,
-        "accelerator.set_device_index": lambda *a: None,
-        "cuda.memory_allocated": lambda *a: 0,
-        "cuda.max_memory_allocated": lambda *a: 0,
-        "cuda.memory_reserved": lambda *a: 0,
-        "cuda.max_memory_reserved": lambda *a: 0,
-        "cuda.mem_get_info": lambda *a: (device.capacity_bytes, device.capacity_bytes),
+        "accelerator.current_device_idx": lambda: recorder.gpu.index,
+        "_C._get_accelerator": says(CUDA_TYPE),
+        "version.cuda": _CUDA_VERSION,
+        "cuda.nccl.version": says(_NCCL_VERSION),
         "cuda.default_generators": defaults(recorder.gpu_count),
-        # Also by the names of their own module, whose functions ask a GPU that is there for its count.
-        **{
-            f"{module}.{name}": answer
-            for module in ("cuda", "cuda.random")
-            for name, answer in random.items()
-        },
-        # A function of its own for each: PyTorch's compiler, if a program brings it in, knows functions by identity.
-        **{f"cuda.{name}": lambda *a, **k: None for name in _SILENT},
-        **{f"cuda.{name}": lambda *a: contextlib.nullcontext() for name in ("device_of", "device")},
+        "cuda.get_rng_state": state,
+        "cuda.get_rng_state_all": lambda: [state() for _ in range(recorder.gpu_count)],
+        "cuda.initial_seed": says(0),
+        **{f"cuda.{name}": says(None) for name in _SEEDING},
+        **{name: says(None) for name in _SILENT},
+        **{f"cuda.{name}": lambda *_, **__: contextlib.nullcontext() for name in ("device_of", "device")},
         "backends.cudnn.is_acceptable": lambda t: (
             t.is_cuda and t.dtype in torch.backends.cudnn.CUDNN_TENSOR_DTYPES
         ),
@@ -130,3 +197,48 @@ def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
         "overrides.has_torch_function": lambda _: False,
         "autograd.has_torch_function": lambda _: False,
     }
+
+
+def _memory_without_an_allocator(device: DeviceProfile) -> dict[str, Any]:
+    """What the device says of its memory where nobody simulates the allocator: that it is empty."""
+    free = (device.capacity_bytes, device.capacity_bytes)
+    return {
+        **{f"cuda.{name}": lambda *_, **__: 0 for name in _NOTHING_HELD},
+        **{f"accelerator.{name}": lambda *_, **__: 0 for name in _NOTHING_HELD[:4]},
+        "cuda.mem_get_info": lambda *_, **__: free,
+        "accelerator.get_memory_info": lambda *_, **__: free,
+        "cuda.device_memory_used": lambda *_, **__: 0,
+        "cuda.get_allocator_backend": lambda: "native",
+        "cuda.get_per_process_memory_fraction": lambda *_, **__: 1.0,
+        "cuda.host_memory_stats": dict,
+        "cuda.host_memory_stats_as_nested_dict": dict,
+    }
+
+
+class _CudaRuntime:
+    """`torch.cuda.cudart()`: what programs call of the CUDA runtime by itself."""
+
+    class cudaError:
+        """Its codes."""
+
+        success = 0
+
+    @staticmethod
+    def cudaProfilerStart() -> int:
+        """There is no profiler."""
+        return 0
+
+    @staticmethod
+    def cudaProfilerStop() -> int:
+        """There is no profiler."""
+        return 0
+
+    @staticmethod
+    def cudaMemGetInfo(device: Any = None) -> tuple[int, int]:
+        """Free and total bytes."""
+        return torch.cuda.mem_get_info(device)
+
+    @staticmethod
+    def cudaGetErrorString(code: int) -> str:
+        """There are no errors."""
+        return f"error {code}" if code else "no error"

@@ -71,7 +71,9 @@ class Memory(Protocol):
 
 
 def answers(memory: Memory, tell: Callable[[Mark], None]) -> dict[str, Any]:
-    """Name below `torch.cuda` -> what it does. tell: how the program's own moments are recorded."""
+    """Name below `torch` -> what it does. tell: how the program's own moments are recorded."""
+    fraction = 1.0
+    taken: dict[int, torch.Tensor] = {}  # by address
 
     def figure(name: str) -> Callable[..., int]:
         return lambda *_, **__: int(getattr(memory.allocator, name))
@@ -85,24 +87,70 @@ def answers(memory: Memory, tell: Callable[[Mark], None]) -> dict[str, Any]:
             found[f"active_bytes.all.{kind}"] = found[f"allocated_bytes.all.{kind}"]
         return {**found, "num_alloc_retries": memory.retries, "num_ooms": memory.failures}
 
+    def nested(*_: Any, **__: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in statistics().items():
+            *path, last = name.split(".")
+            place = found
+            for part in path:
+                place = place.setdefault(part, {})
+            place[last] = value
+        return found
+
     def summary(*_: Any, **__: Any) -> str:
         return "\n".join(f"{name}: {value:,}" for name, value in statistics().items())
 
-    def set_fraction(fraction: float, device: Any = None) -> None:
-        del device
-        tell(Mark("set_per_process_memory_fraction", float(fraction)))
+    def set_fraction(value: float, device: Any = None) -> None:  # noqa: ARG001
+        nonlocal fraction
+        fraction = float(value)
+        tell(Mark("set_per_process_memory_fraction", fraction))
 
-    return {
+    def take(size: int, device: Any = None, stream: Any = None) -> int:  # noqa: ARG001
+        block = torch.empty(size, dtype=torch.uint8, device="cuda")
+        taken[block.data_ptr()] = block
+        return block.data_ptr()
+
+    def give_back(mem_ptr: int) -> None:
+        del taken[mem_ptr]
+
+    def empty() -> None:
+        tell(Mark("empty_cache"))
+
+    def reset(*_: Any, **__: Any) -> None:
+        memory.allocator.reset_peaks()
+
+    figures = {
         "memory_allocated": figure("allocated"),
         "max_memory_allocated": figure("peak_allocated"),
         "memory_reserved": figure("reserved"),
         "max_memory_reserved": figure("peak_reserved"),
         "memory_stats": statistics,
-        "memory_summary": summary,
-        "mem_get_info": lambda *_, **__: (memory.device_free, memory.capacity),
-        "reset_peak_memory_stats": lambda *_, **__: memory.allocator.reset_peaks(),
-        "empty_cache": lambda: tell(Mark("empty_cache")),
-        "set_per_process_memory_fraction": set_fraction,
+        "reset_peak_memory_stats": reset,
+        "empty_cache": empty,
+    }
+
+    def free(*_: Any, **__: Any) -> tuple[int, int]:
+        return memory.device_free, memory.capacity
+
+    return {
+        **{
+            f"{module}.{name}": answer
+            for module in ("cuda", "accelerator")
+            for name, answer in figures.items()
+        },
+        "cuda.memory_cached": figures["memory_reserved"],
+        "cuda.max_memory_cached": figures["max_memory_reserved"],
+        "cuda.memory_stats_as_nested_dict": nested,
+        "cuda.memory_summary": summary,
+        "cuda.mem_get_info": free,
+        "accelerator.get_memory_info": free,
+        "cuda.device_memory_used": lambda *_, **__: memory.capacity - memory.device_free,
+        "cuda.reset_max_memory_allocated": reset,
+        "cuda.reset_max_memory_cached": reset,
+        "cuda.set_per_process_memory_fraction": set_fraction,
+        "cuda.get_per_process_memory_fraction": lambda *_, **__: fraction,
+        "cuda.caching_allocator_alloc": take,
+        "cuda.caching_allocator_delete": give_back,
     }
 
 

@@ -20,11 +20,13 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils import _device as _default_device
 
 from analyzer.capture.pytorch.cuda.sparse import is_sparse
-from analyzer.capture.pytorch.host import HostMemory, set_data
+from analyzer.capture.pytorch.host import Gradients, HostMemory, Pinned
 from analyzer.capture.pytorch.patches import replaced
 from analyzer.errors import CaptureError
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from analyzer.capture.pytorch.recorder import Recorder
 
 META = torch.device("meta")
+_DLPACK_CUDA = 2  # kDLCUDA, `dlpack.h`
 
 
 def is_cuda(device: Any, own: torch.device) -> bool:
@@ -49,6 +52,20 @@ def is_cuda(device: Any, own: torch.device) -> bool:
             "let it use one GPU, as CUDA_VISIBLE_DEVICES=0 would have it",
         )
     return named
+
+
+# What PyTorch takes for a type besides its own (`THPDtype`, `torch/csrc/utils/python_arg_parser.cpp`).
+_PYTHON_TYPES: dict[Any, torch.dtype] = {
+    float: torch.float64,
+    int: torch.int64,
+    bool: torch.bool,
+    complex: torch.complex128,
+}
+
+
+def _index(device: Any) -> Any:
+    """A bare number as the device it stands for."""
+    return torch.device("cuda", device) if type(device) is int else device
 
 
 def _device(*args: Any, **kwargs: Any) -> torch.device:
@@ -77,6 +94,15 @@ class CudaPretence(TorchFunctionMode):
             tensor.get_device: lambda t: recorder.gpu.index if self._on_gpu(t) else -1,
             tensor.data_ptr: self._data_ptr,
             tensor.to: self._to,
+            torch._C._nn._parse_to: self._parse_to,
+            tensor.__format__: self._format,
+            tensor.__repr__: self._text,
+            tensor.share_memory_: lambda t: t if self._on_gpu(t) else t.share_memory_(),
+            tensor.__dlpack__: lambda t, **k: t if self._on_gpu(t) else t.__dlpack__(**k),
+            tensor.__dlpack_device__: lambda t: (
+                (_DLPACK_CUDA, recorder.gpu.index) if self._on_gpu(t) else t.__dlpack_device__()
+            ),
+            vars(tensor)["__cuda_array_interface__"].__get__: self._array_interface,
             tensor.cuda: self._cuda,
             tensor.cpu: lambda t, *a, **k: self._to(t, "cpu"),
             tensor.type: self._type,
@@ -101,8 +127,11 @@ class CudaPretence(TorchFunctionMode):
         }
         if recorder.asked is not None:
             self._handlers[getter("shape")] = self._handlers[tensor.size] = self._size
-        self._handlers[vars(torch._C.TensorBase)["data"].__set__] = set_data
+        gradients = Gradients()
+        self._handlers[vars(torch._C.TensorBase)["data"].__set__] = gradients.set_data
+        self._handlers[getter("grad")] = gradients.of
         self._handlers[vars(torch._C.TensorBase)["grad"].__set__] = self._set_gradient
+        self._gradients = gradients
         self._addresses: dict[int, int] = {}
         self._next_address = itertools.count(1 << 40, 1 << 32)
 
@@ -111,7 +140,11 @@ class CudaPretence(TorchFunctionMode):
         handler = self._handlers.get(func)
         if handler is not None:
             return handler(*args, **kwargs)
+        if _default_device.CURRENT_DEVICE is not None and kwargs.get("device") is None:
+            kwargs = self._on_default_device(func, kwargs)
         if kwargs:
+            if kwargs.pop("pin_memory", False):
+                return Pinned.mark(self.__torch_function__(func, types, args, kwargs))
             if kwargs.get("generator") is not None and kwargs["generator"].device.type == "cuda":
                 kwargs["generator"] = None  # nothing random on the device has a value
             device = kwargs.get("device")
@@ -125,6 +158,35 @@ class CudaPretence(TorchFunctionMode):
             if large is not None:
                 return large
         return func(*args, **kwargs)
+
+    @staticmethod
+    def _on_default_device(func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """A factory's arguments, with the device PyTorch would add: this mode comes before the one that adds it."""
+        if func not in _default_device._device_constructors():
+            return kwargs
+        return {**kwargs, "device": _default_device.CURRENT_DEVICE}
+
+    def _parse_to(self, *args: Any, **kwargs: Any) -> Any:
+        """What `Module.to` makes of its arguments: a device stays what was said, also by keyword, as a bare number or by a
+        tensor that lies there."""
+        like = kwargs.pop("tensor", args[0] if args else None)
+        if isinstance(like, torch.Tensor):
+            args = (self._device_of(like), like.dtype, *args[1:])
+        named = {name: _index(value) if name == "device" else value for name, value in kwargs.items()}
+        return torch._C._nn._parse_to(*map(_index, args[:1]), *args[1:], **named)
+
+    def _array_interface(self, tensor: torch.Tensor) -> dict[str, Any]:
+        """`__cuda_array_interface__`, version 2, as `Tensor` writes it."""
+        if not self._on_gpu(tensor):
+            return dict(tensor.__cuda_array_interface__)
+        size = tensor.element_size()
+        return {
+            "typestr": numpy.dtype(str(tensor.dtype)[6:]).str,
+            "shape": tuple(tensor.shape),
+            "strides": None if tensor.is_contiguous() else tuple(step * size for step in tensor.stride()),
+            "data": (self._data_ptr(tensor) if tensor.numel() else 0, False),
+            "version": 2,
+        }
 
     def _size(self, tensor: torch.Tensor, dim: Any = None) -> Any:
         """`Tensor.size`, of one dimension or of all."""
@@ -144,9 +206,28 @@ class CudaPretence(TorchFunctionMode):
 
     def _set_gradient(self, tensor: torch.Tensor, gradient: Any) -> None:
         """`tensor.grad = gradient`, also where a small host tensor is real and its gradient, of unknown value, is not."""
+        self._gradients.forget(tensor)
         if gradient is not None and tensor.device.type != gradient.device.type and not self._on_gpu(gradient):
             gradient = _real(gradient)
         tensor.grad = gradient
+
+    def _format(self, tensor: torch.Tensor, spec: str) -> str:
+        """`format(tensor, ".4f")`: a tensor of one number is that number."""
+        if tensor.dim() == 0 and type(tensor) is torch.Tensor and not self._is_meta(tensor):
+            return format(tensor.item(), spec)
+        return object.__format__(tensor, spec)
+
+    def _text(self, tensor: torch.Tensor, **kwargs: Any) -> str:
+        """`repr(tensor)`: on the device it lies on, with its values where they are known.
+
+        Not modelled: PyTorch formats a CUDA tensor on the GPU, which takes a few small blocks for a moment.
+        """
+        if not self._on_gpu(tensor):
+            return str(tensor.__repr__(**kwargs))
+        value = self._recorder.known(tensor)
+        if value is None:
+            return str(tensor.__repr__(**kwargs)).replace("device='meta'", f"device='{self._recorder.gpu}'")
+        return f"{value.__repr__(**kwargs).removesuffix(')')}, device='{self._recorder.gpu}')"
 
     def _on_gpu(self, tensor: torch.Tensor) -> bool:
         return tensor.device.type == "meta" and not self._recorder.in_host_memory(tensor)
@@ -200,10 +281,49 @@ class CudaPretence(TorchFunctionMode):
         """A made-up address, different for each storage: code compares addresses to find aliases."""
         if tensor.device.type != "meta":
             return int(tensor.data_ptr())
-        key = tensor.untyped_storage()._cdata
-        if key not in self._addresses:
-            self._addresses[key] = next(self._next_address)
-        return self._addresses[key] + int(tensor.storage_offset()) * tensor.element_size()
+        return self.address(tensor.untyped_storage()) + int(tensor.storage_offset()) * tensor.element_size()
+
+    def address(self, storage: Any) -> int:
+        """A made-up address of a storage without memory."""
+        if storage._cdata not in self._addresses:
+            self._addresses[storage._cdata] = next(self._next_address)
+        return self._addresses[storage._cdata]
+
+    @contextlib.contextmanager
+    def storages(self) -> Iterator[None]:
+        """While open, storages say of themselves what tensors do: where they are."""
+        kind: Any = torch.UntypedStorage
+        address, device = kind.data_ptr, kind.device
+
+        def where(storage: Any) -> torch.device:
+            real: torch.device = device.__get__(storage)
+            if real.type != "meta":
+                return real
+            known = self._recorder.place_of(storage)
+            return real if known is None else self._recorder.gpu if known else torch.device("cpu")
+
+        def to_device(storage: Any, device: Any = None, non_blocking: bool = False) -> Any:
+            """A copy on the GPU; what it holds is not followed."""
+            if is_cuda(self._recorder.gpu if device is None else device, self._recorder.gpu):
+                if where(storage).type == "cuda":
+                    return storage
+                made = torch.empty(storage.nbytes(), dtype=torch.uint8, device=self._recorder.gpu)
+                if not non_blocking:
+                    self._recorder.wait(self._recorder.streams.now())
+                return made.untyped_storage()
+            return storage
+
+        with replaced(
+            {
+                "torch.UntypedStorage.data_ptr": lambda storage: (
+                    address(storage) if device.__get__(storage).type != "meta" else self.address(storage)
+                ),
+                "torch.UntypedStorage.device": property(where),
+                "torch.UntypedStorage.cuda": to_device,
+                "torch.UntypedStorage.is_cuda": property(lambda storage: where(storage).type == "cuda"),
+            }
+        ):
+            yield
 
     def _assign(self, tensor: torch.Tensor, index: Any, value: Any) -> None:
         """A number assigned to a slice of a CUDA tensor becomes a host scalar (`python_variable_indexing.cpp`)."""
@@ -217,7 +337,7 @@ class CudaPretence(TorchFunctionMode):
             return torch.sparse_coo_tensor(*args, **kwargs, check_invariants=False)
         return tensor.new(*args, **kwargs)
 
-    def _type(self, tensor: torch.Tensor, dtype: Any = None, *_: Any, **__: Any) -> Any:
+    def _type(self, tensor: torch.Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
         """`Tensor.type`, with the legacy names of types (`torch.cuda.HalfTensor`)."""
         if dtype is None:
             return f"torch.{'cuda.' if self._on_gpu(tensor) else ''}{_legacy_name(tensor.dtype)}"
@@ -225,17 +345,21 @@ class CudaPretence(TorchFunctionMode):
             return tensor.to(dtype)
         name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
         wanted = getattr(torch, name.rpartition(".")[2]).dtype
-        return self._to(tensor, self._recorder.gpu if ".cuda." in name else "cpu", wanted)
+        return self._to(tensor, self._recorder.gpu if ".cuda." in name else "cpu", wanted, non_blocking)
 
     def _from_data(self, data: Any, **kwargs: Any) -> torch.Tensor:
         device = kwargs.pop("device", None)
+        if device is None and _default_device.CURRENT_DEVICE is not None:
+            device = _default_device.CURRENT_DEVICE
+        if kwargs.pop("pin_memory", False):
+            return Pinned.mark(self._from_data(data, **kwargs))
         if isinstance(data, torch.Tensor):
             dtype = kwargs.get("dtype")
             if device is not None:
                 return self._to(data, device, dtype)
             return data if dtype is None else data.to(dtype)
         # A list of 0-d tensors is read element by element.
-        tensor = torch.tensor(_plain(data, self._recorder), **kwargs)
+        tensor = torch.tensor(_plain(data, self._recorder), device="cpu", **kwargs)
         return tensor if device is None else self._to(tensor, device)
 
     def _cuda(
@@ -246,20 +370,23 @@ class CudaPretence(TorchFunctionMode):
             tensor, self._recorder.gpu if device is None else device, non_blocking=non_blocking, **named
         )
 
-    def _to(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def _to(self, tensor: torch.Tensor, /, *args: Any, **kwargs: Any) -> torch.Tensor:
         """`Tensor.to` in its three forms: (dtype, ...), (device, dtype, ...), (other, ...)."""
         device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
+        if "tensor" in kwargs:
+            args = (kwargs.pop("tensor"), *args)
         if args and isinstance(args[0], torch.Tensor):
             device, dtype, args = (
                 (self._recorder.gpu if self._on_gpu(args[0]) else "cpu"),
                 args[0].dtype,
                 args[1:],
             )
-        elif args and isinstance(args[0], torch.dtype):
+        elif args and (isinstance(args[0], torch.dtype) or args[0] in _PYTHON_TYPES):
             dtype, args = args[0], args[1:]
         elif args:
             device = args[0] if args[0] is not None else device
             dtype, args = (args[1] if len(args) > 1 else dtype), args[2:]
+        dtype = _PYTHON_TYPES.get(dtype, dtype)
         kwargs = {"dtype": dtype, **dict(zip(("non_blocking", "copy"), args, strict=False)), **kwargs}
         kwargs = {name: value for name, value in kwargs.items() if value is not None}
         to_gpu = device is not None and is_cuda(device, self._recorder.gpu)

@@ -15,6 +15,7 @@ Not modelled: blocks that become free before the host waits, because the device 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import threading
 from collections.abc import Iterator
@@ -170,8 +171,11 @@ def streams(recorder: Recorder) -> dict[str, Any]:
         with stream or contextlib.nullcontext():
             yield
 
-    def current(*_: Any) -> Stream:
+    def current(*_: Any, **__: Any) -> Stream:
         return Stream(stream_id=recorder.streams.now())
+
+    def external(*_: Any, **__: Any) -> Stream:
+        return Stream()
 
     def set_current(stream: Any) -> None:
         if stream is not None:
@@ -182,13 +186,16 @@ def streams(recorder: Recorder) -> dict[str, Any]:
         "cuda.Event": Event,
         "cuda.stream": within,
         "cuda.current_stream": current,
-        "cuda.default_stream": lambda *_: Stream(stream_id=0),
+        "cuda.ExternalStream": external,
+        "cuda.get_stream_from_external": lambda *_, **__: Stream(),
+        "cuda.default_stream": lambda *_, **__: Stream(stream_id=0),
         "cuda.set_stream": set_current,
         "cuda.synchronize": wait,
         "Tensor.record_stream": lambda tensor, stream: recorder.use(tensor, stream.stream_id),
         "Stream": Stream,
         "Event": Event,
-        "accelerator.current_stream": current,
-        "accelerator.set_stream": set_current,
-        "accelerator.synchronize": wait,
+        # Functions of their own: PyTorch's compiler knows functions by identity.
+        "accelerator.current_stream": lambda *_, **__: current(),
+        "accelerator.set_stream": functools.partial(set_current),
+        "accelerator.synchronize": lambda *_, **__: wait(),
     }

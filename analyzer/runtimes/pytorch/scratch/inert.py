@@ -79,6 +79,12 @@ _INERT_NAMESPACES = frozenset(
     {"profiler", "prim", "prims", "debugprims", "c10d", "_c10d_functional", "_dtensor"}
 )
 _FSDP = frozenset({"all_gather_copy_in", "copy_"})
+# torchvision's pooling of regions fills its results, and the gradient of an image by atomic adds (`csrc/ops/cuda`).
+_VISION = frozenset(
+    f"{name}{what}"
+    for name in ("roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool")
+    for what in ("", "_backward")
+)
 _FOREACH = "_foreach_"
 
 
@@ -88,6 +94,8 @@ def is_inert(name: str) -> bool:
     base = rest.partition(".")[0]
     if namespace in _INERT_NAMESPACES or (namespace == "fsdp" and base in _FSDP):
         return True
+    if namespace == "torchvision":
+        return base.removeprefix("_") in _VISION
     if namespace not in ("aten", ""):
         return False
     return base in _INERT or base.rstrip("_") in _INERT or base.startswith(_FOREACH)

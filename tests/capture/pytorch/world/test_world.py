@@ -39,7 +39,8 @@ def program(folder: Path, text: str, ranks: int = 2, rank: int = 0) -> Analysis:
     script = folder / "program.py"
     script.write_text(text)
     found, error = follow(script, [], Options(device="h200"), {}, "end", ranks, rank)
-    assert error is None
+    if error is not None:
+        raise error
     return found
 
 
@@ -245,8 +246,8 @@ def test_more_ranks_than_were_started(tmp_path: Path) -> None:
         "import torch.distributed as dist\n"
         "dist.init_process_group('gloo', init_method='tcp://localhost:1', rank=0, world_size=4)\n"
     )
-    with pytest.raises(CaptureError, match="waits for 4 ranks, but 1 is started"):
-        follow(script, [], Options(device="h200"), {})
+    found, _ = follow(script, [], Options(device="h200"), {})
+    assert "waits for 4 ranks, but 1 is started" in (found.estimate.incomplete or "")
 
 
 @pytest.mark.parametrize(

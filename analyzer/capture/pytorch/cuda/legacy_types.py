@@ -1,0 +1,88 @@
+"""`torch.cuda.FloatTensor` and its kin: the types that named a tensor's device and element type together.
+
+1. Called with sizes they make an uninitialised CUDA tensor, with data one that is copied from the host, with a tensor an
+   alias of it (`torch/csrc/utils/tensor_new.cpp`, `legacy_tensor_generic_ctor_new`).
+2. A tensor is an instance where it lies on the GPU and has the type.
+3. `tensor.type(T)` converts to them, `torch.set_default_tensor_type(T)` makes them what factories make
+   (`CudaPretence._type`; `default_tensor_type` here).
+
+Not modelled: `torch.Tensor(2, 3)` while such a type is the default one makes a host tensor here; a note says so.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from analyzer.capture.pytorch.recorder import Recorder
+
+NAMES = (
+    "FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "IntTensor", "LongTensor", "ShortTensor", "CharTensor",
+    "ByteTensor", "BoolTensor",
+)  # fmt: skip
+
+
+class _LegacyType(type):
+    """The type of such types: what is an instance is asked of the tensor."""
+
+    dtype: torch.dtype
+    is_cuda = True
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch.Tensor) and instance.is_cuda and instance.dtype is cls.dtype
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return _made(cls.dtype, *args, **kwargs)
+
+    def __str__(cls) -> str:
+        return f"<class 'torch.cuda.{cls.__name__}'>"
+
+    __repr__ = __str__
+
+
+def _made(dtype: torch.dtype, *args: Any, size: Any = None, device: Any = None) -> torch.Tensor:
+    """What calling such a type gives."""
+    where = "cuda" if device is None else device
+    if size is not None:
+        return torch.empty(size, dtype=dtype, device=where)
+    if len(args) == 1 and isinstance(args[0], torch.Tensor):
+        if not args[0].is_cuda or args[0].dtype is not dtype:
+            raise TypeError(f"expected a CUDA tensor of type {dtype}, got one of {args[0].type()}")
+        return args[0].alias() if hasattr(args[0], "alias") else args[0].view_as(args[0])
+    if len(args) == 1 and not isinstance(args[0], (int, torch.Size)):
+        return torch.tensor(args[0], dtype=dtype, device=where)
+    sizes = args[0] if args and isinstance(args[0], torch.Size) else args or (0,)
+    return torch.empty(sizes, dtype=dtype, device=where)
+
+
+@functools.cache
+def legacy_types() -> dict[str, Any]:
+    """Name below `torch` -> the type."""
+    return {
+        f"cuda.{name}": _LegacyType(
+            name, (), {"__module__": "torch.cuda", "dtype": getattr(torch, name).dtype}
+        )
+        for name in NAMES
+    }
+
+
+def default_tensor_type(recorder: Recorder) -> Callable[[Any], None]:
+    """What stands for `torch.set_default_tensor_type`."""
+
+    def choose(t: Any) -> None:
+        name = t if isinstance(t, str) else f"{t.__module__}.{t.__name__}"
+        torch.set_default_dtype(getattr(torch, name.rpartition(".")[2]).dtype)
+        on_gpu = ".cuda." in name
+        if on_gpu or torch.get_default_device().type == "cuda":
+            torch.set_default_device("cuda" if on_gpu else None)
+        if on_gpu:
+            recorder.note(
+                "torch.set_default_tensor_type names a CUDA type: what torch.Tensor(SIZES) makes from then on is taken to be "
+                "in host memory"
+            )
+
+    return choose

@@ -1,0 +1,270 @@
+"""Everyday idioms of programs, each as it is written in public ones: what they ask, where things are, what is held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import analyzer  # noqa: E402
+from analyzer import Estimate  # noqa: E402
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Estimate]:
+    """Follows a program given as text to its end, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def follow(text: str) -> Estimate:
+        script = tmp_path / "program.py"
+        script.write_text("import torch\nheld = torch.cuda.memory_allocated\n" + text)
+        estimate = analyzer.run(script, device="h200")
+        assert estimate.incomplete is None, estimate.incomplete
+        return estimate
+
+    return follow
+
+
+MOVES = [
+    "m = linear.to('cuda')",
+    "m = linear.to(device='cuda')",
+    "m = linear.to(device=torch.device('cuda:0'))",
+    "m = linear.to(0)",
+    "m = linear.to(torch.device(0))",
+    "m = linear.to('cuda', non_blocking=True)",
+    "m = linear.cuda(0)",
+    "m = linear.cuda(device=0)",
+    "m = linear.to('cuda', torch.float32)",
+    "m = linear.to(dtype=torch.float32, device='cuda')",
+    "m = linear.to(memory_format=torch.channels_last).to(device='cuda')",
+    "m = linear.to(torch.zeros(0, device='cuda'))",
+    "m = linear.type(torch.cuda.FloatTensor)",
+]
+
+
+@pytest.mark.parametrize("text", MOVES)
+def test_a_module_is_on_the_gpu_however_it_is_said(followed: Callable[[str], Estimate], text: str) -> None:
+    """A matrix of 1 MiB."""
+    found = followed(
+        f"linear = torch.nn.Linear(512, 512, bias=False)\n{text}\n"
+        "assert m is linear and m.weight.device == torch.device('cuda', 0) and held() == 1 << 20\n"
+    )
+    assert found.peak_allocated == MIB
+
+
+def test_tensors_by_every_form_of_to(followed: Callable[[str], Estimate]) -> None:
+    followed(
+        """
+x = torch.zeros(256, 256)
+for moved, size in (
+    (x.to(0), 4), (x.to(device="cuda"), 4), (x.to("cuda", torch.float16), 2), (x.to("cuda", torch.float16, True), 2),
+    (x.to(device="cuda", dtype=torch.float64, non_blocking=True, copy=True), 8), (x.to(float).to("cuda"), 8),
+    (x.to(tensor=torch.zeros(1, device="cuda")), 4), (x.cuda(non_blocking=True), 4), (x.type(torch.cuda.HalfTensor), 2),
+    (x.type("torch.cuda.DoubleTensor", non_blocking=True), 8),
+):
+    assert moved.is_cuda and moved.nbytes == 65536 * size
+del moved
+assert held() == 0
+"""
+    )
+
+
+@pytest.mark.parametrize("back", ["m.cpu()", "m.to('cpu')", "m.to(device='cpu')", "m.half().cpu()"])
+def test_a_module_taken_back_keeps_its_gradients(followed: Callable[[str], Estimate], back: str) -> None:
+    """Nothing is left on the GPU but cuBLAS's workspaces; and it can go there again, with its gradients."""
+    followed(
+        f"""
+m = torch.nn.Linear(512, 512)
+m.cuda()(torch.randn(2, 512, device="cuda")).sum().backward()
+workspaces = held() - 2 * (m.weight.nbytes + m.bias.nbytes)
+{back}
+assert m.weight.device.type == m.weight.grad.device.type == m.bias.grad.device.type == "cpu"
+assert m.weight.grad.shape == (512, 512) and held() == workspaces
+m.float().cuda()
+assert m.weight.grad.is_cuda and held() == workspaces + 2 * (m.weight.nbytes + m.bias.nbytes)
+m.zero_grad()
+assert m.weight.grad is None and held() == workspaces + m.weight.nbytes + m.bias.nbytes
+"""
+    )
+
+
+def test_data_replaced_while_there_are_gradients(followed: Callable[[str], Estimate]) -> None:
+    followed(
+        """
+p = torch.nn.Parameter(torch.ones(1 << 18, device="cuda"))
+(p * 2).sum().backward()
+gradient = p.grad
+p.data = p.data.cpu()
+assert p.device.type == "cpu" and p.grad is gradient and gradient.is_cuda and held() == 1 << 20
+p.grad = None
+del gradient
+assert p.grad is None and held() == 0
+"""
+    )
+
+
+def test_the_types_that_name_the_device_too(followed: Callable[[str], Estimate]) -> None:
+    followed(
+        """
+import numpy as np
+Tensor, Long = torch.cuda.FloatTensor, torch.cuda.LongTensor
+made = [Tensor(2, 3), Tensor(torch.Size([2, 3])), Tensor(np.ones((2, 3))), Tensor([[1.0, 2, 3]] * 2), Tensor(2, 3).fill_(1.0)]
+assert all(t.is_cuda and t.shape == (2, 3) and t.dtype == torch.float32 and isinstance(t, Tensor) for t in made)
+assert Tensor().shape == (0,) and Tensor(made[0]).data_ptr() == made[0].data_ptr()
+assert Long([1, 2]).tolist() == [1, 2] and isinstance(Long(3), torch.cuda.LongTensor) and not isinstance(Long(3), Tensor)
+assert not isinstance(torch.ones(1), Tensor) and isinstance(torch.ones(1), torch.FloatTensor)
+assert torch.ones(2).type(Tensor).is_cuda and torch.ones(2, device="cuda").type() == "torch.cuda.FloatTensor"
+torch.autograd.Variable(Tensor(4, 1).fill_(1.0), requires_grad=False)
+torch.set_default_tensor_type(Tensor)
+assert torch.ones(3).is_cuda and torch.tensor([1.0]).is_cuda and torch.nn.Linear(2, 2).weight.is_cuda
+torch.set_default_tensor_type("torch.DoubleTensor")
+assert torch.ones(3).device.type == "cpu" and torch.ones(3).dtype == torch.float64
+"""
+    )
+
+
+def test_a_default_device(followed: Callable[[str], Estimate]) -> None:
+    """Large ones too, which on the host would have no memory."""
+    found = followed(
+        """
+torch.set_default_device("cuda")
+x = torch.randn(1 << 20)
+assert x.is_cuda and torch.tensor([1, 2]).is_cuda and torch.as_tensor([1.0]).is_cuda and held() == 4 << 20
+with torch.device("cpu"):
+    assert torch.tensor([1.0]).device.type == "cpu"
+torch.set_default_device(None)
+with torch.device("cuda"):
+    assert torch.zeros(1).is_cuda and torch.tensor([1.0]).is_cuda
+"""
+    )
+    assert found.peak_allocated >= 4 * MIB
+    assert torch.get_default_device().type == "cpu"
+
+
+def test_text_of_tensors(followed: Callable[[str], Estimate]) -> None:
+    followed(
+        """
+loss = torch.ones((), device="cuda").mul(3)
+assert f"{loss:.4f}" == f"{loss.item():.4f}" and "{:>8.2f}".format(loss).strip() == f"{loss.item():.2f}"
+assert repr(torch.arange(3, device="cuda")) == "tensor([0, 1, 2], device='cuda:0')"
+assert "device='cuda:0'" in str(torch.randn(3, device="cuda")) and "meta" not in str(torch.randn(3, device="cuda"))
+assert repr(torch.arange(3)) == "tensor([0, 1, 2])" and f"{torch.ones(2)}" == "tensor([1., 1.])"
+"""
+    )
+
+
+def test_pinned_memory_storages_and_what_is_shared(followed: Callable[[str], Estimate]) -> None:
+    followed(
+        """
+x = torch.ones(3)
+assert x.pin_memory().is_pinned() and not x.is_pinned() and torch.zeros(3, pin_memory=True).is_pinned()
+assert torch.empty(1 << 20, pin_memory=True).is_pinned() and torch.tensor([1], pin_memory=True).pin_memory().is_pinned()
+y = torch.ones(4, device="cuda")
+assert y.untyped_storage().data_ptr() == y.data_ptr() == y[:2].data_ptr() != torch.ones(4, device="cuda").data_ptr()
+assert y.untyped_storage().device == y.device and y.storage().device == y.device and y.share_memory_() is y
+assert torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(y)).data_ptr() == torch.from_dlpack(y).data_ptr() == y.data_ptr()
+face = y.__cuda_array_interface__
+assert face["shape"] == (4,) and face["typestr"] == "<f4" and face["data"] == (y.data_ptr(), False)
+try:
+    y.pin_memory()
+except RuntimeError as error:
+    assert "cannot pin" in str(error)
+else:
+    raise AssertionError
+"""
+    )
+
+
+def test_storages_that_are_shared_stay_so_in_a_file(followed: Callable[[str], Estimate]) -> None:
+    """A flattened LSTM: 8 tensors of one storage of 26 MiB; wherever the file is loaded to."""
+    followed(
+        """
+m = torch.nn.LSTM(650, 650, 2).cuda()
+before = held()
+torch.save(m, "m.pt")
+torch.save({"a": m.weight_ih_l0.data, "b": m.weight_ih_l0.data.t()}, "tied.pt")
+m = torch.load("m.pt", weights_only=False)
+assert held() == before
+m.flatten_parameters()
+assert held() == before
+del m
+for where in (None, "cuda", "cuda:0", torch.device("cuda"), lambda storage, location: storage.cuda(), {"cuda:0": "cuda:0"}):
+    tied = torch.load("tied.pt", map_location=where)
+    assert tied["a"].is_cuda and tied["a"].data_ptr() == tied["b"].data_ptr() and held() == before
+for where in ("cpu", lambda storage, location: storage, {"cuda:0": "cpu"}):
+    assert torch.load("tied.pt", map_location=where)["a"].device.type == "cpu"
+"""
+    )
+
+
+def test_captured_graphs_have_memory_of_their_own(followed: Callable[[str], Estimate]) -> None:
+    """What is made in a graph is not served from what was free before; graphs of one pool share."""
+    followed(
+        """
+graph, static = torch.cuda.CUDAGraph(), torch.zeros(4, device="cuda")
+assert torch.cuda.memory_reserved() == 2 << 20  # all but 512 bytes of it free
+with torch.cuda.graph(graph):
+    assert torch.cuda.is_current_stream_capturing()
+    made = torch.zeros(1 << 18, device="cuda")
+assert torch.cuda.memory_reserved() == 4 << 20
+other = torch.cuda.CUDAGraph()
+with torch.cuda.graph(other, pool=graph.pool()):
+    more = torch.zeros(1 << 18, device="cuda")
+assert torch.cuda.memory_reserved() == 4 << 20
+graph.replay()
+model = torch.nn.Linear(64, 64).cuda()
+graphed = torch.cuda.make_graphed_callables(model, (torch.randn(8, 64, device="cuda"),))
+graphed(torch.randn(8, 64, device="cuda")).sum().backward()
+assert not torch.cuda.is_current_stream_capturing()
+"""
+    )
+
+
+def test_compiled_code_runs_as_it_is_which_is_said(followed: Callable[[str], Estimate]) -> None:
+    text = """
+model = torch.nn.Linear(64, 64).cuda()
+{}
+net(torch.zeros(8, 64, device="cuda")).sum().backward()
+"""
+    eager = followed(text.format("net = model"))
+    compiled = followed(
+        text.format(
+            "net = torch.compile(model, mode='max-autotune')\n"
+            "assert net._orig_mod is model and list(net.state_dict())[0] == '_orig_mod.weight' and net.in_features == 64\n"
+            "net.eval(); assert not model.training and not net.training; net.train(); assert model.training\n"
+            "net.scale = 2; assert model.scale == 2\n"
+            "double = torch.compile(lambda x: x * 2); double(torch.zeros(1, device='cuda'))\n"
+            "@torch.compile(fullgraph=True)\ndef half(x): return x / 2\n"
+            "model.compile()"
+        )
+    )
+    assert compiled.peak_allocated == eager.peak_allocated and eager.caveats == ()
+    assert "torch.compile is not followed" in compiled.caveats[0] and compiled.caveats[0] in compiled.notes
+
+
+def test_detection_with_a_torchvision_that_cannot_load_its_library(
+    followed: Callable[[str], Estimate],
+) -> None:
+    pytest.importorskip("torchvision.ops", exc_type=Exception)
+    followed(
+        """
+from torchvision.ops import batched_nms, deform_conv2d, nms, roi_align, roi_pool
+boxes = torch.tensor([[0.0, 0, 10, 10], [0, 0, 10, 9], [20, 20, 30, 30]])
+assert nms(boxes, torch.tensor([0.5, 0.9, 0.1]), 0.5).tolist() == [1, 2]
+assert nms(boxes.cuda(), torch.rand(3).cuda(), 0.5).shape == (3,)  # as many as there can be
+x = torch.randn(2, 8, 32, 32, device="cuda", requires_grad=True)
+regions = torch.tensor([[0, 0, 0, 5, 5.0], [1, 1, 1, 9, 9]], device="cuda")
+roi_align(x, regions, (7, 7), 1.0, 2).sum().backward()
+roi_pool(x, regions, (7, 7)).sum().backward()
+with torch.autocast("cuda", torch.float16):
+    assert roi_align(x.half(), regions, (7, 7)).dtype == torch.float16
+weight, offset = (torch.randn(*s, device="cuda", requires_grad=True) for s in ((16, 8, 3, 3), (2, 18, 30, 30)))
+deform_conv2d(x, offset, weight).sum().backward()
+assert x.grad.shape == x.shape and weight.grad.shape == weight.shape and offset.grad.shape == offset.shape
+"""
+    )
