@@ -39,6 +39,7 @@ from torch.optim.optimizer import (
 from analyzer.capture.pytorch.assumptions import Assumptions
 from analyzer.capture.pytorch.capture import cuda_environment, own_randomness, watching
 from analyzer.capture.pytorch.compiling import compiling
+from analyzer.capture.pytorch.cuda.nvml import nvml
 from analyzer.capture.pytorch.cuda.quantized import managed_memory
 from analyzer.capture.pytorch.device_thread import DeviceThread
 from analyzer.capture.pytorch.explain import explained
@@ -231,6 +232,7 @@ def follow(
         with (
             watching(recorder, whole=True) as pretence,
             managed_memory(recorder),
+            nvml(device, recorder),
             _told(recorder, phases),
             replaced(
                 {
