@@ -14,7 +14,8 @@ plan for. The assumption is noted in the estimate.
 4. `torch.distributions` checks its arguments: a healthy run's are valid.
 5. L-BFGS stops where the loss no longer changes: in a run that learns it falls. It remembers a step along which the gradient
    grew (`ys > 1e-10`): every step of such a run is one, until its history is full.
-6. transformers' beam search ends where no open beam can become better, and cuts its result to the longest one written: it
+6. What a program asserts of its values holds in a healthy run.
+7. transformers' beam search ends where no open beam can become better, and cuts its result to the longest one written: it
    is taken to go on to the longest length it may, which needs the most memory.
 """
 
@@ -65,6 +66,9 @@ LINES: dict[tuple[str, str], tuple[bool, str]] = {
 def assumed(depth: int = 1) -> tuple[bool, str] | None:
     """The value assumed for a flag asked for by the code that is running, and the note; None where there is none."""
     frame: FrameType | None = sys._getframe(depth)
+    asserted = _asserted(frame)
+    if asserted is not None:
+        return asserted, "what the program asserts of its values is assumed to hold"
     while frame is not None:
         path = frame.f_code.co_filename.replace("\\", "/")
         for (ending, function), answer in BRANCHES.items():
@@ -75,6 +79,15 @@ def assumed(depth: int = 1) -> tuple[bool, str] | None:
                 return answer
         frame = frame.f_back
     return None
+
+
+def _asserted(frame: FrameType | None) -> bool | None:
+    """The flag that lets an assertion hold, where whoever asks is at one and the flag is all it asks for."""
+    while frame is not None and frame.f_code.co_filename.startswith(_PASSED_ON):
+        frame = frame.f_back
+    line = "" if frame is None else linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    words = line.split(maxsplit=2)
+    return words[1:2] != ["not"] if words[:1] == ["assert"] else None
 
 
 def falls() -> bool:

@@ -10,7 +10,7 @@ Not modelled: models that are on the device already when they are exported.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,15 +22,22 @@ if TYPE_CHECKING:
     from analyzer.capture.pytorch.recorder import Recorder
 
 
+@contextlib.contextmanager
+def outside() -> Iterator[None]:
+    """While open, nothing that watches the program sees what happens."""
+    with contextlib.ExitStack() as modes:
+        while torch._C._len_torch_function_stack():
+            modes.enter_context(_pop_mode_temporarily())
+        modes.enter_context(_disable_current_modes())
+        yield
+
+
 def exporting(recorder: Recorder) -> Callable[..., Any]:
     """What stands for `torch.export.export`."""
     export = torch.export.export
 
     def call(model: torch.nn.Module, args: Any = (), kwargs: Any = None, **named: Any) -> Any:
-        with contextlib.ExitStack() as outside:
-            while torch._C._len_torch_function_stack():
-                outside.enter_context(_pop_mode_temporarily())
-            outside.enter_context(_disable_current_modes())
+        with outside():
             if any(tensor.is_meta for tensor in model.state_dict(keep_vars=True).values()):
                 _without_memory(model, recorder)
                 args, kwargs = tree_map_only(torch.Tensor, lambda t: t.to("meta"), (args, kwargs))

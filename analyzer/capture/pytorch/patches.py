@@ -171,6 +171,7 @@ PATCHES: dict[str, Patch] = {
         "C++ compares values with other ranks: they have the same"
     ),
     "torch.compile": Patch("what a compiler would make of a program is not followed: it runs as eager code (`compiling.py`)"),
+    "torch.jit.trace": Patch("what is traced runs as eager code, as often as it would (`tracing.py`)"),
     "torch.export.export": Patch("its fake tensors are not the pretended device's (`exporting.py`)"),
     "torch.multiprocessing.spawn": Patch("the rank that is followed runs here instead of in a process of its own"),
     "torch.Generator": Patch("a build without CUDA makes none for a GPU (`cuda/generators.py`)"),

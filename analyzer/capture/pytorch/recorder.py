@@ -32,6 +32,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_iter, tree_map
@@ -83,6 +84,9 @@ _LARGEST_STAND_IN = 1 << 22
 _SMALL_FLOATS = 1 << 12
 # Elements of the largest tensor without a known value that is a real one, of stand-ins, once it is on the host.
 _SMALL = 1 << 16
+_ZEROS = (
+    "values of CUDA tensors that are copied to the host or saved are zeros in what the program makes of them"
+)
 _STEP_FILE = str(Path(__file__).with_name("step.py"))
 _DTYPE_NAMES = {value: str(value)[6:] for value in vars(torch).values() if isinstance(value, torch.dtype)}
 _NO_KWARGS: dict[str, Argument] = {}
@@ -369,6 +373,15 @@ class Recorder(TorchDispatchMode):
             )
         return value
 
+    def host_array(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor's value for an array of it: many values nobody knows are zeros, in memory the operating system maps
+        only where it is written to."""
+        if not self.stands_in or tensor.numel() <= _LARGEST_STAND_IN or self._known.twin(tensor) is not None:
+            return self.host_value(tensor)
+        self.note(_ZEROS)
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            return torch.from_numpy(numpy.zeros(tensor.shape, dtype=str(tensor.dtype)[6:]))
+
     def where(self) -> str:
         """File and line of the user's code that runs; empty where none does."""
         return self._source()
@@ -398,9 +411,7 @@ class Recorder(TorchDispatchMode):
         value = self._known.twin(source)
         if value is not None:
             return target.copy_(value)
-        self.note(
-            "values of CUDA tensors that are copied to the host or saved are zeros in what the program makes of them"
-        )
+        self.note(_ZEROS)
         return target.zero_()
 
     def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:

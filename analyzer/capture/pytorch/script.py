@@ -50,6 +50,7 @@ from analyzer.capture.pytorch.recorder import Recorder, inside
 from analyzer.capture.pytorch.repetition import Repetition
 from analyzer.capture.pytorch.step import label_gradients, label_state
 from analyzer.capture.pytorch.threads import Threads
+from analyzer.capture.pytorch.tracing import tracing
 from analyzer.capture.pytorch.world.groups import world
 from analyzer.errors import AnalyzerError
 from analyzer.graph import Category, Graph, LeafOutput, Phase
@@ -238,6 +239,7 @@ def follow(
                 {
                     "torch.export.export": exporting(recorder),
                     "torch.compile": compiling(recorder),
+                    "torch.jit.trace": tracing(recorder),
                 }
             ),
             world(rank, recorder, post) as communicators,

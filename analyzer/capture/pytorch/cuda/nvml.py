@@ -37,7 +37,7 @@ def nvml(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
     library: Any = importlib.import_module("pynvml")
     found = _answers(device, recorder)
 
-    def other(name: str) -> Any:
+    def other(_: str) -> Any:
         raise library.NVMLError(library.NVML_ERROR_NOT_SUPPORTED)
 
     found["_nvmlGetFunctionPointer"] = other

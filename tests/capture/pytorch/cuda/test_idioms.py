@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -245,6 +246,70 @@ net(torch.zeros(8, 64, device="cuda")).sum().backward()
     )
     assert compiled.peak_allocated == eager.peak_allocated and eager.caveats == ()
     assert "torch.compile is not followed" in compiled.caveats[0] and compiled.caveats[0] in compiled.notes
+
+
+def test_what_is_traced_runs_as_often_as_it_would(followed: Callable[[str], Estimate]) -> None:
+    """Once to trace, once more to check that, three times to compare; and the graph can be looked at."""
+    found = followed(
+        """
+calls = 0
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(64, 64)
+    def forward(self, x):
+        global calls
+        calls += x.is_cuda
+        return self.layer(x).relu()
+net, x = Net().cuda(), torch.randn(8, 64, device="cuda")
+traced = torch.jit.trace(net, x)
+assert calls == 5 and "aten::relu" in str(traced.graph) and traced.layer is net.layer
+traced(x).sum().backward()
+assert torch.jit.trace(net, (x,), check_trace=False)(x).is_cuda and calls == 8
+assert torch.jit.trace(lambda x: x * 2, x)(x).shape == x.shape
+assert torch.jit.script(net.layer)(x).is_cuda
+"""
+    )
+    assert any("torch.jit.trace" in note for note in found.notes)
+
+
+def test_arrays_of_more_values_than_anyone_looks_at(followed: Callable[[str], Estimate]) -> None:
+    followed(
+        """
+table = torch.nn.Embedding(1 << 20, 16).cuda().weight.detach().cpu().numpy()
+assert table.shape == (1 << 20, 16) and table.dtype == "float32"
+"""
+    )
+
+
+def test_what_is_asserted_holds(followed: Callable[[str], Estimate]) -> None:
+    followed("x = torch.rand(4, device='cuda')\nassert (x >= 0).all()\nassert not (x > 2).any(), x\n")
+
+
+def test_memory_by_nvml(followed: Callable[[str], Estimate]) -> None:
+    pytest.importorskip("pynvml")
+    followed(
+        """
+import os, pynvml
+pynvml.nvmlInit()
+handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+before = pynvml.nvmlDeviceGetMemoryInfo(handle).used
+x = torch.zeros(1 << 28, device="cuda")
+info, (free, total) = pynvml.nvmlDeviceGetMemoryInfo(handle), torch.cuda.mem_get_info()
+assert info.used == before + x.nbytes == total - free and info.total == total and info.free == free
+process, = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+assert (process.pid, process.usedGpuMemory) == (os.getpid(), info.used) and torch.cuda.device_memory_used() == info.used
+assert pynvml.nvmlDeviceGetName(handle) == "NVIDIA H200" and torch.cuda.utilization() == 0
+try:
+    pynvml.nvmlDeviceGetBrand(handle)
+except pynvml.NVMLError:
+    pass
+else:
+    raise AssertionError
+"""
+    )
+    with pytest.raises(Exception, match=r"Uninitialized|Not Found|NotFound"):  # its own again
+        importlib.import_module("pynvml").nvmlDeviceGetCount()
 
 
 def test_detection_with_a_torchvision_that_cannot_load_its_library(
