@@ -108,7 +108,7 @@ class _Growing:
 class _Schema:
     """What the recorder needs of an operator's schema, computed once."""
 
-    __slots__ = ("composite", "name", "remembered", "sized_by_values", "skip", "writes")
+    __slots__ = ("composite", "fills", "name", "remembered", "sized_by_values", "skip", "writes")
 
     def __init__(self, func: Any) -> None:
         schema = func._schema
@@ -127,6 +127,9 @@ class _Schema:
             and all(returned.alias_info is None for returned in schema.returns)
         )
         self.skip = schema.name.startswith("profiler::")
+        # Random numbers written into its first argument, which is the result: PyTorch would decompose some of these for fake
+        # tensors (`uniform_`, `_decomp/decompositions.py`) into operators that a build without CUDA has not.
+        self.fills = torch.Tag.nondeterministic_seeded in func.tags and self.writes == [0]
         # An operator that also has a kernel of its own for a device (`silu_backward`), or here (`_fused_rms_norm`), is one
         # kernel on CUDA too.
         has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
@@ -479,7 +482,8 @@ class Recorder(TorchDispatchMode):
         if any(map(_unwraps_itself, types)):
             return NotImplemented  # what it is made of comes here next
         if torch._C._get_dispatch_mode(_FAKE) is not None:
-            return func(*args, **(kwargs or {}))  # PyTorch asks fake tensors for a shape: nothing runs
+            # PyTorch asks fake tensors for a shape: nothing runs.
+            return args[0] if self._schema(func).fills else func(*args, **(kwargs or {}))
         # In the backward pass nobody has left the torch-function mode before coming here.
         with torch._C.DisableTorchFunction():
             try:

@@ -278,8 +278,9 @@ class CudaPretence(TorchFunctionMode):
         return answer
 
     def _data_ptr(self, tensor: torch.Tensor) -> int:
-        """A made-up address, different for each storage: code compares addresses to find aliases."""
-        if tensor.device.type != "meta":
+        """A made-up address, different for each storage: code compares addresses to find aliases. A wrapper has none
+        (`DTensor`, whose recurrent layers are not flattened for that)."""
+        if tensor.device.type != "meta" or hasattr(type(tensor), "__tensor_flatten__"):
             return int(tensor.data_ptr())
         return self.address(tensor.untyped_storage()) + int(tensor.storage_offset()) * tensor.element_size()
 

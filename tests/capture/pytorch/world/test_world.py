@@ -125,6 +125,32 @@ assert model.weight.grad.to_local().shape == (512, 512)
     assert gathered == [(2 * MIB, 33), (MIB, 35)]
 
 
+def test_random_numbers_fill_what_a_rank_holds(tmp_path: Path) -> None:
+    """Layers made without memory initialise themselves once they are split."""
+    followed(
+        tmp_path,
+        """
+from torch.distributed.fsdp import fully_shard
+torch.manual_seed(0)
+with torch.device("meta"):
+    model = torch.nn.Sequential(torch.nn.Embedding(64, 16), torch.nn.Linear(16, 64), torch.nn.LSTM(16, 16))
+fully_shard(model)
+model.to_empty(device="cuda")
+before = torch.cuda.max_memory_allocated()
+for part in model:
+    part.reset_parameters()
+weight = model[1].weight
+for fill in ("uniform_", "normal_", "trunc_normal_", "xavier_uniform_", "xavier_normal_", "kaiming_uniform_", "kaiming_normal_"):
+    getattr(torch.nn.init, fill)(weight)
+for fill in ("uniform_", "normal_", "bernoulli_", "exponential_", "log_normal_", "cauchy_"):
+    assert getattr(weight.data, fill)().to_local().shape == (32, 16)
+# Halves of four matrices of 64 x 16 floats and of three biases, in blocks of 512 bytes; numbers filled in take nothing.
+assert torch.cuda.memory_allocated() == 4 * 2048 + 3 * 512
+assert torch.rand_like(weight).to_local().shape == (32, 16)
+""",
+    )
+
+
 def test_dtensor_is_recorded_by_what_a_rank_holds(tmp_path: Path) -> None:
     found = followed(
         tmp_path,
