@@ -34,11 +34,15 @@ class Post(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """Rank `rank` of `world_size`, `local_world_size` of them on each machine. Raises OptionError where that cannot be."""
+    """Rank `rank` of `world_size`, `local_world_size` of them on each machine. Raises OptionError where that cannot be.
+
+    launched: by `torchrun`, though it is the only one.
+    """
 
     rank: int = 0
     world_size: int = 1
     local_world_size: int = 1
+    launched: bool = False
 
     def __post_init__(self) -> None:
         for name, count in (("ranks", self.world_size), ("ranks on a machine", self.local_world_size)):
@@ -83,8 +87,8 @@ class Rank:
         )
 
     def environment(self) -> dict[str, str]:
-        """The variables `torchrun` sets; none for a single process, which nobody launched."""
-        if self.world_size == 1:
+        """The variables `torchrun` sets; none for a single process that nobody launched."""
+        if self.world_size == 1 and not self.launched:
             return {}
         return {
             "RANK": str(self.rank),

@@ -59,7 +59,6 @@ def _no_such_option(word: str) -> OptionError:
 @click.option(
     "--nproc-per-node",
     type=click.IntRange(min=1),
-    default=1,
     metavar="N",
     help="As one rank of a job: torchrun with N ranks a machine.",
 )
@@ -107,8 +106,9 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
             "strict": options["strict"],
         }
         known = Options.of(said)
-        everyone, local = options["rank"] == "all", options["nproc_per_node"]
-        job = Rank(0 if everyone else options["rank"], local * options["nnodes"], local)
+        everyone, local = options["rank"] == "all", options["nproc_per_node"] or 1
+        launched = options["nproc_per_node"] is not None
+        job = Rank(0 if everyone else options["rank"], local * options["nnodes"], local, launched)
         if everyone:
             estimate = every_rank(name, arguments, known, options["until"], job, tell)
         else:

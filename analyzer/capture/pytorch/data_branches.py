@@ -15,7 +15,8 @@ plan for. The assumption is noted in the estimate.
 5. L-BFGS stops where the loss no longer changes: in a run that learns it falls. It remembers a step along which the gradient
    grew (`ys > 1e-10`): every step of such a run is one, until its history is full.
 6. What a program asserts of its values holds in a healthy run.
-7. transformers' beam search ends where no open beam can become better, and cuts its result to the longest one written: it
+7. `SyncBatchNorm` leaves out ranks whose input is empty: the other ranks are taken to be as this one, whose is not.
+8. transformers' beam search ends where no open beam can become better, and cuts its result to the longest one written: it
    is taken to go on to the longest length it may, which needs the most memory.
 """
 
@@ -95,6 +96,16 @@ def falls() -> bool:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_filename.replace("\\", "/").endswith("torch/optim/lbfgs.py"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def everybody() -> bool:
+    """Whether it is `SyncBatchNorm`'s forward pass that asks how many ranks have an input: all of them, as this one."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PASSED_ON):
+        if frame.f_code.co_filename.replace("\\", "/").endswith("torch/nn/modules/_functions.py"):
             return True
         frame = frame.f_back
     return False

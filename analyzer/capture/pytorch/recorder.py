@@ -48,7 +48,7 @@ from analyzer.capture.pytorch.cuda.memory import Memory, out_of_memory
 from analyzer.capture.pytorch.cuda.quantized import CHOICES as LIBRARY_CHOICES
 from analyzer.capture.pytorch.cuda.results import META_KERNELS
 from analyzer.capture.pytorch.cuda.streams import Current
-from analyzer.capture.pytorch.data_branches import assumed, falls, longest
+from analyzer.capture.pytorch.data_branches import assumed, everybody, falls, longest
 from analyzer.capture.pytorch.failing import FailedCall
 from analyzer.capture.pytorch.fan_in import FanIn
 from analyzer.capture.pytorch.known_values import KnownValues
@@ -599,6 +599,8 @@ class Recorder(TorchDispatchMode):
 
     def _of_unknown_size(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The results of an operator whose size depends on data, at the size that was said, else the largest; noted."""
+        if everybody() and (count := unknown_sizes.most(func, args, kwargs)) is not None:
+            return unknown_sizes.result(func, args, kwargs, count)
         most = unknown_sizes.most(func, args, kwargs) if self.stands_in else None
         name = func._schema.name.partition("::")[2]
         count = self.how_many(f"results {name} has", most)

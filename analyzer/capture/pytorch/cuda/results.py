@@ -135,6 +135,65 @@ def native_batch_norm_backward(
     return dx, *rest
 
 
+def _accumulated(dtype: torch.dtype) -> torch.dtype:
+    """`toAccumulateType` on CUDA: float32 for 16-bit floats."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def batch_norm_stats(x: Any, eps: float) -> Any:
+    """`batch_norm_stats_cuda`, `cuda/Normalization.cu`: mean and inverse deviation of each channel, as accumulated."""
+    del eps
+    channels, dtype = x.size(1), _accumulated(x.dtype)
+    return torch.empty(channels, dtype=dtype, device=META), torch.empty(channels, dtype=dtype, device=META)
+
+
+def batch_norm_gather_stats(_x: Any, mean: Any, *_: Any, **__: Any) -> Any:
+    """`batch_norm_gather_stats_cuda_template`, `cuda/Normalization.cuh`: all ranks' statistics of each channel as one."""
+    dtype = _accumulated(mean.dtype)
+    return tuple(torch.empty(mean.size(1), dtype=dtype, device=META) for _ in range(2))
+
+
+def batch_norm_elemt(x: Any, *_: Any, **__: Any) -> Any:
+    """`batch_norm_elemt_cuda`, `cuda/Normalization.cu`: in the input's suggested format."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    layout = formats[x.dim()] if channels_last_like(x) else torch.contiguous_format
+    return torch.empty(x.shape, dtype=x.dtype, device=META, memory_format=layout)
+
+
+def _has_channels_innermost(x: Any) -> bool:
+    """`batch_norm_use_channels_last_kernels`, `cuda/Normalization.cu`."""
+    four = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
+    return bool(four or (x.is_contiguous() and x.stride(1) == 1))
+
+
+def batch_norm_backward_reduce(
+    grad: Any, x: Any, mean: Any, invstd: Any, weight: Any, input_g: bool, weight_g: bool, bias_g: bool
+) -> Any:
+    """`batch_norm_backward_reduce_cuda`, `cuda/Normalization.cu`: two sums a channel, the weight's and the bias's gradients.
+
+    The kernels for channels-last tensors make all four, empty ones where there is no weight.
+    """
+    channels = x.size(1)
+    innermost = _has_channels_innermost(grad) and _has_channels_innermost(x)
+    if innermost and mean.is_contiguous() and invstd.is_contiguous():
+        of, count = (mean, 0) if weight is None else (weight, channels)
+        input_g = weight_g = bias_g = True
+    else:
+        of, count = weight, channels
+
+    def made(wanted: bool, length: int, like: Any) -> Any:
+        return torch.empty(length, dtype=like.dtype, device=META) if wanted else None
+
+    sums = made(input_g, channels, mean), made(input_g, channels, mean)
+    return *sums, made(weight_g, count, of), made(bias_g, count, of)
+
+
+def batch_norm_backward_elemt(grad: Any, x: Any, *_: Any, **__: Any) -> Any:
+    """`batch_norm_backward_elemt_cuda`, `cuda/Normalization.cu`: as the input where the gradient is channels-last, else
+    contiguous."""
+    return torch.empty_like(x) if _has_channels_innermost(grad) else _like(x)
+
+
 def log_sigmoid_forward(x: Any) -> Any:
     """`Activation.cpp`: the buffer for the backward pass is empty on CUDA."""
     return torch.empty_like(x), torch.empty(0, dtype=x.dtype, device=META)
@@ -347,6 +406,12 @@ META_KERNELS: dict[Any, Callable[..., Any]] = {
     aten.cudnn_batch_norm.default: cudnn_batch_norm,
     aten.cudnn_batch_norm_backward.default: cudnn_batch_norm_backward,
     aten.native_batch_norm_backward.default: native_batch_norm_backward,
+    aten.batch_norm_stats.default: batch_norm_stats,
+    aten.batch_norm_gather_stats.default: batch_norm_gather_stats,
+    aten.batch_norm_gather_stats_with_counts.default: batch_norm_gather_stats,
+    aten.batch_norm_elemt.default: batch_norm_elemt,
+    aten.batch_norm_backward_reduce.default: batch_norm_backward_reduce,
+    aten.batch_norm_backward_elemt.default: batch_norm_backward_elemt,
     aten.log_sigmoid_forward.default: log_sigmoid_forward,
     aten.native_layer_norm_backward.default: layer_norm_backward,
     aten.native_group_norm.default: group_norm,

@@ -20,6 +20,7 @@ from analyzer.runtimes.pytorch.scratch import (
     softmax,
     sorting,
     sparse,
+    synchronised,
     transformer,
 )
 from analyzer.runtimes.pytorch.scratch.registry import Story, is_known, story_of
@@ -69,5 +70,6 @@ __all__ = [
     "sorting",
     "sparse",
     "story_of",
+    "synchronised",
     "transformer",
 ]

@@ -63,7 +63,7 @@ _BY_MECHANISM = {
         _adaptive_avg_pool3d _adaptive_avg_pool3d_backward affine_grid_generator_backward
         kthvalue searchsorted bucketize cummax cummin
         replication_pad1d replication_pad2d replication_pad3d replication_pad2d_backward replication_pad3d_backward
-        upsample_bicubic2d median _transform_bias_rescale_qkv
+        upsample_bicubic2d median _transform_bias_rescale_qkv batch_norm_gather_stats_with_counts
     """,
     "optimizers": """
         _fused_adam _fused_adamw _fused_sgd _fused_adagrad _amp_foreach_non_finite_check_and_unscale _amp_update_scale

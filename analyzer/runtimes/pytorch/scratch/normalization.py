@@ -9,6 +9,7 @@
    block of rows 8 bytes a channel (and a flag for every 16 in the forward pass), and 1 KiB of control data; channels
    count in multiples of 64.
 5. PyTorch's own batch norm (bfloat16, or where cuDNN is not eligible) stages channels-last reductions.
+6. `SyncBatchNorm`'s parts of it (statistics, their exchange, normalising) are in `synchronised.py`.
 
 Source: `aten/src/ATen/native/cuda/layer_norm_kernel.cu` (`LaunchGammaBetaBackwardCUDAKernel`),
 `group_norm_kernel.cu`, `Normalization.cu` and `Normalization.cuh` (`flexible_launch_configs`),
@@ -220,7 +221,7 @@ def cudnn_batch_norm_backward(operator: Operator, _device: DeviceProfile, script
         script.temporary(_cudnn_workspace(source, backward=True), Basis.MEASURED)
 
 
-def _channels_last_staging(source: TensorMeta, values_per_channel: int) -> tuple[int, int]:
+def channels_last_staging(source: TensorMeta, values_per_channel: int) -> tuple[int, int]:
     """Bytes of staging and of semaphores with which PyTorch's own kernels reduce a channels-last tensor over thread
     blocks (`flexible_launch_configs`).
     """
@@ -264,7 +265,7 @@ def native_batch_norm(operator: Operator, device: DeviceProfile, script: Script)
         return
     two_dims = len(source.shape) == 2 and is_contiguous(source)
     if two_dims or (len(source.shape) == 4 and is_channels_last(source) and not is_contiguous(source)):
-        for nbytes in _channels_last_staging(source, 4):
+        for nbytes in channels_last_staging(source, 4):
             script.temporary(nbytes)
     elif not is_contiguous(source):
         copy, _ = converted(script, source, accumulator_dtype(source.dtype))
@@ -301,7 +302,7 @@ def native_batch_norm_backward(operator: Operator, _device: DeviceProfile, scrip
     for index in (1, 2):
         if index < len(operator.outputs):
             script.output(index)
-    staging = [script.temporary(nbytes) for nbytes in _channels_last_staging(source, 2)]
+    staging = [script.temporary(nbytes) for nbytes in channels_last_staging(source, 2)]
     for token in reversed(staging):
         script.release(token)
     script.output(0)

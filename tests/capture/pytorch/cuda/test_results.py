@@ -275,3 +275,54 @@ class TestOthers:
         graph = step(nn.Linear(2, 2), torch.empty(1, 2), optimizer=lambda p: torch.optim.AdamW(p, fused=True))
         assert "_fused_adamw_" in names(graph, "optimizer")
         assert the(graph, "_fused_adamw_").outputs == (None,)
+
+
+class TestBatchNormOverRanks:
+    """`SyncBatchNorm`'s operators, which PyTorch has for CUDA alone."""
+
+    @staticmethod
+    def kernel(name: str) -> Any:
+        return META_KERNELS[getattr(aten, name).default]
+
+    def test_statistics_are_as_accumulated(self) -> None:
+        x, all_means = (
+            torch.empty(2, 3, 4, 4, dtype=torch.half, device="meta"),
+            torch.empty(5, 3, device="meta"),
+        )
+        for name, args in (("stats", (x, 1e-5)), ("gather_stats_with_counts", (x, all_means, all_means))):
+            found = self.kernel(f"batch_norm_{name}")(*args)
+            assert [(tuple(t.shape), t.dtype) for t in found] == [((3,), torch.float32)] * 2
+        assert self.kernel("batch_norm_stats")(x.double(), 1e-5)[0].dtype is torch.float64
+
+    def test_normalised_as_the_input_lies(self) -> None:
+        x = torch.empty(2, 3, 4, 5, device="meta")
+        last = x.to(memory_format=torch.channels_last)
+        volume = torch.empty(2, 3, 4, 5, 6, device="meta").to(memory_format=torch.channels_last_3d)
+        for tensor in (x, last, volume):
+            assert self.kernel("batch_norm_elemt")(tensor).stride() == tensor.stride()
+        elemt = self.kernel("batch_norm_backward_elemt")
+        assert elemt(last, last).stride() == elemt(last, x.to(memory_format=torch.channels_last)).stride()
+        assert elemt(x, last).stride() == x.stride() == elemt(x, x).stride()
+        assert elemt(volume, volume).stride() == (360, 120, 30, 6, 1)
+
+    def test_sums_and_gradients(self) -> None:
+        x, c, weight = (
+            torch.empty(2, 3, 4, 5, device="meta"),
+            torch.empty(3, device="meta"),
+            torch.empty(3, device="meta"),
+        )
+        last = x.to(memory_format=torch.channels_last)
+        reduce = self.kernel("batch_norm_backward_reduce")
+
+        def sizes(grad: Any, source: Any, weight: Any, *wanted: bool) -> list[int | None]:
+            return [None if t is None else t.numel() for t in reduce(grad, source, c, c, weight, *wanted)]
+
+        assert (
+            sizes(x, x, weight, True, True, True)
+            == sizes(last, last, weight, True, True, True)
+            == [3, 3, 3, 3]
+        )
+        assert sizes(x, last, weight, True, False, False) == [3, 3, None, None]
+        assert sizes(last, last, weight, True, False, False) == [3, 3, 3, 3]
+        assert sizes(last, last, None, True, False, False) == [3, 3, 0, 0]
+        assert sizes(x, x, None, False, False, False) == [None] * 4

@@ -5,6 +5,7 @@ Sizes are computed by hand. Exactness against two real H200 is `benchmarks/ranks
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,8 @@ def program(folder: Path, text: str, ranks: int = 2, rank: int = 0) -> Analysis:
     """The analysis of one rank of a program of this text."""
     script = folder / "program.py"
     script.write_text(text)
-    found, error = follow(script, [], Options(device="h200"), {}, "end", ranks, rank)
+    job = replace(Rank.of(rank, ranks), launched=True)
+    found, error = follow(script, [], Options(device="h200"), {}, "end", job=job)
     if error is not None:
         raise error
     return found
@@ -104,6 +106,42 @@ for _ in range(3):
     buckets = [e for e in found.events if isinstance(e, Malloc) and e.nbytes == MIB and "empty" in e.label]
     assert len(buckets) == 2
     assert found.estimate.peak_allocated >= 3 * MIB  # weight, gradient, bucket
+
+
+SYNCHRONISED = """
+model = torch.nn.Sequential(torch.nn.Conv2d(64, 64, 3, padding=1, bias=False), torch.nn.BatchNorm2d(64)).cuda()
+model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank])
+x = torch.randn(32, 64, 32, 32, device="cuda")
+for _ in range(2):
+    model(x).sum().backward()
+"""
+
+
+def test_batch_norm_over_all_ranks(tmp_path: Path) -> None:
+    """Of a rank's 64 channels, 129 floats go to the other one (means, deviations, a count), and come from both."""
+    found = followed(tmp_path, SYNCHRONISED)
+    made = [event for event in found.events if isinstance(event, Malloc) and event.nbytes]
+    labels = [event.label.partition(".")[0] for event in made]
+    start = labels.index("aten::batch_norm_stats")
+    assert [event.nbytes for event in made[start : start + 5]] == [256, 256, 4, 4 * 129, 2 * 4 * 129]
+    normalised = next(event for event in made if event.label.startswith("aten::batch_norm_elemt"))
+    assert normalised.nbytes == 32 * 64 * 32 * 32 * 4
+    assert "aten::batch_norm_backward_elemt" in labels and "aten::cudnn_batch_norm" not in labels
+    assert not any("depends on data" in note for note in found.estimate.notes)
+    assert not found.prediction.unknown
+
+
+def test_a_job_of_one_rank_knows_its_place(tmp_path: Path) -> None:
+    followed(
+        tmp_path, "assert (rank, dist.get_world_size(), os.environ['WORLD_SIZE']) == (0, 1, '1')", ranks=1
+    )
+
+
+def test_batch_norm_of_a_world_of_one_is_cudnns(tmp_path: Path) -> None:
+    found = followed(tmp_path, SYNCHRONISED, ranks=1)
+    labels = {event.label.partition(".")[0] for event in found.events if isinstance(event, Malloc)}
+    assert "aten::cudnn_batch_norm" in labels and "aten::batch_norm_stats" not in labels
 
 
 def test_fsdp2_gathers_and_reduces_on_streams_of_its_own(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from analyzer.graph import TensorMeta
 from analyzer.runtimes.pytorch.scratch import story_of
-from analyzer.runtimes.pytorch.scratch.normalization import _channels_last_staging
+from analyzer.runtimes.pytorch.scratch.normalization import channels_last_staging
 from tests.runtimes.pytorch.scratch.stories import H200, call, channels_last, spread, tensor, words
 
 ROWS, W = tensor(30, 16), tensor(16)
@@ -209,18 +209,18 @@ def test_cudnns_batch_norm_backward() -> None:
 )
 def test_channels_last_staging(shape: tuple[int, ...], dtype: str, staged: tuple[int, int]) -> None:
     source = channels_last(*shape, dtype=dtype)
-    assert _channels_last_staging(source, 4) == staged
+    assert channels_last_staging(source, 4) == staged
     if staged[0]:
-        assert _channels_last_staging(source, 2) == (staged[0] // 2, staged[1])
+        assert channels_last_staging(source, 2) == (staged[0] // 2, staged[1])
         operator = call("aten::native_batch_norm", (source, None, None, None, None, True), (source,))
         assert words(operator) == f"=0 +{staged[0]} +{staged[1]} -{staged[1]} -{staged[0]}"
 
 
 def test_staging_of_few_rows_spreads_over_channels() -> None:
     """32 rows are 2 for a thread: 2 high, so 256 wide; one block of rows needs no staging."""
-    assert _channels_last_staging(tensor(32, 512), 4) == (0, 0)
-    assert _channels_last_staging(tensor(16, 512), 4) == (0, 0)
-    assert _channels_last_staging(tensor(8, 512), 4) == (0, 0)
+    assert channels_last_staging(tensor(32, 512), 4) == (0, 0)
+    assert channels_last_staging(tensor(16, 512), 4) == (0, 0)
+    assert channels_last_staging(tensor(8, 512), 4) == (0, 0)
 
 
 def native(source: TensorMeta | None, *training: bool, name: str = "aten::native_batch_norm") -> str:

@@ -1,0 +1,122 @@
+"""Batch norm over all ranks (`SyncBatchNorm`), in its parts: a rank's own statistics, everybody's as one, normalising.
+
+1. A rank's statistics and the sums of the backward pass are reduced over thread blocks through a staging buffer with
+   semaphores where the tensor is channels-last; contiguous tensors take nothing.
+2. What ranks tell each other are tensors of the program like any other (`torch/nn/modules/_functions.py`).
+
+Source: `aten/src/ATen/native/cuda/Normalization.cu` and `Normalization.cuh`.
+
+Not modelled: tensors of more than 2^31 elements, whose kernels take other ways and the same memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Operator, TensorMeta, nbytes_of
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, is_channels_last, is_contiguous, tensor_at
+from analyzer.runtimes.pytorch.scratch.normalization import channels_last_staging
+from analyzer.runtimes.pytorch.scratch.script import Script, rule
+
+
+def _has_channels_innermost(tensor: TensorMeta) -> bool:
+    """`batch_norm_use_channels_last_kernels`: four dimensions in that order, or a matrix."""
+    four = len(tensor.shape) == 4 and is_channels_last(tensor)
+    return four or (is_contiguous(tensor) and tensor.stride[1] == 1)
+
+
+def _merged_copy_bytes(tensor: TensorMeta) -> int:
+    """Bytes of `tensor.reshape(samples, channels, -1)`: none where the last dimensions already lie behind each other."""
+    inner = [(n, step) for n, step in zip(tensor.shape[2:], tensor.stride[2:], strict=True) if n != 1]
+    merges = all(outer[1] == within[0] * within[1] for outer, within in itertools.pairwise(inner))
+    return 0 if merges else bytes_of(tensor)
+
+
+@rule("aten::batch_norm_stats")
+def batch_norm_stats(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """What `SyncBatchNorm` takes of its own input: a channels-last one is reduced over thread blocks through a staging
+    buffer with semaphores.
+
+    Arguments: (input, eps) -> (mean, inverse deviation)
+    Source: `aten/src/ATen/native/cuda/Normalization.cu` (`batch_norm_stats_cuda`), `Normalization.cuh`.
+    """
+    source = tensor_at(operator, 0)
+    script.outputs()
+    if source is None or source.element_count == 0:
+        return
+    if _has_channels_innermost(source):
+        for nbytes in channels_last_staging(source, 4):
+            script.temporary(nbytes)
+    else:
+        script.temporary(_merged_copy_bytes(source))
+
+
+@rule("aten::batch_norm_gather_stats")
+def batch_norm_gather_stats(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """All ranks' statistics as one, where every rank has as many elements: their number is copied to the device, a whole
+    number a rank, and converted to the type of the running mean.
+
+    Arguments: (input, mean, inverse deviation, running_mean, running_var, momentum, eps, count)
+    Source: `aten/src/ATen/native/cuda/Normalization.cu` (`batch_norm_gather_stats_cuda`).
+    """
+    means = tensor_at(operator, 1)
+    kind = tensor_at(operator, 3, "running_mean") or tensor_at(operator, 0)
+    if means is None or kind is None:
+        return
+    whole = script.temporary(8 * means.shape[0])
+    script.temporary(nbytes_of(means.shape[0], kind.dtype))
+    script.release(whole)
+    script.outputs()
+
+
+@rule("aten::batch_norm_elemt")
+def batch_norm_elemt(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """Nothing besides the result; where the input is neither contiguous nor channels-last (of four dimensions), a one for a
+    weight that is not there, and a zero for a bias.
+
+    Arguments: (input, weight, bias, mean, inverse deviation, eps)
+    Source: `aten/src/ATen/native/cuda/Normalization.cu` (`batch_norm_elementwise`).
+    """
+    source, mean = tensor_at(operator, 0), tensor_at(operator, 3)
+    script.outputs()
+    if source is None or mean is None or is_contiguous(source) or _has_channels_innermost(source):
+        return
+    for position, name in ((1, "weight"), (2, "bias")):
+        if tensor_at(operator, position, name) is None:
+            script.temporary(nbytes_of(1, mean.dtype))
+
+
+@rule("aten::batch_norm_backward_reduce", name="batch-norm-reduce-grad")
+def batch_norm_backward_reduce(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """Two sums a channel and two gradients; channels-last tensors are reduced over thread blocks through a staging buffer
+    with semaphores.
+
+    Arguments: (grad_out, input, mean, inverse deviation, weight, input_g, weight_g, bias_g)
+    Source: `aten/src/ATen/native/cuda/Normalization.cu` (`batch_norm_backward_reduce_cuda`), `Normalization.cuh`.
+    """
+    grad, source = tensor_at(operator, 0), tensor_at(operator, 1)
+    if grad is None or source is None or source.element_count == 0:
+        return
+    if _has_channels_innermost(grad) and _has_channels_innermost(source):
+        script.outputs()
+        for nbytes in channels_last_staging(source, 2):
+            script.temporary(nbytes)
+        return
+    for tensor in (source, grad):
+        script.temporary(_merged_copy_bytes(tensor))
+    script.outputs()
+
+
+@rule("aten::batch_norm_backward_elemt", name="batch-norm-elemt-grad")
+def batch_norm_backward_elemt(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """Nothing besides the result.
+
+    Arguments: (grad_out, input, mean, inverse deviation, weight, sum_dy, sum_dy_xmu, count)
+    Source: `aten/src/ATen/native/cuda/Normalization.cu` (`batch_norm_backward_elemt_cuda`).
+    """
+    grad, source = tensor_at(operator, 0), tensor_at(operator, 1)
+    if grad is not None and source is not None and not _has_channels_innermost(grad):
+        for tensor in (source, grad):
+            script.temporary(_merged_copy_bytes(tensor))
+    script.outputs()
