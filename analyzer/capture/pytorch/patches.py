@@ -140,7 +140,7 @@ PATCHES: dict[str, Patch] = {
         for name in ("pin_memory", "is_pinned")
     },
     **{
-        f"torch.UntypedStorage.{name}": Patch("storages of CUDA tensors lie on the GPU, each at an address of its own")
+        f"torch.UntypedStorage.{name}": Patch("storages of CUDA tensors lie on the GPU, each at an address of its own, until they give theirs back")
         for name in ("data_ptr", "device", "is_cuda", "cuda")
     },
     "torch.Tensor.record_stream": Patch("takes a stream of the pretended device, which PyTorch's own parser refuses"),

@@ -816,8 +816,11 @@ class Recorder(TorchDispatchMode):
         if torch.is_grad_enabled():
             # Any node this operator belongs to has been made just before the call arrives here.
             sequence = torch._C._autograd._get_sequence_nr() - 1
-            self._origin.setdefault(sequence, place)
-            self.streams.made(sequence)
+            if (
+                sequence not in self._origin
+            ):  # else the node was made by an operator before this one, on its stream
+                self._origin[sequence] = place
+                self.streams.made(sequence)
         return place
 
     def is_library(self, filename: str) -> bool:

@@ -24,6 +24,7 @@ import numpy
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _device as _default_device
+from torch.utils._python_dispatch import _disable_current_modes
 
 from analyzer.capture.pytorch.cuda.sparse import is_sparse
 from analyzer.capture.pytorch.host import Gradients, HostMemory, Pinned
@@ -205,10 +206,15 @@ class CudaPretence(TorchFunctionMode):
         return tensor.device.type == "meta" and self._recorder.nowhere(tensor)
 
     def _set_gradient(self, tensor: torch.Tensor, gradient: Any) -> None:
-        """`tensor.grad = gradient`, also where a small host tensor is real and its gradient, of unknown value, is not."""
+        """`tensor.grad = gradient`, also where one of the two, in host memory, is real and the other, of unknown value, not."""
         self._gradients.forget(tensor)
         if gradient is not None and tensor.device.type != gradient.device.type and not self._on_gpu(gradient):
-            gradient = _real(gradient)
+            if tensor.device.type != "meta":
+                gradient = _real(gradient)
+            elif not self._on_gpu(tensor):
+                with _disable_current_modes():
+                    gradient = torch.empty_like(gradient, device=META)
+                self._recorder.host(gradient)
         tensor.grad = gradient
 
     def _format(self, tensor: torch.Tensor, spec: str) -> str:
@@ -286,6 +292,8 @@ class CudaPretence(TorchFunctionMode):
 
     def address(self, storage: Any) -> int:
         """A made-up address of a storage without memory."""
+        if not storage.nbytes():  # all of it was given back (FSDP asks so what is gathered)
+            return 0
         if storage._cdata not in self._addresses:
             self._addresses[storage._cdata] = next(self._next_address)
         return self._addresses[storage._cdata]

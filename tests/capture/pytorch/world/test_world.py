@@ -353,3 +353,53 @@ assert [state[name].to_local().numel() for name in ("exp_avg", "exp_avg_sq")] ==
             rank=rank,
         )
         assert any(note.startswith("NCCL bounded") for note in found.estimate.notes)
+
+
+SHARDED = """
+from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel, ShardingStrategy
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+class Scale(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1024, 1024))
+    def forward(self, x):
+        return x * self.weight
+model = torch.nn.Sequential(*[Scale() for _ in range(4)])
+model = FullyShardedDataParallel(model, auto_wrap_policy=ModuleWrapPolicy({Scale}), device_id=rank, SETTINGS)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+for _ in range(2):
+    model(torch.randn(1, 1024, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "held"),
+    [
+        # Halves of four layers and of their momentum. Where parameters keep their form, their flat one keeps its gradient.
+        ("sharding_strategy=ShardingStrategy.FULL_SHARD, use_orig_params=False", 4),
+        ("sharding_strategy=ShardingStrategy.FULL_SHARD, use_orig_params=True", 6),
+        ("sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, use_orig_params=False", 4),
+        ("sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, use_orig_params=True", 6),
+        ("sharding_strategy=ShardingStrategy.NO_SHARD, use_orig_params=False", 8),
+        ("sharding_strategy=ShardingStrategy.NO_SHARD, use_orig_params=True", 12),
+        ("cpu_offload=CPUOffload(offload_params=True), use_orig_params=False", 0),
+        ("cpu_offload=CPUOffload(offload_params=True), use_orig_params=True", 0),
+    ],
+)
+def test_fsdp1_keeps_what_its_strategy_says(tmp_path: Path, settings: str, held: int) -> None:
+    ends = f"assert 0 <= torch.cuda.memory_allocated() - {held * 4 * MIB} < 2**14"
+    followed(tmp_path, SHARDED.replace("SETTINGS", settings) + ends)
+
+
+def test_what_runs_behind_a_node_does_not_take_its_backward_along(tmp_path: Path) -> None:
+    """A layer is gathered on a stream of its own, behind the products of the layer before it: their backward is not there."""
+    found = followed(
+        tmp_path,
+        SHARDED.replace("return x * self.weight", "return x @ self.weight").replace(
+            "SETTINGS", "use_orig_params=True"
+        ),
+    )
+    workspaces = [event for event in found.events if isinstance(event, Malloc) and event.label == "cublas"]
+    assert {event.stream for event in workspaces} == {0}
