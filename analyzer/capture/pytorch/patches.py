@@ -143,6 +143,17 @@ PATCHES: dict[str, Patch] = {
         f"torch.UntypedStorage.{name}": Patch("storages of CUDA tensors lie on the GPU, each at an address of its own, until they give theirs back")
         for name in ("data_ptr", "device", "is_cuda", "cuda")
     },
+    **{
+        f"torch._C.{name}": Patch("copies between the GPUs of one process, of which there is one", cuda_only=True)
+        for name in (
+            "_scatter", "_scatter_out", "_gather", "_gather_out", "_broadcast", "_broadcast_out", "_broadcast_coalesced",
+        )
+    },
+    **{
+        f"torch._C.{name}": Patch("the GPU there is stays the current one", cuda_only=True)
+        for name in ("_accelerator_exchangeDevice", "_accelerator_maybeExchangeDevice")
+    },
+    "torch.nn.parallel._functions._get_stream": Patch("the stream inputs are copied on is made once a program, not once a process"),
     "torch.Tensor.record_stream": Patch("takes a stream of the pretended device, which PyTorch's own parser refuses"),
     **{
         f"torch.distributed.distributed_c10d.{name}": Patch("process groups of a world that is not there", cuda_only=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from analyzer.capture.pytorch.cuda.communication import communication
 from analyzer.capture.pytorch.cuda.detection import loading
 from analyzer.capture.pytorch.cuda.generators import defaults, generator_class
 from analyzer.capture.pytorch.cuda.graphs import graphs
@@ -55,6 +56,14 @@ CUDA_TYPE = torch.device("cuda")
 _RNN_MODES = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}  # cudnnRNNMode_t
 
 
+class _Current(contextlib.nullcontext[None]):
+    """`torch.cuda.device`, a class that PyTorch asks for: the GPU there is stays the current one."""
+
+    def __init__(self, device: Any = None) -> None:
+        super().__init__()
+        self.idx = device
+
+
 @contextlib.contextmanager
 def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
     """While open, `torch.cuda` and its kin speak of `device`, and of the memory the recorder has, if it has one."""
@@ -62,6 +71,7 @@ def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
         **_answers(device, recorder),
         **_memory_without_an_allocator(device),
         **streams(recorder),
+        **communication(recorder),
         **graphs(recorder),
         **legacy_types(),
         "ops.load_library": loading(),
@@ -184,7 +194,8 @@ def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
         "cuda.initial_seed": says(0),
         **{f"cuda.{name}": says(None) for name in _SEEDING},
         **{name: says(None) for name in _SILENT},
-        **{f"cuda.{name}": lambda *_, **__: contextlib.nullcontext() for name in ("device_of", "device")},
+        "cuda.device_of": lambda *_, **__: contextlib.nullcontext(),
+        "cuda.device": _Current,
         "backends.cudnn.is_acceptable": lambda t: (
             t.is_cuda and t.dtype in torch.backends.cudnn.CUDNN_TENSOR_DTYPES
         ),
