@@ -39,6 +39,9 @@ class Kernel(Enum):
     ASSERTING = 3
 
 
+_LAST = Kernel.ASSERTING.value
+
+
 class Process(AddressSpace):
     """An `AddressSpace` that is told what runs in its process. What that takes is not in `page_bytes`."""
 
@@ -48,6 +51,11 @@ class Process(AddressSpace):
         self._chunks[self._lowest] = _MOVED_BYTES + PAGE_BYTES
         self._had = 0
         self._has_handle = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether no kernel of PyTorch's own takes anything any more."""
+        return self._had == _LAST
 
     def launch(self, kernel: Kernel) -> None:
         """A kernel runs."""

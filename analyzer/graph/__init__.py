@@ -19,6 +19,7 @@ from analyzer.graph.model import (
     TensorMeta,
     Use,
     Wait,
+    storages_in,
 )
 from analyzer.graph.view import to_networkx
 
@@ -43,5 +44,6 @@ __all__ = [
     "dtype_bits",
     "dtype_bytes",
     "nbytes_of",
+    "storages_in",
     "to_networkx",
 ]

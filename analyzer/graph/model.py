@@ -125,7 +125,13 @@ class Operator:
     @property
     def inputs(self) -> tuple[TensorMeta, ...]:
         """Every tensor among the arguments, in order."""
-        return (*tensors_in(self.arguments), *tensors_in(tuple(self.keywords.values())))
+        found: list[TensorMeta] = []
+        for argument in (*self.arguments, *self.keywords.values()) if self.keywords else self.arguments:
+            if type(argument) is TensorMeta:
+                found.append(argument)
+            elif type(argument) is tuple:
+                found += tensors_in(argument)
+        return tuple(found)
 
 
 def tensors_in(argument: Argument) -> Iterator[TensorMeta]:
@@ -135,6 +141,23 @@ def tensors_in(argument: Argument) -> Iterator[TensorMeta]:
     elif isinstance(argument, tuple):
         for part in argument:
             yield from tensors_in(part)
+
+
+def storages_in(operator: Operator) -> set[int]:
+    """The storages an operator reads: those of its inputs, told without the generators behind these."""
+    found: set[int] = set()
+    for argument in operator.arguments:
+        if type(argument) is TensorMeta:
+            found.add(argument.storage)
+        elif type(argument) is tuple:
+            found.update([tensor.storage for tensor in tensors_in(argument)])
+    if operator.keywords:
+        for argument in operator.keywords.values():
+            if type(argument) is TensorMeta:
+                found.add(argument.storage)
+            elif type(argument) is tuple:
+                found.update([tensor.storage for tensor in tensors_in(argument)])
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,10 +277,10 @@ class Graph:
                         raise GraphError(f"moment {place}: operator {index} runs out of order")
                     ran = index
                     operator = self.operators[index]
-                    for tensor in operator.inputs:
-                        if tensor.storage not in born or tensor.storage in dead:
+                    for storage in storages_in(operator):
+                        if storage not in born or storage in dead:
                             raise GraphError(
-                                f"{operator.name} (operator {index}) reads storage {tensor.storage}, which is not alive"
+                                f"{operator.name} (operator {index}) reads storage {storage}, which is not alive"
                             )
                     for output in operator.outputs:
                         if output is not None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from analyzer.graph.model import Birth, Death, Graph, Operator, Phase, Run, TensorMeta, tensors_in
+from analyzer.graph.model import Birth, Death, Graph, Phase, Run, storages_in
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -52,7 +52,7 @@ def to_networkx(graph: Graph) -> nx.DiGraph:
         node = ("operator", operator.index)
         view.add_node(node, value=operator, position=ran[operator.index])
         backward = operator.phase is Phase.BACKWARD
-        for storage in _read(operator):
+        for storage in storages_in(operator):
             kind = _SAVED if backward and storages[storage].saved else _READ
             edges.append((storage_nodes[storage], node, kind))
         changed = {output.storage for output in operator.outputs if output is not None}.union(operator.writes)
@@ -63,17 +63,6 @@ def to_networkx(graph: Graph) -> nx.DiGraph:
                 edges.append((node, storage_nodes[storage], _WRITE))
     view.add_edges_from(edges)
     return view
-
-
-def _read(operator: Operator) -> set[int]:
-    """Storages among the arguments; plain tensor arguments without the generator behind `Operator.inputs`."""
-    found: set[int] = set()
-    for argument in (*operator.arguments, *operator.keywords.values()):
-        if type(argument) is TensorMeta:
-            found.add(argument.storage)
-        elif type(argument) is tuple:
-            found.update(tensor.storage for tensor in tensors_in(argument))
-    return found
 
 
 _SAVED, _READ, _BIRTH, _WRITE = ({"kind": kind} for kind in ("saved", "read", "birth", "write"))

@@ -16,7 +16,7 @@ an operator's inputs and results are therefore live together while it runs.
 3. `"never"`: nothing is freed. Its peak is the sum of all storages.
 4. The **peak** is the largest sum of live bytes on the device at a moment, at the first moment that reaches it.
 
-Reads and writes come from the networkx view of the graph (`graph/view.py`), one edge each.
+Reads and writes are the edges of the graph's view (`graph/view.py`), found here without making it.
 
 Not modelled: the allocator's rounding, operators' own scratch memory and library workspaces (`scratch/`), reordering
 or recomputing operators, and sharing memory between storages (an output reusing its input's).
@@ -32,9 +32,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal, TypeAlias
 
-import networkx as nx
-
-from analyzer.graph import Birth, Category, Graph, Phase, Run, to_networkx
+from analyzer.graph import Birth, Category, Death, Graph, Phase, Run, storages_in
 
 Policy: TypeAlias = Literal["last_use", "eager", "never"]
 
@@ -88,36 +86,56 @@ class Saved:
     position: int
 
 
-def lifetimes(graph: Graph, policy: Policy = "last_use", view: nx.DiGraph | None = None) -> Lifetimes:
-    """Live ranges of every storage. `view`, if given, is `to_networkx(graph)`, made before."""
-    if view is None:
-        view = to_networkx(graph)
+def lifetimes(graph: Graph, policy: Policy = "last_use") -> Lifetimes:
+    """Live ranges of every storage."""
     end = len(graph.program) - 1
-    nodes = view.nodes
-    first, eager = [], []
-    for storage in graph.storages:
-        attributes = nodes["storage", storage.index]
-        born, died = attributes["birth"], attributes["death"]
-        first.append(end + 1 if born is None else born)
-        eager.append(-1 if born is None else end if died is None else died - 1)
+    births, deaths, uses = _moments(graph)
+    first = [end + 1 if born < 0 else born for born in births]
+    eager = [
+        -1 if born < 0 else end if died < 0 else died - 1 for born, died in zip(births, deaths, strict=True)
+    ]
     if policy == "eager":
         return Lifetimes(policy, tuple(first), tuple(eager))
     if policy == "never":
         return Lifetimes(policy, tuple(first), tuple(-1 if last < 0 else end for last in eager))
     step_end = _step_ends(graph)
     last = []
-    for storage in graph.storages:
-        index = storage.index
+    for index, storage in enumerate(graph.storages):
         if storage.category in _KEPT or eager[index] < 0:
             use = eager[index]
         elif storage.category is Category.INPUT:
             use = step_end(first[index])
         else:
-            use = _last_use(view, index, nodes)
+            use = uses[index]
             if use < 0:
                 use = step_end(first[index])
         last.append(min(use, eager[index]))
     return Lifetimes(policy, tuple(first), tuple(last))
+
+
+def _moments(graph: Graph) -> tuple[list[int], list[int], list[int]]:
+    """Of every storage the positions of its birth, of its death, and of the last operator that reads or changes it.
+
+    -1 where there is none; the last also for a storage that no operator reads.
+    """
+    birth, death, read, changed = ([-1] * len(graph.storages) for _ in range(4))
+    for position, moment in enumerate(graph.program):
+        kind = type(moment)
+        if kind is Run:
+            operator = graph.operators[moment.operator]  # type: ignore[union-attr]
+            for storage in storages_in(operator):
+                read[storage] = position
+            for storage in operator.writes:
+                changed[storage] = position
+            for output in operator.outputs:
+                if output is not None and birth[output.storage] < 0:
+                    birth[output.storage] = changed[output.storage] = position
+        elif kind is Birth:
+            birth[moment.storage] = position  # type: ignore[union-attr]
+        elif kind is Death:
+            death[moment.storage] = position  # type: ignore[union-attr]
+    uses = [-1 if last < 0 else max(last, change) for last, change in zip(read, changed, strict=True)]
+    return birth, death, uses
 
 
 def peak(graph: Graph, policy: Policy = "last_use", ranges: Lifetimes | None = None) -> Peak:
@@ -184,16 +202,6 @@ def _read_in_backward(graph: Graph) -> dict[int, tuple[int, int]]:
         if operator.phase in (Phase.FORWARD, Phase.LOSS):
             forward.update((storage, position) for storage in new if graph.storages[storage].on_device)
     return read
-
-
-def _last_use(view: nx.DiGraph, index: int, nodes: nx.classes.reportviews.NodeView) -> int:
-    """Position of the last operator that reads or changes the storage; -1 if none reads it."""
-    node = ("storage", index)
-    readers = view.succ[node]
-    if not readers:
-        return -1
-    positions: list[int] = [nodes[user]["position"] for user in (*readers, *view.pred[node])]
-    return max(positions)
 
 
 def _step_ends(graph: Graph) -> Callable[[int], int]:

@@ -151,10 +151,11 @@ class States:
         """One more event was played. asked: how many bytes it asked for (negative: gave back); handle: of what it took."""
         allocator, position = self.allocator, len(self.allocated)
         before, requested = (self.allocated[-1], self.requested[-1]) if position else (self.start, 0)
-        self.allocated.append(allocator.allocated)
+        allocated = allocator.allocated
+        self.allocated.append(allocated)
         self.requested.append(requested + asked)
         self.reserved.append(allocator.reserved)
-        self.delta.append(allocator.allocated - before)
+        self.delta.append(allocated - before)
         if self.places:
             self.held.look(position)
             self.address.append(0 if handle is None else allocator.address_of(handle))

@@ -27,7 +27,7 @@ aten = torch.ops.aten
 LIMIT = 1 << 20
 _UNKNOWABLE = ("empty", "rand", "bernoulli", "multinomial", "normal", "uniform", "exponential", "new_empty")
 # Logical operators, and the operand that decides their result.
-_ABSORBING = {
+ABSORBING = {
     aten.bitwise_or.Tensor: True,
     aten.logical_or.default: True,
     aten.bitwise_and.Tensor: False,
@@ -46,6 +46,11 @@ class KnownValues:
 
     def __bool__(self) -> bool:
         return bool(self._twins)
+
+    def lacks(self, tensors: list[torch.Tensor]) -> bool:
+        """Whether the value of any of these is unknown."""
+        twins = self._twins
+        return any(t.is_meta and t.untyped_storage()._cdata not in twins for t in tensors)
 
     def forget(self, key: int) -> None:
         """The storage is dead or changed by something unknown."""
@@ -190,7 +195,7 @@ class KnownValues:
 
     def _decided(self, func: Any, tensors: list[torch.Tensor], results: list[torch.Tensor]) -> bool:
         """Whether one known operand decides the result of a logical operator by itself; it is known then."""
-        value = _ABSORBING.get(func)
+        value = ABSORBING.get(func)
         if value is None or len(results) != 1:
             return False
         for tensor in tensors:

@@ -13,7 +13,7 @@ Not modelled: complex types, whose tensors may be lazily conjugated; these are a
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any, TypeAlias
 
 import torch
@@ -24,51 +24,68 @@ _META = torch.device("meta")
 _Made: TypeAlias = tuple[torch.Size, tuple[int, ...], torch.dtype]
 
 
+class _ASKED:
+    """In place of a result's type: it is not for this cache, and asked for every time."""
+
+
 class MetaCache:
     """Answers for one capture."""
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, tuple[type, tuple[_Made | None, ...]]] = {}
+        # By the operator's identity, which is cheaper than its hash, and the rest; the operator stays alive.
+        self._known: dict[Hashable, tuple[Any, type, tuple[_Made | None, ...]]] = {}
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `func` returns, called or remembered."""
-        key = _key((args, tuple(kwargs.items())))
-        if key is None:
+        parts: list[Any] = [id(func), torch.get_default_dtype()]
+        if not _tell(args, parts) or (kwargs and not _tell(tuple(kwargs.items()), parts)):
             return func(*args, **kwargs)
-        key = func, torch.get_default_dtype(), key
+        key = tuple(parts)
         try:
             known = self._known.get(key)
         except TypeError:  # an argument that cannot be told from others
             return func(*args, **kwargs)
         if known is not None:
-            kind, made = known
+            _, kind, made = known
+            if kind is _ASKED:
+                return func(*args, **kwargs)
+            if kind is torch.Tensor:
+                shape, stride, dtype = made[0]  # type: ignore[misc]
+                return torch.empty_strided(shape, stride, dtype=dtype, device=_META)
             results = [
                 None if one is None else torch.empty_strided(one[0], one[1], dtype=one[2], device=_META)
                 for one in made
             ]
-            return results[0] if kind is torch.Tensor else kind(results)
+            return kind(results)
         out = func(*args, **kwargs)
         seen = _seen(
             out,
             {t.untyped_storage()._cdata for t in tree_iter((args, kwargs)) if isinstance(t, torch.Tensor)},
         )
-        if seen is not None:
-            if len(self._known) >= LARGEST:
-                self._known.clear()
-            self._known[key] = seen
+        if len(self._known) >= LARGEST:
+            self._known.clear()
+        self._known[key] = func, *(seen or (_ASKED, ()))
         return out
 
 
-def _key(value: Any) -> Hashable:
-    """What decides about a result; None for arguments that are not for this cache."""
-    if isinstance(value, torch.Tensor):
-        if not value.is_meta or value.is_complex():
-            return None
-        return value.shape, value.stride(), value.storage_offset(), value.dtype
-    if isinstance(value, (tuple, list)):
-        parts = tuple([_key(part) for part in value])
-        return None if None in parts else (type(value), parts)
-    return type(value), value
+def _tell(values: Iterable[Any], parts: list[Any]) -> bool:
+    """Add what decides about a result to `parts`; False for arguments that are not for this cache."""
+    for value in values:
+        kind = type(value)
+        if isinstance(value, torch.Tensor):
+            dtype = value.dtype
+            if not value.is_meta or dtype.is_complex:
+                return False
+            parts += (value.shape, value.stride(), value.storage_offset(), dtype)
+        elif kind is tuple or kind is list or isinstance(value, (tuple, list)):
+            parts.append(kind)
+            parts.append(len(value))
+            if not _tell(value, parts):
+                return False
+        else:
+            parts.append(kind)
+            parts.append(value)
+    return True
 
 
 def _seen(out: Any, inputs: set[int]) -> tuple[type, tuple[_Made | None, ...]] | None:

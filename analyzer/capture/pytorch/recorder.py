@@ -29,7 +29,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy
@@ -41,17 +41,17 @@ from analyzer.capture.pytorch import unknown_sizes
 from analyzer.capture.pytorch.asked_sizes import Asked
 from analyzer.capture.pytorch.assumptions import Assumptions
 from analyzer.capture.pytorch.cuda import sparse
-from analyzer.capture.pytorch.cuda.cudnn import settings_of
+from analyzer.capture.pytorch.cuda.cudnn import CONVOLUTIONS, settings_of
 from analyzer.capture.pytorch.cuda.decisions import FUSED
 from analyzer.capture.pytorch.cuda.detection import CHOICES as DETECTION_CHOICES
 from analyzer.capture.pytorch.cuda.memory import Memory, out_of_memory
 from analyzer.capture.pytorch.cuda.quantized import CHOICES as LIBRARY_CHOICES
-from analyzer.capture.pytorch.cuda.results import META_KERNELS
+from analyzer.capture.pytorch.cuda.results import BY_SHAPES_ALONE, META_KERNELS
 from analyzer.capture.pytorch.cuda.streams import Current
 from analyzer.capture.pytorch.data_branches import assumed, everybody, falls, longest
 from analyzer.capture.pytorch.failing import FailedCall
 from analyzer.capture.pytorch.fan_in import FanIn
-from analyzer.capture.pytorch.known_values import KnownValues
+from analyzer.capture.pytorch.known_values import ABSORBING, KnownValues
 from analyzer.capture.pytorch.meta_cache import MetaCache
 from analyzer.errors import CaptureError
 from analyzer.graph import (
@@ -90,6 +90,10 @@ _ZEROS = (
 _STEP_FILE = str(Path(__file__).with_name("step.py"))
 _DTYPE_NAMES = {value: str(value)[6:] for value in vars(torch).values() if isinstance(value, torch.dtype)}
 _NO_KWARGS: dict[str, Argument] = {}
+_NO_SETTINGS: frozenset[str] = frozenset()
+_NONE_WRITTEN: list[torch.Tensor] = []
+# Arguments that are kept as they are; of a subclass too, but that is asked later.
+_PLAIN = frozenset({type(None), bool, int, float, str, complex})
 
 
 @dataclass(slots=True)
@@ -108,10 +112,32 @@ class _Growing:
 class _Schema:
     """What the recorder needs of an operator's schema, computed once."""
 
-    __slots__ = ("composite", "fills", "name", "remembered", "sized_by_values", "skip", "writes")
+    __slots__ = (
+        "choice",
+        "composite",
+        "convolves",
+        "copies",
+        "decides",
+        "fills",
+        "func",
+        "kernel",
+        "mutable",
+        "name",
+        "remembered",
+        "sized_by_values",
+        "skip",
+        "writes",
+    )
 
-    def __init__(self, func: Any) -> None:
+    def __init__(self, func: Any, choice: Callable[..., Any] | None) -> None:
         schema = func._schema
+        self.func = func  # which stays alive: it is looked up by its identity
+        self.choice = choice
+        self.kernel = META_KERNELS.get(func)
+        self.copies = func in (aten._to_copy.default, aten.copy_.default)
+        self.decides = func in ABSORBING or func is aten._amp_foreach_non_finite_check_and_unscale_.default
+        self.mutable = schema.is_mutable
+        self.convolves = func in CONVOLUTIONS
         self.name = schema.name + (f".{schema.overload_name}" if schema.overload_name else ".default")
         self.writes = [
             i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
@@ -122,6 +148,7 @@ class _Schema:
         # New results, told by the arguments alone (`meta_cache.py`).
         self.remembered = (
             func.namespace == "aten"
+            and (self.kernel is None or func in BY_SHAPES_ALONE)
             and not schema.is_mutable
             and not self.sized_by_values
             and all(returned.alias_info is None for returned in schema.returns)
@@ -140,10 +167,12 @@ class _Schema:
 
 
 class _Here(threading.local):
-    """What each thread knows for itself. modules: the paths of those that run; handle: its number, once it has one."""
+    """What each thread knows for itself. modules: the paths of those that run; callers: the user's line that each was called
+    from, once it is asked for; handle: its number, once it has one."""
 
     def __init__(self) -> None:
         self.modules: list[str] = []
+        self.callers: list[str | None] = []
         self.handle: int | None = None
 
 
@@ -161,6 +190,7 @@ class Recorder(TorchDispatchMode):
         self.gpu = torch.device("cuda", 0)  # the one there is for the program
         self.gpu_count = 1  # what it is told there is; others belong to other ranks
         self.stands_in = False  # unknown values get a stand-in instead of being an error
+        self.calling: CodeType | None = None  # what calls each module, and puts it among `here.modules`
         self.phases: Callable[[], Phase] | None = None  # who tells the phase, where no step does
         self.phase = Phase.SETUP
         self.step = 0
@@ -176,7 +206,7 @@ class Recorder(TorchDispatchMode):
         self.failed_call: FailedCall | None = None  # the last operator that raised
         self._choices = {**choices, **FUSED, **sparse.CHOICES}
         self._choices_by_name: dict[str, Callable[..., Any]] = {**LIBRARY_CHOICES, **DETECTION_CHOICES}
-        self._schemas: dict[Any, _Schema] = {}
+        self._schemas: dict[int, _Schema] = {}
         self.storages: list[_Growing] = []
         self.operators: list[Operator] = []
         self.program: list[Moment] = []
@@ -195,7 +225,8 @@ class Recorder(TorchDispatchMode):
         self._fan_in = FanIn()
         self._origin: dict[int, tuple[str, str]] = {}
         self._segment_node = 0
-        self._user_code: dict[Any, str] = {}  # the file's name; none for a library's
+        # By the code's identity, which is cheaper than its hash: what `_user_name` says, and the code, which stays alive.
+        self._user_code: dict[int, tuple[str | None, CodeType]] = {}
         self._closed = False
         self.notes: list[str] = []
         self.caveats: list[str] = []
@@ -241,6 +272,7 @@ class Recorder(TorchDispatchMode):
         """
         self._choices.update(choices)
         self._choices_by_name.update(by_name)
+        self._schemas.clear()
 
     def record(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """An operator has run; values it changed have been told already."""
@@ -499,15 +531,14 @@ class Recorder(TorchDispatchMode):
                 raise
 
     def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
-        schema = self._schema(func)
-        if schema.skip or not (_reaches_device(args, kwargs) or self._exchanges(func)):
+        schema = self._schemas.get(id(func)) or self._schema(func)
+        if schema.skip or not (_reaches_device(args, kwargs) or self._exchanges(schema)):
             return func(*args, **kwargs)
         if self.phases is not None:
             self.phase = self.phases()
-        replacement = self._choices.get(func)
-        if replacement is not None:
+        if schema.choice is not None:
             with self:
-                return replacement(*args, **kwargs)
+                return schema.choice(*args, **kwargs)
         if schema.composite:
             with self:
                 result = func.decompose(*args, **kwargs)
@@ -536,7 +567,6 @@ class Recorder(TorchDispatchMode):
         if self.phase is Phase.BACKWARD:
             func, args = self._fan_in.on_cuda(func, args)
             schema = self._schema(func)
-        kernel = META_KERNELS.get(func)
         if "device" in kwargs and kwargs["device"] is not None and kwargs["device"].type == "cuda":
             kwargs = {**kwargs, "device": META}
         try:
@@ -545,12 +575,11 @@ class Recorder(TorchDispatchMode):
                 out = self._known.sized(func, args)
                 out = self._of_unknown_size(func, args, kwargs) if out is None else out
             if out is None:
-                if kernel is not None:
-                    out = kernel(*args, **kwargs)
-                elif schema.remembered:
-                    out = self._results.call(func, args, kwargs)
+                kernel = schema.kernel or func
+                if schema.remembered:
+                    out = self._results.call(kernel, args, kwargs)
                 else:
-                    out = func(*args, **kwargs)
+                    out = kernel(*args, **kwargs)
         except RuntimeError as error:  # NotImplementedError is one
             if "expected device" in str(error) and (mixed := self._on_host(args, kwargs)) is not None:
                 out = func(*mixed[0], **mixed[1])
@@ -561,9 +590,10 @@ class Recorder(TorchDispatchMode):
         self._record(func, schema, args, kwargs, out)
         return out
 
-    def _exchanges(self, func: Any) -> bool:
+    @staticmethod
+    def _exchanges(schema: _Schema) -> bool:
         """Whether an operator exchanges messages with other ranks, which host tensors may carry too."""
-        return func.namespace == "c10d" and func in self._choices
+        return schema.choice is not None and schema.func.namespace == "c10d"
 
     def _on_host(self, args: Any, kwargs: Any) -> Any:
         """The arguments of a call among host tensors, none of them real any more; None where one is on the device."""
@@ -634,11 +664,12 @@ class Recorder(TorchDispatchMode):
         return None if frame is None else self.assumptions.at(frame.f_code.co_filename, frame.f_lineno)
 
     def _schema(self, func: Any) -> _Schema:
-        schema = self._schemas.get(func)
+        schema = self._schemas.get(id(func))
         if schema is None:
-            schema = self._schemas[func] = _Schema(func)
-            if schema.name in self._choices_by_name:
-                self._choices[func] = self._choices_by_name[schema.name]
+            name = func._schema.name + f".{func._schema.overload_name or 'default'}"
+            if name in self._choices_by_name:
+                self._choices[func] = self._choices_by_name[name]
+            schema = self._schemas[id(func)] = _Schema(func, self._choices.get(func))
         return schema
 
     def _record(
@@ -651,29 +682,42 @@ class Recorder(TorchDispatchMode):
         )
         if any(t is not None and _unwraps_itself(type(t)) for t in results):
             results = [part for t in results if t is not None for part in inside(t)]
-        written = [
-            t
-            for i in schema.writes
-            for t in self._tensors_at(func, args, kwargs, i)
-            if t.device.type == "meta"
-        ]
+        written = (
+            [
+                t
+                for i in schema.writes
+                for t in self._tensors_at(func, args, kwargs, i)
+                if t.device.type == "meta"
+            ]
+            if schema.writes
+            else _NONE_WRITTEN
+        )
         for tensor in written:
             self.resized(tensor.untyped_storage())
         inputs: list[torch.Tensor] = []
-        arguments = tuple([self._argument(value, inputs) for value in args])
+        seen: list[TensorMeta] = []
+        arguments = tuple([self._argument(value, inputs, seen) for value in args])
         keywords = (
-            {name: self._argument(value, inputs) for name, value in kwargs.items()} if kwargs else _NO_KWARGS
+            {name: self._argument(value, inputs, seen) for name, value in kwargs.items()}
+            if kwargs
+            else _NO_KWARGS
         )
         if self._making_nowhere:
             self._host_results(results, True)
             return
-        if inputs and "device" not in kwargs and all(map(self._in_host_memory, inputs)):
+        storages = self.storages
+        if (
+            seen
+            and not storages[seen[0].storage].on_device
+            and "device" not in kwargs
+            and not any(storages[meta.storage].on_device for meta in seen)
+        ):
             nowhere = any(t.device.type == "meta" and self.nowhere(t) for t in inputs)
             self._host_results(results, nowhere)
             return
-        if values and (self._known or not inputs or func in (aten._to_copy.default, aten.copy_.default)):
+        if values and (self._known or not inputs or schema.copies):
             tensors = [t for t in results if t is not None and t.device.type == "meta"]
-            self._follow(func, args, kwargs, inputs, tensors, written)
+            self._follow(schema, args, kwargs, inputs, tensors, written)
         if self._bounds and not self._bounded:
             self._bounded = any(self._is_bounded(tensor) for tensor in inputs)
         module, source = self._place()
@@ -681,18 +725,18 @@ class Recorder(TorchDispatchMode):
             [None if t is None or t.device.type != "meta" else self._meta(t, schema.name) for t in results]
         )
         operator = Operator(
-            index=len(self.operators),
-            name=schema.name,
-            arguments=arguments,
-            outputs=outputs,
-            keywords=keywords,
-            writes=tuple([self._live[t.untyped_storage()._cdata] for t in written]),
-            phase=self.phase,
-            step=self.step,
-            module=module,
-            source=source,
+            len(self.operators),
+            schema.name,
+            arguments,
+            outputs,
+            keywords,
+            tuple([self._live[t.untyped_storage()._cdata] for t in written]) if written else (),
+            self.phase,
+            self.step,
+            module,
+            source,
             stream=self.streams.now(),
-            settings=settings_of(func),
+            settings=settings_of(func) if schema.convolves else _NO_SETTINGS,
             handle=self.handle(schema.name) if self.several_threads else 0,
         )
         self._bounded = False
@@ -717,7 +761,15 @@ class Recorder(TorchDispatchMode):
                 if nowhere:
                     self._nowhere.add(index)
 
-    def _follow(self, func: Any, args: Any, kwargs: Any, inputs: Any, results: Any, written: Any) -> None:
+    def _follow(
+        self, schema: _Schema, args: Any, kwargs: Any, inputs: Any, results: Any, written: Any
+    ) -> None:
+        func = schema.func
+        if not (schema.copies or schema.decides) and self._known.lacks(inputs):
+            # What an unknown value goes into is unknown.
+            for tensor in written or (results if schema.mutable else ()):
+                self._known.forget(tensor.untyped_storage()._cdata)
+            return
         if func is aten._amp_foreach_non_finite_check_and_unscale_.default:
             return  # gradients are taken to be finite: the optimizer's step runs
         if func is aten.copy_.default and written:
@@ -791,14 +843,19 @@ class Recorder(TorchDispatchMode):
             int(tensor.storage_offset()),
         )
 
-    def _argument(self, value: Any, found: list[torch.Tensor]) -> Argument:
+    def _argument(self, value: Any, found: list[torch.Tensor], seen: list[TensorMeta]) -> Argument:
+        """An argument as the operator keeps it. found, seen: the tensors so far, and what is kept of them."""
+        if type(value) in _PLAIN:
+            return value  # type: ignore[no-any-return]
         if isinstance(value, torch.Tensor):
             found.append(value)
-            return self._meta(value, "host tensor" if value.device.type != "meta" else "", born=False)
-        if value is None or isinstance(value, (bool, int, float, str, complex)):
+            meta = self._meta(value, "" if value.is_meta else "host tensor", born=False)
+            seen.append(meta)
+            return meta
+        if isinstance(value, (bool, int, float, str, complex)):
             return value
         if isinstance(value, (list, tuple)):
-            return tuple([self._argument(part, found) for part in value])
+            return tuple([self._argument(part, found, seen) for part in value])
         if isinstance(value, (torch.UntypedStorage, torch.TypedStorage)):  # whose text is its contents
             return type(value).__name__
         return str(value)
@@ -828,24 +885,46 @@ class Recorder(TorchDispatchMode):
         return filename.startswith(self._library_folders)
 
     def _source(self) -> str:
-        frame = self._user_frame()
-        return "" if frame is None else f"{self._user_code[frame.f_code]}:{frame.f_lineno}"
+        frame: FrameType | None = sys._getframe(1)
+        known, callers = self._user_code, self.here.callers
+        depth, source = len(callers), ""
+        while frame is not None:
+            code = frame.f_code
+            told = known.get(id(code))
+            if told is None:
+                told = known[id(code)] = (self._user_name(code.co_filename), code)
+            if told[0]:
+                source = f"{told[0]}:{frame.f_lineno}"
+                break
+            if told[0] is None:
+                break
+            if code is self.calling:
+                depth -= 1
+                if (caller := callers[depth]) is not None:
+                    source = caller
+                    break
+            frame = frame.f_back
+        for outer in range(depth, len(callers)):
+            callers[outer] = source
+        return source
 
     def _user_frame(self) -> FrameType | None:
         """The innermost frame that runs the user's code."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
-            code = frame.f_code
-            if code.co_filename == _STEP_FILE:  # beyond it is whoever asked for the analysis
-                break
-            user = self._user_code.get(code)
-            if user is None:
-                library = code.co_filename.startswith(self._library_folders)
-                user = self._user_code[code] = "" if library else Path(code.co_filename).name
-            if user:
+            name = self._user_name(frame.f_code.co_filename)
+            if name:
                 return frame
+            if name is None:
+                break
             frame = frame.f_back
         return None
+
+    def _user_name(self, filename: str) -> str | None:
+        """A file's name if it is the user's, "" if it is a library's, None where whoever asked for the analysis begins."""
+        if filename == _STEP_FILE:
+            return None
+        return "" if filename.startswith(self._library_folders) else Path(filename).name
 
     # -- what repeats --------------------------------------------------------------------------------------------
 

@@ -23,12 +23,13 @@ Not modelled: steps whose sizes differ are all stored.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from analyzer.graph import Birth, Death, Mark, Run, TensorMeta, Use, Wait
+from analyzer.graph import Birth, Death, Mark, Moment, Operator, Run, TensorMeta, Use, Wait
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.cuda.memory import Memory
@@ -42,12 +43,36 @@ LAYOUTS = 64
 Role: TypeAlias = tuple[int, bool, int]
 
 
+class Form:
+    """A segment's normal form. It is told only where another segment is as long and its operators return the same shapes."""
+
+    __slots__ = ("_tell", "_told", "shapes")
+
+    def __init__(self, shapes: object, tell: Callable[[], Hashable]) -> None:
+        self.shapes, self._tell = shapes, tell
+        self._told: Hashable = None
+
+    @property
+    def told(self) -> Hashable:
+        """Everything that happened in it."""
+        if self._told is None:
+            self._told = self._tell()
+        return self._told
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Form) and (
+            self is other or (self.shapes == other.shapes and self.told == other.told)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 @dataclass(frozen=True, slots=True)
 class Boundary:
     """Where a segment ends. operators, storages, moments, events: how many there were; steps: optimizer steps in it.
 
-    held: what lives then, role -> (storage, bytes of its block). normal: of the segment that ends here. layouts: of the
-        allocator, now and where segments since forgotten ended.
+    held: what lives then, role -> (storage, bytes of its block). normal: the form of the segment that ends here. layouts: of
+        the allocator, now and where segments since forgotten ended.
     """
 
     operators: int
@@ -58,7 +83,7 @@ class Boundary:
     failures: int
     peaks: tuple[int, ...]
     held: Mapping[Role, tuple[int, int]]
-    normal: Hashable
+    normal: Form | None
     layouts: tuple[int, ...]
 
     @property
@@ -116,7 +141,7 @@ class Repetition:
                 return as_before and steps > 0
         return False
 
-    def _here(self, normal: Hashable) -> Boundary:
+    def _here(self, normal: Form | None) -> Boundary:
         recorder, memory = self._recorder, self._memory
         steps, self._steps = recorder.step - self._steps, recorder.step
         held = {role: (storage, memory.block_bytes(storage)) for storage, role in self._roles.items()}
@@ -168,42 +193,66 @@ class Repetition:
             key = growing.nbytes, growing.on_device
             self._roles[storage] = (*key, self._numbers.setdefault(key, _Numbers()).take())
 
-    def _normal(self) -> Hashable:
-        """The normal form of the segment that ends now."""
-        begin, recorder, roles = self._boundaries[-1], self._recorder, self._roles
-        first = begin.storages
+    def _normal(self) -> Form:
+        """The normal form of the segment that ends now. Its part of the record stays as it is until it is forgotten."""
+        begin, recorder = self._boundaries[-1], self._recorder
+        told = partial(
+            _told,
+            recorder.program[begin.moments :],
+            recorder.operators[begin.operators :],
+            recorder.storages[begin.storages :],
+            begin,
+            dict(self._roles),
+        )
+        shapes = [
+            output.shape if output is not None else None
+            for operator in recorder.operators[begin.operators :]
+            for output in operator.outputs[:1]
+        ]
+        return Form((len(recorder.program) - begin.moments, shapes), told)
 
-        def told(storage: int) -> Hashable:
-            return storage - first if storage >= first else roles.get(storage)
 
-        def argument(value: Any) -> Hashable:
-            if isinstance(value, TensorMeta):
-                return told(value.storage), value.shape, value.stride, value.dtype, value.offset
-            if isinstance(value, tuple):
-                return tuple([argument(part) for part in value])
-            return "float" if isinstance(value, float) else value
+def _told(
+    moments: Sequence[Moment],
+    operators: Sequence[Operator],
+    storages: Sequence[Any],
+    begin: Boundary,
+    roles: Mapping[int, Role],
+) -> Hashable:
+    """What happened in a segment that began there; `operators` and `storages` are those since."""
+    first = begin.storages
 
-        form: list[Hashable] = []
-        for moment in recorder.program[begin.moments :]:
-            if isinstance(moment, Run):
-                operator = recorder.operators[moment.operator]
-                form.append(
-                    (
-                        operator.name, operator.phase, operator.module, operator.source, operator.stream,
-                        argument(operator.arguments), argument(operator.outputs),
-                        tuple([(name, argument(value)) for name, value in operator.keywords.items()]),
-                    )
-                )  # fmt: skip
-            elif isinstance(moment, Birth):
-                growing = recorder.storages[moment.storage]
-                form.append(("birth", told(moment.storage), growing.nbytes, growing.on_device, moment.stream))
-            elif isinstance(moment, Use):
-                form.append(("use", told(moment.storage), moment.stream))
-            elif isinstance(moment, Wait):
-                form.append(("wait", moment.stream, moment.by))
-            elif isinstance(moment, Death):
-                form.append(("death", told(moment.storage)))
-            elif isinstance(moment, Mark):
-                step, dot, name = moment.name.partition(".")
-                form.append(("mark", name if dot and step.isdigit() else moment.name, moment.value))
-        return tuple(form)
+    def told(storage: int) -> Hashable:
+        return storage - first if storage >= first else roles.get(storage)
+
+    def argument(value: Any) -> Hashable:
+        if isinstance(value, TensorMeta):
+            return told(value.storage), value.shape, value.stride, value.dtype, value.offset
+        if isinstance(value, tuple):
+            return tuple([argument(part) for part in value])
+        return "float" if isinstance(value, float) else value
+
+    form: list[Hashable] = []
+    for moment in moments:
+        if isinstance(moment, Run):
+            operator = operators[moment.operator - begin.operators]
+            form.append(
+                (
+                    operator.name, operator.phase, operator.module, operator.source, operator.stream,
+                    argument(operator.arguments), argument(operator.outputs),
+                    tuple([(name, argument(value)) for name, value in operator.keywords.items()]),
+                )
+            )  # fmt: skip
+        elif isinstance(moment, Birth):
+            growing = storages[moment.storage - first]
+            form.append(("birth", told(moment.storage), growing.nbytes, growing.on_device, moment.stream))
+        elif isinstance(moment, Use):
+            form.append(("use", told(moment.storage), moment.stream))
+        elif isinstance(moment, Wait):
+            form.append(("wait", moment.stream, moment.by))
+        elif isinstance(moment, Death):
+            form.append(("death", told(moment.storage)))
+        elif isinstance(moment, Mark):
+            step, dot, name = moment.name.partition(".")
+            form.append(("mark", name if dot and step.isdigit() else moment.name, moment.value))
+    return tuple(form)

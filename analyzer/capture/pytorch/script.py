@@ -307,7 +307,9 @@ def _told(recorder: Recorder, phases: Phases) -> Iterator[None]:
 
     def watched_call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         path = phases.module(self)
-        recorder.modules.append(path)
+        here = recorder.here
+        here.modules.append(path)
+        here.callers.append(None)
         try:
             out = call(self, *args, **kwargs)
         except Exception as error:
@@ -315,7 +317,8 @@ def _told(recorder: Recorder, phases: Phases) -> Iterator[None]:
                 recorder.failed = (id(error), path)
             raise
         finally:
-            recorder.modules.pop()
+            here.modules.pop()
+            here.callers.pop()
         phases.returned(self, out)
         return out
 
@@ -324,6 +327,7 @@ def _told(recorder: Recorder, phases: Phases) -> Iterator[None]:
         if torch._C._current_autograd_node() is None:
             phases.after_backward()
 
+    recorder.calling = watched_call.__code__
     hooks = (
         register_optimizer_step_pre_hook(phases.before_step),
         register_optimizer_step_post_hook(phases.after_step),

@@ -27,6 +27,8 @@ from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, M
 from analyzer.runtimes.pytorch.scratch import Basis, Output, Story, Take, story_of
 from analyzer.runtimes.rules import TENSOR
 
+_BOUNDED, _EXACT = Basis.BOUNDED.value, Basis.EXACT.value
+
 
 @dataclass(frozen=True, slots=True)
 class Requests:
@@ -84,13 +86,14 @@ class Eager:
         """What the allocator is asked for at this moment."""
         match moment:
             case Run(index):
-                yield from self._run(self._graph.operators[index])
+                yield from self.run(self._graph.operators[index])
             case Death(index):
-                if index in self._alive:
-                    self._alive.remove(index)
+                if self.ends(index):
                     yield Free(index)
             case Birth(index, stream):
-                yield from self._born(index, -1, self._graph.storages[index].name, stream)
+                born = self._born(index, -1, self._graph.storages[index].name, stream)
+                if born is not None:
+                    yield born
             case Mark(name, value):
                 yield Event(name, value)
             case Use(index, stream):
@@ -98,6 +101,13 @@ class Eager:
                     yield asked.Use(index, stream)
             case Wait(stream, by):
                 yield asked.Wait(stream, by)
+
+    def ends(self, storage: int) -> bool:
+        """A storage dies: whether it had been asked for."""
+        if storage not in self._alive:
+            return False
+        self._alive.remove(storage)
+        return True
 
     def lost(self, failed: Malloc) -> None:
         """A request found no memory: what it was for does not exist."""
@@ -119,41 +129,47 @@ class Eager:
 
     def _born(
         self, index: int, operator: int, label: str, stream: int, nbytes: int | None = None, rule: str = ""
-    ) -> Iterator[AllocationEvent]:
+    ) -> Malloc | None:
         """A storage of the device is requested where it first appears; `nbytes`: where `rule` says another size."""
+        if index in self._alive:
+            return None
         storage = self._graph.storages[index]
-        if storage.on_device and index not in self._alive:
-            self._alive.add(index)
-            wanted = storage.nbytes if nbytes is None else nbytes
-            yield Malloc(
-                index,
-                wanted,
-                storage.category,
-                operator,
-                index,
-                basis=(Basis.BOUNDED if storage.bounded else Basis.EXACT).value,
-                label=label,
-                stream=stream,
-                rule=rule or TENSOR,
-            )
+        if not storage.on_device:
+            return None
+        self._alive.add(index)
+        return Malloc(
+            index,
+            storage.nbytes if nbytes is None else nbytes,
+            storage.category,
+            operator,
+            index,
+            _BOUNDED if storage.bounded else _EXACT,
+            label,
+            stream,
+            rule=rule or TENSOR,
+        )
 
-    def _run(self, operator: Operator) -> Iterator[AllocationEvent]:
+    def run(self, operator: Operator) -> Iterator[AllocationEvent]:
         """One operator, as its scratch rule tells it."""
         story = self._story(operator)
         thread, stream = self._where(operator)
-        self.libraries |= {family + thread for family in story.libraries}
+        if story.libraries:
+            self.libraries |= {family + thread for family in story.libraries}
         if not story.known:
             calls, bound = self.unknown.get(operator.name, (0, 0))
             self.unknown[operator.name] = (calls + 1, max(bound, story.bound_bytes))
         taken: dict[int, int] = {}
         tried: set[int] = set()
+        outputs = operator.outputs
         for step in story.steps:
             if isinstance(step, Output):
-                output = operator.outputs[step.index] if step.index < len(operator.outputs) else None
-                if output is not None:
-                    yield from self._born(
+                output = outputs[step.index] if step.index < len(outputs) else None
+                if output is not None and output.storage not in self._alive:
+                    born = self._born(
                         output.storage, operator.index, operator.name, stream, step.nbytes, step.rule
                     )
+                    if born is not None:
+                        yield born
             elif isinstance(step, Take):
                 if step.keep and (step.keep, thread, stream) in self._workspaces:
                     continue

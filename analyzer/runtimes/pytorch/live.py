@@ -19,7 +19,7 @@ from analyzer.allocators.process import Process
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.allocators.pytorch.create import create
 from analyzer.devices import DeviceProfile
-from analyzer.graph import Category, Graph, Moment, Operator, Run
+from analyzer.graph import Category, Death, Graph, Moment, Operator, Run
 from analyzer.runtimes.base import Prediction
 from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, Malloc, Use, Wait
 from analyzer.runtimes.plans import Plans
@@ -39,7 +39,7 @@ class Live:
         self._program: Program | None = None
         self._eager: Eager | None = None
         self._process = Process()
-        self._cudnn_threads = 0
+        self._cudnn_threads = self._libraries = 0
         self._events: list[AllocationEvent] = []
         self._handles: dict[int, tuple[int, int]] = {}
         self._plans = Plans()
@@ -64,8 +64,16 @@ class Live:
     def follow(self, moment: Moment) -> None:
         """Play what the moment asks for. Raises OutOfMemoryError; the operator's own memory is given back then."""
         assert self._program is not None and self._eager is not None
+        if type(moment) is Death:
+            if self._eager.ends(moment.storage):
+                self._play(Free(moment.storage))
+            return
         begin = len(self._events)
-        for event in self._eager.follow(moment):
+        if type(moment) is Run:
+            asked = self._eager.run(self._program.operators[moment.operator])
+        else:
+            asked = self._eager.follow(moment)
+        for event in asked:
             try:
                 self._play(event)
             except OutOfMemoryError as error:
@@ -77,23 +85,32 @@ class Live:
     def _launched(self, operator: Operator, program: Program) -> None:
         """Tell the driver's addresses what ran."""
         assert self._eager is not None
-        for _ in range(sum(name.startswith("cudnn") for name in self._eager.libraries) - self._cudnn_threads):
-            self._cudnn_threads += 1
-            self._process.cudnn()
+        if len(self._eager.libraries) != self._libraries:
+            self._libraries = len(self._eager.libraries)
+            cudnn = sum(name.startswith("cudnn") for name in self._eager.libraries)
+            for _ in range(cudnn - self._cudnn_threads):
+                self._cudnn_threads += 1
+                self._process.cudnn()
+        if self._process.settled:
+            return
         kernel = kernel_of(operator, program)
         if kernel is not None:
             self._process.launch(kernel)
 
     def _play(self, event: AllocationEvent) -> None:
         asked = 0
+        handle: int | None = None
         if isinstance(event, Malloc):
             if event.category is Category.WORKSPACE and event.label == "cublas":
                 self._process.cublas()
-            handle, asked = self._served(event)
+            if event.plan:
+                handle, asked = self._served(event)
+            else:
+                handle, asked = self.allocator.malloc(event.nbytes, event.stream), event.nbytes
             self._handles[event.key] = handle, asked
         elif isinstance(event, Free):
-            handle, nbytes = self._handles.pop(event.key)
-            self.allocator.free(handle)
+            freed, nbytes = self._handles.pop(event.key)
+            self.allocator.free(freed)
             asked = -nbytes
         elif isinstance(event, Use):
             self.allocator.use(self._handles[event.key][0], event.stream)
@@ -101,22 +118,19 @@ class Live:
             self.allocator.wait(event.stream, event.by)
         elif isinstance(event, EmptyCache):
             self.allocator.over("empty_cache")
-        self._happened(event, asked)
+        self._happened(event, asked, handle)
         if isinstance(event, Event):
             self.allocator.over(event.name, event.value)
 
-    def _happened(self, event: AllocationEvent, asked: int) -> None:
+    def _happened(self, event: AllocationEvent, asked: int, handle: int | None = None) -> None:
         states = self._states
         self._events.append(event)
-        taken = self._handles.get(event.key) if isinstance(event, Malloc) else None
-        states.add(asked, None if taken is None else taken[0])
+        states.add(asked, handle)
         if asked > 0:
             allocated, reserved, requested = self._peaks
-            self._peaks = (
-                max(allocated, states.allocated[-1]),
-                max(reserved, states.reserved[-1]),
-                max(requested, states.requested[-1]),
-            )
+            now = states.allocated[-1], states.reserved[-1], states.requested[-1]
+            if now[0] > allocated or now[1] > reserved or now[2] > requested:
+                self._peaks = max(allocated, now[0]), max(reserved, now[1]), max(requested, now[2])
 
     def _served(self, event: Malloc) -> tuple[int, int]:
         """The handle of a request, or of a smaller plan's, and the bytes asked for, as in `timeline.play`. Raises

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-_CONVOLUTIONS = frozenset(
+CONVOLUTIONS = frozenset(
     {
         torch.ops.aten.convolution.default,
         torch.ops.aten._convolution.default,
@@ -25,7 +25,7 @@ _NONE: frozenset[str] = frozenset()
 
 def settings_of(func: Any) -> frozenset[str]:
     """Those of a call of the operator `func` that are not PyTorch's defaults."""
-    if func not in _CONVOLUTIONS:
+    if func not in CONVOLUTIONS:
         return _NONE
     of = torch._C
     found = []

@@ -434,8 +434,21 @@ META_KERNELS: dict[Any, Callable[..., Any]] = {
     aten._amp_foreach_non_finite_check_and_unscale_.default: nothing,
     aten._amp_update_scale_.default: lambda scale, *a: scale,
 }
-for _product in (aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.mv, aten.addmv, aten.dot):
-    META_KERNELS[_product.default] = same_types(_product.default)
+_PRODUCTS = tuple(
+    product.default
+    for product in (aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.mv, aten.addmv, aten.dot)
+)
+for _product in _PRODUCTS:
+    META_KERNELS[_product] = same_types(_product)
+# Those whose results nothing decides but the arguments: they are remembered (`meta_cache.py`).
+BY_SHAPES_ALONE = frozenset(
+    {
+        *_PRODUCTS, aten.convolution.default, aten.convolution_backward.default, aten.cudnn_batch_norm.default,
+        aten.cudnn_batch_norm_backward.default, aten.native_batch_norm_backward.default,
+        aten.native_layer_norm_backward.default, aten.native_group_norm.default,
+        aten.native_group_norm_backward.default,
+    }
+)  # fmt: skip
 for _name in ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_"):
     for _overload in getattr(aten, _name).overloads() if hasattr(aten, _name) else ():
         if not _overload.endswith("out"):

@@ -12,7 +12,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
+from functools import cache
 
 from analyzer.devices import DeviceProfile
 from analyzer.errors import RuleError
@@ -47,10 +48,19 @@ class Story:
     bound_bytes: int = 0
 
 
+# Stories of operators that need nothing besides their results, by how many these are.
+_PLAIN: dict[int, Story] = {}
+_FIELDS = [(field.name, getattr(Operator, field.name).__set__) for field in fields(Operator)]
+_NAME = vars(Operator)["name"].__set__
+
+
+def _found(name: str) -> ScratchRule | None:
+    return OF_OPERATOR.get(name) or OF_OPERATOR.get(name.partition(".")[0])
+
+
 def rule_for(name: str) -> ScratchRule | None:
     """The rule that tells an operator's story: the one under its full name, else the one without its overload."""
-    name = name.removesuffix(_DEFAULT)
-    return OF_OPERATOR.get(name) or OF_OPERATOR.get(name.partition(".")[0])
+    return _found(name.removesuffix(_DEFAULT))
 
 
 def is_known(name: str) -> bool:
@@ -60,9 +70,15 @@ def is_known(name: str) -> bool:
 
 def story_of(operator: Operator, device: DeviceProfile) -> Story:
     """The allocations of one call on one device, in order."""
-    if operator.name.endswith(_DEFAULT):
-        operator = replace(operator, name=operator.name.removesuffix(_DEFAULT))
     found = rule_for(operator.name)
+    count = len(operator.outputs)
+    if found is None and _needs_nothing(operator.name):
+        plain = _PLAIN.get(count)
+        if plain is None:
+            plain = _PLAIN[count] = Story(Script(count).finish(), frozenset(), known=True)
+        return plain
+    if operator.name.endswith(_DEFAULT):
+        operator = _renamed(operator, operator.name.removesuffix(_DEFAULT))
     script = Script(len(operator.outputs), found.name if found is not None else "")
     if found is not None:
         _tell(found, operator, device, script)
@@ -72,6 +88,23 @@ def story_of(operator: Operator, device: DeviceProfile) -> Story:
             script.library(family)
     bound_bytes = 0 if known else unknown_bound(operator)
     return Story(script.finish(), frozenset(script.libraries), known, bound_bytes)
+
+
+def _renamed(operator: Operator, name: str) -> Operator:
+    """The operator under another name; `dataclasses.replace` takes several times as long."""
+    made = object.__new__(Operator)
+    for field, keep in _FIELDS:
+        keep(made, getattr(operator, field))
+    _NAME(made, name)
+    return made
+
+
+@cache
+def _needs_nothing(name: str) -> bool:
+    """Whether an operator without a rule is known to need none, and loads no library."""
+    name = name.removesuffix(_DEFAULT)
+    loads = name.startswith(tuple(_LIBRARY_BY_PREFIX)) and not name.startswith(_OWN_KERNELS)
+    return is_inert(name) and not loads
 
 
 def _tell(found: ScratchRule, operator: Operator, device: DeviceProfile, script: Script) -> None:
