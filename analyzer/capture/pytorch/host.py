@@ -4,16 +4,21 @@
    a model of 7 billion parameters made there needs none of it here. Small ones keep their values.
 2. A real tensor whose `data` becomes a CUDA tensor (`module.to("cuda")`) stays the same Python object, as it does in a
    CUDA build: its implementation is swapped.
-3. Pinned memory is host memory. Processes forked from this one (data loaders' workers) have all their tensors real.
+3. One without memory that was filled (`torch.zeros`, `ones`, `rand`, `randn`) becomes real, up to `REAL_BYTES`, where the
+   program first takes or writes single rows or elements of it (`x[i]`, `x[i, 0, a] = 1`), as programs do that make or read
+   their samples one by one: an operator on a real host tensor is followed by nobody, and costs what it costs.
+4. Pinned memory is host memory. Processes forked from this one (data loaders' workers) have all their tensors real.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -21,10 +26,12 @@ if TYPE_CHECKING:
     from analyzer.capture.pytorch.recorder import Recorder
 
 LARGE_BYTES = 1 << 20
+REAL_BYTES = 1 << 28
 _META = torch.device("meta")
 _PINNED = "_analyzer_pinned"  # how a tensor remembers it
 # Functions that make a tensor of the size they are given; the type of `torch.full` would depend on its value.
-_SIZED = (torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn)
+_FILLED = (torch.zeros, torch.ones, torch.rand, torch.randn)
+_SIZED = (torch.empty, *_FILLED)
 
 
 class HostMemory:
@@ -33,6 +40,11 @@ class HostMemory:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._process = os.getpid()
+        # By the tensor's identity: the tensor, weakly, and what fills it. Numbers come from a generator apart, so that the
+        # program's own are the same whenever they are drawn.
+        self._untouched: dict[int, tuple[weakref.ref[torch.Tensor], Callable[..., torch.Tensor]]] = {}
+        self._numbers = torch.Generator().manual_seed(0)
+        self._room = REAL_BYTES
 
     def here(self) -> bool:
         """Whether this is the process that is followed."""
@@ -54,7 +66,49 @@ class HostMemory:
         with _disable_current_modes():
             made = torch.empty(shape, **{**plain, "device": _META, "requires_grad": False})
         self._recorder.host(made)
-        return made.requires_grad_() if kwargs.get("requires_grad") else made
+        if kwargs.get("requires_grad"):
+            return made.requires_grad_()
+        if func in _FILLED and made.layout is torch.strided:
+            self._remember(made, func)
+        return made
+
+    def _remember(self, made: torch.Tensor, func: Callable[..., Any]) -> None:
+        key = id(made)
+
+        def gone(reference: weakref.ref[torch.Tensor]) -> None:
+            if self._untouched.get(key, (None,))[0] is reference:
+                del self._untouched[key]
+
+        self._untouched[key] = weakref.ref(made, gone), func
+
+    def touched(self, tensor: torch.Tensor, index: Any) -> bool:
+        """Rows or elements of a tensor without memory are taken or written: whether it is a real one now."""
+        known = self._untouched.pop(id(tensor), None)
+        if known is None or known[0]() is not tensor or not self.here():
+            return False
+        nbytes = tensor.numel() * tensor.element_size()
+        if tensor._version or not _single(index) or nbytes > self._room:
+            return False
+        if torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) > _ALONE:
+            return False  # others look at its memory
+        self._room -= nbytes
+        func = known[1]
+        drawn = {"generator": self._numbers} if func in (torch.rand, torch.randn) else {}
+        with _disable_current_modes():
+            real = func(tensor.shape, dtype=tensor.dtype, **drawn)
+        torch._C._swap_tensor_impl(tensor, real)
+        return True
+
+
+# Who holds the storage of a tensor nobody else looks at, while Python holds the storage too.
+_ALONE = 2
+
+
+def _single(index: Any) -> bool:
+    """Whether an index names single rows or elements."""
+    if isinstance(index, tuple):
+        return any(isinstance(part, (int, numpy.integer)) for part in index)
+    return isinstance(index, (int, numpy.integer)) and not isinstance(index, bool)
 
 
 class Pinned:

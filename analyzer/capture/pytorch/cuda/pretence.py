@@ -7,7 +7,9 @@
 3. `tensor.to("cuda")` of a host tensor is a copy with the same strides (`aten::_to_copy`), as the transfer is.
 4. Values of small integer tensors are known where `known_values.py` could follow them: `tolist`, `numpy` and `item`
    answer from there.
-5. User code that autograd calls (checkpointed modules, functions' backward, hooks on saved tensors) believes so too.
+5. A call of PyTorch's own functions among real host tensors alone is nobody's business: the recorder is left for as long as
+   it takes, unless the call gets to see a device or a tensor that is not real.
+6. User code that autograd calls (checkpointed modules, functions' backward, hooks on saved tensors) believes so too.
 
 What `torch.cuda`'s own functions answer is in `functions.py`.
 Not modelled: several GPUs in one process, CUDA graphs.
@@ -17,7 +19,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from types import BuiltinFunctionType, MethodDescriptorType, MethodWrapperType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -36,6 +39,9 @@ if TYPE_CHECKING:
 
 META = torch.device("meta")
 _DLPACK_CUDA = 2  # kDLCUDA, `dlpack.h`
+_len_torch_dispatch_stack = torch._C._len_torch_dispatch_stack
+_pop_torch_dispatch_stack = torch._C._pop_torch_dispatch_stack
+_push_on_torch_dispatch_stack = torch._C._push_on_torch_dispatch_stack
 
 
 def is_cuda(device: Any, own: torch.device) -> bool:
@@ -111,6 +117,7 @@ class CudaPretence(TorchFunctionMode):
             tensor.numpy: lambda t, **k: recorder.host_array(t).numpy(**k),
             tensor.__array__: lambda t, *a, **k: recorder.host_array(t).__array__(*a, **k),
             tensor.__setitem__: self._assign,
+            tensor.__getitem__: self._take,
             tensor.new: self._new,
             tensor.backward: self._backward,
             **{
@@ -141,11 +148,13 @@ class CudaPretence(TorchFunctionMode):
         handler = self._handlers.get(func)
         if handler is not None:
             return handler(*args, **kwargs)
+        if kwargs and kwargs.pop("pin_memory", False):
+            return Pinned.mark(self.__torch_function__(func, types, args, kwargs))
+        if args and _real(args) and _own(func) and (not kwargs or _real(kwargs.values(), some=False)):
+            return self._on_host(func, args, kwargs)
         if _default_device.CURRENT_DEVICE is not None and kwargs.get("device") is None:
             kwargs = self._on_default_device(func, kwargs)
         if kwargs:
-            if kwargs.pop("pin_memory", False):
-                return Pinned.mark(self.__torch_function__(func, types, args, kwargs))
             if kwargs.get("generator") is not None and kwargs["generator"].device.type == "cuda":
                 kwargs["generator"] = None  # nothing random on the device has a value
             device = kwargs.get("device")
@@ -159,6 +168,17 @@ class CudaPretence(TorchFunctionMode):
             if large is not None:
                 return large
         return func(*args, **kwargs)
+
+    @staticmethod
+    def _on_host(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """A call among real host tensors. Who else listens, besides the recorder, goes on listening."""
+        if _len_torch_dispatch_stack() != 1:
+            return func(*args, **kwargs)
+        mode = _pop_torch_dispatch_stack(None)
+        try:
+            return func(*args, **kwargs)
+        finally:
+            _push_on_torch_dispatch_stack(mode)
 
     @staticmethod
     def _on_default_device(func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -210,7 +230,7 @@ class CudaPretence(TorchFunctionMode):
         self._gradients.forget(tensor)
         if gradient is not None and tensor.device.type != gradient.device.type and not self._on_gpu(gradient):
             if tensor.device.type != "meta":
-                gradient = _real(gradient)
+                gradient = _zeros(gradient)
             elif not self._on_gpu(tensor):
                 with _disable_current_modes():
                     gradient = torch.empty_like(gradient, device=META)
@@ -258,7 +278,12 @@ class CudaPretence(TorchFunctionMode):
 
     def _believing(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def call(value: Any) -> Any:
-            with contextlib.nullcontext() if torch._C._len_torch_function_stack() else _Again(self):
+            # Inside an operator among host tensors the recorder has been left too.
+            recording = contextlib.nullcontext() if _len_torch_dispatch_stack() else self._recorder
+            with (
+                recording,
+                contextlib.nullcontext() if torch._C._len_torch_function_stack() else _Again(self),
+            ):
                 return function(value)
 
         return call
@@ -336,9 +361,22 @@ class CudaPretence(TorchFunctionMode):
 
     def _assign(self, tensor: torch.Tensor, index: Any, value: Any) -> None:
         """A number assigned to a slice of a CUDA tensor becomes a host scalar (`python_variable_indexing.cpp`)."""
+        if tensor.is_meta and self._host is not None:
+            self._host.touched(tensor, index)
+        arguments = (tensor, index, value)
+        if _real(arguments):
+            self._on_host(_SETITEM, arguments, {})
+            return
         if isinstance(value, (bool, int, float)) and self._on_gpu(tensor):
             value = torch.tensor(value, dtype=tensor.dtype)
         tensor[index] = value
+
+    def _take(self, tensor: torch.Tensor, index: Any) -> Any:
+        """`tensor[index]`."""
+        if tensor.is_meta and self._host is not None:
+            self._host.touched(tensor, index)
+        arguments = (tensor, index)
+        return self._on_host(_GETITEM, arguments, {}) if _real(arguments) else tensor[index]
 
     def _new(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """`Tensor.new`, the constructor of a tensor's kind, which is not known of sparse meta tensors (`SparseAdam`)."""
@@ -414,14 +452,49 @@ class CudaPretence(TorchFunctionMode):
         return tensor.to(device, **kwargs)
 
 
-def _real(tensor: Any) -> Any:
+def _zeros(tensor: Any) -> Any:
     """Zeros in place of a host tensor without memory, inside a wrapper too."""
     if type(tensor) is torch.Tensor:
         return torch.zeros(tensor.shape, dtype=tensor.dtype)
     names, rest = tensor.__tensor_flatten__()
     parts = {name: getattr(tensor, name) for name in names}
-    parts = {name: _real(part) if isinstance(part, torch.Tensor) else part for name, part in parts.items()}
+    parts = {name: _zeros(part) if isinstance(part, torch.Tensor) else part for name, part in parts.items()}
     return type(tensor).__tensor_unflatten__(parts, rest, tensor.shape, tensor.stride())
+
+
+# What is nobody's tensor, and leads to none.
+_PLAIN = frozenset(
+    {
+        type(None), type(...), bool, int, float, complex, slice, torch.dtype, torch.layout, torch.memory_format, torch.Size,
+        numpy.bool_, numpy.int32, numpy.int64, numpy.float32, numpy.float64,
+    }
+)  # fmt: skip
+_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
+_GETITEM, _SETITEM = torch.Tensor.__getitem__, torch.Tensor.__setitem__
+_CALLS = frozenset({BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, MethodWrapperType})
+_MODULES = frozenset({"torch.nn.functional", "torch.functional", "torch._tensor"})
+
+
+def _own(func: Any) -> bool:
+    """Whether a function is one of PyTorch's that look at nothing but their arguments."""
+    return type(func) in _CALLS or getattr(func, "__module__", None) in _MODULES
+
+
+def _real(values: Iterable[Any], some: bool = True, inner: bool = False) -> bool:
+    """Whether these are real host tensors and plain values alone. some: with a tensor among them. inner: parts of a sequence."""
+    for value in values:
+        kind = type(value)
+        if kind in _TENSORS:
+            if not value.is_cpu:
+                return False
+            some = False
+        elif kind is tuple or kind is list:
+            if inner or not _real(value, False, True):
+                return False
+            some = some and not any(type(part) in _TENSORS for part in value)
+        elif kind not in _PLAIN:
+            return False
+    return not some
 
 
 class _Again(TorchFunctionMode):
