@@ -70,7 +70,7 @@ PATCHES: dict[str, Patch] = {
             "current_blas_handle", "get_sync_debug_mode", "cudart", "memory_snapshot", "memory._snapshot",
         )
     },
-    **{_GPU + name: Patch(_ANSWER, newer=True) for name in ("device_memory_used", "current_solver_handle")},
+    **{_GPU + name: Patch(_ANSWER, newer=True) for name in ("device_memory_used", "current_solver_handle", "caching_allocator_enable")},
     **{
         _GPU + name: Patch("memory taken by address, of the simulated allocator")
         for name in ("caching_allocator_alloc", "caching_allocator_delete")

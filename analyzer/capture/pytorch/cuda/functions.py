@@ -136,6 +136,12 @@ def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
             "no snapshot of the allocator is written: analyze --format snapshot writes the estimate's"
         )
 
+    def enable(value: bool = True) -> None:
+        if not value:
+            recorder.note(
+                "the program switches PyTorch's caching allocator off: its requests are counted as if it had not"
+            )
+
     exported, imported = torch._C._to_dlpack, torch.utils.dlpack.from_dlpack
 
     def export(tensor: torch.Tensor) -> Any:
@@ -168,6 +174,7 @@ def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
         "cuda.current_blas_handle": says(1),
         "cuda.current_solver_handle": says(1),
         "cuda.cudart": lambda: _CudaRuntime,
+        "cuda.caching_allocator_enable": enable,
         "cuda.memory._dump_snapshot": no_snapshot,
         "cuda.memory_snapshot": lambda *_, **__: [],
         "cuda.memory._snapshot": lambda *_, **__: {"segments": [], "device_traces": [[]]},

@@ -1,0 +1,127 @@
+"""Which public functions of `torch.cuda` and `torch.accelerator` a followed program gets an answer from:
+python benchmarks/cuda_functions.py -o docs/CUDA_FUNCTIONS.md
+
+A program that calls each of them, by position and by keyword where they take a device, is followed like any other
+(`analyzer.run`); what it was told is the table. What has no answer stands there with the reason (`WITHOUT`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import analyzer
+
+# Arguments of those that need some. A function not named here is called without any.
+ARGUMENTS = {
+    "cuda.CUDAGraph": "", "cuda.Event": "enable_timing=True", "cuda.Stream": "device='cuda', priority=-1",
+    "cuda.ExternalStream": "0", "cuda.StreamContext": "torch.cuda.current_stream()", "cuda.stream": "torch.cuda.current_stream()",
+    "cuda.set_stream": "torch.cuda.current_stream()", "cuda.get_stream_from_external": "0, device='cuda'",
+    "cuda.set_device": "device='cuda:0'", "cuda.device": "0", "cuda.device_of": "torch.ones(1, device='cuda')",
+    "cuda.can_device_access_peer": "0, 1", "cuda.check_error": "0", "cuda.caching_allocator_alloc": "512",
+    "cuda.caching_allocator_delete": "torch.cuda.caching_allocator_alloc(512)", "cuda.caching_allocator_enable": "True",
+    "cuda.graph": "torch.cuda.CUDAGraph()", "cuda.manual_seed": "1", "cuda.manual_seed_all": "1",
+    "cuda.set_rng_state": "torch.cuda.get_rng_state(device='cuda')", "cuda.set_rng_state_all": "torch.cuda.get_rng_state_all()",
+    "cuda.set_per_process_memory_fraction": "1.0, device=0", "cuda.set_sync_debug_mode": "0",
+    "cuda.make_graphed_callables": "torch.nn.Linear(2, 2).cuda(), (torch.ones(1, 2, device='cuda'),)",
+    "accelerator.set_device_idx": "0", "accelerator.set_device_index": "0", "accelerator.device_index": "0",
+    "accelerator.set_stream": "torch.accelerator.current_stream()",
+}  # fmt: skip
+DEVICE = (
+    "current_stream", "default_stream", "get_device_name", "get_device_properties", "get_device_capability", "memory_allocated",
+    "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_stats", "memory_summary", "mem_get_info",
+    "synchronize", "utilization", "memory_usage", "temperature", "power_draw", "clock_rate", "device_memory_used",
+    "reset_peak_memory_stats", "get_per_process_memory_fraction", "list_gpu_processes", "get_rng_state",
+)  # fmt: skip
+WITHOUT = {
+    "cuda.CUDAPluggableAllocator": "another allocator is not the one that is simulated",
+    "cuda.change_current_allocator": "another allocator is not the one that is simulated",
+    "cuda.MemPool": "pools that a program makes itself are not simulated; those of CUDA graphs are",
+    "cuda.use_mem_pool": "pools that a program makes itself are not simulated; those of CUDA graphs are",
+    "cuda.GreenContext": "a part of the GPU's multiprocessors takes memory nobody has measured",
+    "accelerator.Graph": "CUDA graphs by their newer name are not simulated; `torch.cuda.CUDAGraph` is",
+    "cuda.cudaStatus": "an enumeration of CUDA builds",
+    "cuda.CudaError": "an exception, with CUDA's own texts",
+    "cuda.check_error": "what a call of CUDA's returned, which is never made",
+}
+_HEAD = """# What `torch.cuda` answers in a program that is followed
+
+Every public name of `torch.cuda` and `torch.accelerator` (torch {version}), called in a program that `analyze run` follows on an
+h200. Made by `python benchmarks/cuda_functions.py -o docs/CUDA_FUNCTIONS.md`, never edited. Functions of a device are called with
+`device="cuda"` by keyword and by position. Beside these, NVML (`pynvml`) answers with the predicted memory.
+
+{answered} of {count} answer.
+
+| name | answer |
+|---|---|
+"""
+
+
+def names() -> list[str]:
+    """Public functions and classes below `torch`; types, modules and constants need no answer."""
+    import torch
+
+    found = []
+    for room in ("cuda", "accelerator"):
+        module: Any = getattr(torch, room)
+        for name in module.__all__:
+            kind = getattr(module, name, None)
+            if callable(kind) and not name.endswith("Storage") and name not in ("DeferredCudaCallError",):
+                found.append(f"{room}.{name}")
+    return sorted(found)
+
+
+def asked() -> dict[str, str]:
+    """Name -> what the followed program was told, or "fails: ..."."""
+    calls = {}
+    for name in names():
+        base = name.partition(".")[2]
+        given = ARGUMENTS.get(name, "[1.0]" if base.endswith("Tensor") else "")
+        calls[name] = [f"torch.{name}({given})"]
+        if base in DEVICE:
+            by_keyword = name.startswith("cuda.")
+            calls[name] += [
+                f"torch.{name}('cuda')",
+                *([f"torch.{name}(device='cuda:0')"] if by_keyword else []),
+            ]
+    with tempfile.TemporaryDirectory() as folder:
+        out, script = Path(folder) / "told.json", Path(folder) / "asks.py"
+        script.write_text(
+            f"import json, torch\ntold = {{}}\nfor name, calls in {calls!r}.items():\n"
+            "    try:\n        for call in calls:\n            said = eval(call)\n"
+            "        told[name] = type(said).__name__ if said is not None else 'nothing'\n"
+            "    except Exception as error:\n        told[name] = f'fails: {type(error).__name__}: {error}'\n"
+            f"json.dump(told, open({str(out)!r}, 'w'))\n"
+        )
+        estimate = analyzer.run(script, device="h200")
+        if estimate.incomplete is not None:
+            raise RuntimeError(estimate.incomplete)
+        return dict(json.loads(out.read_text()))
+
+
+def table() -> str:
+    """The document."""
+    import torch
+
+    told = asked()
+    rows = []
+    for name, answer in told.items():
+        none = f"**none**: {WITHOUT.get(name, 'not known why')}"
+        rows.append(f"| `torch.{name}` | {none if answer.startswith('fails') else answer} |")
+    answered = sum(not answer.startswith("fails") for answer in told.values())
+    head = _HEAD.format(version=torch.__version__.partition("+")[0], answered=answered, count=len(told))
+    return head + "\n".join(rows) + "\n"
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-o", type=Path, required=True)
+    parser.parse_args().o.write_text(table(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
