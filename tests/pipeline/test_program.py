@@ -189,6 +189,22 @@ def test_a_program_that_fails_names_its_line(run: Any) -> None:
     assert "SyntaxError" in (run("def f(:\n").incomplete or "")
 
 
+def test_an_error_that_is_caught_keeps_no_memory(run: Any) -> None:
+    run(
+        """
+import torch
+def fails():
+    x = torch.zeros(1 << 20, device="cuda")
+    try:
+        x @ torch.zeros(3, device="cuda")
+    except RuntimeError:
+        pass
+fails()
+assert torch.cuda.memory_allocated() == 0
+"""
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "hint"),
     [

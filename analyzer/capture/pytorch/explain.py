@@ -50,7 +50,7 @@ def _whose_fault(error: Exception, recorder: Recorder) -> str:
     call = recorder.failed_call
     reading = ", after it has read values that stand in for real ones (the notes name the lines)"
     stood_in = reading if recorder.stood_in else ""
-    if call is not None and call.error in _chain(error):
+    if call is not None and call.error in map(id, _chain(error)):
         if call.fails_on_a_cpu():
             return f"the program itself fails here{stood_in}: PyTorch says the same of these shapes and types on a CPU"
         return _REPORT.format(why=f"{call.func.name()} could not be followed")

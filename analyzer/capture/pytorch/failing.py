@@ -30,9 +30,10 @@ class _Like:
 
 @dataclass(frozen=True, slots=True)
 class FailedCall:
-    """An operator, and what it was called with when it raised `error`."""
+    """An operator, and what it was called with when it raised. error: the identity of what it raised, which itself would
+    keep the memory of the frames it has gone through."""
 
-    error: BaseException
+    error: int
     func: Any
     args: Any
     kwargs: Any
@@ -40,7 +41,7 @@ class FailedCall:
     @classmethod
     def of(cls, error: BaseException, func: Any, args: Any, kwargs: Any) -> FailedCall:
         """The call, without its tensors."""
-        return cls(error, func, tree_map(_like, args), tree_map(_like, kwargs))
+        return cls(id(error), func, tree_map(_like, args), tree_map(_like, kwargs))
 
     def fails_on_a_cpu(self) -> bool | None:
         """Whether the same call fails there; None: it was not tried."""

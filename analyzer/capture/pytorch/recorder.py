@@ -526,7 +526,7 @@ class Recorder(TorchDispatchMode):
                 with self._one_at_a_time:
                     return self._called(func, args, kwargs or {})
             except Exception as error:
-                if self.failed_call is None or self.failed_call.error is not error:
+                if self.failed_call is None or self.failed_call.error != id(error):
                     self.failed_call = FailedCall.of(error, func, args, kwargs or {})
                 raise
 
