@@ -151,6 +151,8 @@ class KnownValues:
         """Whether the results could be made known."""
         if name.startswith(_UNKNOWABLE) or torch.Tag.nondeterministic_seeded in func.tags:
             return False
+        if func.namespace == "_c10d_functional" and name != "wait_tensor":
+            return False  # other ranks have a part in it
         if any(
             result.numel() > (self.float_limit if result.is_floating_point() else LIMIT) for result in results
         ):

@@ -164,7 +164,10 @@ PATCHES: dict[str, Patch] = {
     },
     **{
         f"torch.distributed.{name}": Patch("objects another rank sends are known where that rank says them (`messages.py`)")
-        for name in ("broadcast_object_list", "scatter_object_list")
+        for name in (
+            "broadcast_object_list", "scatter_object_list", "gather_object", "all_gather_object",
+            "optim.zero_redundancy_optimizer._broadcast_object",
+        )
     },
     **{
         f"torch.distributed.{module}split_group": Patch("the fake process group splits no communicator: it is one of its own")
@@ -233,6 +236,7 @@ PATCHES: dict[str, Patch] = {
 }  # fmt: skip
 
 RELIED_ON: dict[str, str] = {
+    "torch.distributed.tensor.debug._clear_sharding_prop_cache": "so is where another rank lies on a mesh (`world/groups.py`)",
     "torch._subclasses.fake_tensor.FakeTensorMode.cache_clear": "shapes of another rank are forgotten (`world/groups.py`)",
     "torch.serialization._package_registry": "who puts storages of a file on their device (`files.py`)",
     "torch.autograd.graph._engine_run_backward": "the frame from which the engine asks for sums of gradients (`fan_in.py`)",

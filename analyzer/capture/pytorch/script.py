@@ -131,6 +131,8 @@ class Phases:
         """An optimizer has done its step."""
         self._optimizing -= 1
         label_state(optimizer, self._recorder)
+        if self._optimizing:
+            return  # a part of another's step (`ZeroRedundancyOptimizer`)
         self._recorder.mark(f"{self.steps}.step")
         self.steps += 1
         self._recorder.step = self.steps

@@ -150,6 +150,8 @@ def collectives(
 
     def gather(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         for parts, own in zip(outputs, inputs, strict=False):
+            if recorder.known(own) is not None and own.device.type == "meta":
+                recorder.filled(parts)
             for part in parts:
                 copy(part, own)
         return done(c10d.gather_.default, (outputs, inputs, *args), kwargs, outputs)

@@ -5,8 +5,7 @@
    names. What their collectives do stands in `collectives.py`.
 2. Rendezvous finds everybody at once; the store is in `store.py`.
 3. `torch.multiprocessing.spawn` calls the function of the rank that is followed, here.
-4. Objects another rank sends (`broadcast_object_list`, `scatter_object_list`) are this rank's own where it holds one in
-   each place, as programs do whose ranks compute the same; else that rank says them (`messages.py`).
+4. Objects other ranks send are in `objects.py`.
 5. A message sent by itself goes through the group's communicator where that was made with the group (`device_id`), else
    through one of the two ranks alone; one sent in a batch, through the group's (`pointToPoint`, `ProcessGroupNCCL.cpp`,
    whose warning about unbatched operations says so).
@@ -19,6 +18,7 @@ Not modelled: MPI, UCC, XCCL; RPC; `ProcessGroupWrapper` (TORCH_DISTRIBUTED_DEBU
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import sys
@@ -32,6 +32,7 @@ from torch._C._distributed_c10d import FakeProcessGroup
 from analyzer.capture.pytorch.patches import replaced
 from analyzer.capture.pytorch.world.collectives import RECEIVING, SENDING, WRAPPING, collectives
 from analyzer.capture.pytorch.world.messages import Messages
+from analyzer.capture.pytorch.world.objects import objects
 from analyzer.capture.pytorch.world.store import Store, stores
 from analyzer.errors import CaptureError
 from analyzer.graph import Communicator
@@ -156,7 +157,14 @@ def world(rank: Rank, recorder: Recorder, post: Post | None = None) -> Iterator[
 
 
 def _forget_shapes() -> None:
-    """PyTorch keeps what DTensor asked of shapes for the whole process, with the rank's device: another rank's is another."""
+    """PyTorch keeps what DTensor asked of shapes for the whole process, with the rank's device and its place on the mesh:
+    another rank's are others."""
+    if "torch.distributed.tensor" in sys.modules:
+        clear = getattr(
+            importlib.import_module("torch.distributed.tensor.debug"), "_clear_sharding_prop_cache", None
+        )
+        if clear is not None:
+            clear()
     fake = sys.modules.get("torch._subclasses.fake_tensor")
     if fake is not None:
         fake.FakeTensorMode.cache_clear()
@@ -189,26 +197,7 @@ def _replacements(
         _enough(rank, nprocs, f"the program spawns {nprocs} processes", "followed")
         function(rank.rank, *args)
 
-    broadcast, scatter, batch = dist.broadcast_object_list, dist.scatter_object_list, dist.batch_isend_irecv
-
-    def broadcast_objects(
-        objects: list[Any], src: int | None = None, group: Any = None, *args: Any, **named: Any
-    ) -> None:
-        within: Any = group or dist.GroupMember.WORLD
-        root = named.get("group_src")
-        if root is None:
-            root = dist.get_group_rank(within, src or 0)
-        if within.rank() == root or (post is not None and None in objects):
-            with messages.objects(within), used.apart():
-                broadcast(objects, src, group, *args, **named)
-        else:
-            messages.no_objects(within)
-            recorder.note("objects other ranks send are taken to be this rank's own")
-
-    def scatter_objects(out: list[Any], objects: Any = None, *args: Any, **named: Any) -> None:
-        within = named.get("group") or (args[1] if len(args) > 1 else None) or dist.GroupMember.WORLD
-        with messages.objects(within):
-            scatter(out, objects, *args, **named)
+    batch = dist.batch_isend_irecv
 
     def batched(operations: list[Any]) -> Any:
         used.batched = True
@@ -240,9 +229,7 @@ def _replacements(
         c10d + "_NCCL_AVAILABLE": True,
         c10d + "rendezvous": rendezvous,
         "torch._C._distributed_c10d.FakeProcessGroup._set_sequence_number_for_group": lambda _: None,
-        "torch.distributed.broadcast_object_list": broadcast_objects,
-        c10d + "broadcast_object_list": broadcast_objects,
-        "torch.distributed.scatter_object_list": scatter_objects,
+        **objects(recorder, messages, used, post),
         **dict.fromkeys((c10d + "split_group", "torch.distributed.split_group"), split),
         "torch.distributed.device_mesh.split_group": split,
         "torch.distributed.batch_isend_irecv": batched,

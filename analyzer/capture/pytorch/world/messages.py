@@ -40,7 +40,7 @@ class Messages:
     @contextlib.contextmanager
     def objects(self, group: Any) -> Iterator[None]:
         """While open, objects are exchanged: broadcasts and scatters carry values."""
-        self._objects = self._next(f"{group.group_name} objects")
+        self._objects = self.channel(f"{group.group_name} objects")
         try:
             yield
         finally:
@@ -48,20 +48,20 @@ class Messages:
 
     def no_objects(self, group: Any) -> None:
         """Objects are exchanged, but this rank need not know them."""
-        self._next(f"{group.group_name} objects")
+        self.channel(f"{group.group_name} objects")
 
     def sent(self, group: Any, to: int, tensor: torch.Tensor) -> None:
         """A message to a rank of the group."""
-        self._say(self._next(f"{group.group_name} {group.rank()} to {to}"), tensor)
+        self._say(self.channel(f"{group.group_name} {group.rank()} to {to}"), tensor)
 
     def received(self, group: Any, source: int, tensor: torch.Tensor) -> None:
         """A message from a rank of the group. Raises CaptureError where its value never comes."""
-        self._hear(group, source, self._next(f"{group.group_name} {source} to {group.rank()}"), tensor)
+        self._hear(group, source, self.channel(f"{group.group_name} {source} to {group.rank()}"), tensor)
 
     def broadcast(self, group: Any, root: int, tensor: torch.Tensor) -> None:
         """A broadcast within the group: everybody's tensor has the root's value from now on, if it carries one."""
         if self._objects:
-            channel = self._next(self._objects)
+            channel = self.channel(self._objects)
             if group.rank() == root:
                 self._say(channel, tensor)
             else:
@@ -70,13 +70,14 @@ class Messages:
     def scattered(self, group: Any, root: int, output: torch.Tensor, parts: list[torch.Tensor]) -> None:
         """A scatter within the group. parts: every rank's, at the root; none elsewhere."""
         if self._objects:
-            channel = self._next(self._objects)
+            channel = self.channel(self._objects)
             for rank, part in enumerate(parts):
                 self._say(f"{channel} to {rank}", part)
             if group.rank() != root:
                 self._hear(group, root, f"{channel} to {group.rank()}", output)
 
-    def _next(self, name: str) -> str:
+    def channel(self, name: str) -> str:
+        """The next message of that name."""
         self._counts[name] += 1
         return f"{name} {self._counts[name]}"
 

@@ -1,0 +1,139 @@
+"""Python objects ranks exchange: lists that are broadcast, scattered and gathered.
+
+1. PyTorch's own code runs: objects travel in tensors of bytes (`distributed_c10d.py`), which take their memory.
+2. What another rank broadcasts is this rank's own where it holds an object in each place, as programs do whose ranks compute
+   the same; else that rank says it (`messages.py`). So it says what it scatters.
+3. What is gathered of other ranks is taken to be this rank's own, but where ranks hold different things by what they are:
+   plans of distributed checkpoints, and whose optimizer's state FSDP keeps where. Those are asked of the other ranks.
+4. A rank's share of the optimizer's state (`ZeroRedundancyOptimizer.consolidate_state_dict`) is broadcast by its owner; its
+   bytes are asked of that rank.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+if TYPE_CHECKING:
+    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.world.groups import Communicators
+    from analyzer.capture.pytorch.world.messages import Messages
+    from analyzer.ranks import Post
+
+_TORCH = f"{Path(torch.__file__).parent}/"
+_DIFFERS = ("distributed/checkpoint/", "distributed/fsdp/_optim_utils.py")
+
+
+def objects(recorder: Recorder, messages: Messages, used: Communicators, post: Post | None) -> dict[str, Any]:
+    """Names of PyTorch's functions -> what they do for the rank that is followed. post: brings what other ranks say."""
+    broadcast, scatter = dist.broadcast_object_list, dist.scatter_object_list
+    gather, gather_all = dist.gather_object, dist.all_gather_object
+
+    def broadcast_objects(
+        object_list: list[Any], src: int | None = None, group: Any = None, *args: Any, **named: Any
+    ) -> None:
+        within: Any = group or dist.GroupMember.WORLD
+        root = named.get("group_src")
+        if root is None:
+            root = dist.get_group_rank(within, src or 0)
+        if within.rank() == root or (post is not None and not all(map(_holds, object_list))):
+            with messages.objects(within), used.apart():
+                broadcast(object_list, src, group, *args, **named)
+        else:
+            messages.no_objects(within)
+            recorder.note("objects other ranks send are taken to be this rank's own")
+
+    def scatter_objects(
+        scatter_object_output_list: list[Any],
+        scatter_object_input_list: list[Any] | None = None,
+        src: int | None = None,
+        group: Any = None,
+        **named: Any,
+    ) -> None:
+        with messages.objects(group or dist.GroupMember.WORLD):
+            scatter(scatter_object_output_list, scatter_object_input_list, src, group, **named)
+
+    def gather_objects(
+        obj: Any,
+        object_gather_list: list[Any] | None = None,
+        dst: int | None = None,
+        group: Any = None,
+        **named: Any,
+    ) -> None:
+        gather(obj, object_gather_list, dst, group, **named)
+        exchange(group or dist.GroupMember.WORLD, obj, object_gather_list)
+
+    def gather_objects_everywhere(object_list: list[Any], obj: Any, group: Any = None) -> None:
+        gather_all(object_list, obj, group)
+        exchange(group or dist.GroupMember.WORLD, obj, object_list)
+
+    def exchange(within: Any, own: Any, found: list[Any] | None) -> None:
+        """Put into `found`, if given, what other ranks gather besides this one's `own`."""
+        if post is None or not _differs():
+            return
+        channel = messages.channel(f"{within.group_name} gathered objects")
+        post.send(f"{channel} of {within.rank()}", pickle.dumps(own))
+        for rank in range(within.size()) if found else ():
+            if rank != within.rank():
+                said = post.receive(
+                    dist.get_global_rank(within, rank), f"{channel} of {rank}", recorder.where()
+                )
+                assert found is not None and said is not None
+                found[rank] = pickle.loads(said)
+
+    def broadcast_state(obj: Any, src_rank: int, group: Any = None, device: Any = None) -> Any:
+        """`_broadcast_object` of `zero_redundancy_optimizer.py`: the object's length, then its bytes."""
+        within: Any = group or dist.GroupMember.WORLD
+        place = device or torch.device("cpu")
+        channel = messages.channel(f"{within.group_name} state of {src_rank}")
+        own = dist.get_rank() == src_rank
+        said: bytes | None
+        if own or post is None:
+            buffer = io.BytesIO()
+            torch.save(obj, buffer)
+            said = buffer.getvalue()
+            if post is not None:
+                post.send(channel, said)
+        else:
+            said = post.receive(src_rank, channel, recorder.where())
+        assert said is not None
+        for tensor in (torch.LongTensor([len(said)]), torch.empty(len(said), dtype=torch.uint8)):
+            dist.broadcast(tensor.to(place), src=src_rank, group=group, async_op=False)
+        return obj if own else torch.load(io.BytesIO(said), map_location=place, weights_only=False)
+
+    module, named = "torch.distributed.distributed_c10d.", "torch.distributed."
+    return {
+        **dict.fromkeys(
+            (f"{module}broadcast_object_list", f"{named}broadcast_object_list"), broadcast_objects
+        ),
+        f"{named}scatter_object_list": scatter_objects,
+        f"{named}gather_object": gather_objects,
+        f"{named}all_gather_object": gather_objects_everywhere,
+        f"{named}optim.zero_redundancy_optimizer._broadcast_object": broadcast_state,
+    }
+
+
+def _holds(thing: Any) -> bool:
+    """Whether a rank has something in a place of a list that another rank fills: neither nothing nor an empty collection."""
+    return thing is not None and not (isinstance(thing, (dict, list, tuple, set)) and not thing)
+
+
+def _differs() -> bool:
+    """Whether the code that runs gathers what is another thing on each rank."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if path.startswith(_TORCH):
+            if path.removeprefix(_TORCH).startswith(_DIFFERS):
+                return True
+        elif path != __file__:
+            return False
+        frame = frame.f_back
+    return False
