@@ -187,7 +187,12 @@ PATCHES: dict[str, Patch] = {
     "torch.compile": Patch("what a compiler would make of a program is not followed: it runs as eager code (`compiling.py`)"),
     "torch.jit.trace": Patch("what is traced runs as eager code, as often as it would (`tracing.py`)"),
     "torch.export.export": Patch("its fake tensors are not the pretended device's (`exporting.py`)"),
-    "torch.multiprocessing.spawn": Patch("the rank that is followed runs here instead of in a process of its own"),
+    **{
+        name: Patch("the rank that is followed runs here instead of in a process of its own")
+        for name in (
+            "torch.multiprocessing.spawn", "torch.multiprocessing.start_processes", "multiprocessing.process.BaseProcess.start",
+        )
+    },
     "torch.Generator": Patch("a build without CUDA makes none for a GPU (`cuda/generators.py`)"),
     "torch.version.cuda": Patch("programs ask what PyTorch was built with before they choose a path"),
     "torch._C._get_accelerator": Patch("the kind of device FSDP and device meshes are made for"),

@@ -69,6 +69,8 @@ def test_every_entry_of_the_table_is_used() -> None:
         "torch.Tensor.uniform_",
         "torch.amp.GradScaler._maybe_opt_step",
         "torch.multiprocessing.spawn",
+        "torch.multiprocessing.start_processes",
+        "multiprocessing.process.BaseProcess.start",
         "torch.nn.parallel.distributed._verify_param_shape_across_processes",
         "torch.export.export",
         "torch._C._distributed_c10d.FakeProcessGroup._set_sequence_number_for_group",

@@ -4,7 +4,7 @@
    makes ("nccl", "gloo") are PyTorch's fake process group, which sends nothing (`FakeProcessGroup.hpp`); they keep their
    names. What their collectives do stands in `collectives.py`.
 2. Rendezvous finds everybody at once; the store is in `store.py`.
-3. `torch.multiprocessing.spawn` calls the function of the rank that is followed, here.
+3. Processes the program starts for its ranks are in `processes.py`.
 4. Objects other ranks send are in `objects.py`.
 5. A message sent by itself goes through the group's communicator where that was made with the group (`device_id`), else
    through one of the two ranks alone; one sent in a batch, through the group's (`pointToPoint`, `ProcessGroupNCCL.cpp`,
@@ -23,6 +23,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,6 +34,7 @@ from analyzer.capture.pytorch.patches import replaced
 from analyzer.capture.pytorch.world.collectives import RECEIVING, SENDING, WRAPPING, collectives
 from analyzer.capture.pytorch.world.messages import Messages
 from analyzer.capture.pytorch.world.objects import objects
+from analyzer.capture.pytorch.world.processes import processes
 from analyzer.capture.pytorch.world.store import Store, stores
 from analyzer.errors import CaptureError
 from analyzer.graph import Communicator
@@ -191,12 +193,6 @@ def _replacements(
         made.append(Store("rendezvous", post, recorder.where))
         yield made[-1], *found
 
-    def spawn(
-        function: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, *_: Any, **__: Any
-    ) -> None:
-        _enough(rank, nprocs, f"the program spawns {nprocs} processes", "followed")
-        function(rank.rank, *args)
-
     batch = dist.batch_isend_irecv
 
     def batched(operations: list[Any]) -> Any:
@@ -236,7 +232,7 @@ def _replacements(
         c10d + "batch_isend_irecv": batched,
         **stores(post, recorder.where),
         "torch.nn.parallel.distributed._verify_param_shape_across_processes": _same_parameters,
-        "torch.multiprocessing.spawn": spawn,
+        **processes(rank, recorder, partial(_enough, rank)),
     }
 
 

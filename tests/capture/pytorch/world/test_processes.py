@@ -1,0 +1,63 @@
+"""Programs that start the processes of their ranks themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from tests.capture.pytorch.world.test_world import program
+
+MAIN = """
+import multiprocessing, os, torch, torch.distributed as dist, torch.multiprocessing as mp
+
+def main(rank, size):
+    dist.init_process_group("nccl", init_method="tcp://127.0.0.1:29511", rank=rank, world_size=size)
+    torch.cuda.set_device(rank)
+    assert dist.get_rank() == 1
+    held.append(torch.empty(2**20, device="cuda"))
+    dist.barrier()
+
+held = []
+if __name__ == "__main__":
+"""
+STARTED = """
+    started = [WHERE.Process(target=main, args=(rank, 2)) for rank in range(2)]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join()
+    assert [process.exitcode for process in started] == [0, 0] and not any(p.is_alive() for p in started)
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "    mp.spawn(main, args=(2,), nprocs=2, join=True)",
+        "    assert mp.spawn(main, (2,), 2, join=False).join()",
+        "    mp.start_processes(main, args=(2,), nprocs=2, start_method='fork')",
+        STARTED.replace("WHERE", "mp"),
+        STARTED.replace("WHERE", "multiprocessing.get_context('spawn')"),
+    ],
+)
+def test_the_process_of_the_rank_is_followed(tmp_path: Path, text: str) -> None:
+    found = program(tmp_path, MAIN + text, rank=1)
+    assert found.estimate.peak_allocated == 2**22 + 512  # and what the barrier sends
+
+
+def test_any_other_process_is_not_and_the_estimate_says_so(tmp_path: Path) -> None:
+    text = """
+import multiprocessing, torch
+def work(name):
+    pass
+if __name__ == "__main__":
+    process = multiprocessing.get_context("fork").Process(target=work, args=("a",))
+    process.start()
+    process.join()
+    list(torch.utils.data.DataLoader(torch.zeros(4), num_workers=1))
+"""
+    (note,) = [note for note in program(tmp_path, text).estimate.notes if "process of its own" in note]
+    assert note.startswith("program.py:7 starts a process of its own (work), which is not followed")
