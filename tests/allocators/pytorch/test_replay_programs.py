@@ -41,7 +41,11 @@ def replayed(history: History, space: AddressSpace | None) -> PyTorchAllocator:
 
 @pytest.mark.parametrize(
     ("of", "name"),
-    [(of, name) for of in ("whole_programs", "kinds_of_programs", "ranks") for name in sorted(histories(of))],
+    [
+        (of, name)
+        for of in ("whole_programs", "kinds_of_programs", "ranks", "public")
+        for name in sorted(histories(of))
+    ],
 )
 def test_every_exchange_with_the_driver_and_the_peaks(of: str, name: str) -> None:
     history = histories(of)[name]

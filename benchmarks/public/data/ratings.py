@@ -1,0 +1,31 @@
+"""Who chose what, as recommenders' training scripts read it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+
+def sequences(folder: Path, name: str = "ml-1m.txt", users: int = 600, items: int = 3416) -> None:
+    """A user and an item a line, in the order of time; every item comes at least once."""
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(20, 200, users)
+    drawn = rng.integers(1, items + 1, lengths.sum())
+    drawn[:items] = rng.permutation(items) + 1
+    owner = np.repeat(np.arange(1, users + 1), lengths)
+    (folder / name).write_text("".join(f"{u} {i}\n" for u, i in zip(owner, drawn, strict=True)))
+
+
+def lists(folder: Path, users: int = 2950, items: int = 4000) -> None:
+    """train.txt and test.txt: a user and all the items it chose a line."""
+    rng = np.random.default_rng(0)
+    train, test = [], []
+    for user in range(users):
+        chosen = rng.choice(items, rng.integers(15, 60), replace=False)
+        cut = len(chosen) * 4 // 5
+        train.append(" ".join(map(str, [user, *chosen[:cut]])))
+        test.append(" ".join(map(str, [user, *chosen[cut:]])))
+    train[0] = f"{train[0]} {items - 1}"
+    (folder / "train.txt").write_text("\n".join(train) + "\n")
+    (folder / "test.txt").write_text("\n".join(test) + "\n")

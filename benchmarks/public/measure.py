@@ -1,0 +1,234 @@
+"""What the public programs take on this machine's GPU:
+python benchmarks/public/measure.py OUT [NAME ...] [--sources .public] [--processes 1] [--at-once 8] [--deadline S]
+
+Each runs as it is in a copy of its own (`prepared.py`), in a process of its own, recorded by `benchmarks/recorded_run.py`:
+several at once, then, one after the other, those whose algorithms are timed (`alone`). No job begins that could not end before
+the deadline (seconds from now), and what still runs then is ended. Writes OUT/rows.json anew after every job (a row a program,
+and rank; `error`: what ended it early) and, at the end, OUT/histories.tgz (NAME.npz, NAME.rankR.npz; the longest are left out).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import job_files
+from prepared import Prepared, found, terminal
+
+HERE = Path(__file__).resolve().parent
+
+RECORDED = HERE.parent / "recorded_run.py"
+_EVENTS_KEPT = 200_000
+_HISTORIES_BYTES = 15_000_000
+_PREPARING_SECONDS = 90
+_SAVING_SECONDS = 20  # after SIGTERM, until a process is killed
+_ENDS = 1500  # characters of output kept where a program failed
+
+
+class Measuring:
+    """One run of this script: where its rows go, and when it must end."""
+
+    def __init__(self, out: Path, sources: Path, copies: Path, deadline: float) -> None:
+        self.out, self.sources, self.copies = out, sources, copies
+        self.deadline = time.monotonic() + deadline
+        self.rows: list[dict[str, Any]] = []
+        self.lock = threading.Lock()
+
+    def left(self) -> float:
+        """Seconds until the deadline."""
+        return self.deadline - time.monotonic()
+
+    def add(self, rows: list[dict[str, Any]]) -> None:
+        """Rows that are finished."""
+        with self.lock:
+            self.rows += rows
+            (self.out / "rows.json").write_text(json.dumps(self.rows, indent=1) + "\n")
+            for row in rows:
+                told = row.get("error", "").strip().splitlines()[-1:]
+                where = "" if row.get("rank") is None else f".{row['rank']}"
+                print(
+                    row["name"] + where,
+                    row.get("peak_allocated"),
+                    row.get("nvml_peak"),
+                    row.get("seconds"),
+                    *told,
+                    flush=True,
+                )
+
+    def prepare(self, job: dict[str, Any]) -> str:
+        """Make a job's copy and data, in a process; what went wrong, if anything did."""
+        names = [str(self.sources), str(self.copies), job["name"]]
+        try:
+            done = subprocess.run(
+                [sys.executable, str(HERE / "prepared.py"), *names],
+                capture_output=True, text=True, timeout=_PREPARING_SECONDS, check=False,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return f"not prepared within {_PREPARING_SECONDS} s"
+        return f"not prepared: {done.stderr[-_ENDS:]}" if done.returncode else ""
+
+    def run(self, job: dict[str, Any], port: int, prepared: Future[str]) -> None:
+        """One job, as soon as it is prepared; whatever happens to it becomes its row."""
+        try:
+            wrong = prepared.result()
+            rows = [{"error": wrong}] if wrong else self._rows(job, port)
+        except Exception as error:
+            rows = [{"error": f"{type(error).__name__}: {error}"}]
+        self.add([{"name": job["name"], "domain": job["domain"], **row} for row in rows])
+
+    def _rows(self, job: dict[str, Any], port: int) -> list[dict[str, Any]]:
+        if self.left() < _SAVING_SECONDS + 10:
+            return [{"error": "not begun: no time left"}]
+        ready = found(job, self.copies)
+        with terminal() as keyboard:
+            processes = [self._start(job, ready, rank, port, keyboard) for rank in _ranks(job)]
+            self._wait(processes, min(job["seconds"], self.left() - _SAVING_SECONDS))
+        ranks = range(job["processes"]) if job["processes"] > 1 or job["spawns"] else [None]
+        return [self._row(job, rank) for rank in ranks]
+
+    def _start(
+        self, job: dict[str, Any], ready: Prepared, rank: int | None, port: int, keyboard: int
+    ) -> subprocess.Popen[bytes]:
+        name = self.out / (job["name"] if rank is None else f"{job['name']}.rank{rank}")
+        words = ["--until", str(job["until"])] if job["until"] else []
+        words += ["--spawned"] if job["spawns"] else []
+        words += ["-m"] if ready.module else []
+        with Path(f"{name}.txt").open("w") as text:
+            return subprocess.Popen(
+                [sys.executable, str(RECORDED), str(name), *words, ready.script, *ready.args],
+                env={**os.environ, "OMP_NUM_THREADS": "2", **ready.environment, **_world(job, rank, port)},
+                cwd=ready.folder, stdin=keyboard, stdout=text, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+
+    def _wait(self, processes: list[subprocess.Popen[bytes]], seconds: float) -> None:
+        """Until all have ended: told to end after `seconds`, killed a while later, with the processes they started."""
+        end = time.monotonic() + seconds
+        for process in processes:
+            try:
+                process.wait(max(0.1, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGTERM)
+        end = time.monotonic() + min(_SAVING_SECONDS, max(1, self.left()))
+        for process in processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.1, end - time.monotonic()))
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def _row(self, job: dict[str, Any], rank: int | None) -> dict[str, Any]:
+        name = job["name"] if rank is None else f"{job['name']}.rank{rank}"
+        file = self.out / f"{name}.json"
+        row = {} if rank is None else {"rank": rank}
+        row |= json.loads(file.read_text()) if file.exists() else {"error": "no answer"}
+        if "error" in row:
+            text = next(
+                (t for t in (self.out / f"{name}.txt", self.out / f"{job['name']}.txt") if t.exists()), None
+            )
+            row["output"] = text.read_text(errors="replace")[-_ENDS:] if text else ""
+        return row
+
+    def pack(self) -> None:
+        """OUT/histories.tgz, the shortest first as far as there is room."""
+        kept = []
+        for row in self.rows:
+            rank = "" if row.get("rank") is None else f".rank{row['rank']}"
+            file = self.out / f"{row['name']}{rank}.npz"
+            if file.exists() and row.get("events", 0) <= _EVENTS_KEPT:
+                kept.append(file)
+        room = _HISTORIES_BYTES
+        with tarfile.open(self.out / "histories.tgz", "w:gz", compresslevel=1) as archive:
+            for file in sorted(kept, key=lambda file: file.stat().st_size):
+                room -= file.stat().st_size
+                if room > 0:
+                    archive.add(file, file.name)
+
+
+def _ranks(job: dict[str, Any]) -> list[int | None]:
+    """The processes to start: one a rank where torchrun would start them."""
+    return [*range(job["processes"])] if job["processes"] > 1 and not job["spawns"] else [None]
+
+
+def _world(job: dict[str, Any], rank: int | None, port: int) -> dict[str, str]:
+    """What torchrun tells a rank. NVLS is off: measured machines share their switches with others."""
+    told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NCCL_NVLS_ENABLE": "0"}
+    if rank is None:
+        return told if job["processes"] > 1 else {}
+    count = str(job["processes"])
+    one = {"RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0"}
+    return {**told, **one, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
+
+
+def in_turn(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The longest first, so that none is left over at the end; of equals, one of each domain after the other, so that a
+    deadline cuts none off."""
+    of_domain: dict[str, int] = {}
+    places = {}
+    for job in jobs:
+        places[job["name"]] = of_domain.get(job["domain"], 0)
+        of_domain[job["domain"]] = places[job["name"]] + 1
+    return sorted(jobs, key=lambda job: (-job["seconds"], places[job["name"]] / of_domain[job["domain"]]))
+
+
+def main() -> None:
+    """Every job, several at once; then those that need the GPU alone."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path)
+    parser.add_argument("names", nargs="*", help="jobs (NAME, NAME*, DOMAIN/); all of them, if none is named")
+    parser.add_argument("--sources", type=Path, default=HERE.parents[1] / ".public")
+    parser.add_argument("--copies", type=Path, default=Path("/tmp/public"))
+    parser.add_argument("--processes", type=int, default=1, help="the jobs of so many ranks")
+    parser.add_argument("--at-once", type=int, default=8)
+    parser.add_argument("--deadline", type=float, default=3600.0)
+    parser.add_argument(
+        "--alone-seconds", type=float, default=240.0, help="of these, kept for jobs that run alone"
+    )
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    jobs = [
+        job
+        for job in job_files.chosen(job_files.load()[1], given.names)
+        if job["processes"] == given.processes
+    ]
+    together, alone = [j for j in jobs if not j["alone"]], [j for j in jobs if j["alone"]]
+    measuring = Measuring(
+        given.out.resolve(), given.sources.resolve(), given.copies.resolve(), given.deadline
+    )
+    started = time.monotonic()
+    kept = given.alone_seconds if alone else 0.0
+    measuring.deadline -= kept
+    together, alone = in_turn(together), in_turn(alone)
+    ports = {job["name"]: 29600 + 5 * n for n, job in enumerate(jobs)}
+    makers = ThreadPoolExecutor(max(1, given.at_once // 2))
+    ready = {job["name"]: makers.submit(measuring.prepare, job) for job in (*together, *alone)}
+
+    def run(job: dict[str, Any]) -> None:
+        measuring.run(job, ports[job["name"]], ready[job["name"]])
+
+    try:
+        with ThreadPoolExecutor(given.at_once) as pool:
+            list(pool.map(run, together))
+        measuring.deadline += kept
+        for job in alone:
+            run(job)
+    finally:
+        makers.shutdown(wait=False, cancel_futures=True)
+        measuring.pack()
+    failed = sum("error" in row for row in measuring.rows)
+    print(f"{len(measuring.rows)} rows, {failed} with errors, {time.monotonic() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
