@@ -31,7 +31,7 @@ _META = torch.device("meta")
 _PINNED = "_analyzer_pinned"  # how a tensor remembers it
 # Functions that make a tensor of the size they are given; the type of `torch.full` would depend on its value.
 _FILLED = (torch.zeros, torch.ones, torch.rand, torch.randn)
-_SIZED = (torch.empty, *_FILLED)
+SIZED = frozenset({torch.empty, *_FILLED})
 
 
 class HostMemory:
@@ -51,8 +51,8 @@ class HostMemory:
         return os.getpid() == self._process
 
     def make(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A large tensor made by `func` without memory behind it; None where `func` shall make it itself."""
-        shape = _shape(func, args, kwargs)
+        """A large tensor made by `func`, one of `SIZED`, without memory behind it; None where it shall make it itself."""
+        shape = _shape(args, kwargs)
         if shape is None or not self.here():
             return None
         dtype = kwargs.get("dtype") or torch.get_default_dtype()
@@ -177,11 +177,9 @@ class Gradients:
                 owner.grad = other
 
 
-def _shape(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...] | None:
-    """The shape a factory is asked for; None if it is none, or not on the CPU."""
+def _shape(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...] | None:
+    """The shape a factory is asked for; None if that is not on the CPU."""
     device = kwargs.get("device")
-    if func not in _SIZED:
-        return None
     if kwargs.get("out") is not None or (device is not None and torch.device(device).type != "cpu"):
         return None
     size = kwargs.get("size", args[0] if args else None)

@@ -50,7 +50,7 @@ class KnownValues:
     def lacks(self, tensors: list[torch.Tensor]) -> bool:
         """Whether the value of any of these is unknown."""
         twins = self._twins
-        return any(t.is_meta and t.untyped_storage()._cdata not in twins for t in tensors)
+        return any(tensor.is_meta and tensor.untyped_storage()._cdata not in twins for tensor in tensors)
 
     def forget(self, key: int) -> None:
         """The storage is dead or changed by something unknown."""

@@ -885,6 +885,7 @@ class Recorder(TorchDispatchMode):
         return filename.startswith(self._library_folders)
 
     def _source(self) -> str:
+        """The user's line that runs; module calls remember the one they were made from."""
         frame: FrameType | None = sys._getframe(1)
         known, callers = self._user_code, self.here.callers
         depth, source = len(callers), ""

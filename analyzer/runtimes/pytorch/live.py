@@ -207,11 +207,16 @@ class Live:
     def answer(self, graph: Graph) -> Prediction:
         """Everything asked for, with the categories that only the whole program told."""
         assert self._eager is not None
+        storages = graph.storages
         events = tuple(
-            replace(event, category=graph.storages[event.storage].category)
-            if isinstance(event, Malloc) and event.storage >= 0
-            else event
-            for event in self._events
+            [
+                replace(event, category=storages[event.storage].category)
+                if isinstance(event, Malloc)
+                and event.storage >= 0
+                and event.category is not storages[event.storage].category
+                else event
+                for event in self._events
+            ]
         )
         libraries, profile = frozenset(self._eager.libraries), self._profile
         failure = self._failed if self._ended else None

@@ -121,6 +121,17 @@ def test_calls_that_lead_to_the_device_are_seen(recorder: Recorder) -> None:
     assert len(operators(recorder)) == 6
 
 
+def test_the_default_device_is_where_factories_go_that_are_given_host_tensors(recorder: Recorder) -> None:
+    number = torch.tensor(2.0)
+    torch.set_default_device("cuda")
+    try:
+        assert torch.full((3,), number).is_cuda
+    finally:
+        torch.set_default_device(None)
+    assert operators(recorder)
+    assert torch.full((3,), number).device.type == "cpu"
+
+
 def test_hooks_on_what_a_host_operator_saves_are_followed(recorder: Recorder) -> None:
     """Activations that are kept on the device: the hook runs inside the operator."""
     kept = []

@@ -30,7 +30,7 @@ from torch.utils import _device as _default_device
 from torch.utils._python_dispatch import _disable_current_modes
 
 from analyzer.capture.pytorch.cuda.sparse import is_sparse
-from analyzer.capture.pytorch.host import Gradients, HostMemory, Pinned
+from analyzer.capture.pytorch.host import SIZED, Gradients, HostMemory, Pinned
 from analyzer.capture.pytorch.patches import replaced
 from analyzer.errors import CaptureError
 
@@ -150,10 +150,10 @@ class CudaPretence(TorchFunctionMode):
             return handler(*args, **kwargs)
         if kwargs and kwargs.pop("pin_memory", False):
             return Pinned.mark(self.__torch_function__(func, types, args, kwargs))
-        if args and _real(args) and _own(func) and (not kwargs or _real(kwargs.values(), some=False)):
-            return self._on_host(func, args, kwargs)
         if _default_device.CURRENT_DEVICE is not None and kwargs.get("device") is None:
             kwargs = self._on_default_device(func, kwargs)
+        if args and _real(args) and _own(func) and (not kwargs or _real(kwargs.values(), some=False)):
+            return self._on_host(func, args, kwargs)
         if kwargs:
             if kwargs.get("generator") is not None and kwargs["generator"].device.type == "cuda":
                 kwargs["generator"] = None  # nothing random on the device has a value
@@ -163,7 +163,7 @@ class CudaPretence(TorchFunctionMode):
             elif device is not None and self._host is not None and torch.device(device).type == "meta":
                 with self._recorder.making_nowhere():
                     return func(*args, **kwargs)
-        if self._host is not None:
+        if self._host is not None and func in SIZED:
             large = self._host.make(func, args, kwargs)
             if large is not None:
                 return large
