@@ -10,7 +10,9 @@ changes and views stay right.
 4. Random and uninitialised results are unknown, and so are those of operators a CPU does not have.
 5. One known operand may decide: true "or" anything is true, and zero "and" anything zero. That ends a generation at its
    longest length, whatever the tokens are.
-6. A whole program brings real data with it, whose values would be followed through every layer: there only small
+6. How many elements of a copy of a real host tensor are not zero is counted on the host, however large it is, as long as
+   neither has been written since.
+7. A whole program brings real data with it, whose values would be followed through every layer: there only small
    floating-point tensors are known (`float_limit`), for schedules and counters; numbers of that type shape nothing.
 
 Not modelled: tensors over `LIMIT` elements.
@@ -43,9 +45,11 @@ class KnownValues:
 
     def __init__(self) -> None:
         self._twins: dict[int, torch.UntypedStorage] = {}
+        # Device tensors that are copies of real host tensors too large to follow: the host tensor, and its version then.
+        self._copied: dict[int, tuple[torch.Tensor, int]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._twins)
+        return bool(self._twins or self._copied)
 
     def lacks(self, tensors: list[torch.Tensor]) -> bool:
         """Whether the value of any of these is unknown."""
@@ -55,6 +59,16 @@ class KnownValues:
     def forget(self, key: int) -> None:
         """The storage is dead or changed by something unknown."""
         self._twins.pop(key, None)
+        self._copied.pop(key, None)
+
+    def _value(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The tensor's value, also where it is only a host tensor's that has not changed since."""
+        twin = self.twin(tensor)
+        if twin is not None or tensor.device.type != "meta":
+            return twin
+        host, version = self._copied.get(tensor.untyped_storage()._cdata, (None, 0))
+        same = host is not None and host._version == version and host.stride() == tensor.stride()
+        return host if same and host is not None and host.shape == tensor.shape else None
 
     def resized(self, key: int, nbytes: int) -> None:
         """The storage has another size: what it held stays if it has grown, and zeros stand behind."""
@@ -99,7 +113,7 @@ class KnownValues:
     def sized(self, func: Any, args: tuple[Any, ...]) -> Any:
         """Where a size depends on values: the results as meta tensors of the right size, or None where that is not known."""
         if func is aten.nonzero.default:
-            twin = self.twin(args[0])
+            twin = self._value(args[0])
             if twin is None:
                 return None
             shape = (int(twin.count_nonzero()), twin.dim())
@@ -108,7 +122,7 @@ class KnownValues:
             twin = self.twin(args[0])
             return None if twin is None else torch.empty(int(twin.sum()), dtype=torch.long, device="meta")
         if func is aten.masked_select.default:
-            twin = self.twin(args[1])
+            twin = self._value(args[1])
             if twin is None:
                 return None
             count = int(twin.expand(torch.broadcast_shapes(twin.shape, args[0].shape)).count_nonzero())
@@ -135,6 +149,10 @@ class KnownValues:
         if name.startswith(_ALIASING):
             return
         known = self._run(func, name, args, kwargs, tensors, results)
+        if not known and func is aten._to_copy.default and args[0].device.type == "cpu":
+            if results[0].dtype is args[0].dtype:
+                self._copied[results[0].untyped_storage()._cdata] = (args[0], args[0]._version)
+            return
         if not known and func._schema.is_mutable:  # what was written is no longer what it was
             for result in results:
                 self.forget(result.untyped_storage()._cdata)

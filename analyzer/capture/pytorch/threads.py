@@ -64,6 +64,7 @@ class Threads:
         self._handles = Handles()
         self._follower = threading.get_ident()
         self._ended_by: BaseException | None = None
+        self._variables: object = None
         recorder.handle = self.handle
 
     @contextlib.contextmanager
@@ -82,9 +83,10 @@ class Threads:
             yield self
 
     def finish(self, run: Callable[[], object]) -> None:
-        """Run the program to its end. Raises what ended it, also where that happened in one of its threads."""
+        """Run the program to its end, its variables alive as long as this object. Raises what ended it, also where that
+        happened in one of its threads."""
         try:
-            run()
+            self._variables = run()
             for thread in self._started:
                 if not thread.daemon:
                     thread.join()

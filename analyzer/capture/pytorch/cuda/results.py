@@ -39,6 +39,12 @@ def suggested_format(*tensors: Any) -> torch.memory_format:
     return torch.contiguous_format
 
 
+def log_softmax_backward(grad: Any, output: Any, dim: int, input_dtype: Any) -> Any:
+    """`TORCH_META_FUNC(_log_softmax_backward_data)`, `SoftMax.cpp`: contiguous, whatever the gradient's strides."""
+    del output, dim
+    return torch.empty(grad.shape, dtype=input_dtype, device=META)
+
+
 def convolution(
     x: Any,
     weight: Any,
@@ -412,6 +418,7 @@ META_KERNELS: dict[Any, Callable[..., Any]] = {
     aten.batch_norm_elemt.default: batch_norm_elemt,
     aten.batch_norm_backward_reduce.default: batch_norm_backward_reduce,
     aten.batch_norm_backward_elemt.default: batch_norm_backward_elemt,
+    aten._log_softmax_backward_data.default: log_softmax_backward,
     aten.log_sigmoid_forward.default: log_sigmoid_forward,
     aten.native_layer_norm_backward.default: layer_norm_backward,
     aten.native_group_norm.default: group_norm,

@@ -326,3 +326,13 @@ class TestBatchNormOverRanks:
         assert sizes(last, last, weight, True, False, False) == [3, 3, 3, 3]
         assert sizes(last, last, None, True, False, False) == [3, 3, 0, 0]
         assert sizes(x, x, None, False, False, False) == [None] * 4
+
+
+def test_the_gradient_of_log_softmax_is_contiguous() -> None:
+    """As on the CPU, where PyTorch's own kernel answers; its meta function keeps the strides of the gradient."""
+    grad = torch.ones(4, 7, 5).transpose(1, 2)
+    real = torch.ops.aten._log_softmax_backward_data(grad, grad, 1, torch.float32)
+    ours = META_KERNELS[torch.ops.aten._log_softmax_backward_data.default](
+        grad.to("meta"), None, 1, torch.float32
+    )
+    assert ours.stride() == real.stride() == (35, 7, 1) and ours.shape == real.shape
