@@ -21,7 +21,7 @@ the enumerators: `cudnn_graph.h` of cuDNN 9.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,10 +102,11 @@ class Cudnn:
         self._close(0)
         return text.value.decode()
 
-    def plans(self, convolution: Convolution) -> Iterator[Plan]:
+    def plans(self, convolution: Convolution, known: Mapping[int, int] | None = None) -> Iterator[Plan]:
         """The plans that can be built, in the order PyTorch tries them; none: PyTorch raises an error.
 
-        Each is built when it is asked for: a millisecond or two.
+        Each is built when it is asked for: a millisecond or two, but tens of them where an engine's code is compiled.
+        known: bytes of workspace by engine, of engines whose plans need not be built to know them.
         """
         mark = len(self._open)
         try:
@@ -116,7 +117,9 @@ class Cudnn:
                     index, notes = self._get(engine, 1301), self._notes(engine)
                     if _DOWN_CONVERT in notes or _is_errata(convolution, index):
                         continue
-                    nbytes = self._workspace_bytes(configuration)
+                    nbytes = known.get(index) if known else None
+                    if nbytes is None:
+                        nbytes = self._workspace_bytes(configuration)
                     if nbytes is not None:
                         yield Plan(index, nbytes, _NONDETERMINISTIC not in notes, _TENSOR_CORE in notes)
         finally:

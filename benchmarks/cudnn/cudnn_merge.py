@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from cudnn_calls import GROUPS, Calls
 
+from analyzer.libraries.cudnn.shards import more
 from analyzer.libraries.cudnn.table import (
     FIGURES,
     FIRST,
@@ -130,7 +131,9 @@ def main() -> int:
         return 1
     entries = sum(array.size for name, array in arrays.items() if name.endswith(".batch")) * len(OPERATIONS)
     counts = {"families": str(len(arrays["family"])), "entries": str(entries)}
-    write(options.output, arrays, table.about | counts | options.about)
+    about = table.about | counts | options.about
+    # A file more beside the table, which stays as it is.
+    write(options.output, more(arrays, table.joined, table.families), about)
     print(f"{options.output}: {entries:,} entries, {options.output.stat().st_size:,} bytes", file=sys.stderr)
     return 0
 

@@ -195,12 +195,14 @@ def test_the_profile_it_wrote_on_the_h200_predicts_no_worse_than_the_shipped_one
     like = load("h200")
     for figure in (
         "context_bytes",
-        "modules_bytes",
         "per_thread_modules",
         "cublas_workspace_bytes",
         "sm_count",
     ):
         assert getattr(profile, figure) == getattr(like, figure)
+    # What kernels of benchmark mode leave behind is no part of calibrating.
+    modules = {name: n for name, n in like.modules_bytes.items() if not name.startswith("local_memory")}
+    assert profile.modules_bytes == modules
 
 
 def found_communicators() -> list[dict[str, Any]]:

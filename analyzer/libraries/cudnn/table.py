@@ -12,11 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from analyzer.libraries.cudnn.shards import Joined, files
 
 OPERATIONS = ("forward", "data", "weight")
 ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
@@ -91,7 +94,8 @@ class Convolution:
 
 
 class Measurements:
-    """The table of one device (`profiles/NAME.convolutions.npz`, or the .npz file a calibrated profile names).
+    """The table of one device (`profiles/NAME.convolutions.npz` with the files that follow it, `shards.py`; or the .npz file a
+    calibrated profile names).
 
     Members: `about` (JSON: GPU, versions, date, method), `family` (int32 [families, 18], as `Convolution.family`), and
     for each dtype and layout measured, e.g. "float32.nchw": `.family` (row of the family table), `.batch`, and what cuDNN
@@ -100,15 +104,17 @@ class Measurements:
     """
 
     def __init__(self, name: str) -> None:
-        own = resources.files("analyzer.devices").joinpath("profiles", f"{name}.convolutions.npz")
-        self._path = Path(name) if name.endswith(".npz") else own
-        self._arrays: dict[str, np.ndarray[Any, Any]] = {}
-        with self._path.open("rb") as file, np.load(file) as members:
-            self.members: tuple[str, ...] = tuple(members.files)
+        shipped = resources.files("analyzer.devices").joinpath("profiles")
+        own: list[Traversable] = (
+            [Path(name)] if name.endswith(".npz") else files(shipped, f"{name}.convolutions")
+        )
+        self.joined = Joined(own)
+        self._arrays: dict[str, np.ndarray[Any, Any]] = {"family": self.joined.families()}
+        self.members = self.joined.members
         self.name = name
         self.about: dict[str, str] = json.loads(str(self.array("about")))
         self.families: Integers = self.array("family").astype(np.int64)
-        self._row = {tuple(family): row for row, family in enumerate(self.families.tolist())}
+        self._row = self.joined.rows
         self._features = _features(self.families)
         self._classes = _classes(self.families)
         self._asked: dict[tuple[str, str, str, int], tuple[Integers, Integers]] = {}
@@ -116,8 +122,7 @@ class Measurements:
     def array(self, member: str) -> np.ndarray[Any, Any]:
         """One member of the file, read when first asked for: most analyses need few."""
         if member not in self._arrays:
-            with self._path.open("rb") as file, np.load(file) as members:
-                self._arrays[member] = members[member]
+            self._arrays[member] = self.joined.array(member)
         return self._arrays[member]
 
     def family_row(self, call: Convolution) -> int | None:

@@ -15,7 +15,8 @@
    follows (`try_configs`, `run_single_conv`): `libraries/cudnn/ladders.py` says what these ask for.
 7. Benchmark mode takes a workspace for cuDNN's trials the first time a thread sees a convolution, as large as the largest
    any plan asks for, halved while there is no room, and has the allocator empty its cache after them
-   (`generate_and_filter_plans`, `run_single_conv`, `_cudnn_get_conv_benchmark_empty_cache`).
+   (`generate_and_filter_plans`, `run_single_conv`, `_cudnn_get_conv_benchmark_empty_cache`). A few kernels it tries make
+   the driver keep local memory beside the allocator: `libraries/cudnn/local_memory.py`.
 
 Source: `aten/src/ATen/native/Convolution.cpp` (`_select_conv_backend`, `_convolution`, `convolution_backward`,
 `check_cudnn_depthwise_workload_with_filter`), `ConvUtils.h` (`cudnn_conv_suggest_memory_format`),
@@ -37,6 +38,7 @@ from analyzer.graph.lanes import Lanes, NotTogether
 from analyzer.libraries.cudnn.batches import workspaces
 from analyzer.libraries.cudnn.convolutions import Settings, trial, workspace
 from analyzer.libraries.cudnn.ladders import ladder, was_asked
+from analyzer.libraries.cudnn.local_memory import local_memory
 from analyzer.libraries.cudnn.table import ELEMENT_BYTES, Convolution
 from analyzer.runtimes.pytorch.scratch.layout import (
     argument,
@@ -187,6 +189,8 @@ def _workspace(
         tried = trial(call, table, settings)
         basis = Basis.MEASURED if tried.source.startswith("measured") else Basis.BOUNDED
         script.trials(tried.nbytes, basis, plan)
+        if left := local_memory(call):
+            script.library(left)
     batch: Any = x.shape[0]
     if isinstance(batch, Lanes):
         return script.temporary(_at_batches(call, batch, table, settings), Basis.MEASURED, plan)
