@@ -477,7 +477,10 @@ _MODULES = frozenset({"torch.nn.functional", "torch.functional", "torch._tensor"
 
 def _own(func: Any) -> bool:
     """Whether a function is one of PyTorch's that look at nothing but their arguments."""
-    return type(func) in _CALLS or getattr(func, "__module__", None) in _MODULES
+    if type(func) in _CALLS:
+        return True
+    # Those in Python may make tensors of their own, which go to the default device.
+    return _default_device.CURRENT_DEVICE is None and getattr(func, "__module__", None) in _MODULES
 
 
 def _real(values: Iterable[Any], some: bool = True, inner: bool = False) -> bool:
