@@ -9,7 +9,10 @@ changes and views stay right.
 3. Where a result's size depends on values (`nonzero`, boolean indices, `masked_select`), it is known with them.
 4. Random and uninitialised results are unknown, and so are those of operators a CPU does not have.
 5. One known operand may decide: true "or" anything is true, and zero "and" anything zero. That ends a generation at its
-   longest length, whatever the tokens are.
+   longest length, whatever the tokens are. Of a tensor whose elements are all the same (the graph each node of a single graph
+   belongs to), so is everything that is taken, wherever from. Of a tensor that integers are made like (`new_zeros`), nothing
+   but its type and shape matters; one of a few integers that is left empty (`new_empty`) is written in parts, all of which
+   may be known: it is zeros until then.
 6. How many elements of a copy of a real host tensor are not zero is counted on the host, however large it is, as long as
    neither has been written since.
 7. A whole program brings real data with it, whose values would be followed through every layer: there only small
@@ -20,6 +23,7 @@ Not modelled: tensors over `LIMIT` elements.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -28,13 +32,23 @@ from torch.utils._pytree import tree_map
 aten = torch.ops.aten
 LIMIT = 1 << 20
 _UNKNOWABLE = ("empty", "rand", "bernoulli", "multinomial", "normal", "uniform", "exponential", "new_empty")
+_SMALL_EMPTY = 1 << 12
 # Logical operators, and the operand that decides their result.
-ABSORBING = {
+_ABSORBING = {
     aten.bitwise_or.Tensor: True,
     aten.logical_or.default: True,
     aten.bitwise_and.Tensor: False,
     aten.logical_and.default: False,
 }
+_TAKING = (aten.index.Tensor, aten.index_select.default, aten.gather.default)
+# Tensors made like another one, whose values do not matter, and where their own value stands.
+_LIKE: dict[Any, Callable[[Any], Any]] = {
+    aten.new_zeros.default: lambda _: 0, aten.zeros_like.default: lambda _: 0, aten.new_ones.default: lambda _: 1,
+    aten.ones_like.default: lambda _: 1, aten.new_full.default: lambda args: args[2], aten.full_like.default: lambda args: args[1],
+}  # fmt: skip
+# Operators whose result one known operand may decide, and those that need none that is known.
+DECIDING = frozenset({*_ABSORBING, *_TAKING})
+FROM_NOTHING = frozenset({aten._to_copy.default, aten.copy_.default, aten.new_empty.default, *_LIKE})
 _ALIASING = ("set_",)  # no values change: the tensor now lies on a storage that is known or not
 
 
@@ -167,6 +181,8 @@ class KnownValues:
         results: list[torch.Tensor],
     ) -> bool:
         """Whether the results could be made known."""
+        if func is aten.new_empty.default and results[0].numel() <= _SMALL_EMPTY:
+            return self._filled_with(results[0], 0)
         if name.startswith(_UNKNOWABLE) or torch.Tag.nondeterministic_seeded in func.tags:
             return False
         if func.namespace == "_c10d_functional" and name != "wait_tensor":
@@ -179,7 +195,7 @@ class KnownValues:
         for tensor in tensors:
             twin = self.twin(tensor)
             if twin is None or tensor.numel() > LIMIT:
-                return self._decided(func, tensors, results)
+                return self._decided(func, args, tensors, results)
             twins[id(tensor)] = twin
 
         def on_cpu(value: Any) -> Any:
@@ -188,9 +204,9 @@ class KnownValues:
             return torch.device("cpu") if isinstance(value, torch.device) else value
 
         cpu_kwargs = {
-            key: on_cpu(value) if key != "device" else torch.device("cpu") for key, value in kwargs.items()
+            key: tree_map(on_cpu, value) if key != "device" else torch.device("cpu")
+            for key, value in kwargs.items()
         }
-        cpu_kwargs = {key: tree_map(on_cpu, value) for key, value in cpu_kwargs.items()}
         try:
             value = func(*tree_map(on_cpu, args), **cpu_kwargs)
         except NotImplementedError:
@@ -213,9 +229,15 @@ class KnownValues:
                 self._twins[key] = twin.untyped_storage()
         return True
 
-    def _decided(self, func: Any, tensors: list[torch.Tensor], results: list[torch.Tensor]) -> bool:
-        """Whether one known operand decides the result of a logical operator by itself; it is known then."""
-        value = ABSORBING.get(func)
+    def _decided(
+        self, func: Any, args: Any, tensors: list[torch.Tensor], results: list[torch.Tensor]
+    ) -> bool:
+        """Whether the result is known though not all operands are: one of them decides, or none does."""
+        if func in _TAKING:
+            return self._all_the_same(tensors[0], results[0])
+        if func in _LIKE:
+            return self._filled_with(results[0], _LIKE[func](args))
+        value = _ABSORBING.get(func)
         if value is None or len(results) != 1:
             return False
         for tensor in tensors:
@@ -226,6 +248,25 @@ class KnownValues:
                 self.learn(results[0], torch.full_like(results[0], int(value), device="cpu"))
                 return True
         return False
+
+    def _all_the_same(self, tensor: torch.Tensor, result: torch.Tensor) -> bool:
+        """Whether what is taken of a tensor is known, since its elements are all the same."""
+        twin = self.twin(tensor)
+        if twin is None or not twin.numel() or tensor.numel() > LIMIT:
+            return False
+        first = twin.flatten()[0]
+        if not bool((twin == first).all()):
+            return False
+        return self._filled_with(result, first)
+
+    def _filled_with(self, result: torch.Tensor, value: Any) -> bool:
+        """Whether integers are known that all have one value; what is of another type shapes nothing."""
+        if result.is_floating_point() or result.is_complex():
+            return False
+        self.learn(
+            result, torch.empty_strided(result.shape, result.stride(), dtype=result.dtype).fill_(value)
+        )
+        return True
 
 
 def _whole(tensor: torch.Tensor) -> bool:

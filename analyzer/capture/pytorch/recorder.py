@@ -51,7 +51,7 @@ from analyzer.capture.pytorch.cuda.streams import Current
 from analyzer.capture.pytorch.data_branches import assumed, everybody, falls, longest
 from analyzer.capture.pytorch.failing import FailedCall
 from analyzer.capture.pytorch.fan_in import FanIn
-from analyzer.capture.pytorch.known_values import ABSORBING, KnownValues
+from analyzer.capture.pytorch.known_values import DECIDING, FROM_NOTHING, KnownValues
 from analyzer.capture.pytorch.meta_cache import MetaCache
 from analyzer.errors import CaptureError
 from analyzer.graph import (
@@ -116,9 +116,9 @@ class _Schema:
         "choice",
         "composite",
         "convolves",
-        "copies",
         "decides",
         "fills",
+        "from_nothing",
         "func",
         "kernel",
         "mutable",
@@ -134,8 +134,8 @@ class _Schema:
         self.func = func  # which stays alive: it is looked up by its identity
         self.choice = choice
         self.kernel = META_KERNELS.get(func)
-        self.copies = func in (aten._to_copy.default, aten.copy_.default)
-        self.decides = func in ABSORBING or func is aten._amp_foreach_non_finite_check_and_unscale_.default
+        self.from_nothing = func in FROM_NOTHING
+        self.decides = func in DECIDING or func is aten._amp_foreach_non_finite_check_and_unscale_.default
         self.mutable = schema.is_mutable
         self.convolves = func in CONVOLUTIONS
         self.name = schema.name + (f".{schema.overload_name}" if schema.overload_name else ".default")
@@ -715,7 +715,7 @@ class Recorder(TorchDispatchMode):
             nowhere = any(t.device.type == "meta" and self.nowhere(t) for t in inputs)
             self._host_results(results, nowhere)
             return
-        if values and (self._known or not inputs or schema.copies):
+        if values and (self._known or not inputs or schema.from_nothing):
             tensors = [t for t in results if t is not None and t.device.type == "meta"]
             self._follow(schema, args, kwargs, inputs, tensors, written)
         if self._bounds and not self._bounded:
@@ -765,7 +765,7 @@ class Recorder(TorchDispatchMode):
         self, schema: _Schema, args: Any, kwargs: Any, inputs: Any, results: Any, written: Any
     ) -> None:
         func = schema.func
-        if not (schema.copies or schema.decides) and self._known.lacks(inputs):
+        if not (schema.from_nothing or schema.decides) and self._known.lacks(inputs):
             # What an unknown value goes into is unknown.
             for tensor in written or (results if schema.mutable else ()):
                 self._known.forget(tensor.untyped_storage()._cdata)
