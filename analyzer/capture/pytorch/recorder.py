@@ -286,8 +286,8 @@ class Recorder(TorchDispatchMode):
         return out
 
     def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """The tensor's value, where it is known."""
-        return self._known.twin(tensor)
+        """The tensor's value, where it is known; of a sparse one only its parts' are."""
+        return None if sparse.has_parts(tensor) else self._known.twin(tensor)
 
     def filled(self, parts: list[torch.Tensor]) -> None:
         """All of these are about to be written with known values."""
@@ -380,7 +380,7 @@ class Recorder(TorchDispatchMode):
 
     def to_host(self, tensor: torch.Tensor, dtype: Any = None) -> torch.Tensor:
         """The device-to-host copy: a real tensor where the value is known, else a meta tensor in host memory."""
-        if sparse.is_sparse(tensor):
+        if sparse.has_parts(tensor):
             return sparse.to_host(self, tensor, dtype)
         self._waits_here()
         value = self._known.twin(tensor)
@@ -561,7 +561,7 @@ class Recorder(TorchDispatchMode):
             return self.to_host(args[0], kwargs.get("dtype"))
         if func is aten._local_scalar_dense.default:
             return self._scalar(args[0])
-        if func is sparse.MAKE or ((self._sparse or func is aten._to_copy.default) and sparse.among(args)):
+        if func in sparse.MAKERS or ((self._sparse or func is aten._to_copy.default) and sparse.among(args)):
             self._sparse = True
             return sparse.call(self, func, args, kwargs)
         if self.phase is Phase.BACKWARD:
@@ -642,7 +642,7 @@ class Recorder(TorchDispatchMode):
             return None
         return unknown_sizes.result(func, args, kwargs, count)
 
-    def how_many(self, what: str, most: int | None) -> int | None:
+    def how_many(self, what: str, most: int | None, counted: str = "at its bound") -> int | None:
         """How many there are of what only data tells: what was said, else the most there can be, which is noted."""
         said = self._said()
         if said is not None:
@@ -650,7 +650,7 @@ class Recorder(TorchDispatchMode):
         if most is not None:
             self.note(
                 f"{self._source() or 'the program'}: how many {what} depends on data; "
-                f"counted at its bound (--assume {self._source() or 'FILE.py:LINE'}=COUNT says another)"
+                f"counted {counted} (--assume {self._source() or 'FILE.py:LINE'}=COUNT says another)"
             )
             self._bounds.add(most)
             self._bounded = True
@@ -998,8 +998,8 @@ def _unwraps_itself(kind: type) -> bool:
 def inside(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """The tensors that hold a tensor's memory: itself, or those a wrapper is made of (a rank's shard of a `DTensor`), or a
     sparse one's indices and values."""
-    if sparse.is_sparse(tensor):
-        yield from sparse.parts(tensor)
+    if sparse.has_parts(tensor):
+        yield from sparse.all_parts(tensor)
         return
     if not _unwraps_itself(type(tensor)):
         yield tensor

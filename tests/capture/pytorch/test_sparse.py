@@ -12,7 +12,6 @@ torch = pytest.importorskip("torch")
 
 from analyzer.options import Options  # noqa: E402
 from analyzer.pipeline.program import follow  # noqa: E402
-from analyzer.runtimes.events import Malloc  # noqa: E402
 
 ROWS, WIDTH, BATCH = 1000, 64, 200
 EMBEDDING = f"""
@@ -21,27 +20,6 @@ from torch import nn
 words = torch.arange({BATCH}) % 150
 table = nn.Embedding({ROWS}, {WIDTH}, sparse=True).cuda()
 """
-
-
-@pytest.fixture
-def asked(tmp_path: Path) -> Any:
-    """(operator, bytes) of every request of a program, from the line `# from here` on."""
-
-    def run(text: str, **options: Any) -> list[tuple[str, int]]:
-        script = tmp_path / "program.py"
-        script.write_text(text)
-        first = next((n for n, line in enumerate(text.splitlines(), 1) if "# from here" in line), 0)
-        analysis, _ = follow(script, (), Options.of({"device": "h200", **options}), {}, whole=True)
-        found = []
-        for event in analysis.events:
-            if isinstance(event, Malloc) and event.operator >= 0 and event.nbytes:
-                operator = analysis.graph.operators[event.operator]
-                line = operator.source.rpartition(":")[2]
-                if line.isdigit() and int(line) >= first:
-                    found.append((operator.name.removesuffix(".default"), event.nbytes))
-        return found
-
-    return run
 
 
 def test_the_gradient_is_the_rows_that_were_read_and_coalescing_sorts_them(asked: Any) -> None:

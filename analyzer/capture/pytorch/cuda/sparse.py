@@ -13,14 +13,17 @@ them. Here each operator is the sequence of dense ones that CUDA's kernel is mad
 5. Multiplying, dividing by a number, negating and raising to a power make new values and copy the indices.
 6. A gradient nobody else holds becomes `.grad` as it is (`accumulate_grad.h`), like a dense one.
 7. **Matrix products** with a dense matrix coalesce, turn rows into 32-bit row offsets and call cuSPARSE, which writes a
-   column-major result that is copied. A transposed sparse matrix is a copy that must be sorted again.
+   column-major result that is copied. A transposed sparse matrix is a copy that must be sorted again. Those of two sparse
+   matrices (`products.py`) turn both into 32-bit rows; the rows and columns of the result are 64-bit ones again.
+8. **From a dense tensor** positions are found by `nonzero`, then copied, then values are gathered; from a compressed matrix
+   (`compressed.py`) rows are written out beside the columns.
 
 Source: `aten/src/ATen/native/sparse/cuda/SparseCUDATensor.cu` (`_coalesce_sparse_cuda`), `SparseCUDATensorMath.cu`
 (`add_out_dense_sparse_cuda`, `add_out_sparse_cuda`, `s_addmm_out_csr_sparse_dense_cuda_worker`), `sparse/SparseTensor.cpp`
-(`sparse_mask`), `sparse/SparseTensorMath.cpp` (`_mul_dense_sparse_out`), `SparseTensorUtils.cpp` (`flatten_indices`); orders and sizes
-as in the recorded run of `tests/programs/word_vectors.py` on an H200 (`tests/data/h200`).
+(`sparse_mask`), `sparse/SparseTensorMath.cpp` (`_mul_dense_sparse_out`), `SparseTensorUtils.cpp` (`flatten_indices`),
+`sparse/cuda/SparseMatMul.cu` (`sparse_sparse_matmul_cuda_kernel`), `TensorConversions.cpp` (`dense_to_sparse`); orders and sizes as in the recorded run of `tests/programs/word_vectors.py` on an H200 (`tests/data/h200`).
 
-Not modelled: compressed layouts (CSR, BSR), products of two sparse matrices, reductions of sparse tensors but norms.
+Not modelled: blocks (BSR), sums and softmaxes but those of `sparse_reductions.py`, what was not measured of products of two.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from analyzer.capture.pytorch.cuda import compressed, products, sparse_reductions
+from analyzer.capture.pytorch.cuda.compressed import is_compressed
 from analyzer.capture.pytorch.fan_in import called_by_engine
 
 if TYPE_CHECKING:
@@ -41,6 +46,8 @@ aten = torch.ops.aten
 _META = torch.device("meta")
 _MEAN = 1  # modes of embedding bags: sum, mean, max
 MAKE = aten._sparse_coo_tensor_with_dims_and_tensors.default
+# Operators that make a sparse tensor, also of what is none.
+MAKERS = frozenset({MAKE, aten._to_sparse.default, aten._to_sparse.sparse_dim, *compressed.MAKERS})
 _ASKED = frozenset(
     {
         aten._indices.default, aten._values.default, aten.indices.default, aten.values.default, aten._nnz.default,
@@ -55,9 +62,23 @@ def is_sparse(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.layout is torch.sparse_coo
 
 
+def has_parts(value: Any) -> bool:
+    """Whether a value is sparse in any layout: made of indices and values."""
+    return (
+        isinstance(value, torch.Tensor)
+        and value.layout is not torch.strided
+        and (value.layout is torch.sparse_coo or is_compressed(value))
+    )
+
+
 def among(args: tuple[Any, ...]) -> bool:
     """Whether any of the arguments is a sparse tensor."""
-    return any(map(is_sparse, args))
+    return any(map(has_parts, args))
+
+
+def all_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The dense tensors that hold a sparse tensor's memory."""
+    return parts(tensor) if is_sparse(tensor) else compressed.parts(tensor)
 
 
 def parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -78,9 +99,10 @@ def made(indices: Any, values: Any, shape: Any, coalesced: bool | None = None) -
 
 def call(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What an operator with a sparse argument returns. Raises NotImplementedError for those nobody has described."""
-    if func in _ASKED:
+    rows = any(map(is_compressed, args))
+    if func in (compressed.ASKED if rows else _ASKED):
         return func(*args, **kwargs)
-    handler = _HANDLERS.get(func)
+    handler = (_OF_COMPRESSED if rows else _HANDLERS).get(func)
     if handler is None:
         raise NotImplementedError(
             f"{func.name()} on sparse tensors cannot be followed: nobody has described what CUDA does"
@@ -101,12 +123,14 @@ def _make(
     return made(indices, values, size, kwargs.get("is_coalesced"))
 
 
-def _flattened(indices: Any, clone: bool) -> Any:
+def _flattened(recorder: Recorder, indices: Any, clone: bool) -> Any:
     """One number an entry (`flatten_indices`)."""
     if indices.shape[0] == 1:
         flat = indices.squeeze(0)
         return flat.clone() if clone else flat
-    return indices.new_empty(indices.shape[1])  # one kernel fills it
+    flat = indices.new_empty(indices.shape[1])  # one kernel fills it
+    recorder.forget(flat)
+    return flat
 
 
 def _differing(recorder: Recorder, indices: Any, most: int) -> int:
@@ -124,12 +148,14 @@ def _coalesce(recorder: Recorder, tensor: torch.Tensor) -> Any:
     shape = tensor.shape
     if entries < 2:
         return _copied(tensor, True)
-    flat = _flattened(indices, clone=True)
+    flat = _flattened(recorder, indices, clone=True)
     positions, offsets = torch.empty_like(flat), torch.empty_like(flat)
     count = _differing(recorder, indices, min(entries, math.prod(shape[:dims])))
     with _disable_current_modes():
         result = torch.empty((count, *values.shape[1:]), dtype=values.dtype, device=_META)
+    known = recorder.known(indices)
     recorder.record(aten._coalesce.default, (flat, values, positions, offsets), {}, result)
+    recorder.forget(flat)  # sorted now
     flat = flat.as_strided((1, count), (entries, 1))
     if dims == 1:
         return made(flat, result, shape, True)
@@ -139,6 +165,8 @@ def _coalesce(recorder: Recorder, tensor: torch.Tensor) -> Any:
         row.copy_(flat)
         flat.div_(shape[dim], rounding_mode="trunc")
         row.add_(flat, alpha=-shape[dim])
+    if known is not None:
+        recorder.learn(unflat, known.unique(dim=1))
     return made(unflat, result, shape, True)
 
 
@@ -179,6 +207,8 @@ def _to_copy(recorder: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
 
 def to_host(recorder: Recorder, tensor: torch.Tensor, dtype: Any = None) -> torch.Tensor:
     """The copy in host memory: of real parts, if both are real there."""
+    if is_compressed(tensor):
+        return compressed.to_host(recorder, tensor, dtype)
     indices, values = parts(tensor)
     indices, values = recorder.to_host(indices), recorder.to_host(values, dtype)
     if indices.device != values.device:
@@ -201,7 +231,7 @@ def _add_(recorder: Recorder, one: Any, other: Any, *, alpha: Any = 1) -> Any:
         return one
     if values.dtype != one.dtype:
         values = values.to(one.dtype)
-    flat = _flattened(indices, clone=False)
+    flat = _flattened(recorder, indices, clone=False)
     dims = indices.shape[0]
     rows = one.view(math.prod(one.shape[:dims]), -1)
     rows.index_add_(0, flat, values.reshape(values.shape[0], -1), alpha=alpha)
@@ -291,8 +321,94 @@ def _product(recorder: Recorder, result: Any, sparse: Any, dense: Any) -> Any:
     return result
 
 
+def _rows(recorder: Recorder, matrix: Any) -> products.Rows:
+    """A matrix as cuSPARSE takes it, from its entries in order."""
+    indices, values = parts(matrix)
+    indices, values = indices.contiguous(), values.contiguous()
+    count, entries = matrix.shape[0], indices.shape[1]
+    offsets = torch.empty(count + 1, dtype=torch.int32, device=_META)
+    rows = torch.empty(entries, dtype=torch.int32, device=_META).copy_(indices[0])
+    recorder.record(aten._convert_indices_from_coo_to_csr.default, (rows, count), {"out_int32": True}, ())
+    known = recorder.known(rows)
+    if known is not None:
+        recorder.learn(offsets, torch._convert_indices_from_coo_to_csr(known, count, out_int32=True))
+    del rows
+    columns = torch.empty(entries, dtype=torch.int32, device=_META).copy_(indices[1])
+    return products.Rows(offsets, columns, values, tuple(matrix.shape))
+
+
+def _product_of_two(recorder: Recorder, one: Any, other: Any) -> Any:
+    """`sparse_sparse_matmul_cuda`: 32-bit rows of both, and the rows and columns of what cuSPARSE makes of them."""
+    second = other if _is_coalesced(other) else _coalesce(recorder, other)  # the later argument
+    first = one if _is_coalesced(one) else _coalesce(recorder, one)
+    shape = (one.shape[0], other.shape[1])
+    taken = _rows(recorder, first), _rows(recorder, second)
+    offsets = torch.empty(shape[0] + 1, dtype=torch.int32, device=_META)
+    columns, values = products.multiplied(recorder, *taken, offsets)
+    indices = parts(one)[0].new_empty(2, columns.shape[0])
+    recorder.forget(indices)
+    known = recorder.known(offsets), recorder.known(columns)
+    if known[0] is not None and known[1] is not None:
+        rows = torch.arange(shape[0]).repeat_interleave(known[0].diff())
+        recorder.learn(indices, torch.stack([rows, known[1].long()]))
+    return made(indices, values, shape, True)
+
+
+def _to_coo(recorder: Recorder, tensor: Any, sparse_dim: Any = None, **kwargs: Any) -> Any:
+    """A dense tensor's entries that are not zero, or a compressed matrix's, whose values are shared."""
+    del kwargs
+    if is_sparse(tensor):
+        return tensor
+    if is_compressed(tensor):
+        begins, plain, values = compressed.parts(tensor)
+        by_rows = tensor.layout is torch.sparse_csr
+        indices = aten._convert_indices_from_csr_to_coo(begins, plain, out_int32=False, transpose=not by_rows)
+        return made(indices, values, tensor.shape, by_rows or plain.shape[0] < 2)
+    if sparse_dim not in (None, tensor.dim()) or not tensor.dim():
+        raise NotImplementedError(
+            "sparse tensors with entries that are vectors cannot be made of dense ones here"
+        )
+    del recorder
+    indices = tensor.nonzero().t().clone()
+    values = tensor[tuple(indices)].clone()
+    return made(indices, values, tensor.shape, True)
+
+
+def _sum(recorder: Recorder, tensor: Any, dims: Any, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    if keepdim or dtype is not None:
+        raise NotImplementedError(
+            "sums of sparse tensors that keep their dimensions or change their type cannot be followed"
+        )
+    indices, values, shape = sparse_reductions.sums(*parts(tensor), tensor.shape, dims)
+    return values if indices is None else _coalesce(recorder, made(indices, values, shape))
+
+
+def _sum_of_all(recorder: Recorder, tensor: Any, *, dtype: Any = None) -> Any:
+    return parts(tensor if _is_coalesced(tensor) else _coalesce(recorder, tensor))[1].sum(dtype=dtype)
+
+
+def _sum_backward(recorder: Recorder, grad: Any, tensor: Any, dims: Any) -> Any:
+    tensor = tensor if _is_coalesced(tensor) else _coalesce(recorder, tensor)
+    if is_sparse(grad):
+        grad = parts(grad if _is_coalesced(grad) else _coalesce(recorder, grad))
+    found = sparse_reductions.gradient_of_sum(grad, *parts(tensor), tensor.shape, dims)
+    return made(*found, tensor.shape, True)
+
+
+def _softmax(func: Any) -> Callable[..., Any]:
+    def told(recorder: Recorder, tensor: Any, dim: int, half_to_float: bool = False) -> Any:
+        del half_to_float
+        tensor = tensor if _is_coalesced(tensor) else _coalesce(recorder, tensor)
+        found = sparse_reductions.softmax(recorder, func, *parts(tensor), tensor.shape, dim)
+        return made(*found, tensor.shape, True)
+
+    return told
+
+
 def _mm(recorder: Recorder, sparse: Any, dense: Any, *_: Any) -> Any:
-    if is_sparse(dense):
+    if is_sparse(sparse) and is_sparse(dense):
+        return _product_of_two(recorder, sparse, dense)
+    if not is_sparse(sparse):
         raise NotImplementedError("products with a sparse second matrix cannot be followed")
     start = dense.new_zeros((sparse.shape[0], dense.shape[1]))
     return _addmm(recorder, start, sparse, dense, beta=0)
@@ -361,4 +477,19 @@ _HANDLERS: dict[Any, Callable[..., Any]] = {
     aten._sparse_mm.default: _mm,
     aten.addmm.default: _addmm,
     aten._sparse_addmm.default: _addmm,
+    aten._sparse_sparse_matmul.default: _mm,
+    aten._sparse_sum.dim: _sum,
+    aten.sum.dim_IntList: _sum,
+    aten.sum.default: _sum_of_all,
+    aten._sparse_sum_backward.default: _sum_backward,
+    aten._sparse_softmax.default: _softmax(aten._sparse_softmax.default),
+    aten._sparse_log_softmax.default: _softmax(aten._sparse_log_softmax.default),
+    aten._to_sparse.default: _to_coo,
+    aten._to_sparse.sparse_dim: _to_coo,
+    **compressed.MAKERS,
+}
+_OF_COMPRESSED = {
+    **compressed.HANDLERS,
+    aten._to_sparse.default: _to_coo,
+    aten._to_sparse.sparse_dim: _to_coo,
 }

@@ -64,6 +64,7 @@ _BY_MECHANISM = {
         kthvalue searchsorted bucketize cummax cummin
         replication_pad1d replication_pad2d replication_pad3d replication_pad2d_backward replication_pad3d_backward
         upsample_bicubic2d median _transform_bias_rescale_qkv batch_norm_gather_stats_with_counts
+        _convert_indices_from_coo_to_csr _convert_indices_from_csr_to_coo
     """,
     "optimizers": """
         _fused_adam _fused_adamw _fused_sgd _fused_adagrad _amp_foreach_non_finite_check_and_unscale _amp_update_scale

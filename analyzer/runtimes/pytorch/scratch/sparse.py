@@ -2,25 +2,28 @@
 
 1. **coalesce** sorts the flattened indices with their positions by comparison and keeps the first of each run, both with
    thrust; then the values' result is made, and values that are not contiguous are copied.
-2. **Products** with a dense matrix give cuSPARSE a buffer of 8 bytes for every 512 entries.
-3. **Bags of embeddings** make, in this order, the bags' sizes, which bag each index is of, the result and, for the maximum,
+2. **Products** with a dense matrix give cuSPARSE a buffer of 8 bytes for every 512 entries. Of CSR matrices another of its
+   algorithms is asked, with 64-bit indices; what it takes has not been measured, and is bounded.
+3. **Products of two** sparse matrices keep every pair that is multiplied: bounded, from a published figure.
+4. **Bags of embeddings** make, in this order, the bags' sizes, which bag each index is of, the result and, for the maximum,
    where it was.
 
-Source: `aten/src/ATen/native/sparse/cuda/SparseCUDATensor.cu` (`_coalesce_sparse_cuda`), `cuda/EmbeddingBag.cu`; order and
+Source: `aten/src/ATen/native/sparse/cuda/SparseCUDATensor.cu` (`_coalesce_sparse_cuda`), `SparseBlasImpl.cpp` (`spmm`,
+`spgemm`: which buffers are asked for, and when), `SparseMatMul.cu`, `cuda/EmbeddingBag.cu`; order and
 sizes as in the recorded runs of `tests/programs/word_vectors.py` and `sparse_matrices.py`, up to 792,052 entries (H200, torch
 2.11, `tests/data/h200`).
 
 Not modelled: cuSPARSE on other GPUs.
 
-The dense parts sparse operators consist of are told in `capture/pytorch/cuda/sparse.py`.
+The dense parts sparse operators consist of are told in `capture/pytorch/cuda/sparse.py` and `compressed.py`.
 """
 
 from __future__ import annotations
 
 from analyzer.devices import DeviceProfile
-from analyzer.graph import Operator
-from analyzer.runtimes.pytorch.scratch.cub import merge_sort_bytes, thrust_unique_bytes
-from analyzer.runtimes.pytorch.scratch.layout import contiguous_copy_bytes, tensor_at
+from analyzer.graph import Operator, dtype_bytes
+from analyzer.runtimes.pytorch.scratch.cub import merge_sort_bytes, scan_bytes, thrust_unique_bytes
+from analyzer.runtimes.pytorch.scratch.layout import contiguous_copy_bytes, integer_at, tensor_at
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
 
@@ -50,6 +53,65 @@ def sparse_product(operator: Operator, _device: DeviceProfile, script: Script) -
     values = tensor_at(operator, 3)
     if values is not None and values.element_count:
         script.temporary(8 * -(-values.element_count // 512) + 7, Basis.MEASURED)
+
+
+@rule("aten::_sparse_addmm", name="compressed-product", sure=Basis.BOUNDED)
+def compressed_product(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """cuSPARSE's buffer while it multiplies a CSR matrix (`CUSPARSE_SPMM_CSR_ALG2`, a vector's `CUSPARSE_SPMV_ALG_DEFAULT`).
+    Not measured. Bounded by where each piece of 64 entries begins, as two 64-bit numbers: the algorithm that was measured
+    takes 8 bytes for 512 entries.
+
+    Arguments: (result, row offsets, columns, values, dense matrix or vector)
+    """
+    values = tensor_at(operator, 3)
+    if values is not None and values.element_count:
+        script.temporary(16 * (-(-values.element_count // 64) + 1), Basis.BOUNDED)
+
+
+@rule("aten::_sparse_sparse_matmul", name="product-of-sparse", sure=Basis.BOUNDED)
+def product_of_sparse(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """cuSPARSE's two buffers, then the columns and values of the result. cuSPARSE's default algorithm keeps all that is
+    multiplied: row, column and value of every pair, once as it comes and once sorted. Not measured here; published is
+    "~6 GB" for 216 million pairs of 64-bit values (CuPy's issue 7044), 28 bytes each, which this bounds by 32. The first
+    buffer, of which nothing is published, is bounded by 16 bytes for every row and entry of the first matrix.
+
+    Arguments: (row offsets, columns, values, the same three of the second matrix, row offsets of the result, pairs)
+    """
+    offsets, values, pairs = (
+        tensor_at(operator, 0),
+        tensor_at(operator, 2),
+        integer_at(operator, 7, "pairs", 0),
+    )
+    if offsets is not None and values is not None and pairs:
+        script.temporary(16 * (offsets.element_count + values.element_count), Basis.BOUNDED)
+        script.temporary(2 * pairs * (8 + dtype_bytes(values.dtype)), Basis.BOUNDED)
+    script.outputs()
+
+
+@rule(
+    "aten::_sparse_softmax",
+    "aten::_sparse_log_softmax",
+    name="sparse-softmax",
+    sure=(Basis.EXACT, Basis.BOUNDED),
+)
+def sparse_softmax(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """Strides; positions sorted by their row's number with thrust; how long each row is, by thrust's reduction, whose
+    temporary is bounded by half a byte an entry; where each begins, and its largest value.
+
+    Arguments: (indices, values, row of each entry, rows)
+    """
+    indices, rows = tensor_at(operator, 0), integer_at(operator, 3, "rows", 0)
+    if indices is None or not indices.element_count:
+        return
+    entries = indices.shape[1]
+    script.release(script.temporary(8 * indices.shape[0]))
+    script.temporary(8 * entries)  # positions
+    script.release(script.temporary(merge_sort_bytes(entries)))
+    script.temporary(8 * entries)  # lengths
+    script.release(script.temporary(entries // 2 + 1024, Basis.BOUNDED))
+    script.temporary(8 * rows)  # beginnings
+    script.release(script.temporary(scan_bytes(rows), Basis.BOUNDED))
+    script.outputs()
 
 
 @rule("aten::_embedding_bag", name="embedding-bag")
