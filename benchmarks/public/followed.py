@@ -14,16 +14,6 @@ from typing import Any
 from prepared import Prepared, found, prepare, terminal
 
 ROOT = Path(__file__).resolve().parents[2]
-# A CPU-only torch beside torchvision's CUDA build, which is imported only once its operators are declared.
-_START = """
-import sys
-sys.path.append({accuracy!r})
-import torchvision_cpu
-torchvision_cpu.enable()
-sys.path.remove({accuracy!r})
-from analyzer.cli import main
-sys.exit(main())
-"""
 _SAID = 3000  # characters kept of what it said
 
 
@@ -34,8 +24,7 @@ def command(job: dict[str, Any], ready: Prepared, out: Path, rank: int) -> list[
     if job["processes"] > 1:
         words += ["--nproc-per-node", str(job["processes"]), "--rank", str(rank)]
     words += ["-m"] if ready.module else []
-    start = _START.format(accuracy=str(ROOT / "benchmarks/accuracy"))
-    return [sys.executable, "-c", start, *words, ready.script, *ready.args]
+    return [sys.executable, "-m", "analyzer", *words, ready.script, *ready.args]
 
 
 def _last_words(said: str) -> str:
