@@ -13,8 +13,8 @@ changes and views stay right.
    belongs to), so is everything that is taken, wherever from. Of a tensor that integers are made like (`new_zeros`), nothing
    but its type and shape matters; one of a few integers that is left empty (`new_empty`) is written in parts, all of which
    may be known: it is zeros until then.
-6. How many elements of a copy of a real host tensor are not zero is counted on the host, however large it is, as long as
-   neither has been written since.
+6. How many elements of a copy of a host tensor are not zero is counted when it is copied, of matrices and masks too large to
+   be followed, and known until the copy is written to.
 7. A whole program brings real data with it, whose values would be followed through every layer: there only small
    floating-point tensors are known (`float_limit`), for schedules and counters; numbers of that type shape nothing.
 
@@ -31,6 +31,7 @@ from torch.utils._pytree import tree_map
 
 aten = torch.ops.aten
 LIMIT = 1 << 20
+_MOST_COUNTED = 1 << 26
 _UNKNOWABLE = ("empty", "rand", "bernoulli", "multinomial", "normal", "uniform", "exponential", "new_empty")
 _SMALL_EMPTY = 1 << 12
 # Logical operators, and the operand that decides their result.
@@ -59,11 +60,11 @@ class KnownValues:
 
     def __init__(self) -> None:
         self._twins: dict[int, torch.UntypedStorage] = {}
-        # Device tensors that are copies of real host tensors too large to follow: the host tensor, and its version then.
-        self._copied: dict[int, tuple[torch.Tensor, int]] = {}
+        # Of device tensors that are copies of real host tensors too large to follow: how many elements are not zero.
+        self._counts: dict[int, tuple[torch.Size, int]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._twins or self._copied)
+        return bool(self._twins or self._counts)
 
     def lacks(self, tensors: list[torch.Tensor]) -> bool:
         """Whether the value of any of these is unknown."""
@@ -73,16 +74,20 @@ class KnownValues:
     def forget(self, key: int) -> None:
         """The storage is dead or changed by something unknown."""
         self._twins.pop(key, None)
-        self._copied.pop(key, None)
+        self._counts.pop(key, None)
 
-    def _value(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """The tensor's value, also where it is only a host tensor's that has not changed since."""
+    def _count(self, tensor: torch.Tensor) -> int | None:
+        """How many elements are not zero, if that is known."""
         twin = self.twin(tensor)
-        if twin is not None or tensor.device.type != "meta":
-            return twin
-        host, version = self._copied.get(tensor.untyped_storage()._cdata, (None, 0))
-        same = host is not None and host._version == version and host.stride() == tensor.stride()
-        return host if same and host is not None and host.shape == tensor.shape else None
+        if twin is not None:
+            return int(twin.count_nonzero())
+        shape, count = self._counts.get(tensor.untyped_storage()._cdata, (None, 0))
+        return count if shape == tensor.shape else None
+
+    def _counted(self, host: torch.Tensor, copy: torch.Tensor) -> None:
+        """A copy of a matrix or a mask on the device: adjacencies and the like are asked where they are not zero."""
+        if (host.dim() == 2 or host.dtype is torch.bool) and host.numel() <= _MOST_COUNTED:
+            self._counts[copy.untyped_storage()._cdata] = copy.shape, int(host.count_nonzero())
 
     def resized(self, key: int, nbytes: int) -> None:
         """The storage has another size: what it held stays if it has grown, and zeros stand behind."""
@@ -127,16 +132,15 @@ class KnownValues:
     def sized(self, func: Any, args: tuple[Any, ...]) -> Any:
         """Where a size depends on values: the results as meta tensors of the right size, or None where that is not known."""
         if func is aten.nonzero.default:
-            twin = self._value(args[0])
-            if twin is None:
+            count = self._count(args[0])
+            if count is None:
                 return None
-            shape = (int(twin.count_nonzero()), twin.dim())
-            return torch.empty(shape, dtype=torch.long, device="meta")
+            return torch.empty((count, args[0].dim()), dtype=torch.long, device="meta")
         if func is aten.repeat_interleave.Tensor:
             twin = self.twin(args[0])
             return None if twin is None else torch.empty(int(twin.sum()), dtype=torch.long, device="meta")
         if func is aten.masked_select.default:
-            twin = self._value(args[1])
+            twin = self.twin(args[1])
             if twin is None:
                 return None
             count = int(twin.expand(torch.broadcast_shapes(twin.shape, args[0].shape)).count_nonzero())
@@ -164,8 +168,7 @@ class KnownValues:
             return
         known = self._run(func, name, args, kwargs, tensors, results)
         if not known and func is aten._to_copy.default and args[0].device.type == "cpu":
-            if results[0].dtype is args[0].dtype:
-                self._copied[results[0].untyped_storage()._cdata] = (args[0], args[0]._version)
+            self._counted(args[0], results[0])
             return
         if not known and func._schema.is_mutable:  # what was written is no longer what it was
             for result in results:
@@ -233,10 +236,10 @@ class KnownValues:
         self, func: Any, args: Any, tensors: list[torch.Tensor], results: list[torch.Tensor]
     ) -> bool:
         """Whether the result is known though not all operands are: one of them decides, or none does."""
-        if func in _TAKING:
+        if func in _TAKING and results:
             return self._all_the_same(tensors[0], results[0])
         if func in _LIKE:
-            return self._filled_with(results[0], _LIKE[func](args))
+            return bool(results) and self._filled_with(results[0], _LIKE[func](args))
         value = _ABSORBING.get(func)
         if value is None or len(results) != 1:
             return False

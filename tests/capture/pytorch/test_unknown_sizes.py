@@ -116,10 +116,8 @@ there[0, 1] = 2.0
 """
     assert run(text.format("")).peak_allocated < 60 * MIB
     assert run(text.format("there.nonzero()")).peak_allocated >= 2000 * 2000 * 16
-    assert (
-        run(text.format("other = adjacency.cuda()\nadjacency[1, 0] = 1\nother.nonzero()")).peak_allocated
-        >= 2000 * 2000 * 16
-    )
+    other = "other = adjacency.cuda()\nadjacency[1, 0] = 1\nassert other.nonzero().shape == (5, 2)"
+    assert run(text.format(other)).incomplete is None
 
 
 def test_the_largest_nodes_of_a_graph_are_as_many_as_said(run: Any) -> None:

@@ -75,7 +75,6 @@ def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
         **graphs(recorder),
         **legacy_types(),
         "ops.load_library": loading(),
-        "set_default_tensor_type": default_tensor_type(recorder),
         **Pinned().functions(),
     }
     if recorder.memory is not None:
@@ -88,8 +87,10 @@ def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
         return storage
 
     found |= {"UntypedStorage.resize_": resized, "Generator": generator_class(recorder)}
-    with replaced({f"torch.{name}": answer for name, answer in found.items()}):
-        yield
+    with default_tensor_type() as choose:
+        found["set_default_tensor_type"] = choose
+        with replaced({f"torch.{name}": answer for name, answer in found.items()}):
+            yield
 
 
 def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:

@@ -3,22 +3,20 @@
 1. Called with sizes they make an uninitialised CUDA tensor, with data one that is copied from the host, with a tensor an
    alias of it (`torch/csrc/utils/tensor_new.cpp`, `legacy_tensor_generic_ctor_new`).
 2. A tensor is an instance where it lies on the GPU and has the type.
-3. `tensor.type(T)` converts to them, `torch.set_default_tensor_type(T)` makes them what factories make
-   (`CudaPretence._type`; `default_tensor_type` here).
-
-Not modelled: `torch.Tensor(2, 3)` while such a type is the default one makes a host tensor here; a note says so.
+3. `tensor.type(T)` converts to them (`CudaPretence._type`); `torch.set_default_tensor_type(T)` makes them what factories and
+   `torch.Tensor(...)` make.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
-if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
+from analyzer.capture.pytorch.patches import replaced
 
 NAMES = (
     "FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "IntTensor", "LongTensor", "ShortTensor", "CharTensor",
@@ -70,19 +68,26 @@ def legacy_types() -> dict[str, Any]:
     }
 
 
-def default_tensor_type(recorder: Recorder) -> Callable[[Any], None]:
-    """What stands for `torch.set_default_tensor_type`."""
+@contextlib.contextmanager
+def default_tensor_type() -> Iterator[Callable[[Any], None]]:
+    """Yields what stands for `torch.set_default_tensor_type`; at the end `torch.Tensor(...)` is a host tensor again."""
+    make: Any = torch.Tensor.__new__
+    on_gpu = False
+
+    def new(kind: Any, *args: Any, **kwargs: Any) -> Any:
+        if on_gpu and kind is torch.Tensor and not kwargs:
+            return _made(torch.get_default_dtype(), *args)
+        return make(kind, *args, **kwargs)
 
     def choose(t: Any) -> None:
+        nonlocal on_gpu
         name = t if isinstance(t, str) else f"{t.__module__}.{t.__name__}"
         torch.set_default_dtype(getattr(torch, name.rpartition(".")[2]).dtype)
-        on_gpu = ".cuda." in name
-        if on_gpu or torch.get_default_device().type == "cuda":
+        before, on_gpu = on_gpu, ".cuda." in name
+        if on_gpu and not before:
+            stack.enter_context(replaced({"torch.Tensor.__new__": staticmethod(new)}))
+        if on_gpu or before:
             torch.set_default_device("cuda" if on_gpu else None)
-        if on_gpu:
-            recorder.note(
-                "torch.set_default_tensor_type names a CUDA type: what torch.Tensor(SIZES) makes from then on is taken to be "
-                "in host memory"
-            )
 
-    return choose
+    with contextlib.ExitStack() as stack:
+        yield choose

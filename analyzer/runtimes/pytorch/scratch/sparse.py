@@ -3,8 +3,8 @@
 1. **coalesce** sorts the flattened indices with their positions by comparison and keeps the first of each run, both with
    thrust; then the values' result is made, and values that are not contiguous are copied.
 2. **Products** with a dense matrix give cuSPARSE a buffer of 8 bytes for every 512 entries. Of CSR matrices another of its
-   algorithms is asked, with 64-bit indices; what it takes has not been measured, and is bounded.
-3. **Products of two** sparse matrices keep every pair that is multiplied: bounded, from a published figure.
+   algorithms is asked, with 64-bit indices; what it takes is known of one program's peak, and counted as bounded.
+3. **Products of two** sparse matrices keep every pair that is multiplied, twice.
 4. **Bags of embeddings** make, in this order, the bags' sizes, which bag each index is of, the result and, for the maximum,
    where it was.
 
@@ -57,34 +57,33 @@ def sparse_product(operator: Operator, _device: DeviceProfile, script: Script) -
 
 @rule("aten::_sparse_addmm", name="compressed-product", sure=Basis.BOUNDED)
 def compressed_product(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """cuSPARSE's buffer while it multiplies a CSR matrix (`CUSPARSE_SPMM_CSR_ALG2`, a vector's `CUSPARSE_SPMV_ALG_DEFAULT`).
-    Not measured. Bounded by where each piece of 64 entries begins, as two 64-bit numbers: the algorithm that was measured
-    takes 8 bytes for 512 entries.
+    """cuSPARSE's buffer while it multiplies a CSR matrix (`CUSPARSE_SPMM_CSR_ALG2`, a vector's `CUSPARSE_SPMV_ALG_DEFAULT`),
+    taken to be 16 bytes for every 64 rows and entries, and 528. No request of it was recorded; at the peak of one program (GCN2
+    on 2,708 nodes with 13,264 entries) it was 4,608 bytes once rounded, which this gives.
 
     Arguments: (result, row offsets, columns, values, dense matrix or vector)
     """
-    values = tensor_at(operator, 3)
-    if values is not None and values.element_count:
-        script.temporary(16 * (-(-values.element_count // 64) + 1), Basis.BOUNDED)
+    offsets, values = tensor_at(operator, 1), tensor_at(operator, 3)
+    if offsets is not None and values is not None and values.element_count:
+        pieces = -(-(offsets.element_count - 1 + values.element_count) // 64)
+        script.temporary(16 * pieces + 528, Basis.BOUNDED)
 
 
-@rule("aten::_sparse_sparse_matmul", name="product-of-sparse", sure=Basis.BOUNDED)
+@rule("aten::_sparse_sparse_matmul", name="product-of-sparse", sure=(Basis.MEASURED, Basis.BOUNDED))
 def product_of_sparse(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """cuSPARSE's two buffers, then the columns and values of the result. cuSPARSE's default algorithm keeps all that is
-    multiplied: row, column and value of every pair, once as it comes and once sorted. Not measured here; published is
-    "~6 GB" for 216 million pairs of 64-bit values (CuPy's issue 7044), 28 bytes each, which this bounds by 32. The first
-    buffer, of which nothing is published, is bounded by 16 bytes for every row and entry of the first matrix.
+    """cuSPARSE's two buffers, then the columns and values of the result. The first is 12 bytes for every entry of the first
+    matrix, a scan of so many and 56, as in all 147 products of Graph U-Net's recorded run (`pyg_graph_unet`, H200). In the
+    second its default algorithm keeps all that is multiplied, row, column and value of every pair, twice: 24 bytes a pair of
+    32-bit values in that run (published for 64-bit ones: "~6 GB" for 216 million pairs, CuPy's issue 7044; this says 32).
+    What the sort takes besides, 27,919 bytes for 75,538 pairs, is bounded by a quarter byte a pair and 16 KiB.
 
     Arguments: (row offsets, columns, values, the same three of the second matrix, row offsets of the result, pairs)
     """
-    offsets, values, pairs = (
-        tensor_at(operator, 0),
-        tensor_at(operator, 2),
-        integer_at(operator, 7, "pairs", 0),
-    )
-    if offsets is not None and values is not None and pairs:
-        script.temporary(16 * (offsets.element_count + values.element_count), Basis.BOUNDED)
-        script.temporary(2 * pairs * (8 + dtype_bytes(values.dtype)), Basis.BOUNDED)
+    values, pairs = tensor_at(operator, 2), integer_at(operator, 7, "pairs", 0)
+    if values is not None and pairs:
+        entries = values.element_count
+        script.temporary(12 * entries + scan_bytes(entries) - 256 + 56, Basis.MEASURED)
+        script.temporary(2 * pairs * (8 + dtype_bytes(values.dtype)) + pairs // 4 + (16 << 10), Basis.BOUNDED)
     script.outputs()
 
 

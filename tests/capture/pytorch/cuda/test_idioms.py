@@ -123,6 +123,7 @@ assert torch.ones(2).type(Tensor).is_cuda and torch.ones(2, device="cuda").type(
 torch.autograd.Variable(Tensor(4, 1).fill_(1.0), requires_grad=False)
 torch.set_default_tensor_type(Tensor)
 assert torch.ones(3).is_cuda and torch.tensor([1.0]).is_cuda and torch.nn.Linear(2, 2).weight.is_cuda
+assert torch.Tensor(2, 3).is_cuda and torch.Tensor(np.ones((4, 2))).shape == (4, 2) and torch.Tensor([1, 2]).is_cuda
 torch.set_default_tensor_type("torch.DoubleTensor")
 assert torch.ones(3).device.type == "cpu" and torch.ones(3).dtype == torch.float64
 """

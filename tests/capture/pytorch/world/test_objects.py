@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests.capture.pytorch.world.test_world import followed
+from tests.capture.pytorch.world.ranks import followed
 
 
 def test_what_ranks_gather_is_their_own(tmp_path: Path) -> None:

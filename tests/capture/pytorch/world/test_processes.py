@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests.capture.pytorch.world.test_world import program
+from tests.capture.pytorch.world.ranks import program
 
 MAIN = """
 import multiprocessing, os, torch, torch.distributed as dist, torch.multiprocessing as mp

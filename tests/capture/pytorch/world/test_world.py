@@ -5,7 +5,6 @@ Sizes are computed by hand. Exactness against two real H200 is `benchmarks/ranks
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,30 +19,9 @@ from analyzer.options import Options
 from analyzer.pipeline.program import follow
 from analyzer.ranks import Rank
 from analyzer.runtimes.events import Malloc
+from tests.capture.pytorch.world.ranks import JOIN, followed, program
 
 MIB = 2**20
-JOIN = """
-import os, torch, torch.distributed as dist
-rank = int(os.environ["LOCAL_RANK"])
-torch.cuda.set_device(rank)
-dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
-"""
-
-
-def followed(folder: Path, text: str, ranks: int = 2, rank: int = 0) -> Analysis:
-    """The analysis of one rank of a program of this text, which has joined the others."""
-    return program(folder, JOIN + text, ranks, rank)
-
-
-def program(folder: Path, text: str, ranks: int = 2, rank: int = 0) -> Analysis:
-    """The analysis of one rank of a program of this text."""
-    script = folder / "program.py"
-    script.write_text(text)
-    job = replace(Rank.of(rank, ranks), launched=True)
-    found, error = follow(script, [], Options(device="h200"), {}, "end", job=job)
-    if error is not None:
-        raise error
-    return found
 
 
 def sizes(found: Analysis, stream: bool = False) -> list[object]:

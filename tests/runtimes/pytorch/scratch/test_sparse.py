@@ -1,0 +1,29 @@
+"""What cuSPARSE takes for products of two sparse matrices, beside requests of a recorded run."""
+
+from __future__ import annotations
+
+import pytest
+
+from analyzer.runtimes.pytorch.scratch import Take, story_of
+from tests.runtimes.pytorch.scratch.stories import H200, call, tensor
+
+
+def workspaces(entries: int, pairs: int) -> list[int]:
+    """Bytes of both buffers for a matrix of so many entries on 2,708 nodes, times itself."""
+    one = (tensor(2709, dtype="int32"), tensor(entries, dtype="int32"), tensor(entries))
+    operator = call("aten::_sparse_sparse_matmul.default", (*one, *one, one[0], pairs), ())
+    return [step.nbytes for step in story_of(operator, H200).steps if isinstance(step, Take)]
+
+
+@pytest.mark.parametrize(
+    ("entries", "nbytes"),
+    [(13_264, 160_247), (11_164, 135_047), (22_396, 270_087), (46_660, 561_767), (110_902, 1_333_695)],
+)
+def test_the_first_is_as_in_graph_u_nets_run(entries: int, nbytes: int) -> None:
+    """As requested in `pyg_graph_unet` (`histories_public.xz`), on 2,708, 2,000 and 1,000 nodes."""
+    assert workspaces(entries, 1)[0] == nbytes
+
+
+def test_the_second_is_no_less_than_in_that_run() -> None:
+    """The whole graph's square has 75,538 pairs: cuSPARSE asked for 1,840,831 bytes."""
+    assert 0 <= workspaces(13_264, 75_538)[1] - 1_840_831 < 10_000
