@@ -382,6 +382,7 @@ class Recorder(TorchDispatchMode):
         """The device-to-host copy: a real tensor where the value is known, else a meta tensor in host memory."""
         if sparse.has_parts(tensor):
             return sparse.to_host(self, tensor, dtype)
+        self._gathered(tensor, dtype in (None, tensor.dtype))
         self._waits_here()
         value = self._known.twin(tensor)
         if value is None and self.stands_in and tensor.numel() <= _SMALL:
@@ -392,6 +393,23 @@ class Recorder(TorchDispatchMode):
             copy = torch.empty_like(tensor.detach(), dtype=dtype or tensor.dtype)
         self._index(copy, "host copy", Category.ACTIVATION, on_device=False)
         return copy
+
+    def _gathered(self, tensor: torch.Tensor, same: bool) -> None:
+        """A copy to the host that is no plain copy of memory reads from a contiguous tensor on the device, made for it
+        (`copy_requires_temporaries`, `aten/src/ATen/native/cuda/Copy.cu`). same: the copy has its type and layout.
+
+        Types are converted on the host, as in every copy that waits.
+        """
+        if tensor.is_contiguous() or tensor.device.type != "meta" or _unwraps_itself(type(tensor)):
+            return
+        with _disable_current_modes():
+            # Without gaps and overlaps a tensor like it has its strides.
+            if same and torch.empty_like(tensor.detach()).stride() == tensor.stride():
+                return
+            if self.in_host_memory(tensor):
+                return
+            made = torch.empty(tensor.shape, dtype=tensor.dtype, device=META)
+        self.record(aten.clone.default, (tensor.detach(),), {"memory_format": torch.contiguous_format}, made)
 
     def host_value(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor's value. Raises CaptureError naming the source line if it cannot be known."""
@@ -544,13 +562,11 @@ class Recorder(TorchDispatchMode):
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        if (
-            func is aten.copy_.default
-            and args[0].device.type == "cpu"
-            and _is_meta(args[1])
-            and (self.stands_in or self._known.twin(args[1]) is not None)
-        ):
-            return self._copied_to_host(args[0], args[1])
+        if func is aten.copy_.default and _is_meta(args[1]) and self._in_host_memory(args[0]):
+            target, source = args[:2]
+            self._gathered(source, source.dtype is target.dtype and source.stride() == target.stride())
+            if target.device.type == "cpu" and (self.stands_in or self._known.twin(source) is not None):
+                return self._copied_to_host(target, source)
         if (
             func is aten._to_copy.default
             and self.stands_in

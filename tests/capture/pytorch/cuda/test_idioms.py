@@ -334,3 +334,23 @@ deform_conv2d(x, offset, weight).sum().backward()
 assert x.grad.shape == x.shape and weight.grad.shape == weight.shape and offset.grad.shape == offset.shape
 """
     )
+
+
+@pytest.mark.parametrize(
+    ("copy", "gathered"),
+    [
+        ("x.cpu()", 0),
+        ("x.to('cpu', torch.uint8)", 0),
+        ("x.permute(1, 2, 0).cpu()", 0),
+        ("x.permute(1, 2, 0).to('cpu', torch.uint8)", 12 * MIB),  # as save_image does
+        ("x[:, ::2].cpu()", 6 * MIB),
+        ("torch.empty(1024, 1024, 3).copy_(x.permute(1, 2, 0))", 12 * MIB),
+        ("torch.empty(3, 1024, 1024).copy_(x)", 0),
+    ],
+)
+def test_a_copy_to_the_host_that_is_no_plain_one(
+    followed: Callable[[str], Estimate], copy: str, gathered: int
+) -> None:
+    """By hand from Copy.cu: 12 MiB of float32, made contiguous on the device where memory cannot be copied as it lies."""
+    found = followed(f"x = torch.zeros(3, 1024, 1024, device='cuda')\n{copy}\nassert held() == 12 << 20\n")
+    assert found.peak_allocated == 12 * MIB + gathered
