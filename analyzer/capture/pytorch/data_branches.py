@@ -14,9 +14,11 @@ plan for. The assumption is noted in the estimate.
 4. `torch.distributions` checks its arguments: a healthy run's are valid.
 5. L-BFGS stops where the loss no longer changes: in a run that learns it falls. It remembers a step along which the gradient
    grew (`ys > 1e-10`): every step of such a run is one, until its history is full.
-6. What a program asserts of its values holds in a healthy run.
-7. `SyncBatchNorm` leaves out ranks whose input is empty: the other ranks are taken to be as this one, whose is not.
-8. transformers' beam search ends where no open beam can become better, and cuts its result to the longest one written: it
+6. torchdiffeq's adaptive solvers accept or reject a step, and go on until they are there: every step is taken to be accepted, one
+   for each point in time. How many a real run needs is data.
+7. What a program asserts of its values holds in a healthy run.
+8. `SyncBatchNorm` leaves out ranks whose input is empty: the other ranks are taken to be as this one, whose is not.
+9. transformers' beam search ends where no open beam can become better, and cuts its result to the longest one written: it
    is taken to go on to the longest length it may, which needs the most memory.
 """
 
@@ -55,8 +57,14 @@ BRANCHES: dict[tuple[str, str], tuple[bool, str]] = {
     ),
 }
 
+_STEPS = "adaptive ODE solvers are assumed to accept every step, and to need one for each point in time that is asked for"
+_looping: set[int] = set()  # calls that have been told to go on
+
 # Where one function takes several: (end of the file's path, part of the line that asks) -> the same.
-LINES: dict[tuple[str, str], tuple[bool, str]] = {
+# A value of None: yes the first time one call of the function asks, no the second: a loop that runs once.
+LINES: dict[tuple[str, str], tuple[bool | None, str]] = {
+    ("torchdiffeq/_impl/rk_common.py", "if accept_step"): (True, _STEPS),
+    ("torchdiffeq/_impl/rk_common.py", "while next_t > self.rk_state.t1"): (None, _STEPS),
     ("torch/optim/lbfgs.py", "ys > 1e-10"): (
         True,
         "L-BFGS is assumed to remember every step, until its history is full",
@@ -75,11 +83,19 @@ def assumed(depth: int = 1) -> tuple[bool, str] | None:
         for (ending, function), answer in BRANCHES.items():
             if path.endswith(ending) and function in ("", frame.f_code.co_name):
                 return answer
-        for (ending, asks), answer in LINES.items():
+        for (ending, asks), (value, note) in LINES.items():
             if path.endswith(ending) and asks in linecache.getline(frame.f_code.co_filename, frame.f_lineno):
-                return answer
+                # Only steps whose gradient is wanted take memory one after the other.
+                return (torch.is_grad_enabled() and _once(id(frame)) if value is None else value), note
         frame = frame.f_back
     return None
+
+
+def _once(call: int) -> bool:
+    """Whether this call asks for the first time; it is forgotten when it has asked again."""
+    first = call not in _looping
+    (_looping.add if first else _looping.discard)(call)
+    return first
 
 
 def _asserted(frame: FrameType | None) -> bool | None:

@@ -354,3 +354,36 @@ def test_a_copy_to_the_host_that_is_no_plain_one(
     """By hand from Copy.cu: 12 MiB of float32, made contiguous on the device where memory cannot be copied as it lies."""
     found = followed(f"x = torch.zeros(3, 1024, 1024, device='cuda')\n{copy}\nassert held() == 12 << 20\n")
     assert found.peak_allocated == 12 * MIB + gathered
+
+
+def test_adaptive_solvers_accept_their_steps(followed: Callable[[str], Estimate], tmp_path: Path) -> None:
+    """A solver as torchdiffeq writes it: a step for each point in time where gradients are wanted, and no end otherwise."""
+    solver = tmp_path / "torchdiffeq/_impl/rk_common.py"
+    solver.parent.mkdir(parents=True)
+    solver.write_text(
+        """
+class Solver:
+    def __init__(self, t): self.rk_state, self.steps = self, 0; self.t1 = t
+    def advance(self, next_t):
+        while next_t > self.rk_state.t1:
+            error_ratio = next_t.exp()
+            accept_step = error_ratio <= 1
+            if accept_step:
+                self.steps += 1
+                self.t1 = self.t1 + error_ratio
+"""
+    )
+    found = followed(
+        """
+from torchdiffeq._impl.rk_common import Solver
+times = torch.rand(3, device="cuda")
+solver = Solver(times[0])
+for t in times:
+    solver.advance(t)
+assert solver.steps == 3
+with torch.no_grad():
+    solver.advance(times[1])
+assert solver.steps == 3
+"""
+    )
+    assert any("accept every step" in note for note in found.notes)
