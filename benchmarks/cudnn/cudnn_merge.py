@@ -1,7 +1,7 @@
 """Merge what cuDNN answered (`cudnn_ask.py`) into the shipped table of workspaces.
 
-Run: `python benchmarks/cudnn/cudnn_merge.py ANSWERS.npz... --table TABLE.npz --output NEW.npz [--about '{"date": "..."}']`.
-A table that `analyzer.libraries.cudnn.table.Measurements` reads comes out. Rules:
+Run: `python benchmarks/cudnn/cudnn_merge.py ANSWERS.npz... --table h200 --output .../h200.convolutions.3.npz [--about '{"date": "..."}']`.
+A further file of the table comes out (`analyzer/libraries/cudnn/shards.py`), and the files there are stay as they are. Rules:
 
 1. Calls the table lacks are added, and vote on others: `cudnn_votes.py` says how often the votes are right.
 2. Calls the table has keep what is known of them; figures they lack (other settings, other plans) are added.
