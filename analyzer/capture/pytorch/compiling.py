@@ -1,13 +1,16 @@
 """`torch.compile` in a program that is followed: what was to be compiled runs as the eager code it is, which is said.
 
 1. A module becomes one that wraps it, as `torch._dynamo.eval_frame.OptimizedModule` does: `_orig_mod` in its state's names,
-   everything else asked of it is the module's own. A function stays itself.
+   everything else asked of it is the module's own. A function is called as it is.
 2. No compiler is imported for it.
-3. The estimate carries a caveat, for the verdict: compiled code takes other amounts.
+3. Where such a module or function is called the estimate carries a caveat, for the verdict: compiled code takes other amounts.
+   (Libraries have many functions compiled that no program calls.)
 """
 
 from __future__ import annotations
 
+import functools
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +24,8 @@ CAVEAT = (
     "activations; tuning, CUDA graphs and padding take memory of their own"
 )
 _OWN = frozenset({"_orig_mod", "__dict__", "_ready"})
+# Whose program runs: what a library had compiled while one was followed is still there when the next one is.
+_followed: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 
 class CompiledModule(torch.nn.Module):
@@ -36,6 +41,7 @@ class CompiledModule(torch.nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """As the module's."""
+        _said()
         return self._orig_mod(*args, **kwargs)
 
     @property
@@ -66,16 +72,34 @@ class CompiledModule(torch.nn.Module):
         return len(self._orig_mod)  # type: ignore[arg-type]
 
 
+def _said() -> None:
+    for recorder in _followed:
+        recorder.caveat(CAVEAT)
+
+
+def _eager(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that was to be compiled."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        _said()
+        return function(*args, **kwargs)
+
+    return call
+
+
 def compiling(recorder: Recorder) -> Callable[..., Any]:
     """What stands for `torch.compile`."""
+    _followed.clear()
+    _followed.add(recorder)
 
     def compile(model: Any = None, *, disable: bool = False, **options: Any) -> Any:
         if model is None:
             return lambda function: compile(function, disable=disable, **options)
         if disable:
             return model
-        recorder.caveat(CAVEAT)
-        wrapped = isinstance(model, torch.nn.Module) and not isinstance(model, CompiledModule)
-        return CompiledModule(model) if wrapped else model
+        if isinstance(model, CompiledModule):
+            return model
+        return CompiledModule(model) if isinstance(model, torch.nn.Module) else _eager(model)
 
     return compile
