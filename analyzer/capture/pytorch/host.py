@@ -160,6 +160,8 @@ class Gradients:
 
     def set_data(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
         """`tensor.data = value`."""
+        if value.is_inference() and not tensor.is_inference():
+            value = _of_no_mode(value)
         if tensor.device.type == value.device.type:
             tensor.data = value
             return
@@ -175,6 +177,14 @@ class Gradients:
             if (other is tensor or owner is tensor) and owner.device.type == other.device.type:
                 self.forget(owner)
                 owner.grad = other
+
+
+def _of_no_mode(value: torch.Tensor) -> torch.Tensor:
+    """The same memory as a tensor made outside inference mode: PyTorch gives data of one kind to the other, but not among meta
+    tensors (`TensorImpl::has_compatible_shallow_copy_type`)."""
+    with torch.inference_mode(False), _disable_current_modes():
+        made = torch.empty(0, dtype=value.dtype, device=value.device)
+        return made.set_(value.untyped_storage(), value.storage_offset(), value.shape, value.stride())
 
 
 def _shape(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...] | None:

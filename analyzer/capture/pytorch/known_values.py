@@ -95,8 +95,8 @@ class KnownValues:
         if twin is None or not 0 < twin.nbytes() < nbytes <= LIMIT:
             self.forget(key)
             return
-        grown = torch.zeros(nbytes, dtype=torch.uint8)
-        grown[: twin.nbytes()] = torch.empty(0, dtype=torch.uint8).set_(twin)
+        grown = torch.zeros(nbytes, dtype=torch.uint8, device="cpu")
+        grown[: twin.nbytes()] = torch.empty(0, dtype=torch.uint8, device="cpu").set_(twin)
         self._twins[key] = grown.untyped_storage()
 
     def twin(self, tensor: torch.Tensor) -> torch.Tensor | None:
@@ -106,7 +106,7 @@ class KnownValues:
         storage = self._twins.get(tensor.untyped_storage()._cdata)
         if storage is None:
             return None
-        twin = torch.empty(0, dtype=tensor.dtype)
+        twin = torch.empty(0, dtype=tensor.dtype, device="cpu")
         return twin.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
 
     def learn(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
@@ -226,7 +226,9 @@ class KnownValues:
             if key in self._twins or twin.shape != result.shape:
                 continue
             if twin.stride() != result.stride() or twin.storage_offset() != result.storage_offset():
-                same = torch.empty_strided(result.shape, result.stride(), dtype=result.dtype).copy_(twin)
+                same = torch.empty_strided(
+                    result.shape, result.stride(), dtype=result.dtype, device="cpu"
+                ).copy_(twin)
                 self._twins[key] = same.untyped_storage()
             else:
                 self._twins[key] = twin.untyped_storage()
@@ -267,7 +269,8 @@ class KnownValues:
         if result.is_floating_point() or result.is_complex():
             return False
         self.learn(
-            result, torch.empty_strided(result.shape, result.stride(), dtype=result.dtype).fill_(value)
+            result,
+            torch.empty_strided(result.shape, result.stride(), dtype=result.dtype, device="cpu").fill_(value),
         )
         return True
 

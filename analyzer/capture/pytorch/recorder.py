@@ -416,7 +416,7 @@ class Recorder(TorchDispatchMode):
         self._waits_here()
         value = self._known.twin(tensor)
         if value is None and (said := self._said()) is not None:
-            return torch.full(tensor.shape, said, dtype=tensor.dtype)
+            return torch.full(tensor.shape, said, dtype=tensor.dtype, device="cpu")
         if value is None and self.stands_in:
             return self._stand_in(tensor)
         if value is None:
@@ -456,7 +456,10 @@ class Recorder(TorchDispatchMode):
             self.note("numbers are taken to be finite where the program asks whether they are")
             with _disable_current_modes():
                 self._known.learn(
-                    flags, torch.empty_strided(flags.shape, flags.stride(), dtype=torch.bool).fill_(value)
+                    flags,
+                    torch.empty_strided(flags.shape, flags.stride(), dtype=torch.bool, device="cpu").fill_(
+                        value
+                    ),
                 )
 
     def _copied_to_host(self, target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
@@ -480,7 +483,7 @@ class Recorder(TorchDispatchMode):
             f"{self._source() or 'the program'} reads a value only a real run has; {'false' if flag else 'one'} is assumed"
         )
         make = torch.zeros if flag else torch.ones
-        return make(tensor.shape, dtype=tensor.dtype)
+        return make(tensor.shape, dtype=tensor.dtype, device="cpu")
 
     def _unknown(self, what: str) -> CaptureError:
         """The error of code that depends on data."""
@@ -495,7 +498,7 @@ class Recorder(TorchDispatchMode):
         """`item()`. An unknown float is taken for 1.0, and noted: floats scale values, integers and flags shape programs."""
         self._waits_here()
         if self._known.twin(tensor) is None and (said := self._said()) is not None:
-            return torch.tensor(said, dtype=tensor.dtype).item()
+            return torch.tensor(said, dtype=tensor.dtype, device="cpu").item()
         if self._known.twin(tensor) is None:
             if tensor.is_floating_point() and falls():
                 self.note("the losses that L-BFGS reads are assumed to fall from step to step")

@@ -126,7 +126,7 @@ def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
         }
 
     def state(*_: Any, **__: Any) -> torch.Tensor:
-        return torch.zeros(_STATE_BYTES, dtype=torch.uint8)
+        return torch.zeros(_STATE_BYTES, dtype=torch.uint8, device="cpu")
 
     def says(answer: Any) -> Any:
         # A function of its own for each: PyTorch's compiler, if a program brings it in, knows functions by identity.

@@ -74,10 +74,10 @@ def default_tensor_type() -> Iterator[Callable[[Any], None]]:
     make: Any = torch.Tensor.__new__
     on_gpu = False
 
-    def new(kind: Any, *args: Any, **kwargs: Any) -> Any:
-        if on_gpu and kind is torch.Tensor and not kwargs:
-            return _made(torch.get_default_dtype(), *args)
-        return make(kind, *args, **kwargs)
+    def new(*args: Any, **kwargs: Any) -> Any:  # without names: PyTorch's compiler compares them with its own
+        if on_gpu and args[0] is torch.Tensor and not kwargs:
+            return _made(torch.get_default_dtype(), *args[1:])
+        return make(*args, **kwargs)
 
     def choose(t: Any) -> None:
         nonlocal on_gpu

@@ -368,7 +368,7 @@ class CudaPretence(TorchFunctionMode):
             self._on_host(_SETITEM, arguments, {})
             return
         if isinstance(value, (bool, int, float)) and self._on_gpu(tensor):
-            value = torch.tensor(value, dtype=tensor.dtype)
+            value = torch.tensor(value, dtype=tensor.dtype, device="cpu")
         tensor[index] = value
 
     def _take(self, tensor: torch.Tensor, index: Any) -> Any:
@@ -455,7 +455,7 @@ class CudaPretence(TorchFunctionMode):
 def _zeros(tensor: Any) -> Any:
     """Zeros in place of a host tensor without memory, inside a wrapper too."""
     if type(tensor) is torch.Tensor:
-        return torch.zeros(tensor.shape, dtype=tensor.dtype)
+        return torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
     names, rest = tensor.__tensor_flatten__()
     parts = {name: getattr(tensor, name) for name in names}
     parts = {name: _zeros(part) if isinstance(part, torch.Tensor) else part for name, part in parts.items()}

@@ -127,6 +127,7 @@ torch.autograd.Variable(Tensor(4, 1).fill_(1.0), requires_grad=False)
 torch.set_default_tensor_type(Tensor)
 assert torch.ones(3).is_cuda and torch.tensor([1.0]).is_cuda and torch.nn.Linear(2, 2).weight.is_cuda
 assert torch.Tensor(2, 3).is_cuda and torch.Tensor(np.ones((4, 2))).shape == (4, 2) and torch.Tensor([1, 2]).is_cuda
+import torch._dynamo.polyfills.tensor
 torch.set_default_tensor_type("torch.DoubleTensor")
 assert torch.ones(3).device.type == "cpu" and torch.ones(3).dtype == torch.float64
 """
@@ -142,6 +143,7 @@ x = torch.randn(1 << 20)
 assert x.is_cuda and torch.tensor([1, 2]).is_cuda and torch.as_tensor([1.0]).is_cuda and held() == 4 << 20
 with torch.device("cpu"):
     assert torch.tensor([1.0]).device.type == "cpu"
+assert not torch.isnan(x).any() and x[:2].tolist() and torch.arange(3).max().item() == 2 and f"{x[0]:.1f}"
 torch.set_default_device(None)
 with torch.device("cuda"):
     assert torch.zeros(1).is_cuda and torch.tensor([1.0]).is_cuda
@@ -149,6 +151,22 @@ with torch.device("cuda"):
     )
     assert found.peak_allocated >= 4 * MIB
     assert torch.get_default_device().type == "cpu"
+
+
+def test_types_changed_in_inference_mode(followed: Callable[[str], Estimate]) -> None:
+    """As YOLOv5's validation does, between steps."""
+    followed(
+        """
+m = torch.nn.Linear(512, 512, bias=False).cuda()
+with torch.inference_mode():
+    m.half()
+    m(torch.zeros(1, 512, device="cuda", dtype=torch.half))
+    m.float()
+assert m.weight.is_cuda and m.weight.dtype == torch.float32
+m(torch.zeros(1, 512, device="cuda")).sum().backward()
+assert m.weight.grad.is_cuda
+"""
+    )
 
 
 def test_text_of_tensors(followed: Callable[[str], Estimate]) -> None:
