@@ -21,15 +21,13 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from analyzer.capture.pytorch.patches import replaced
+from analyzer.capture.pytorch.recorder import ZEROS
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recorder import Recorder
 
 # Before PyTorch's own way of putting storages on a GPU, which has 20 (`register_package`).
 _PRIORITY = 5
-_SAVED = (
-    "values of CUDA tensors that are copied to the host or saved are zeros in what the program makes of them"
-)
 
 
 class Files:
@@ -63,7 +61,7 @@ class Files:
             with torch._C.DisableTorchFunction():
                 if tensor.device.type != "meta" or self._recorder.nowhere(tensor):
                     return original(tensor, protocol)
-                self._recorder.note(_SAVED)
+                self._recorder.note(ZEROS)
                 return original(self.zeros(tensor), protocol)
 
         return reduce
@@ -108,7 +106,7 @@ class Files:
                     without_memory = tensor.device.type == "meta"
                 if not without_memory:
                     return original(tensor, *rest)
-                self._recorder.note(_SAVED)
+                self._recorder.note(ZEROS)
                 with _disable_current_modes():
                     return original(self.zeros(tensor), *rest)
 

@@ -84,7 +84,7 @@ _LARGEST_STAND_IN = 1 << 22
 _SMALL_FLOATS = 1 << 12
 # Elements of the largest tensor without a known value that is a real one, of stand-ins, once it is on the host.
 _SMALL = 1 << 16
-_ZEROS = (
+ZEROS = (
     "values of CUDA tensors that are copied to the host or saved are zeros in what the program makes of them"
 )
 _STEP_FILE = str(Path(__file__).with_name("step.py"))
@@ -431,7 +431,7 @@ class Recorder(TorchDispatchMode):
         only where it is written to."""
         if not self.stands_in or tensor.numel() <= _LARGEST_STAND_IN or self._known.twin(tensor) is not None:
             return self.host_value(tensor)
-        self.note(_ZEROS)
+        self.note(ZEROS)
         with _disable_current_modes(), torch._C.DisableTorchFunction():
             return torch.from_numpy(numpy.zeros(tensor.shape, dtype=str(tensor.dtype)[6:]))
 
@@ -467,7 +467,7 @@ class Recorder(TorchDispatchMode):
         value = self._known.twin(source)
         if value is not None:
             return target.copy_(value)
-        self.note(_ZEROS)
+        self.note(ZEROS)
         return target.zero_()
 
     def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
