@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ from analyzer.capture.pytorch.capture import cuda_environment, watching
 from analyzer.capture.pytorch.repetition import Form
 from analyzer.devices import load
 from analyzer.runtimes.pytorch.live import Live
+from tests.capture.pytorch import counting
 
 H200 = load("h200")
 
@@ -25,18 +25,7 @@ def calls_of(make: Callable[[], Callable[[], Any]]) -> int:
             run = make()
             run()
             run()
-            count = 0
-
-            def called(frame: Any, event: str, argument: Any) -> None:  # noqa: ARG001
-                nonlocal count
-                count += event in ("call", "c_call")
-
-            sys.setprofile(called)
-            try:
-                run()
-            finally:
-                sys.setprofile(None)
-    return count
+            return counting.calls_of(run)
 
 
 def product() -> Callable[[], Any]:

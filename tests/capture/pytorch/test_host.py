@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +13,7 @@ from analyzer.capture.pytorch.capture import cuda_environment, watching
 from analyzer.capture.pytorch.recorder import Recorder
 from analyzer.devices import load
 from analyzer.graph import Run
+from tests.capture.pytorch.counting import calls_of
 
 H200 = load("h200")
 SHAPE = (400, 1, 1000)  # 1.6 MB: without memory until it is looked into
@@ -32,21 +32,6 @@ def operators(recorder: Recorder) -> list[str]:
     return [
         recorder.operators[moment.operator].name for moment in recorder.program if isinstance(moment, Run)
     ]
-
-
-def calls_of(function: Callable[[], Any]) -> int:
-    count = 0
-
-    def called(frame: Any, event: str, argument: Any) -> None:  # noqa: ARG001
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(called)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 def test_samples_made_one_by_one_on_the_host(recorder: Recorder) -> None:
