@@ -1,4 +1,4 @@
-"""Record what single ATen operators allocate on a GPU: python benchmarks/record_operators.py OUT.json.gz
+"""Record what single ATen operators allocate on a GPU: python benchmarks/record_operators.py OUT.json.gz [GROUP ...]
 
 Runs forward and backward of small, varied cases under a dispatch mode, each twice (the second time without first-use
 workspaces), and writes for every ATen call of the second run: the allocator's own sequence of requests and frees
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -773,9 +774,181 @@ def training() -> None:
     both("svd", lambda: (t(8, 16, 12),), lambda x: torch.linalg.svd(x, full_matrices=False)[1])
 
 
-def main(path: str) -> None:
-    for fill in (reductions, norms, attention, indexing, losses, blas, spatial, training):
-        fill()
+def masks() -> None:
+    """Results whose size is data: where something is not zero, selection by masks, and what is written through them."""
+    counts = (
+        1,
+        10,
+        500,
+        1000,
+        2048,
+        3000,
+        5000,
+        8192,
+        16384,
+        40000,
+        100_000,
+        131_072,
+        300_000,
+        1_000_000,
+        3_000_000,
+    )
+    shapes = [(n,) for n in counts] + [(128, 100), (1000, 1000), (64, 64, 64), (2, 3, 32, 32), (0,), ()]
+    for dtype in (torch.bool, torch.uint8, torch.int64, torch.float32, HF):
+        for shape in shapes:
+            for every in (1, 2, 5):
+
+                def where(shape: Any = shape, dtype: Any = dtype, every: int = every) -> None:
+                    n = math.prod(shape)
+                    x = (torch.arange(n, device=D) % every == 0).to(dtype).reshape(shape)
+                    x.nonzero()
+                    if x.dim() == 2:
+                        x.t().nonzero()
+                        torch.where(x)
+
+                CASES[f"nonzero {dtype} {shape} {every}"] = where
+    for shape, rest in (
+        ((5000,), ()),
+        ((5000,), (16,)),
+        ((200_000,), (3,)),
+        ((100, 60), ()),
+        ((100, 60), (8,)),
+    ):
+        for every in (1, 3, 10**9):
+            for dtype in (torch.float32, BF, torch.int64):
+
+                def chosen(
+                    shape: Any = shape, rest: Any = rest, every: int = every, dtype: Any = dtype
+                ) -> None:
+                    n = math.prod(shape)
+                    mask = ((torch.arange(n, device=D) + 1) % every == 0).reshape(shape)
+                    x = torch.zeros(*shape, *rest, device=D, dtype=dtype)
+                    y = torch.ones(*shape, *rest, device=D, dtype=dtype)
+                    one = torch.ones((), device=D, dtype=dtype)
+                    x[mask] = y[mask]
+                    x[mask] = 0
+                    x[mask] = one
+                    x[mask, ...] = 3.0 if dtype.is_floating_point else 3
+                    x[mask] += 1
+                    x.index_put((mask,), one)
+                    x.index_put_((mask,), one, accumulate=True)
+                    x.index_put_((mask,), y[mask], accumulate=True)
+                    if rest:
+                        x[mask, 1] = 2
+                        x[mask, 1] = y[mask, 0]
+                        x[mask, :2]
+                        x.transpose(0, -1)[..., mask] if len(shape) == 1 else x[0, mask[0]]
+                    else:
+                        x.masked_select(mask)
+                        x.masked_scatter(mask, y)
+                        x.masked_fill(mask, one)
+                        x[~mask].sum()
+                        x[0 if len(shape) == 2 else slice(None, None, 2)][
+                            mask[0 if len(shape) == 2 else slice(None, None, 2)]
+                        ]
+
+                CASES[f"mask {shape} {rest} {every} {dtype}"] = chosen
+            both(
+                f"mask gradient {shape} {rest} {every}",
+                lambda shape=shape, rest=rest, every=every: (
+                    t(*shape, *rest),
+                    ((torch.arange(math.prod(shape), device=D) + 1) % every == 0).reshape(shape),
+                ),
+                lambda x, mask: x[mask] * 2,
+            )
+    both(
+        "masked_select gradient",
+        lambda: (t(64, 100), torch.arange(6400, device=D).reshape(64, 100) % 3 == 0),
+        lambda x, m: x.masked_select(m),
+    )
+    both(
+        "masked_scatter gradient",
+        lambda: (t(64, 100), torch.arange(6400, device=D).reshape(64, 100) % 3 == 0, t(6400)),
+        lambda x, m, y: x.masked_scatter(m, y),
+    )
+
+    def from_host() -> None:
+        x, i = torch.zeros(5000, 8, device=D), torch.arange(100)
+        mask, j = torch.arange(5000) % 2 == 0, torch.arange(100, device=D)
+        both_ways = torch.arange(40000).reshape(5000, 8) % 3 == 0
+        x[i], x[mask], x[both_ways], x[i, i % 8], x[i, j % 8], x[:, i % 8]
+        x[i] = 0
+        x[j] = 0
+        x[mask] = 0
+        x[both_ways] = 0
+        x[both_ways.to(D)] = 0
+        x[j, j % 8] = 1
+        x[j] = torch.ones(8, device=D)
+        x[mask] = torch.ones(8, device=D)
+        x[mask.to(D)] = torch.ones(8, device=D)
+        x[mask, 1] = 2
+        x[mask.to(D), 1] = 2
+        x[mask.to(D), j[:1]] = 2
+        x[mask.to(D), 2:4] = 2
+        x.index_put_((i,), torch.ones(8, device=D), accumulate=True)
+        x.index_put_((j,), torch.ones((), device=D), accumulate=True)
+
+    CASES["indices on the host"] = from_host
+    for dtype in (torch.float32, HF, torch.float64, torch.int64):
+        x, n = (
+            torch.ones(300, 70, device=D, dtype=dtype),
+            torch.ones(300, 70, device=D, dtype=torch.int64),
+        )
+        calls: dict[str, Callable[[Any, Any], Any]] = {
+            "isinf": lambda x, n: (x.isinf(), x.isnan(), x.isfinite(), x.isposinf()),
+            "nan_to_num": lambda x, n: (x.nan_to_num(), torch.isclose(x, x), torch.equal(x, x)),
+            "ldexp": lambda x, n: (x.ldexp(n), torch.allclose(x, x)),
+            "unique": lambda x, n: (x.unique(), x.unique(return_inverse=True, return_counts=True)),
+            "unique dim": lambda x, n: (x.unique(dim=0), x.unique_consecutive()),
+            "bincount": lambda x, n: (n.flatten().bincount(), n.flatten().bincount(minlength=40)),
+            "bincount weighted": lambda x, n: n.flatten().bincount(x.flatten()),
+            "repeat": lambda x, n: (x.repeat_interleave(2), x.repeat_interleave(n[:, 0], 0)),
+            "repeat sized": lambda x, n: x.repeat_interleave(n[:, 0], 0, output_size=300),
+            "isin": lambda x, n: (torch.isin(x, x[:3, 0]), x.count_nonzero()),
+            "median": lambda x, n: (x.median(), x.median(1), x.kthvalue(3, 1)),
+            "mode": lambda x, n: x.mode(1),
+            "quantile": lambda x, n: (x.flatten().histc(10), x.quantile(0.3), x.nanmedian(1)),
+            "mvlgamma": lambda x, n: (x + 9).mvlgamma(3),
+        }
+        for name, call in calls.items():
+            CASES[f"{name} {dtype}"] = lambda call=call, x=x, n=n: call(x, n)
+
+
+def tiles() -> None:
+    """Where CUB's temporaries grow by a tile: counts of elements in small steps."""
+
+    def sweep(call: Callable[[Any], Any], dtype: torch.dtype, counts: Iterable[int]) -> Callable[[], None]:
+        def run() -> None:
+            for n in counts:
+                call(torch.ones(n, device=D, dtype=dtype))
+
+        return run
+
+    CASES["tiles nonzero"] = sweep(torch.nonzero, torch.bool, range(131_072, 137_000, 64))
+    CASES["tiles count"] = sweep(torch.nonzero, torch.bool, (*range(3_900, 4_200, 4), 4_095, 4_097))
+    for dtype in (torch.uint8, HF, torch.float32, torch.int32, torch.float64):
+        CASES[f"tiles unique {dtype}"] = sweep(torch.unique, dtype, range(30_000, 90_000, 384))
+        CASES[f"tiles consecutive {dtype}"] = sweep(
+            torch.unique_consecutive, dtype, range(65_000, 200_000, 1024)
+        )
+        CASES[f"tiles inverse {dtype}"] = sweep(
+            lambda x: x.unique(return_inverse=True), dtype, range(30_000, 60_000, 384)
+        )
+        CASES[f"tiles counts {dtype}"] = sweep(
+            lambda x: x.unique_consecutive(return_counts=True), dtype, range(30_000, 120_000, 512)
+        )
+
+
+GROUPS = {
+    fill.__name__: fill
+    for fill in (reductions, norms, attention, indexing, losses, blas, spatial, training, masks, tiles)
+}
+
+
+def main(path: str, *groups: str) -> None:
+    """Groups: of `GROUPS`; all, where none is named."""
+    for name in groups or GROUPS:
+        GROUPS[name]()
     mode, results = Record(), {}
     for name, run in CASES.items():
         try:
@@ -783,7 +956,7 @@ def main(path: str) -> None:
             torch.cuda.synchronize()
             torch.cuda.memory._record_memory_history(enabled=None)
             torch.cuda.memory._record_memory_history(
-                enabled="all", context=None, max_entries=20000, clear_history=True
+                enabled="all", context=None, max_entries=100000, clear_history=True
             )
             mode.rows, mode.on = [], True
             with mode:
@@ -808,4 +981,4 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

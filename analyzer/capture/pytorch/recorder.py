@@ -44,6 +44,7 @@ from analyzer.capture.pytorch.cuda import sparse
 from analyzer.capture.pytorch.cuda.cudnn import CONVOLUTIONS, settings_of
 from analyzer.capture.pytorch.cuda.decisions import FUSED
 from analyzer.capture.pytorch.cuda.detection import CHOICES as DETECTION_CHOICES
+from analyzer.capture.pytorch.cuda.indices import INDEXING, on_device
 from analyzer.capture.pytorch.cuda.memory import Memory, out_of_memory
 from analyzer.capture.pytorch.cuda.quantized import CHOICES as LIBRARY_CHOICES
 from analyzer.capture.pytorch.cuda.results import BY_SHAPES_ALONE, META_KERNELS
@@ -343,7 +344,8 @@ class Recorder(TorchDispatchMode):
         finally:
             self._making_nowhere = before
 
-    def _in_host_memory(self, tensor: torch.Tensor) -> bool:
+    def on_host(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor lies in host memory, with values or without."""
         return tensor.device.type != "meta" or self.in_host_memory(tensor)
 
     def label(self, tensor: torch.Tensor, name: str, category: Category) -> None:
@@ -565,7 +567,7 @@ class Recorder(TorchDispatchMode):
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        if func is aten.copy_.default and _is_meta(args[1]) and self._in_host_memory(args[0]):
+        if func is aten.copy_.default and _is_meta(args[1]) and self.on_host(args[0]):
             target, source = args[:2]
             self._gathered(source, source.dtype is target.dtype and source.stride() == target.stride())
             if target.device.type == "cpu" and (self.stands_in or self._known.twin(source) is not None):
@@ -580,6 +582,10 @@ class Recorder(TorchDispatchMode):
             return self.to_host(args[0], kwargs.get("dtype"))
         if func is aten._local_scalar_dense.default:
             return self._scalar(args[0])
+        if func in INDEXING and not self.on_host(args[0]):
+            with self:
+                func, args = on_device(self, func, args)
+            schema = self._schema(func)
         if func in sparse.MAKERS or ((self._sparse or func is aten._to_copy.default) and sparse.among(args)):
             self._sparse = True
             return sparse.call(self, func, args, kwargs)
@@ -617,7 +623,7 @@ class Recorder(TorchDispatchMode):
     def _on_host(self, args: Any, kwargs: Any) -> Any:
         """The arguments of a call among host tensors, none of them real any more; None where one is on the device."""
         tensors = [t for t in tree_iter((args, kwargs)) if isinstance(t, torch.Tensor)]
-        if not all(map(self._in_host_memory, tensors)):
+        if not all(map(self.on_host, tensors)):
             return None
         return tree_map(
             lambda t: torch.empty_like(t, device=META) if isinstance(t, torch.Tensor) else t, (args, kwargs)

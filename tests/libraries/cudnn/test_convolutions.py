@@ -71,9 +71,9 @@ def test_convolutions_no_network_has() -> None:
     assert exact > 0.5 * len(errors)
     assert inside > 0.75 * len(errors)
     assert statistics.quantiles(errors, n=4)[2] < 0.3  # three quarters: 30 % of the call's own tensors
-    # What the votes found when all measured calls were let vote (814, 1171 when the first million did alone; 847, 1191, 604.233
-    # before those of public programs): a vote that moves any of the calls moves these.
-    assert (exact, inside, round(sum(errors), 3)) == (841, 1196, 462.98)
+    # What the votes found when all measured calls were let vote (814, 1171 when the first million did alone; 841, 1196,
+    # 462.980 before the usual grids): a vote that moves any of the calls moves these.
+    assert (exact, inside, round(sum(errors), 3)) == (870, 1208, 442.836)
 
 
 def test_the_table_says_where_it_comes_from() -> None:

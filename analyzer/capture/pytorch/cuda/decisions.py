@@ -348,6 +348,25 @@ def _reduced_ctc(losses: Any, lengths: Any, reduction: int, zero_infinity: bool)
     return losses.sum() if reduction == 2 else losses
 
 
+def one_hot(x: Any, num_classes: int = -1) -> Any:
+    """`Onehot.cpp`: ones are scattered into zeros; meta tensors are compared with every class instead."""
+    if x.numel() == 0:
+        return x.new_empty((*x.shape, num_classes))
+    if num_classes == -1:
+        num_classes = int(x.max().item()) + 1
+    return x.new_zeros((*x.shape, num_classes)).scatter_(-1, x.unsqueeze(-1), 1)
+
+
+def cumprod_backward(grad: Any, x: Any, dim: int, output: Any) -> Any:
+    """`ReduceOps.cpp`: a running sum from the end, where no element is zero, which is asked and taken for granted here; for meta
+    tensors the formula that does not ask, which takes several times as much."""
+    if x.numel() <= 1 or x.size(dim) == 1:
+        return grad
+    weighted = output.conj() * grad
+    (x == 0).any()
+    return weighted.flip(dim).cumsum(dim).flip(dim).div(x.conj())
+
+
 def choices(device: DeviceProfile) -> dict[Any, Callable[..., Any]]:
     """Operator overload → the CUDA decision, for operators PyTorch decomposes by device."""
     attention = AttentionChoice(device)
@@ -362,6 +381,8 @@ def choices(device: DeviceProfile) -> dict[Any, Callable[..., Any]]:
         aten.softmax.int: softmax,
         aten.log_softmax.int: log_softmax,
         aten._weight_norm.default: weight_norm,
+        aten.one_hot.default: one_hot,
+        aten.cumprod_backward.default: cumprod_backward,
         aten.ctc_loss.Tensor: ctc_loss,
         aten.ctc_loss.IntList: ctc_loss_of_numbers,
         aten.lstm_cell.default: lstm_cell,

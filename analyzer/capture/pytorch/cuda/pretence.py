@@ -447,6 +447,12 @@ class CudaPretence(TorchFunctionMode):
             return self._recorder.to_device(tensor, dtype, kwargs.get("memory_format"), waits)
         if device is not None and not to_gpu and self._on_gpu(tensor) and torch.device(device).type == "cpu":
             return self._recorder.to_host(tensor, dtype)
+        if device is None and tensor.device.type == "meta" and not self._on_gpu(tensor):
+            # Without memory but on the host: PyTorch would name the meta device for the copy, which stands for the GPU here.
+            layout = kwargs.pop("memory_format", torch.preserve_format)
+            tensor = tensor.to(**kwargs) if kwargs else tensor
+            same = layout is torch.preserve_format or tensor.is_contiguous(memory_format=layout)
+            return tensor if same else tensor.clone(memory_format=layout)
         if device is None or to_gpu or torch.device(device).type == "cpu":
             return tensor.to(**kwargs) if kwargs else tensor
         return tensor.to(device, **kwargs)

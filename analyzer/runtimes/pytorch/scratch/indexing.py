@@ -20,11 +20,12 @@ Source: `aten/src/ATen/native/Embedding.cpp`, `cuda/Embedding.cu`, `cuda/Embeddi
 Order and sizes of embedding's backward pass and of accumulating index_put are those of recorded requests (encoder and
 Swin, H200, torch 2.11).
 
-Not modelled: boolean masks as indices (their count is a value), deterministic mode.
+Not modelled: deterministic mode.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
@@ -46,7 +47,8 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     tensor_at,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import Kernel, converted, reduce
-from analyzer.runtimes.pytorch.scratch.script import Script, rule
+from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
+from analyzer.runtimes.pytorch.scratch.selection import looked_through, selected
 
 _INDEX_BYTES = 8
 _DIRECT_INDICES, _ROWS_PER_SEGMENT, _ATOMIC_BLOCKS_PER_SM = 3072, 10, 4
@@ -197,18 +199,27 @@ def _match_strides(script: Script, indices: tuple[TensorMeta | None, ...]) -> No
 
 
 @rule("aten::index.Tensor", "aten::_unsafe_index.Tensor", name="index")
-def index(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Picking by several index tensors of unlike strides copies each of them to one layout first.
+def index(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """Masks are looked through; several index tensors of unlike strides are copied to one layout first.
 
     Arguments: (self, indices)
     """
-    _match_strides(script, _index_tensors(operator))
+    source, result, indices = tensor_at(operator, 0), operator.outputs[0], _index_tensors(operator)
+    if source is not None and result is not None:
+        indices, _ = looked_through(script, device, indices, selected(source, indices, result))
+    _match_strides(script, indices)
     script.outputs()
 
 
-@rule("aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index_put")
+@rule(
+    "aten::index_put",
+    "aten::index_put_",
+    "aten::_index_put_impl_",
+    "aten::_unsafe_index_put",
+    sure=(Basis.EXACT, Basis.BOUNDED),
+)
 def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """With accumulation, the indices become one linear index, the values are made contiguous, and the linear index is
+    """Masks are looked through first. With accumulation, the indices become one linear index, the values are made contiguous, and the linear index is
     sorted with its positions: arrays of 8 bytes an index and CUB's temporary. Without, several indices of unlike
     strides are copied to one layout.
 
@@ -220,13 +231,15 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
     given = tuple(index for index in indices if index is not None)
     if target is None or values is None or not given:
         return
+    indices, held = looked_through(script, device, indices, selected(target, indices, values, written=True))
+    given = tuple(index for index in indices if index is not None)
     if not integer_at(operator, 3, "accumulate", 0):
         _match_strides(script, indices)
         return
     shape = _broadcast_shape(given)
-    count = 1
-    for size in shape:
-        count *= size
+    count = math.prod(shape)
+    if not count:
+        return
     row = target.element_count
     indexed = 1
     for dim, entry in enumerate(indices):
@@ -248,6 +261,8 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
             linear = scaled
         else:
             script.release(scaled)
+    for token in held:
+        script.release(token)
     if not (is_contiguous(values) and values.element_count == count * row):
         script.temporary(count * row * dtype_bytes(values.dtype))
     script.temporary(array)  # sorted

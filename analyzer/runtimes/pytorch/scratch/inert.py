@@ -26,10 +26,10 @@ _BY_MECHANISM = {
         cos cosh deg2rad digamma div elu elu_backward eq erf erfc erfinv exp exp2 expm1 float_power floor floor_divide
         fmax fmin fmod frac frexp gcd ge gelu gelu_backward glu glu_backward gt hardshrink hardshrink_backward
         hardsigmoid hardsigmoid_backward hardswish hardswish_backward hardtanh hardtanh_backward heaviside huber_loss_backward
-        hypot i0 igamma igammac isfinite isinf isnan isneginf isposinf lcm ldexp le leaky_relu leaky_relu_backward lerp
+        hypot i0 igamma igammac isfinite isnan isneginf isposinf lcm le leaky_relu leaky_relu_backward lerp
         lgamma log log10 log1p log2 log_sigmoid_forward log_sigmoid_backward logaddexp logaddexp2 logical_and logical_not
         logical_or logical_xor logit logit_backward lt masked_fill maximum minimum mish mish_backward mse_loss_backward mul
-        mvlgamma nan_to_num native_dropout_backward ne neg nextafter polygamma positive pow prelu_kernel
+        nan_to_num native_dropout_backward ne neg nextafter polygamma positive pow prelu_kernel
         _prelu_kernel _prelu_kernel_backward rad2deg reciprocal relu relu6 remainder round rrelu_with_noise rsqrt rsub
         selu sgn sigmoid sigmoid_backward sign signbit silu silu_backward sin sinc sinh smooth_l1_loss_backward
         softplus softplus_backward softshrink softshrink_backward sqrt square sub tan tanh
@@ -54,16 +54,16 @@ _BY_MECHANISM = {
         as_strided_copy transpose_copy squeeze_copy unsqueeze_copy t_copy diag_embed hamming_window hann_window
         select_backward slice_backward diagonal_backward unfold_backward as_strided_scatter slice_scatter
         select_scatter diagonal_scatter stack hstack vstack pixel_shuffle pixel_unshuffle channel_shuffle
-        native_channel_shuffle repeat_interleave pin_memory _pin_memory affine_grid_generator
+        native_channel_shuffle pin_memory _pin_memory affine_grid_generator
     """,
     "gathers and scatters": """
         cat gather take index_select index_add index_copy index_fill index_reduce scatter scatter_add scatter_reduce
-        masked_scatter_backward _embedding_bag_forward_only grid_sampler_2d grid_sampler_3d grid_sampler_2d_backward
+        _embedding_bag_forward_only grid_sampler_2d grid_sampler_3d grid_sampler_2d_backward
         grid_sampler_3d_backward _weight_norm_interface _weight_norm_interface_backward adaptive_avg_pool3d
         _adaptive_avg_pool3d _adaptive_avg_pool3d_backward affine_grid_generator_backward
         kthvalue searchsorted bucketize cummax cummin
         replication_pad1d replication_pad2d replication_pad3d replication_pad2d_backward replication_pad3d_backward
-        upsample_bicubic2d median _transform_bias_rescale_qkv batch_norm_gather_stats_with_counts
+        upsample_bicubic2d _transform_bias_rescale_qkv batch_norm_gather_stats_with_counts
         _convert_indices_from_coo_to_csr _convert_indices_from_csr_to_coo
     """,
     "optimizers": """

@@ -8,7 +8,7 @@ Source: `aten/src/ATen/native/cuda/ReduceSumProdKernel.cu`, `ReduceMomentKernel.
 input conversion from `make_reduction_from_out_ty` of `ReduceOpsUtils.h`; `ReduceOps.cpp` for `logsumexp`,
 `TensorAdvancedIndexing.cpp` for `count_nonzero`, `SummaryOps.cu` for `histc`.
 
-Not modelled: `median` and `mode` over long rows, which sort.
+Not modelled: `mode` over long rows, which sorts.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 from analyzer.runtimes.pytorch.scratch.sorting import topk_temporaries
 
 _FLAG = "bool"
+_DOUBLE_BYTES = 8
 
 
 def _dense(like: TensorMeta, shape: tuple[int, ...], dtype: str) -> TensorMeta:
@@ -106,13 +107,17 @@ def _checks(script: Script, device: DeviceProfile, weights: TensorMeta) -> None:
 
 @rule("aten::bincount")
 def bincount(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Smallest and largest value, one after the other, each with a reduction's staging memory; then the counts.
+    """Smallest and largest value, one after the other, each with a reduction's staging memory; then the counts. Weights other than
+    float32 are converted to float64 first.
 
     Arguments: (self, weights, minlength)
     """
     source = tensor_at(operator, 0)
     if source is None or source.element_count == 0:
         return
+    weights = tensor_at(operator, 1, "weights")
+    if weights is not None and weights.dtype not in ("float32", "float64"):
+        script.temporary(weights.element_count * _DOUBLE_BYTES)
     for _ in range(1 if source.dtype == "uint8" else 2):
         script.release(_extreme(script, device, source))
     script.outputs()

@@ -7,11 +7,12 @@
 3. `topk` copies what is not contiguous. Few long rows are shared by several thread blocks, with counts per block and
    256-bin histograms of digits. A block of 256 threads takes 4 to 64 elements a thread: as many as it needs for all
    blocks to run at once, at 40 of a multiprocessor's 65,536 registers a thread.
-4. `randperm` sorts random keys with the positions: as many bits as make repeated keys rare enough, so 32-bit keys up
+4. The median of all elements is picked from the sorted ones.
+5. `randperm` sorts random keys with the positions: as many bits as make repeated keys rare enough, so 32-bit keys up
    to about 30,000 positions, 64-bit keys above.
 
 Source: `aten/src/ATen/native/cuda/Sort.cpp`, `Sort.cu` (`segmented_sort_pairs_by_full_sort`), `TensorTopK.cu`
-(`should_use_topk_multi_block`, `mbtopk`, `get_items_per_thread`), `Randperm.cu`; orders and sizes checked with recorded requests.
+(`should_use_topk_multi_block`, `mbtopk`, `get_items_per_thread`), `Randperm.cu`, `Sorting.cpp` (`median_impl`); orders and sizes checked with recorded requests.
 
 Not modelled: results too large for 32-bit indices.
 """
@@ -83,6 +84,30 @@ def sort(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     script.release(script.temporary(radix_sort_bytes(count, 8 * width, width, _INDEX_BYTES)))
     script.release(keys)
     script.temporary(radix_sort_bytes(count, 8, _INDEX_BYTES, 0))
+
+
+@rule("aten::median", "aten::nanmedian")
+def median(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """Of all elements: they are sorted, into a copy and with their positions, and the one in the middle is picked. Along a dimension:
+    the results alone.
+
+    Arguments: (self)
+    """
+    source = tensor_at(operator, 0)
+    if source is None or source.element_count == 0 or len(operator.outputs) != 1:
+        return
+    count, width = source.element_count, dtype_bytes(source.dtype)
+    script.temporary(contiguous_copy_bytes(source))
+    script.temporary(bytes_of(source))  # sorted
+    places = script.temporary(count * _INDEX_BYTES)
+    row = script.temporary(count * _INDEX_BYTES)
+    if count > _SMALL_SORT:
+        script.release(script.temporary(radix_sort_bytes(count, 8 * width, width, _INDEX_BYTES)))
+    script.release(row)
+    script.release(places)
+    found = script.temporary(1)
+    script.outputs()
+    script.release(found)
 
 
 @rule("aten::topk", sure=(Basis.EXACT, Basis.MEASURED))

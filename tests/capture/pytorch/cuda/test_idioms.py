@@ -414,3 +414,51 @@ assert solver.steps == 3
 """
     )
     assert any("accept every step" in note for note in found.notes)
+
+
+def test_a_layout_does_not_move_a_module(followed: Callable[[str], Estimate]) -> None:
+    """Weights of 4.5 MiB on the host, whose values nobody keeps."""
+    followed(
+        "m = torch.nn.Conv2d(256, 512, 3, bias=False).to(memory_format=torch.channels_last)\n"
+        "assert not held() and m.weight.device.type == 'cpu' and m.weight.stride()[1] == 1\n"
+        "m.to('cuda')\n"
+        "assert held() == 4 * 512 * 256 * 9 and m.weight.stride()[1] == 1\n"
+    )
+
+
+# The code after `x` of 5,000 x 8, a mask and an index on both sides; the requests it makes, as recorded (H200, torch 2.11,
+# `tests/data/h200/operators_masks.json.gz`: "indices on the host", "mask (5000,) () 3").
+SELECTIONS = [
+    ("y = x[i]", [800, 3200]),
+    ("y = x[mask]", [20000, 80000]),
+    ("x[i] = 0", [4, 800]),
+    ("x[j] = 0", [4]),
+    ("x[mask] = 0", [4, 20000]),
+    ("x[on_gpu] = 0", []),
+    ("x[on_gpu, 1] = 2", []),
+    ("x[mask, 1] = 2", [4, 20000]),
+    ("y = x[on_gpu]", [4, 21503, 20000, 1023, 80000]),
+    ("x[on_gpu] = value", [4, 21503, 20000, 1023]),
+    ("y = x.isinf()", [160000, 40000]),
+    ("y = torch.nn.functional.one_hot(j, 100)", [80000]),
+]
+
+
+@pytest.mark.parametrize(("code", "requests"), SELECTIONS)
+def test_selection_takes_what_was_recorded(
+    followed: Callable[[str], Estimate], code: str, requests: list[int]
+) -> None:
+    found = followed(
+        "x, i, mask = torch.zeros(5000, 8, device='cuda'), torch.arange(100), torch.arange(5000) % 2 == 0\n"
+        "j, on_gpu, value = i.cuda(), mask.cuda(), torch.ones(2500, 8, device='cuda')\n" + code
+    )
+    assert list(found.allocations.requested[4:]) == requests
+
+
+def test_a_cumulative_product_of_what_is_not_zero(followed: Callable[[str], Estimate]) -> None:
+    """As recorded of `nerf_blender` (`histories_public.xz`): weighted, compared with zero, summed up from the end, divided."""
+    found = followed(
+        "x = torch.rand(512, 65, device='cuda', requires_grad=True)\ny = x.cumprod(-1)\ny.backward(torch.ones_like(y))"
+    )
+    full = 4 * 512 * 65
+    assert list(found.allocations.requested[3:]) == [full, full // 4, 1, full, full, full, full]

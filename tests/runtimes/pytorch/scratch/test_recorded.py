@@ -1,4 +1,4 @@
-"""15,000 single ATen calls recorded by `benchmarks/record_operators.py` (H200, torch 2.11): the allocator's requests and
+"""20,000 single ATen calls recorded by `benchmarks/record_operators.py` (H200, torch 2.11): the allocator's requests and
 frees during each, in order and to the byte, beside the story the rules tell.
 
 Outside it: convolutions (`test_convolution.py`), and what `EXCEPTIONS` names with its reason.
@@ -9,22 +9,24 @@ from __future__ import annotations
 import collections
 import functools
 import gzip
+import itertools
 import json
 from typing import Any
 
 from analyzer.devices import load
 from analyzer.graph import Operator, TensorMeta
 from analyzer.runtimes.pytorch.rules import names_of
-from analyzer.runtimes.pytorch.scratch import BY_NAME, Give, Take, is_known, story_of
+from analyzer.runtimes.pytorch.scratch import BY_NAME, Basis, Give, Take, is_known, story_of
 from tests.paths import DATA
 
-RECORDED = DATA / "operators_h200.json.gz"
+RECORDED = (
+    DATA / "operators_h200.json.gz",
+    DATA / "h200/operators_masks.json.gz",  # results whose size is data
+    DATA / "h200/operators_tiles.json.gz",  # where CUB's temporaries grow
+)
 H200 = load("h200")
 VALUE_DEPENDENT = "its sizes depend on values"
 EXCEPTIONS = {
-    "aten::_unique2": VALUE_DEPENDENT,
-    "aten::unique_consecutive": VALUE_DEPENDENT,
-    "aten::nonzero": VALUE_DEPENDENT,
     "aten::mode": VALUE_DEPENDENT,
     "aten::_euclidean_dist": "unknown operator",
     "aten::_trilinear": "unknown operator",
@@ -33,11 +35,11 @@ EXCEPTIONS = {
     "aten::linalg_cholesky_ex": "cuSOLVER's workspace",
     "aten::linalg_solve_triangular": "unknown operator",
     "aten::_linalg_check_errors": "unknown operator",
+    "aten::allclose": "unknown operator",
+    "aten::unique_dim": "unknown operator",
 }
 # Calls of known operators that differ, and why.
 KNOWN_DIFFERENCES = {
-    "aten::index.Tensor": 11,  # a boolean mask as index: value-dependent
-    "aten::index_put": 1,  # likewise
     "aten::soft_margin_loss_backward": 4,  # temporaries in another order
     "aten::cudnn_batch_norm": 2,  # three channels: another kernel of cuDNN's
     "aten::cudnn_batch_norm_backward": 2,
@@ -83,11 +85,36 @@ def told(operator: Operator, row: list[Any]) -> list[int]:
     return events
 
 
+def bounded(operator: Operator) -> bool:
+    """Whether the story says of some bytes that they are a bound."""
+    steps = story_of(operator, H200).steps
+    return any(isinstance(step, Take) and step.basis is Basis.BOUNDED for step in steps)
+
+
+def from_host(row: list[Any]) -> bool:
+    """Whether an index or what is written lies on the host: the capture copies it first (`cuda/indices.py`)."""
+    return row[0].startswith("aten.index") and "'cpu'" in str(row[2])
+
+
+def most(events: list[int]) -> int:
+    """The most bytes held at once."""
+    return max(itertools.accumulate(events), default=0)
+
+
 @functools.cache
 def rows() -> tuple[tuple[str, list[Any]], ...]:
-    with gzip.open(RECORDED, "rt") as file:
-        cases = json.load(file)["cases"]
-    return tuple((name, row) for name, calls in cases.items() if not isinstance(calls, str) for row in calls)
+    found: list[tuple[str, list[Any]]] = []
+    for path in RECORDED:
+        with gzip.open(path, "rt") as file:
+            cases = json.load(file)["cases"]
+        found += [
+            (name, row)
+            for name, calls in cases.items()
+            if not isinstance(calls, str)
+            for row in calls
+            if not from_host(row)
+        ]
+    return tuple(found)
 
 
 def test_every_request_in_order() -> None:
@@ -100,12 +127,14 @@ def test_every_request_in_order() -> None:
             continue
         checked += 1
         if (events := told(operator, row)) != row[1]:
+            if bounded(operator) and most(events) >= most(row[1]):
+                continue
             differing[operator.name].append((name, events, row[1]))
     counts = {name: len(found) for name, found in differing.items()}
     assert counts == KNOWN_DIFFERENCES, {
         name: found[:2] for name, found in differing.items() if counts[name] != KNOWN_DIFFERENCES.get(name)
     }
-    assert checked > 14_900
+    assert checked > 20_000
 
 
 def test_every_byte_names_a_rule_of_its_operator_that_may_know_it_so() -> None:

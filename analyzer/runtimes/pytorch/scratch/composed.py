@@ -1,0 +1,119 @@
+"""Operators without a kernel of their own: what the ones they are made of take, beside the result.
+
+1. `isinf` compares magnitudes with infinity; `ldexp` of whole numbers multiplies by powers of two that are made first; `mvlgamma` sums
+   logarithms of the gamma function over as many terms as are asked for.
+2. `isin` compares every element with every one that is looked for, where those are few; else it sorts both together.
+3. `repeat_interleave` by a tensor sums up the counts, and asks whether any is negative, unless it is told how many results there are.
+
+Source: `aten/src/ATen/native/TensorCompare.cpp` (`isinf`, `isin_default_kernel_gpu`, `isin_sorting`), `BinaryOps.cpp` (`ldexp`), `UnaryOps.cpp`
+(`mvlgamma`), `Repeat.h` (`repeat_interleave_common`); orders and sizes as recorded (H200, torch 2.11, `tests/data/h200/operators_masks.json.gz`).
+
+Not modelled: `isin` that sorts, to the byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Operator, dtype_bytes
+from analyzer.runtimes.pytorch.scratch.cub import radix_sort_bytes, scan_bytes
+from analyzer.runtimes.pytorch.scratch.layout import (
+    argument,
+    bytes_of,
+    contiguous_copy_bytes,
+    integer_at,
+    tensor_at,
+)
+from analyzer.runtimes.pytorch.scratch.reduction import Kernel, reduce
+from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
+
+_INDEX_BYTES = 8
+
+
+@rule("aten::isinf")
+def isinf(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """Magnitudes are made, then compared with infinity. Whole numbers: the result alone.
+
+    Arguments: (self)
+    """
+    source = tensor_at(operator, 0)
+    if source is not None and "float" in source.dtype:
+        script.temporary(bytes_of(source))
+    script.outputs()
+
+
+@rule("aten::ldexp")
+def ldexp(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """Whole numbers are multiplied by powers of two that are made first. Others: the result alone.
+
+    Arguments: (self, other)
+    """
+    source, result = tensor_at(operator, 0), operator.outputs[0]
+    if source is not None and result is not None and "float" not in source.dtype:
+        script.temporary(bytes_of(result))
+        script.release(script.temporary(_INDEX_BYTES))
+    script.outputs()
+
+
+@rule("aten::mvlgamma")
+def mvlgamma(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """The terms of all elements, added to a row of halves; then their sum.
+
+    Arguments: (self, p)
+    """
+    result, terms = operator.outputs[0], integer_at(operator, 1, "p", 1)
+    if result is None:
+        return
+    halves = script.temporary(terms * dtype_bytes(result.dtype))
+    script.temporary(terms * bytes_of(result))
+    script.release(halves)
+    script.outputs()
+
+
+@rule("aten::isin", sure=(Basis.EXACT, Basis.BOUNDED))
+def isin(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """Every element beside every one looked for, one byte each, and whether any is equal. Where those are many: both in one row, sorted
+    with their positions and compared with their neighbours, which is bounded.
+
+    Arguments: (elements, test_elements, ...)
+    """
+    source, wanted = tensor_at(operator, 0, "elements"), tensor_at(operator, 1, "test_elements")
+    script.outputs()
+    if source is None or wanted is None or source.element_count == 0:
+        return
+    count, tests = source.element_count, wanted.element_count
+    if tests < 10 * count**0.145:
+        script.temporary(count * tests)
+        script.temporary(count)
+        pairs = replace(source, shape=(count, tests), stride=(tests, 1), offset=0, dtype="bool")
+        reduce(script, device, pairs, frozenset({1}), ("bool",), kernel=Kernel(1))
+        return
+    width, together = dtype_bytes(source.dtype), count + tests
+    script.temporary(2 * together * (width + _INDEX_BYTES) + 3 * together, Basis.BOUNDED)
+    script.temporary(radix_sort_bytes(together, 8 * width, width, _INDEX_BYTES), Basis.BOUNDED)
+
+
+@rule("aten::repeat_interleave.Tensor", name="repeat-interleave")
+def repeat_interleave(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """The counts' running sum, and whether all are not negative, unless the number of results is told.
+
+    Arguments: (repeats, output_size)
+    """
+    repeats = tensor_at(operator, 0, "repeats")
+    if repeats is None or repeats.element_count == 0:
+        return
+    count = repeats.element_count
+    script.temporary(contiguous_copy_bytes(repeats))
+    script.temporary(count * _INDEX_BYTES)
+    copy = script.temporary(contiguous_copy_bytes(repeats))
+    script.release(script.temporary(scan_bytes(count, _INDEX_BYTES)))
+    script.release(copy)
+    if argument(operator, 1, "output_size") is None:
+        signs = script.temporary(count)
+        every = script.temporary(1)
+        flags = replace(repeats, shape=(count,), stride=(1,), offset=0, dtype="bool")
+        reduce(script, device, flags, frozenset({0}), ("bool",), kernel=Kernel(1))
+        script.release(every)
+        script.release(signs)
+    script.outputs()

@@ -1,0 +1,84 @@
+"""Which values there are: `unique` and its kin.
+
+1. Values are sorted (a copy, with positions where it is asked for the places of all), then every run of equal ones is written once, into
+   a result as large as the input, which keeps its storage when it shrinks.
+2. Where places are wanted, a running sum of where the value changes is scattered to where it came from. Counts take 8 bytes an element,
+   and keep them too.
+
+Source: `aten/src/ATen/native/cuda/UniqueCub.cu` (`UniqueCub`, `compute_unique`); CUB's `dispatch_radix_sort.cuh`, `dispatch_select_if.cuh`,
+`dispatch_reduce_by_key.cuh`. Orders and sizes as recorded (H200, torch 2.11, `tests/data/h200/operators_masks.json.gz`).
+
+Not modelled: flags (`bool`), which are counted instead; `unique_dim`.
+"""
+
+from __future__ import annotations
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Operator, TensorMeta, dtype_bytes
+from analyzer.runtimes.pytorch.scratch.cub import (
+    changes_bytes,
+    distinct_bytes,
+    radix_sort_bytes,
+    runs_bytes,
+)
+from analyzer.runtimes.pytorch.scratch.layout import argument, bytes_of, contiguous_copy_bytes, tensor_at
+from analyzer.runtimes.pytorch.scratch.script import Script, rule
+
+_INDEX_BYTES = 8
+
+
+@rule("aten::_unique2", name="unique")
+def unique(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """The values are sorted into a copy, with their positions where the places of all are wanted; then every run of equal ones is written
+    once.
+
+    Arguments: (self, sorted, return_inverse, return_counts)
+    """
+    source = tensor_at(operator, 0)
+    if source is None or source.element_count == 0:
+        return
+    count, width = source.element_count, dtype_bytes(source.dtype)
+    inverse = bool(argument(operator, 2, "return_inverse"))
+    script.temporary(contiguous_copy_bytes(source))
+    script.temporary(bytes_of(source))  # sorted
+    if not inverse:
+        script.release(
+            script.temporary(radix_sort_bytes(count, 8 * width, width, 0, "float" in source.dtype))
+        )
+    else:
+        script.temporary(count * _INDEX_BYTES)  # where each was
+        positions = script.temporary(count * _INDEX_BYTES)
+        script.release(script.temporary(radix_sort_bytes(count, 8 * width, width, _INDEX_BYTES)))
+        script.release(positions)
+    _runs(source, script, inverse, bool(argument(operator, 3, "return_counts")))
+
+
+@rule("aten::unique_consecutive", name="unique-consecutive")
+def unique_consecutive(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """Every run of equal values is written once.
+
+    Arguments: (self, return_inverse, return_counts, dim)
+    """
+    source = tensor_at(operator, 0)
+    if source is None or source.element_count == 0 or argument(operator, 3, "dim") is not None:
+        return
+    inverse, counts = (bool(argument(operator, place, "")) for place in (1, 2))
+    _runs(source, script, inverse, counts)
+
+
+def _runs(source: TensorMeta, script: Script, inverse: bool, counts: bool) -> None:
+    """`compute_unique`: the results, as large as the input for a start."""
+    count = source.element_count
+    if inverse:
+        script.output(1)
+        changes = script.temporary(count * _INDEX_BYTES)
+        script.release(script.temporary(changes_bytes(count)))
+        script.release(changes)
+    script.output(0, bytes_of(source))
+    length = script.temporary(_INDEX_BYTES)
+    if counts:
+        script.output(2, count * _INDEX_BYTES)
+    script.release(
+        script.temporary(runs_bytes(count) if counts else distinct_bytes(count, dtype_bytes(source.dtype)))
+    )
+    script.release(length)

@@ -1,0 +1,150 @@
+"""Selection by values: where something is not zero, and what a mask selects or writes.
+
+1. **nonzero** counts first (CUB's sum, 4 bytes a block that may run at once), then writes one position a dimension for each (CUB's
+   select). What is not contiguous is copied before.
+2. A mask as an **index** is looked through by `nonzero`, whose positions live until the kernel is done; how many there are is told by the
+   result, or by the values written; where neither tells, it is as many as the mask has elements.
+3. **masked_scatter** sums up the mask, 8 bytes an element. Its gradient is selected by the mask and put before zeros.
+
+Source: `aten/src/ATen/native/cuda/Nonzero.cu`, `IndexingUtils.h` (`expandTensors`), `cuda/IndexKernel.cpp` (`masked_select_out_cuda_impl`,
+`masked_scatter__cuda`), `TensorAdvancedIndexing.cpp` (`masked_scatter_backward`); CUB's `dispatch_reduce.cuh`, `dispatch_select_if.cuh` (`cub.py`).
+Orders and sizes as recorded (H200, torch 2.11, `tests/data/h200/operators_masks.json.gz`).
+
+Not modelled: more than 2^31 elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Operator, TensorMeta, dtype_bytes
+from analyzer.runtimes.pytorch.scratch.cub import count_bytes, scan_bytes, select_bytes
+from analyzer.runtimes.pytorch.scratch.layout import contiguous_copy_bytes, tensor_at
+from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
+
+MASKS = ("bool", "uint8")
+_POSITION_BYTES = _COUNT_BYTES = 8
+
+
+def _positions(
+    script: Script, device: DeviceProfile, mask: TensorMeta, count: int | None, result: int | None = None
+) -> int:
+    """`nonzero`: where `count` elements are not zero (all, if that is not known), as a temporary or as a result; the temporary's token."""
+    elements = mask.element_count
+    copy = script.temporary(contiguous_copy_bytes(mask))
+    counted = script.temporary(4)
+    script.release(script.temporary(count_bytes(elements, device.sm_count)))
+    found = -1
+    if result is not None:
+        script.output(result)
+    elif mask.shape:
+        most = elements if count is None else count
+        basis = Basis.BOUNDED if count is None else Basis.EXACT
+        found = script.temporary(most * len(mask.shape) * _POSITION_BYTES, basis)
+    if mask.shape:
+        script.release(script.temporary(select_bytes(elements)))
+    script.release(counted)
+    script.release(copy)
+    return found
+
+
+def looked_through(
+    script: Script, device: DeviceProfile, indices: Sequence[TensorMeta | None], count: int | None
+) -> tuple[tuple[TensorMeta | None, ...], list[int]]:
+    """Indices with positions in place of masks, one a dimension, and the tokens of what holds them."""
+    told, tokens = list[TensorMeta | None](), list[int]()
+    for index in indices:
+        if index is None or index.dtype not in MASKS:
+            told.append(index)
+            continue
+        tokens.append(_positions(script, device, index, count))
+        found = index.element_count if count is None else count
+        told += [replace(index, shape=(found,), stride=(1,), offset=0, dtype="int64")] * len(index.shape)
+    return tuple(told), tokens
+
+
+def selected(
+    source: TensorMeta, indices: Sequence[TensorMeta | None], values: TensorMeta, written: bool = False
+) -> int | None:
+    """How many positions a mask among the indices has, by the values it selects; None where values that are written are spread over
+    all of them."""
+    covered = [1 if index is None or index.dtype not in MASKS else len(index.shape) for index in indices]
+    behind = len(source.shape) - sum(covered)
+    at = next((place for place, index in enumerate(indices) if index is not None), 0)
+    adjacent = [place for place, index in enumerate(indices) if index is not None]
+    if not adjacent or adjacent[-1] - adjacent[0] + 1 != len(adjacent):
+        at = 0  # indices that are apart come first in the result
+    rest = behind + sum(index is None for index in indices[at:])
+    if len(values.shape) <= rest:
+        return None
+    count = values.shape[len(values.shape) - rest - 1]
+    return None if written and count == 1 else count
+
+
+@rule("aten::nonzero")
+def nonzero(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """How many elements are not zero is summed up, then where they are is written: 8 bytes each and dimension.
+
+    Arguments: (self)
+    """
+    source = tensor_at(operator, 0)
+    if source is not None:
+        _positions(script, device, source, None, result=0)
+
+
+@rule("aten::masked_select", name="masked-select")
+def masked_select(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """The mask is looked through, then its positions are taken. A mask that is broadcast is copied first.
+
+    Arguments: (self, mask)
+    """
+    source, mask, result = tensor_at(operator, 0), tensor_at(operator, 1, "mask"), operator.outputs[0]
+    if source is None or mask is None or result is None:
+        return
+    found = _positions(script, device, _broadcast(mask, source), result.element_count)
+    script.output(0)
+    script.release(found)
+
+
+def _broadcast(mask: TensorMeta, source: TensorMeta) -> TensorMeta:
+    """The mask over all elements of the source."""
+    if mask.shape == source.shape or len(mask.shape) > len(source.shape):
+        return mask
+    lead = len(source.shape) - len(mask.shape)
+    strides = (0,) * lead + tuple(
+        0 if size == 1 else stride for size, stride in zip(mask.shape, mask.stride, strict=True)
+    )
+    return replace(mask, shape=source.shape, stride=strides)
+
+
+@rule("aten::masked_scatter", "aten::masked_scatter_", name="masked-scatter")
+def masked_scatter(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """The mask's running sum says which value goes where: 8 bytes an element, and CUB's scan.
+
+    Arguments: (self, mask, source)
+    """
+    target = tensor_at(operator, 0)
+    script.outputs()
+    if target is not None and target.element_count:
+        script.temporary(target.element_count * _COUNT_BYTES)
+        script.release(script.temporary(scan_bytes(target.element_count, _COUNT_BYTES)))
+
+
+@rule("aten::masked_scatter_backward", name="masked-scatter-grad", sure=(Basis.EXACT, Basis.BOUNDED))
+def masked_scatter_grad(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """What the mask selects of the gradient, and zeros behind, up to the size of what was scattered.
+
+    Arguments: (grad_output, mask, sizes)
+    """
+    grad, mask, result = tensor_at(operator, 0), tensor_at(operator, 1, "mask"), operator.outputs[0]
+    if grad is None or mask is None or result is None:
+        return
+    count, width = min(mask.element_count, result.element_count), dtype_bytes(grad.dtype)
+    found = _positions(script, device, _broadcast(mask, grad), None)
+    taken = script.temporary(count * width, Basis.BOUNDED)
+    script.release(found)
+    script.temporary((result.element_count - count) * width)
+    script.output(0)
+    script.release(taken)
