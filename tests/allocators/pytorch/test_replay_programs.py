@@ -43,7 +43,7 @@ def replayed(history: History, space: AddressSpace | None) -> PyTorchAllocator:
     ("of", "name"),
     [
         (of, name)
-        for of in ("whole_programs", "kinds_of_programs", "ranks", "public")
+        for of in ("whole_programs", "kinds_of_programs", "ranks", "public", "public_2")
         for name in sorted(histories(of))
     ],
 )
