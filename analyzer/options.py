@@ -14,6 +14,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar
 
 from analyzer import parallelism
+from analyzer.devices import parse_size
 from analyzer.errors import InputError, OptionError, did_you_mean
 from analyzer.spec import TensorSpec
 
@@ -133,6 +134,14 @@ class Options:
             metavar="NAME|SIZE",
         ),
     )
+    budget: str | int | None = field(
+        default=None,
+        metadata=_said(
+            "Device memory it may use at most, where the device has more: exit code 1 if it does not run in that.",
+            "--budget",
+            metavar="SIZE",
+        ),
+    )
     runtime: str | None = field(
         default=None,
         metadata=_said("pytorch, onnxruntime, paddle or tensorflow.", "--runtime", metavar="NAME"),
@@ -181,6 +190,8 @@ class Options:
                     f"{name} is larger than a dimension of a tensor can be",
                     f"give a whole number of at most {LARGEST_SIZE:,}",
                 )
+        if self.budget_bytes is not None and self.budget_bytes < 1:
+            raise OptionError(f"a budget of {self.budget} bytes holds nothing", 'write a size such as "8GiB"')
         if self.dtype is not None:
             from analyzer.graph.dtype import full_name
 
@@ -203,6 +214,15 @@ class Options:
         for name in ("inputs", "targets"):
             if hasattr(getattr(self, name), "shape"):  # one tensor, or one TensorSpec
                 object.__setattr__(self, name, (getattr(self, name),))
+
+    @property
+    def budget_bytes(self) -> int | None:
+        """The budget in bytes. Raises OptionError."""
+        if isinstance(self.budget, str):
+            return parse_size(self.budget)
+        if isinstance(self.budget, bool) or not isinstance(self.budget, int | None):
+            raise OptionError(f"budget is {self.budget!r}", 'write bytes, or a size such as "8GiB"')
+        return self.budget
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> Options:

@@ -74,10 +74,7 @@ def options_named(*names: str) -> Callable[[_Function], _Function]:
 
 
 def view_options(function: _Function) -> _Function:
-    """How an estimate is shown and judged: `--budget`, `--by`, `--depth`, `--format`, `-o`, `--plot`, `--top`."""
-    budget = click.option(
-        "--budget", metavar="SIZE", help="Exit with 1 if more device memory than this is used."
-    )
+    """How an estimate is shown: `--by`, `--depth`, `--format`, `-o`, `--plot`, `--top`."""
     top = click.option(
         "--top",
         type=click.IntRange(min=0),
@@ -103,7 +100,7 @@ def view_options(function: _Function) -> _Function:
         metavar="FILE",
         help="Also draw what is in use after each event, by category: FILE.svg or FILE.png.",
     )
-    return budget(by(depth(format_option("estimate")(output_option(plot(top(function)))))))
+    return by(depth(format_option("estimate")(output_option(plot(top(function))))))
 
 
 def _picture(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from analyzer.cli._estimates import budget_bytes, show
+from analyzer.cli._estimates import show
 from analyzer.cli._options import assumptions, debug_option, options_named, settings, view_options
 from analyzer.cli._output import check_writable, working
 from analyzer.errors import AnalyzerError, OptionError, did_you_mean
@@ -70,7 +70,7 @@ def _no_such_option(word: str) -> OptionError:
     metavar="R|all",
     help="The rank to follow; all: one after another, the worst decides.",
 )
-@options_named("device", "runtime_options", "assume", "strict")
+@options_named("device", "budget", "runtime_options", "assume", "strict")
 @view_options
 @debug_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings.")
@@ -90,7 +90,6 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     if script.startswith("-"):
         raise _no_such_option(script)
     check_writable("-o", options["output"])
-    budget_bytes(options)
     name = f"-m {script}" if options["module"] else script
     error: BaseException | None = None
     with working(script, options["quiet"]) as tell:
@@ -101,6 +100,7 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
 
         said = {
             "device": options["device"],
+            "budget": options["budget"],
             "runtime_options": settings(options["runtime_options"]),
             "assume": assumptions(options["assume"]),
             "strict": options["strict"],

@@ -14,7 +14,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from analyzer.devices.sizes import parse_size
+from analyzer.devices import parse_size, resolve
 from analyzer.errors import InputError
 from analyzer.options import Options, takes_options
 from analyzer.planning.fit_program import Search
@@ -59,6 +59,9 @@ def fit(
 def largest(subject: Subject, limit: str | int | None = None, progress: Progress | None = None) -> Fit:
     """As `fit`, of a target that is open."""
     nbytes = None if limit is None else _bytes(limit)
+    if nbytes is None and subject.options.device is None:
+        # The answer is about a device, also where it is one nobody named.
+        subject = subject.under(replace(subject.options, device=resolve(None)[0].name))
     return (
         Search(subject, nbytes, progress).answer() if subject.eager else of_session(subject, nbytes, progress)
     )

@@ -143,15 +143,11 @@ class Subject:
             options = replace(options, steps=min(steps, options.steps))
         return captured_program(self._program, self.name, options, self.runtime, self._progress, listen)
 
-    def analysis(self, batch: int) -> Analysis:
-        """A fresh analysis at a batch. Raises AnalyzerError."""
+    def analysis(self, batch: int, limit: tuple[int, bool] | None = None) -> Analysis:
+        """A fresh analysis at a batch; of PyTorch, `limit` is a limit as `assemble` takes it. Raises AnalyzerError."""
         if self.eager:
-            return self.assembled(self.captured(batch), batch)
+            return self.assembled(self.captured(batch), batch, limit)
         return analysis(self._target, self.at(batch), self._progress)
-
-    def limited_analysis(self, batch: int, limit: tuple[int, bool]) -> Analysis:
-        """A fresh analysis at a batch under a limit, as `Prediction.limited` takes it. Raises AnalyzerError."""
-        return self.assembled(self.captured(batch), batch, limit)
 
     def assembled(self, captured: Captured, batch: int, limit: tuple[int, bool] | None = None) -> Analysis:
         """The analysis of a capture, or of a program put together for a batch; `limit`: as `Prediction.limited`."""

@@ -68,6 +68,7 @@ def curve_text(curve: Curve, view: View = PLAIN) -> str:
             f"batch {slope.first} to {slope.last}: {slope.bytes_per_sample:,.0f} bytes of peak allocated a sample"
         )
     lines += kink_lines(curve.kinks)
+    lines += _running(curve)
     lines += [f"batch {batch} failed: {clean(said)}" for batch, said in curve.failures.items()]
     captures = ", ".join(map(str, curve.captures[:8])) + (" ..." if len(curve.captures) > 8 else "")
     if all(row.batch in curve.captures for row in curve.rows):
@@ -79,6 +80,30 @@ def curve_text(curve: Curve, view: View = PLAIN) -> str:
         "\n".join([*within(lines[:2], view.width), *picture, *within(lines[2 + len(picture) :], view.width)])
         + "\n"
     )
+
+
+def _running(curve: Curve) -> list[str]:
+    """Which rows run on the device, or within the budget, where one was said."""
+    if any(row.fits is None for row in curve.rows):
+        return []
+    ranges: list[list[int]] = []
+    follows = False
+    for row in curve.rows:
+        if row.fits and follows:
+            ranges[-1][1] = row.batch
+        elif row.fits:
+            ranges.append([row.batch, row.batch])
+        follows = bool(row.fits)
+    known = curve.estimate
+    where = f"on {clean(known.device)}" + (
+        f" within {size(known.budget_bytes)}" if known.budget_bytes else ""
+    )
+    if not ranges:
+        return [f"none of them runs {where}"]
+    if all(row.fits for row in curve.rows):
+        return [f"all of them run {where}"]
+    named = ", ".join(f"{low:,} to {high:,}" if low < high else f"{low:,}" for low, high in ranges)
+    return [f"batch {named} of these runs {where}, the others do not; figures are those with room"]
 
 
 def about(estimate: Estimate) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from analyzer.devices import DeviceProfile
@@ -17,8 +18,10 @@ class OnnxRuntime(Runtime):
     frameworks = ("onnx",)
 
     def profile(self, profile: DeviceProfile, options: Options, module: Any = None) -> DeviceProfile:
-        del options, module
-        return profile
+        del module
+        # The arena follows what the device has; a budget leaves it less.
+        left = options.budget_bytes or profile.capacity_bytes
+        return replace(profile, capacity_bytes=min(profile.capacity_bytes, left))
 
     def predict(self, source: Source, options: Options, profile: DeviceProfile) -> SessionPrediction:
         assert source.model is not None  # `frameworks` lets nothing else come here
