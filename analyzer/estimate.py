@@ -265,11 +265,12 @@ class Estimate:
         """
         from analyzer.devices import capacity_of
 
-        if device is not None:
-            return self.within(capacity_of(device))
-        return self.within(self.capacity_bytes) and (
-            self.budget_bytes is None or self.within(self.budget_bytes)
-        )
+        return self.within(self.allowed_bytes if device is None else capacity_of(device))
+
+    @property
+    def allowed_bytes(self) -> int:
+        """What it may use: the device's capacity, or a budget below it."""
+        return min(self.capacity_bytes, self.budget_bytes or self.capacity_bytes)
 
     def within(self, nbytes: int) -> bool:
         """Whether it is known to run in so many bytes of device memory."""
@@ -278,8 +279,7 @@ class Estimate:
     @property
     def stopped(self) -> bool:
         """Whether the figures are of what ran until a request found no memory, and not those with room."""
-        bound = min(self.capacity_bytes, self.budget_bytes or self.capacity_bytes)
-        return self.out_of_memory is not None and self.device_used <= bound
+        return self.out_of_memory is not None and self.device_used <= self.allowed_bytes
 
     def _repr_html_(self) -> str:
         """What a notebook shows of it."""

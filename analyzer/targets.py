@@ -31,7 +31,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
-from analyzer.errors import AnalyzerError, MissingDependencyError, TargetError, did_you_mean
+from analyzer.errors import AnalyzerError, MissingDependencyError, TargetError, did_you_mean, install
 
 if TYPE_CHECKING:
     from torch import nn
@@ -102,7 +102,7 @@ def load(target: Target, real: bool = False) -> Program:
 
     real: on the CPU, with memory, as running the program itself would; its batches too.
     """
-    require_torch(target.name)
+    require_torch(f"{target.name} is a PyTorch target")
     if target.kind == "pt2":
         return _exported(target)
     if real:
@@ -117,7 +117,7 @@ def load(target: Target, real: bool = False) -> Program:
 
 def load_function(text: str) -> Callable[..., Any]:
     """The function `file.py:name` or `package.module:name` names. Raises TargetError."""
-    require_torch(text)
+    require_torch(f"{text} is a PyTorch target")
     target = parse(text)
     found = _attribute(_execute(target), target)
     if not callable(found):
@@ -125,12 +125,12 @@ def load_function(text: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def require_torch(name: str) -> None:
-    """Raises MissingDependencyError unless torch can be imported."""
+def require_torch(what: str) -> None:
+    """`what`: why it is needed, as the beginning of a sentence. Raises MissingDependencyError unless torch can be imported."""
     if importlib.util.find_spec("torch") is None:
         raise MissingDependencyError(
-            f"{name} is a PyTorch target, and torch is not installed",
-            "pip install 'analyzer[torch]', or export the model to ONNX, which needs no torch",
+            f"{what}, and torch is not installed",
+            f"{install('torch')}, or export the model to ONNX, whose inference needs no torch",
         )
 
 

@@ -194,7 +194,7 @@ def test_without_torch_one_sentence_says_what_to_install(file: Path, monkeypatch
     monkeypatch.setattr(targets.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(MissingDependencyError) as caught:
         targets.load(targets.parse(str(file)))
-    assert "analyzer[torch]" in caught.value.hint
+    assert "gpu-memory-analyzer[torch]" in caught.value.hint
 
 
 def test_parsing_needs_no_torch() -> None:

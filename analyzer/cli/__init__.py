@@ -22,6 +22,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
+from analyzer import __version__
 from analyzer.errors import AnalyzerError
 
 DEFAULT = "estimate"
@@ -75,7 +76,7 @@ class Commands(click.Group):
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="analyzer", prog_name="analyze", message="%(prog)s %(version)s")
+@click.version_option(__version__, prog_name="analyze", message="%(prog)s %(version)s")
 def group() -> None:
     """Know a model's GPU memory before you have the GPU."""
 

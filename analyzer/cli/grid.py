@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from analyzer.cli._output import check_writable, complain, deliver, write_file
-from analyzer.errors import MissingDependencyError, OptionError
+from analyzer.errors import MissingDependencyError, OptionError, install
 from analyzer.report import formats
 
 
@@ -119,7 +119,7 @@ def _parquet(rows: object) -> bytes:
         content = formats.render("grid", "parquet", rows)
     except ModuleNotFoundError:
         raise MissingDependencyError(
-            "a Parquet table needs pyarrow, which is not installed", "pip install 'analyzer[grid]'"
+            "a Parquet table needs pyarrow, which is not installed", install("grid")
         ) from None
     assert isinstance(content, bytes)
     return content

@@ -196,7 +196,8 @@ def _capacity(options: Options) -> int | None:
 def _may_run(pieces: Pieces | None, found: Figures, capacity: int) -> bool:
     """Whether it is worth an analysis that a batch which needs more with room runs nevertheless: as evaluated, it does."""
     if pieces is None or not pieces.subject.eager:
-        return pieces is None
+        # A session's figures are those on its device; a budget leaves it less.
+        return pieces is None or pieces.subject.options.budget is not None
     room = capacity - (found.device_used - found.peak_reserved)
     return room > 0 and not pieces.at(found.batch, (room, True)).fails
 

@@ -41,9 +41,7 @@ class Search:
         self.subject, self.progress, self.limit = subject, progress, limit
         self.refused: dict[int, str] = {}
         first = self.smallest = self.first()
-        self.capacity = min(
-            first.profile.capacity_bytes, subject.options.budget_bytes or first.profile.capacity_bytes
-        )
+        self.capacity = first.estimate.allowed_bytes
         self.captured: dict[int, Analysis] = {}
         self.known: dict[int, bool] = {}
         self.easy: dict[int, bool] = {}

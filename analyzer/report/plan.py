@@ -94,16 +94,18 @@ def _running(curve: Curve) -> list[str]:
         elif row.fits:
             ranges.append([row.batch, row.batch])
         follows = bool(row.fits)
-    known = curve.estimate
-    where = f"on {clean(known.device)}" + (
-        f" within {size(known.budget_bytes)}" if known.budget_bytes else ""
-    )
+    where = _where(curve.estimate)
     if not ranges:
         return [f"none of them runs {where}"]
     if all(row.fits for row in curve.rows):
         return [f"all of them run {where}"]
     named = ", ".join(f"{low:,} to {high:,}" if low < high else f"{low:,}" for low, high in ranges)
     return [f"batch {named} of these runs {where}, the others do not; figures are those with room"]
+
+
+def _where(known: Estimate) -> str:
+    within = f" within {size(known.budget_bytes)}" if known.budget_bytes else ""
+    return f"on {clean(known.device)}{within}"
 
 
 def about(estimate: Estimate) -> str:
@@ -253,7 +255,7 @@ def known_of(fit: Fit) -> Any:
 
 def fit_lines(fit: Fit) -> list[str]:
     known = known_of(fit)
-    where = f"on {clean(known.device)}" if fit.device_bound else f"with {size(fit.limit)} for the allocator"
+    where = _where(known) if fit.device_bound else f"with {size(fit.limit)} for the allocator"
     what = "batch" if fit.samples is None else "length"
     if fit.at is None:
         lines = [f"not even one sample runs {where}"]
@@ -272,7 +274,7 @@ def fit_lines(fit: Fit) -> list[str]:
         lines += _failure(f"{what} {fit.fails or fit.batch + 1:,}", fit.beyond.out_of_memory)
     elif fit.beyond is not None and not fit.beyond.fits():
         lines.append(
-            f"{what} {fit.fails or fit.batch + 1:,} needs {size(fit.beyond.device_used)} of {size(fit.beyond.capacity_bytes)}"
+            f"{what} {fit.fails or fit.batch + 1:,} needs {size(fit.beyond.device_used)} of {size(fit.beyond.allowed_bytes)}"
         )
     else:
         lines.append(f"it runs; no {what} above that was tried")

@@ -67,8 +67,8 @@ def advice(
 
 
 def _advice(strategy: Strategy | None, base: Estimate) -> str:
-    allowed = min(base.capacity_bytes, base.budget_bytes or base.capacity_bytes)
-    larger = "take a larger device" if allowed == base.capacity_bytes else "allow more"
+    allowed = base.allowed_bytes
+    larger = "allow more" if allowed == base.budget_bytes else "take a larger device"
     if strategy is None or strategy.estimate is None:
         nothing = "no single change or usual combination makes it fit"
         least = base.breakdown.get("parameters", 0) + base.device_used - base.peak_reserved

@@ -18,11 +18,15 @@ class OnnxRuntime(Runtime):
     frameworks = ("onnx",)
 
     def profile(self, profile: DeviceProfile, options: Options, module: Any = None) -> DeviceProfile:
-        del module
-        # The arena follows what the device has; a budget leaves it less.
-        left = options.budget_bytes or profile.capacity_bytes
-        return replace(profile, capacity_bytes=min(profile.capacity_bytes, left))
+        del options, module
+        return profile
 
     def predict(self, source: Source, options: Options, profile: DeviceProfile) -> SessionPrediction:
         assert source.model is not None  # `frameworks` lets nothing else come here
+        # The arena follows what the device has; a budget leaves it less, which is no limit of the arena's own.
+        budget = options.budget_bytes
+        if budget is not None and budget < profile.capacity_bytes:
+            left = replace(profile, capacity_bytes=budget)
+            found = predict(source.model, options=options.runtime_options, device=left, runs=source.runs)
+            return found if found.settings.gpu_mem_limit is not None else replace(found, capped=None)
         return predict(source.model, options=options.runtime_options, device=profile, runs=source.runs)
