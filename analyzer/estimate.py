@@ -281,6 +281,17 @@ class Estimate:
         """Whether the figures are of what ran until a request found no memory, and not those with room."""
         return self.out_of_memory is not None and self.device_used <= self.allowed_bytes
 
+    def __repr__(self) -> str:
+        from analyzer.report import formats
+
+        return str(formats.render("summary", "line", self))
+
+    def __str__(self) -> str:
+        """The verdict and the estimates side by side."""
+        from analyzer.report import formats
+
+        return str(formats.render("summary", "text", self)).rstrip("\n")
+
     def _repr_html_(self) -> str:
         """What a notebook shows of it."""
         from analyzer.report import formats

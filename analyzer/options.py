@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar
@@ -239,12 +240,41 @@ class Options:
     def shown(self) -> dict[str, Any]:
         """What the user set of a step and its runtime, as JSON can hold it: goes into the estimate."""
         names = (
-            "batches", "amp", "grad_accumulation", "checkpoint", "dtype", "channels_last", "parallel", "steps",
+            "batches", "amp", "grad_accumulation", "checkpoint", "dtype", "channels_last", "parallel", "steps", "strict",
         )  # fmt: skip
         said = {name: getattr(self, name) for name in names}
+        said["loss"] = getattr(self.loss, "__name__", None) if callable(self.loss) else self.loss
+        if isinstance(self.inputs, Mapping):
+            said |= {
+                f"input.{name}": f"{'x'.join(map(str, s.shape))}:{s.dtype}" for name, s in self.inputs.items()
+            }
+        said |= {f"value.{name}": value for name, value in self.values.items()}
         said |= {f"runtime.{name}": str(value) for name, value in self.runtime_options.items()}
         said |= {f"assume.{place}": str(value) for place, value in self.assume.items()}
         return {name: value for name, value in said.items() if value not in (None, False)}
+
+
+# What stands before the point of a name that `Options.shown` gives -> the option it is of.
+_GROUPS = {"runtime": "--runtime-option", "assume": "--assume", "value": "--value", "input": "--input"}
+
+
+def written(shown: Mapping[str, Any]) -> tuple[str, ...]:
+    """What `Options.shown` gave, as people write it on the command line; what is as it is by default is left out."""
+    known = {entry.name: entry for entry in fields(Options)}
+    words = []
+    for name, value in shown.items():
+        group, _, rest = name.partition(".")
+        if group in _GROUPS and rest:
+            words.append(f"{_GROUPS[group]} {shlex.quote(f'{rest}={value}')}")
+        elif name not in known or value in (None, False) or value == known[name].default:
+            continue
+        elif value is True:
+            words.append(known[name].metadata["flags"][-1])
+        else:
+            flags = known[name].metadata["flags"]
+            said = ",".join(map(str, value)) if isinstance(value, list | tuple) else value
+            words.append(f"{flags[-1] if flags else name} {shlex.quote(str(said))}")
+    return tuple(words)
 
 
 def _is_line(key: Any) -> bool:

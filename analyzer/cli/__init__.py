@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import string
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -23,10 +24,11 @@ import click
 from click.shell_completion import CompletionItem
 
 from analyzer import __version__
-from analyzer.errors import AnalyzerError
+from analyzer.errors import AnalyzerError, OptionError, did_you_mean
 
 DEFAULT = "estimate"
 ISSUES = "the project's issue tracker"
+_LETTERS = string.ascii_letters + "-_"  # a TARGET has a point or a colon besides
 _OWN_OPTIONS = ("-h", "--help", "--version")
 
 
@@ -51,8 +53,16 @@ class Commands(click.Group):
                 "give a TARGET: model.onnx, file.py[:attr], package.module:attr or program.pt2"
             )
         if args[0] not in _OWN_OPTIONS and args[0] not in self.list_commands(ctx):
+            self._check_misspelt(ctx, args[0])
             args = [DEFAULT, *args]
         return super().parse_args(ctx, args)
+
+    def _check_misspelt(self, ctx: click.Context, word: str) -> None:
+        """Raises OptionError for a word that can be no TARGET, and is nearly a command."""
+        if set(word) <= set(_LETTERS) and not Path(word).exists():
+            meant = did_you_mean(word, self.list_commands(ctx))
+            if meant:
+                raise OptionError(f"there is no command {word!r}, and no such file", meant.strip())
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Commands, and files: the first word may be a TARGET."""

@@ -26,6 +26,10 @@ FORMATS: dict[str, dict[str, str]] = {
         "svg": "analyzer.report.picture:bars_svg",
         "png": "analyzer.report.picture:bars_png",
     },
+    "summary": {
+        "text": "analyzer.report.text:summary",
+        "line": "analyzer.report.text:line",
+    },
     "notebook": {
         "html": "analyzer.report.notebook:render",
     },

@@ -109,7 +109,7 @@ def _where(known: Estimate) -> str:
 
 
 def about(estimate: Estimate) -> str:
-    words = [word for word in subject(estimate) if not word.startswith("batch ")]
+    words = [word for word in subject(estimate) if not word.startswith(("batch ", "micro-batch "))]
     return " · ".join([*words, clean(estimate.device)])
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from analyzer.options import written
 from analyzer.report import attribution
 from analyzer.report.console import printed
 from analyzer.report.formats import PLAIN, View
@@ -109,7 +110,7 @@ def _verdict(words: tuple[str, str], estimate: Estimate, limit: int, where: str)
     return False, f"{words[1]}: needs {size(used)} of {size(limit)} {where}, {size(-rest)} too much"
 
 
-def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
+def _summary(estimate: Estimate, view: View) -> list[RenderableType]:
     from rich.text import Text
 
     parts: list[RenderableType] = [
@@ -132,8 +133,14 @@ def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
         Text(" · ".join(subject(estimate)), style="bold"),
         "",
         _estimates(estimate, view.width),
-        Text(naive_terms(estimate), style="dim"),
     ]
+    return parts
+
+
+def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
+    from rich.text import Text
+
+    parts = [*_summary(estimate, view), Text(naive_terms(estimate), style="dim")]
     if estimate.breakdown:
         where = f" ({clean(estimate.peak_at)})" if estimate.peak_at else ""
         parts += ["", Text(f"At the peak{where}", style="bold"), _breakdown(estimate, view.width)]
@@ -159,10 +166,25 @@ def subject(estimate: Estimate) -> list[str]:
         {"infer": "inference", "train": "training"}[estimate.mode],
     ]
     if estimate.batch is not None:
-        words.append(f"batch {estimate.batch:,}")
+        together = estimate.options.get("grad_accumulation") or 1
+        kind, whole = (
+            ("micro-batch", f" ({together * estimate.batch:,} a step)") if together > 1 else ("batch", "")
+        )
+        words.append(f"{kind} {estimate.batch:,}{whole}")
     if estimate.mode == "train" and estimate.optimizer:
         words.append(tail(clean(estimate.optimizer), _LONGEST_NAME))
-    return words
+    return words + [tail(clean(word), _LONGEST_NAME) for word in written(estimate.options)]
+
+
+def summary(estimate: Estimate, view: View = PLAIN) -> str:
+    """The verdict, what was estimated, and the estimates side by side: what `str(estimate)` is."""
+    return printed(_summary(estimate, view), view.width, view.color)
+
+
+def line(estimate: Estimate, _: View = PLAIN) -> str:
+    """All of it in one line: what `repr(estimate)` is."""
+    said = verdicts(estimate)[0][1]
+    return f"<Estimate {' · '.join(subject(estimate))}: {said}>"
 
 
 def estimate_rows(estimate: Estimate) -> tuple[tuple[str, int, str], ...]:
