@@ -65,8 +65,8 @@ class Commands(click.Group):
                 raise OptionError(f"there is no command {word!r}, and no such file", meant.strip())
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Commands, and files: the first word may be a TARGET."""
-        return [*super().shell_complete(ctx, incomplete), CompletionItem(incomplete, type="file")]
+        """Commands, else files: the first word may be a TARGET. (In bash click's script forgets all else where it is told of files.)"""
+        return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The default command's help, then the other commands."""

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from analyzer.cli._options import analysis_keywords, format_option, options_without_batch, output_option
-from analyzer.cli._output import check_writable, columns, complain, deliver, wants_color, working
+from analyzer.cli._output import Stages, check_writable, columns, complain, deliver, wants_color, working
 from analyzer.errors import AnalyzerError, OptionError
 from analyzer.report import formats
 from analyzer.report.formats import View
@@ -46,24 +46,22 @@ def command(
     found = []
     with working(target, options["quiet"]) as tell:
         from analyzer.devices import names
-        from analyzer.planning.fit import fit
+        from analyzer.planning.fit import fits
 
         wanted = names() if all_devices else str(options["device"] or "").split(",")
-        for device in wanted:
-            try:
-                found.append(
-                    fit(
-                        target,
-                        limit=limit,
-                        longest=longest,
-                        progress=tell,
-                        **{**keywords, "device": device or None},
-                    )
-                )
-            except AnalyzerError as error:
-                if len(wanted) == 1:
-                    raise
-                complain("warning", f"{device}: {error.message}", error.hint)
+        stages = Stages(tell, wanted)
+        keywords.pop("device", None)
+        devices = [device or None for device in wanted]
+        for asked, answer in fits(
+            target, devices, limit=limit, longest=longest, progress=stages.tell, **keywords
+        ):
+            stages.over()
+            if not isinstance(answer, AnalyzerError):
+                found.append(answer)
+            elif len(wanted) == 1:
+                raise answer
+            else:
+                complain("warning", f"{asked}: {answer.message}", answer.hint)
     if not found:
         raise OptionError("no device gave an answer", "see the warnings above")
     view = View(color=wants_color(options["output"]), width=columns())

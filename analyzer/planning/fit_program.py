@@ -30,6 +30,7 @@ from analyzer.planning.subject import Progress, Subject
 from analyzer.runtimes.bounded import inferred
 
 _START = 16
+_TOGETHER = 256  # batches whose sizes are worked out at once, where one after the other is tried
 
 
 class Search:
@@ -111,8 +112,11 @@ class Search:
 
     def without_gaps(self, batch: int) -> int:
         """The largest batch up to `batch` with all below it running."""
+        assert self.pieces is not None
         lowest, below = batch, batch
         while below > 1:
+            if (batch - below) % _TOGETHER == 0:
+                self.pieces.prepare(range(max(below - _TOGETHER + 1, 1), below + 1))
             if not self.runs(below):
                 lowest = below - 1
             elif self.easy.get(below):

@@ -24,6 +24,7 @@ import torch
 
 from analyzer.capture.pytorch.asked_sizes import Asked
 from analyzer.capture.pytorch.assumptions import Assumptions
+from analyzer.capture.pytorch.cuda.alike import Alike
 from analyzer.capture.pytorch.cuda.autocast import cuda_autocast
 from analyzer.capture.pytorch.cuda.decisions import cuda_choices
 from analyzer.capture.pytorch.cuda.functions import cuda_functions
@@ -176,8 +177,9 @@ def own_randomness() -> Iterator[None]:
 @contextlib.contextmanager
 def cuda_environment(device: DeviceProfile, memory: Memory | None = None) -> Iterator[Recorder]:
     """Python, autograd and the dispatcher believe in a CUDA device. Yields a recorder to be used with `watching`."""
-    with without_compiler(), cuda_choices(device) as choices, cuda_autocast():
-        recorder = Recorder(choices, memory)
+    alike = Alike(device)
+    with without_compiler(), cuda_choices(alike) as choices, cuda_autocast():
+        recorder = Recorder(choices, memory, alike)
         with cuda_functions(device, recorder):
             yield recorder
 
