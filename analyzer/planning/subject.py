@@ -24,7 +24,7 @@ from analyzer.pipeline.assemble import Captured, assemble, check_runtime
 from analyzer.runtimes import base
 from analyzer.runtimes.onnxruntime.options import parse as session_options
 from analyzer.spec import TensorSpec
-from analyzer.targets import Program, Target, load, parse
+from analyzer.targets import Program, Target, arguments, load, parse
 
 if TYPE_CHECKING:
     import torch
@@ -119,7 +119,8 @@ class Subject:
                 raise OptionError(
                     "inputs(batch) returned no pair", "return (inputs, targets), each a tuple of tensors"
                 )
-            first, second = (tuple(part) if isinstance(part, (tuple, list)) else (part,) for part in made)
+            first, second = arguments(made[0]), arguments(made[1])
+            second = (second,) if isinstance(second, Mapping) else second
             return replace(options, inputs=first, targets=second if options.mode == "train" else None)
         if not self.eager or not given:
             return options

@@ -78,11 +78,12 @@ def capture_pytorch(
     assume: Mapping[str, bool | int | float] | None = None,
     progress: Callable[[str], None] | None = None,
     listen: bool = False,
+    call: Callable[[torch.nn.Module, list[torch.Tensor]], Any] | None = None,
 ) -> Captured:
     """Capture a whole step. `prepare` may change the structural copy (checkpointing) before it runs.
 
     parallel: how the model is spread over the GPUs of a job, one rank of which is captured.
-    listen: remember what the program asks about sizes (`asked_sizes.py`).
+    listen: remember what the program asks about sizes (`asked_sizes.py`). call: as in `Step`.
 
     Raises CaptureError when the model does not run on these shapes or needs values only a real run has.
     """
@@ -106,6 +107,7 @@ def capture_pytorch(
             amp=amp,
             grad_accumulation=grad_accumulation,
             iterations=steps,
+            call=call,
         )
         with (
             module_paths(twin, recorder, progress) as watch,
