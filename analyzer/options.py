@@ -109,7 +109,13 @@ class Options:
         default=False, metadata=_said("Channels-last memory format.", "--channels-last", is_flag=True)
     )
     grad_accumulation: int = field(
-        default=1, metadata=_said("Batches a training step.", "--grad-accumulation", type=int, metavar="N")
+        default=1,
+        metadata=_said(
+            "Micro-batches a training step; --batch is one of them.",
+            "--grad-accumulation",
+            type=int,
+            metavar="N",
+        ),
     )
     checkpoint: str | None = field(
         default=None,

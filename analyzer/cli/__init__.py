@@ -74,7 +74,7 @@ class Commands(click.Group):
         assert default is not None
         formatter.write_usage("analyze", "TARGET [OPTIONS]  |  COMMAND [OPTIONS]")
         default.format_help_text(ctx, formatter)
-        default.format_options(click.Context(default, info_name="analyze"), formatter)
+        default.format_options(click.Context(default, ctx, info_name="analyze"), formatter)
         with formatter.section("Everywhere"):
             formatter.write_dl(
                 [
@@ -83,9 +83,10 @@ class Commands(click.Group):
                 ]
             )
         self.format_commands(ctx, formatter)
+        default.format_epilog(ctx, formatter)
 
 
-@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(__version__, prog_name="analyze", message="%(prog)s %(version)s")
 def group() -> None:
     """Know a model's GPU memory before you have the GPU."""

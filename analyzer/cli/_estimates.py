@@ -24,6 +24,7 @@ def show(estimate: Estimate, options: Mapping[str, Any], limited: bool, budget: 
         width=columns(),
         by=options["by"] or "",
         depth=options["depth"],
+        verbose=options["verbose"],
     )
     if options["plot"] is not None:
         form = options["plot"].suffix.lower().removeprefix(".")

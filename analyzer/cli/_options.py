@@ -100,7 +100,7 @@ def view_options(function: _Function) -> _Function:
         metavar="FILE",
         help="Also draw what is in use after each event, by category: FILE.svg or FILE.png.",
     )
-    return by(depth(format_option("estimate")(output_option(plot(top(function))))))
+    return by(depth(format_option("estimate")(output_option(plot(top(verbose_option(function)))))))
 
 
 def _picture(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
@@ -116,6 +116,13 @@ def format_option(shown: str, help_text: str = "Form of the result.") -> Callabl
     forms = formats.names(shown)
     return click.option(
         "--format", "form", type=click.Choice(forms), default=forms[0], show_default=True, help=help_text
+    )
+
+
+def verbose_option(function: _Function) -> _Function:
+    """`-v`: every note, also where many are alike."""
+    return click.option("-v", "--verbose", is_flag=True, help="Every note, also where many are alike.")(
+        function
     )
 
 

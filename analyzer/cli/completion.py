@@ -5,13 +5,17 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from analyzer.cli._help import Command
 from analyzer.cli._output import deliver
 
 # click answers a shell that asks with this variable set (click's documentation, "Shell Completion").
 _VARIABLE = "_ANALYZE_COMPLETE"
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    short_help="What a shell needs to complete `analyze`.",
+)
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from analyzer.cli._estimates import show
+from analyzer.cli._help import Command
 from analyzer.cli._options import analysis_keywords, analysis_options, view_options
 from analyzer.cli._output import check_writable, columns, complain, deliver, working, write_file
 
@@ -19,7 +20,14 @@ if TYPE_CHECKING:
 _ARENA_LIMITS = ("gpu_mem_limit", "gpu_memory_limit_mb", "memory_limit", "per_process_gpu_memory_fraction")
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    short_help="What TARGET needs: the same as `analyze TARGET`.",
+    examples=(
+        "analyze models/resnet50.onnx --batch 64 --device rtx4090",
+        "analyze models/cnn.py --mode train --batch 128 --amp bf16 --device 24GiB",
+    ),
+)
 @analysis_options
 @view_options
 @click.option(

@@ -10,12 +10,20 @@ from pathlib import Path
 
 import click
 
+from analyzer.cli._help import Command
 from analyzer.cli._output import check_writable, complain, deliver, write_file
 from analyzer.errors import MissingDependencyError, OptionError, install
 from analyzer.report import formats
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    short_help="Many analyses from one file, as one table.",
+    examples=(
+        "analyze grid grid.yaml -o table.csv",
+        "analyze grid grid.yaml --workers 4",
+    ),
+)
 @click.argument("grid", type=click.Path(path_type=Path))
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes; by default one a core.")
 @click.option(

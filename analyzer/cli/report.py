@@ -8,11 +8,19 @@ from typing import Any
 import click
 
 from analyzer.cli._estimates import show
+from analyzer.cli._help import Command
 from analyzer.cli._options import view_options
 from analyzer.cli._output import check_writable
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    short_help="A saved estimate in any form.",
+    examples=(
+        "analyze report estimate.json --by module",
+        "analyze report estimate.json --format html -o estimate.html",
+    ),
+)
 @click.argument("estimate", type=click.Path(path_type=Path))
 @view_options
 @click.option(

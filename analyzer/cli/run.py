@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from analyzer.cli._estimates import show
+from analyzer.cli._help import Command
 from analyzer.cli._options import assumptions, debug_option, options_named, settings, view_options
 from analyzer.cli._output import check_writable, working
 from analyzer.errors import AnalyzerError, OptionError, did_you_mean
@@ -45,7 +46,15 @@ def _no_such_option(word: str) -> OptionError:
     )
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(
+    cls=Command,
+    short_help="Run a whole script on a GPU that is not there.",
+    examples=(
+        "analyze run --device rtx4090 train.py --epochs 1",
+        "analyze run --nproc-per-node 8 --until steady train.py",
+    ),
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as for python -m.")

@@ -3,7 +3,7 @@
 1. Every strategy is the same target with other options, captured and played as any analysis is; one that the target does
    not take is kept with what was said.
 2. What changes the numbers of a model (precision, 8 bits, another optimizer) is offered beside what does not; `cost`
-   orders them: 0 free, 1 slower or other kernels, 2 other numbers, 3 more GPUs.
+   orders them: 0 free, 1 slower or other kernels, 2 changes results, 3 more GPUs.
 3. **Checkpointing** is of the blocks a model repeats (`capture/pytorch/blocks.py`): of the stack with the most parameters.
    Its price is computing their forward pass again: `extra_compute` is the share of
    floating-point operations a sample added (`flops.py`).

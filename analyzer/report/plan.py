@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from analyzer.report.columns import Column, table, within
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.text import subject, who
-from analyzer.report.words import clean, mib, percent, size
+from analyzer.report.words import clean, folded, mib, percent, size
 
 if TYPE_CHECKING:
     from analyzer.estimate import Estimate, OutOfMemory
@@ -245,7 +245,7 @@ def fits_text(fits: Sequence[Fit], view: View = PLAIN) -> str:
             rows.append([name, str(fit.batch), mib(fit.limit), mib(fit.headroom) if fit.batch else "-"])
         lines += [*table(columns, rows, view.width), ""]
     for fit in fits:
-        lines += [*fit_lines(fit), ""]
+        lines += [*fit_lines(fit, view.verbose), ""]
     return "\n".join(within(lines[:-1], view.width)) + "\n"
 
 
@@ -253,7 +253,7 @@ def known_of(fit: Fit) -> Any:
     return fit.at if fit.at is not None else fit.beyond
 
 
-def fit_lines(fit: Fit) -> list[str]:
+def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
     known = known_of(fit)
     where = _where(known) if fit.device_bound else f"with {size(fit.limit)} for the allocator"
     what = "batch" if fit.samples is None else "length"
@@ -285,7 +285,7 @@ def fit_lines(fit: Fit) -> list[str]:
         lines.append(
             f"memory in pieces: {', '.join(map(str, islands))} would run too, batches in between not"
         )
-    lines += [f"- {clean(note)}" for note in fit.notes]
+    lines += [f"- {clean(note)}" for note in folded(fit.notes, verbose)]
     return lines
 
 

@@ -10,13 +10,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from analyzer.options import written
 from analyzer.report import attribution
 from analyzer.report.console import printed
 from analyzer.report.formats import PLAIN, View
-from analyzer.report.words import clean, mib, operator_name, percent, size, tail, unit
+from analyzer.report.words import clean, folded, mib, operator_name, percent, size, tail, unit
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -154,7 +155,7 @@ def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
         ]
     parts += ["", *_certainty(estimate)]
     if notes := other_notes(estimate):
-        parts += ["", Text("Notes", style="bold"), _notes(notes)]
+        parts += ["", Text("Notes", style="bold"), _notes(folded(notes, view.verbose))]
     return parts
 
 
@@ -416,7 +417,7 @@ def other_notes(estimate: Estimate) -> tuple[str, ...]:
     return tuple(note for note in estimate.notes if note not in beside)
 
 
-def _notes(notes: tuple[str, ...]) -> RenderableType:
+def _notes(notes: Sequence[str]) -> RenderableType:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1, 0, 0))

@@ -16,6 +16,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x1b.?|\x9b[0-?]*[ -/]*[@-~]", re.DOTALL
 )
+_PARTICULARS = re.compile(r"\([^()]*\)|\d[\d,.]*")
 _LOOK_ALIKES = str.maketrans({"─": "-", "█": "#", "…": "~", "·": "-"})
 
 
@@ -46,6 +47,18 @@ def clean(text: object) -> str:
     """`text` as one printable line: no escape sequences, control, formatting or unassigned characters."""
     stripped = _ESCAPES.sub("", str(text))
     return "".join(c if c.isprintable() else " " if c.isspace() else "" for c in stripped).strip()
+
+
+def folded(notes: Iterable[str], verbose: bool = False) -> list[str]:
+    """Of notes that differ only in their figures and in what stands in parentheses the first, and how many there are besides."""
+    alike: dict[str, list[str]] = {}
+    for number, note in enumerate(notes):
+        kind = f"{number}" if verbose else _PARTICULARS.sub("#", note)
+        alike.setdefault(kind, []).append(note)
+    return [
+        first if not rest else f"{first}, and {len(rest):,} more like it (--verbose)"
+        for first, *rest in alike.values()
+    ]
 
 
 def operator_name(name: str) -> str:
