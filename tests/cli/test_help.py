@@ -55,4 +55,6 @@ def test_like_notes_are_one_line(run: Any) -> None:
     asked = [MODELS / "cnn.onnx", "--batch", "64", "--device", "h200", "--top", "0"]
     short, whole = (" ".join(run(*asked, *more).out.split()) for more in ([], ["--verbose"]))
     assert whole.count("held for a request of") > 1 == short.count("held for a request of")
-    assert "and 1 more like it (--verbose)" in short and "(--verbose)" not in whole
+    assert (
+        "128 MiB held" in short and "and 1 more like it (--verbose)" in short
+    )  # the largest and "(--verbose)" not in whole
