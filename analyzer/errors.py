@@ -57,6 +57,15 @@ class RunError(AnalyzerError):
     """A real run failed for another reason than memory."""
 
 
+# What this project is called on a package index, where `analyzer` is somebody else's; as in pyproject.toml.
+DISTRIBUTION = "gpu-memory-analyzer"
+
+
+def install(extra: str) -> str:
+    """The command that installs what an extra of this project brings ("torch", "plot", ...)."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
+
+
 def did_you_mean(name: str, known: Iterable[str], count: int = 1) -> str:
     """The beginning of a hint, "did you mean 'adam'? ", naming at most `count`; "" if nothing is close."""
     close = difflib.get_close_matches(name, list(known), n=count, cutoff=0.6)

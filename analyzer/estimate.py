@@ -153,6 +153,15 @@ class OutOfMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class Room:
+    """What a job takes of a device with room for it, all in bytes."""
+
+    peak_allocated: int
+    peak_reserved: int
+    device_used: int
+
+
+@dataclass(frozen=True, slots=True)
 class RankCourse:
     """One rank of a job whose ranks were all followed. All sizes in bytes.
 
@@ -185,8 +194,12 @@ class Estimate:
     incomplete: why a program ended before its end (an error of its own, an exit code other than 0, Ctrl-C, something that
         cannot be followed), None where it ran through; every figure is then of what ran until that moment, and it never fits.
     caveats: what the figures are not of, where that may change them as a whole (a compiled program is followed as eager code).
-    out_of_memory: the request that ended the program, None where all were served; every other figure then says what
-        was reached until that moment.
+    out_of_memory: the request that finds no memory on the device, None where all are served. Every other figure then says what
+        the job would take with room; of a program followed while it ran, what was reached until that moment.
+    with_room: what it would take of a device with room, where this one has less and it runs nevertheless (kept blocks are given
+        back, convolutions take cuDNN's next plans): all other figures are then of this device. Else None.
+    doubt: why it may run on this device although it cannot be said to, "" where that is certain.
+    budget_bytes: device memory it may use at most, as the caller said. device_assumed: nobody named a device and none is here.
     """
 
     target: str
@@ -224,6 +237,10 @@ class Estimate:
     refused: tuple[str, ...] = ()
     incomplete: str | None = None
     caveats: tuple[str, ...] = ()
+    with_room: Room | None = None
+    doubt: str = ""
+    budget_bytes: int | None = None
+    device_assumed: bool = False
 
     def top(self, n: int = 10) -> tuple[TensorRow, ...]:
         """The n largest allocations alive at the peak, largest first."""
@@ -235,13 +252,45 @@ class Estimate:
         assumed = sum(self.certainty.assumed.values())
         return self.device_used - assumed, self.device_used + assumed
 
+    @property
+    def needed(self) -> Room:
+        """What it takes with room: its own figures where the device has it."""
+        return self.with_room or Room(self.peak_allocated, self.peak_reserved, self.device_used)
+
     def fits(self, device: str | int | None = None) -> bool:
-        """Whether it ran through, and `device_used` is within the device's capacity: a profile's name, a size ("24GiB"), bytes, or this estimate's own device."""
+        """Whether it runs through on its own device, and within the budget where there is one.
+
+        device: another one, by a profile's name, a size ("24GiB") or bytes. Its capacity is compared with what the job takes with
+            room, or took here; whether it runs in less is what an analysis for that device says.
+        """
         from analyzer.devices import capacity_of
 
-        return self.incomplete is None and self.device_used <= (
-            self.capacity_bytes if device is None else capacity_of(device)
-        )
+        return self.within(self.allowed_bytes if device is None else capacity_of(device))
+
+    @property
+    def allowed_bytes(self) -> int:
+        """What it may use: the device's capacity, or a budget below it."""
+        return min(self.capacity_bytes, self.budget_bytes or self.capacity_bytes)
+
+    def within(self, nbytes: int) -> bool:
+        """Whether it is known to run in so many bytes of device memory."""
+        return self.incomplete is None and not self.stopped and self.device_used <= nbytes
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the figures are of what ran until a request found no memory, and not those with room."""
+        return self.out_of_memory is not None and self.device_used <= self.allowed_bytes
+
+    def __repr__(self) -> str:
+        from analyzer.report import formats
+
+        return str(formats.render("summary", "line", self))
+
+    def __str__(self) -> str:
+        """The verdict and the estimates side by side."""
+        from analyzer.report import formats
+
+        return str(formats.render("summary", "text", self)).rstrip("\n")
 
     def _repr_html_(self) -> str:
         """What a notebook shows of it."""

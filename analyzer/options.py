@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import inspect
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar
 
 from analyzer import parallelism
+from analyzer.devices import parse_size
 from analyzer.errors import InputError, OptionError, did_you_mean
 from analyzer.spec import TensorSpec
 
@@ -107,7 +109,13 @@ class Options:
         default=False, metadata=_said("Channels-last memory format.", "--channels-last", is_flag=True)
     )
     grad_accumulation: int = field(
-        default=1, metadata=_said("Batches a training step.", "--grad-accumulation", type=int, metavar="N")
+        default=1,
+        metadata=_said(
+            "Micro-batches a training step; --batch is one of them.",
+            "--grad-accumulation",
+            type=int,
+            metavar="N",
+        ),
     )
     checkpoint: str | None = field(
         default=None,
@@ -131,6 +139,14 @@ class Options:
             "A GPU ('analyze devices' lists them), a profile.json, or a size such as 24GiB.",
             "--device",
             metavar="NAME|SIZE",
+        ),
+    )
+    budget: str | int | None = field(
+        default=None,
+        metadata=_said(
+            "Device memory it may use at most, where the device has more: exit code 1 if it does not run in that.",
+            "--budget",
+            metavar="SIZE",
         ),
     )
     runtime: str | None = field(
@@ -181,6 +197,8 @@ class Options:
                     f"{name} is larger than a dimension of a tensor can be",
                     f"give a whole number of at most {LARGEST_SIZE:,}",
                 )
+        if self.budget_bytes is not None and self.budget_bytes < 1:
+            raise OptionError(f"a budget of {self.budget} bytes holds nothing", 'write a size such as "8GiB"')
         if self.dtype is not None:
             from analyzer.graph.dtype import full_name
 
@@ -204,6 +222,15 @@ class Options:
             if hasattr(getattr(self, name), "shape"):  # one tensor, or one TensorSpec
                 object.__setattr__(self, name, (getattr(self, name),))
 
+    @property
+    def budget_bytes(self) -> int | None:
+        """The budget in bytes. Raises OptionError."""
+        if isinstance(self.budget, str):
+            return parse_size(self.budget)
+        if isinstance(self.budget, bool) or not isinstance(self.budget, int | None):
+            raise OptionError(f"budget is {self.budget!r}", 'write bytes, or a size such as "8GiB"')
+        return self.budget
+
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> Options:
         """The options a caller named. Raises OptionError for a name that is none."""
@@ -219,12 +246,41 @@ class Options:
     def shown(self) -> dict[str, Any]:
         """What the user set of a step and its runtime, as JSON can hold it: goes into the estimate."""
         names = (
-            "batches", "amp", "grad_accumulation", "checkpoint", "dtype", "channels_last", "parallel", "steps",
+            "batches", "amp", "grad_accumulation", "checkpoint", "dtype", "channels_last", "parallel", "steps", "strict",
         )  # fmt: skip
         said = {name: getattr(self, name) for name in names}
+        said["loss"] = getattr(self.loss, "__name__", None) if callable(self.loss) else self.loss
+        if isinstance(self.inputs, Mapping):
+            said |= {
+                f"input.{name}": f"{'x'.join(map(str, s.shape))}:{s.dtype}" for name, s in self.inputs.items()
+            }
+        said |= {f"value.{name}": value for name, value in self.values.items()}
         said |= {f"runtime.{name}": str(value) for name, value in self.runtime_options.items()}
         said |= {f"assume.{place}": str(value) for place, value in self.assume.items()}
         return {name: value for name, value in said.items() if value not in (None, False)}
+
+
+# What stands before the point of a name that `Options.shown` gives -> the option it is of.
+_GROUPS = {"runtime": "--runtime-option", "assume": "--assume", "value": "--value", "input": "--input"}
+
+
+def written(shown: Mapping[str, Any]) -> tuple[str, ...]:
+    """What `Options.shown` gave, as people write it on the command line; what is as it is by default is left out."""
+    known = {entry.name: entry for entry in fields(Options)}
+    words = []
+    for name, value in shown.items():
+        group, _, rest = name.partition(".")
+        if group in _GROUPS and rest:
+            words.append(f"{_GROUPS[group]} {shlex.quote(f'{rest}={value}')}")
+        elif name not in known or value in (None, False) or value == known[name].default:
+            continue
+        elif value is True:
+            words.append(known[name].metadata["flags"][-1])
+        else:
+            flags = known[name].metadata["flags"]
+            said = ",".join(map(str, value)) if isinstance(value, list | tuple) else value
+            words.append(f"{flags[-1] if flags else name} {shlex.quote(str(said))}")
+    return tuple(words)
 
 
 def _is_line(key: Any) -> bool:

@@ -7,7 +7,9 @@
    it is not given.
 3. It is executed and built under the meta device, so that weights take no memory. Whatever fails there is tried once
    more on the CPU (some constructors look at values), and only that attempt's error counts.
-4. `make_batch(batch)` and `loss(output, *targets)` are picked up from the same file or module when they are there.
+4. `make_batch(batch)` and `loss(output, *targets)` are picked up from the same file or module when they are there. A batch is
+   (inputs, targets), either of them a tensor, a tuple of arguments, a dictionary or None; or one dictionary, whose model
+   then computes its loss itself.
 5. Code that raises is reported with its own source line, never with a traceback.
 
 Not modelled: what the code does besides; arguments of constructors.
@@ -31,13 +33,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
-from analyzer.errors import AnalyzerError, MissingDependencyError, TargetError, did_you_mean
+from analyzer.errors import AnalyzerError, MissingDependencyError, TargetError, did_you_mean, install
+from analyzer.nested import strangers_in
 
 if TYPE_CHECKING:
     from torch import nn
 
 Kind = Literal["onnx", "python", "module", "pt2"]
 FORMS = "give model.onnx, file.py[:attr], package.module:attr or program.pt2"
+_BATCHES = (
+    "return (inputs, targets): tensors, tuples of them, dictionaries by the names of forward's parameters, or None; or one "
+    "dictionary with the labels in it"
+)
 DEFAULT_ATTRIBUTE = "make_model"
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -57,14 +64,15 @@ class Target:
 class Program:
     """A PyTorch target, built.
 
-    make_batch: batch (and length, if it takes one) -> (inputs, targets), both tuples, on the meta device; None if the
-        target does not say.
+    make_batch: batch (and length, if it takes one) -> (inputs, targets), on the meta device: inputs a tuple, or a mapping of what
+        the model takes by name; targets a tuple. Their parts are tensors, or hold some (`nested.py`). None if the target
+        does not say.
     own_batch: what it is called with where nobody gives a batch.
     loss: (output, *targets) -> scalar; None if the target does not say.
     """
 
     model: nn.Module
-    make_batch: Callable[..., tuple[tuple[Any, ...], tuple[Any, ...]]] | None = None
+    make_batch: Callable[..., tuple[tuple[Any, ...] | Mapping[str, Any], tuple[Any, ...]]] | None = None
     loss: Callable[..., Any] | None = None
     own_batch: int = 1
 
@@ -102,7 +110,7 @@ def load(target: Target, real: bool = False) -> Program:
 
     real: on the CPU, with memory, as running the program itself would; its batches too.
     """
-    require_torch(target.name)
+    require_torch(f"{target.name} is a PyTorch target")
     if target.kind == "pt2":
         return _exported(target)
     if real:
@@ -117,7 +125,7 @@ def load(target: Target, real: bool = False) -> Program:
 
 def load_function(text: str) -> Callable[..., Any]:
     """The function `file.py:name` or `package.module:name` names. Raises TargetError."""
-    require_torch(text)
+    require_torch(f"{text} is a PyTorch target")
     target = parse(text)
     found = _attribute(_execute(target), target)
     if not callable(found):
@@ -125,12 +133,12 @@ def load_function(text: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def require_torch(name: str) -> None:
-    """Raises MissingDependencyError unless torch can be imported."""
+def require_torch(what: str) -> None:
+    """`what`: why it is needed, as the beginning of a sentence. Raises MissingDependencyError unless torch can be imported."""
     if importlib.util.find_spec("torch") is None:
         raise MissingDependencyError(
-            f"{name} is a PyTorch target, and torch is not installed",
-            "pip install 'analyzer[torch]', or export the model to ONNX, which needs no torch",
+            f"{what}, and torch is not installed",
+            f"{install('torch')}, or export the model to ONNX, whose inference needs no torch",
         )
 
 
@@ -250,9 +258,9 @@ def _call(found: Any, target: Target) -> Any:
 
 def _batch_maker(
     function: Callable[..., Any], target: Target, real: bool
-) -> Callable[..., tuple[tuple[Any, ...], tuple[Any, ...]]]:
+) -> Callable[..., tuple[tuple[Any, ...] | Mapping[str, Any], tuple[Any, ...]]]:
     @functools.wraps(function)
-    def make_batch(batch: int, *length: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def make_batch(batch: int, *length: int) -> tuple[tuple[Any, ...] | Mapping[str, Any], tuple[Any, ...]]:
         import torch
 
         try:
@@ -261,24 +269,33 @@ def _batch_maker(
         except Exception:
             with torch.device("cpu"), _reporting(target, f"make_batch({batch}) failed"):
                 made = function(batch, *length)
+        if isinstance(made, Mapping) or hasattr(made, "shape") or made is None:
+            made = made, None  # a batch that has its targets in it, or none
         if not isinstance(made, tuple) or len(made) != 2:
-            raise TargetError(
-                f"{target.name}: make_batch({batch}) returned {_kind_of(made)}",
-                "return (inputs, targets), each a tuple of tensors",
-            )
-        inputs, targets = (
-            tuple(part) if isinstance(part, tuple | list) else () if part is None else (part,)
-            for part in made
-        )
-        for part in (*inputs, *targets):
-            if not hasattr(part, "shape"):
+            raise TargetError(f"{target.name}: make_batch({batch}) returned {_kind_of(made)}", _BATCHES)
+        inputs, targets = arguments(made[0]), arguments(made[1])
+        if isinstance(targets, Mapping):
+            targets = (targets,)
+        for part in (*((inputs,) if isinstance(inputs, Mapping) else inputs), *targets):
+            for stranger in strangers_in(part):
                 raise TargetError(
-                    f"{target.name}: make_batch({batch}) returned {_kind_of(part)} among its tensors",
-                    "return (inputs, targets), each a tuple of tensors",
+                    f"{target.name}: make_batch({batch}) returned {_kind_of(stranger)} among its tensors",
+                    _BATCHES,
                 )
         return inputs, targets
 
     return make_batch
+
+
+def arguments(part: Any) -> tuple[Any, ...] | Mapping[str, Any]:
+    """What a model, or a loss, is called with: one after the other, or by name."""
+    if part is None:
+        return ()
+    if isinstance(part, Mapping):
+        return part
+    # A list of dictionaries (a detector's targets, one an image) is one argument.
+    several = isinstance(part, tuple) or (isinstance(part, list) and all(hasattr(x, "shape") for x in part))
+    return tuple(part) if several else (part,)
 
 
 def _exported(target: Target) -> Program:

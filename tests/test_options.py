@@ -41,6 +41,7 @@ VALID: dict[str, list[tuple[Any, Any]]] = {
     "parallel": [(None, None), ("fsdp2:8,mixed=bf16", "fsdp2:8,mixed=bf16")],
     "steps": [(1, 1), (3, 3)],
     "device": [(None, None), ("l4", "l4"), (2**34, 2**34)],
+    "budget": [(None, None), ("8GiB", "8GiB"), (2**33, 2**33)],
     "runtime": [(None, None), ("pytorch", "pytorch")],
     "runtime_options": [(None, {}), ({}, {}), ({"a": 1}, {"a": 1})],
     "strict": [(False, False), (True, True)],
@@ -61,6 +62,10 @@ INVALID: list[tuple[str, Any, type[AnalyzerError], str]] = [
     ("assume", {"c": 1}, OptionError, "assume: c is 1"),
     ("parallel", "pp:2", OptionError, "--parallel 'pp:2': unknown way"),
     ("parallel", 8, OptionError, "parallel is 8"),
+    ("budget", 0, OptionError, "a budget of 0 bytes"),
+    ("budget", "lots", OptionError, "'lots' is no size"),
+    ("budget", True, OptionError, "budget is True"),
+    ("budget", 1.5, OptionError, "budget is 1.5"),
     ("runtime_options", "a=1", OptionError, "runtime_options is 'a=1'"),
     ("runtime_options", [("a", 1)], OptionError, "runtime_options is"),
     *(

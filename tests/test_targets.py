@@ -157,10 +157,14 @@ def test_code_that_raises_is_named_with_its_line(tmp_path: Path, source: str, me
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("return torch.zeros(batch)", "make_batch(2) returned a Tensor"),
-        ("return None", "make_batch(2) returned nothing"),
-        ("return {'x': torch.zeros(batch)}, ()", "make_batch(2) returned a dict of 1 among its tensors"),
+        ("return 3", "make_batch(2) returned a int"),
+        ("return 1, 2, 3", "make_batch(2) returned a tuple of 3"),
         ("return torch.zeros(batch), 3", "make_batch(2) returned a int among its tensors"),
+        ("return {'x': object()}", "make_batch(2) returned a object among its tensors"),
+        (
+            "return {'x': [torch.zeros(batch), {1, 2}]}, None",
+            "make_batch(2) returned a set among its tensors",
+        ),
         ("raise RuntimeError('no data')", "m.py:4: RuntimeError: no data"),
     ],
 )
@@ -194,7 +198,7 @@ def test_without_torch_one_sentence_says_what_to_install(file: Path, monkeypatch
     monkeypatch.setattr(targets.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(MissingDependencyError) as caught:
         targets.load(targets.parse(str(file)))
-    assert "analyzer[torch]" in caught.value.hint
+    assert "gpu-memory-analyzer[torch]" in caught.value.hint
 
 
 def test_parsing_needs_no_torch() -> None:

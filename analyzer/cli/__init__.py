@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import string
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -22,10 +23,12 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from analyzer.errors import AnalyzerError
+from analyzer import __version__
+from analyzer.errors import AnalyzerError, OptionError, did_you_mean
 
 DEFAULT = "estimate"
 ISSUES = "the project's issue tracker"
+_LETTERS = string.ascii_letters + "-_"  # a TARGET has a point or a colon besides
 _OWN_OPTIONS = ("-h", "--help", "--version")
 
 
@@ -50,12 +53,20 @@ class Commands(click.Group):
                 "give a TARGET: model.onnx, file.py[:attr], package.module:attr or program.pt2"
             )
         if args[0] not in _OWN_OPTIONS and args[0] not in self.list_commands(ctx):
+            self._check_misspelt(ctx, args[0])
             args = [DEFAULT, *args]
         return super().parse_args(ctx, args)
 
+    def _check_misspelt(self, ctx: click.Context, word: str) -> None:
+        """Raises OptionError for a word that can be no TARGET, and is nearly a command."""
+        if set(word) <= set(_LETTERS) and not Path(word).exists():
+            meant = did_you_mean(word, self.list_commands(ctx))
+            if meant:
+                raise OptionError(f"there is no command {word!r}, and no such file", meant.strip())
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Commands, and files: the first word may be a TARGET."""
-        return [*super().shell_complete(ctx, incomplete), CompletionItem(incomplete, type="file")]
+        """Commands, else files: the first word may be a TARGET. (In bash click's script forgets all else where it is told of files.)"""
+        return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The default command's help, then the other commands."""
@@ -63,7 +74,7 @@ class Commands(click.Group):
         assert default is not None
         formatter.write_usage("analyze", "TARGET [OPTIONS]  |  COMMAND [OPTIONS]")
         default.format_help_text(ctx, formatter)
-        default.format_options(click.Context(default, info_name="analyze"), formatter)
+        default.format_options(click.Context(default, ctx, info_name="analyze"), formatter)
         with formatter.section("Everywhere"):
             formatter.write_dl(
                 [
@@ -72,10 +83,11 @@ class Commands(click.Group):
                 ]
             )
         self.format_commands(ctx, formatter)
+        default.format_epilog(ctx, formatter)
 
 
-@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="analyzer", prog_name="analyze", message="%(prog)s %(version)s")
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.version_option(__version__, prog_name="analyze", message="%(prog)s %(version)s")
 def group() -> None:
     """Know a model's GPU memory before you have the GPU."""
 

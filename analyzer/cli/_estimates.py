@@ -14,18 +14,9 @@ if TYPE_CHECKING:
     from analyzer.estimate import Estimate
 
 
-def budget_bytes(options: Mapping[str, Any]) -> int | None:
-    """`--budget` in bytes. Raises OptionError; a command asks before its work, so that a typing error costs no time."""
-    if options["budget"] is None:
-        return None
-    from analyzer.devices import parse_size
-
-    return parse_size(options["budget"])
-
-
-def show(estimate: Estimate, options: Mapping[str, Any], limited: bool) -> int:
-    """Deliver the estimate in the form asked for; returns the exit code. limited: the device's capacity is a limit given."""
-    budget = budget_bytes(options)
+def show(estimate: Estimate, options: Mapping[str, Any], limited: bool, budget: int | None = None) -> int:
+    """Deliver the estimate in the form asked for; returns the exit code. limited: the device's capacity is a limit given.
+    budget: bytes, instead of the one the estimate was made with."""
     view = View(
         top=options["top"],
         budget_bytes=budget,
@@ -33,6 +24,7 @@ def show(estimate: Estimate, options: Mapping[str, Any], limited: bool) -> int:
         width=columns(),
         by=options["by"] or "",
         depth=options["depth"],
+        verbose=options["verbose"],
     )
     if options["plot"] is not None:
         form = options["plot"].suffix.lower().removeprefix(".")
@@ -53,5 +45,6 @@ def exit_code(estimate: Estimate, budget_bytes: int | None, limited: bool) -> in
     """2 if the program ended before its end, 1 if a limit the user gave (`limited`: the device's capacity) does not hold, else 0."""
     if estimate.incomplete is not None:
         return 2
-    over = budget_bytes is not None and estimate.device_used > budget_bytes
-    return int(over or (limited and not estimate.fits()) or estimate.out_of_memory is not None)
+    budget_bytes = budget_bytes or estimate.budget_bytes
+    over = budget_bytes is not None and not estimate.within(budget_bytes)
+    return int(over or estimate.stopped or (limited and not estimate.within(estimate.capacity_bytes)))

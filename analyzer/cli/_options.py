@@ -74,10 +74,7 @@ def options_named(*names: str) -> Callable[[_Function], _Function]:
 
 
 def view_options(function: _Function) -> _Function:
-    """How an estimate is shown and judged: `--budget`, `--by`, `--depth`, `--format`, `-o`, `--plot`, `--top`."""
-    budget = click.option(
-        "--budget", metavar="SIZE", help="Exit with 1 if more device memory than this is used."
-    )
+    """How an estimate is shown: `--by`, `--depth`, `--format`, `-o`, `--plot`, `--top`."""
     top = click.option(
         "--top",
         type=click.IntRange(min=0),
@@ -103,7 +100,7 @@ def view_options(function: _Function) -> _Function:
         metavar="FILE",
         help="Also draw what is in use after each event, by category: FILE.svg or FILE.png.",
     )
-    return budget(by(depth(format_option("estimate")(output_option(plot(top(function)))))))
+    return by(depth(format_option("estimate")(output_option(plot(top(verbose_option(function)))))))
 
 
 def _picture(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
@@ -119,6 +116,13 @@ def format_option(shown: str, help_text: str = "Form of the result.") -> Callabl
     forms = formats.names(shown)
     return click.option(
         "--format", "form", type=click.Choice(forms), default=forms[0], show_default=True, help=help_text
+    )
+
+
+def verbose_option(function: _Function) -> _Function:
+    """`-v`: every note, also where many are alike."""
+    return click.option("-v", "--verbose", is_flag=True, help="Every note, also where many are alike.")(
+        function
     )
 
 

@@ -6,7 +6,8 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import TextIO
@@ -16,6 +17,8 @@ from analyzer.report.words import ascii_only, clean
 
 # A capture that takes less says nothing about its progress.
 _PATIENCE_SECONDS = 1.0
+# How long work is silent off a terminal.
+_SILENCE_SECONDS = 30.0
 
 
 def complain(kind: str, message: str, hint: str = "") -> None:
@@ -110,12 +113,15 @@ def columns() -> int:
 def working(what: str, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """Around long work: what it prints goes to stderr; on a terminal a spinner says how far it is.
 
-    Yields a function that takes a short text about the current stage.
+    Off a terminal a line says so now and then, where it takes long. Yields a function that takes a short text about the current
+    stage.
     """
     spinner = None if quiet or not sys.stderr.isatty() else _Spinner(f"analysing {clean(what)}")
+    lines = None if quiet or spinner else _Lines(what)
+    shown = spinner or lines
     try:
         with redirect_stdout(sys.stderr):
-            yield spinner.tell if spinner else lambda _: None
+            yield shown.tell if shown else lambda _: None
     except SystemExit as error:
         raise TargetError(
             f"{what} ended the program (exit code {error.code}) while it was analysed",
@@ -124,6 +130,46 @@ def working(what: str, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     finally:
         if spinner:
             spinner.stop()
+
+
+class Stages:
+    """Progress over several pieces of work: how many are done, which is under way, and about how long the rest takes."""
+
+    def __init__(self, tell: Callable[[str], None], names: Sequence[str]) -> None:
+        self._tell, self._names = tell, names
+        self._done, self._started = 0, time.monotonic()
+
+    def tell(self, stage: str) -> None:
+        """What the work under way is at."""
+        if len(self._names) < 2:
+            self._tell(stage)
+            return
+        left = ""
+        if self._done:
+            each = (time.monotonic() - self._started) / self._done
+            left = f", about {_duration(each * (len(self._names) - self._done))} left"
+        self._tell(f"{self._done} of {len(self._names)} done{left}: {self._names[self._done]}, {stage}")
+
+    def over(self) -> None:
+        """The work under way is done."""
+        self._done += 1
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+class _Lines:
+    """Off a terminal: a line with the current stage, when a while has passed since the last one."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._last = what, time.monotonic()
+
+    def tell(self, stage: str) -> None:
+        now = time.monotonic()
+        if now - self._last >= _SILENCE_SECONDS:
+            self._last = now
+            complain("working", f"{self._what}: {stage}")
 
 
 class _Spinner:

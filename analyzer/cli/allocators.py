@@ -6,11 +6,25 @@ from typing import Any
 
 import click
 
-from analyzer.cli._options import analysis_keywords, analysis_options, format_option, output_option
+from analyzer.cli._help import Command
+from analyzer.cli._options import (
+    analysis_keywords,
+    analysis_options,
+    format_option,
+    output_option,
+    verbose_option,
+)
 from analyzer.cli._output import check_writable, deliver, wants_color, working
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    short_help="One program under every allocator, side by side.",
+    examples=(
+        "analyze allocators models/cnn.py --batch 128 --mode train",
+        "analyze allocators models/resnet50.onnx --batch 8 --format html -o all.html",
+    ),
+)
 @analysis_options
 @click.option(
     "--allocator",
@@ -20,6 +34,7 @@ from analyzer.cli._output import check_writable, deliver, wants_color, working
     help="Only this allocator, with these settings, such as pytorch:max_split_size_mb=64. Repeatable.",
 )
 @format_option("allocators")
+@verbose_option
 @output_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def command(target: str, **options: Any) -> int:
@@ -43,6 +58,6 @@ def command(target: str, **options: Any) -> int:
         found = pipeline.analysis(target, Options.of(keywords), tell)
         tell("allocators")
         comparison = planning.compare(found, choices)
-    view = formats.View(color=wants_color(options["output"]))
+    view = formats.View(color=wants_color(options["output"]), verbose=options["verbose"])
     deliver(formats.render("allocators", options["form"], comparison, view), options["output"])
     return int(options["device"] is not None and not all(row.fits for row in comparison.rows))

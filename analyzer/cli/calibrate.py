@@ -10,13 +10,21 @@ from typing import TYPE_CHECKING
 
 import click
 
+from analyzer.cli._help import Command
 from analyzer.cli._output import check_writable, deliver
 
 if TYPE_CHECKING:
     from analyzer.verify.calibrate import Calibration
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    short_help="Measure this machine's GPU and write its profile.",
+    examples=(
+        "analyze calibrate -o mine.json",
+        "analyze models/cnn.py --batch 8 --device mine.json",
+    ),
+)
 @click.option(
     "-o",
     "--output",

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from analyzer.cli._help import Command
 from analyzer.cli._options import format_option, output_option
 from analyzer.cli._output import check_writable, columns, deliver
 from analyzer.errors import OptionError
@@ -14,7 +15,14 @@ from analyzer.report import formats
 from analyzer.report.formats import View
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    short_help="What grew between two saved estimates.",
+    examples=(
+        "analyze compare before.json after.json",
+        "analyze compare before.json after.json --tolerance 1%",
+    ),
+)
 @click.argument("before", type=click.Path(path_type=Path))
 @click.argument("after", type=click.Path(path_type=Path))
 @click.option("--tolerance", default="0", metavar="PERCENT", help="Growth that is allowed, such as 1%.")

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import click
 
+from analyzer.cli._help import Command
 from analyzer.cli._options import format_option
 from analyzer.cli._output import deliver
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    short_help="The known GPUs.",
+    examples=(
+        "analyze devices",
+        "analyze devices --format json",
+    ),
+)
 @format_option("devices", "Form of the list.")
 def command(form: str) -> None:
     """List the known GPUs; "measured" profiles were measured on the GPU, others come from public specifications."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from analyzer.cli._estimates import budget_bytes, show
+from analyzer.cli._estimates import show
+from analyzer.cli._help import Command
 from analyzer.cli._options import analysis_keywords, analysis_options, view_options
 from analyzer.cli._output import check_writable, columns, complain, deliver, working, write_file
 
@@ -19,7 +20,14 @@ if TYPE_CHECKING:
 _ARENA_LIMITS = ("gpu_mem_limit", "gpu_memory_limit_mb", "memory_limit", "per_process_gpu_memory_fraction")
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    short_help="What TARGET needs: the same as `analyze TARGET`.",
+    examples=(
+        "analyze models/resnet50.onnx --batch 64 --device rtx4090",
+        "analyze models/cnn.py --mode train --batch 128 --amp bf16 --device 24GiB",
+    ),
+)
 @analysis_options
 @view_options
 @click.option(
@@ -40,7 +48,6 @@ def command(target: str, **options: Any) -> int:
     check_writable("-o", options["output"])
     check_writable("--dump-graph", options["dump_graph"])
     keywords = analysis_keywords(target, options)
-    budget = budget_bytes(options)
     if options["mode"] == "infer" and not options["quiet"]:
         for name in ("loss", "optimizer", "checkpoint"):
             if options[name] is not None:
@@ -64,11 +71,11 @@ def command(target: str, **options: Any) -> int:
     )
     code = show(estimate, options, limited)
     if code and options["form"] == "text" and options["output"] is None:
-        _advise(target, given, found, budget, options["quiet"])
+        _advise(target, given, found, options["quiet"])
     return code
 
 
-def _advise(target: str, given: Options, found: Analysis, budget: int | None, quiet: bool) -> None:
+def _advise(target: str, given: Options, found: Analysis, quiet: bool) -> None:
     """The report's last line where a job does not fit the device, or the budget: the cheapest change that makes it fit."""
     from analyzer.errors import AnalyzerError
     from analyzer.planning.what_if import first_that_fits
@@ -76,7 +83,7 @@ def _advise(target: str, given: Options, found: Analysis, budget: int | None, qu
 
     try:
         with working(target, quiet) as tell:
-            chosen = first_that_fits(target, given, found, budget, tell)
+            chosen = first_that_fits(target, given, found, tell)
     except AnalyzerError:  # the report stands without advice
         return
-    deliver(f"\n{advice(chosen, found.estimate, budget, columns())}\n", None)
+    deliver(f"\n{advice(chosen, found.estimate, columns())}\n", None)

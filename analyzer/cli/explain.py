@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import click
 
+from analyzer.cli._help import Command
 from analyzer.cli._options import format_option
 from analyzer.cli._output import deliver
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    short_help="The rule behind a number of the output.",
+    examples=(
+        "analyze explain cublas-workspace",
+        "analyze explain aten::convolution",
+    ),
+)
 @click.argument("name", required=False)
 @format_option("explanation", "Form of the explanation.")
 def command(name: str | None, form: str) -> None:

@@ -6,14 +6,28 @@ from typing import Any
 
 import click
 
-from analyzer.cli._options import analysis_keywords, format_option, options_without_batch, output_option
-from analyzer.cli._output import check_writable, columns, complain, deliver, wants_color, working
+from analyzer.cli._help import Command
+from analyzer.cli._options import (
+    analysis_keywords,
+    format_option,
+    options_without_batch,
+    output_option,
+    verbose_option,
+)
+from analyzer.cli._output import Stages, check_writable, columns, complain, deliver, wants_color, working
 from analyzer.errors import AnalyzerError, OptionError
 from analyzer.report import formats
 from analyzer.report.formats import View
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    short_help="The largest batch that runs on a GPU, and what fails beyond.",
+    examples=(
+        "analyze fit models/cnn.py --mode train --device 24GiB",
+        "analyze fit models/resnet50.onnx --all-devices",
+    ),
+)
 @options_without_batch
 @click.option(
     "--limit", metavar="SIZE", help="What the allocator may hold, as set_per_process_memory_fraction says."
@@ -25,6 +39,7 @@ from analyzer.report.formats import View
 @click.option("--all-devices", is_flag=True, help="Every known GPU, in one table.")
 @format_option("fits")
 @output_option
+@verbose_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def command(
     target: str, limit: str | None, longest: bool, batch: int | None, all_devices: bool, **options: Any
@@ -46,26 +61,24 @@ def command(
     found = []
     with working(target, options["quiet"]) as tell:
         from analyzer.devices import names
-        from analyzer.planning.fit import fit
+        from analyzer.planning.fit import fits
 
         wanted = names() if all_devices else str(options["device"] or "").split(",")
-        for device in wanted:
-            try:
-                found.append(
-                    fit(
-                        target,
-                        limit=limit,
-                        longest=longest,
-                        progress=tell,
-                        **{**keywords, "device": device or None},
-                    )
-                )
-            except AnalyzerError as error:
-                if len(wanted) == 1:
-                    raise
-                complain("warning", f"{device}: {error.message}", error.hint)
+        stages = Stages(tell, wanted)
+        keywords.pop("device", None)
+        devices = [device or None for device in wanted]
+        for asked, answer in fits(
+            target, devices, limit=limit, longest=longest, progress=stages.tell, **keywords
+        ):
+            stages.over()
+            if not isinstance(answer, AnalyzerError):
+                found.append(answer)
+            elif len(wanted) == 1:
+                raise answer
+            else:
+                complain("warning", f"{asked}: {answer.message}", answer.hint)
     if not found:
         raise OptionError("no device gave an answer", "see the warnings above")
-    view = View(color=wants_color(options["output"]), width=columns())
+    view = View(color=wants_color(options["output"]), width=columns(), verbose=options["verbose"])
     deliver(formats.render("fits", options["form"], found, view), options["output"])
     return int(any(fit.batch == 0 for fit in found))

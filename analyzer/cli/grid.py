@@ -10,12 +10,20 @@ from pathlib import Path
 
 import click
 
+from analyzer.cli._help import Command
 from analyzer.cli._output import check_writable, complain, deliver, write_file
-from analyzer.errors import MissingDependencyError, OptionError
+from analyzer.errors import MissingDependencyError, OptionError, install
 from analyzer.report import formats
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    short_help="Many analyses from one file, as one table.",
+    examples=(
+        "analyze grid grid.yaml -o table.csv",
+        "analyze grid grid.yaml --workers 4",
+    ),
+)
 @click.argument("grid", type=click.Path(path_type=Path))
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes; by default one a core.")
 @click.option(
@@ -119,7 +127,7 @@ def _parquet(rows: object) -> bytes:
         content = formats.render("grid", "parquet", rows)
     except ModuleNotFoundError:
         raise MissingDependencyError(
-            "a Parquet table needs pyarrow, which is not installed", "pip install 'analyzer[grid]'"
+            "a Parquet table needs pyarrow, which is not installed", install("grid")
         ) from None
     assert isinstance(content, bytes)
     return content

@@ -7,14 +7,25 @@ from typing import Any
 
 import click
 
-from analyzer.cli._estimates import budget_bytes, show
+from analyzer.cli._estimates import show
+from analyzer.cli._help import Command
 from analyzer.cli._options import view_options
 from analyzer.cli._output import check_writable
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    short_help="A saved estimate in any form.",
+    examples=(
+        "analyze report estimate.json --by module",
+        "analyze report estimate.json --format html -o estimate.html",
+    ),
+)
 @click.argument("estimate", type=click.Path(path_type=Path))
 @view_options
+@click.option(
+    "--budget", metavar="SIZE", help="Exit with 1 if more device memory than this is used, with room for it."
+)
 @click.option("-q", "--quiet", is_flag=True, help="No warnings.")
 def command(estimate: Path, **options: Any) -> int:
     """Show ESTIMATE, a file that `analyze TARGET --format json -o FILE` wrote, in the form asked for.
@@ -24,7 +35,8 @@ def command(estimate: Path, **options: Any) -> int:
     Exit code 0: shown, and within the budget where one is given; 1: over the budget, or it ran out of memory; 2: bad usage or input.
     """
     check_writable("-o", options["output"])
-    budget_bytes(options)
+    from analyzer.devices import parse_size
     from analyzer.report.json import read
 
-    return show(read(estimate), options, limited=False)
+    budget = None if options["budget"] is None else parse_size(options["budget"])
+    return show(read(estimate), options, limited=False, budget=budget)

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from analyzer.cli._estimates import budget_bytes, show
+from analyzer.cli._estimates import show
+from analyzer.cli._help import Command
 from analyzer.cli._options import assumptions, debug_option, options_named, settings, view_options
 from analyzer.cli._output import check_writable, working
 from analyzer.errors import AnalyzerError, OptionError, did_you_mean
@@ -45,7 +46,15 @@ def _no_such_option(word: str) -> OptionError:
     )
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(
+    cls=Command,
+    short_help="Run a whole script on a GPU that is not there.",
+    examples=(
+        "analyze run --device rtx4090 train.py --epochs 1",
+        "analyze run --nproc-per-node 8 --until steady train.py",
+    ),
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as for python -m.")
@@ -70,7 +79,7 @@ def _no_such_option(word: str) -> OptionError:
     metavar="R|all",
     help="The rank to follow; all: one after another, the worst decides.",
 )
-@options_named("device", "runtime_options", "assume", "strict")
+@options_named("device", "budget", "runtime_options", "assume", "strict")
 @view_options
 @debug_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings.")
@@ -90,7 +99,6 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     if script.startswith("-"):
         raise _no_such_option(script)
     check_writable("-o", options["output"])
-    budget_bytes(options)
     name = f"-m {script}" if options["module"] else script
     error: BaseException | None = None
     with working(script, options["quiet"]) as tell:
@@ -101,6 +109,7 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
 
         said = {
             "device": options["device"],
+            "budget": options["budget"],
             "runtime_options": settings(options["runtime_options"]),
             "assume": assumptions(options["assume"]),
             "strict": options["strict"],

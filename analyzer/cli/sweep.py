@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from analyzer.cli._help import Command
 from analyzer.cli._options import analysis_keywords, format_option, options_without_batch, output_option
 from analyzer.cli._output import check_writable, columns, deliver, wants_color, working
 from analyzer.errors import OptionError
@@ -17,7 +18,14 @@ _RANGE = re.compile(r"(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?")
 _MOST = 100_000
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    short_help="What TARGET needs at many batches, and where that bends.",
+    examples=(
+        "analyze sweep models/cnn.py --mode train --batch 1:512",
+        "analyze sweep models/resnet50.onnx --batch 1:64:8 --format csv",
+    ),
+)
 @options_without_batch
 @click.option(
     "-b",

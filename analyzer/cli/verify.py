@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from analyzer.cli._help import Command
 from analyzer.cli._options import analysis_keywords, analysis_options, format_option, output_option
 from analyzer.cli._verify_run import Tell, answer
 from analyzer.cli._verify_run import command as verify_run
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from analyzer.verification import Verification
 
 
-class _Verify(click.Command):
+class _Verify(Command):
     """`verify run SCRIPT` is a command of its own (`_verify_run.py`)."""
 
     def make_context(
@@ -26,7 +27,14 @@ class _Verify(click.Command):
         return super().make_context(info_name, args, parent, **extra)
 
 
-@click.command(cls=_Verify)
+@click.command(
+    cls=_Verify,
+    short_help="Run TARGET for real and compare with the prediction.",
+    examples=(
+        "analyze verify models/cnn.onnx --batch 8",
+        "analyze verify run train.py --epochs 1",
+    ),
+)
 @analysis_options
 @click.option(
     "--inputs",

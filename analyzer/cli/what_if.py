@@ -6,12 +6,20 @@ from typing import Any
 
 import click
 
+from analyzer.cli._help import Command
 from analyzer.cli._options import analysis_keywords, analysis_options, format_option, output_option
 from analyzer.cli._output import check_writable, columns, deliver, working
 from analyzer.report import formats
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    short_help="Mixed precision, checkpointing and other ways, side by side.",
+    examples=(
+        "analyze what-if models/gpt2.py --mode train --batch 16 --device rtx4090",
+        "analyze what-if models/cnn.py --mode train --batch 128 --largest",
+    ),
+)
 @analysis_options
 @click.option("--largest", is_flag=True, help="Also the largest batch of each on the device.")
 @format_option("strategies")

@@ -1,7 +1,17 @@
 """Device profiles: what is known of each GPU, and where it comes from."""
 
-from analyzer.devices.loader import capacity_of, from_dict, load, names, resolve
+from analyzer.devices.loader import capacity_of, from_dict, load, names, resolve, stands_in
 from analyzer.devices.profile import DeviceProfile
 from analyzer.devices.sizes import is_size, parse_size
 
-__all__ = ["DeviceProfile", "capacity_of", "from_dict", "is_size", "load", "names", "parse_size", "resolve"]
+__all__ = [
+    "DeviceProfile",
+    "capacity_of",
+    "from_dict",
+    "is_size",
+    "load",
+    "names",
+    "parse_size",
+    "resolve",
+    "stands_in",
+]

@@ -73,15 +73,26 @@ def _sized(text: str, nbytes: int) -> tuple[DeviceProfile, str]:
     return profile, f"a GPU of {text} that behaves like {DEFAULT} in everything else"
 
 
+def stands_in(device: str | int | Path | None) -> bool:
+    """Whether `resolve` takes the default for want of another: nobody named a device, and none that is known is here."""
+    return device is None and _profile_named(nvml.name()) is None
+
+
 def _this_machine() -> tuple[DeviceProfile, str]:
     name = nvml.name()
+    profile = _profile_named(name)
+    if profile is not None:
+        return profile, f"{profile.name}, this machine's GPU ({name})"
     if name is None:
         return load(DEFAULT), f"{DEFAULT}, because this machine has no NVIDIA GPU that NVML can see"
-    for known in names():
-        profile = load(known)
-        if name in profile.nvml_names:
-            return profile, f"{known}, this machine's GPU ({name})"
     return load(DEFAULT), f"{DEFAULT}, because no profile is known for this machine's GPU ({name})"
+
+
+def _profile_named(nvml_name: str | None) -> DeviceProfile | None:
+    """The profile of the GPU that NVML calls so."""
+    if nvml_name is None:
+        return None
+    return next((profile for profile in map(load, names()) if nvml_name in profile.nvml_names), None)
 
 
 def _plain(name: str) -> str:

@@ -1,6 +1,6 @@
-"""Sizes as people write them: "24GiB" is 24 * 2^30 bytes, "24GB" is 24 * 10^9, "8192MiB", "1.5 GiB".
+"""Sizes as people write them: "24GiB" is 24 * 2^30 bytes, "24GB" and "24 gb" are 24 * 10^9, "8192MiB", "1.5 GiB".
 
-A number alone is bytes, as programs write them; one below `SMALLEST_BARE` is questioned, since nobody has 8 bytes.
+A prefix alone is binary: "24G" is 24 GiB, as GNU coreutils ("Block size") and `docker run --memory` have it. A number alone is bytes, as programs write them; one below `SMALLEST_BARE` is questioned, since nobody has 8 bytes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from analyzer.errors import OptionError
 UNITS: dict[str, int] = {
     "": 1,
     "b": 1,
+    **{prefix: 1024**power for power, prefix in enumerate("kmgt", start=1)},
     **{f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", start=1)},
     **{f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt", start=1)},
 }

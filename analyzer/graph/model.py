@@ -249,6 +249,7 @@ class Graph:
     communicators: the process groups whose collectives ran on the device, by name, of one rank of a job.
     own_streams: the program asked for streams besides the default one.
     questions: what it asked about sizes, where the capture was to listen (`capture/pytorch/asked_sizes.py`).
+    alike: the compute capabilities of known GPUs for which it is the same program; none of it where it asked which GPU it is on.
     """
 
     framework: str
@@ -260,6 +261,7 @@ class Graph:
     communicators: Mapping[str, Communicator] = field(default_factory=dict)
     own_streams: bool = False
     questions: tuple[Question, ...] = ()
+    alike: frozenset[tuple[int, int]] = frozenset()
 
     def check(self) -> Graph:
         """Return self if every invariant of the module docstring holds. Raises GraphError naming the first that fails."""

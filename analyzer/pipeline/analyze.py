@@ -13,7 +13,7 @@ from analyzer.options import Options, takes_options
 from analyzer.pipeline.assemble import assemble, check_runtime, check_trains
 from analyzer.runtimes import base
 from analyzer.spec import TensorSpec
-from analyzer.targets import Target, parse
+from analyzer.targets import Target, parse, require_torch
 
 if TYPE_CHECKING:
     import torch
@@ -75,7 +75,9 @@ def analysis(
         return assemble(captured_onnx(parsed, options, runtime), options, runtime)
     _check_batches(options, "a PyTorch target")
     runtime = base.named(options.runtime or "pytorch")
-    check_runtime(runtime, "pytorch", parsed.name if isinstance(parsed, Target) else type(parsed).__name__)
+    name = parsed.name if isinstance(parsed, Target) else type(parsed).__name__
+    check_runtime(runtime, "pytorch", name)
+    require_torch(f"{name} is a PyTorch target")
     from analyzer.pipeline.pytorch import captured_pytorch
 
     return assemble(captured_pytorch(parsed, options, runtime, progress), options, runtime)

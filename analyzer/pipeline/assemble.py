@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from analyzer.analysis import Analysis
-from analyzer.devices import DeviceProfile
+from analyzer.devices import DeviceProfile, stands_in
 from analyzer.errors import OptionError, UnknownOperatorError
 from analyzer.estimate import (
     Allocations,
@@ -21,6 +21,7 @@ from analyzer.estimate import (
     MarkRow,
     Origin,
     OutOfMemory,
+    Room,
     Segment,
     TensorRow,
     Timeline,
@@ -30,6 +31,7 @@ from analyzer.liveness.lifetimes import lifetimes, peak, saved_for_backward
 from analyzer.liveness.naive import Naive
 from analyzer.options import Options
 from analyzer.runtimes.base import Description, Prediction, Runtime, Source
+from analyzer.runtimes.bounded import bounded
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
 from analyzer.runtimes.timeline import Alive, Failure, Played, play
 
@@ -85,7 +87,8 @@ def assemble(
 ) -> Analysis:
     """Ask the runtime, play what it asks for, and put the estimate together. Raises AnalyzerError.
 
-    limit: bytes the allocator may hold, and whether it is the device that has no more (`Prediction.limited`).
+    limit: bytes the allocator may hold, and whether it is the device that has no more (`Prediction.limited`); the figures are
+        then those under it, until where the program gets. None: what the device, or the budget, leaves it (`_on_device`).
     """
     graph, profile = captured.source.graph, captured.profile
     prediction = runtime.predict(captured.source, options, profile)
@@ -94,13 +97,18 @@ def assemble(
             f"{captured.target} has operators whose own memory use is not known: {', '.join(sorted(prediction.unknown))}",
             "leave --strict out to have them bounded instead, or describe them with analyzer.rule",
         )
-    bounded = limit is not None and prediction.limited is not None
-    allocator = prediction.limited(*limit) if bounded else prediction.allocator()  # type: ignore[misc]
-    played = prediction.played or play(prediction.events, allocator, places=True)
     capacity, device_note = profile.capacity_bytes, captured.device_note
     if prediction.capped is not None and prediction.capped.capacity_bytes < capacity:
         capacity = prediction.capped.capacity_bytes
         device_note = "; ".join(filter(None, (device_note, prediction.capped.note)))
+    assumed = stands_in(options.device)
+    if limit is not None and prediction.limited is not None:
+        played, doubt = bounded(prediction, limit)
+        outcome = _Outcome(played, played.failure, None, doubt)
+    else:
+        bounds = [options.budget_bytes, None if assumed else capacity]
+        outcome = _on_device(prediction, min((bound for bound in bounds if bound is not None), default=None))
+    played = outcome.played
     describe = _with_file(prediction.describe or graph_describer(graph), graph)
     contents = _contents(prediction, graph)
     rows = sorted(
@@ -145,8 +153,8 @@ def assemble(
         notes=tuple(dict.fromkeys((*prediction.notes, *captured.notes, *graph.notes, *_refusals(played)))),
         peak_at=played.peak_phase,
         out_of_memory=None
-        if played.failure is None
-        else _out_of_memory(played.failure, prediction, describe),
+        if outcome.failure is None
+        else _out_of_memory(outcome.failure, prediction, describe),
         allocations=_allocations(prediction.events, played, describe),
         segments=tuple(
             Segment(piece.address, piece.nbytes, piece.born, piece.died) for piece in played.pieces
@@ -156,9 +164,38 @@ def assemble(
         refused=captured.refused,
         incomplete=captured.incomplete,
         caveats=captured.caveats,
+        with_room=outcome.with_room,
+        doubt=outcome.doubt,
+        budget_bytes=options.budget_bytes,
+        device_assumed=assumed,
     )
     profile = dataclasses.replace(profile, capacity_bytes=capacity)
     return Analysis(options, profile, graph, prediction, played, estimate)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What the figures are of, and the verdict. failure: the request without memory. with_room, doubt: as in `Estimate`."""
+
+    played: Played
+    failure: Failure | None
+    with_room: Room | None = None
+    doubt: str = ""
+
+
+def _on_device(prediction: Prediction, capacity_bytes: int | None) -> _Outcome:
+    """The program with room; where it takes more than the capacity, as it runs there if it does.
+
+    What the process takes beside its allocator (context, libraries) is the same either way.
+    """
+    free = prediction.played or play(prediction.events, prediction.allocator(), places=True)
+    used = prediction.device_used(free)
+    if capacity_bytes is None or used <= capacity_bytes or free.failure or prediction.limited is None:
+        return _Outcome(free, free.failure)
+    played, doubt = bounded(prediction, (max(capacity_bytes - (used - free.peak_reserved), 0), True))
+    if played.failure is not None or doubt:
+        return _Outcome(free, played.failure, None, doubt)
+    return _Outcome(played, None, Room(free.peak_allocated, free.peak_reserved, used))
 
 
 def _sums(pairs: Any) -> dict[str, int]:

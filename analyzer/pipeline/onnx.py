@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from analyzer.capture.onnx import capture_onnx
 from analyzer.devices import resolve
-from analyzer.errors import InputError, MissingDependencyError, OptionError, TargetError
+from analyzer.errors import InputError, OptionError, TargetError
 from analyzer.liveness.naive import from_onnx
 from analyzer.onnx.model import OpenedModel
 from analyzer.onnx.model import opened as open_model
@@ -15,7 +15,7 @@ from analyzer.onnx.shapes.bind import Described, check_batch
 from analyzer.options import Options
 from analyzer.pipeline.assemble import Captured
 from analyzer.runtimes.base import Runtime, Source
-from analyzer.targets import Target
+from analyzer.targets import Target, require_torch
 
 
 def captured_onnx(
@@ -64,16 +64,10 @@ def captured_onnx_training(
     target: Target, options: Options, runtime: Runtime, progress: Callable[[str], None] | None = None
 ) -> Captured:
     """A training step of `target`, an ONNX file, as PyTorch trains the same operators. Raises AnalyzerError."""
-    try:
-        from analyzer.capture.lowering.module import lower
-        from analyzer.pipeline.pytorch import captured_pytorch
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise MissingDependencyError(
-            "training an ONNX graph is analysed through PyTorch, which is not installed",
-            "pip install 'analyzer[torch]'",
-        ) from None
+    require_torch("training an ONNX file is a PyTorch program")
+    from analyzer.capture.lowering.module import lower
+    from analyzer.pipeline.pytorch import captured_pytorch
+
     if options.values or options.assume:
         raise OptionError("--value and --assume mean nothing in training", "leave them out")
     lowered = lower(target.path or target.name, batch=options.batch, inputs=described_inputs(options))

@@ -80,7 +80,7 @@ def follow(
     if until not in ("end", "steady") and (isinstance(until, (bool, str)) or until < 1):
         raise OptionError(f"until is {until!r}", 'give "end", "steady", or a number of optimizer steps')
     name, place = place_of(script)
-    require_torch(name)
+    require_torch(f"{name} is a PyTorch program")
     from analyzer.capture.pytorch.script import as_main
     from analyzer.capture.pytorch.script import follow as captured_while_it_runs
     from analyzer.runtimes.pytorch.live import Live

@@ -70,13 +70,13 @@ def captured_program(
     parallel = None if options.parallel is None else parse(options.parallel)
     profile, device_note = resolve(options.device)
     profile = runtime.profile(profile, options, program.model)
-    inputs, targets = batch_for(program, options, meta_like)
-    loss, notes = loss_for(program, options, targets) if train else (None, [])
+    batch = batch_for(program, options, meta_like)
+    loss, notes = loss_for(program, options, batch) if train else (None, [])
     captured = capture_pytorch(
         program.model,
-        inputs,
+        batch.inputs,
         # In inference only targets that were asked for travel to the device with the inputs.
-        targets=targets if train or options.targets is not None else (),
+        targets=batch.targets if train or options.targets is not None else (),
         loss=loss,
         optimizer=optimizer_for(options.optimizer) if train else None,
         train=train,
@@ -89,6 +89,7 @@ def captured_program(
         assume=options.assume,
         progress=progress,
         listen=listen,
+        call=batch.call,
     )
     naive = from_leaves(
         captured.leaves,

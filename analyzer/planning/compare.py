@@ -17,14 +17,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from analyzer.errors import InputError, OptionError
 from analyzer.estimate import Estimate
+from analyzer.options import written
 from analyzer.report.attribution import path
 
 FIGURES = ("peak_allocated", "peak_reserved", "device_used")
-_SETTINGS = ("target", "runtime", "mode", "batch", "optimizer", "device", "options")
+_SETTINGS = ("target", "runtime", "mode", "batch", "optimizer", "device")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +94,13 @@ def compare(
         _changes(one.by_module, two.by_module),
         _changes(one.by_line, two.by_line),
         shares(one, two),
-        tuple(
-            (name, str(old), str(new))
-            for name in _SETTINGS
-            if (old := _setting(one, name)) != (new := _setting(two, name))
+        (
+            *(
+                (name, str(old), str(new))
+                for name in _SETTINGS
+                if (old := getattr(one, name)) != (new := getattr(two, name))
+            ),
+            *_options(one, two),
         ),
         moved if moved[0] != moved[1] else None,
     )
@@ -111,9 +114,13 @@ def _opened(estimate: Estimate | str | os.PathLike[str]) -> Estimate:
     return read(Path(estimate))
 
 
-def _setting(estimate: Estimate, name: str) -> Any:
-    value = getattr(estimate, name)
-    return dict(value) if isinstance(value, Mapping) else value
+def _options(before: Estimate, after: Estimate) -> tuple[tuple[str, str, str], ...]:
+    """The options that only one of them was made with, as people write them."""
+    one, two = written(before.options), written(after.options)
+    old, new = (
+        " ".join(word for word in mine if word not in other) for mine, other in ((one, two), (two, one))
+    )
+    return (("options", old or "none", new or "none"),) if old or new else ()
 
 
 def _changes(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[Change, ...]:

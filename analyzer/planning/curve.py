@@ -1,7 +1,7 @@
 """What a target needs at many batches: a row a batch, and where and why the curve bends.
 
-1. Rows are exact: each is what an analysis at that batch would say (`pieces.py`). A few batches (`FEW`) are simply
-   analysed.
+1. Rows are exact: each is what an analysis at that batch would say of a device with room (`pieces.py`). A few batches (`FEW`)
+   are simply analysed. Whether one that takes more than the device has runs there nevertheless, the analysis says too.
 2. A batch at which the target fails is no row but a failure with what was said; the others are kept.
 3. A **kink** is where one straight line no longer passes all rows of peak allocated closely (within 1 % of the largest,
    or 8 MiB), or where a piece ends. With `explain` the sharpest few are explained by what makes the peak before and
@@ -21,9 +21,11 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from analyzer.devices import resolve, stands_in
 from analyzer.errors import AnalyzerError, InputError
 from analyzer.estimate import Estimate, TensorRow
 from analyzer.options import Options, takes_options
+from analyzer.planning.figures import Figures
 from analyzer.planning.pieces import Pieces, figures_of, uncollected
 from analyzer.planning.subject import Subject
 
@@ -40,13 +42,15 @@ _CLOSE_BYTES = 8 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One batch. All sizes in bytes; `naive` is the textbook sum."""
+    """One batch. All sizes in bytes, as they are on a device with room; `naive` is the textbook sum. fits: whether it runs on
+    the device, or within the budget; None where nobody said one."""
 
     batch: int
     peak_allocated: int
     peak_reserved: int
     device_used: int
     naive: int
+    fits: bool | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +139,13 @@ def curve(
     estimates: dict[int, Estimate] = {}
     failures: dict[int, str] = {}
     problem: AnalyzerError | None = None
+    capacity = _capacity(subject.options)
+
+    def estimate_at(batch: int) -> Estimate:
+        if batch not in estimates:
+            estimates[batch] = (pieces.analysis(batch) if pieces else subject.analysis(batch)).estimate
+        return estimates[batch]
+
     with uncollected() if pieces is not None else contextlib.nullcontext():
         if pieces is not None:
             pieces.prepare(batches)
@@ -152,15 +163,17 @@ def curve(
                 failures[batch] = error.message
                 problem = problem or error
                 continue
-            rows.append(Row(batch, found.peak_allocated, found.peak_reserved, found.device_used, found.naive))
+            fits = None
+            if capacity is not None:
+                fits = found.device_used <= capacity or (
+                    _may_run(pieces, found, capacity) and estimate_at(batch).fits()
+                )
+            rows.append(
+                Row(batch, found.peak_allocated, found.peak_reserved, found.device_used, found.naive, fits)
+            )
     if not rows:
         assert problem is not None
         raise problem
-
-    def estimate_at(batch: int) -> Estimate:
-        if batch not in estimates:
-            estimates[batch] = (pieces.analysis(batch) if pieces else subject.analysis(batch)).estimate
-        return estimates[batch]
 
     captures = [*pieces.captured] if pieces is not None else [*estimates]
     slopes = _slopes(rows)
@@ -172,6 +185,21 @@ def curve(
         tuple(sorted(captures)),
         lambda: estimate_at(rows[-1].batch),
     )
+
+
+def _capacity(options: Options) -> int | None:
+    """What the job may use of its device; None where nobody named one, nor a budget, and none is here."""
+    device = None if stands_in(options.device) else resolve(options.device)[0].capacity_bytes
+    return min((nbytes for nbytes in (device, options.budget_bytes) if nbytes is not None), default=None)
+
+
+def _may_run(pieces: Pieces | None, found: Figures, capacity: int) -> bool:
+    """Whether it is worth an analysis that a batch which needs more with room runs nevertheless: as evaluated, it does."""
+    if pieces is None or not pieces.subject.eager:
+        # A session's figures are those on its device; a budget leaves it less.
+        return pieces is None or pieces.subject.options.budget is not None
+    room = capacity - (found.device_used - found.peak_reserved)
+    return room > 0 and not pieces.at(found.batch, (room, True)).fails
 
 
 def _slopes(rows: Sequence[Row]) -> tuple[Slope, ...]:

@@ -87,6 +87,7 @@ class EagerFigures:
         self._plain = allocator.settings if plain(allocator) else None
         self._script: _Script | None = None
         self._prepared: dict[int, Integers] = {}
+        self._last: tuple[int, Integers] | None = None
 
     def naive(self, batch: int) -> Naive:
         """The textbook sum."""
@@ -96,6 +97,7 @@ class EagerFigures:
         """Works out the sizes at many batches at once, and writes the script once for all; the others `at` finds itself."""
         if not batches:
             return
+        self._last = None
         told = list(self._stories.at_many(batches))
         for number, stories in told:
             if self._stories.learn([(number, story) for _, story in stories]):
@@ -118,18 +120,29 @@ class EagerFigures:
     def at(self, batch: int, limit: tuple[int, bool] | None = None) -> Figures:
         """The figures there, under a limit as `Prediction.limited` takes it: then it matters what a plan without room is
         asked for instead. Raises ArithmeticError as `Polynomial.at`."""
-        plans = limit is not None
-        prepared = None if plans else self._prepared.get(batch)
+        prepared = self._prepared.get(batch)
+        if limit is not None and prepared is not None:
+            # Sizes alone tell whether it runs as it is; what plans without room ask for instead, the stories tell.
+            found = self._figures(batch, prepared, {}, limit)
+            if not found.fails or not self._script or not self._script.plans:
+                return found
+            prepared = None
         sizes = self._sizes(batch) if prepared is None else prepared
+        smaller = self._stories.smaller(len(self._storages)) if limit is not None else {}
+        return self._figures(batch, sizes, smaller, limit)
+
+    def _figures(
+        self, batch: int, sizes: Integers, smaller: dict[int, tuple[int, ...]], limit: tuple[int, bool] | None
+    ) -> Figures:
+        """A batch's sizes played. smaller: number of a size → what its plan is asked for instead."""
         if self._script is None:
             self._script = self._written()
         script, served, refused = self._script, True, 0
-        if not plans and script.plain is not None and self._plain is not None:
+        if limit is None and script.plain is not None and self._plain is not None:
             units = -(-sizes // UNIT_BYTES)
             allocated, reserved = peaks(script.plain, units, script.setup_count, self._plain)
         else:
             allocator = limited(self._conf, *limit) if limit is not None else create(self._conf)
-            smaller = self._stories.smaller(len(self._storages)) if plans else {}
             served, refused = _play(script, sizes.tolist(), smaller, allocator)
             allocated, reserved = allocator.peak_allocated, allocator.peak_reserved
         return Figures(
@@ -144,13 +157,16 @@ class EagerFigures:
 
     def _sizes(self, batch: int) -> Integers:
         """Every size at one batch, with the stories told there."""
+        if self._last is not None and self._last[0] == batch:  # once with room, once under a limit
+            return self._last[1]
         if self._stories.learn(self._stories.at(batch)):
             self._script = None
             self._prepared.clear()
         sizes = self._storages.copy()
         for index, polynomial in self._program.storages.items():
             sizes[index] = polynomial.at(batch)
-        return np.array(sizes + self._stories.sizes(), np.int64)
+        self._last = (batch, np.array(sizes + self._stories.sizes(), np.int64))
+        return self._last[1]
 
     def _written(self) -> _Script:
         """Which request has which size: `eager` run once with a number in place of each size."""

@@ -11,11 +11,12 @@ Not modelled: other processes on the device.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from analyzer.devices.sizes import parse_size
-from analyzer.errors import InputError
+from analyzer.devices import parse_size, resolve
+from analyzer.errors import AnalyzerError, InputError
 from analyzer.options import Options, takes_options
 from analyzer.planning.fit_program import Search
 from analyzer.planning.fit_result import Fit
@@ -25,7 +26,7 @@ from analyzer.planning.subject import Progress, Subject
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Fit", "fit", "largest"]
+__all__ = ["Fit", "fit", "fits", "largest"]
 
 
 @takes_options
@@ -45,20 +46,46 @@ def fit(
         (batch, length).
     Other options as for `analyzer.analyze`; `inputs` as for `sweep`. Raises AnalyzerError.
     """
+    devices = (device,)
+    ((_, found),) = fits(
+        target, devices, limit=limit, longest=longest, progress=progress, inputs=inputs, **options
+    )
+    if isinstance(found, AnalyzerError):
+        raise found
+    return found
+
+
+def fits(
+    target: str | os.PathLike[str] | torch.nn.Module,
+    devices: Sequence[str | int | None],
+    *,
+    limit: str | int | None = None,
+    longest: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Iterator[tuple[str | int | None, Fit | AnalyzerError]]:
+    """As `fit`, of one device after the other, with what was wrong where there is no answer: the target is opened once, and what
+    was captured for one device serves the others for which it is the same program (`Graph.alike`). Raises AnalyzerError."""
     batch = options.pop("batch", None)
     if batch is not None and not longest:
         raise InputError("the largest batch is what is asked for", "leave batch out")
-    subject = Subject(target, Options.of({"inputs": inputs, "device": device, **options}), progress)
-    if not longest:
-        return largest(subject, limit, progress)
-    samples = 1 if batch is None else batch
-    found = largest(subject.over_length(samples), limit, progress)
-    return replace(found, samples=samples)
+    subject = Subject(target, Options.of({"device": devices[0], **options}), progress)
+    samples = (1 if batch is None else batch) if longest else None
+    if samples is not None:
+        subject = subject.over_length(samples)
+    for device in devices:
+        try:
+            yield device, replace(largest(subject.on(device), limit, progress), samples=samples)
+        except AnalyzerError as error:
+            yield device, error
 
 
 def largest(subject: Subject, limit: str | int | None = None, progress: Progress | None = None) -> Fit:
     """As `fit`, of a target that is open."""
     nbytes = None if limit is None else _bytes(limit)
+    if nbytes is None and subject.options.device is None:
+        # The answer is about a device, also where it is one nobody named.
+        subject = subject.on(resolve(None)[0].name)
     return (
         Search(subject, nbytes, progress).answer() if subject.eager else of_session(subject, nbytes, progress)
     )

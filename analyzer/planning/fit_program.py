@@ -8,9 +8,8 @@
    at that very batch); else it is the largest with every smaller batch running. Gaps below the answer are named (`gaps`), and
    so are larger batches that would run (`also`).
 3. Where convolutions have no room for their workspace, PyTorch goes on to cuDNN's next plans: what those ask for is part of
-   what is played (`libraries/cudnn/ladders.py`). A batch that only runs through next plans that were inferred, not asked
-   of cuDNN for that very call, is no answer, nor one that fails when inferred workspaces are larger by what they are off on
-   average: whether it runs is a matter of a few megabytes nobody measured. It is named in the notes.
+   what is played (`libraries/cudnn/ladders.py`). A batch of which it is in doubt whether it runs (`runtimes/bounded.py`) is no
+   answer; it is named in the notes.
 4. A batch at which the program itself fails is no answer, and says nothing of memory: the next one does. What was said is
    kept.
 5. Batches are evaluated (`pieces.py`) from captures at small sizes; the answer and the one beyond it are captured
@@ -20,33 +19,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
+from analyzer.estimate import Estimate
+from analyzer.planning.figures import Figures
 from analyzer.planning.fit_result import MOST, Fit, assumptions
 from analyzer.planning.pieces import Pieces
 from analyzer.planning.subject import Progress, Subject
-from analyzer.runtimes.events import AllocationEvent, Malloc
-from analyzer.runtimes.pytorch.runtime import limited
-from analyzer.runtimes.pytorch.settings import alloc_conf
-from analyzer.runtimes.timeline import Played, play
+from analyzer.runtimes.bounded import inferred
 
 _START = 16
+_TOGETHER = 256  # batches whose sizes are worked out at once, where one after the other is tried
 
 
 class Search:
-    """One search. known, easy: of an evaluated batch whether it runs, and whether it does without giving back. besides: bytes
-    that the process takes beside its allocator."""
+    """One search. known, easy: of an evaluated batch whether it runs, and whether it does without giving back. limit: bytes the
+    allocator may hold, None where the device, or a budget, says it: `capacity` then, less what the process takes besides."""
 
     def __init__(self, subject: Subject, limit: int | None, progress: Progress | None) -> None:
         """limit: bytes the allocator may hold; None: what the device has. Raises AnalyzerError where no batch can be analysed."""
-        self.subject, self.progress = subject, progress
+        self.subject, self.progress, self.limit = subject, progress, limit
         self.refused: dict[int, str] = {}
         first = self.smallest = self.first()
-        self.device_bound = limit is None
-        self.besides = first.estimate.device_used - first.estimate.peak_reserved
-        self.limit = max(first.profile.capacity_bytes - self.besides, 0) if limit is None else limit
+        self.capacity = first.estimate.allowed_bytes
         self.captured: dict[int, Analysis] = {}
         self.known: dict[int, bool] = {}
         self.easy: dict[int, bool] = {}
@@ -69,10 +65,11 @@ class Search:
         """The smallest batch there is."""
         return 2 if 1 in self.refused else 1
 
-    @property
-    def bound(self) -> tuple[int, bool]:
-        """The limit as `Prediction.limited` takes it."""
-        return self.limit, self.device_bound
+    def bound(self, found: Figures | Estimate) -> tuple[int, bool]:
+        """The limit of a batch with these figures, as `Prediction.limited` takes it."""
+        if self.limit is not None:
+            return self.limit, False
+        return max(self.capacity - (found.device_used - found.peak_reserved), 0), True
 
     def answer(self) -> Fit:
         """Doubling and bisection over evaluated batches, then the answer and the one beyond it captured themselves."""
@@ -108,14 +105,18 @@ class Search:
             except AnalyzerError as error:
                 self.refused[batch] = error.message
                 return batch - 1 not in self.refused and batch < MOST and self.runs(batch + 1)
-            self.easy[batch] = free.peak_reserved <= self.limit and not free.fails
-            self.known[batch] = self.easy[batch] or not self.pieces.at(batch, self.bound).fails
+            bound = self.bound(free)
+            self.easy[batch] = free.peak_reserved <= bound[0] and not free.fails
+            self.known[batch] = self.easy[batch] or not self.pieces.at(batch, bound).fails
         return self.known[batch]
 
     def without_gaps(self, batch: int) -> int:
         """The largest batch up to `batch` with all below it running."""
+        assert self.pieces is not None
         lowest, below = batch, batch
         while below > 1:
+            if (batch - below) % _TOGETHER == 0:
+                self.pieces.prepare(range(max(below - _TOGETHER + 1, 1), below + 1))
             if not self.runs(below):
                 lowest = below - 1
             elif self.easy.get(below):
@@ -124,65 +125,50 @@ class Search:
         return lowest
 
     def exactly(self, batch: int) -> bool:
-        """Whether it is served, captured at the batch itself, not through plans that are inferred, and also where inferred
-        sizes are somewhat larger."""
-        if not self.served(batch):
-            return False
-        found = self.at(batch)
-        if _on_inferred_plans(found.events, found.played):
-            return False
-        if not self.inferred(batch):
-            return True
-        larger = tuple(
-            replace(event, nbytes=event.nbytes + event.inferred)
-            if isinstance(event, Malloc) and event.inferred
-            else event
-            for event in found.events
-        )
-        played = play(larger, limited(alloc_conf(self.subject.options.runtime_options), *self.bound))
-        return played.failure is None and not _on_inferred_plans(larger, played)
+        """Whether it is served for certain, captured at the batch itself."""
+        return self.served(batch) and not self.at(batch).estimate.doubt
 
     def served(self, batch: int) -> bool:
         """Whether it runs, captured at the batch itself; not where the program refuses it."""
         try:
-            return self.at(batch).played.failure is None
+            return self.at(batch).estimate.out_of_memory is None
         except AnalyzerError as error:
             self.refused[batch] = error.message
             return False
 
     def inferred(self, batch: int) -> bool:
         """Whether a size that the batch asks for was not measured for the very call."""
-        return any(isinstance(event, Malloc) and event.inferred for event in self.at(batch).events)
+        return inferred(self.at(batch).events)
 
     def at(self, batch: int) -> Analysis:
-        """The analysis of a batch under the limit."""
+        """The analysis of a batch on the device, or under the limit."""
         if batch not in self.captured:
-            self.captured[batch] = self.subject.limited_analysis(batch, self.bound)
+            limit = None if self.limit is None else (self.limit, False)
+            self.captured[batch] = self.subject.analysis(batch, limit)
         return self.captured[batch]
 
     def span(self, batch: int) -> tuple[str, ...]:
         """The largest batches if nothing of what is assumed besides the allocator were taken, and if twice as much were."""
         assumed = self.smallest.estimate.certainty.assumed
-        if not assumed or not self.device_bound or self.pieces is None:
+        if not assumed or self.limit is not None or self.pieces is None:
             return ()
-        ends = [
-            self.largest_evaluated(batch, self.limit + change) for change in (-self.besides, self.besides)
-        ]
+        first = self.smallest.estimate.needed
+        besides = first.device_used - first.peak_reserved
+        ends = [self.largest_evaluated(batch, change) for change in (-besides, besides)]
         # As the answer itself, an end has no gap below: memory in pieces would else put it on the answer's other side.
         least, most = min(ends[0], batch), max(ends[1], batch)
         return (f"it would be {least:,} if twice as much were taken, {most:,} if nothing were",)
 
-    def largest_evaluated(self, batch: int, limit: int) -> int:
-        """The largest batch that runs under another limit, by doubling and bisection from `batch`."""
+    def largest_evaluated(self, batch: int, change: int) -> int:
+        """The largest batch that runs with so many bytes more (or fewer), by doubling and bisection from `batch`."""
 
         def runs(size: int) -> bool:
             assert self.pieces is not None
             if self.pieces.piece(size) is None:
                 self.pieces = Pieces(self.subject, self.start, min(2 * size, MOST))
-            return not self.pieces.at(size, (limit, True)).fails
+            limit = self.bound(self.pieces.at(size))[0] + change
+            return limit > 0 and not self.pieces.at(size, (limit, True)).fails
 
-        if limit < 1:
-            return 0
         low, high = (batch, 2 * batch) if runs(batch) else (0, batch)
         while low and high < MOST and runs(high):
             low, high = high, 2 * high
@@ -214,6 +200,7 @@ class Search:
             if perhaps > batch
             else ()
         )
+        shown = self.at(batch) if batch else self.smallest
         also = tuple(sorted(other for other, runs in self.known.items() if runs and other > batch))
         gaps = tuple(sorted(other for other, runs in self.known.items() if not runs and other < batch))
         captures = {self.start, *self.captured, *(self.pieces.captured if self.pieces else ())}
@@ -221,14 +208,14 @@ class Search:
             batch,
             self.at(batch).estimate if batch else None,
             beyond.estimate if beyond is not None else None,
-            self.limit,
-            self.device_bound,
+            self.bound(shown.estimate)[0],
+            self.limit is None,
             also,
             tuple(sorted(captures)),
             (
                 *(self.at(batch).notes if batch else ()),
                 *unsure,
-                *assumptions(self.at(batch) if batch else self.smallest),
+                *assumptions(shown),
                 *self.span(batch),
                 *self.refusals(perhaps),
             ),
@@ -236,9 +223,3 @@ class Search:
             fails=max(perhaps + 1, self.start),
             refused=refused,
         )
-
-
-def _on_inferred_plans(events: tuple[AllocationEvent, ...], played: Played) -> bool:
-    """Whether a call whose plans nobody asked had no room for its first."""
-    asked = [events[position] for position in played.refused]
-    return any(isinstance(event, Malloc) and event.inferred is not None for event in asked)

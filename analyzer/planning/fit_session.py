@@ -53,7 +53,7 @@ def of_session(subject: Subject, limit: int | None, progress: Progress | None) -
         batch,
         at,
         beyond,
-        max(some.capacity_bytes - besides, 0) if limit is None else limit,
+        max(some.allowed_bytes - besides, 0) if limit is None else limit,
         limit is None,
         captures=tuple(sorted(known)),
         notes=(*(at.notes if at is not None else ()), *assumptions(first)),

@@ -94,7 +94,7 @@ class Pieces:
             except ArithmeticError:  # a number that is whole only at some batches
                 pass
             self._at(batch)
-        return figures_of(self.analysis(batch, limit))
+        return figures_of(self.analysis(batch, limit), with_room=limit is None)
 
     def prepare(self, batches: Sequence[int]) -> None:
         """What `at` will be asked for, so that what these batches share is done once."""
@@ -220,14 +220,15 @@ def _changed(piece: Piece, batch: int) -> bool:
     return program is not None and batch not in program.batches and program.questions.changed(batch)
 
 
-def figures_of(analysis: Analysis) -> Figures:
-    """The figures of an analysis."""
+def figures_of(analysis: Analysis, with_room: bool = True) -> Figures:
+    """The figures of an analysis; with room, or as they are."""
     estimate = analysis.estimate
+    needed = estimate.needed if with_room else estimate
     return Figures(
         estimate.batch or 0,
-        estimate.peak_allocated,
-        estimate.peak_reserved,
-        estimate.device_used,
+        needed.peak_allocated,
+        needed.peak_reserved,
+        needed.device_used,
         estimate.naive.total,
         analysis.played.failure is not None,
         len(analysis.played.refused),

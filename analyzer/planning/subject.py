@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from analyzer.analysis import Analysis
+from analyzer.devices import resolve
 from analyzer.errors import OptionError, TargetError
 from analyzer.options import Options
 from analyzer.pipeline import analysis
@@ -23,7 +24,7 @@ from analyzer.pipeline.assemble import Captured, assemble, check_runtime
 from analyzer.runtimes import base
 from analyzer.runtimes.onnxruntime.options import parse as session_options
 from analyzer.spec import TensorSpec
-from analyzer.targets import Program, Target, load, parse
+from analyzer.targets import Program, Target, arguments, load, parse
 
 if TYPE_CHECKING:
     import torch
@@ -58,6 +59,7 @@ class Subject:
         self._program: Program | None = None
         self._file: OpenedModel | None = None
         self._before: Captured | None = None  # another capture of the file under these options
+        self._captures: dict[tuple[int, int | None, bool], list[tuple[Any, Captured]]] = {}
         onnx = isinstance(self._target, Target) and self._target.kind == "onnx"
         self.eager = not onnx and options.runtime in (None, "pytorch")
         self.joined = self.eager or (onnx and _alone(options))
@@ -83,13 +85,20 @@ class Subject:
                 "define make_batch(batch, length) in the target's file, or give inputs=function(batch, length)",
             )
         longer = copy.copy(self)
+        longer._captures = {}
         longer._make = lambda length: make(batch, length)
         return longer
 
     def under(self, options: Options) -> Subject:
         """The same with other options."""
         other = copy.copy(self)
-        other.options, other._before = options, None
+        other.options, other._before, other._captures = options, None, {}
+        return other
+
+    def on(self, device: str | int | None) -> Subject:
+        """The same on another device; what was captured on this one serves there too, where it is the same program."""
+        other = self.under(replace(self.options, device=device))
+        other._captures = self._captures
         return other
 
     @property
@@ -110,7 +119,8 @@ class Subject:
                 raise OptionError(
                     "inputs(batch) returned no pair", "return (inputs, targets), each a tuple of tensors"
                 )
-            first, second = (tuple(part) if isinstance(part, (tuple, list)) else (part,) for part in made)
+            first, second = arguments(made[0]), arguments(made[1])
+            second = (second,) if isinstance(second, Mapping) else second
             return replace(options, inputs=first, targets=second if options.mode == "train" else None)
         if not self.eager or not given:
             return options
@@ -141,17 +151,21 @@ class Subject:
 
         if steps is not None:
             options = replace(options, steps=min(steps, options.steps))
-        return captured_program(self._program, self.name, options, self.runtime, self._progress, listen)
+        profile, note = resolve(options.device)
+        known = self._captures.setdefault((batch, steps, listen), [])
+        for device, found in known:
+            if device == options.device or profile.compute_capability in found.source.graph.alike:
+                profile = self.runtime.profile(profile, options, self.model)
+                return replace(found, profile=profile, device_note=note)
+        made = captured_program(self._program, self.name, options, self.runtime, self._progress, listen)
+        known.append((options.device, made))
+        return made
 
-    def analysis(self, batch: int) -> Analysis:
-        """A fresh analysis at a batch. Raises AnalyzerError."""
+    def analysis(self, batch: int, limit: tuple[int, bool] | None = None) -> Analysis:
+        """A fresh analysis at a batch; of PyTorch, `limit` is a limit as `assemble` takes it. Raises AnalyzerError."""
         if self.eager:
-            return self.assembled(self.captured(batch), batch)
+            return self.assembled(self.captured(batch), batch, limit)
         return analysis(self._target, self.at(batch), self._progress)
-
-    def limited_analysis(self, batch: int, limit: tuple[int, bool]) -> Analysis:
-        """A fresh analysis at a batch under a limit, as `Prediction.limited` takes it. Raises AnalyzerError."""
-        return self.assembled(self.captured(batch), batch, limit)
 
     def assembled(self, captured: Captured, batch: int, limit: tuple[int, bool] | None = None) -> Analysis:
         """The analysis of a capture, or of a program put together for a batch; `limit`: as `Prediction.limited`."""

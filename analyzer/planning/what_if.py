@@ -3,7 +3,7 @@
 1. Every strategy is the same target with other options, captured and played as any analysis is; one that the target does
    not take is kept with what was said.
 2. What changes the numbers of a model (precision, 8 bits, another optimizer) is offered beside what does not; `cost`
-   orders them: 0 free, 1 slower or other kernels, 2 other numbers, 3 more GPUs.
+   orders them: 0 free, 1 slower or other kernels, 2 changes results, 3 more GPUs.
 3. **Checkpointing** is of the blocks a model repeats (`capture/pytorch/blocks.py`): of the stack with the most parameters.
    Its price is computing their forward pass again: `extra_compute` is the share of
    floating-point operations a sample added (`flops.py`).
@@ -55,7 +55,7 @@ class Strategy:
 
     estimate: what it needs, None where it does not run; error: what was said then.
     extra_compute: operations a sample added, as a share of the base's (0.33: a third more).
-    saved: bytes of device memory less than the base. largest: batch that fits afterwards, None where not asked.
+    saved: bytes of device memory less than the base, both with room. largest: batch that fits afterwards, None where not asked.
     """
 
     name: str
@@ -105,20 +105,16 @@ def first_that_fits(
     target: Any,
     options: Options,
     base: Analysis,
-    budget_bytes: int | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Strategy | None:
-    """The cheapest change that makes `base`, an analysis of the target, fit its device, and `budget_bytes` where that is given:
-    the first that does in the order of `cheapest`, none after it is tried. None when none does. Raises AnalyzerError when
-    the target cannot be opened again."""
+    """The cheapest change that makes `base`, an analysis of the target, fit its device and budget: the first that does in the
+    order of `cheapest`, none after it is tried. None when none does. Raises AnalyzerError when the target cannot be opened
+    again."""
     Subject(target, options)
     work = _work(base, options)
     for variant in sorted(variants(base, options, target), key=lambda v: (v[1], len(v[2]))):
         tried = _tried(target, options, base.estimate, work, variant, progress)
-        found = tried.estimate
-        if found is None or not found.fits():
-            continue
-        if budget_bytes is None or found.device_used <= budget_bytes:
+        if tried.estimate is not None and tried.estimate.fits():
             return tried
     return None
 
@@ -151,7 +147,7 @@ def _tried(
         found.estimate,
         cost,
         max(round(extra, 4), 0.0),
-        base.device_used - found.estimate.device_used,
+        base.needed.device_used - found.estimate.needed.device_used,
     )
 
 

@@ -124,13 +124,13 @@ def on_ray(
     jobs: Sequence[Job], task: Callable[[Job], Row], lost: Callable[[Job], Row], address: str
 ) -> Iterator[Row]:
     """The same, by the Ray cluster at `address`. Raises MissingDependencyError without ray, OptionError without a cluster."""
-    from analyzer.errors import MissingDependencyError, OptionError
+    from analyzer.errors import MissingDependencyError, OptionError, install
 
     try:
         import ray
     except ModuleNotFoundError:
         raise MissingDependencyError(
-            "a grid on a Ray cluster needs ray, which is not installed", "pip install 'analyzer[ray]'"
+            "a grid on a Ray cluster needs ray, which is not installed", install("ray")
         ) from None
     started = not ray.is_initialized()
     if started:

@@ -17,7 +17,7 @@ from analyzer.report import page
 from analyzer.report.console import printed
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.picture import drawing, saved
-from analyzer.report.words import clean, mib, percent, size
+from analyzer.report.words import clean, folded, mib, percent, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -52,7 +52,7 @@ _FRAMEWORKS = {
 
 def render(comparison: Comparison, view: View = PLAIN) -> str:
     """The table with its picture, ending with a newline."""
-    return printed(_parts(comparison), WIDTH, view.color)
+    return printed(_parts(comparison, view), WIDTH, view.color)
 
 
 def _records(comparison: Comparison) -> list[dict[str, Any]]:
@@ -137,7 +137,7 @@ def _shown(row: Row, nbytes: int) -> str:
     return f"{'≥ ' if row.at_least else ''}{mib(nbytes)}"
 
 
-def _parts(comparison: Comparison) -> list[RenderableType]:
+def _parts(comparison: Comparison, view: View) -> list[RenderableType]:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -167,7 +167,11 @@ def _parts(comparison: Comparison) -> list[RenderableType]:
         if row.out_of_memory:
             said = f"{name_of(row)} ({clean(row.setting)}) runs out of memory: {clean(row.out_of_memory)}"
             parts.append(Text(said, style="bold red"))
-    parts += ["", Text("Notes", style="bold"), *(Text(f"- {clean(note)}") for note in comparison.notes)]
+    parts += [
+        "",
+        Text("Notes", style="bold"),
+        *(Text(f"- {clean(note)}") for note in folded(comparison.notes, view.verbose)),
+    ]
     return parts if comparison.notes else parts[:-2]
 
 

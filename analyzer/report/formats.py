@@ -26,6 +26,10 @@ FORMATS: dict[str, dict[str, str]] = {
         "svg": "analyzer.report.picture:bars_svg",
         "png": "analyzer.report.picture:bars_png",
     },
+    "summary": {
+        "text": "analyzer.report.text:summary",
+        "line": "analyzer.report.text:line",
+    },
     "notebook": {
         "html": "analyzer.report.notebook:render",
     },
@@ -90,7 +94,7 @@ class View:
     """How a user wants a result shown; a form takes what it can use.
 
     top: how many of the largest tensors. budget_bytes: a limit to judge by besides the device. color: with ANSI
-    styles. width: of a terminal, in columns. by, depth: whom the bytes at the peak are told by besides
+    styles. verbose: every note, also where many are alike. width: of a terminal, in columns. by, depth: whom the bytes at the peak are told by besides
     (`attribution.KINDS`, "": nobody), and how many names of a path.
     """
 
@@ -100,6 +104,7 @@ class View:
     width: int = 80
     by: str = ""
     depth: int | None = None
+    verbose: bool = False
 
 
 PLAIN = View()

@@ -25,6 +25,7 @@ from analyzer.estimate import (
     Origin,
     OutOfMemory,
     RankCourse,
+    Room,
     Segment,
     TensorRow,
     Timeline,
@@ -99,6 +100,8 @@ def from_dict(document: Mapping[str, Any]) -> Estimate:
         values["caveats"] = tuple(document.get("caveats", ()))
         if document.get("out_of_memory") is not None:
             values["out_of_memory"] = _row(OutOfMemory, document["out_of_memory"])
+        if document.get("with_room") is not None:
+            values["with_room"] = _row(Room, document["with_room"])
         return Estimate(**values)
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(

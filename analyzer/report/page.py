@@ -96,8 +96,10 @@ def items(lines: Iterable[str]) -> str:
     return f"<ul>{shown}</ul>" if shown else ""
 
 
-def verdict(holds: bool, said: str) -> str:
-    """The sentence a page begins with."""
+def verdict(holds: bool | None, said: str) -> str:
+    """A sentence a page begins with; None: one that judges nothing."""
+    if holds is None:
+        return paragraph(said, "dim")
     return f'<p class="{"yes" if holds else "no"}"><strong>{text(said)}</strong></p>'
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from analyzer.errors import MissingDependencyError
+from analyzer.errors import MissingDependencyError, install
 from analyzer.estimate import Estimate, MarkRow
 from analyzer.report import text
 from analyzer.report.formats import PLAIN, View
@@ -51,7 +51,7 @@ def drawing(form: str) -> Iterator[Any]:
         import matplotlib
     except ModuleNotFoundError:
         raise MissingDependencyError(
-            f"{form} pictures are drawn by matplotlib, which is not installed", "pip install 'analyzer[plot]'"
+            f"{form} pictures are drawn by matplotlib, which is not installed", install("plot")
         ) from None
     matplotlib.use("Agg")
     from matplotlib import pyplot

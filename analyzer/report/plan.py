@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from analyzer.report.columns import Column, table, within
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.text import subject, who
-from analyzer.report.words import clean, mib, percent, size
+from analyzer.report.words import clean, folded, mib, percent, size
 
 if TYPE_CHECKING:
     from analyzer.estimate import Estimate, OutOfMemory
@@ -68,6 +68,7 @@ def curve_text(curve: Curve, view: View = PLAIN) -> str:
             f"batch {slope.first} to {slope.last}: {slope.bytes_per_sample:,.0f} bytes of peak allocated a sample"
         )
     lines += kink_lines(curve.kinks)
+    lines += _running(curve)
     lines += [f"batch {batch} failed: {clean(said)}" for batch, said in curve.failures.items()]
     captures = ", ".join(map(str, curve.captures[:8])) + (" ..." if len(curve.captures) > 8 else "")
     if all(row.batch in curve.captures for row in curve.rows):
@@ -81,8 +82,34 @@ def curve_text(curve: Curve, view: View = PLAIN) -> str:
     )
 
 
+def _running(curve: Curve) -> list[str]:
+    """Which rows run on the device, or within the budget, where one was said."""
+    if any(row.fits is None for row in curve.rows):
+        return []
+    ranges: list[list[int]] = []
+    follows = False
+    for row in curve.rows:
+        if row.fits and follows:
+            ranges[-1][1] = row.batch
+        elif row.fits:
+            ranges.append([row.batch, row.batch])
+        follows = bool(row.fits)
+    where = _where(curve.estimate)
+    if not ranges:
+        return [f"none of them runs {where}"]
+    if all(row.fits for row in curve.rows):
+        return [f"all of them run {where}"]
+    named = ", ".join(f"{low:,} to {high:,}" if low < high else f"{low:,}" for low, high in ranges)
+    return [f"batch {named} of these runs {where}, the others do not; figures are those with room"]
+
+
+def _where(known: Estimate) -> str:
+    within = f" within {size(known.budget_bytes)}" if known.budget_bytes else ""
+    return f"on {clean(known.device)}{within}"
+
+
 def about(estimate: Estimate) -> str:
-    words = [word for word in subject(estimate) if not word.startswith("batch ")]
+    words = [word for word in subject(estimate) if not word.startswith(("batch ", "micro-batch "))]
     return " · ".join([*words, clean(estimate.device)])
 
 
@@ -218,7 +245,7 @@ def fits_text(fits: Sequence[Fit], view: View = PLAIN) -> str:
             rows.append([name, str(fit.batch), mib(fit.limit), mib(fit.headroom) if fit.batch else "-"])
         lines += [*table(columns, rows, view.width), ""]
     for fit in fits:
-        lines += [*fit_lines(fit), ""]
+        lines += [*fit_lines(fit, view.verbose), ""]
     return "\n".join(within(lines[:-1], view.width)) + "\n"
 
 
@@ -226,9 +253,9 @@ def known_of(fit: Fit) -> Any:
     return fit.at if fit.at is not None else fit.beyond
 
 
-def fit_lines(fit: Fit) -> list[str]:
+def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
     known = known_of(fit)
-    where = f"on {clean(known.device)}" if fit.device_bound else f"with {size(fit.limit)} for the allocator"
+    where = _where(known) if fit.device_bound else f"with {size(fit.limit)} for the allocator"
     what = "batch" if fit.samples is None else "length"
     if fit.at is None:
         lines = [f"not even one sample runs {where}"]
@@ -247,7 +274,7 @@ def fit_lines(fit: Fit) -> list[str]:
         lines += _failure(f"{what} {fit.fails or fit.batch + 1:,}", fit.beyond.out_of_memory)
     elif fit.beyond is not None and not fit.beyond.fits():
         lines.append(
-            f"{what} {fit.fails or fit.batch + 1:,} needs {size(fit.beyond.device_used)} of {size(fit.beyond.capacity_bytes)}"
+            f"{what} {fit.fails or fit.batch + 1:,} needs {size(fit.beyond.device_used)} of {size(fit.beyond.allowed_bytes)}"
         )
     else:
         lines.append(f"it runs; no {what} above that was tried")
@@ -258,7 +285,7 @@ def fit_lines(fit: Fit) -> list[str]:
         lines.append(
             f"memory in pieces: {', '.join(map(str, islands))} would run too, batches in between not"
         )
-    lines += [f"- {clean(note)}" for note in fit.notes]
+    lines += [f"- {clean(note)}" for note in folded(fit.notes, verbose)]
     return lines
 
 

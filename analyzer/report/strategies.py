@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from analyzer.planning.what_if import Strategy
 
 _NAME_WIDTH = 40
-COSTS = ("free", "slower", "other numbers", "more GPUs")
+COSTS = ("free", "slower", "changes results", "more GPUs")
 
 
 def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
@@ -42,10 +42,14 @@ def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
         rows.append(
             [
                 clean(strategy.name),
-                mib(found.device_used),
-                percent(strategy.saved, base.device_used),
+                mib(found.needed.device_used),
+                percent(strategy.saved, base.needed.device_used),
                 f"+{100 * strategy.extra_compute:.0f} %" if strategy.extra_compute >= 0.005 else "-",
-                "yes" if found.fits() else "no",
+                "-"
+                if found.device_assumed and found.budget_bytes is None
+                else "yes"
+                if found.fits()
+                else "no",
                 f"{strategy.largest:,}" if strategy.largest is not None else "",
             ]
         )
@@ -56,16 +60,15 @@ def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
 def advice(
     strategy: Strategy | None,
     base: Estimate,
-    budget_bytes: int | None = None,
     width: int = PLAIN.width,
 ) -> str:
     """One sentence: the cheapest change that makes a job fit its device and budget; without one, what is left to the user."""
-    return "\n".join(within([_advice(strategy, base, budget_bytes)], width))
+    return "\n".join(within([_advice(strategy, base)], width))
 
 
-def _advice(strategy: Strategy | None, base: Estimate, budget_bytes: int | None) -> str:
-    allowed = base.capacity_bytes if budget_bytes is None else min(base.capacity_bytes, budget_bytes)
-    larger = "take a larger device" if allowed == base.capacity_bytes else "allow more"
+def _advice(strategy: Strategy | None, base: Estimate) -> str:
+    allowed = base.allowed_bytes
+    larger = "allow more" if allowed == base.budget_bytes else "take a larger device"
     if strategy is None or strategy.estimate is None:
         nothing = "no single change or usual combination makes it fit"
         least = base.breakdown.get("parameters", 0) + base.device_used - base.peak_reserved

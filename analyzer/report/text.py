@@ -10,12 +10,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from analyzer.options import written
 from analyzer.report import attribution
 from analyzer.report.console import printed
 from analyzer.report.formats import PLAIN, View
-from analyzer.report.words import clean, mib, operator_name, percent, size, tail, unit
+from analyzer.report.words import clean, folded, mib, operator_name, percent, size, tail, unit
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -44,27 +46,49 @@ def render(estimate: Estimate, view: View = PLAIN) -> str:
     return printed(_parts(estimate, view), view.width, view.color)
 
 
-def verdicts(estimate: Estimate, budget_bytes: int | None = None) -> list[tuple[bool, str]]:
-    """(holds, sentence) for the device and, when given, the budget; what does not hold comes first."""
-    used = estimate.device_used
+def verdicts(estimate: Estimate, budget_bytes: int | None = None) -> list[tuple[bool | None, str]]:
+    """(holds, sentence) for the device and, when given, the budget; what does not hold comes first. Then with None what judges
+    nothing: what the job would take with room, the request that finds no memory, a device that nobody named.
+
+    budget_bytes: instead of the one the estimate was made with.
+    """
+    where = f"on {tail(clean(estimate.device), 20)}"
+    held = f"{size(estimate.device_used)} of {size(estimate.capacity_bytes)} {where}"
+    budget_bytes = budget_bytes or estimate.budget_bytes
     if estimate.incomplete is not None:
-        held = f"{size(used)} of {size(estimate.capacity_bytes)} on {tail(clean(estimate.device), 20)}"
         return [(False, f"incomplete: {clean(estimate.incomplete)}; until then {held}")]
-    found = [
-        _verdict(
-            ("fits", "does not fit"), used, estimate.capacity_bytes, f"on {tail(clean(estimate.device), 20)}"
-        )
-    ]
+    found: list[tuple[bool | None, str]] = []
+    if estimate.stopped:
+        assert estimate.out_of_memory is not None
+        found = [(False, f"out of memory: {_ended(estimate.out_of_memory)}")]
+    elif not estimate.device_assumed:
+        found = [_verdict(("fits", "does not fit"), estimate, estimate.capacity_bytes, where)]
     if budget_bytes is not None:
-        found.append(_verdict(("within budget", "over budget"), used, budget_bytes, "allowed"))
-    if estimate.out_of_memory is not None:
-        found = [(False, _ended(estimate.out_of_memory)), *found[1:]]
-    return sorted(found, key=lambda entry: entry[0])
+        found.append(_verdict(("within budget", "over budget"), estimate, budget_bytes, "allowed"))
+    found.sort(key=lambda entry: bool(entry[0]))
+    return found + [(None, said) for said in _beside(estimate)]
+
+
+def _beside(estimate: Estimate) -> list[str]:
+    """What else is to be said of the verdict."""
+    lines = []
+    if estimate.device_assumed and estimate.budget_bytes is None and not estimate.stopped:
+        takes = f"on {clean(estimate.device)} it would take {size(estimate.device_used)}"
+        lines.append(f"{takes}; --device NAME or SIZE says whether it fits")
+    if estimate.with_room is not None:
+        lines.append(
+            f"with room it would take {size(estimate.with_room.device_used)}; here freed memory is given back"
+        )
+    if estimate.doubt:
+        lines.append(f"it may run nevertheless: {clean(estimate.doubt)}")
+    if estimate.out_of_memory is not None and not estimate.stopped:
+        lines.append(f"first without memory: {_ended(estimate.out_of_memory)}")
+    return lines
 
 
 def _ended(failed: OutOfMemory) -> str:
     """The request that found no room, where it was made, and what was free."""
-    places = (failed.label, failed.module, failed.source, failed.phase)
+    places = (operator_name(failed.label), failed.module, failed.source, failed.phase)
     place = ", ".join(clean(text) for text in dict.fromkeys(filter(None, places)))
     free = (
         f"{size(failed.free_bytes)} free in {failed.free_count:,} pieces"
@@ -72,14 +96,14 @@ def _ended(failed: OutOfMemory) -> str:
         else "nothing free"
     )
     return (
-        f"out of memory: {size(failed.requested_bytes)} for {place}; {size(failed.reserved_bytes)} of "
+        f"{size(failed.requested_bytes)} for {place}; {size(failed.reserved_bytes)} of "
         f"{size(failed.limit_bytes)} held, {free}"
     )
 
 
-def _verdict(words: tuple[str, str], used: int, limit: int, where: str) -> tuple[bool, str]:
-    rest = limit - used
-    if rest >= 0:
+def _verdict(words: tuple[str, str], estimate: Estimate, limit: int, where: str) -> tuple[bool, str]:
+    used, rest = estimate.device_used, limit - estimate.device_used
+    if estimate.within(limit):
         return (
             True,
             f"{words[0]}: {size(used)} of {size(limit)} {where}, headroom {size(rest)} ({percent(rest, limit)})",
@@ -87,11 +111,13 @@ def _verdict(words: tuple[str, str], used: int, limit: int, where: str) -> tuple
     return False, f"{words[1]}: needs {size(used)} of {size(limit)} {where}, {size(-rest)} too much"
 
 
-def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
+def _summary(estimate: Estimate, view: View) -> list[RenderableType]:
     from rich.text import Text
 
     parts: list[RenderableType] = [
-        Text(
+        Text(sentence, style="dim")
+        if holds is None
+        else Text(
             sentence, style="bold green" if holds else "bold red", no_wrap=view.width >= 80, overflow="ignore"
         )
         for holds, sentence in verdicts(estimate, view.budget_bytes)
@@ -108,8 +134,14 @@ def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
         Text(" · ".join(subject(estimate)), style="bold"),
         "",
         _estimates(estimate, view.width),
-        Text(naive_terms(estimate), style="dim"),
     ]
+    return parts
+
+
+def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
+    from rich.text import Text
+
+    parts = [*_summary(estimate, view), Text(naive_terms(estimate), style="dim")]
     if estimate.breakdown:
         where = f" ({clean(estimate.peak_at)})" if estimate.peak_at else ""
         parts += ["", Text(f"At the peak{where}", style="bold"), _breakdown(estimate, view.width)]
@@ -123,7 +155,7 @@ def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
         ]
     parts += ["", *_certainty(estimate)]
     if notes := other_notes(estimate):
-        parts += ["", Text("Notes", style="bold"), _notes(notes)]
+        parts += ["", Text("Notes", style="bold"), _notes(folded(notes, view.verbose))]
     return parts
 
 
@@ -135,10 +167,25 @@ def subject(estimate: Estimate) -> list[str]:
         {"infer": "inference", "train": "training"}[estimate.mode],
     ]
     if estimate.batch is not None:
-        words.append(f"batch {estimate.batch:,}")
+        together = estimate.options.get("grad_accumulation") or 1
+        kind, whole = (
+            ("micro-batch", f" ({together * estimate.batch:,} a step)") if together > 1 else ("batch", "")
+        )
+        words.append(f"{kind} {estimate.batch:,}{whole}")
     if estimate.mode == "train" and estimate.optimizer:
         words.append(tail(clean(estimate.optimizer), _LONGEST_NAME))
-    return words
+    return words + [tail(clean(word), _LONGEST_NAME) for word in written(estimate.options)]
+
+
+def summary(estimate: Estimate, view: View = PLAIN) -> str:
+    """The verdict, what was estimated, and the estimates side by side: what `str(estimate)` is."""
+    return printed(_summary(estimate, view), view.width, view.color)
+
+
+def line(estimate: Estimate, _: View = PLAIN) -> str:
+    """All of it in one line: what `repr(estimate)` is."""
+    said = verdicts(estimate)[0][1]
+    return f"<Estimate {' · '.join(subject(estimate))}: {said}>"
 
 
 def estimate_rows(estimate: Estimate) -> tuple[tuple[str, int, str], ...]:
@@ -370,7 +417,7 @@ def other_notes(estimate: Estimate) -> tuple[str, ...]:
     return tuple(note for note in estimate.notes if note not in beside)
 
 
-def _notes(notes: tuple[str, ...]) -> RenderableType:
+def _notes(notes: Sequence[str]) -> RenderableType:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1, 0, 0))

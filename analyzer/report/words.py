@@ -16,6 +16,8 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x1b.?|\x9b[0-?]*[ -/]*[@-~]", re.DOTALL
 )
+_FIGURE = re.compile(r"\d+(,\d{3})*(\.\d+)?")
+_PARTICULARS = re.compile(r"\([^()]*\)|\d[\d,.]*")
 _LOOK_ALIKES = str.maketrans({"─": "-", "█": "#", "…": "~", "·": "-"})
 
 
@@ -46,6 +48,25 @@ def clean(text: object) -> str:
     """`text` as one printable line: no escape sequences, control, formatting or unassigned characters."""
     stripped = _ESCAPES.sub("", str(text))
     return "".join(c if c.isprintable() else " " if c.isspace() else "" for c in stripped).strip()
+
+
+def folded(notes: Iterable[str], verbose: bool = False) -> list[str]:
+    """Of notes that differ only in their figures and in what stands in parentheses the one with the largest first figure, and
+    how many there are besides."""
+    alike: dict[str, list[str]] = {}
+    for number, note in enumerate(notes):
+        kind = f"{number}" if verbose else _PARTICULARS.sub("#", note)
+        alike.setdefault(kind, []).append(note)
+    return [
+        max(same, key=_first_figure)
+        + (f", and {len(same) - 1:,} more like it (--verbose)" if len(same) > 1 else "")
+        for same in alike.values()
+    ]
+
+
+def _first_figure(note: str) -> float:
+    found = _FIGURE.search(note)
+    return float(found[0].replace(",", "")) if found else 0.0
 
 
 def operator_name(name: str) -> str:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.devices import DeviceProfile, nvml
-from analyzer.errors import DoesNotFit, MissingDependencyError
+from analyzer.errors import DoesNotFit, MissingDependencyError, install
 from analyzer.report.words import size
 
 _HINT = "run it on a machine with an NVIDIA GPU, or leave 'verify' out for the estimate alone"
@@ -46,7 +46,7 @@ def require_cuda(what: str, done: str = "verified", hint: str = _HINT) -> Gpu:
     if importlib.util.find_spec("torch") is None:
         raise MissingDependencyError(
             f"{what} can only be {done} by running it, and torch is not installed",
-            "pip install 'analyzer[torch]' on a machine with an NVIDIA GPU",
+            f"{install('torch')} on a machine with an NVIDIA GPU",
         )
     import torch
 

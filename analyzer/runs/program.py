@@ -101,19 +101,20 @@ def build(target: str, options: Options) -> Any:
     from analyzer.targets import load, parse
 
     program = load(parse(target), real=True)
-    inputs, targets = from_options.batch_for(program, options, _real)
+    batch = from_options.batch_for(program, options, _real)
     train = options.mode == "train"
     from_options.preparation(options)(program.model)
     return Step(
         model=program.model,
-        inputs=inputs,
-        targets=targets if train else (),
-        loss=from_options.loss_for(program, options, targets)[0] if train else None,
+        inputs=batch.inputs,
+        targets=batch.targets if train else (),
+        loss=from_options.loss_for(program, options, batch)[0] if train else None,
         optimizer=from_options.optimizer_for(options.optimizer) if train else None,
         train=train,
         amp=options.amp,
         grad_accumulation=options.grad_accumulation,
         iterations=options.steps,
+        call=batch.call,
     )
 
 

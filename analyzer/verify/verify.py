@@ -8,7 +8,7 @@ from typing import Any
 
 from analyzer.errors import OptionError
 from analyzer.options import Options
-from analyzer.targets import parse
+from analyzer.targets import parse, require_torch
 from analyzer.verification import Verification
 
 
@@ -40,6 +40,7 @@ def verify(
             "a file of inputs is for ONNX files: a PyTorch target makes its own",
             "define make_batch(batch) in the file",
         )
+    require_torch(f"{target} is a PyTorch target")
     from analyzer.verify.pytorch import verify_pytorch
 
     return verify_pytorch(target, chosen, force, graph, tell)

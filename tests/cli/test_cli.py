@@ -17,6 +17,7 @@ import pytest
 
 from analyzer import pipeline
 from analyzer.cli import _output, main
+from analyzer.devices import parse_size
 from analyzer.errors import CaptureError
 from analyzer.estimate import Certainty, Estimate
 from analyzer.options import Options
@@ -89,9 +90,11 @@ def test_a_snapshot_is_a_binary_file(run: Any, answers: Any, tmp_path: Path) -> 
     ],
 )
 def test_exit_codes(run: Any, answers: Any, arguments: list[str], code: int, first: str) -> None:
-    answers(KNOWN)
+    budget = parse_size(arguments[1]) if "--budget" in arguments else None
+    asked = answers(replace(KNOWN, budget_bytes=budget))
     ran = run("model.onnx", *arguments)
     assert ran.code == code and ran.out.startswith(first)
+    assert asked[0][1].budget_bytes == budget
 
 
 @pytest.mark.parametrize(("arguments", "code"), [([], 0), (["--device", "l4"], 1), (["--budget", "1GiB"], 0)])

@@ -137,6 +137,11 @@ def test_unknown_device() -> None:
         ("24GiB", 24 * GIB),
         ("24GB", 24 * 10**9),
         ("8192MiB", 8 * GIB),
+        ("24G", 24 * GIB),
+        ("24 GiB", 24 * GIB),
+        ("24 GB", 24 * 10**9),
+        ("24gb", 24 * 10**9),
+        ("512m", GIB // 2),
         ("1.5 gib", 3 * GIB // 2),
         ("0.1GB", 10**8),
         ("4194304", 4194304),
@@ -153,7 +158,7 @@ def test_sizes(text: str, nbytes: int) -> None:
     assert "behaves like h200" in note
 
 
-@pytest.mark.parametrize("text", ["24G", "GiB", "-1GiB", "", "0.1B", "1e9", "0GiB"])
+@pytest.mark.parametrize("text", ["24X", "GiB", "-1GiB", "", "0.1B", "1e9", "0GiB"])
 def test_no_sizes(text: str) -> None:
     with pytest.raises(OptionError):
         devices.parse_size(text)

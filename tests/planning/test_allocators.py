@@ -165,7 +165,7 @@ def test_a_picture_without_matplotlib_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["allocators", str(CHAIN), "--batch", "1", "-q", "--format", "svg"]) == 2
-    assert "analyzer[plot]" in capsys.readouterr().err
+    assert "gpu-memory-analyzer[plot]" in capsys.readouterr().err
 
 
 def test_an_onnx_graph_under_every_allocator(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

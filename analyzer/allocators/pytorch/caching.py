@@ -235,6 +235,10 @@ class PyTorchAllocator(Allocator):
             settings = replace(self.settings, per_process_memory_fraction=value)
             self.settings, self._allowed = settings, settings.allowed_bytes
 
+    def leave(self, limit_bytes: int) -> None:
+        """The driver has so many bytes in all for this process from now on: a library took some of the others."""
+        self._limit = limit_bytes
+
     def reset_peaks(self) -> None:
         """Start new peaks from the current state, as `torch.cuda.reset_peak_memory_stats` does."""
         self.peak_allocated, self.peak_requested = self.allocated, self.requested

@@ -24,6 +24,7 @@ import torch
 
 from analyzer.capture.pytorch.asked_sizes import Asked
 from analyzer.capture.pytorch.assumptions import Assumptions
+from analyzer.capture.pytorch.cuda.alike import Alike
 from analyzer.capture.pytorch.cuda.autocast import cuda_autocast
 from analyzer.capture.pytorch.cuda.decisions import cuda_choices
 from analyzer.capture.pytorch.cuda.functions import cuda_functions
@@ -77,11 +78,12 @@ def capture_pytorch(
     assume: Mapping[str, bool | int | float] | None = None,
     progress: Callable[[str], None] | None = None,
     listen: bool = False,
+    call: Callable[[torch.nn.Module, list[torch.Tensor]], Any] | None = None,
 ) -> Captured:
     """Capture a whole step. `prepare` may change the structural copy (checkpointing) before it runs.
 
     parallel: how the model is spread over the GPUs of a job, one rank of which is captured.
-    listen: remember what the program asks about sizes (`asked_sizes.py`).
+    listen: remember what the program asks about sizes (`asked_sizes.py`). call: as in `Step`.
 
     Raises CaptureError when the model does not run on these shapes or needs values only a real run has.
     """
@@ -105,6 +107,7 @@ def capture_pytorch(
             amp=amp,
             grad_accumulation=grad_accumulation,
             iterations=steps,
+            call=call,
         )
         with (
             module_paths(twin, recorder, progress) as watch,
@@ -176,8 +179,9 @@ def own_randomness() -> Iterator[None]:
 @contextlib.contextmanager
 def cuda_environment(device: DeviceProfile, memory: Memory | None = None) -> Iterator[Recorder]:
     """Python, autograd and the dispatcher believe in a CUDA device. Yields a recorder to be used with `watching`."""
-    with without_compiler(), cuda_choices(device) as choices, cuda_autocast():
-        recorder = Recorder(choices, memory)
+    alike = Alike(device)
+    with without_compiler(), cuda_choices(alike) as choices, cuda_autocast():
+        recorder = Recorder(choices, memory, alike)
         with cuda_functions(device, recorder):
             yield recorder
 

@@ -41,6 +41,7 @@ from analyzer.capture.pytorch import unknown_sizes
 from analyzer.capture.pytorch.asked_sizes import Asked
 from analyzer.capture.pytorch.assumptions import Assumptions
 from analyzer.capture.pytorch.cuda import sparse
+from analyzer.capture.pytorch.cuda.alike import Alike
 from analyzer.capture.pytorch.cuda.cudnn import CONVOLUTIONS, settings_of
 from analyzer.capture.pytorch.cuda.decisions import FUSED
 from analyzer.capture.pytorch.cuda.detection import CHOICES as DETECTION_CHOICES
@@ -185,9 +186,9 @@ class Recorder(TorchDispatchMode):
         """Not wrapped for PyTorch's compiler, which the wrapper would import: nothing is compiled here."""
         return False
 
-    def __init__(self, choices: dict[Any, Callable[..., Any]], memory: Memory | None = None) -> None:
+    def __init__(self, choices: dict[Any, Callable[..., Any]], memory: Memory | None, alike: Alike) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.memory = memory
+        self.memory, self.alike = memory, alike
         self.gpu = torch.device("cuda", 0)  # the one there is for the program
         self.gpu_count = 1  # what it is told there is; others belong to other ranks
         self.stands_in = False  # unknown values get a stand-in instead of being an error
@@ -995,6 +996,7 @@ class Recorder(TorchDispatchMode):
             batch=batch,
             notes=tuple(self.notes),
             questions=() if self.asked is None else tuple(self.asked.questions),
+            alike=self.alike.capabilities,
         ).check()
 
 

@@ -58,7 +58,8 @@ class OneGpu:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to run. `inputs`, `targets` are meta tensors in host memory; `model` too. place: what puts it on the GPU."""
+    """What to run. `inputs`, `targets` are meta tensors in host memory; `model` too. place: what puts it on the GPU. call: calls
+    the model with the inputs, where they are not simply its arguments."""
 
     model: torch.nn.Module
     inputs: tuple[torch.Tensor, ...]
@@ -70,6 +71,7 @@ class Step:
     grad_accumulation: int
     iterations: int
     place: Callable[[torch.nn.Module], OneGpu] = OneGpu
+    call: Callable[[torch.nn.Module, list[torch.Tensor]], Any] | None = None
 
 
 def run(step: Step, recorder: Watcher) -> None:
@@ -102,7 +104,7 @@ def run(step: Step, recorder: Watcher) -> None:
             if not step.train:
                 recorder.phase = Phase.FORWARD
                 with torch.no_grad(), context():
-                    out = model(*xs)
+                    out = model(*xs) if step.call is None else step.call(model, xs)
                 recorder.mark(f"{iteration}.forward")
                 continue
             if micro == 0 and optimizer is not None:
@@ -113,7 +115,7 @@ def run(step: Step, recorder: Watcher) -> None:
             with placed.micro_batch(last):
                 with context():
                     recorder.phase = Phase.FORWARD
-                    out = model(*xs)
+                    out = model(*xs) if step.call is None else step.call(model, xs)
                     if isinstance(out, tuple):
                         out = out[0]
                     recorder.mark(f"{iteration}.forward")

@@ -26,6 +26,7 @@ from analyzer.runtimes.plans import Plans
 from analyzer.runtimes.pytorch.eager import Eager, Program
 from analyzer.runtimes.pytorch.launches import kernel_of
 from analyzer.runtimes.pytorch.outside import device_used, notes_on_nccl
+from analyzer.runtimes.pytorch.runtime import limited
 from analyzer.runtimes.pytorch.scratch.fourier import notes_on_transforms
 from analyzer.runtimes.pytorch.settings import notes_on, pool_bytes
 from analyzer.runtimes.timeline import Failure, States, gathered
@@ -87,6 +88,8 @@ class Live:
         assert self._eager is not None
         if len(self._eager.libraries) != self._libraries:
             self._libraries = len(self._eager.libraries)
+            besides = device_used(0, self._eager.libraries, self._profile)
+            self.allocator.leave(max(self._profile.capacity_bytes - besides, 0))
             cudnn = sum(name.startswith("cudnn") for name in self._eager.libraries)
             for _ in range(cudnn - self._cudnn_threads):
                 self._cudnn_threads += 1
@@ -226,6 +229,7 @@ class Live:
             events=events,
             played=gathered(events, self._states, failure),
             allocator=self.fresh,
+            limited=lambda limit_bytes, device: limited(self._conf, limit_bytes, device),
             device_used=lambda played: (
                 device_used(played.peak_reserved, libraries, profile, graph.communicators)
                 + pool_bytes(self._conf, graph.own_streams and not graph.communicators)

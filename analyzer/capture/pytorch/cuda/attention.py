@@ -25,20 +25,30 @@ import torch
 import torch.nn.functional as F
 
 if TYPE_CHECKING:
-    from analyzer.devices import DeviceProfile
+    from analyzer.capture.pytorch.cuda.alike import Alike
 
 aten = torch.ops.aten
 _HALF = (torch.float16, torch.bfloat16)
 
 
 class AttentionChoice:
-    """`scaled_dot_product_attention` as a device with this profile runs it."""
+    """`scaled_dot_product_attention` as the device runs it."""
 
-    def __init__(self, device: DeviceProfile) -> None:
-        self._capability = device.compute_capability
+    def __init__(self, alike: Alike) -> None:
+        self._alike = alike
 
     def backend(self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool) -> str:
         """ "cudnn", "flash", "efficient" or "math" for these arguments."""
+
+        def decide(capability: tuple[int, int]) -> str:
+            self._capability = capability
+            return self._backend(q, k, v, mask, dropout_p, is_causal, gqa)
+
+        return self._alike.decided(decide)
+
+    def _backend(
+        self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool
+    ) -> str:
         order = ["flash", "efficient"]
         if self._capability[0] in (9, 10):
             order.insert(0, "cudnn")

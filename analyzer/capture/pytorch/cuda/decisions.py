@@ -17,7 +17,7 @@ from analyzer.capture.pytorch.cuda.attention import AttentionChoice, attention_m
 from analyzer.capture.pytorch.patches import registered
 
 if TYPE_CHECKING:
-    from analyzer.devices import DeviceProfile
+    from analyzer.capture.pytorch.cuda.alike import Alike
 
 aten = torch.ops.aten
 
@@ -367,9 +367,9 @@ def cumprod_backward(grad: Any, x: Any, dim: int, output: Any) -> Any:
     return weighted.flip(dim).cumsum(dim).flip(dim).div(x.conj())
 
 
-def choices(device: DeviceProfile) -> dict[Any, Callable[..., Any]]:
+def choices(alike: Alike) -> dict[Any, Callable[..., Any]]:
     """Operator overload → the CUDA decision, for operators PyTorch decomposes by device."""
-    attention = AttentionChoice(device)
+    attention = AttentionChoice(alike)
     dropout_state: list[Any] = []
     return {
         aten.scaled_dot_product_attention.default: attention,
@@ -438,8 +438,8 @@ KERNELS: dict[Any, Callable[..., Any]] = {
 
 
 @contextlib.contextmanager
-def cuda_choices(device: DeviceProfile) -> Iterator[dict[Any, Callable[..., Any]]]:
+def cuda_choices(alike: Alike) -> Iterator[dict[Any, Callable[..., Any]]]:
     """While open, meta tensors take CUDA's decisions; yields the table, for modes that see composite operators."""
-    table = choices(device)
+    table = choices(alike)
     with registered("AutogradMeta", table), registered("Meta", KERNELS):
         yield table

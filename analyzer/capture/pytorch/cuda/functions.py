@@ -69,7 +69,7 @@ def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
     """While open, `torch.cuda` and its kin speak of `device`, and of the memory the recorder has, if it has one."""
     found = {
         **_answers(device, recorder),
-        **_memory_without_an_allocator(device),
+        **_memory_without_an_allocator(device, recorder),
         **streams(recorder),
         **communication(recorder),
         **graphs(recorder),
@@ -95,6 +95,7 @@ def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
 
 def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
     """Name below `torch` -> replacement."""
+    alike = recorder.alike
     shared = _SHARED_BYTES.get(device.compute_capability, 49152)
     properties = types.SimpleNamespace(
         name=device.name,
@@ -161,11 +162,11 @@ def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
         "cuda.is_initialized": says(True),
         "cuda.device_count": lambda: recorder.gpu_count,
         "cuda.current_device": lambda: recorder.gpu.index,
-        "cuda.get_device_name": says(device.name),
-        "cuda.get_device_capability": says(device.compute_capability),
-        "cuda.get_device_properties": says(properties),
-        "cuda.is_bf16_supported": says(device.compute_capability >= (8, 0)),
-        "cuda.is_tf32_supported": says(device.compute_capability >= (8, 0)),
+        "cuda.get_device_name": alike.alone(says(device.name)),
+        "cuda.get_device_capability": alike.alone(says(device.compute_capability)),
+        "cuda.get_device_properties": alike.alone(says(properties)),
+        "cuda.is_bf16_supported": lambda *_, **__: alike.decided(_is_ampere),
+        "cuda.is_tf32_supported": lambda *_, **__: alike.decided(_is_ampere),
         "cuda.can_device_access_peer": says(recorder.gpu_count > 1),
         "cuda.get_arch_list": lambda: list(_ARCHITECTURES),
         "cuda.get_gencode_flags": lambda: " ".join(
@@ -218,14 +219,18 @@ def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
     }
 
 
-def _memory_without_an_allocator(device: DeviceProfile) -> dict[str, Any]:
+def _is_ampere(capability: tuple[int, int]) -> bool:
+    return capability >= (8, 0)
+
+
+def _memory_without_an_allocator(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
     """What the device says of its memory where nobody simulates the allocator: that it is empty."""
     free = (device.capacity_bytes, device.capacity_bytes)
     return {
         **{f"cuda.{name}": lambda *_, **__: 0 for name in _NOTHING_HELD},
         **{f"accelerator.{name}": lambda *_, **__: 0 for name in _NOTHING_HELD[:4]},
-        "cuda.mem_get_info": lambda *_, **__: free,
-        "accelerator.get_memory_info": lambda *_, **__: free,
+        "cuda.mem_get_info": recorder.alike.alone(lambda *_, **__: free),
+        "accelerator.get_memory_info": recorder.alike.alone(lambda *_, **__: free),
         "cuda.device_memory_used": lambda *_, **__: 0,
         "cuda.get_allocator_backend": lambda: "native",
         "cuda.get_per_process_memory_fraction": lambda *_, **__: 1.0,

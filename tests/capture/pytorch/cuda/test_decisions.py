@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from analyzer.capture.pytorch.by_name import optimizer, optimizer_names
+from analyzer.capture.pytorch.cuda.alike import Alike
 from analyzer.capture.pytorch.cuda.attention import AttentionChoice
 from analyzer.devices import load
 from analyzer.errors import CaptureError
@@ -160,7 +161,7 @@ def attention(device: str, dtype: Any = HALF, *, heads: tuple[int, int] = (4, 4)
         tensor(heads[1], lengths[1], sizes[0]),
         tensor(heads[1], lengths[1], sizes[1]),
     )
-    return AttentionChoice(load(device)).backend(q, k, v, mask, p, causal, gqa)
+    return AttentionChoice(Alike(load(device))).backend(q, k, v, mask, p, causal, gqa)
 
 
 DEVICES = ("v100", "t4", "a100-80gb", "rtx4090", "h100", "h200", "b200")
@@ -213,7 +214,7 @@ class TestAttentionBackend:
 
     def test_three_dimensions(self) -> None:
         q = torch.empty(2, 16, 64, dtype=HALF, device="meta")
-        assert AttentionChoice(H200).backend(q, q, q, None, 0.0, False, False) == "math"
+        assert AttentionChoice(Alike(H200)).backend(q, q, q, None, 0.0, False, False) == "math"
 
     @pytest.mark.parametrize(("allowed", "expected"), [
         (SDPBackend.FLASH_ATTENTION, "flash"), (SDPBackend.EFFICIENT_ATTENTION, "efficient"), (SDPBackend.MATH, "math"),

@@ -1,0 +1,39 @@
+"""For which GPUs a captured program is the same: those that would have answered alike whatever was asked about the device.
+
+Everything a capture finds out about its device it asks here. What the compute capability decides is decided for those of all
+known GPUs as well; those that decide otherwise are left out. A program that asks which GPU it is on, or how much memory
+that has, is a program of that GPU alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from analyzer.devices import DeviceProfile, load, names
+
+_Answer = TypeVar("_Answer")
+
+
+class Alike:
+    """`capabilities`: compute capabilities of the known GPUs for which all is the same so far."""
+
+    def __init__(self, device: DeviceProfile) -> None:
+        self._own = device.compute_capability
+        self.capabilities = frozenset(load(name).compute_capability for name in names())
+
+    def decided(self, decide: Callable[[tuple[int, int]], _Answer]) -> _Answer:
+        """What the device's compute capability decides."""
+        others = {capability: decide(capability) for capability in self.capabilities - {self._own}}
+        found = decide(self._own)
+        self.capabilities -= {capability for capability, other in others.items() if other != found}
+        return found
+
+    def alone(self, answer: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, after whose call the program is one of this device alone."""
+
+        def asked(*arguments: Any, **keywords: Any) -> Any:
+            self.capabilities = frozenset()
+            return answer(*arguments, **keywords)
+
+        return asked

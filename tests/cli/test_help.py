@@ -1,0 +1,60 @@
+"""What `--help` says: summaries whole, options of a kind together with their defaults, examples that are taken."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import click
+import pytest
+
+from analyzer.cli import Commands, group
+from tests.paths import MODELS
+
+NAMES = Commands().list_commands(click.Context(group))
+
+
+def command(name: str) -> Any:
+    found = Commands().get_command(click.Context(group), name)
+    assert found is not None
+    return found
+
+
+def test_summaries_are_whole(run: Any) -> None:
+    shown = run("--help").out
+    listed = shown.partition("\nCommands:\n")[2].partition("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in listed] == NAMES  # a line each
+    assert "..." not in " ".join(listed) and all(line.endswith(".") for line in listed)
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "completion"])
+def test_two_examples_that_the_command_takes(run: Any, name: str) -> None:
+    found = command(name)
+    assert len(found.examples) == 2
+    shown = run(name, "--help").out
+    for example in found.examples:
+        assert example in shown and len(example) <= 78
+        words = shlex.split(example)[1:]
+        words = words[1:] if words[0] in NAMES else words
+        other = command(shlex.split(example)[1]) if shlex.split(example)[1] in NAMES else command("estimate")
+        other.make_context(name, words)
+
+
+def test_options_of_a_kind_stand_together_with_their_defaults(run: Any) -> None:
+    shown = run("--help").out
+    kinds = [shown.index(f"\n{kind}:\n") for kind in ("The job", "What it runs on", "What is shown")]
+    assert kinds == sorted(kinds)
+    job, device, result = (shown[a:b] for a, b in zip(kinds, [*kinds[1:], len(shown)], strict=True))
+    assert "--checkpoint" in job and "--budget" in device and "--verbose" in result
+    assert "[default: 1]" in " ".join(job.split()) and "[default: 10" in " ".join(result.split())
+    assert "Micro-batches a training step" in shown
+
+
+def test_like_notes_are_one_line(run: Any) -> None:
+    asked = [MODELS / "cnn.onnx", "--batch", "64", "--device", "h200", "--top", "0"]
+    short, whole = (" ".join(run(*asked, *more).out.split()) for more in ([], ["--verbose"]))
+    assert whole.count("held for a request of") > 1 == short.count("held for a request of")
+    assert (
+        "128 MiB held" in short and "and 1 more like it (--verbose)" in short
+    )  # the largest and "(--verbose)" not in whole
