@@ -187,6 +187,8 @@ class Estimate:
     caveats: what the figures are not of, where that may change them as a whole (a compiled program is followed as eager code).
     out_of_memory: the request that ended the program, None where all were served; every other figure then says what
         was reached until that moment.
+    modelled: what the figures depend on ("torch", "onnxruntime", "cuda", "cudnn", ...) -> the release they are of ("2.11");
+        empty in an estimate saved before it was kept. installed: those of them that are installed in another release.
     """
 
     target: str
@@ -224,6 +226,8 @@ class Estimate:
     refused: tuple[str, ...] = ()
     incomplete: str | None = None
     caveats: tuple[str, ...] = ()
+    modelled: Mapping[str, str] = field(default_factory=dict)
+    installed: Mapping[str, str] = field(default_factory=dict)
 
     def top(self, n: int = 10) -> tuple[TensorRow, ...]:
         """The n largest allocations alive at the peak, largest first."""

@@ -7,7 +7,8 @@
    The peak may have moved to another moment; then the breakdowns are of different moments, and `moved` says so.
 4. A **share** is one category's growth with the innermost module that encloses nine tenths of it: "saved for backward in
    encoder" when it grew in all of the encoder's layers, "... in encoder.layer.3.mlp" when only there.
-5. Estimates of different targets, devices, modes, batches or options can be compared; what differs is listed (`unlike`).
+5. Estimates of different targets, devices, modes, batches, options or releases can be compared; what differs is listed
+   (`unlike`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analyzer import releases
 from analyzer.errors import InputError, OptionError
 from analyzer.estimate import Estimate
 from analyzer.report.attribution import path
@@ -94,10 +96,13 @@ def compare(
         _changes(one.by_module, two.by_module),
         _changes(one.by_line, two.by_line),
         shares(one, two),
-        tuple(
-            (name, str(old), str(new))
-            for name in _SETTINGS
-            if (old := _setting(one, name)) != (new := _setting(two, name))
+        (
+            *(
+                (name, str(old), str(new))
+                for name in _SETTINGS
+                if (old := _setting(one, name)) != (new := _setting(two, name))
+            ),
+            *_releases(one, two),
         ),
         moved if moved[0] != moved[1] else None,
     )
@@ -114,6 +119,15 @@ def _opened(estimate: Estimate | str | os.PathLike[str]) -> Estimate:
 def _setting(estimate: Estimate, name: str) -> Any:
     value = getattr(estimate, name)
     return dict(value) if isinstance(value, Mapping) else value
+
+
+def _releases(one: Estimate, two: Estimate) -> tuple[tuple[str, str, str], ...]:
+    """The releases the figures are of, where they differ; an estimate saved before these were kept differs from none."""
+    names = [
+        name for name in one.modelled if two.modelled.get(name, one.modelled[name]) != one.modelled[name]
+    ]
+    before, after = (releases.line({name: e.modelled[name] for name in names}, {}) for e in (one, two))
+    return (("figures of", before, after),) if names else ()
 
 
 def _changes(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[Change, ...]:

@@ -139,7 +139,8 @@ class Search:
             else event
             for event in found.events
         )
-        played = play(larger, limited(alloc_conf(self.subject.options.runtime_options), *self.bound))
+        conf = alloc_conf(self.subject.options.runtime_options)
+        played = play(larger, limited(conf, found.profile, *self.bound))
         return played.failure is None and not _on_inferred_plans(larger, played)
 
     def served(self, batch: int) -> bool:
