@@ -124,3 +124,30 @@ def test_the_version_names_what_is_known(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["--version"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"analyze {analyzer.__version__}" and lines[1].startswith("torch 2.6 to 2.15")
+
+
+def test_the_command_tells_what_a_release_changed(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    from benchmarks.releases import changes
+
+    has = {
+        "old": {"version": "2.11.0", "has": {"aten::mm": "mm(a)", "aten::gone": "gone()"}, "missing": []},
+        "new": {
+            "version": "2.15.0",
+            "has": {"aten::mm": "mm(a, b)", "aten::relu.new": "relu()", "aten::unheard_of": "x()"},
+            "missing": ["torch.cuda.renamed"],
+        },
+    }
+    monkeypatch.setattr(changes, "_asked", lambda python, name: has[python])
+    monkeypatch.setattr(changes, "PAGE", tmp_path / "RELEASES.md")
+    for _ in range(2):  # the second time in place of the first
+        assert changes.main(["torch", "old", "new"]) == 0
+    page = (tmp_path / "RELEASES.md").read_text()
+    assert page.count("## torch 2.11.0 to 2.15.0") == 1
+    for line in (
+        "- `mm(a)` → `mm(a, b)`",
+        "- `torch.cuda.renamed`",
+        "New operators that nobody covers: 1.",
+        "- `aten::gone`",
+    ):
+        assert line in page
+    assert changes.main(["torch"]) == 2

@@ -79,6 +79,8 @@ def _dropout(operator: Operator, position: int) -> float:
 # The releases of torch whose efficient kernel makes the seeds it has no use for on the device (seen in the binaries of 2.6 to
 # 2.15: `tests/data/releases`).
 _SEEDS_ON_DEVICE = Span(since=(2, 14))
+# Seen in 2.6; 2.8 has it on the device. Nobody looked at 2.7.
+_FLASH_STATE_ON_HOST = Span(until=(2, 6))
 
 
 @rule(
@@ -223,7 +225,7 @@ def _same_strides(one: TensorMeta, other: TensorMeta) -> bool:
 def flash(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Flash attention splits the keys among thread blocks when the queries alone do not fill the GPU: float32 sums and
     results of every split, before the result. Its random state, a pair and a scalar, comes last, with one pair more
-    when it drops out.
+    when it drops out; torch 2.6 has it in host memory.
 
     Arguments: (query, key, value, dropout_p, is_causal, ...)
     """
@@ -231,6 +233,8 @@ def flash(operator: Operator, device: DeviceProfile, script: Script) -> None:
     for index in range(len(operator.outputs)):
         if index not in random_state:
             script.output(index)
+        elif script.torch_release in _FLASH_STATE_ON_HOST:
+            script.on_host(index)
     query, key = tensor_at(operator, 0, "query"), tensor_at(operator, 1, "key")
     if query is None or key is None:
         return
@@ -249,7 +253,7 @@ def flash(operator: Operator, device: DeviceProfile, script: Script) -> None:
         script.release(results)
     else:
         script.outputs()
-    if drops:
+    if drops and script.torch_release not in _FLASH_STATE_ON_HOST:
         script.temporary(_FLASH_STATE_BYTES)
 
 
