@@ -200,6 +200,8 @@ class Estimate:
         back, convolutions take cuDNN's next plans): all other figures are then of this device. Else None.
     doubt: why it may run on this device although it cannot be said to, "" where that is certain.
     budget_bytes: device memory it may use at most, as the caller said. device_assumed: nobody named a device and none is here.
+    modelled: what the figures depend on ("torch", "onnxruntime", "cuda", "cudnn", ...) -> the release they are of ("2.11");
+        empty in an estimate saved before it was kept. installed: those of them that are installed in another release.
     """
 
     target: str
@@ -241,6 +243,8 @@ class Estimate:
     doubt: str = ""
     budget_bytes: int | None = None
     device_assumed: bool = False
+    modelled: Mapping[str, str] = field(default_factory=dict)
+    installed: Mapping[str, str] = field(default_factory=dict)
 
     def top(self, n: int = 10) -> tuple[TensorRow, ...]:
         """The n largest allocations alive at the peak, largest first."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar
 
-from analyzer import parallelism
+from analyzer import parallelism, releases
 from analyzer.devices import parse_size
 from analyzer.errors import InputError, OptionError, did_you_mean
 from analyzer.spec import TensorSpec
@@ -159,6 +159,15 @@ class Options:
             "A setting of the runtime. Repeatable.", "--runtime-option", multiple=True, metavar="K=V"
         ),
     )
+    release: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=_said(
+            "Figures of another release than the one installed: torch=2.8, onnxruntime=1.32. Repeatable.",
+            "--release",
+            multiple=True,
+            metavar="NAME=VERSION",
+        ),
+    )
     strict: bool = field(
         default=False,
         metadata=_said("Fail when an operator's own memory use is unknown.", "--strict", is_flag=True),
@@ -204,6 +213,9 @@ class Options:
 
             object.__setattr__(self, "dtype", full_name(self.dtype))
         object.__setattr__(self, "runtime_options", dict(self.runtime_options or ()))
+        if not isinstance(self.release, Mapping | None):
+            raise OptionError(f"release is {self.release!r}", 'give a mapping such as {"torch": "2.8"}')
+        object.__setattr__(self, "release", releases.asked(self.release or {}))
         for name, kind, wanted in (("values", int | float, "a number"), ("assume", bool, "True or False")):
             said = getattr(self, name)
             if said is not None and not isinstance(said, Mapping):

@@ -104,7 +104,10 @@ class OutOfMemory:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """One target, predicted and really run."""
+    """One target, predicted and really run.
+
+    environment: what it ran with. modelled: the releases the predicted figures are of, as in `Estimate`.
+    """
 
     target: str
     runtime: str
@@ -120,6 +123,7 @@ class Verification:
     environment: Mapping[str, str]
     notes: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
+    modelled: Mapping[str, str] = field(default_factory=dict)
 
     def figure(self, name: str) -> Figure:
         """The figure of that name. Raises KeyError."""

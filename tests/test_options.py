@@ -44,6 +44,11 @@ VALID: dict[str, list[tuple[Any, Any]]] = {
     "budget": [(None, None), ("8GiB", "8GiB"), (2**33, 2**33)],
     "runtime": [(None, None), ("pytorch", "pytorch")],
     "runtime_options": [(None, {}), ({}, {}), ({"a": 1}, {"a": 1})],
+    "release": [
+        (None, {}),
+        ({"torch": "2.8.1"}, {"torch": "2.8"}),
+        ({"onnxruntime": "1.32"}, {"onnxruntime": "1.32"}),
+    ],
     "strict": [(False, False), (True, True)],
 }
 INVALID: list[tuple[str, Any, type[AnalyzerError], str]] = [
@@ -68,6 +73,9 @@ INVALID: list[tuple[str, Any, type[AnalyzerError], str]] = [
     ("budget", 1.5, OptionError, "budget is 1.5"),
     ("runtime_options", "a=1", OptionError, "runtime_options is 'a=1'"),
     ("runtime_options", [("a", 1)], OptionError, "runtime_options is"),
+    ("release", "torch=2.8", OptionError, "release is 'torch=2.8'"),
+    ("release", {"cuda": "12.6"}, OptionError, "the release of 'cuda' cannot be asked for: it is 13.0"),
+    ("release", {"torch": "new"}, OptionError, "'new' is not a release"),
     *(
         (name, value, InputError, f"{name} is {value!r}")
         for name in ("batch", "grad_accumulation", "steps")

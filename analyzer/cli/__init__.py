@@ -86,8 +86,28 @@ class Commands(click.Group):
         default.format_epilog(ctx, formatter)
 
 
+def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    """The version of this, and the releases whose figures it knows, each with what is installed of it."""
+    if not asked or context.resilient_parsing:
+        return
+    from analyzer import releases
+
+    click.echo(f"analyze {__version__}")
+    for name, span in releases.MODELLED.items():
+        version = releases.installed(name)
+        click.echo(f"{releases.WORDS[name]} {span}" + (f" (installed: {version})" if version else ""))
+    context.exit()
+
+
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
-@click.version_option(__version__, prog_name="analyze", message="%(prog)s %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_version,
+    help="Show the version and exit.",
+)
 def group() -> None:
     """Know a model's GPU memory before you have the GPU."""
 

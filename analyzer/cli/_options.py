@@ -150,6 +150,7 @@ def analysis_keywords(target: str, options: Mapping[str, Any]) -> dict[str, Any]
     keywords["runtime_options"] = settings(options["runtime_options"])
     keywords["values"] = {name: _number(name, text) for name, text in pairs("--value", options["values"])}
     keywords["assume"] = assumptions(options["assume"])
+    keywords["release"] = dict(pairs("--release", options["release"]))
     return keywords
 
 

@@ -9,7 +9,7 @@ import click
 
 from analyzer.cli._estimates import show
 from analyzer.cli._help import Command
-from analyzer.cli._options import assumptions, debug_option, options_named, settings, view_options
+from analyzer.cli._options import assumptions, debug_option, options_named, pairs, settings, view_options
 from analyzer.cli._output import check_writable, working
 from analyzer.errors import AnalyzerError, OptionError, did_you_mean
 
@@ -79,7 +79,7 @@ def _no_such_option(word: str) -> OptionError:
     metavar="R|all",
     help="The rank to follow; all: one after another, the worst decides.",
 )
-@options_named("device", "budget", "runtime_options", "assume", "strict")
+@options_named("device", "budget", "runtime_options", "assume", "release", "strict")
 @view_options
 @debug_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings.")
@@ -112,6 +112,7 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
             "budget": options["budget"],
             "runtime_options": settings(options["runtime_options"]),
             "assume": assumptions(options["assume"]),
+            "release": dict(pairs("--release", options["release"])),
             "strict": options["strict"],
         }
         known = Options.of(said)

@@ -22,6 +22,7 @@ from analyzer.devices.profile import DeviceProfile
 from analyzer.devices.sizes import is_size, parse_size
 from analyzer.devices.topology import Topology
 from analyzer.errors import OptionError, did_you_mean
+from analyzer.releases import RECORDED, RELEASE, parse
 
 PROFILES = Path(__file__).parent / "profiles"
 DEFAULT = "h200"
@@ -145,6 +146,10 @@ def _is_topologies(value: Any) -> bool:
     )
 
 
+def _is_release(name: str, text: Any) -> bool:
+    return name in RECORDED and isinstance(text, str) and RELEASE.fullmatch(text) is not None
+
+
 # field -> (what it must be, in words; the check).
 CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "name": ("a name", lambda value: isinstance(value, str) and value != ""),
@@ -172,12 +177,18 @@ CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
         f"a list of objects with {', '.join(entry.name for entry in dataclasses.fields(Topology))}",
         _is_topologies,
     ),
+    "releases": (
+        f'an object of {", ".join(RECORDED)} to a release such as "2.11"',
+        lambda value: (
+            isinstance(value, dict) and all(_is_release(name, text) for name, text in value.items())
+        ),
+    ),
     "data": (
         "an object of topic to file name",
         _is_mapping(lambda value: isinstance(value, str) and Path(value).name == value),
     ),
 }
-OPTIONAL = frozenset({"measured", "per_thread_modules", "nvml_names", "nccl", "data"})
+OPTIONAL = frozenset({"measured", "per_thread_modules", "nvml_names", "nccl", "releases", "data"})
 
 
 def from_dict(content: Any, folder: Path) -> DeviceProfile:
@@ -214,6 +225,7 @@ def from_dict(content: Any, folder: Path) -> DeviceProfile:
         "per_thread_modules": tuple(content.get("per_thread_modules", ())),
         "nvml_names": tuple(content.get("nvml_names", ())),
         "nccl": tuple(Topology(**part) for part in content.get("nccl", ())),
+        "releases": {**RECORDED, **{name: parse(text) for name, text in content.get("releases", {}).items()}},
         "data": data,
     }
     return DeviceProfile(**fields)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from analyzer.devices.topology import Topology
+from analyzer.releases import RECORDED, Release
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +28,15 @@ class DeviceProfile:
         the code of all other kernels, once.
     per_thread_modules: the families whose bytes come once for each thread that uses them; a training step uses two
         threads, because the backward pass runs on autograd's own.
-    cublas_workspace_bytes, cublaslt_workspace_bytes: taken through the allocator once per thread.
+    cublas_workspace_bytes, cublaslt_workspace_bytes: what the libraries may take through the allocator, how often is the
+        release's own (`runtimes/pytorch/scratch/blas.py`).
     sources: figure -> where it comes from.
     measured: the figures beyond the specification were measured on this GPU model.
     nvml_names: the names NVML gives to this GPU model.
     nccl: what NCCL takes, for each number of ranks that was measured with GPUs of this model.
     data: topic -> file with a table of its own ("convolution", ...), an existing absolute path.
+    releases: what the figures were measured with; once a runtime has settled them, what it is to predict
+        (`analyzer/releases.py`).
     """
 
     name: str
@@ -50,3 +54,4 @@ class DeviceProfile:
     nvml_names: tuple[str, ...] = ()
     nccl: tuple[Topology, ...] = ()
     data: Mapping[str, Path] = field(default_factory=dict)
+    releases: Mapping[str, Release] = field(default_factory=lambda: RECORDED)

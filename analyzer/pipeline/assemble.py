@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from analyzer import releases
 from analyzer.analysis import Analysis
 from analyzer.devices import DeviceProfile, stands_in
 from analyzer.errors import OptionError, UnknownOperatorError
@@ -117,6 +118,8 @@ def assemble(
     )
     ranges = lifetimes(graph)
     device_used = prediction.device_used(played)
+    modelled = runtime.modelled(prediction, profile)
+    elsewhere = releases.others_installed(modelled)
     estimate = Estimate(
         target=captured.target,
         framework=captured.framework,
@@ -150,7 +153,17 @@ def assemble(
             played.rule,
         ),
         certainty=_certainty(played, prediction.unknown, _assumed(profile, played, device_used)),
-        notes=tuple(dict.fromkeys((*prediction.notes, *captured.notes, *graph.notes, *_refusals(played)))),
+        notes=tuple(
+            dict.fromkeys(
+                (
+                    *prediction.notes,
+                    *captured.notes,
+                    *graph.notes,
+                    *_refusals(played),
+                    *releases.notes(modelled, elsewhere),
+                )
+            )
+        ),
         peak_at=played.peak_phase,
         out_of_memory=None
         if outcome.failure is None
@@ -168,6 +181,8 @@ def assemble(
         doubt=outcome.doubt,
         budget_bytes=options.budget_bytes,
         device_assumed=assumed,
+        modelled=modelled,
+        installed=elsewhere,
     )
     profile = dataclasses.replace(profile, capacity_bytes=capacity)
     return Analysis(options, profile, graph, prediction, played, estimate)

@@ -39,6 +39,7 @@ def run(
     runtime_options: Mapping[str, Any] | None = None,
     until: str | int = "end",
     assume: Mapping[str, Any] | None = None,
+    release: Mapping[str, str] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Estimate:
     """Predict what a program needs of a GPU, by running it on one that is not there.
@@ -50,11 +51,14 @@ def run(
         the same and the allocator is laid out as before.
     runtime_options: "cublas_workspace" and "alloc_conf", as in `analyzer.analyze`.
     assume: {"train.py:12": 512}: the value read, or the size of the result, at a line where only data tells.
+    release: {"torch": "2.8"}: figures of another release than by default (`analyzer/releases.py`).
     Raises TargetError for a script that cannot be found, OptionError. A program that raises, ends itself with another exit
     code than 0, or cannot be followed any further, gives the estimate up to there: `Estimate.incomplete` says why, and such
     an estimate never fits. One that finds no memory says so in `Estimate.out_of_memory`.
     """
-    options = Options.of({"device": device, "runtime_options": runtime_options, "assume": assume})
+    options = Options.of(
+        {"device": device, "runtime_options": runtime_options, "assume": assume, "release": release}
+    )
     found, _ = follow(script, args, options, environment or {}, until, ranks, rank, progress)
     return found.estimate
 

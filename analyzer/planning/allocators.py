@@ -24,6 +24,7 @@ from analyzer.allocators import create, names
 from analyzer.analysis import Analysis
 from analyzer.errors import OptionError, did_you_mean
 from analyzer.runtimes.events import Free, Malloc
+from analyzer.runtimes.pytorch.runtime import OLDEST_FIRST
 from analyzer.runtimes.tensorflow.settings import system_bytes
 from analyzer.runtimes.timeline import play
 
@@ -188,6 +189,8 @@ def _made(choice: Choice, analysis: Analysis, available: int) -> Any:
         name: from_device[value] if isinstance(value, str) and value in from_device else value
         for name, value in choice.settings.items()
     }
+    if choice.allocator == "pytorch":
+        settings["oldest_first"] = analysis.profile.releases["torch"] in OLDEST_FIRST
     if choice.allocator == "paddle_naive_best_fit":
         settings["overcommit"] = True
     try:

@@ -7,7 +7,8 @@
    The peak may have moved to another moment; then the breakdowns are of different moments, and `moved` says so.
 4. A **share** is one category's growth with the innermost module that encloses nine tenths of it: "saved for backward in
    encoder" when it grew in all of the encoder's layers, "... in encoder.layer.3.mlp" when only there.
-5. Estimates of different targets, devices, modes, batches or options can be compared; what differs is listed (`unlike`).
+5. Estimates of different targets, devices, modes, batches, options or releases can be compared; what differs is listed
+   (`unlike`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from analyzer import releases
 from analyzer.errors import InputError, OptionError
 from analyzer.estimate import Estimate
 from analyzer.options import written
@@ -101,6 +103,7 @@ def compare(
                 if (old := getattr(one, name)) != (new := getattr(two, name))
             ),
             *_options(one, two),
+            *_releases(one, two),
         ),
         moved if moved[0] != moved[1] else None,
     )
@@ -121,6 +124,15 @@ def _options(before: Estimate, after: Estimate) -> tuple[tuple[str, str, str], .
         " ".join(word for word in mine if word not in other) for mine, other in ((one, two), (two, one))
     )
     return (("options", old or "none", new or "none"),) if old or new else ()
+
+
+def _releases(one: Estimate, two: Estimate) -> tuple[tuple[str, str, str], ...]:
+    """The releases the figures are of, where they differ; an estimate saved before these were kept differs from none."""
+    names = [
+        name for name in one.modelled if two.modelled.get(name, one.modelled[name]) != one.modelled[name]
+    ]
+    before, after = (releases.line({name: e.modelled[name] for name in names}, {}) for e in (one, two))
+    return (("figures of", before, after),) if names else ()
 
 
 def _changes(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[Change, ...]:

@@ -24,7 +24,6 @@ import numpy as np
 from analyzer.allocators import OutOfMemoryError
 from analyzer.allocators.played import FREE
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
-from analyzer.allocators.pytorch.create import create
 from analyzer.allocators.pytorch.peaks import UNIT_BYTES, peaks, plain
 from analyzer.graph.lanes import Integers, NotTogether
 from analyzer.liveness.naive import Naive
@@ -34,7 +33,7 @@ from analyzer.runtimes.events import EmptyCache, Event, Free, Malloc, Use, Wait
 from analyzer.runtimes.plans import Plans
 from analyzer.runtimes.pytorch.eager import requests
 from analyzer.runtimes.pytorch.outside import device_used
-from analyzer.runtimes.pytorch.runtime import limited
+from analyzer.runtimes.pytorch.runtime import limited, make_allocator
 from analyzer.runtimes.pytorch.scratch import Give, Step
 from analyzer.runtimes.timeline import iteration_start
 
@@ -83,8 +82,8 @@ class EagerFigures:
         self._graph = program.first.source.graph
         self._storages = [storage.nbytes for storage in self._graph.storages]
         self._stories = Stories(program, self._profile)
-        allocator = create(conf)
-        self._plain = allocator.settings if plain(allocator) else None
+        made = make_allocator(conf, self._profile)
+        self._plain = made.settings if plain(made) else None
         self._script: _Script | None = None
         self._prepared: dict[int, Integers] = {}
         self._last: tuple[int, Integers] | None = None
@@ -142,9 +141,13 @@ class EagerFigures:
             units = -(-sizes // UNIT_BYTES)
             allocated, reserved = peaks(script.plain, units, script.setup_count, self._plain)
         else:
-            allocator = limited(self._conf, *limit) if limit is not None else create(self._conf)
-            served, refused = _play(script, sizes.tolist(), smaller, allocator)
-            allocated, reserved = allocator.peak_allocated, allocator.peak_reserved
+            made = (
+                limited(self._conf, self._profile, *limit)
+                if limit is not None
+                else make_allocator(self._conf, self._profile)
+            )
+            served, refused = _play(script, sizes.tolist(), smaller, made)
+            allocated, reserved = made.peak_allocated, made.peak_reserved
         return Figures(
             batch,
             allocated,

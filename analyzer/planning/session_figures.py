@@ -48,7 +48,8 @@ class SessionFigures:
         settings = parse(runtime_options)
         numbers = Numbers(tuple(batches))
         self._naive = naive_at(numbers, captures)
-        graphs = [rewritten(captured.source.model, None, settings) for captured in captures]
+        release = captures[0].profile.releases["onnxruntime"]
+        graphs = [rewritten(each.source.model, None, settings, release=release) for each in captures]
         # Values of one shape have one function of the batch.
         self._shapes: dict[Shape, list[Value]] = {}
         for value, shape in _shapes(graphs, numbers):

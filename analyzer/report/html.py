@@ -308,6 +308,7 @@ def _certainty(estimate: Estimate) -> list[str]:
             f"{percent(known.bounded, total)} bounded"
         ),
         page.items(text.uncertain(estimate)),
+        page.paragraph(f"figures of: {text.figures_of(estimate)}" if estimate.modelled else "", "dim"),
         page.items(
             f"unknown operator {operator_name(name)}: {calls:,} calls, at most {size(bound)}"
             for name, (calls, bound) in known.unknown_operators.items()

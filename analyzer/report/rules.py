@@ -54,6 +54,7 @@ def _explained(rule: Rule, width: int, *, alone: bool) -> str:
         "operators": ", ".join(rule.operators),
         "may take too": ", ".join(rule.parts),
         "how sure": "; ".join(f"{basis}: {_SURE[basis]}" for basis in rule.sure),
+        "holds for": rule.releases,
         "source": rule.source or "none given",
         "told in": rule.where,
     }

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from analyzer import releases
 from analyzer.options import written
 from analyzer.report import attribution
 from analyzer.report.console import printed
@@ -374,6 +375,8 @@ def _certainty(estimate: Estimate) -> list[RenderableType]:
         )
     ]
     lines += [Padding(line, (0, 0, 0, 2)) for line in uncertain(estimate)]
+    if estimate.modelled:
+        lines.append(Text.assemble(("Figures of: ", "bold"), figures_of(estimate)))
     if known.unknown_operators:
         lines.append(Text("Operators nothing is known of (counted at their bound):", style="bold yellow"))
         by_bound = sorted(known.unknown_operators.items(), key=lambda entry: -entry[1][1])
@@ -385,6 +388,11 @@ def _certainty(estimate: Estimate) -> list[RenderableType]:
         if len(by_bound) > _UNKNOWN_SHOWN:
             lines.append(Text(f"  and {len(by_bound) - _UNKNOWN_SHOWN:,} more (--format json lists all)"))
     return lines
+
+
+def figures_of(estimate: Estimate) -> str:
+    """The releases the figures are of, and those installed where they differ."""
+    return clean(releases.line(estimate.modelled, estimate.installed))
 
 
 def uncertain(estimate: Estimate) -> list[str]:

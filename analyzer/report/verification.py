@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from analyzer import releases
 from analyzer.report.columns import Column, table, within
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean, size, tail, unit
@@ -37,6 +38,8 @@ def render(verification: Verification, view: View = PLAIN) -> str:
         "",
         "Environment: " + ", ".join(f"{name} {clean(known[name])}" for name in _ENVIRONMENT if name in known),
     ]
+    if verification.modelled:
+        parts.append(f"Predicted for: {clean(releases.line(verification.modelled, {}))}")
     parts += [f"Note: {clean(note)}" for note in verification.notes]
     return "\n".join(within(parts, view.width)) + "\n"
 

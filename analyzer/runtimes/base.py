@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from analyzer import releases
 from analyzer.allocators import Allocator
 from analyzer.devices import DeviceProfile
 from analyzer.errors import OptionError, did_you_mean
@@ -114,10 +115,12 @@ class Runtime(ABC):
     """One way of running a captured program.
 
     name: what `--runtime` calls it. frameworks: the front ends whose programs it runs ("pytorch", "onnx").
+    depends_on: what its figures depend on, by the names of `analyzer/releases.py`, itself first.
     """
 
     name: ClassVar[str]
     frameworks: ClassVar[tuple[str, ...]] = ("pytorch", "onnx")
+    depends_on: ClassVar[tuple[str, ...]] = ()
 
     def profile(self, profile: DeviceProfile, options: Options, module: Any = None) -> DeviceProfile:
         """The profile with what the user's settings change in it. `module`: the PyTorch model, if it is one.
@@ -130,7 +133,32 @@ class Runtime(ABC):
                 f"unknown runtime option {next(iter(options.runtime_options))!r} for {self.name}",
                 "it has none",
             )
-        return profile
+        return self.settled(profile, options)
+
+    def settled(self, profile: DeviceProfile, options: Options, *, on_gpu: bool = True) -> DeviceProfile:
+        """The profile with the release of this runtime that is to be predicted. on_gpu: whether only a build for GPUs could
+        run the program. Raises OptionError for a release asked for of what the figures do not depend on."""
+        for name in options.release:
+            if name not in self.depends_on:
+                raise OptionError(
+                    f"what {self.name} takes does not depend on {releases.WORDS[name]}",
+                    f"leave --release {name}={options.release[name]} out",
+                )
+        found = {
+            name: releases.chosen(name, options.release, profile.releases, on_gpu=on_gpu)
+            for name in self.depends_on
+            if name in releases.ASKABLE
+        }
+        return replace(profile, releases={**profile.releases, **found})
+
+    def modelled(self, prediction: Prediction, profile: DeviceProfile) -> dict[str, str]:
+        """What the figures depend on, and the release of it they are of: cuDNN only where it is loaded."""
+        loaded = {library.partition("@")[0] for library in prediction.libraries}
+        return {
+            name: releases.written(profile.releases[name])
+            for name in self.depends_on
+            if name != "cudnn" or name in loaded
+        }
 
     @abstractmethod
     def predict(self, source: Source, options: Options, profile: DeviceProfile) -> Prediction:

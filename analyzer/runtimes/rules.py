@@ -33,7 +33,7 @@ class Rule:
     text: what the rule says. topic: what its module says of it and its neighbours ("" for none).
     source: the framework's file and function, or the measurement. where: file and line in this repository.
     operators: those it covers. sure: how its bytes may be known ("exact", "measured", "bounded").
-    parts: other rules that decide some of an operator's requests.
+    parts: other rules that decide some of an operator's requests. releases: of the runtime, that it holds for ("" for all).
     """
 
     name: str
@@ -44,6 +44,7 @@ class Rule:
     sure: tuple[str, ...] = ("exact",)
     parts: tuple[str, ...] = ()
     topic: str = ""
+    releases: str = ""
 
     @property
     def words(self) -> str:
@@ -68,6 +69,7 @@ def told_by(
     operators: tuple[str, ...] = (),
     sure: tuple[str, ...] = ("exact",),
     parts: tuple[str, ...] = (),
+    releases: str = "",
 ) -> Rule:
     """The rule that `code` carries out, in the words of its docstring and its module's."""
     code = inspect.unwrap(code)
@@ -82,6 +84,7 @@ def told_by(
         sure,
         parts,
         topic if code.__module__.startswith("analyzer.") else "",
+        releases,
     )
 
 

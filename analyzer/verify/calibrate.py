@@ -275,11 +275,11 @@ def _same_hardware(gpu: str, cudnn: str) -> bool:
 
 def predicted_checks(device: DeviceProfile) -> list[tuple[str, int, int]]:
     """(mark, allocated, peak of its case) in bytes, as predicted for `device`."""
-    from analyzer.allocators import create
     from analyzer.capture.pytorch.capture import capture_script
     from analyzer.runs import checks
     from analyzer.runtimes.pytorch.eager import requests
+    from analyzer.runtimes.pytorch.runtime import make_allocator
     from analyzer.runtimes.timeline import play
 
-    played = play(requests(capture_script(checks.script, device), device).events, create("pytorch"))
+    played = play(requests(capture_script(checks.script, device), device).events, make_allocator("", device))
     return [(mark.event, mark.allocated, mark.peak) for mark in played.marks]

@@ -107,6 +107,7 @@ def verify_onnx(
         environment={**machine.fingerprint(gpu), **measured["versions"]},
         notes=tuple(notes),
         seconds={"session": measured["seconds"]},
+        modelled=estimate.modelled,
     )
 
 

@@ -74,4 +74,5 @@ def compared(
         environment=environment,
         notes=(*notes, *machine.differences(predicted.profile, environment)),
         seconds={"program": measured["seconds"]},
+        modelled=estimate.modelled,
     )

@@ -5,7 +5,8 @@
    by its own: memory freed on one stream never serves another, unless its segment is given back first. A new
    segment has 2 MiB for the small pool; for the large pool `large_segment_size_mb` below 10 MiB, else the size rounded
    up to 2 MiB.
-3. **Search**: the smallest free block that fits, the lowest address among equals. Requests below `max_split_size_mb`
+3. **Search**: the smallest free block that fits; among equals the lowest address, or from torch 2.12 on the lowest address
+   of the segment that is held longest (`oldest_first`). Requests below `max_split_size_mb`
    never take a block at or above it; requests at or above it only one less than `max_non_split_rounding_mb` larger.
 4. **Splitting**: the rest of a block becomes a free block if it has at least 512 B (small pool) or more than 1 MiB
    (large pool, only below `max_split_size_mb`). A rest that is not split off counts as allocated, as in
@@ -18,8 +19,9 @@
    segment is tried again; failing that, all wholly free segments are returned and it is tried a last time;
    then `OutOfMemoryError`.
 
-Sources: `c10/cuda/CUDACachingAllocator.cpp`, `c10/core/AllocatorConfig.h` (PyTorch 2.11 to 2.13); segment addresses
-by `driver.py`. `expandable_segments:True` is `expandable.py`.
+Sources: `c10/cuda/CUDACachingAllocator.cpp`, `c10/core/AllocatorConfig.h` (PyTorch 2.11 to 2.13), pull request 183591 of
+PyTorch (May 2026) for the order since 2.12, with which every block of `tests/data/releases` lies where PyTorch's
+own binary puts it; segment addresses by `driver.py`. `expandable_segments:True` is `expandable.py`.
 Not modelled: that the device may be done with a block before anyone waits for it (what is held is then too high, never too
 low), CUDA graph pools, user-made memory pools. `backend:cudaMallocAsync` is `asynchronous.py`.
 """
@@ -71,14 +73,16 @@ class Block(Chunk):
 
 
 class Segment(Region):
-    """One `cudaMalloc`, or one expandable range, which begins unmapped."""
+    """One `cudaMalloc`, or one expandable range, which begins unmapped. number: how many there had been before."""
 
-    __slots__ = ("expandable", "pool")
+    __slots__ = ("expandable", "number", "pool")
     first: Block
 
-    def __init__(self, address: int, size: int, pool: Pool, expandable: bool = False) -> None:
+    def __init__(
+        self, address: int, size: int, pool: Pool, expandable: bool = False, number: int = 0
+    ) -> None:
         super().__init__(address, size, Block)
-        self.pool, self.expandable = pool, expandable
+        self.pool, self.expandable, self.number = pool, expandable, number
         self.first.mapped = not expandable
 
 
@@ -112,8 +116,9 @@ class SegmentEvent:
     size: int
 
 
-# A pool's free blocks as the search wants them: smallest first, then lowest. Addresses differ, so a comparison never reaches the block.
+# A pool's free blocks as the search wants them: smallest first, then by rank. Ranks differ, so a comparison never reaches the block.
 FreeList = list[tuple[int, int, Block]]
+_ADDRESS_BITS = 48  # which an offset in a segment stays below
 
 
 class PyTorchAllocator(Allocator):
@@ -266,7 +271,7 @@ class PyTorchAllocator(Allocator):
     def layout(self) -> Hashable:
         """What decides, besides where the blocks in use lie, which block serves each later request."""
         pools = tuple(
-            (pool, tuple((size, address) for size, address, _ in free))
+            (pool, tuple((size, block.address) for size, _, block in free))
             for pool, free in sorted(self._pools.items())
         )
         ages = None
@@ -315,7 +320,7 @@ class PyTorchAllocator(Allocator):
         return -(-size // ROUND_LARGE_BYTES) * ROUND_LARGE_BYTES
 
     def _cached(self, small: bool) -> list[Block]:
-        """The free blocks of every stream's small or large pool, by stream, size and address."""
+        """The free blocks of every stream's small or large pool, by stream, size and rank."""
         pools = sorted(pool for pool in self._pools if pool.small == small)
         return [block for pool in pools for _, _, block in self._pools[pool]]
 
@@ -350,11 +355,17 @@ class PyTorchAllocator(Allocator):
     def _insert(self, block: Block) -> None:
         pool = block.region.pool
         block.freed_at = self._search_count[pool.small]
-        insort(self._pools.setdefault(pool, []), (block.size, block.address, block))
+        insort(self._pools.setdefault(pool, []), (block.size, self._rank(block), block))
+
+    def _rank(self, block: Block) -> int:
+        """Which of two blocks of one size serves first: the one with the smaller number."""
+        if not self.settings.oldest_first:
+            return block.address
+        return (block.region.number << _ADDRESS_BITS) + block.address - block.region.address
 
     def _remove(self, block: Block) -> None:
         free = self._pools[block.region.pool]
-        del free[bisect_left(free, (block.size, block.address))]
+        del free[bisect_left(free, (block.size, self._rank(block)))]
 
     def _obtain(self, size: int, pool: Pool) -> Block:
         """A block for a request that no free one serves: see "No block" above."""
@@ -377,7 +388,7 @@ class PyTorchAllocator(Allocator):
         taken = self._segment_bytes(size, pool.small)
         if not self._room(taken):
             return None
-        segment = Segment(self._space.take(taken), taken, pool)
+        segment = Segment(self._space.take(taken), taken, pool, number=len(self.segment_events))
         self._segments[segment.address] = segment
         self._reserve("segment_alloc", segment.address, taken)
         return segment.first

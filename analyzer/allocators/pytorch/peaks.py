@@ -25,13 +25,21 @@ _PAGE = PAGE_BYTES // UNIT_BYTES
 _FIRST_PAGE = ORIGIN // PAGE_BYTES - (1 << 26)
 
 
+class Ascending(AddressSpace):
+    """Every segment above the one before: the lowest of two equal blocks is then that of the segment held longest."""
+
+    def take(self, size: int) -> int:
+        self._lowest += size
+        return self._lowest - size
+
+
 def peaks(events: Integers, units: Integers, setup_count: int, settings: PyTorchSettings) -> tuple[int, int]:
     """Peak allocated and peak reserved in bytes, from event `setup_count` on.
 
     events, units: as `played.peaks` takes them. settings: of `caching.py`, of which only the size of a large segment matters.
     Raises OverflowError for sizes no device has.
     """
-    space = AddressSpace()
+    space = Ascending() if settings.oldest_first else AddressSpace()
 
     def take(count: int) -> int:
         page = space.take(count * UNIT_BYTES) // PAGE_BYTES - _FIRST_PAGE
@@ -46,5 +54,6 @@ def peaks(events: Integers, units: Integers, setup_count: int, settings: PyTorch
 
 def plain(allocator: PyTorchAllocator) -> bool:
     """Whether an allocator does what `peaks` does, and has done nothing yet."""
-    large = allocator.settings.large_segment_size_mb
-    return allocator.settings == PyTorchSettings(large_segment_size_mb=large) and not allocator.reserved
+    found = allocator.settings
+    same = PyTorchSettings(large_segment_size_mb=found.large_segment_size_mb, oldest_first=found.oldest_first)
+    return found == same and not allocator.reserved

@@ -43,6 +43,7 @@ class PyTorchSettings:
     limit_bytes: what `cudaMalloc` has to give to this process in all; None: no end.
     device_total_bytes, per_process_memory_fraction: `torch.cuda.set_per_process_memory_fraction`; both or neither.
     roundup_power2_divisions: one count a power of two from 1 MiB (16 in all), or None for plain 512-byte rounding.
+    oldest_first: among blocks of one size that of the segment held longest serves, not the lowest: PyTorch's habit since 2.12.
     """
 
     max_split_size_mb: int | None = None
@@ -55,6 +56,7 @@ class PyTorchSettings:
     device_total_bytes: int | None = None
     limit_bytes: int | None = None
     backend: str = "native"
+    oldest_first: bool = False
 
     def __post_init__(self) -> None:
         def check(holds: bool, message: str, hint: str = "") -> None:
@@ -155,7 +157,8 @@ def settings_from_conf(conf: str, **others: Any) -> PyTorchSettings:
                     pass
                 case _:
                     known = sorted(
-                        set(PyTorchSettings.__dataclass_fields__) - {"limit_bytes", "device_total_bytes"}
+                        set(PyTorchSettings.__dataclass_fields__)
+                        - {"limit_bytes", "device_total_bytes", "oldest_first"}
                     )
                     raise OptionError(
                         f"PYTORCH_ALLOC_CONF: unknown option {key!r}", f"known options: {', '.join(known)}"

@@ -1,7 +1,7 @@
 """Everything that is replaced in PyTorch while a program is captured, or run to be measured, in one table.
 
 1. A name of PyTorch is replaced only through `replaced`, and only if it stands in `PATCHES`, which says what the
-   replacement stands for and which versions of torch need it. A name that this version of torch does not have is an
+   replacement stands for and which releases of torch need it. A name that this version of torch does not have is an
    error at once: a renamed function must not switch anything off in silence. What a module only brings in from the one it
    is written in (`torch.cuda.memory_allocated`, of `torch.cuda.memory`) is replaced there too.
 2. A kernel of PyTorch's dispatcher is replaced only through `registered`; `decisions.py` and `autocast.py` hold the
@@ -26,30 +26,27 @@ from typing import Any
 
 import torch
 
+from analyzer.releases import Release, Span, parse
+
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """stands_for: what the replacement is there for. first, last: the versions of torch that need it, both included.
+    """stands_for: what the replacement is there for. since, until: the releases of torch that need it (`analyzer/releases.py`).
 
-    cuda_only: builds without CUDA do not have the name; there it is added. newer: some of these versions do not have the
+    cuda_only: builds without CUDA do not have the name; there it is added. newer: some of these releases do not have the
         name yet; there it stays unknown.
     """
 
     stands_for: str
-    first: tuple[int, int] = (2, 11)
-    last: tuple[int, int] = (2, 13)
+    since: Release | None = None
+    until: Release | None = None
     cuda_only: bool = False
     newer: bool = False
 
     @property
     def needed(self) -> bool:
-        """Whether the torch that is installed needs it; a newer one than any known is taken to."""
-        return self.first <= _installed() and (_installed() <= self.last or self.last == (2, 13))
-
-
-def _installed() -> tuple[int, int]:
-    major, minor = torch.__version__.split(".")[:2]
-    return int(major), int(minor)
+        """Whether the torch that is installed needs it."""
+        return parse(torch.__version__) in Span(self.since, self.until)
 
 
 _ANSWER = "answers for the device profile: nothing is initialised, no GPU is asked"
@@ -127,9 +124,14 @@ PATCHES: dict[str, Patch] = {
         f"torch.accelerator.{name}": Patch(_ANSWER)
         for name in (
             "current_accelerator", "is_available", "device_count", "current_device_index", "current_device_idx",
-            "set_device_index", "set_device_idx", "empty_cache", "memory_allocated", "max_memory_allocated",
-            "memory_reserved", "max_memory_reserved", "memory_stats", "reset_peak_memory_stats",
-            "reset_accumulated_memory_stats",
+            "set_device_index", "set_device_idx",
+        )
+    },
+    **{
+        f"torch.accelerator.{name}": Patch(_ANSWER, since=(2, 9))
+        for name in (
+            "empty_cache", "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_stats",
+            "reset_peak_memory_stats", "reset_accumulated_memory_stats",
         )
     },
     **{

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from analyzer.graph import nbytes_of
+from analyzer.releases import RECORDED, Release
 
 Symbols = tuple[int | str, ...]
 # Domains that ONNX Runtime puts ONNX's own operators in when a provider runs them in another layout.
@@ -87,7 +88,7 @@ class Node:
 class RuntimeGraph:
     """Nodes by index, values by name. `inputs` excludes initializers; `initializers` are what it holds itself.
 
-    functions_first: whether functions are replaced by their bodies before anything else (`rewrite/bodies.py`).
+    release: of ONNX Runtime, whose rewrites these are. functions_first: whether functions are replaced by their bodies before anything else (`rewrite/bodies.py`).
     overridable: initializers that are only an input's default. outer: what a subgraph reads from around it; `fixed`:
     those of them that are constants there.
     """
@@ -106,6 +107,7 @@ class RuntimeGraph:
     known: Callable[[str], Any] | None = None
     overridable: frozenset[str] = frozenset()
     functions_first: bool = False
+    release: Release = RECORDED["onnxruntime"]
 
     def producers(self) -> dict[str, Node]:
         """Value name to the node that makes it."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from analyzer.devices import DeviceProfile
 from analyzer.onnx.model import ShapedModel, read
+from analyzer.releases import RECORDED, Release
 from analyzer.runtimes.base import Capped, Description, Prediction
 from analyzer.runtimes.events import Malloc
 from analyzer.runtimes.onnxruntime import advice, outside
@@ -54,17 +55,28 @@ class SessionPrediction(Prediction):
     run_graphs: tuple[RuntimeGraph, ...]
 
 
-def prepare(path_or_model: Any, batch: int | None, options: SessionOptions, inputs: Any = None) -> Frame:
-    """Load, optimise and plan. Raises TargetError and InputError for a bad file or shapes."""
-    return frame(rewritten(path_or_model, batch, options, inputs), options)
+def prepare(
+    path_or_model: Any,
+    batch: int | None,
+    options: SessionOptions,
+    inputs: Any = None,
+    release: Release = RECORDED["onnxruntime"],
+) -> Frame:
+    """Load, optimise as a release does, and plan. Raises TargetError and InputError for a bad file or shapes."""
+    return frame(rewritten(path_or_model, batch, options, inputs, release), options)
 
 
 def rewritten(
-    path_or_model: Any, batch: int | None, options: SessionOptions, inputs: Any = None
+    path_or_model: Any,
+    batch: int | None,
+    options: SessionOptions,
+    inputs: Any = None,
+    release: Release = RECORDED["onnxruntime"],
 ) -> RuntimeGraph:
     """Load and optimise. Raises as `prepare`."""
     graph = load(path_or_model, batch, inputs)
-    optimise(graph, options.provider, options.graph_optimization_level, nhwc=options.prefer_nhwc)
+    level, nhwc = options.graph_optimization_level, options.prefer_nhwc
+    optimise(graph, options.provider, level, nhwc=nhwc, release=release)
     return graph
 
 
@@ -85,9 +97,10 @@ def predict(
     settings = parse(options)
     on_gpu = settings.provider == "cuda"
     model = read(path_or_model, batch, inputs)
-    prepared = prepare(model, None, settings)
+    release = device.releases["onnxruntime"]
+    prepared = prepare(model, None, settings, release=release)
     frames = _frames(prepared, model, runs, settings)
-    sessions = [frames, *([other] * len(frames) for other in _others(settings, model.batch))]
+    sessions = [frames, *([other] * len(frames) for other in _others(settings, model.batch, release))]
     recording = record(sessions, settings, device)
     room = device.capacity_bytes if on_gpu else None
     played, peak_range, held_range = typical(recording.events, settings, room)
@@ -156,13 +169,13 @@ def _frames(
     made = {model.batch: prepared}
     for run in runs:
         if run.batch not in made:
-            made[run.batch] = prepare(run, None, settings)
+            made[run.batch] = prepare(run, None, settings, release=prepared.graph.release)
     return [made[run.batch] for run in runs]
 
 
-def _others(settings: SessionOptions, batch: int | None) -> list[Frame]:
+def _others(settings: SessionOptions, batch: int | None, release: Release) -> list[Frame]:
     """The sessions that share the arena, at the same batch. Raises InputError where a file does not take it."""
-    return [prepare(path, batch, settings) for path in settings.shared_with]
+    return [prepare(path, batch, settings, release=release) for path in settings.shared_with]
 
 
 def _contents(recording: Recording) -> Callable[[Malloc], tuple[tuple[Description, int], ...]]:

@@ -7,7 +7,8 @@ from typing import Any
 
 from analyzer.devices import DeviceProfile
 from analyzer.options import Options
-from analyzer.runtimes.base import Runtime, Source
+from analyzer.runtimes.base import Prediction, Runtime, Source
+from analyzer.runtimes.onnxruntime.options import parse
 from analyzer.runtimes.onnxruntime.prediction import SessionPrediction, predict
 
 
@@ -16,10 +17,17 @@ class OnnxRuntime(Runtime):
 
     name = "onnxruntime"
     frameworks = ("onnx",)
+    depends_on = ("onnxruntime", "cuda", "cudnn")
 
     def profile(self, profile: DeviceProfile, options: Options, module: Any = None) -> DeviceProfile:
-        del options, module
-        return profile
+        del module
+        return self.settled(profile, options, on_gpu=parse(options.runtime_options).provider == "cuda")
+
+    def modelled(self, prediction: Prediction, profile: DeviceProfile) -> dict[str, str]:
+        """The CPU provider's figures depend on ONNX Runtime alone."""
+        found = super().modelled(prediction, profile)
+        assert isinstance(prediction, SessionPrediction)
+        return found if prediction.settings.provider == "cuda" else {self.name: found[self.name]}
 
     def predict(self, source: Source, options: Options, profile: DeviceProfile) -> SessionPrediction:
         assert source.model is not None  # `frameworks` lets nothing else come here

@@ -43,11 +43,12 @@ class Paddle(Runtime):
     """Events of the static-graph executor, on the allocator `FLAGS_allocator_strategy` names."""
 
     name = "paddle"
+    depends_on = ("paddle", "cuda", "cudnn")
 
     def profile(self, profile: DeviceProfile, options: Options, module: Any = None) -> DeviceProfile:
         del module
         parse(options.runtime_options)
-        return profile
+        return self.settled(profile, options)
 
     def predict(self, source: Source, options: Options, profile: DeviceProfile) -> Prediction:
         flags = parse(options.runtime_options)

@@ -17,7 +17,6 @@ from functools import partial
 from analyzer.allocators import OutOfMemoryError
 from analyzer.allocators.process import Process
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
-from analyzer.allocators.pytorch.create import create
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Category, Death, Graph, Moment, Operator, Run
 from analyzer.runtimes.base import Prediction
@@ -26,7 +25,7 @@ from analyzer.runtimes.plans import Plans
 from analyzer.runtimes.pytorch.eager import Eager, Program
 from analyzer.runtimes.pytorch.launches import kernel_of
 from analyzer.runtimes.pytorch.outside import device_used, notes_on_nccl
-from analyzer.runtimes.pytorch.runtime import limited
+from analyzer.runtimes.pytorch.runtime import limited, make_allocator
 from analyzer.runtimes.pytorch.scratch.fourier import notes_on_transforms
 from analyzer.runtimes.pytorch.settings import notes_on, pool_bytes
 from analyzer.runtimes.timeline import Failure, States, gathered
@@ -54,8 +53,12 @@ class Live:
     def fresh(self) -> PyTorchAllocator:
         """A new allocator with the program's settings, on a device of this size with the CUDA context on it."""
         room = self._profile.capacity_bytes - self._profile.context_bytes
-        return create(
-            self._conf, self._process, limit_bytes=room, device_total_bytes=self._profile.capacity_bytes
+        return make_allocator(
+            self._conf,
+            self._profile,
+            space=self._process,
+            limit_bytes=room,
+            device_total_bytes=self._profile.capacity_bytes,
         )
 
     def attach(self, program: Program) -> None:
@@ -229,7 +232,7 @@ class Live:
             events=events,
             played=gathered(events, self._states, failure),
             allocator=self.fresh,
-            limited=lambda limit_bytes, device: limited(self._conf, limit_bytes, device),
+            limited=lambda limit_bytes, device: limited(self._conf, self._profile, limit_bytes, device),
             device_used=lambda played: (
                 device_used(played.peak_reserved, libraries, profile, graph.communicators)
                 + pool_bytes(self._conf, graph.own_streams and not graph.communicators)

@@ -44,9 +44,9 @@ def operators() -> tuple[str, ...]:
 
 def _told(rule: ScratchRule) -> Rule:
     covered = tuple(operator for operator, owner in OF_OPERATOR.items() if owner.name == rule.name)
-    return told_by(
-        rule.code, rule.name, covered, tuple(basis.value for basis in rule.sure), _parts(rule.code)
-    )
+    sure = tuple(basis.value for basis in rule.sure)
+    releases = f"torch {rule.span}" if str(rule.span) else ""
+    return told_by(rule.code, rule.name, covered, sure, _parts(rule.code), releases)
 
 
 def _inert() -> Rule:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from analyzer.allocators import create
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
-from analyzer.allocators.pytorch.create import create as create_pytorch
+from analyzer.allocators.pytorch.create import create
 from analyzer.devices import DeviceProfile
 from analyzer.options import Options
+from analyzer.releases import Span
 from analyzer.runtimes.base import Prediction, Runtime, Source
 from analyzer.runtimes.pytorch.eager import requests
 from analyzer.runtimes.pytorch.outside import device_used, notes_on_nccl
 from analyzer.runtimes.pytorch.scratch.fourier import notes_on_transforms
 from analyzer.runtimes.pytorch.settings import alloc_conf, notes_on, pool_bytes, with_workspaces
+
+# The releases of torch whose allocator takes, of free blocks of one size, that of the segment held longest (`caching.py`).
+OLDEST_FIRST = Span(since=(2, 12))
 
 
 class PyTorch(Runtime):
@@ -21,9 +24,10 @@ class PyTorch(Runtime):
 
     name = "pytorch"
     frameworks = ("pytorch",)
+    depends_on = ("torch", "cuda", "cudnn")
 
     def profile(self, profile: DeviceProfile, options: Options, module: Any = None) -> DeviceProfile:
-        return with_workspaces(profile, options.runtime_options, module)
+        return with_workspaces(self.settled(profile, options), options.runtime_options, module)
 
     def predict(self, source: Source, options: Options, profile: DeviceProfile) -> Prediction:
         if source.answer is not None:
@@ -32,7 +36,7 @@ class PyTorch(Runtime):
         conf = alloc_conf(options.runtime_options)
         return Prediction(
             events=asked.events,
-            allocator=lambda: create("pytorch", conf=conf),
+            allocator=lambda: make_allocator(conf, profile),
             device_used=lambda played: (
                 device_used(played.peak_reserved, asked.libraries, profile, source.graph.communicators)
                 + pool_bytes(conf)
@@ -44,13 +48,18 @@ class PyTorch(Runtime):
                 *notes_on_nccl(source.graph.communicators, profile),
                 *notes_on_transforms(source.graph.operators),
             ),
-            limited=lambda limit_bytes, device: limited(conf, limit_bytes, device),
+            limited=lambda limit_bytes, device: limited(conf, profile, limit_bytes, device),
         )
 
 
-def limited(conf: str, limit_bytes: int, device: bool) -> PyTorchAllocator:
+def make_allocator(conf: str, profile: DeviceProfile, **settings: Any) -> PyTorchAllocator:
+    """The allocator those settings ask for, as the profile's release of torch has it."""
+    return create(conf, oldest_first=profile.releases["torch"] in OLDEST_FIRST, **settings)
+
+
+def limited(conf: str, profile: DeviceProfile, limit_bytes: int, device: bool) -> PyTorchAllocator:
     """The allocator under a limit: the device's (`cudaMalloc` has no more to give), else its own, as
     `torch.cuda.set_per_process_memory_fraction` sets it: a fraction of the device, of which only the product counts."""
     if device:
-        return create_pytorch(conf, limit_bytes=limit_bytes)
-    return create_pytorch(conf, per_process_memory_fraction=0.5, device_total_bytes=2 * limit_bytes)
+        return make_allocator(conf, profile, limit_bytes=limit_bytes)
+    return make_allocator(conf, profile, per_process_memory_fraction=0.5, device_total_bytes=2 * limit_bytes)

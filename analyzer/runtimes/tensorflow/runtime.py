@@ -69,6 +69,7 @@ class TensorFlow(Runtime):
     """Events of the executor, on BFC with or without growth."""
 
     name = "tensorflow"
+    depends_on = ("tensorflow", "cuda", "cudnn")
 
     def profile(self, profile: DeviceProfile, options: Options, module: Any = None) -> DeviceProfile:
         del module

@@ -94,7 +94,7 @@ def test_a_name_that_is_not_in_the_table_is_an_error() -> None:
 
 
 def test_a_patch_for_other_versions_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PATCHES, "torch.add", patches.Patch("a test", (1, 0), (2, 10)))
+    monkeypatch.setitem(PATCHES, "torch.add", patches.Patch("a test", until=(2, 10)))
     before = torch.add
     with replaced({"torch.add": None}):
         assert torch.add is before

@@ -12,11 +12,13 @@ import numpy as np
 import onnx
 import pytest
 
+from analyzer.releases import Release, parse
 from analyzer.runtimes.onnxruntime.load import load
 from analyzer.runtimes.onnxruntime.plan.order import topological
 from analyzer.runtimes.onnxruntime.rewrite import optimise
 
 ort = pytest.importorskip("onnxruntime")
+INSTALLED = parse(ort.__version__)
 BATCH = 5
 SHAPED = ("Reshape", "Unsqueeze", "Squeeze", "Split")
 
@@ -53,11 +55,13 @@ def theirs(proto: onnx.ModelProto, level: int, folder: Path) -> tuple[list[str],
     return sorted(nodes), sorted(tuple(tensor.dims) for tensor in graph.initializer)
 
 
-def mine(proto: onnx.ModelProto, level: int) -> tuple[list[str], list[tuple[int, ...]]]:
+def mine(
+    proto: onnx.ModelProto, level: int, release: Release = INSTALLED
+) -> tuple[list[str], list[tuple[int, ...]]]:
     """The same of the analyzer's."""
     named = any(size.dim_param for item in proto.graph.input for size in item.type.tensor_type.shape.dim)
     graph = load(proto.SerializeToString(), BATCH if named else None)
-    optimise(graph, "cpu", level)
+    optimise(graph, "cpu", level, release=release)
     nodes = []
     for node in topological(graph):
         data = graph.constant(node.inputs[1]) if len(node.inputs) > 1 else None
@@ -278,6 +282,20 @@ AMOUNTS = {
 def test_padding_before_convolutions_and_pools(text: str, tmp_path: Path) -> None:
     proto = model(f"g (float[1,3,8,8] x) => (float[] y) {{ {text} }}", AMOUNTS)
     assert mine(proto, 1) == theirs(proto, 1, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("release", "text", "operators"),
+    [
+        ((1, 31), "p = Pad(x, edge) y = MaxPool<kernel_shape=[3,3]>(p)", ["MaxPool"]),
+        ((1, 32), "p = Pad(x, edge) y = MaxPool<kernel_shape=[3,3]>(p)", ["MaxPool", "Pad"]),
+        ((1, 32), "p = Pad(x, edge) y = Conv(p, k)", ["Conv"]),
+    ],
+)
+def test_what_a_release_joins(release: Release, text: str, operators: list[str]) -> None:
+    """As the releases themselves do, which the test before this one asks where they are installed."""
+    proto = model(f"g (float[1,3,8,8] x) => (float[] y) {{ {text} }}", AMOUNTS)
+    assert sorted(name.partition("[")[0] for name in mine(proto, 1, release)[0]) == operators
 
 
 @pytest.mark.parametrize(

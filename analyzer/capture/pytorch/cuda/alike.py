@@ -19,6 +19,7 @@ class Alike:
     """`capabilities`: compute capabilities of the known GPUs for which all is the same so far."""
 
     def __init__(self, device: DeviceProfile) -> None:
+        self.device = device
         self._own = device.compute_capability
         self.capabilities = frozenset(load(name).compute_capability for name in names())
 

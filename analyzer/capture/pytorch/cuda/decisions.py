@@ -15,6 +15,7 @@ import torch
 
 from analyzer.capture.pytorch.cuda.attention import AttentionChoice, attention_math
 from analyzer.capture.pytorch.patches import registered
+from analyzer.releases import Span
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.cuda.alike import Alike
@@ -430,16 +431,19 @@ def rms_norm_backward(
     )
 
 
-# Operators that have a kernel of their own on CUDA and are composite elsewhere.
+# Operators that have a kernel of their own on CUDA and are composite elsewhere, and the releases of torch that have it.
 KERNELS: dict[Any, Callable[..., Any]] = {
-    aten._fused_rms_norm.default: rms_norm,
-    aten._fused_rms_norm_backward.default: rms_norm_backward,
+    getattr(aten, name).default: kernel
+    for name, kernel in (("_fused_rms_norm", rms_norm), ("_fused_rms_norm_backward", rms_norm_backward))
+    if hasattr(aten, name)
 }
+HAS_KERNELS = Span(since=(2, 9))
 
 
 @contextlib.contextmanager
 def cuda_choices(alike: Alike) -> Iterator[dict[Any, Callable[..., Any]]]:
     """While open, meta tensors take CUDA's decisions; yields the table, for modes that see composite operators."""
     table = choices(alike)
-    with registered("AutogradMeta", table), registered("Meta", KERNELS):
+    kernels = KERNELS if alike.device.releases["torch"] in HAS_KERNELS else {}
+    with registered("AutogradMeta", table), registered("Meta", kernels):
         yield table

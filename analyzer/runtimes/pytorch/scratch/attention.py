@@ -1,6 +1,7 @@
 """Scaled dot-product attention: the memory-efficient, flash and cuDNN kernels, forward and backward.
 
-1. **Random state.** The efficient kernel returns its seed and offset in host memory. cuDNN's are on the device and
+1. **Random state.** The efficient kernel returns its seed and offset in host memory; from torch 2.14 on those of a call
+   without dropout are on the device, and come first. cuDNN's are on the device and
    come first, flash's, a pair and a scalar, after its accumulators; flash takes one pair more when it drops out.
 2. **Efficient, backward**: an incoming gradient not contiguous as (batch, sequence, heads, size) is copied; then the
    three gradients; then `delta` (float32, one a query and head), which for float32 is a product of the outputs' size
@@ -32,6 +33,7 @@ from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta
+from analyzer.releases import Span
 from analyzer.runtimes.pytorch.scratch.layout import (
     argument,
     bytes_of,
@@ -74,19 +76,32 @@ def _dropout(operator: Operator, position: int) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
+# The releases of torch whose efficient kernel makes the seeds it has no use for on the device (seen in the binaries of 2.6 to
+# 2.15: `tests/data/releases`).
+_SEEDS_ON_DEVICE = Span(since=(2, 14))
+# Seen in 2.6; 2.8 has it on the device. Nobody looked at 2.7.
+_FLASH_STATE_ON_HOST = Span(until=(2, 6))
+
+
 @rule(
     "aten::_scaled_dot_product_efficient_attention",
     "aten::_efficient_attention_forward",
     name="mem-eff-attention",
 )
 def efficient(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The memory-efficient kernel's seed and offset stay in host memory; above head size 128 in half precision it
-    accumulates in float32 beside the output.
+    """The memory-efficient kernel's seed and offset stay in host memory (from torch 2.14 on, without dropout, they are
+    allocated before the other results); above head size 128 in half precision it accumulates in float32 beside the output.
 
-    Arguments: (query, key, value, attn_bias, compute_log_sumexp, ...)
+    Arguments: (query, key, value, attn_bias, compute_log_sumexp, dropout_p, ...), or
+    (query, key, value, bias, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, ...)
     """
+    position = 8 if operator.name.startswith("aten::_efficient") else 5
+    dropout = _dropout(operator, position)
     for index in _random_state(operator):
-        script.on_host(index)
+        if script.torch_release in _SEEDS_ON_DEVICE and not dropout:
+            script.output(index)
+        else:
+            script.on_host(index)
     script.outputs()
     value, result = tensor_at(operator, 2, "value"), operator.outputs[0]
     if value is not None and result is not None and value.shape[-1] > 128 and result.dtype in _HALF:
@@ -210,7 +225,7 @@ def _same_strides(one: TensorMeta, other: TensorMeta) -> bool:
 def flash(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Flash attention splits the keys among thread blocks when the queries alone do not fill the GPU: float32 sums and
     results of every split, before the result. Its random state, a pair and a scalar, comes last, with one pair more
-    when it drops out.
+    when it drops out; torch 2.6 has it in host memory.
 
     Arguments: (query, key, value, dropout_p, is_causal, ...)
     """
@@ -218,6 +233,8 @@ def flash(operator: Operator, device: DeviceProfile, script: Script) -> None:
     for index in range(len(operator.outputs)):
         if index not in random_state:
             script.output(index)
+        elif script.torch_release in _FLASH_STATE_ON_HOST:
+            script.on_host(index)
     query, key = tensor_at(operator, 0, "query"), tensor_at(operator, 1, "key")
     if query is None or key is None:
         return
@@ -236,7 +253,7 @@ def flash(operator: Operator, device: DeviceProfile, script: Script) -> None:
         script.release(results)
     else:
         script.outputs()
-    if drops:
+    if drops and script.torch_release not in _FLASH_STATE_ON_HOST:
         script.temporary(_FLASH_STATE_BYTES)
 
 

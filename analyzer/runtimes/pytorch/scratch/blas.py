@@ -1,16 +1,18 @@
 """Matrix products: cuBLAS's and cuBLASLt's workspaces, and copies of operands BLAS cannot read.
 
-1. Every product through cuBLAS takes the thread's workspace the first time, after its result is allocated.
+1. Every product through cuBLAS has a workspace, taken after its result is allocated: until torch 2.14 a thread keeps the
+   one it took first, from 2.15 on each call takes one and gives it back.
 2. `addmm` with a 1-D contiguous bias as long as a row, beta 1, and a contiguous 2-D result, both sizes of the second
-   matrix above 1 (a first matrix of one row is no exception: measured), goes through cuBLASLt with the bias fused: on
-   torch 2.11 that takes a further workspace once a thread, never more than cuBLAS's own (measured with
-   `CUBLAS_WORKSPACE_CONFIG` unset, `:4096:8`, `:16:8` and `:0:0`: 1 MiB, 1 MiB, 128 KiB and none).
+   matrix above 1 (a first matrix of one row is no exception: measured), goes through cuBLASLt with the bias fused. Torch
+   2.6 to 2.8 take a further workspace for the call, 2.9 to 2.11 once a thread, 2.12 to 2.14 none besides cuBLAS's, 2.15 one for
+   the call and none of cuBLAS's. It is never more than cuBLAS's own (measured with `CUBLAS_WORKSPACE_CONFIG` unset,
+   `:4096:8`, `:16:8` and `:0:0`: 1 MiB, 1 MiB, 128 KiB and none).
 3. A 2-D operand is read as it is if it is dense, or one of its strides is 1 and the other at least the row's length;
    otherwise it is copied. A batched one must have stride 1 in one of its last two dimensions likewise.
 
 Source: `aten/src/ATen/native/cuda/Blas.cpp` (`addmm_out_cuda_impl`, `prepare_matrix_for_cublas`,
 `prepare_batch_matrix_for_cublas`), `aten/src/ATen/cuda/CublasHandlePool.cpp`; order and sizes as recorded (H200,
-torch 2.11).
+torch 2.11), other releases as their binaries ask (`tests/data/releases`).
 
 Not modelled: TunableOp, cuBLASLt preferred for everything, sparse operands.
 """
@@ -30,34 +32,77 @@ from analyzer.runtimes.pytorch.scratch.script import Basis, Script, part, rule
 
 
 def take_workspace(script: Script, device: DeviceProfile, lt: bool = False) -> None:
-    """The workspaces of this thread, if it has none yet: cuBLAS's and, where cuBLASLt runs the product, that one's."""
+    """The workspaces of a product: those the thread keeps, if it has none yet, and those of the call, as the release of
+    torch has it. lt: cuBLASLt runs it."""
+    script.library("cublas")
     _cublas_workspace(script, device)
     if lt:
         _cublaslt_workspace(script, device)
+        _cublaslt_once(script, device)
+        _cublaslt_each_call(script, device)
+    else:
+        _cublas_each_call(script, device)
 
 
-@part("cublas-workspace")
+@part("cublas-workspace", until=(2, 14))
 def _cublas_workspace(script: Script, device: DeviceProfile) -> None:
     """Every product through cuBLAS takes the thread's workspace the first time, after its result is allocated, and
     keeps it: 32 MiB on compute capability 9.0, about 8 MiB on others, or what `CUBLAS_WORKSPACE_CONFIG` says.
-    Training takes two, since autograd runs the backward pass on a thread of its own.
+    Training takes two, since autograd runs the backward pass on a thread of its own. From torch 2.15 on a call gives it
+    back (cublas-call-workspace).
 
     Source: `aten/src/ATen/cuda/CublasHandlePool.cpp` (`getChosenWorkspaceSize`, `getCurrentCUDABlasHandle`).
     """
-    script.library("cublas")
     script.workspace("cublas", device.cublas_workspace_bytes)
 
 
-@part("cublaslt-workspace")
+@part("cublas-call-workspace", since=(2, 15))
+def _cublas_each_call(script: Script, device: DeviceProfile) -> None:
+    """A product through cuBLAS takes a workspace after its result is allocated, and gives it back when it has been asked
+    for: as large as the one a thread kept until torch 2.14, and free for anybody in between.
+
+    Source: pull request 194311 of PyTorch (August 2026); PyTorch 2.15's binary, `tests/data/releases`.
+    """
+    script.release(script.temporary(device.cublas_workspace_bytes))
+
+
+@part("cublaslt-workspace", since=(2, 9), until=(2, 11))
 def _cublaslt_workspace(script: Script, device: DeviceProfile) -> None:
     """A product that cuBLASLt runs (a bias fused into it, 8-bit matrices) takes a further workspace once a thread,
-    never more than cuBLAS's own: 1 MiB unless `CUBLAS_WORKSPACE_CONFIG` says less. None where it runs in cuBLAS's
-    workspace, as torch 2.13 makes it; the device's profile says which.
+    never more than cuBLAS's own: 1 MiB unless `CUBLAS_WORKSPACE_CONFIG` says less. Torch 2.12 to 2.14 run it in cuBLAS's
+    workspace.
 
+    Source: `aten/src/ATen/cuda/CublasHandlePool.cpp` (`getCUDABlasLtWorkspaceSize`, `getCUDABlasLtWorkspace`); pull requests
+    156495 and 168175 of PyTorch.
     Measured: H200, torch 2.11, `CUBLAS_WORKSPACE_CONFIG` unset, `:4096:8`, `:16:8` and `:0:0`: 1 MiB, 1 MiB, 128
     KiB and none.
     """
-    script.workspace("cublaslt", min(device.cublaslt_workspace_bytes, device.cublas_workspace_bytes))
+    script.workspace("cublaslt", _cublaslt_bytes(device))
+
+
+@part("cublaslt-call-workspace", until=(2, 8))
+def _cublaslt_once(script: Script, device: DeviceProfile) -> None:
+    """Until torch 2.8 a product that cuBLASLt runs takes its workspace (1 MiB, or cuBLAS's where that is smaller) for the
+    call alone.
+
+    Source: `aten/src/ATen/cuda/CUDABlas.cpp` (`gemm_and_bias`); PyTorch 2.6 to 2.8's binaries, `tests/data/releases`.
+    """
+    script.release(script.temporary(_cublaslt_bytes(device)))
+
+
+@part("cublaslt-own-workspace", since=(2, 15))
+def _cublaslt_each_call(script: Script, device: DeviceProfile) -> None:
+    """From torch 2.15 on a product that cuBLASLt runs takes its workspace (1 MiB, or cuBLAS's where that is smaller) for the
+    call alone, and none of cuBLAS's.
+
+    Source: pull request 194311 of PyTorch (August 2026); PyTorch 2.15's binary, `tests/data/releases`.
+    """
+    script.release(script.temporary(_cublaslt_bytes(device)))
+
+
+def _cublaslt_bytes(device: DeviceProfile) -> int:
+    """What cuBLASLt may use where it has a workspace of its own: never more than cuBLAS."""
+    return min(device.cublaslt_workspace_bytes, device.cublas_workspace_bytes)
 
 
 def _matrix_copy(tensor: TensorMeta | None) -> int:

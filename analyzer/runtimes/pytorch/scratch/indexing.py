@@ -30,6 +30,7 @@ from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, Phase, TensorMeta, dtype_bytes
+from analyzer.releases import Span
 from analyzer.runtimes.pytorch.scratch.cub import (
     bits_for,
     radix_sort_bytes,
@@ -52,6 +53,9 @@ from analyzer.runtimes.pytorch.scratch.selection import looked_through, selected
 
 _INDEX_BYTES = 8
 _DIRECT_INDICES, _ROWS_PER_SEGMENT, _ATOMIC_BLOCKS_PER_SM = 3072, 10, 4
+# The releases of torch that sort an embedding's indices by the bits its number of rows has, not by all of theirs (seen in the
+# binaries of 2.6 to 2.15: `tests/data/releases`).
+_SORTS_FEWER_BITS = Span(since=(2, 13))
 _MAXIMUM = 2  # of the modes of embedding bags
 
 
@@ -83,7 +87,7 @@ def embedding(operator: Operator, _device: DeviceProfile, script: Script) -> Non
 def embedding_grad(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Index and gradient are copied if they are not contiguous. Up to 3,072 indices the rows are added straight into
     the result; above, the indices are sorted, and equal ones summed in segments of at most 10, in float32: arrays
-    of the index's length, CUB's temporaries, and one row a segment (or atomic sums, where segments would not fill
+    of the index's length, CUB's temporaries (from torch 2.13 on for as many bits as the number of rows has), and one row a segment (or atomic sums, where segments would not fill
     the GPU).
 
     Arguments: (grad_output, indices, num_weights, padding_idx, scale_grad_by_freq)
@@ -133,7 +137,8 @@ def _sorted_gradient(
     script.temporary(array)  # sorted indices
     script.temporary(array)  # their positions
     positions = script.temporary(array)
-    script.release(script.temporary(radix_sort_bytes(count, 8 * width, width, width)))
+    bits = bits_for(weights) if script.torch_release in _SORTS_FEWER_BITS else 8 * width
+    script.release(script.temporary(radix_sort_bytes(count, bits, width, width)))
     script.release(positions)
     if by_frequency:
         script.temporary(array)

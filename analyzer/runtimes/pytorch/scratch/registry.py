@@ -79,7 +79,7 @@ def story_of(operator: Operator, device: DeviceProfile) -> Story:
         return plain
     if operator.name.endswith(_DEFAULT):
         operator = _renamed(operator, operator.name.removesuffix(_DEFAULT))
-    script = Script(len(operator.outputs), found.name if found is not None else "")
+    script = Script(len(operator.outputs), found.name if found is not None else "", device.releases["torch"])
     if found is not None:
         _tell(found, operator, device, script)
     known = found is not None or is_inert(operator.name)

@@ -22,6 +22,8 @@ the story of the kernel's allocations in the order the kernel makes them:
 7. A rule has a name that the output cites and `analyze explain` explains: its function's, with hyphens, unless `name`
    says another. What several rules do alike (cuBLAS's workspace, a reduction's staging) is a `part` with a name of
    its own, which the bytes it takes carry instead.
+8. A part that holds for some releases of torch only says `since` and `until` (`analyzer/releases.py`); under others it
+   takes nothing.
 
 `analyzer.rule` is this decorator: a user's rule is one like any other. It may not take an operator from an existing
 rule unless it says `replace=True`.
@@ -38,6 +40,7 @@ from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
 from analyzer.devices import DeviceProfile
 from analyzer.errors import RuleError
 from analyzer.graph import Operator
+from analyzer.releases import ALWAYS, RECORDED, Release, Span
 from analyzer.runtimes.pytorch.scratch.inert import is_inert
 from analyzer.runtimes.rules import LONGEST_NAME, file_of, is_name, place
 
@@ -99,10 +102,12 @@ class Script:
     """Records a rule's story; `finish` adds the results nobody mentioned and gives back the temporaries still held.
 
     host_outputs: results that are never allocated on the device. rule: the name of the rule, or part of one, at work.
+    torch_release: the one whose parts hold.
     """
 
     output_count: int
     rule: str = ""
+    torch_release: Release = RECORDED["torch"]
     steps: list[Step] = field(default_factory=list)
     libraries: set[str] = field(default_factory=set)
     host_outputs: set[int] = field(default_factory=set)
@@ -189,12 +194,16 @@ Tell: TypeAlias = Callable[[Operator, DeviceProfile, Script], None]
 
 @dataclass(frozen=True, slots=True)
 class ScratchRule:
-    """A rule under its name. operators: those it covers, none for a part. sure: how the bytes it takes may be known."""
+    """A rule under its name. operators: those it covers, none for a part. sure: how the bytes it takes may be known.
+
+    span: the releases of torch it holds for.
+    """
 
     name: str
     code: Callable[..., object]
     operators: tuple[str, ...]
     sure: tuple[Basis, ...]
+    span: Span = ALWAYS
 
 
 # By operator ("aten::mm": every overload; "aten::mm.out": that one), and by name, parts included.
@@ -236,17 +245,25 @@ def rule(
 
 
 def part(
-    name: str, sure: Basis | tuple[Basis, ...] = Basis.EXACT
+    name: str,
+    sure: Basis | tuple[Basis, ...] = Basis.EXACT,
+    since: Release | None = None,
+    until: Release | None = None,
 ) -> Callable[[Callable[Concatenate[Script, P], T]], Callable[Concatenate[Script, P], T]]:
-    """Name what several rules do alike: the bytes taken while the function runs carry this name."""
+    """Name what several rules do alike: the bytes taken while the function runs carry this name.
+
+    since, until: the releases of torch it holds for; under others the function does not run, and gives None.
+    """
 
     def register(function: Callable[Concatenate[Script, P], T]) -> Callable[Concatenate[Script, P], T]:
-        made = ScratchRule(name, function, (), _bases(sure))
+        made = ScratchRule(name, function, (), _bases(sure), Span(since, until))
         _check_name(made)
         BY_NAME[name] = made
 
         @functools.wraps(function)
         def told(script: Script, /, *arguments: P.args, **keywords: P.kwargs) -> T:
+            if script.torch_release not in made.span:
+                return None  # type: ignore[return-value]
             outer, script.rule = script.rule, name
             try:
                 return function(script, *arguments, **keywords)

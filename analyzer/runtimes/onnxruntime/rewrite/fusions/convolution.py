@@ -3,6 +3,7 @@ kernel."""
 
 from __future__ import annotations
 
+from analyzer.releases import Span
 from analyzer.runtimes.onnxruntime.graph import Node
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 from analyzer.runtimes.onnxruntime.rewrite.fusions.fusion import MICROSOFT, fusion
@@ -12,6 +13,7 @@ _FLOATS = frozenset({"float16", "float32", "float64", "bfloat16"})
 _RANK = 4  # of the weights: sums and products with convolutions of one dimension stay
 _PAD_INPUTS_OPSET = 11  # from it on, what Pad adds and where are inputs: amounts, value, and from 18 on axes
 _PAD_INPUTS = 3  # with the axes named, nothing is joined
+_PADS_MAX_POOL, _NORMALISES_TRANSPOSED = Span(until=(1, 31)), Span(since=(1, 31))
 _ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "Clip")
 
 
@@ -25,6 +27,8 @@ _ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "Clip")
 def conv_batch_norm(editor: Editor, node: Node) -> None:
     """Inference-time BatchNormalization with constant operands after a Conv, or from 1.31 on a ConvTranspose, with constant
     weights."""
+    if node.op == "ConvTranspose" and editor.graph.release not in _NORMALISES_TRANSPOSED:
+        return
     norm = editor.only_user(node)
     if not is_op(norm, "BatchNormalization") or len([name for name in norm.outputs if name]) != 1:
         return
@@ -130,11 +134,14 @@ def conv_activation(editor: Editor, node: Node) -> None:
     makes=("Conv", "AveragePool", "MaxPool"),
 )
 def pad(editor: Editor, node: Node) -> None:
-    """Zeros put around height, width and the like are padding of the convolution or pool behind, or behind a Cast."""
+    """Zeros put around height, width and the like are padding of the convolution or pool behind, or behind a Cast; not of a
+    MaxPool's from 1.32 on, for which they are no zeros but the least there is."""
     after = editor.only_user(node)
     cast = after if is_op(after, "Cast") else None
     target = editor.only_user(cast) if cast is not None else after
     if not is_op(target, "Conv", "AveragePool", "MaxPool") or len(target.outputs) > 1:
+        return
+    if target.op == "MaxPool" and editor.graph.release not in _PADS_MAX_POOL:
         return
     pads = _zeros_around(editor, node)
     own = target.ints("pads")

@@ -6,8 +6,8 @@
 3. A Reshape that splits each axis into one or more that follow each other is done before the Transpose, which then moves
    the parts of an axis together. A size of 1 belongs to the axis that comes after it; one at the end belongs to none.
 
-Source: `core/optimizer/transpose_optimization/onnx_transpose_optimization.cc` (`HandleReshape`); 3 is new in 1.31 (pull request
-29660 of microsoft/onnxruntime). Compared with a real one in `tests/runtimes/onnxruntime/test_rewrites_against_ort.py`.
+Source: `core/optimizer/transpose_optimization/onnx_transpose_optimization.cc` (`HandleReshape`); 3 is new in 1.30 (pull request
+29660 of microsoft/onnxruntime; seen in the releases). Compared with a real one in `tests/runtimes/onnxruntime/test_rewrites_against_ort.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import math
 
 import numpy as np
 
+from analyzer.releases import Span
 from analyzer.runtimes.onnxruntime.graph import Node
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 from analyzer.runtimes.onnxruntime.rewrite.transposes.permutation import Perm, inverse_of
@@ -24,6 +25,8 @@ from analyzer.runtimes.onnxruntime.rewrite.transposes.pushing import (
     transpose_input,
     transpose_output,
 )
+
+_SPLITS_FIRST = Span(since=(1, 30))
 
 
 def reshape(editor: Editor, node: Node, perm: Perm) -> bool:
@@ -42,7 +45,7 @@ def reshape(editor: Editor, node: Node, perm: Perm) -> bool:
         if inverse_of(perm) != moved:
             node = _into_transpose(editor, node)
         return merge_by(editor, transpose, node, perm, moved)
-    parts = _split(before, after)
+    parts = _split(before, after) if editor.graph.release in _SPLITS_FIRST else None
     if parts is None:
         return False
     _first(editor, node, perm, parts)

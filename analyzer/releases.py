@@ -1,0 +1,207 @@
+"""Releases: which one of a framework or a library a figure is of, and which ones are known at all.
+
+1. A release is its first two numbers, (2, 11) for torch 2.11.0+cu130: what patches change is not known here.
+2. What holds for some releases only says so with `since` and `until`, both included and both optional, and nowhere
+   otherwise: scratch parts and rules (`runtimes/pytorch/scratch/script.py`), what is replaced in PyTorch
+   (`capture/pytorch/patches.py`), ONNX Runtime's rewrites (`runtimes/onnxruntime/rewrite`). `Span` is such a pair.
+3. `MODELLED` has the releases whose differences are written down. A newer or an older one is answered as the nearest of
+   them, and a note says so.
+4. The release a figure is of: the one that was asked for (`--release torch=2.8`); else the one installed, where what is
+   installed could run the program; else the one of the device's figures (`DeviceProfile.releases`). A build of torch for
+   the CPU runs nothing on a GPU, so what it is does not matter.
+5. Python code, autograd and decompositions are those of the torch that is installed, whatever is asked for: the program
+   is followed by it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TypeAlias
+
+from analyzer.errors import OptionError, did_you_mean
+
+Release: TypeAlias = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Releases from `since` to `until`, both included; None: no end there."""
+
+    since: Release | None = None
+    until: Release | None = None
+
+    def __contains__(self, release: Release) -> bool:
+        return (self.since is None or self.since <= release) and (self.until is None or release <= self.until)
+
+    def __str__(self) -> str:
+        """ "2.9 to 2.11", "up to 2.8", "since 2.15", "2.14", "" for all."""
+        since, until = (written(end) if end else "" for end in (self.since, self.until))
+        if since and until:
+            return since if since == until else f"{since} to {until}"
+        return f"since {since}" if since else f"up to {until}" if until else ""
+
+
+ALWAYS = Span()
+# torch: what PyTorch's own binaries ask their allocator for, 2.6 to 2.15 (`benchmarks/releases`). ONNX Runtime: its CPU
+# provider's own figures (`docs/RELEASES.md`). The libraries have tables, measured with one release each.
+MODELLED: Mapping[str, Span] = {
+    "torch": Span((2, 6), (2, 15)),
+    "onnxruntime": Span((1, 30), (1, 32)),
+    "paddle": Span((3, 3), (3, 3)),
+    "tensorflow": Span((2, 13), (2, 13)),
+    "cuda": Span((13, 0), (13, 0)),
+    "cudnn": Span((9, 19), (9, 19)),
+}
+# Of the figures that were measured on GPUs (`devices/profiles/h200.json`), and of the sources the rules are read from.
+RECORDED: Mapping[str, Release] = {
+    "torch": (2, 11),
+    "onnxruntime": (1, 31),
+    "paddle": (3, 3),
+    "tensorflow": (2, 13),
+    "cuda": (13, 0),
+    "cudnn": (9, 19),
+}
+# Those a user may ask for: they have more than one modelled release.
+ASKABLE = tuple(name for name, span in MODELLED.items() if span.since != span.until)
+WORDS = {
+    "torch": "torch",
+    "onnxruntime": "ONNX Runtime",
+    "paddle": "PaddlePaddle",
+    "tensorflow": "TensorFlow",
+    "cuda": "CUDA",
+    "cudnn": "cuDNN",
+}
+# The packages each comes in, what runs on a GPU first.
+_PACKAGES = {
+    "torch": ("torch",),
+    "onnxruntime": ("onnxruntime-gpu", "onnxruntime"),
+    "paddle": ("paddlepaddle-gpu", "paddlepaddle"),
+    "tensorflow": ("tensorflow",),
+    "cuda": ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12"),
+    "cudnn": ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12"),
+}
+RELEASE = re.compile(r"\d{1,4}\.\d{1,4}")
+_NUMBERS = re.compile(r"(\d{1,4})\.(\d{1,4})(\D.*)?")
+
+
+def written(release: Release) -> str:
+    """ "2.11"."""
+    return f"{release[0]}.{release[1]}"
+
+
+def parse(text: str) -> Release:
+    """The release of a version such as "2.11" or "2.11.0+cu130". Raises OptionError."""
+    found = _NUMBERS.fullmatch(text.strip())
+    if found is None:
+        raise OptionError(f"{text!r} is not a release", "write two numbers, such as 2.11")
+    return int(found[1]), int(found[2])
+
+
+def asked(said: Mapping[str, str]) -> dict[str, str]:
+    """`--release NAME=VERSION`, checked and as "2.11". Raises OptionError."""
+    for name in said:
+        if name not in ASKABLE:
+            more = f": it is {written(RECORDED[name])}" if name in RECORDED else ""
+            raise OptionError(
+                f"the release of {name!r} cannot be asked for{more}",
+                f"{did_you_mean(name, ASKABLE)}one of {', '.join(ASKABLE)}, such as --release torch=2.8",
+            )
+    return {name: written(parse(str(text))) for name, text in said.items()}
+
+
+@cache
+def installed(name: str) -> str | None:
+    """The version that is installed, as its package says it, None where none is. Nothing is imported."""
+    for package in _PACKAGES[name]:
+        try:
+            return metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+@cache
+def runs_on_a_gpu(name: str) -> bool:
+    """Whether what is installed is a build for NVIDIA GPUs. Nothing is imported."""
+    if name == "torch":
+        found = find_spec("torch")
+        return (
+            any(
+                (Path(folder) / "lib" / "libtorch_cuda.so").exists()
+                for folder in found.submodule_search_locations or ()
+            )
+            if found
+            else False
+        )
+    try:
+        return bool(metadata.version(_PACKAGES[name][0]))
+    except metadata.PackageNotFoundError:
+        return False
+
+
+def chosen(
+    name: str, said: Mapping[str, str], recorded: Mapping[str, Release], *, on_gpu: bool = True
+) -> Release:
+    """The release a figure is of: asked for, else installed and able to run, else recorded. said: what was asked for. recorded: of the device's figures. on_gpu: whether
+    only a build for GPUs could run the program."""
+    if name in said:
+        return parse(said[name])
+    version = installed(name)
+    if version is not None and (runs_on_a_gpu(name) or not on_gpu):
+        return parse(version)
+    return recorded.get(name, RECORDED[name])
+
+
+def nearest(name: str, release: Release) -> Release:
+    """The modelled release that stands for this one."""
+    span = MODELLED[name]
+    return max(span.since or release, min(span.until or release, release))
+
+
+def others_installed(modelled: Mapping[str, str]) -> dict[str, str]:
+    """What is installed in another release than the figures are of: name -> its version."""
+    found = {name: installed(name) for name in modelled}
+    return {
+        name: version
+        for name, version in found.items()
+        if version is not None and _NUMBERS.fullmatch(version) and written(parse(version)) != modelled[name]
+    }
+
+
+def notes(modelled: Mapping[str, str], elsewhere: Mapping[str, str]) -> tuple[str, ...]:
+    """What a reader should know of figures of these releases: one note for each that is not among the modelled ones, and what
+    torch's does not cover, where it is not the one of the measurements. elsewhere: what is installed in another release."""
+    found = []
+    for name, text in modelled.items():
+        release, span = parse(text), MODELLED[name]
+        if release not in span:
+            which = "newer" if release > nearest(name, release) else "older"
+            found.append(
+                f"{WORDS[name]} {text} is {which} than what is known ({span}): the figures are right as far as it does as "
+                f"{written(nearest(name, release))}"
+            )
+    if modelled.get("torch", written(RECORDED["torch"])) != written(RECORDED["torch"]):
+        followed = (
+            f", and Python code, autograd and decompositions of torch {elsewhere['torch']}"
+            if "torch" in elsewhere
+            else ""
+        )
+        found.append(
+            f"of torch {modelled['torch']} are the workspaces, kernels' own memory and the allocator's order; the context, libraries' "
+            f"code and cuDNN's workspaces are as measured with torch {written(RECORDED['torch'])}{followed}"
+        )
+    return tuple(found)
+
+
+def line(modelled: Mapping[str, str], elsewhere: Mapping[str, str]) -> str:
+    """ "torch 2.11 (installed: 2.13.0+cpu), CUDA 13.0": in a line."""
+    return ", ".join(
+        f"{WORDS.get(name, name)} {text}" + (f" (installed: {elsewhere[name]})" if name in elsewhere else "")
+        for name, text in modelled.items()
+    )

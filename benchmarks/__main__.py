@@ -1,0 +1,14 @@
+"""`python -m benchmarks releases torch A B`: the benchmarks that are commands (the others are scripts, by their path)."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks.releases import changes
+
+COMMANDS = {"releases": changes.main}
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == [] or sys.argv[1] not in COMMANDS:
+        sys.exit(f"usage: python -m benchmarks {{{','.join(COMMANDS)}}} ...")
+    sys.exit(COMMANDS[sys.argv[1]](sys.argv[2:]))
