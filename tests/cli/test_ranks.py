@@ -62,9 +62,8 @@ def test_a_rank_that_is_not_there(
 
 
 def test_a_model_on_several_gpus(run: Callable[..., Any]) -> None:
-    ran = run(
-        MODELS / "feedforward.py", "--batch", "8", "--mode", "train", "--parallel", "fsdp2:8,mixed=bf16", "-q"
-    )
+    spread = ("--mode", "train", "--parallel", "fsdp2:8,mixed=bf16", "--device", "h200")
+    ran = run(MODELS / "feedforward.py", "--batch", "8", *spread, "-q")
     assert ran.code == 0 and ran.out.startswith("fits: ")
     said = " ".join(ran.out.split())
     assert "FSDP2 on 8 GPUs: the batch, and every figure, is one rank's" in said

@@ -28,6 +28,12 @@ FLOAT = 4
 
 
 @pytest.fixture(autouse=True)
+def checked_distributions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a new process: PyTorch's compiler, once another test has called it, leaves their arguments unchecked."""
+    monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", True)
+
+
+@pytest.fixture(autouse=True)
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     """No library asks a hub for anything."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
