@@ -17,7 +17,7 @@ from tests.values import not_values
 def test_units() -> None:
     assert UNITS == {
         "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
-        "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
+        "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40,
     }  # fmt: skip
     assert devices.parse_size("1.75KiB") == 1792
     assert devices.parse_size("1B") == devices.parse_size("0.001kB") == 1
