@@ -82,7 +82,7 @@ def test_a_registered_runtime_wins_over_the_own_one(monkeypatch: pytest.MonkeyPa
 
 
 def test_by_default_a_runtime_has_no_options_and_leaves_the_profile() -> None:
-    assert Toy().profile(H200, Options()) is H200
+    assert Toy().profile(H200, Options()) == H200
     with pytest.raises(OptionError, match="unknown runtime option 'a' for toy") as caught:
         Toy().profile(H200, Options(runtime_options={"a": 1}))
     assert caught.value.hint == "it has none"
