@@ -1,22 +1,19 @@
 """Convolutions nobody's network has in particular and many have in general: usual channels, filters and sizes, all combined.
 
-Run: `python benchmarks/cudnn/cudnn_grids.py --output CALLS.npz [--met MET.json ...]`. Listed are those the table lacks:
+Run: `python benchmarks/cudnn/cudnn_grids.py --output CALLS.npz`. Listed are those the table lacks:
 
 1. large filters (5, 7, 9) that keep the size, and dilated ones (as in atrous pyramids), at usual channels and sizes;
 2. every level of U-Nets at the sizes of pictures people have, which are seldom square;
 3. small pictures (28, 32 and 64, and their halves) at batches that are the rest of a well-known data set: 50,000 and 60,000 samples
    leave 80, 96, 32 and 16 to the last batch of 64, 128 or 256.
 
---met: files of `[group, family, batch]` lists that programs met (`benchmarks/public`), asked at usual batches as well.
 `cudnn_plans.py` takes the list to a GPU.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator
-from pathlib import Path
 
 from cudnn_programs import Met, command_line, write
 
@@ -33,7 +30,6 @@ _UNET = (((3, 64), (1, 64), (64, 64), (128, 64)), ((64, 128), (128, 128), (256, 
 _SMALL = ((1, 16), (1, 32), (3, 16), (3, 32), (3, 64), (16, 16), (16, 32), (32, 32), (32, 64), (64, 64), (64, 128), (128, 128),
           (128, 256), (256, 256), (256, 512), (512, 512))  # fmt: skip
 _RESTS = (16, 32, 80, 96, 100, 128, 200, 500, 1000)
-_MET_BATCHES = (1, 2, 4, 8, 16, 32, 64, 80, 96, 128)
 
 
 def family(
@@ -68,17 +64,8 @@ def grids() -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
 def main() -> None:
     """The command line."""
     parser = command_line(__doc__)
-    parser.add_argument("--met", nargs="*", type=Path, default=[])
     given = parser.parse_args()
     seen = set[Met]()
-    for group, told, batch in itertools.chain.from_iterable(
-        json.loads(path.read_text()) for path in given.met
-    ):
-        seen |= {
-            (group, tuple(told), n)
-            for n in (batch, *_MET_BATCHES)
-            if n * max(told[0], told[4]) * told[2] * told[3] < 2**31
-        }
     for group in _GROUPS:
         seen |= {(group, told, batch) for told, batches in grids() for batch in batches}
     write(seen, (), given.output)

@@ -29,6 +29,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
+from analyzer.capture.pytorch.unknown_sizes import is_mask
+
 aten = torch.ops.aten
 LIMIT = 1 << 20
 _MOST_COUNTED = 1 << 26
@@ -149,7 +151,7 @@ class KnownValues:
             return None
         indices: list[Any] = []
         for index in args[1]:
-            if index is None or index.dtype not in (torch.bool, torch.uint8):
+            if not is_mask(index):
                 indices.append(index)
                 continue
             twin = self.twin(index)

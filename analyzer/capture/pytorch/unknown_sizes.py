@@ -24,6 +24,11 @@ _META = torch.device("meta")
 UNTAGGED = ("torchvision::nms.default", "aten::repeat_interleave.Tensor")
 
 
+def is_mask(index: torch.Tensor | None) -> bool:
+    """Whether an index selects by its values, and is none of positions."""
+    return index is not None and index.dtype in (torch.bool, torch.uint8)
+
+
 def most(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
     """How many results there are at most; None where the arguments' shapes do not tell."""
     name = func._schema.name
@@ -34,7 +39,7 @@ def most(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None
         case "aten::masked_select":
             return math.prod(int(n) for n in torch.broadcast_shapes(first.shape, args[1].shape))
         case "aten::index":
-            masks = [i for i in args[1] if i is not None and i.dtype in (torch.bool, torch.uint8)]
+            masks = [i for i in args[1] if is_mask(i)]
             return int(masks[0].numel()) if masks else None
         case "aten::bincount":
             least = kwargs.get("minlength", args[2] if len(args) > 2 else 0)
@@ -70,7 +75,7 @@ def result(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], count: int)
         case "aten::index":
             indices: list[Any] = []
             for index in args[1]:
-                if index is not None and index.dtype in (torch.bool, torch.uint8):
+                if is_mask(index):
                     indices += [made(count) for _ in range(index.dim())]
                 else:
                     indices.append(index)

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from analyzer.capture.pytorch.unknown_sizes import is_mask
+
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recorder import Recorder
 
 aten = torch.ops.aten
-_MASKS = (torch.bool, torch.uint8)
 _FILLS = {
     aten.index_put.default: aten.masked_fill.Scalar,
     aten.index_put_.default: aten.masked_fill_.Scalar,
@@ -46,7 +47,7 @@ def on_device(recorder: Recorder, func: Any, args: tuple[Any, ...]) -> tuple[Any
 def _alone(recorder: Recorder, indices: Any, target: torch.Tensor) -> torch.Tensor | None:
     """The mask that is the only index, with a dimension of one for each that it does not cover; None where there is another."""
     given = [index for index in indices if index is not None]
-    if len(given) != 1 or given[0].dtype not in _MASKS or recorder.on_host(given[0]):
+    if len(given) != 1 or not is_mask(given[0]) or recorder.on_host(given[0]):
         return None
     mask: torch.Tensor = given[0]
     before = next(place for place, index in enumerate(indices) if index is not None)
@@ -57,7 +58,7 @@ def _moved(recorder: Recorder, index: Any) -> list[Any]:
     """An index as it is used: itself, its copy on the GPU, or one for each dimension of a mask on the host."""
     if index is None or not recorder.on_host(index):
         return [index]
-    if index.dtype not in _MASKS or index.device.type == "meta":
+    if not is_mask(index) or index.device.type == "meta":
         return [recorder.to_device(index)]
     found = recorder.to_device(index.nonzero())
     return list(aten.unbind.int(found, 1))

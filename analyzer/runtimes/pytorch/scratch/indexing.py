@@ -40,8 +40,10 @@ from analyzer.runtimes.pytorch.scratch.cub import (
 from analyzer.runtimes.pytorch.scratch.layout import (
     accumulator_bytes,
     argument,
+    broadcast_shape,
     bytes_of,
     contiguous_copy_bytes,
+    expanded,
     integer_at,
     integers_at,
     is_contiguous,
@@ -173,33 +175,15 @@ def _index_tensors(operator: Operator) -> tuple[TensorMeta | None, ...]:
     return tuple(index if isinstance(index, TensorMeta) else None for index in indices)
 
 
-def _broadcast_shape(indices: tuple[TensorMeta, ...]) -> tuple[int, ...]:
-    rank = max(len(index.shape) for index in indices)
-    shape = [1] * rank
-    for index in indices:
-        for dim, size in enumerate(index.shape, rank - len(index.shape)):
-            shape[dim] = size if size != 1 else shape[dim]
-    return tuple(shape)
-
-
-def _expanded(index: TensorMeta, shape: tuple[int, ...]) -> TensorMeta:
-    lead = len(shape) - len(index.shape)
-    stride = (0,) * lead + tuple(
-        0 if size == 1 and shape[lead + dim] != 1 else step
-        for dim, (size, step) in enumerate(zip(index.shape, index.stride, strict=True))
-    )
-    return replace(index, shape=shape, stride=stride)
-
-
 def _match_strides(script: Script, indices: tuple[TensorMeta | None, ...]) -> None:
     """Several indices of unlike strides are all made contiguous (`AdvancedIndex`)."""
     given = tuple(index for index in indices if index is not None)
     if len(given) < 2:
         return
-    shape = _broadcast_shape(given)
-    expanded = [_expanded(index, shape) for index in given]
-    if len({index.stride for index in expanded}) > 1:
-        for index in expanded:
+    shape = broadcast_shape(given)
+    alike = [expanded(index, shape) for index in given]
+    if len({index.stride for index in alike}) > 1:
+        for index in alike:
             script.temporary(contiguous_copy_bytes(index))
 
 
@@ -241,7 +225,7 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
     if not integer_at(operator, 3, "accumulate", 0):
         _match_strides(script, indices)
         return
-    shape = _broadcast_shape(given)
+    shape = broadcast_shape(given)
     count = math.prod(shape)
     if not count:
         return
@@ -256,9 +240,8 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
     checked = not unsafe and operator.phase is not Phase.BACKWARD
     linear = None
     for entry in given:
-        expanded = _expanded(entry, shape)
         if checked:
-            _check_bounds(script, device, expanded)
+            _check_bounds(script, device, expanded(entry, shape))
         wrapped = script.temporary(array)
         scaled = script.temporary(array)
         script.release(wrapped)

@@ -12,6 +12,7 @@ Also here: reading a call's arguments by position or name, since a capture may l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from analyzer.graph import Argument, Operator, TensorMeta, dtype_bytes, nbytes_of
@@ -97,6 +98,25 @@ def preserved_strides(tensor: TensorMeta) -> tuple[int, ...]:
 def contiguous_like(tensor: TensorMeta) -> TensorMeta:
     """The tensor as `contiguous()` returns it."""
     return replace(tensor, stride=contiguous_strides(tensor.shape), offset=0)
+
+
+def broadcast_shape(tensors: Sequence[TensorMeta]) -> tuple[int, ...]:
+    """The shape that all of them are brought to."""
+    shape = [1] * max(len(tensor.shape) for tensor in tensors)
+    for tensor in tensors:
+        for dim, size in enumerate(tensor.shape, len(shape) - len(tensor.shape)):
+            shape[dim] = size if size != 1 else shape[dim]
+    return tuple(shape)
+
+
+def expanded(tensor: TensorMeta, shape: tuple[int, ...]) -> TensorMeta:
+    """The tensor as a view of this shape, which it broadcasts to."""
+    lead = len(shape) - len(tensor.shape)
+    stride = (0,) * lead + tuple(
+        0 if size == 1 and shape[lead + dim] != 1 else step
+        for dim, (size, step) in enumerate(zip(tensor.shape, tensor.stride, strict=True))
+    )
+    return replace(tensor, shape=shape, stride=stride)
 
 
 def bytes_of(tensor: TensorMeta) -> int:

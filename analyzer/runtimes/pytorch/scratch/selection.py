@@ -21,7 +21,12 @@ from dataclasses import replace
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
 from analyzer.runtimes.pytorch.scratch.cub import count_bytes, scan_bytes, select_bytes
-from analyzer.runtimes.pytorch.scratch.layout import contiguous_copy_bytes, tensor_at
+from analyzer.runtimes.pytorch.scratch.layout import (
+    broadcast_shape,
+    contiguous_copy_bytes,
+    expanded,
+    tensor_at,
+)
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
 MASKS = ("bool", "uint8")
@@ -72,10 +77,9 @@ def selected(
     all of them."""
     covered = [1 if index is None or index.dtype not in MASKS else len(index.shape) for index in indices]
     behind = len(source.shape) - sum(covered)
-    at = next((place for place, index in enumerate(indices) if index is not None), 0)
-    adjacent = [place for place, index in enumerate(indices) if index is not None]
-    if not adjacent or adjacent[-1] - adjacent[0] + 1 != len(adjacent):
-        at = 0  # indices that are apart come first in the result
+    given = [place for place, index in enumerate(indices) if index is not None]
+    together = bool(given) and given[-1] - given[0] + 1 == len(given)
+    at = given[0] if together else 0  # indices that are apart come first in the result
     rest = behind + sum(index is None for index in indices[at:])
     if len(values.shape) <= rest:
         return None
@@ -103,20 +107,9 @@ def masked_select(operator: Operator, device: DeviceProfile, script: Script) -> 
     source, mask, result = tensor_at(operator, 0), tensor_at(operator, 1, "mask"), operator.outputs[0]
     if source is None or mask is None or result is None:
         return
-    found = _positions(script, device, _broadcast(mask, source), result.element_count)
+    found = _positions(script, device, expanded(mask, broadcast_shape((mask, source))), result.element_count)
     script.output(0)
     script.release(found)
-
-
-def _broadcast(mask: TensorMeta, source: TensorMeta) -> TensorMeta:
-    """The mask over all elements of the source."""
-    if mask.shape == source.shape or len(mask.shape) > len(source.shape):
-        return mask
-    lead = len(source.shape) - len(mask.shape)
-    strides = (0,) * lead + tuple(
-        0 if size == 1 else stride for size, stride in zip(mask.shape, mask.stride, strict=True)
-    )
-    return replace(mask, shape=source.shape, stride=strides)
 
 
 @rule("aten::masked_scatter", "aten::masked_scatter_", name="masked-scatter")
@@ -142,7 +135,7 @@ def masked_scatter_grad(operator: Operator, device: DeviceProfile, script: Scrip
     if grad is None or mask is None or result is None:
         return
     count, width = min(mask.element_count, result.element_count), dtype_bytes(grad.dtype)
-    found = _positions(script, device, _broadcast(mask, grad), None)
+    found = _positions(script, device, expanded(mask, broadcast_shape((mask, grad))), None)
     taken = script.temporary(count * width, Basis.BOUNDED)
     script.release(found)
     script.temporary((result.element_count - count) * width)
