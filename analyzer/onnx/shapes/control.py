@@ -1,7 +1,7 @@
 """Shapes through If, Loop and Scan: their bodies are graphs of their own.
 
-1. **If**: a condition that follows from constants and shapes, or that the user assumes, chooses a branch; otherwise both
-   are inferred and the one whose results take more bytes in all counts. A branch that these shapes do not fit cannot be
+1. **If**: both branches are inferred. A condition that follows from constants and shapes, or that the user assumes, chooses
+   one; otherwise the one whose results take more bytes in all counts. A branch that these shapes do not fit cannot be
    taken, and is named. Where the branches' results differ in shape, the larger one is the bound, and noted.
 2. **Loop**: the body is inferred once, with the shapes of the first iteration. A carried value that comes out with
    another shape is taken to grow (or shrink) by the same amount in each iteration, and the body is inferred again with
@@ -72,19 +72,20 @@ def _infer_if(
         )
     children, problems = {}, {}
     for name, branch in branches.items():
-        if taken is not None and name != _BRANCHES[taken]:
-            continue
         try:
             children[name] = infer(branch, _captured(branch, result), context, result.values)
         except InputError as error:
             problems[name] = error
+    result.children[place] = dict(children)
+    if taken is not None:  # the other branch decides nothing, but is there: its weights are
+        children = {name: child for name, child in children.items() if name == _BRANCHES[taken]}
+        problems = {name: problem for name, problem in problems.items() if name == _BRANCHES[taken]}
     if not children:
         raise next(iter(problems.values()))
     for name, problem in problems.items():
         result.notes.append(
             f"{node_name(node)}: its {name} cannot run with these shapes ({problem.message}); the other one is counted"
         )
-    result.children[place] = children
     sizes = {name: _results_bytes(branches[name], child) for name, child in children.items()}
     chosen = max(sizes, key=lambda name: sizes[name])
     result.chosen[place] = chosen

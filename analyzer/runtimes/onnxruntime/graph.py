@@ -30,7 +30,8 @@ LAYOUT_DOMAINS = ("com.ms.internal.nhwc", "com.microsoft.nchwc")
 
 @dataclass(slots=True)
 class Value:
-    """A tensor by name. shape: at this batch, None if unknown. data: elements of a small constant."""
+    """A tensor by name. shape: at this batch, None if unknown. data: elements of a small constant. origin: of a constant that was
+    computed from others, what tells how; two of one origin are equal."""
 
     name: str
     dtype: str
@@ -38,6 +39,7 @@ class Value:
     symbols: Symbols | None
     data: np.ndarray[Any, Any] | None = None
     bounded: bool = False
+    origin: str = ""
 
     @property
     def nbytes(self) -> int:
@@ -52,7 +54,7 @@ class Value:
 
 @dataclass(slots=True)
 class Node:
-    """One kernel call. provider: "cuda" or "cpu", set by `placement`."""
+    """One kernel call. counted: the branch that is followed, of an If. provider: "cuda" or "cpu", set by `placement`."""
 
     index: int
     name: str
@@ -63,6 +65,7 @@ class Node:
     attributes: dict[str, Any] = field(default_factory=dict)
     bodies: dict[str, RuntimeGraph] = field(default_factory=dict)
     implicit: list[str] = field(default_factory=list)
+    counted: str = ""
     provider: str = ""
 
     @property
@@ -138,8 +141,8 @@ class RuntimeGraph:
         return node
 
     def is_constant(self, name: str) -> bool:
-        """Whether the value is an initializer that nobody may override."""
-        return name in self.initializers and name not in self.overridable
+        """Whether the value is an initializer that nobody may override, here or around a subgraph."""
+        return (name in self.initializers and name not in self.overridable) or name in self.fixed
 
     def constant(self, name: str) -> np.ndarray[Any, Any] | None:
         """The elements of a constant, None if it is none or they are not known."""
@@ -149,6 +152,11 @@ class RuntimeGraph:
         if value.data is None and self.known is not None:
             value.data = self.known(name)
         return value.data
+
+    def origin(self, name: str) -> str:
+        """What tells where a constant's elements come from: equal where they are known to be equal."""
+        value = self.values[name]
+        return value.origin or name
 
     def integers(self, name: str) -> list[int] | None:
         """The elements of a constant of whole numbers (axes, sizes), None if they are not known."""

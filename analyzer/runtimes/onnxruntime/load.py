@@ -48,8 +48,7 @@ def build(
         own = {name for name in node.inputs if name}
         node.implicit = [name for name in reads(structure, place) if name not in own]
         for attribute, inner in structure.subgraphs.get(place, {}).items():
-            counted = actual.chosen.get(place, attribute)
-            if attribute == counted and attribute in actual.children.get(place, {}):
+            if attribute in actual.children.get(place, {}):
                 node.bodies[attribute] = build(
                     inner,
                     actual.children[place][attribute],
@@ -57,6 +56,7 @@ def build(
                     opset,
                     frozenset(inner.captured),
                 )
+        node.counted = actual.chosen.get(place, "")
         read.update(node.inputs, node.implicit)
         nodes[place] = node
         for name in proto.output:
@@ -81,7 +81,6 @@ def build(
             for name in body.outer:
                 if name in values and body.values[name].shape is None:
                     body.values[name] = values[name]
-            body.fixed = frozenset(name for name in body.outer if graph.is_constant(name))
     # A constant's elements are the same at any batch: asked for are only initializers, and what they were folded to.
     if actual.values is not None:
         graph.known = actual.values.get

@@ -4,7 +4,7 @@
    kernel asks before), which goes when it ends; then the releases of the plan.
 2. The first execution of a graph takes each buffer from the arena and records the memory pattern (`pattern`); a later one with
    the same shapes takes the pattern's block at its start instead. Outputs and scratch stay apart.
-3. The branch of an If that is counted writes the node's outputs.
+3. The branch of an If that is counted writes the node's outputs. The other one is loaded, and does not run.
 4. A Loop is followed for two iterations, so that what the first carries meets the second; iterations beyond add what they make for
    the node's outputs. A Scan is followed for one, into buffers that are there before. Iterations have no pattern.
 
@@ -164,9 +164,16 @@ class Running:
         return inner
 
     def _branch(self, node: Node) -> None:
-        """If: the branch that is counted writes the node's outputs."""
-        for attribute in node.bodies:
-            for key in self._inner(node, attribute, iteration=False, given=True).held():
+        """If: the branch that is counted writes the node's outputs; those whose shapes it knows are there before it runs.
+
+        Source: `core/providers/cpu/controlflow/if.cc` (`IfImpl::AllocateOutputTensors`)."""
+        if node.counted in node.bodies:
+            body = node.bodies[node.counted]
+            for inside, name in zip(body.outputs, node.outputs, strict=False):
+                symbols = body.values[inside].symbols
+                if name and symbols is not None and all(isinstance(size, int) for size in symbols):
+                    self.allocate(name, node.index)
+            for key in self._inner(node, node.counted, iteration=False, given=True).held():
                 self.recorder.give(key)
 
     def _loop(self, node: Node) -> None:

@@ -25,6 +25,7 @@ Not modelled: several streams, several runs at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Category
@@ -77,10 +78,11 @@ def _load(recorder: Recorder, whole: Frame) -> None:
     """Initializers one by one, then what kernels keep of their weights; all of it outside any stream."""
     recorder.stream, recorder.graph = None, whole.graph
     keys: dict[str, int] = {}
+    packed: set[tuple[str, str, int]] = set()
     for part in whole.walk():
         _initializers(recorder, part, keys)
     for part in whole.walk():
-        _kept_weights(recorder, part.graph, keys)
+        _kept_weights(recorder, part.graph, keys, packed)
 
 
 def _initializers(recorder: Recorder, part: Frame, keys: dict[str, int]) -> None:
@@ -100,30 +102,33 @@ def _initializers(recorder: Recorder, part: Frame, keys: dict[str, int]) -> None
             keys[name] = recorder.take(nbytes, Category.PARAMETER, name, rule="ort-initializer", apart=apart)
 
 
-def _kept_weights(recorder: Recorder, graph: RuntimeGraph, keys: dict[str, int]) -> None:
-    """Weights as kernels rearrange them; kernels that rearrange the same ones alike share the first one's."""
-    kept: set[tuple[str, str, int]] = set()
+def _kept_weights(
+    recorder: Recorder, graph: RuntimeGraph, keys: dict[str, int], kept: set[tuple[str, str, int]]
+) -> None:
+    """Weights as kernels rearrange them; kernels that rearrange the same ones alike share the first one's, in subgraphs too.
+    kept: which there are already."""
     for node in graph.nodes.values():
-        given_back = []
         # Beside the CUDA provider the CPU's kernels pack into an arena of their own.
         rearranged = packing.packed(node, graph) if recorder.settings.provider == "cpu" else []
-        for buffer in rearranged:
-            key = recorder.take(
-                buffer.nbytes,
-                Category.WORKSPACE,
-                f"{node.name} packed weights",
-                node.index,
-                buffer.basis,
-                rule="ort-packed-weights",
-                apart=buffer.apart,
-            )
-            same = (node.op, buffer.name, int(node.attributes.get("transB", 0)))
-            if buffer.kept and same not in kept:
-                kept.add(same)
-            else:
-                given_back.append(key)
-        for key in given_back:
-            recorder.give(key)
+        for name, buffers in groupby(rearranged, key=lambda buffer: buffer.name):
+            same = (node.op, graph.origin(name), int(node.attributes.get("transB", 0)))
+            given_back = []
+            for buffer in buffers:
+                key = recorder.take(
+                    buffer.nbytes,
+                    Category.WORKSPACE,
+                    f"{node.name} packed weights",
+                    node.index,
+                    buffer.basis,
+                    rule="ort-packed-weights",
+                    apart=buffer.apart,
+                )
+                if buffer.kept and same not in kept:
+                    kept.add(same)
+                else:
+                    given_back.append(key)
+            for key in given_back:
+                recorder.give(key)
         for nbytes in packing.cached(node, graph, recorder.settings.device):
             recorder.take(
                 nbytes,

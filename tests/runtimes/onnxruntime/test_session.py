@@ -126,6 +126,7 @@ def test_unknown_operators_are_counted_in_one_run_and_bounded() -> None:
 def looping(op: str, inner: RuntimeGraph, **more: Any) -> RuntimeGraph:
     graph = build(f"Exp x -> a; {op} c a -> b; Exp b -> y", {"x": (64,), "c": (), "b": (64,)}, **more)
     graph.nodes[1].bodies = {"then_branch" if op == "If" else "body": inner}
+    graph.nodes[1].counted = "then_branch"
     return graph
 
 
@@ -137,10 +138,28 @@ def test_a_branch_writes_the_nodes_outputs_and_has_a_pattern_of_its_own() -> Non
         events[events.index("=session") + 1 : events.index("=run 1")],
         events[events.index("=run 1") + 1 :],
     )
-    assert first[:7] == ["+x 256", "+a 256", "+p 256", "+b 256", "-p", "-a", "+y 256"]
+    assert first[:7] == ["+x 256", "+a 256", "+b 256", "+p 256", "-p", "-a", "+y 256"]
     # Two patterns: the graph's (a, b) and the branch's (p).
     assert second.count("+memory pattern 256") + second.count("+memory pattern 512") == 2
     assert "+p 256" not in second and "+q 256" not in events
+
+
+def test_a_branch_makes_what_it_does_not_know_the_shape_of() -> None:
+    branch = build("Exp k -> p; Exp p -> q", {"k": (64,)}, outputs=("q",))
+    branch.outer, branch.inputs, branch.values["q"].symbols = frozenset({"k"}), [], ("n",)
+    events = told(looping("If", branch))
+    assert events[events.index("=session") + 1 :][:5] == ["+x 256", "+a 256", "+p 256", "+b 256", "-p"]
+
+
+def test_the_other_branch_is_loaded_and_not_run() -> None:
+    taken, other = build("Exp k -> q", {"k": (64,)}), build("Mul k v -> q", {"k": (64,)}, {"v": (64,)})
+    for branch in (taken, other):
+        branch.outer, branch.inputs, branch.outputs = frozenset({"k"}), [], ["q"]
+    graph = looping("If", taken)
+    graph.nodes[1].bodies["else_branch"] = other
+    events = told(graph)
+    assert "+v 256!" in events[: events.index("=session")]
+    assert not [kernel for kernel in events if "Mul" in kernel]
 
 
 def test_a_loop_body_runs_twice_and_its_second_finds_what_the_first_carries() -> None:

@@ -5,7 +5,8 @@
 2. Stacks of matrices are packed matrix by matrix into one buffer; vectors are not packed. LSTM and GRU pack both weights,
    MatMulNBits its blocks, ConvTranspose its filter (taken from the arena's regions).
    Kernels of one operator that pack the same weights alike share the first one's buffer; theirs is packed all the same,
-   compared, and given back. (Equal weights of different names are shared too, which is not known here.)
+   compared, and given back, operand by operand. So do kernels inside and beside subgraphs, and weights that the same operators made
+   of the same ones (`folding`). (Equal weights of different names in the file are shared too, which is not known here.)
 3. CPU, integers: the constant right operand of QLinearMatMul, MatMulInteger, MatMulIntegerToFloat, DynamicQuantizeMatMul
    and QGemm is packed with a 32-bit sum for each column; QLinearConv packs its filters group by group. Beside signed data
    (int8) x86 packs none of them. Sizes are those of processors with AVX-512; with AVX2 alone rows go in twos.
@@ -36,7 +37,7 @@ _DROPOUT_STATE_BYTES = 24
 
 
 def _constant(graph: RuntimeGraph, name: str) -> bool:
-    return graph.is_constant(name) or name in graph.fixed
+    return graph.is_constant(name)
 
 
 def recurrent(node: Node, graph: RuntimeGraph) -> list[int]:

@@ -54,12 +54,13 @@ def optimise(
     *,
     nhwc: bool = False,
     release: Release = RECORDED["onnxruntime"],
+    inside: bool = False,
 ) -> None:
-    """Rewrite the graph in place for "cuda" or "cpu", as a release does, and assign every node to a provider."""
+    """Rewrite the graph in place for "cuda" or "cpu", as a release does, and assign every node to a provider. inside: whether it is
+    a subgraph, whose constants are not shared (`ConstantSharing::ApplyImpl` does not recurse)."""
     graph.release = release
-    for node in graph.nodes.values():
-        for body in node.bodies.values():
-            optimise(body, provider, level, nhwc=nhwc, release=release)
+    if level < BASIC:
+        _subgraphs(Editor(graph), provider, level, nhwc=nhwc)
     if graph.functions_first:
         bodies.expand(Editor(graph), provider)
     spreading.one_reader_each(Editor(graph))
@@ -69,11 +70,13 @@ def optimise(
             before = editor.changes
             cleanup.run(editor)
             spreading.remove_double_pairs(editor)
-            if not step:
+            if not step and not inside:
                 cleanup.share_constants(editor)
             cleanup.common_subexpressions(editor)
             if folding.run(editor):
                 inference.refresh(editor)
+            if not step:
+                _subgraphs(editor, provider, level, nhwc=nhwc)
             folded = editor.changes
             fuse(editor, BASIC, provider)
             if editor.changes != folded:
@@ -112,6 +115,23 @@ def optimise(
     _name_missing(graph, provider)
     if provider == "cuda":
         copies.insert(Editor(graph))
+
+
+def _subgraphs(editor: Editor, provider: str, level: int, *, nhwc: bool) -> None:
+    """Rewrite subgraphs by what is constant around them. Transformers go into them one by one; here one level's all at once, where the
+    first time the constants around them are folded."""
+    graph = editor.graph
+    for node in list(graph.nodes.values()):
+        for body in node.bodies.values():
+            body.fixed = frozenset(name for name in body.outer if graph.is_constant(name))
+            body.values |= {name: graph.values[name] for name in body.fixed}
+            optimise(body, provider, level, nhwc=nhwc, release=graph.release, inside=True)
+            body.outer &= {*body.consumers(), *body.outputs}
+        if node.bodies:
+            read = [
+                name for name in node.implicit if any(name in body.outer for body in node.bodies.values())
+            ]
+            editor.set_implicit(node, read)
 
 
 def _only(provider: str, node: Node, graph: RuntimeGraph) -> str:

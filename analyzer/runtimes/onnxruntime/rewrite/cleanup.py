@@ -65,12 +65,15 @@ def _give_result(editor: Editor, node: Node) -> None:
 
 
 def _does_nothing(editor: Editor, node: Node) -> bool:
+    """Removed is what has one input, or one that a node beside it makes (`graph_utils::CanRemoveNode`): a Slice of what the caller
+    gives stays."""
     rule = NO_OPERATION.get(node.operator)
     if rule is None or not node.inputs or not node.inputs[0] or not node.outputs[0]:
         return False
     if node.outputs[0] in editor.final or any(editor.readers.get(name) for name in node.outputs[1:] if name):
         return False
-    return rule(editor, node)
+    made = sum(name in editor.maker for name in node.inputs)
+    return (made == 1 or len(node.inputs) == 1) and rule(editor, node)
 
 
 def _identity(editor: Editor, node: Node) -> bool:  # noqa: ARG001

@@ -5,16 +5,22 @@
 2. `Shape` of a value whose dimensions are all known numbers is folded without the value being constant.
 3. What is folded keeps its type and shape; its elements only if they are few and the file holds all that make them.
    Unknown elements (weights stored outside the file) fold just the same.
+4. An If with a constant condition is replaced by the branch it takes (`branches`).
+5. What the same operators make of the same constants is equal, whatever it is called: kernels share what they pack of it
+   (`packing`).
 
 Source: `core/optimizer/constant_folding.cc`.
 """
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 
 from analyzer.runtimes.onnxruntime.graph import Node
 from analyzer.runtimes.onnxruntime.kernels import declared
+from analyzer.runtimes.onnxruntime.rewrite import branches
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 
 NEVER = frozenset(
@@ -31,6 +37,8 @@ def run(editor: Editor) -> bool:
     """Fold every node that can be folded, in execution order. Returns whether there was one."""
     before = editor.changes
     for node in editor.order():
+        if branches.inline(editor, node):
+            continue
         if node.op == "Shape" and not node.domain:
             _fold_shape(editor, node)
         elif _foldable(editor, node):
@@ -50,13 +58,25 @@ def _foldable(editor: Editor, node: Node) -> bool:
 
 
 def _to_constants(editor: Editor, node: Node) -> None:
-    for name in node.outputs:
+    for place, name in enumerate(node.outputs):
         if name:
             editor.graph.initializers[name] = None
             value = editor.value(name)
+            value.origin = _origin(editor, node, place)
             if value.shape is not None:
                 value.symbols = value.shape
     editor.remove(node)
+
+
+def _origin(editor: Editor, node: Node, place: int) -> str:
+    """The operator, its attributes and where its inputs come from; of few elements that are known, these."""
+    told = hashlib.blake2b(f"{node.operator} {place} {sorted(map(str, node.attributes.items()))}".encode())
+    for name in node.inputs:
+        data = editor.graph.constant(name) if name else None
+        told.update(f"\0{editor.graph.origin(name) if name and data is None else ''}".encode())
+        if data is not None:
+            told.update(f"{data.dtype} {data.shape}".encode() + data.tobytes())
+    return told.hexdigest()
 
 
 def _fold_shape(editor: Editor, node: Node) -> None:

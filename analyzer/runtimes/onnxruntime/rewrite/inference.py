@@ -35,17 +35,15 @@ class _Constants:
 def refresh(editor: Editor) -> None:
     """Infer what ONNX Runtime has not known of the graph's shapes so far."""
     graph = editor.graph
-    open_nodes = [
-        node
-        for node in editor.order()
-        if not node.bodies and not node.domain and any(_open(graph, name) for name in node.outputs if name)
-    ]
-    if not open_nodes:
-        return
     names = {size for value in graph.values.values() for size in value.symbols or () if isinstance(size, str)}
     context = Context({"": graph.opset}, OVERRIDABLE_IR, symbolic=True)
     constants: Any = _Constants(graph)
-    for node in open_nodes:
+    learned: set[str] = set()
+    for node in editor.order():
+        if node.bodies or node.domain:
+            continue
+        if learned.isdisjoint(node.inputs) and not any(_open(graph, name) for name in node.outputs if name):
+            continue
         types = {
             name: ValueType(graph.values[name].dtype, graph.values[name].symbols)
             for name in node.inputs
@@ -58,7 +56,10 @@ def refresh(editor: Editor) -> None:
         for name, kind in found.items():
             value = graph.values[name]
             if kind.kind == "tensor" and kind.shape is not None and value.shape is not None:
-                value.symbols = _merged(value.symbols, kind.shape)
+                merged = _merged(value.symbols, kind.shape)
+                if merged != value.symbols:
+                    learned.add(name)
+                value.symbols = merged
 
 
 def proto_of(node: Node) -> Any:
@@ -78,7 +79,10 @@ def _open(graph: RuntimeGraph, name: str) -> bool:
 
 
 def _merged(known: Symbols | None, found: Symbols) -> Symbols:
-    """Dimensions known before stay; what was unknown becomes what was found."""
+    """A number that was found takes the place of a name, what was unknown becomes what was found (`mergeInShapeInfo` of ONNX)."""
     if known is None or len(known) != len(found):
         return found if known is None else known
-    return tuple(new if old == "" else old for old, new in zip(known, found, strict=True))
+    return tuple(
+        new if old == "" or (isinstance(old, str) and isinstance(new, int)) else old
+        for old, new in zip(known, found, strict=True)
+    )

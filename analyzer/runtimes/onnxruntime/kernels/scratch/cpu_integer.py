@@ -43,7 +43,7 @@ def _cpu_qlinear_conv(node: Node, graph: RuntimeGraph, settings: Settings) -> Ta
     groups = int(node.attributes.get("group", 1))
     if len(w) < 3 or len(x) != len(w) or len(y) != len(w) or groups < 1 or not math.prod(y):
         return []
-    constant = graph.is_constant(node.inputs[3]) or node.inputs[3] in graph.fixed
+    constant = graph.is_constant(node.inputs[3])
     by_symmetry = symmetric(node, graph)
     taps, positions = math.prod(w[2:]), math.prod(y[2:])
     one_each = w[1] == 1 and w[0] == groups

@@ -1,0 +1,57 @@
+"""An If whose condition is a constant is replaced by the branch it takes.
+
+The branch's nodes take the next free indices, in topological order; its constants are the graph's, and what it makes for the If goes by
+the If's names. The other branch is gone, with its weights.
+
+Source: `core/optimizer/constant_folding.cc` (`ConstantFoldIfNode`), `core/graph/graph.cc` (`Graph::InlineIfSubgraph`). Compared with
+real sessions: `tests/runtimes/onnxruntime/test_branches.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
+from analyzer.runtimes.onnxruntime.plan.order import topological
+from analyzer.runtimes.onnxruntime.rewrite.editor import Editor, rename_outer
+
+
+def inline(editor: Editor, node: Node) -> bool:
+    """Put the branch that is taken in the place of an If; False where what it takes is not known before it runs."""
+    graph = editor.graph
+    condition = graph.constant(node.input(0))
+    if node.operator != "If" or condition is None or condition.size != 1:
+        return False
+    body = node.bodies.get("then_branch" if condition.reshape(-1)[0] else "else_branch")
+    if body is None or not {*body.outputs} <= body.producers().keys():
+        return False
+    names = _names(graph, body, node)
+    for old in body.initializers:
+        body.constant(old)  # its elements are found by the name it has in the file
+        graph.initializers[names[old]] = None
+    for old, value in body.values.items():
+        if old not in body.outer:
+            graph.values[names[old]] = replace(value, name=names[old])
+    editor.remove(node)
+    for inner in topological(body):
+        added = editor.add(
+            f"{node.name}/{inner.name}", inner.op, [names[name] for name in inner.inputs],
+            [names[name] for name in inner.outputs], inner.attributes, inner.domain,
+        )  # fmt: skip
+        added.counted, added.bodies = inner.counted, inner.bodies
+        for sub in inner.bodies.values():
+            for name in sorted(sub.outer):
+                rename_outer(sub, name, names[name])
+        editor.set_implicit(added, [names[name] for name in inner.implicit])
+    return True
+
+
+def _names(graph: RuntimeGraph, body: RuntimeGraph, node: Node) -> dict[str, str]:
+    """What the branch's values are called in the graph: as they are where they come from there, as the If's results, or anew."""
+    given = dict(zip(body.outputs, node.outputs, strict=False))
+    names = {"": ""}
+    for name in body.values:
+        names[name] = (
+            name if name in body.outer else given.get(name) or graph.fresh(f"{node.name or node.op}/{name}")
+        )
+    return names
