@@ -2,8 +2,9 @@
 
 1. **device**: what CUDA and NVML say of the GPU, and the process's bytes after a first kernel, cache empty.
 2. **library FAMILY**: what the process grows by, outside the allocator, when the main thread uses the family's usual
-   kernels, and again when another thread does; and what the allocator keeps for each thread (workspaces). "kernels" is
-   a small training step, which uses common kernels of all kinds.
+   kernels, and again when another thread does; and by how much the allocator's peak grows meanwhile (a matrix product's
+   operands, its result and its workspace, kept or given back). "kernels" is a small training step, which uses common
+   kernels of all kinds.
 3. **convolutions**: cuDNN's choices for the calls of the shipped table (`libraries/cudnn/convolutions.py`), this process's
    share of them, until the time is up. Nothing is executed (`cudnn`).
 4. **checks**: operators whose own memory the scratch rules predict (reductions, attention, normalisation, embedding,
@@ -77,17 +78,21 @@ def _device(_: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+_SIDE = 1024
+PRODUCT_BYTES = 2 * 4 * _SIDE**2  # the operand, which is both, and the result of a matrix product here
+
+
 def _matrix_product() -> None:
     import torch
 
-    a = torch.zeros(1024, 1024, device="cuda")
+    a = torch.zeros(_SIDE, _SIDE, device="cuda")
     torch.mm(a, a)
 
 
 def _matrix_product_with_bias() -> None:
     import torch
 
-    a = torch.zeros(1024, 1024, device="cuda")
+    a = torch.zeros(_SIDE, _SIDE, device="cuda")
     torch.addmm(a[0], a, a)
 
 
@@ -145,27 +150,28 @@ NEEDS: dict[str, Callable[[], None]] = {"cusolver": _matrix_product}
 def _library(probe: Mapping[str, Any]) -> dict[str, Any]:
     """What a library family adds.
 
-    outside_bytes, kept_bytes: growth at the first use in the main thread, then in another thread.
+    outside_bytes: growth at the first use in the main thread, then in another thread. peak_bytes: of the allocator's peak.
     """
     import torch
 
     use, first = FAMILIES[probe["family"]], NEEDS.get(probe["family"])
     _start()
     outside: list[int] = []
-    kept: list[int] = []
+    peaks: list[int] = []
 
     def measure() -> None:
         if first is not None:
             first()
         before = _outside(), torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
         use()
         outside.append(_outside() - before[0])
-        kept.append(torch.cuda.memory_allocated() - before[1])
+        peaks.append(torch.cuda.max_memory_allocated() - before[1])
 
     measure()
     with ThreadPoolExecutor(1) as other:
         other.submit(measure).result()
-    return {"outside_bytes": outside, "kept_bytes": kept}
+    return {"outside_bytes": outside, "peak_bytes": peaks}
 
 
 def _convolutions(probe: Mapping[str, Any]) -> dict[str, Any]:

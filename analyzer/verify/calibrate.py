@@ -6,8 +6,9 @@
 2. A family's modules are its growth outside the allocator at the first use. It counts **per thread** when a second
    thread adds at least half as much again: then its bytes are what the second adds, because the first also loads code.
    The code of all kernels is what a small training step adds beyond its two threads' cuBLAS and cuDNN.
-3. A workspace is what the allocator keeps after the first matrix product of a thread; cublasLt's is what a product
-   with bias, which may take both, keeps beyond that.
+3. A workspace is by how much the allocator's peak grows at the first matrix product of a thread, beyond its operands and
+   result: until torch 2.14 it is kept, since 2.15 given back with the call. cublasLt's is what a product with bias, which may take
+   both, takes beyond that. Where it takes no more (torch 2.12 to 2.14 run it in cuBLAS's), 1 MiB is assumed for other releases.
 4. Convolutions: the calls of the H200's table in an order that puts common batch sizes first, shared by several
    processes, until the time is up. They go into `PROFILE.convolutions.npz` next to the profile. Calls there was no
    time for are taken from the shipped table where it was measured on this GPU model with this cuDNN; elsewhere they
@@ -39,9 +40,13 @@ import numpy as np
 from analyzer.devices import DeviceProfile
 from analyzer.devices.loader import from_dict
 from analyzer.libraries.cudnn.table import MODELLED_ON, measurements, table_of, write
+from analyzer.releases import parse, written
 from analyzer.runs import communicators, jobs, machine
+from analyzer.runs.probes import PRODUCT_BYTES
 
 CONVOLUTION_SECONDS = 360.0
+# `_getCUDABlasLtWorkspaceSize` of PyTorch, on GPUs of every compute capability.
+_ASSUMED_LT_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +134,7 @@ def probe(description: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def profile(found: Mapping[str, Any], name: str | None, table: str | None) -> dict[str, Any]:
-    """The profile's JSON from what the stages found: modules by their growth, workspaces by what the allocator keeps."""
+    """The profile's JSON from what the stages found: modules by their growth, workspaces by the allocator's."""
     device = found["device"]
     versions = device["versions"]
     where = (
@@ -145,8 +150,12 @@ def profile(found: Mapping[str, Any], name: str | None, table: str | None) -> di
             per_thread.append(family)
     handles = sum(modules[family] * (1 + (family in per_thread)) for family in ("cublas", "cudnn"))
     modules["kernels"] = max(0, found["library kernels"]["outside_bytes"][0] - handles)
-    workspace = max(0, found["library cublas"]["kept_bytes"][0])
-    with_bias = max(0, found["library cublaslt"]["kept_bytes"][0])
+    workspace, with_bias = (
+        max(0, found[f"library {family}"]["peak_bytes"][0] - PRODUCT_BYTES)
+        for family in ("cublas", "cublaslt")
+    )
+    own = with_bias - workspace if with_bias >= workspace else with_bias
+    within = workspace > 0 and not own
     document: dict[str, Any] = {
         "name": name or re.sub(r"[^a-z0-9]+", "-", device["nvml_name"].lower()).strip("-"),
         "nvml_names": [device["nvml_name"]],
@@ -158,8 +167,11 @@ def profile(found: Mapping[str, Any], name: str | None, table: str | None) -> di
         "modules_bytes": modules,
         "per_thread_modules": per_thread,
         "cublas_workspace_bytes": workspace,
-        "cublaslt_workspace_bytes": with_bias - workspace if with_bias >= workspace else with_bias,
+        "cublaslt_workspace_bytes": min(_ASSUMED_LT_BYTES, workspace) if within else own,
         "measured": True,
+        "releases": {
+            name: written(parse(versions[name])) for name in ("torch", "cuda", "cudnn") if versions[name]
+        },
         "sources": {
             figure: f"measured: {how}, {where}"
             for figure, how in (
@@ -173,11 +185,15 @@ def profile(found: Mapping[str, Any], name: str | None, table: str | None) -> di
                     "NVML's process figure minus the reservation, before and after a first use, and a small training step",
                 ),
                 ("per_thread_modules", "the same from a second thread"),
-                ("cublas_workspace_bytes", "bytes allocated after a first matrix product"),
-                ("cublaslt_workspace_bytes", "bytes allocated after a first product with bias"),
+                ("cublas_workspace_bytes", "the allocator's peak at a first matrix product"),
+                ("cublaslt_workspace_bytes", "the allocator's peak at a first product with bias"),
             )
         },
     }
+    if within:
+        document["sources"]["cublaslt_workspace_bytes"] = (
+            f"assumed: torch {versions['torch']} runs products with bias in cuBLAS's workspace; other releases take 1 MiB"
+        )
     connected = [found[key] for key in found if key.startswith("communicators ")]
     if connected:
         document["nccl"] = [topology(entry) for entry in connected]

@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from analyzer import releases
 from analyzer.devices import load
 from analyzer.devices.loader import PROFILES, from_dict
 from analyzer.errors import RunError
@@ -20,6 +21,7 @@ from analyzer.libraries.cudnn.answers import Plan, figures
 from analyzer.libraries.cudnn.convolutions import Settings, trial, workspace
 from analyzer.libraries.cudnn.table import call_of, grid_calls, table_of, write
 from analyzer.runs import checks, communicators, machine
+from analyzer.runs.probes import PRODUCT_BYTES
 from analyzer.verify import calibrate
 from analyzer.verify.calibrate import predicted_checks
 from tests.paths import DATA, MODELS, ROOT
@@ -39,6 +41,7 @@ class FakeGpu:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.fail_at = ""
+        self.torch, self.with_bias_bytes = "2.11.0", 8_519_680 + MIB
 
     def probe(self, description: Mapping[str, Any]) -> dict[str, Any]:
         name = " ".join(str(description[key]) for key in ("name", "family") if key in description)
@@ -49,19 +52,22 @@ class FakeGpu:
             return {
                 "nvml_name": "NVIDIA Pretend 24", "driver": "580.1", "capacity_bytes": 24 << 30,
                 "compute_capability": [8, 9], "sm_count": 60, "max_threads_per_sm": 1536, "context_bytes": 300 * MIB,
-                "versions": {"torch": "2.11.0", "cuda": "13.0", "cudnn": "9.19.0"},
+                "versions": {"torch": self.torch, "cuda": "13.0", "cudnn": "9.19.0"},
             }  # fmt: skip
         if description["name"] == "library":
             return {
-                "cublas": {"outside_bytes": [60 * MIB, 58 * MIB], "kept_bytes": [8_519_680, 8_519_680]},
+                "cublas": {
+                    "outside_bytes": [60 * MIB, 58 * MIB],
+                    "peak_bytes": [PRODUCT_BYTES + 8_519_680] * 2,
+                },
                 "cublaslt": {
                     "outside_bytes": [60 * MIB, 0],
-                    "kept_bytes": [8_519_680 + MIB, 8_519_680 + MIB],
+                    "peak_bytes": [PRODUCT_BYTES + self.with_bias_bytes] * 2,
                 },
-                "cudnn": {"outside_bytes": [10 * MIB, 2 * MIB], "kept_bytes": [0, 0]},
-                "cusolver": {"outside_bytes": [90 * MIB, 0], "kept_bytes": [0, 0]},
-                "cufft": {"outside_bytes": [0, 0], "kept_bytes": [0, 0]},
-                "kernels": {"outside_bytes": [132 * MIB, 0], "kept_bytes": [0, 0]},
+                "cudnn": {"outside_bytes": [10 * MIB, 2 * MIB], "peak_bytes": [0, 0]},
+                "cusolver": {"outside_bytes": [90 * MIB, 0], "peak_bytes": [0, 0]},
+                "cufft": {"outside_bytes": [0, 0], "peak_bytes": [0, 0]},
+                "kernels": {"outside_bytes": [132 * MIB, 0], "peak_bytes": [0, 0]},
             }[description["family"]]
         if description["name"] == "convolutions":
             rows = []
@@ -112,6 +118,25 @@ def test_the_profile_is_valid_and_used(tmp_path: Path) -> None:
     estimate = analyze(MODELS / "linear.py", batch=1, device=str(path))
     assert estimate.device == "nvidia-pretend-24"
     assert estimate.breakdown["workspace"] == 8_519_680 + MIB
+
+
+@pytest.mark.parametrize(
+    ("version", "with_bias", "how"),
+    [
+        ("2.8.0", 8_519_680 + MIB, "measured"),  # kept, and one of the call beside it
+        ("2.13.0", 8_519_680, "assumed"),  # in cuBLAS's own
+        ("2.15.0", MIB, "measured"),  # each call its own, nothing is kept
+    ],
+)
+def test_workspaces_of_every_release_are_seen(
+    gpu: FakeGpu, tmp_path: Path, version: str, with_bias: int, how: str
+) -> None:
+    gpu.torch, gpu.with_bias_bytes = version, with_bias
+    calibrate.calibrate(tmp_path / "p.json", convolution_seconds=0)
+    profile = load(tmp_path / "p.json")
+    assert (profile.cublas_workspace_bytes, profile.cublaslt_workspace_bytes) == (8_519_680, MIB)
+    assert profile.sources["cublaslt_workspace_bytes"].startswith(how)
+    assert (profile.releases["torch"], profile.releases["cuda"]) == (releases.parse(version), (13, 0))
 
 
 def test_checks_say_what_differs_from_the_rules(gpu: FakeGpu, tmp_path: Path) -> None:
