@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from analyzer.onnx.shapes import extensions
 from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
+from analyzer.runtimes.onnxruntime.kernels import packing
 from analyzer.runtimes.onnxruntime.rewrite.casts import INSERTED
 
 BASIC, EXTENDED, LAYOUT = 1, 2, 3
@@ -82,6 +83,11 @@ def notes(graph: RuntimeGraph, provider: str, level: int) -> tuple[str, ...]:
         lines.append(
             "the CPU provider computes half precision in float32, between Casts; how it joins operators there is not "
             "followed in every case: memory may be more"
+        )
+    if provider == "cpu" and operators & packing.INTEGERS:
+        lines.append(
+            "integer weights are packed as processors with AVX2 or AVX-512 do it; with AMX or VNNI an operator may take some KiB less, "
+            "or more"
         )
     added = sorted({node.op for node in graph.walk() if node.domain in extensions.DOMAINS})
     if added:
