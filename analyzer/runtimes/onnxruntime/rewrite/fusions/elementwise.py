@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from analyzer.releases import Span
 from analyzer.runtimes.onnxruntime.graph import Node
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 from analyzer.runtimes.onnxruntime.rewrite.fusions.fusion import fusion
@@ -11,6 +12,7 @@ from analyzer.runtimes.onnxruntime.rewrite.fusions.matching import is_op, other_
 
 _RECIPROCAL_TYPES = frozenset({"float32", "float16", "float64", "int32", "int64"})
 _CLIPPED_TYPES = frozenset({"float32", "float16", "bfloat16"})
+_TURNS_WHERE = Span(since=(1, 25))
 _CLIP_INPUTS = 11  # operator set from which on Clip's bounds are inputs
 
 
@@ -29,10 +31,11 @@ def div_mul(editor: Editor, node: Node) -> None:
 
 @fusion("NotWhereFusion", "not_where_fusion.cc", begins=("Not",), takes=("Where",), makes=("Where",))
 def not_where(editor: Editor, node: Node) -> None:
-    """Where of a Not that only conditions of Wheres read: the other way round, without the Not."""
+    """Where of a Not that only conditions of Wheres read: the other way round, without the Not. Until 1.24 it stays (seen in the
+    releases)."""
     result = node.outputs[0]
     readers = editor.users(result)
-    if not readers or result in editor.final:
+    if not readers or result in editor.final or editor.graph.release not in _TURNS_WHERE:
         return
     if not all(is_op(reader, "Where") and reader.inputs.index(result) == 0 for reader in readers):
         return

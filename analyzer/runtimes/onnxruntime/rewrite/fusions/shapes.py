@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from analyzer.releases import Span
 from analyzer.runtimes.onnxruntime.graph import Node
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 from analyzer.runtimes.onnxruntime.rewrite.fusions.fusion import fusion, whole_graph
 from analyzer.runtimes.onnxruntime.rewrite.fusions.matching import drop_chain, is_op, maker_of, scalar
 
+_COMPARES_SIZES, _MINDS_ZEROS = Span(since=(1, 29)), Span(since=(1, 27))
 _INPUTS_OPSET = 13  # from it on, the sizes of Split's parts and the axes of Unsqueeze are inputs
 
 
@@ -56,7 +58,7 @@ def _to_constant(editor: Editor, node: Node) -> bool:
 
 def _stays(editor: Editor, name: str, root: str, axis: int) -> bool:
     """Whether the value is Unsqueeze(Gather(Shape(x), axis)), for an x that is `root`, or whose size there has the same number or
-    name as that of `root` (`Match_Shape`, as 1.31 has it)."""
+    name as that of `root` (`Match_Shape`); until 1.28 none but `root` itself (seen in the releases)."""
     unsqueeze = editor.maker.get(name)
     gather = maker_of(editor, unsqueeze, 0) if is_op(unsqueeze, "Unsqueeze") else None
     shape = maker_of(editor, gather, 0) if is_op(gather, "Gather") else None
@@ -64,21 +66,21 @@ def _stays(editor: Editor, name: str, root: str, axis: int) -> bool:
         return False
     if gather is None or scalar(editor, gather.inputs[1]) != axis:
         return False
-    if shape.inputs[0] == root:
-        return True
+    if shape.inputs[0] == root or editor.graph.release not in _COMPARES_SIZES:
+        return shape.inputs[0] == root
     sizes = [editor.value(tensor).symbols or () for tensor in (shape.inputs[0], root)]
     return all(axis < len(known) for known in sizes) and sizes[0][axis] == sizes[1][axis] != ""
 
 
 def _contiguous(editor: Editor, node: Node) -> None:
     """A Reshape and those that alone read it in turn, Squeeze and Unsqueeze among them, each to a known shape: one. One
-    that takes a 0 for no elements ends the run (tried with ONNX Runtime 1.31)."""
+    that takes a 0 for no elements ends the run since 1.27 (tried with the releases)."""
     run = [node]
     while is_op(following := editor.only_user(run[-1]), "Reshape", "Squeeze", "Unsqueeze"):
         symbols = editor.value(following.outputs[0]).symbols
         if symbols is None or not all(isinstance(size, int) for size in symbols):
             break
-        if following.attributes.get("allowzero", 0):
+        if following.attributes.get("allowzero", 0) and editor.graph.release in _MINDS_ZEROS:
             break
         run.append(following)
     if len(run) < 2:

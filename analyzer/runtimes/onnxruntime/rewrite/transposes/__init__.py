@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from analyzer.runtimes.onnxruntime.graph import Node, Value
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
+from analyzer.runtimes.onnxruntime.rewrite.transposes import reshaping
 from analyzer.runtimes.onnxruntime.rewrite.transposes.handlers import HANDLERS
 from analyzer.runtimes.onnxruntime.rewrite.transposes.permutation import Perm, is_transpose, perm_of
 from analyzer.runtimes.onnxruntime.rewrite.transposes.pushing import inputs_of, merge
@@ -65,7 +66,10 @@ def _cost(editor: Editor, node: Node, perm: Perm, leading: set[str]) -> int:
             continue
         maker = editor.maker.get(name)
         if maker is not None and is_transpose(maker) and (other := perm_of(editor, maker)) is not None:
-            removable = name not in editor.final and all(_handled(user) for user in editor.users(name))
+            removable = name not in editor.final and all(
+                _handled(user) and (user.op != "Reshape" or reshaping.handled(editor, user))
+                for user in editor.users(name)
+            )
             if other == perm and removable:
                 cost -= _rank(editor.value(name))
             continue

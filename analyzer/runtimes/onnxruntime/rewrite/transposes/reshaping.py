@@ -6,7 +6,7 @@
 3. A Reshape that splits each axis into one or more that follow each other is done before the Transpose, which then moves
    the parts of an axis together. A size of 1 belongs to the axis that comes after it; one at the end belongs to none.
 
-Source: `core/optimizer/transpose_optimization/onnx_transpose_optimization.cc` (`HandleReshape`); 3 is new in 1.30 (pull request
+Source: `core/optimizer/transpose_optimization/onnx_transpose_optimization.cc` (`HandleReshape`); 3 is new in 1.29 (pull request
 29660 of microsoft/onnxruntime; seen in the releases). Compared with a real one in `tests/runtimes/onnxruntime/test_rewrites_against_ort.py`.
 """
 
@@ -26,19 +26,15 @@ from analyzer.runtimes.onnxruntime.rewrite.transposes.pushing import (
     transpose_output,
 )
 
-_SPLITS_FIRST = Span(since=(1, 30))
+_SPLITS_FIRST = Span(since=(1, 29))
 
 
 def reshape(editor: Editor, node: Node, perm: Perm) -> bool:
     """Merge the Reshape with the Transpose it reads, or let it go first."""
-    transposed = editor.value(node.inputs[0]).symbols or ()
-    before = tuple(size for size in transposed if isinstance(size, int))
-    target = editor.graph.integers(node.inputs[1])
-    if len(before) != len(perm) or target is None:
+    changed = _change(editor, node)
+    if changed is None:
         return False
-    after = _sizes(before, target, bool(node.attributes.get("allowzero", 0)))
-    if after is None:
-        return False
+    before, after = changed
     moved = _as_transpose(before, after)
     if moved is not None:
         transpose = editor.maker[node.inputs[0]]
@@ -50,6 +46,25 @@ def reshape(editor: Editor, node: Node, perm: Perm) -> bool:
         return False
     _first(editor, node, perm, parts)
     return True
+
+
+def handled(editor: Editor, node: Node) -> bool:
+    """Whether a Reshape counts among the readers that let a Transpose go: any since 1.29, before only one that is a Transpose itself."""
+    changed = _change(editor, node)
+    return editor.graph.release in _SPLITS_FIRST or (
+        changed is not None and _as_transpose(*changed) is not None
+    )
+
+
+def _change(editor: Editor, node: Node) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The sizes before and after; None where not all of them are known."""
+    symbols = editor.value(node.inputs[0]).symbols or ()
+    before = tuple(size for size in symbols if isinstance(size, int))
+    target = editor.graph.integers(node.inputs[1])
+    if not before or len(before) != len(symbols) or target is None:
+        return None
+    after = _sizes(before, target, bool(node.attributes.get("allowzero", 0)))
+    return None if after is None else (before, after)
 
 
 def _sizes(before: tuple[int, ...], target: list[int], zero_is_zero: bool) -> tuple[int, ...] | None:
