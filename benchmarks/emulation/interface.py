@@ -24,10 +24,19 @@ CODES = {
     "cublas": 15,
     "cufft": 16,
     "nccl": 5,
+    "nvml": 3,
     "cuda": 801,
     "__cuda": 801,
     "cu": 801,
 }
+# Of the driver, PyTorch looks these up by name (c10/cuda/driver_api.h), and most programs never call them.
+LOOKED_UP = {
+    "cuCtxFromGreenCtx", "cuDeviceGetDevResource", "cuGreenCtxCreate", "cuGreenCtxDestroy", "cuGreenCtxStreamCreate",
+    "cuKernelGetAttribute", "cuMemExportToShareableHandle", "cuMemGetAllocationPropertiesFromHandle",
+    "cuMemImportFromShareableHandle", "cuMemRetainAllocationHandle", "cuMulticastAddDevice", "cuMulticastBindMem",
+    "cuMulticastCreate", "cuMulticastUnbind", "cuStreamGetCtx", "cuStreamWriteValue32", "nvmlDeviceGetGpuFabricInfoV",
+    "nvmlDeviceGetNvLinkRemoteDeviceType", "nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetHandleByUUID",
+}  # fmt: skip
 OWN = re.compile(
     r"cuFile|cupti|nvrtc|cuda?ungqr|cu(ngqr|nmqr)_|\w+Get(Version|ErrorString|LastErrorString|Property|CudartVersion)$"
 )
@@ -48,14 +57,14 @@ def imported(venv: Path) -> set[str]:
 def answered() -> set[str]:
     """Names the sources answer, as the compiler sees them."""
     files = [str(path) for path in sorted(NATIVE.glob("*.c"))]
-    text = subprocess.run(
-        ["cc", "-E", "-P", "-DREFUSED(name,code)=", *files], capture_output=True, text=True, check=True
-    ).stdout
-    return set(re.findall(r'visibility\("default"\)\)\)[\w\s*]*?\b(\w+)\s*\(', text))
+    text = subprocess.run(["cc", "-E", "-P", *files], capture_output=True, text=True, check=True).stdout
+    refused = "".join(path.read_text("utf-8") for path in NATIVE.glob("refused*.inc"))
+    found = set(re.findall(r'visibility\("default"\)\)\)[\w\s*]*?\b(\w+)\s*\(', text))
+    return found - set(re.findall(r"REFUSED\((\w+),", refused))
 
 
 def main() -> None:
-    names = set[str]().union(*(imported(Path(venv)) for venv in sys.argv[1:])) - answered()
+    names = LOOKED_UP.union(*(imported(Path(venv)) for venv in sys.argv[1:])) - answered()
     for part, file in ((False, "refused.inc"), (True, "refused_cudnn.inc")):
         chosen = sorted(name for name in names if not OWN.match(name) and name.startswith("cudnn") is part)
         lines = [

@@ -62,11 +62,6 @@ static void *own(const char *name) {
 static int looked_up(const char *name, void **function, int *status) {
   *function = own(name);
   if (status) *status = *function ? 0 : 1; /* cudaDriverEntryPointSymbolNotFound */
-  if (!*function) {
-    static char kept[NAMES][96]; /* the caller's text may go */
-    static int count;
-    if (count < NAMES) { snprintf(kept[count], sizeof kept[count], "%s", name); refused(kept[count++]); }
-  }
   return *function ? OK : status ? OK : 500; /* CUDA_ERROR_NOT_FOUND */
 }
 ANSWER int cudaGetDriverEntryPoint(const char *name, void **function, unsigned long long flags, int *status) { (void)flags; return looked_up(name, function, status); }
