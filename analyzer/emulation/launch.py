@@ -15,7 +15,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,10 +111,12 @@ def environment(
 
 def run(command: Sequence[str | os.PathLike[str]], variables: Mapping[str, str]) -> int:
     """The exit code of a command; what it prints goes to this process's stderr. A signal's number is negative."""
-    process = subprocess.Popen(
-        command, env=dict(variables), stdout=sys.stderr.fileno(), start_new_session=True
-    )
+    with _uninterrupted() as check:
+        process = subprocess.Popen(
+            command, env=dict(variables), stdout=sys.stderr.fileno(), start_new_session=True
+        )
     try:
+        check()
         return process.wait()
     except BaseException:
         with suppress(ProcessLookupError):
@@ -125,3 +128,22 @@ def run(command: Sequence[str | os.PathLike[str]], variables: Mapping[str, str])
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[Callable[[], None]]:
+    """Ctrl-C waits while a process starts, which nobody would end otherwise; what is yielded raises it afterwards."""
+    waiting: list[int] = []
+
+    def check() -> None:
+        if waiting:
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # no other is interrupted
+        yield check
+        return
+    before = signal.signal(signal.SIGINT, lambda number, _: waiting.append(number))
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -22,6 +22,8 @@ from values import Values, _tensors
 # As many events of the allocator are kept, the last ones: enough for thousands of steps.
 MOST_EVENTS = 4_000_000
 _RUNTIME = ctypes.CDLL(None)
+# Called by `pow(number, tensor)` with its number on the device, which no Python function can be given (torch/csrc/jit/python/pybind_utils.cpp).
+_UNSEEN = ("aten::pow.Tensor_Tensor_out",)
 
 
 def _below() -> Any:
@@ -84,7 +86,7 @@ class Recorder:
     def _listen(self) -> None:
         has = torch._C._dispatch_has_kernel_for_dispatch_key
         for name in torch._C._dispatch_get_all_op_names():
-            if not name.startswith("aten::") or has(name, "BackendSelect"):
+            if not name.startswith("aten::") or name in _UNSEEN or has(name, "BackendSelect"):
                 continue
             if not has(name, "CUDA") and not has(name, "CompositeExplicitAutograd"):
                 continue
