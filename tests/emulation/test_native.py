@@ -55,6 +55,9 @@ def test_the_runtime_and_the_driver_agree_on_the_device() -> None:
             1024,
         ]
     assert library.cudaRuntimeGetVersion(ctypes.byref(value)) == 0 and value.value == 12080
+    stack = ctypes.c_size_t()
+    assert library.cuCtxSetLimit(0, ctypes.c_size_t(4096)) == 0
+    assert library.cuCtxGetLimit(ctypes.byref(stack), 0) == 0 and stack.value == 4096
     assert library.cudaSetDevice(1) == 101  # cudaErrorInvalidDevice: there is one
 
 

@@ -195,3 +195,15 @@ ANSWER int cuCtxPushCurrent_v2(void *context) { return cuCtxSetCurrent(context);
 ANSWER int cuCtxPopCurrent_v2(void **context) { return context ? cuCtxGetCurrent(context) : OK; }
 ANSWER int cuCtxGetDevice(int *device) { *device = current; return OK; }
 ANSWER int cuCtxSynchronize(void) { return OK; }
+/* CUlimit: 0 stack, 1 printf's buffer, 2 heap of kernels; the defaults the CUDA C++ Programming Guide gives. */
+static size_t limits[3] = {1024, MIB, 8 * MIB};
+ANSWER int cuCtxGetLimit(size_t *bytes, int which) {
+  if (which < 0 || which > 2) return INVALID_VALUE;
+  *bytes = limits[which];
+  return OK;
+}
+ANSWER int cuCtxSetLimit(int which, size_t bytes) {
+  if (which < 0 || which > 2) return INVALID_VALUE;
+  limits[which] = bytes;
+  return OK;
+}
