@@ -24,6 +24,7 @@ from analyzer.errors import (
 )
 
 if TYPE_CHECKING:
+    from analyzer.emulation.emulate import emulate
     from analyzer.estimate import Estimate
     from analyzer.pipeline.analyze import analyze
     from analyzer.pipeline.program import run
@@ -49,6 +50,7 @@ __all__ = [
     "__version__",
     "analyze",
     "compare",
+    "emulate",
     "fit",
     "rule",
     "run",
@@ -58,6 +60,7 @@ __all__ = [
 _LAZY = {
     "analyze": "analyzer.pipeline",
     "run": "analyzer.pipeline",
+    "emulate": "analyzer.emulation.emulate",
     "sweep": "analyzer.planning.curve",
     "fit": "analyzer.planning.fit",
     "compare": "analyzer.planning.compare",

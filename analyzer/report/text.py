@@ -142,7 +142,9 @@ def _summary(estimate: Estimate, view: View) -> list[RenderableType]:
 def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
     from rich.text import Text
 
-    parts = [*_summary(estimate, view), Text(naive_terms(estimate), style="dim")]
+    parts = _summary(estimate, view)
+    if estimate.naive.total:
+        parts.append(Text(naive_terms(estimate), style="dim"))
     if estimate.breakdown:
         where = f" ({clean(estimate.peak_at)})" if estimate.peak_at else ""
         parts += ["", Text(f"At the peak{where}", style="bold"), _breakdown(estimate, view.width)]
@@ -195,9 +197,10 @@ def estimate_rows(estimate: Estimate) -> tuple[tuple[str, int, str], ...]:
     error = naive - estimate.peak_allocated
     off = f"{percent(abs(error), estimate.peak_allocated)} {'over' if error >= 0 else 'under'} peak allocated"
     runtime = tail(clean(estimate.runtime), 12)
+    captured = naive or estimate.graph_peak  # neither is known of a program that was emulated
+    graph = (("naive sum", naive, off), ("graph liveness", estimate.graph_peak, "tensors freed at last use"))
     return (
-        ("naive sum", naive, off),
-        ("graph liveness", estimate.graph_peak, "tensors freed at last use"),
+        *(graph if captured else ()),
         (f"{runtime}: allocated", estimate.peak_allocated, "peak in use"),
         (f"{runtime}: reserved", estimate.peak_reserved, "peak held by the allocator"),
         (f"{runtime}: device", estimate.device_used, "what nvidia-smi shows"),

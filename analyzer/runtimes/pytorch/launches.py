@@ -64,3 +64,8 @@ def _seen(tensor: TensorMeta) -> tuple[str, tuple[tuple[int, int], ...]]:
     """Type, and size and stride of every dimension that has more than one element."""
     pairs = zip(tensor.shape, tensor.stride, strict=True)
     return tensor.dtype, tuple((size, stride) for size, stride in pairs if size != 1)
+
+
+def by_name() -> dict[str, list[str]]:
+    """How names begin, by what they run: no kernel of PyTorch's own, a plain one, one that may stop the program; all others need a stack."""
+    return {"none": [*_NONE, *_COPIES], "plain": [*_PLAIN], "asserting": [*_ASSERTING]}

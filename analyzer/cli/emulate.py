@@ -1,0 +1,55 @@
+"""`analyze emulate SCRIPT`: PyTorch's own CUDA build runs a program, without a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from analyzer.cli._estimates import show
+from analyzer.cli._help import Command
+from analyzer.cli._options import debug_option, options_named, view_options
+from analyzer.cli._output import check_writable, working
+
+
+@click.command(
+    cls=Command,
+    short_help="Run a script with PyTorch's own CUDA build, without a GPU.",
+    examples=(
+        "analyze emulate --device rtx4090 train.py --epochs 1",
+        "analyze emulate --python venv/bin/python --device t4 -m package.train",
+    ),
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as for python -m.")
+@click.option(
+    "--python",
+    metavar="PATH",
+    help="The Python whose PyTorch runs it, or its environment's folder (default: this one).",
+)
+@options_named("device", "budget")
+@view_options
+@debug_option
+@click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings.")
+def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
+    """Run SCRIPT with its ARGUMENTS by a CUDA build of PyTorch, and say what it took of a GPU that is not there.
+
+    PyTorch runs as it is; the CUDA runtime below it answers as the device would: memory is addresses, kernels compute nothing. So the figures
+    are those of that very release. What a kernel would compute has a stand-in, which the notes name with its line; integers and
+    truth values of up to 65,536 elements are really computed. What the script prints goes to stderr. Options of this command
+    come before SCRIPT, the script's own after it.
+
+    Exit code 0: it ran, and fits the device and budget given; 1: it ran out of memory, or does not fit; 2: bad usage, or a program that
+    ended before its end: the estimate is of what ran until then.
+    """
+    check_writable("-o", options["output"])
+    name = f"-m {script}" if options["module"] else script
+    with working(script, options["quiet"]):
+        from analyzer.emulation.emulate import followed
+        from analyzer.options import Options
+
+        known = Options.of({"device": options["device"], "budget": options["budget"]})
+        estimate = followed(name, arguments, known, options["python"], {})
+    return show(estimate, options, limited=options["device"] is not None)

@@ -1,0 +1,99 @@
+"""Runs a program in the user's own Python under the emulated runtime, and writes down what its allocator did: `python inside JOB OUT`.
+
+This folder is a program of its own: it runs with whatever Python and torch the user has, and imports nothing of `analyzer`. It begins
+to watch when the program imports torch, so that what the program sets before is in force.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.util
+import json
+import os
+import runpy
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+
+class AfterTorch(importlib.abc.MetaPathFinder):
+    """Begins to watch as soon as torch is imported."""
+
+    def __init__(self, kernels: dict[str, list[str]]) -> None:
+        self.recorder: Any = None
+        self._kernels = kernels
+
+    def find_spec(self, name: str, *_: Any) -> Any:
+        """Torch's own spec, with a loader that begins to watch behind it."""
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec("torch")
+        if spec is None or spec.loader is None:
+            return None
+        load = spec.loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            load(module)
+            self.begin()
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+    def begin(self) -> None:
+        """Watch from here on."""
+        folder = str(Path(__file__).parent)
+        sys.path.insert(0, folder)
+        try:
+            from record import Recorder
+        finally:
+            sys.path.remove(folder)
+        self.recorder = Recorder(self._kernels)
+
+
+def main() -> None:
+    """JOB: a JSON file with "script", "module" (whether it is a module's name), "arguments" and "kernels" (`allocators/process.py`);
+    OUT: where what was seen is written."""
+    for name in ("LD_PRELOAD", "LD_LIBRARY_PATH"):  # as before, for whatever the program starts
+        before = os.environ.pop(f"ANALYZER_EMULATED_{name}", None)
+        os.environ.pop(name, None)
+        if before is not None:
+            os.environ[name] = before
+    job, out = json.loads(Path(sys.argv[1]).read_text("utf-8")), Path(sys.argv[2])
+    watch = AfterTorch(job["kernels"])
+    sys.meta_path.insert(0, watch)
+    script, arguments = job["script"], job["arguments"]
+    sys.argv = [script, *arguments]
+    ended: dict[str, Any] = {"how": "ended"}
+    try:
+        if job["module"]:
+            sys.path[0] = str(Path.cwd())
+            runpy.run_module(script, run_name="__main__", alter_sys=True)
+        else:
+            sys.path[0] = str(Path(script).resolve().parent)
+            runpy.run_path(script, run_name="__main__")
+    except SystemExit as error:
+        code = error.code
+        if code not in (None, 0):
+            ended = {"how": "exit", "message": f"exit code {code}" if isinstance(code, int) else str(code)}
+    except KeyboardInterrupt:
+        ended = {"how": "interrupted"}
+    except BaseException as error:
+        kind = type(error).__name__
+        ended = {
+            "how": {"OutOfMemoryError": "memory", "Stuck": "stuck"}.get(kind, "error"),
+            "kind": kind,
+            "message": str(error),
+        }
+        if ended["how"] == "error":
+            traceback.print_exc()
+    found: dict[str, Any] = {"ended": ended}
+    if watch.recorder is not None and sys.modules["torch"].cuda.is_initialized():
+        found |= watch.recorder.close()
+    out.write_text(json.dumps(found), "utf-8")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Where in the user's program an operator runs: its line, its module, and for one of the backward pass those of its forward operator.
+
+1. The line is the innermost one outside PyTorch's own files.
+2. The module is the innermost one whose `forward` runs, by its path in the outermost.
+3. An operator of the backward pass belongs where the autograd node was made that runs it, known by its sequence number.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+_OWN = (f"{Path(torch.__file__).parent}{os.sep}", f"{Path(__file__).parent}{os.sep}", "<frozen ", "<string>")
+_PHASES = {"zero_grad": "zero_grad", "step": "optimizer", "clip_grad_norm_": "optimizer"}
+
+
+def _self(frame: FrameType) -> Any:
+    """The method's object. Before Python 3.13 (PEP 667) what is asked for is a copy that the frame keeps, and with it every tensor
+    among its variables, past its time: it is emptied at once."""
+    variables = frame.f_locals
+    found = variables.get("self")
+    if sys.version_info < (3, 13):
+        variables.clear()
+    return found
+
+
+class Places:
+    """What is known of the program's code. `roots`: the outermost modules seen."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, bool] = {}
+        self._names: dict[int, str] = {}
+        self._made: dict[int, tuple[str, str]] = {}
+        self.roots: list[torch.nn.Module] = []
+
+    def here(self) -> tuple[str, str, str]:
+        """(line "file.py:12", module's path, phase) of the operator under way."""
+        node: Any = torch._C._current_autograd_node()
+        if node is not None:
+            made = self._made.get(node._sequence_nr())
+            return (*made, "backward") if made else (*self._walk()[:2], "backward")
+        line, module, phase = self._walk()
+        if torch.is_grad_enabled():  # a node of this operator's has been made just before
+            self._made.setdefault(torch._C._autograd._get_sequence_nr() - 1, (line, module))
+        return line, module, phase
+
+    def line(self) -> str:
+        """The user's line under way."""
+        return self._walk()[0]
+
+    def _is_own(self, filename: str) -> bool:
+        found = self._files.get(filename)
+        if found is None:
+            found = self._files[filename] = filename.startswith(_OWN)
+        return found
+
+    def _walk(self) -> tuple[str, str, str]:
+        frame: FrameType | None = sys._getframe(2)
+        line = phase = ""
+        inner: Any = None
+        outer: Any = None
+        while frame is not None:
+            code = frame.f_code
+            if not line and not self._is_own(code.co_filename):
+                line = f"{code.co_filename}:{frame.f_lineno}"
+            if code.co_name == "forward" and code.co_varnames[:1] == ("self",):
+                module = _self(frame)
+                if isinstance(module, torch.nn.Module):
+                    inner = module if inner is None else inner
+                    outer = module
+            elif not phase and code.co_name in _PHASES and self._is_own(code.co_filename):
+                phase = _PHASES[code.co_name]
+            frame = frame.f_back
+        if inner is None:
+            return line, "", phase
+        return line, self._name(inner, outer), phase or "forward"
+
+    def _name(self, inner: torch.nn.Module, outer: torch.nn.Module) -> str:
+        found = self._names.get(id(inner))
+        if found is None:
+            if not any(outer is root for root in self.roots):
+                self.roots.append(outer)
+                for name, module in outer.named_modules():
+                    self._names.setdefault(id(module), name)
+            found = self._names.setdefault(id(inner), type(inner).__name__)
+        return found

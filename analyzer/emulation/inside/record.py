@@ -1,0 +1,218 @@
+"""What happened in the process: every operator that took memory, where it ran, what its results are; and the allocator's own history.
+
+1. The allocator numbers its requests by counting them; an operator is known by how many there were before it and after it.
+2. Operators are seen where the dispatcher goes from autograd to the device's kernels (the key BackendSelect, which every call passes on every
+   thread). A dispatch mode would be simpler, and would change what is allocated: PyTorch avoids working in place under one
+   (`areAnyTensorSubclassLike`, aten/src/ATen/TensorSubclassLikeUtils.h; `linear`, for example, adds its bias to a copy).
+3. Operators that only make a tensor have a kernel of their own at that key and are not seen; the one that fills it is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+import warnings
+from typing import Any
+
+import torch
+from places import Places
+from values import Values, _tensors
+
+# As many events of the allocator are kept, the last ones: enough for thousands of steps.
+MOST_EVENTS = 4_000_000
+_RUNTIME = ctypes.CDLL(None)
+# Called by `pow(number, tensor)` with its number on the device, which no Python function can be given (torch/csrc/jit/python/pybind_utils.cpp).
+_UNSEEN = ("aten::pow.Tensor_Tensor_out",)
+
+
+def _below() -> Any:
+    """The dispatch keys below BackendSelect: the device's kernels."""
+    keys = torch._C._after_ADInplaceOrView_keyset
+    for name in (
+        "BackendSelect",
+        "Python",
+        "PythonTLSSnapshot",
+        "FuncTorchDynamicLayerBackMode",
+        "Functionalize",
+        "Conjugate",
+        "Negative",
+        "ZeroTensor",
+    ):
+        keys = keys.remove(getattr(torch._C.DispatchKey, name))
+    return keys
+
+
+def _tensors_again(func: Any, plain: tuple[int, ...], args: Any) -> Any:
+    """A number that C++ code wraps as a tensor arrives here as the number: it becomes a tensor again, of a type that leaves the result's
+    what it is (`wrapped_scalar_tensor`, aten/src/ATen/ScalarOps.h)."""
+    other = next((args[i] for i in plain if i < len(args) and isinstance(args[i], torch.Tensor)), None)
+    found = list(args)
+    for i in plain:
+        if i < len(args) and isinstance(args[i], (int, float, complex)):
+            dtype = None
+            if other is not None and func is not torch.ops.aten.copy_.default:
+                dtype = torch.result_type(other, args[i])
+            found[i] = torch.tensor(
+                args[i], dtype=dtype or (torch.float64 if isinstance(args[i], float) else None), device="cpu"
+            )
+    return tuple(found)
+
+
+class Recorder:
+    """Sees every operator that runs on the device, on every thread."""
+
+    def __init__(self, kernels: dict[str, list[str]]) -> None:
+        self._inside = threading.local()
+        self._keys = _below()
+        self._seen = 0
+        self.places = Places()
+        self.values = Values(self.places.line)
+        self.operators: list[list[Any]] = []
+        self.steps: list[int] = []
+        self._kernels = kernels
+        self._kinds: dict[str, int] = {}
+        self.roles: dict[str, dict[int, str]] = {}
+        torch.cuda.memory._record_memory_history(max_entries=MOST_EVENTS, context=None, stacks="python")
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        self._hook = register_optimizer_step_post_hook(self._stepped)
+
+        self._library = torch.library.Library("aten", "IMPL")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self._listen()
+
+    def _listen(self) -> None:
+        has = torch._C._dispatch_has_kernel_for_dispatch_key
+        for name in torch._C._dispatch_get_all_op_names():
+            if not name.startswith("aten::") or name in _UNSEEN or has(name, "BackendSelect"):
+                continue
+            if not has(name, "CUDA") and not has(name, "CompositeExplicitAutograd"):
+                continue
+            base, _, overload = name[6:].partition(".")
+            func = getattr(getattr(torch.ops.aten, base, None), overload or "default", None)
+            if func is None or not any("Tensor" in str(a.type) for a in func._schema.arguments):
+                continue
+            if any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns):
+                continue  # a view takes nothing
+            plain = tuple(i for i, a in enumerate(func._schema.arguments) if str(a.type) == "Tensor")
+            self._library.impl(
+                name[6:], functools.partial(self._called, func, plain), "BackendSelect", with_keyset=True
+            )
+
+    def _called(self, func: Any, plain: tuple[int, ...], keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        keys = keyset & self._keys
+        if any(i < len(args) and isinstance(args[i], (int, float, complex)) for i in plain):
+            args = _tensors_again(func, plain, args)
+        if getattr(self._inside, "operator", False) or not torch.cuda.is_initialized():
+            return func.redispatch(keys, *args, **kwargs)
+        self._inside.operator = True
+        try:
+            return self._follow(func, keys, args, kwargs)
+        finally:
+            self._inside.operator = False
+
+    def _follow(self, func: Any, keys: Any, args: Any, kwargs: Any) -> Any:
+        before = self._seen
+        result = self.values.call(func, functools.partial(func.redispatch, keys), args, kwargs)
+        self._launched(func, result)
+        after = self._seen = self.count()
+        if after != before:  # those made since the last operator belong to this one: the tensor it fills
+            line, module, phase = self.places.here()
+            outputs = _tensors(result if isinstance(result, (list, tuple)) else [result], {})
+            made = [
+                [t.data_ptr(), str(t.dtype)[6:], list(t.shape)]
+                for t in outputs
+                if t.is_cuda and t.layout == torch.strided
+            ]
+            self.operators.append([before, after, str(func), module, line, phase, made])
+        elif torch.is_grad_enabled():
+            self.places.here()
+        return result
+
+    @staticmethod
+    def count() -> int:
+        """How many requests the allocator has served on the first device."""
+        if not torch.cuda.is_initialized():
+            return 0
+        return int(torch._C._cuda_memoryStats(0)["allocation"]["all"]["allocated"])
+
+    def _launched(self, func: Any, result: Any) -> None:
+        """Tell the driver's addresses which kind of kernel ran (`allocators/process.py`)."""
+        name = str(func).partition(".")[2]
+        kind = self._kinds.get(name)
+        if kind is None:
+            kind = self._kinds[name] = next(
+                (
+                    level
+                    for level, names in (
+                        (0, self._kernels["none"]),
+                        (1, self._kernels["plain"]),
+                        (3, self._kernels["asserting"]),
+                    )
+                    if name.startswith(tuple(names))
+                ),
+                2,
+            )
+        if kind > 1 and isinstance(result, torch.Tensor) and result.is_cuda:
+            _RUNTIME.emulated_launches(kind)
+
+    def _stepped(self, optimizer: Any, *_: Any) -> None:
+        self.steps.append(self.count())
+        self._roles(
+            [p for group in optimizer.param_groups for p in group["params"]],
+            (t for state in optimizer.state.values() for t in state.values()),
+        )
+
+    def _roles(self, parameters: Any, states: Any = (), buffers: Any = ()) -> None:
+        """What lies where now, by address: [request count, {address: category}]."""
+        found: dict[int, str] = {}
+        for p in parameters:
+            if p.is_cuda:
+                found[p.untyped_storage().data_ptr()] = "parameters"
+                if p.grad is not None and p.grad.layout == torch.strided:
+                    found[p.grad.untyped_storage().data_ptr()] = "gradients"
+        for kind, tensors in (("optimizer state", states), ("buffers", buffers)):
+            for t in tensors:
+                if isinstance(t, torch.Tensor) and t.is_cuda:
+                    found[t.untyped_storage().data_ptr()] = kind
+        self.roles[str(self.count())] = found
+
+    def close(self) -> dict[str, Any]:
+        """Everything seen."""
+        self._hook.remove()
+        torch.cuda.synchronize()
+        for root in self.places.roots:
+            self._roles(root.parameters(), (), root.buffers())
+        snapshot = torch.cuda.memory._snapshot()
+        stats = torch.cuda.memory_stats()
+        refused: list[str] = []
+        _RUNTIME.emulated_refused.restype = ctypes.c_char_p
+        while (name := _RUNTIME.emulated_refused(len(refused))) is not None:
+            refused.append(name.decode())
+        _RUNTIME.emulated_used_bytes.restype = ctypes.c_uint64
+        free, total = torch.cuda.mem_get_info()
+        return {
+            "torch": torch.__version__,
+            "cuda": torch.version.cuda,
+            "events": [
+                [e["action"], e["addr"], e["size"], e["stream"]] for e in snapshot["device_traces"][0]
+            ],
+            "counters": {
+                name: stats.get(f"{name}.all.{what}", 0)
+                for name, what in (
+                    ("allocation", "allocated"),
+                    ("allocated_bytes", "current"),
+                    ("reserved_bytes", "current"),
+                )
+            },
+            "ooms": stats.get("num_ooms", 0),
+            "retries": stats.get("num_alloc_retries", 0),
+            "operators": self.operators,
+            "steps": self.steps,
+            "roles": self.roles,
+            "reads": dict(self.values.reads),
+            "refused": refused,
+            "used_bytes": total - free,
+        }

@@ -1,0 +1,391 @@
+"""Values in device memory: those of integers, truth values and single numbers are really computed, on the CPU, beside the kernels
+that do nothing.
+
+1. What a tensor holds is kept by the emulated runtime, by address (`native/contents.c`): copies from the host, and what is computed here.
+2. An operator whose inputs are all known, and whose results are small (`MOST_ELEMENTS` integers or truth values, `MOST_FLOATS` numbers), is run
+   once more on the CPU; what it draws comes from a generator of its own.
+3. An integer or truth value that depends on numbers nobody computed gets a stand-in: what a healthy run would most likely have. Gradients
+   are finite, nothing is a NaN, `all` is true, `any` and comparisons are false, indices are 0, or in order where something is sorted. What is
+   computed from a stand-in is one, too.
+4. The size of a result that depends on data comes from known values; else it is the largest it can be.
+5. A stand-in, or an unknown number (which reads 1), that is brought to the host is listed with its line. One that a `while` waits for
+   ends the program with its line when nothing has changed for `MOST_WAITS` reads.
+"""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+
+MOST_ELEMENTS = 65536
+MOST_FLOATS = 1
+MOST_WAITS = 1000
+_RUNTIME = ctypes.CDLL(None)  # the runtime was loaded before everything else
+_SORTS = ("sort", "argsort", "topk")
+_FALSE_IF_HEALTHY = ("any", "eq", "ne", "lt", "le", "gt", "ge", "logical", "isnan", "isinf", "isin")
+_WRITERS = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "geometric_", "log_normal_", "cauchy_")  # fmt: skip
+_SIZED = ("nonzero", "masked_select", "index", "index_put_", "_index_put_impl_", "_unique2", "unique_dim", "unique_consecutive", "repeat_interleave")  # fmt: skip
+
+
+class Stuck(Exception):
+    """A loop waits for a value that never comes."""
+
+
+class _Operator:
+    """What is looked up of an operator once."""
+
+    def __init__(self, func: Any) -> None:
+        schema = func._schema
+        self.name = schema.name.partition("::")[2]
+        returns = [result.alias_info for result in schema.returns]
+        self.is_view = bool(returns) and all(info is not None and not info.is_write for info in returns)
+        self.writes = [
+            i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
+        ]
+        self.names = [argument.name for argument in schema.arguments]
+        self.generator = "generator" in self.names
+        self.reads = self.name in ("_local_scalar_dense", "_to_copy", "copy_", "equal")
+        self.sized = self.name in _SIZED
+        # What it writes to, it does not read.
+        self.only_writes = self.name in _WRITERS or "out" in schema.overload_name.split("_")
+
+
+def _extent(tensor: torch.Tensor) -> int:
+    """Bytes from the tensor's first element to behind its last."""
+    if tensor.numel() == 0:
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return (last + 1) * tensor.element_size()
+
+
+def _small(tensor: torch.Tensor) -> bool:
+    count = MOST_FLOATS if tensor.is_floating_point() or tensor.is_complex() else MOST_ELEMENTS
+    return (
+        tensor.numel() <= count
+        and type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and tensor.layout == torch.strided
+    )
+
+
+def _tensors(args: Any, kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    found = []
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found.extend(item for item in value if isinstance(item, torch.Tensor))
+    return found
+
+
+class Values:
+    """The values of one process. `reads`: "line: what" -> how often it was read."""
+
+    def __init__(self, line: Any) -> None:
+        self._line = line
+        self._operators: dict[Any, _Operator] = {}
+        self._stand_ins: set[int] = set()
+        self._generator = torch.Generator()
+        self._waits = Counter[str]()
+        self._waited: tuple[str, Any] = ("", None)
+        self._loops: dict[str, bool] = {}
+        self.reads = Counter[str]()
+
+    def call(self, func: Any, run: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """What the operator returns, its values known as far as they can be. run: runs it on the device."""
+        op = self._operators.get(func)
+        if op is None:
+            op = self._operators[func] = _Operator(func)
+        if op.is_view:
+            return run(*args, **kwargs)
+        given = _tensors(args, kwargs)
+        written = [args[i] if i < len(args) else kwargs.get(op.names[i]) for i in op.writes]
+        known = self._known(given, written if op.only_writes else []) if self._worth(given, kwargs) else None
+        tainted = any(tensor.is_cuda and tensor.data_ptr() in self._stand_ins for tensor in given)
+        sizes = self._sizes(op, args, kwargs, tainted) if op.sized and any(t.is_cuda for t in given) else []
+        _RUNTIME.emulated_begin(int(not op.reads), (ctypes.c_int64 * len(sizes))(*sizes), len(sizes))
+        try:
+            result = run(*args, **kwargs)
+        finally:
+            unknown = _RUNTIME.emulated_end()
+        if op.reads and self._to_host(op, args, result):
+            return self._read(op, args, result, known, tainted, unknown)
+        if unknown and not sizes:
+            self._list(f"{op.name} reads what it computed: zeros")
+        outputs = written if op.writes else [result]
+        self._after(op, func, args, kwargs, outputs, known, tainted)
+        return result
+
+    # -- what is known ----------------------------------------------------------------------------------------------
+
+    def _worth(self, given: list[torch.Tensor], kwargs: dict[str, Any]) -> bool:
+        """Whether the device takes part, and inputs are small enough to be computed with."""
+        device = kwargs.get("device")
+        there = any(tensor.is_cuda for tensor in given) or (
+            device is not None and torch.device(device).type == "cuda"
+        )
+        return there and all(tensor.numel() <= MOST_ELEMENTS for tensor in given)
+
+    def _known(self, given: list[torch.Tensor], written: list[Any]) -> dict[int, torch.Tensor] | None:
+        """Copies on the CPU of these tensors, by identity; None where one is not known. written: those whose values do not matter."""
+        found = {}
+        for tensor in given:
+            if not tensor.is_cuda:
+                found[id(tensor)] = tensor
+                continue
+            copy = self._value(tensor)
+            if copy is None and any(tensor is one for one in written) and _small(tensor):
+                copy = torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
+            if copy is None:
+                return None
+            found[id(tensor)] = copy
+        return found
+
+    def _value(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        if not _small(tensor):
+            return None
+        nbytes = _extent(tensor)
+        if nbytes == 0:
+            return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+        if nbytes > 8 * MOST_ELEMENTS:
+            return None
+        content = bytearray(nbytes)
+        into = (ctypes.c_char * nbytes).from_buffer(content)
+        if not _RUNTIME.emulated_peek(ctypes.c_uint64(tensor.data_ptr()), ctypes.c_uint64(nbytes), into):
+            return None
+        return torch.frombuffer(content, dtype=tensor.dtype).as_strided(tensor.shape, tensor.stride())
+
+    def _keep(self, tensor: torch.Tensor, value: torch.Tensor, stand_in: bool) -> None:
+        """The tensor holds this value."""
+        nbytes = _extent(tensor)
+        if nbytes == 0:
+            return
+        laid = self._value(tensor)  # what lies between its elements stays
+        if laid is None:
+            laid = torch.zeros(nbytes // tensor.element_size(), dtype=tensor.dtype, device="cpu").as_strided(
+                tensor.shape, tensor.stride()
+            )
+        laid.copy_(value.expand(tensor.shape))
+        _RUNTIME.emulated_poke(
+            ctypes.c_uint64(tensor.data_ptr()), ctypes.c_uint64(nbytes), ctypes.c_void_p(laid.data_ptr())
+        )
+        (self._stand_ins.add if stand_in else self._stand_ins.discard)(tensor.data_ptr())
+
+    def _forget(self, tensor: torch.Tensor) -> None:
+        _RUNTIME.emulated_forget(ctypes.c_uint64(tensor.data_ptr()), ctypes.c_uint64(_extent(tensor)))
+        self._stand_ins.discard(tensor.data_ptr())
+
+    def _after(
+        self,
+        op: _Operator,
+        func: Any,
+        args: Any,
+        kwargs: dict[str, Any],
+        outputs: list[Any],
+        known: Any,
+        tainted: bool,
+    ) -> None:
+        """The operator's results are computed, stand in, or are not known."""
+        flat = [t for t in _tensors(outputs, {}) if t.is_cuda]
+        if not flat:
+            for result in outputs:
+                if isinstance(result, tuple):
+                    flat = [t for t in _tensors(result, {}) if t.is_cuda]
+        if not flat or any(
+            type(t) not in (torch.Tensor, torch.nn.Parameter) or t.layout != torch.strided for t in flat
+        ):
+            return
+        if op.name == "_amp_foreach_non_finite_check_and_unscale_":  # all gradients are finite
+            return
+        computed = None
+        if known is not None and all(_small(t) for t in flat):
+            computed = self._computed(op, func, args, kwargs, known)
+        for i, tensor in enumerate(flat):
+            if computed is not None and i < len(computed) and computed[i].shape == tensor.shape:
+                self._keep(tensor, computed[i], tainted)
+            elif (
+                _small(tensor)
+                and not tensor.is_floating_point()
+                and not tensor.is_complex()
+                and not op.name.startswith(("empty", "new_empty"))
+            ):
+                self._keep(tensor, self._stand_in(op, args, tensor), True)
+            else:
+                self._forget(tensor)
+
+    def _computed(
+        self, op: _Operator, func: Any, args: Any, kwargs: dict[str, Any], known: dict[int, torch.Tensor]
+    ) -> list[torch.Tensor] | None:
+        """The results on the CPU; None where the CPU has no such operator."""
+
+        def here(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                return known.get(id(value), value)
+            if isinstance(value, (list, tuple)):
+                return type(value)(here(item) for item in value) if type(value) in (list, tuple) else value
+            if isinstance(value, torch.device):
+                return torch.device("cpu")
+            return value
+
+        if op.name.startswith(("empty", "new_empty")):
+            return None
+        more = {name: here(value) for name, value in kwargs.items()}
+        if "device" in more or op.name == "_to_copy":
+            more["device"] = torch.device("cpu")
+        more.pop("pin_memory", None)
+        if op.generator:
+            more["generator"] = self._generator
+        try:
+            told = [here(value) for value in args]
+            result = func(*told, **more)
+        except (RuntimeError, NotImplementedError, IndexError, TypeError, ValueError):
+            return None
+        if op.writes:
+            return _tensors([told[i] if i < len(told) else more.get(op.names[i]) for i in op.writes], {})
+        return _tensors(result if isinstance(result, (list, tuple)) else [result], {})
+
+    def _stand_in(self, op: _Operator, args: Any, tensor: torch.Tensor) -> torch.Tensor:
+        """What a healthy run would most likely have."""
+        if tensor.dtype == torch.bool:
+            same = len(args) > 1 and isinstance(args[0], torch.Tensor) and args[1] is args[0]
+            if op.name == "eq" and same:
+                return torch.tensor(True, device="cpu")
+            if (
+                op.name == "ne"
+                and len(args) > 1
+                and args[1] == float("inf")
+                and not isinstance(args[1], torch.Tensor)
+            ):
+                return torch.tensor(True, device="cpu")
+            return torch.tensor(not op.name.startswith(_FALSE_IF_HEALTHY), device="cpu")
+        if op.name in _SORTS and tensor.dim():
+            dim = next((a for a in args[2:3] if isinstance(a, int) and not isinstance(a, bool)), -1)
+            shape = [1] * tensor.dim()
+            shape[dim] = tensor.shape[dim]
+            return torch.arange(tensor.shape[dim], device="cpu").view(shape).to(tensor.dtype)
+        return torch.zeros((), dtype=tensor.dtype, device="cpu")
+
+    # -- sizes that depend on data -----------------------------------------------------------------------------------
+
+    def _sizes(self, op: _Operator, args: Any, kwargs: dict[str, Any], tainted: bool) -> list[int]:
+        """What the operator will ask the device for: how many elements its result has."""
+        if op.name in ("index", "index_put_", "_index_put_impl_"):
+            asked = [t for t in args[1] if t is not None and t.dtype in (torch.bool, torch.uint8)]
+        elif op.name == "masked_select":
+            asked = [args[1]]
+        elif op.name == "repeat_interleave":
+            if kwargs.get("output_size") is not None:
+                return []
+            asked = [args[0]]
+        else:
+            asked = [args[0]]
+        sizes = []
+        for tensor in asked:
+            value = self._value(tensor) if tensor.is_cuda else tensor
+            if value is None or tainted or tensor.data_ptr() in self._stand_ins:
+                self._list(
+                    f"the size of {op.name}'s result depends on data: taken to be the largest, {tensor.numel():,}"
+                )
+            if value is None:
+                sizes.append(tensor.numel())
+            elif op.name == "repeat_interleave":
+                sizes.append(int(value.sum()))
+            elif op.name.startswith("unique") or op.name == "_unique2":
+                sizes += [self._distinct(op, args, value)] * 4
+            else:
+                count = int((value != 0).sum())
+                sizes.append(count if tensor.data_ptr() not in self._stand_ins else tensor.numel())
+        return sizes
+
+    def _distinct(self, op: _Operator, args: Any, value: torch.Tensor) -> int:
+        if op.name == "unique_consecutive":
+            return int(torch.unique_consecutive(value).numel())
+        if op.name == "unique_dim":
+            return int(torch.unique(value, dim=args[1]).shape[args[1]])
+        return int(torch.unique(value).numel())
+
+    # -- what the host reads -----------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _to_host(op: _Operator, args: Any, result: Any) -> bool:
+        source = args[1] if op.name == "copy_" else args[0]
+        there = not (isinstance(result, torch.Tensor) and result.is_cuda)
+        return isinstance(source, torch.Tensor) and source.is_cuda and there
+
+    def _read(self, op: _Operator, args: Any, result: Any, known: Any, tainted: bool, unknown: int) -> Any:
+        """What the host gets to see of device memory."""
+        source = args[1] if op.name == "copy_" else args[0]
+        value = None if known is None else known.get(id(source))
+        if value is None:
+            value = self._value(source)
+        is_number = source.is_floating_point() or source.is_complex()
+        if op.name == "equal":
+            self._list("torch.equal compares what is not computed: equal")
+            return True
+        if value is None and (unknown or source.numel() > MOST_ELEMENTS):
+            value = torch.full((), 1.0 if is_number else 0.0, device="cpu").to(source.dtype)
+            self._list(
+                "a number: 1"
+                if is_number and source.numel() == 1
+                else f"{source.numel():,} values that were not computed"
+            )
+            tainted = True
+        elif tainted:
+            self._list("a stand-in" if source.numel() == 1 else f"{source.numel():,} stand-ins")
+        if value is None:
+            return result
+        if op.name == "_local_scalar_dense":
+            found = value.reshape(-1)[0].item()
+            if tainted:
+                self._wait(found)
+            return found
+        result.copy_(value.expand(result.shape) if value.dim() else value)
+        return result
+
+    def _list(self, what: str) -> None:
+        self.reads[f"{self._line()}: {what}"] += 1
+
+    def _wait(self, found: Any) -> None:
+        """Raises Stuck where a loop waits for this value, and it has been the same for long."""
+        line = self._line()
+        if self._waited != (line, found):
+            self._waited = (line, found)
+            self._waits[line] = 0
+        self._waits[line] += 1
+        if self._waits[line] >= MOST_WAITS and self._decides_a_loop(line):
+            raise Stuck(
+                f"{line}: the loop waits for a value that is not computed; it has been {found} for {MOST_WAITS:,} reads"
+            )
+
+    def _decides_a_loop(self, line: str) -> bool:
+        """Whether a line decides how long a `while` goes on: it is its condition, or that of an `if` in it that leaves it."""
+        found = self._loops.get(line)
+        if found is None:
+            path, _, number = line.rpartition(":")
+            try:
+                tree = ast.parse(Path(path).read_text("utf-8"))
+            except (OSError, SyntaxError, ValueError):
+                tree = ast.Module([], [])
+            found = any(
+                _spans(loop.test, int(number)) or any(_leaves(inner, int(number)) for inner in ast.walk(loop))
+                for loop in ast.walk(tree)
+                if isinstance(loop, ast.While)
+            )
+            self._loops[line] = found
+        return found
+
+
+def _spans(node: ast.expr, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
+def _leaves(node: ast.AST, line: int) -> bool:
+    return (
+        isinstance(node, ast.If)
+        and _spans(node.test, line)
+        and any(isinstance(inner, (ast.Break, ast.Return)) for inner in ast.walk(node))
+    )

@@ -1,0 +1,149 @@
+"""Starts a program of the user's under the emulated runtime, in a process of its own, with the Python that has its torch.
+
+1. The library is loaded before every other one (LD_PRELOAD), so that PyTorch's calls reach it by the loader's own rules; programs
+   that open the driver or NVML by name find it in a folder of links (LD_LIBRARY_PATH). Both variables are as before for whatever the
+   program starts itself: `inside` puts them back before it runs.
+2. A GPU that is there is not touched: its driver is never opened.
+3. The process is in a group of its own; whatever ends this one (Ctrl-C included) ends that group.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from analyzer.devices import DeviceProfile
+from analyzer.emulation import library
+from analyzer.emulation.device import described
+from analyzer.errors import MissingDependencyError, OptionError
+
+INSIDE = Path(__file__).parent / "inside"
+# What inside/__main__.py puts back.
+CHANGED = ("LD_PRELOAD", "LD_LIBRARY_PATH")
+
+
+@dataclass(frozen=True, slots=True)
+class Torch:
+    """The PyTorch of an environment: its version and the release of CUDA it was built with."""
+
+    python: Path
+    version: str
+    cuda: tuple[int, int]
+
+
+def find_torch(python: str | os.PathLike[str] | None) -> Torch:
+    """The PyTorch that `python` has; None: this interpreter. It is not imported. Raises OptionError, MissingDependencyError."""
+    path = Path(sys.executable) if python is None else Path(python)
+    if path.is_dir():
+        path = path / "bin" / "python"
+    if not path.is_file() or not os.access(path, os.X_OK):
+        raise OptionError(
+            f"--python {path} is not a Python", "give the path of one: --python venv/bin/python"
+        )
+    ask = "import importlib.util as u; s = u.find_spec('torch'); print('@' + (s.submodule_search_locations[0] if s else ''))"
+    try:
+        told = subprocess.run(
+            [path, "-c", ask], capture_output=True, text=True, timeout=60, check=False
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise OptionError(f"--python {path} does not run: {error}") from None
+    folder = next((line[1:] for line in told.splitlines() if line.startswith("@")), "")
+    if not folder:
+        raise MissingDependencyError(
+            f"{path} has no PyTorch",
+            "give the Python of an environment with a CUDA build: --python venv/bin/python",
+        )
+    said = dict(
+        re.findall(
+            r"^(__version__|cuda)\b[^=\n]*= *['\"]([^'\"]+)['\"]",
+            (Path(folder) / "version.py").read_text("utf-8"),
+            re.M,
+        )
+    )
+    cuda = re.match(r"(\d+)\.(\d+)", said.get("cuda", ""))
+    version = said.get("__version__", "")
+    if cuda is None:
+        raise MissingDependencyError(
+            f"torch {version} of {path} is not a CUDA build",
+            f"make an environment with one: pip install torch=={version.partition('+')[0]}, and give it with --python",
+        )
+    if int(cuda[1]) not in (12, 13):
+        raise MissingDependencyError(
+            f"torch {version} of {path} was built with CUDA {cuda[0]}; emulated are 12 and 13",
+            "take torch 2.6 or newer",
+        )
+    return Torch(path, version, (int(cuda[1]), int(cuda[2])))
+
+
+@contextmanager
+def environment(
+    torch: Torch, profile: DeviceProfile, besides: Mapping[str, str], count: int = 1
+) -> Iterator[dict[str, str]]:
+    """The variables of a process that is to run under the emulated runtime; the folder of links lives as long. Raises AnalyzerError."""
+    native = library.path()
+    with tempfile.TemporaryDirectory(prefix="analyze-emulate-") as folder:
+        for name in library.OPENED_AS:
+            (Path(folder) / name).symlink_to(native)
+        own = {**os.environ, **besides}
+        changed = {
+            "LD_PRELOAD": " ".join(filter(None, (str(native), own.get("LD_PRELOAD")))),
+            "LD_LIBRARY_PATH": ":".join(filter(None, (folder, own.get("LD_LIBRARY_PATH")))),
+        }
+        kept = {f"ANALYZER_EMULATED_{name}": own[name] for name in CHANGED if name in own}
+        yield {
+            **own,
+            **kept,
+            **changed,
+            "ANALYZER_EMULATED_DEVICE": described(profile, torch.cuda, count),
+            "ANALYZER_EMULATED_LIBRARIES": folder,
+            "TRITON_LIBCUDA_PATH": folder,
+        }
+
+
+def run(command: Sequence[str | os.PathLike[str]], variables: Mapping[str, str]) -> int:
+    """The exit code of a command; what it prints goes to this process's stderr. A signal's number is negative."""
+    with _uninterrupted() as check:
+        process = subprocess.Popen(
+            command, env=dict(variables), stdout=sys.stderr.fileno(), start_new_session=True
+        )
+    try:
+        check()
+        return process.wait()
+    except BaseException:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C would: the program may clean up
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(10)
+        raise
+    finally:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[Callable[[], None]]:
+    """Ctrl-C waits while a process starts, which nobody would end otherwise; what is yielded raises it afterwards."""
+    waiting: list[int] = []
+
+    def check() -> None:
+        if waiting:
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # no other is interrupted
+        yield check
+        return
+    before = signal.signal(signal.SIGINT, lambda number, _: waiting.append(number))
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, before)

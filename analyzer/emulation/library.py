@@ -1,0 +1,29 @@
+"""The emulated CUDA runtime as a file: compiled while this package is installed, from `native/`, where there is a C compiler."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from pathlib import Path
+
+from analyzer.errors import MissingDependencyError
+
+NATIVE = Path(__file__).parent / "native"
+# The names under which programs open the driver and NVML themselves (`dlopen`): the same library answers.
+OPENED_AS = ("libcuda.so.1", "libnvidia-ml.so.1")
+
+
+def path() -> Path:
+    """Where the library is. Raises MissingDependencyError on a system that has none, and where none was compiled."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        raise MissingDependencyError(
+            f"analyze emulate runs PyTorch's CUDA build for Linux on x86-64; this is {sys.platform} on {platform.machine()}",
+            "trace the program instead: analyze run",
+        )
+    found = sorted(Path(__file__).parent.glob("_cuda*.so"))
+    if not found:
+        raise MissingDependencyError(
+            "analyze emulate needs its CUDA runtime, which was not compiled when this package was installed",
+            "install a C compiler (such as gcc), then this package again",
+        )
+    return found[0]

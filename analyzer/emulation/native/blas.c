@@ -1,0 +1,59 @@
+/* cuBLAS and cuBLASLt: handles and descriptions; products compute nothing. PyTorch takes their workspaces itself, through its
+   allocator (aten/src/ATen/cuda/CublasHandlePool.cpp), so nothing of them is asked here. cublas_api.h, cublasLt.h. */
+#include "emulated.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct { int math, pointers; void *stream; } Handle;
+ANSWER int cublasCreate_v2(void **handle) {
+  LOCKED process_cublas();
+  return (*handle = calloc(1, sizeof(Handle))) ? OK : 3;
+}
+ANSWER int cublasDestroy_v2(void *handle) { free(handle); return OK; }
+ANSWER int cublasSetStream_v2(Handle *handle, void *stream) { handle->stream = stream; return OK; }
+ANSWER int cublasGetStream_v2(Handle *handle, void **stream) { *stream = handle->stream; return OK; }
+ANSWER int cublasSetWorkspace_v2(Handle *handle, void *workspace, size_t bytes) { (void)handle; (void)workspace; (void)bytes; return OK; }
+ANSWER int cublasSetMathMode(Handle *handle, int mode) { handle->math = mode; return OK; }
+ANSWER int cublasGetMathMode(Handle *handle, int *mode) { *mode = handle->math; return OK; }
+ANSWER int cublasSetPointerMode_v2(Handle *handle, int mode) { handle->pointers = mode; return OK; }
+ANSWER int cublasGetPointerMode_v2(Handle *handle, int *mode) { *mode = handle->pointers; return OK; }
+ANSWER int cublasSetSmCountTarget(Handle *handle, int count) { (void)handle; (void)count; return OK; }
+
+/* Functions that only compute, with the stream of their handle. */
+#define COMPUTES(name) ANSWER int name(Handle *handle) { captured(handle->stream); return OK; }
+#define FOUR(name) COMPUTES(cublasS##name) COMPUTES(cublasD##name) COMPUTES(cublasC##name) COMPUTES(cublasZ##name)
+FOUR(gemm_v2) FOUR(gemmBatched) FOUR(gemmStridedBatched) FOUR(gemv_v2) FOUR(trsm_v2) FOUR(trsmBatched) FOUR(getrfBatched)
+FOUR(getrsBatched) FOUR(geqrfBatched) FOUR(gelsBatched)
+COMPUTES(cublasSgemmEx) COMPUTES(cublasGemmEx) COMPUTES(cublasGemmStridedBatchedEx) COMPUTES(cublasGemmBatchedEx) COMPUTES(cublasDotEx)
+COMPUTES(cublasSdot_v2) COMPUTES(cublasDdot_v2) COMPUTES(cublasCdotu_v2) COMPUTES(cublasZdotu_v2) COMPUTES(cublasCdotc_v2) COMPUTES(cublasZdotc_v2)
+
+ANSWER int cublasLtCreate(void **handle) { *handle = new_handle(); return OK; }
+ANSWER int cublasLtDestroy(void *handle) { (void)handle; return OK; }
+ANSWER int cublasLtMatmulDescCreate(void **made) { *made = new_handle(); return OK; }
+ANSWER int cublasLtMatmulDescDestroy(void *made) { (void)made; return OK; }
+ANSWER int cublasLtMatmulDescSetAttribute(void *made) { (void)made; return OK; }
+ANSWER int cublasLtMatrixLayoutCreate(void **made) { *made = new_handle(); return OK; }
+ANSWER int cublasLtMatrixLayoutDestroy(void *made) { (void)made; return OK; }
+ANSWER int cublasLtMatrixLayoutSetAttribute(void *made) { (void)made; return OK; }
+ANSWER int cublasLtMatmulPreferenceCreate(void **made) { *made = new_handle(); return OK; }
+ANSWER int cublasLtMatmulPreferenceDestroy(void *made) { (void)made; return OK; }
+ANSWER int cublasLtMatmulPreferenceSetAttribute(void *made) { (void)made; return OK; }
+ANSWER int cublasLtMatmul(void *handle) { (void)handle; LOCKED process_launches(1); return OK; }
+/* cublasLtMatmulHeuristicResult_t: an algorithm of 64 bytes, the workspace it needs, a status, waves, four reserved words. */
+typedef struct { uint64_t algorithm[8]; size_t workspace; int status; float waves; int reserved[4]; } Heuristic;
+ANSWER int cublasLtMatmulAlgoGetHeuristic(void *handle, void *op, void *a, void *b, void *c, void *d, void *preference, int asked, Heuristic *found, int *count) {
+  (void)handle; (void)op; (void)a; (void)b; (void)c; (void)d; (void)preference;
+  if (asked < 1) return 7;
+  memset(found, 0, sizeof *found);
+  found->waves = 1;
+  *count = 1;
+  return OK;
+}
+
+/* Handles of cuSPARSE and cuSOLVER; what is asked of them besides is refused, since the sizes of their buffers are not known. */
+ANSWER int cusparseCreate(void **handle) { *handle = new_handle(); return OK; }
+ANSWER int cusparseDestroy(void *handle) { (void)handle; return OK; }
+ANSWER int cusparseSetStream(void *handle, void *stream) { (void)handle; (void)stream; return OK; }
+ANSWER int cusolverDnCreate(void **handle) { *handle = new_handle(); return OK; }
+ANSWER int cusolverDnDestroy(void *handle) { (void)handle; return OK; }
+ANSWER int cusolverDnSetStream(void *handle, void *stream) { (void)handle; (void)stream; return OK; }

@@ -1,0 +1,57 @@
+/* What the files here share. No header of CUDA is needed: every layout is written out, with the header it is of.
+
+   One library answers for the CUDA runtime (12.x and 13.x), the driver's documented functions, NVML and the handles of
+   cuBLAS and its kin. It is loaded before PyTorch's own libraries (LD_PRELOAD). Its symbols carry no version: the loader
+   takes them for any version asked for (glibc, elf/dl-lookup.c, check_match: a library without versions matches), so that
+   one build stands for libcudart.so.12 and .so.13. */
+#ifndef EMULATED_H
+#define EMULATED_H
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ANSWER __attribute__((visibility("default")))
+#define MIB (1ull << 20)
+#define DEVICES 16
+
+/* cudaError_t and CUresult agree on these (driver_types.h, cuda.h). */
+enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, NOT_READY = 600, NOT_SUPPORTED = 801 };
+
+/* The device that is not there: what `analyzer/emulation/device.py` says of it. Sizes in bytes. */
+typedef struct {
+  char name[128];
+  int count, major, minor, cuda; /* cuda: 13000 for CUDA 13.0, the release PyTorch was built with */
+  int sm_count, threads_per_sm, blocks_per_sm, shared_per_sm, shared_per_block, l2;
+  uint64_t capacity, context, cublas_code, cudnn_code, kernels_code;
+  uint64_t known; /* contents of copies up to so many bytes are kept */
+} Device;
+const Device *the_device(void);
+int current_device(void);
+
+/* One lock for everything: nothing here takes long. */
+extern pthread_mutex_t emulated_lock;
+#define LOCKED for (int once_ = (pthread_mutex_lock(&emulated_lock), 1); once_; once_ = (pthread_mutex_unlock(&emulated_lock), 0))
+
+/* memory.c */
+uint64_t device_take(int device, uint64_t bytes); /* 0: no room */
+uint64_t device_give(uint64_t address);           /* the bytes that are free again; 0: nothing lay there */
+int on_device(uint64_t address);                  /* which device, -1: none */
+void process_launches(int kind);                  /* 1 plain, 2 stack, 3 asserting: allocators/process.py */
+void process_cublas(void);
+void process_cudnn(void);
+
+/* contents.c */
+void contents_set(uint64_t address, uint64_t bytes, const void *from);
+void contents_forget(uint64_t address, uint64_t bytes);
+int contents_get(uint64_t address, uint64_t bytes, void *into); /* 1: all of it is known */
+int copied(uint64_t to, uint64_t from, uint64_t bytes);         /* any direction */
+int filled(uint64_t to, int value, uint64_t bytes);
+
+/* streams.c */
+void captured(void *stream); /* something ran on a stream: a node, if it is captured */
+
+void *new_handle(void);
+int fail(int code); /* remembers the runtime's last error */
+/* refused.c: a function without an answer. Says its name once on stderr, and remembers it. */
+void refused(const char *name);
+#endif

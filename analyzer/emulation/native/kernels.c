@@ -1,0 +1,127 @@
+/* Kernels are registered and launched, and do nothing. What is asked of them (occupancy, attributes) is answered from what a
+   multiprocessor holds: threads and blocks. Their registers and shared memory lie in the binaries and are not read yet, so
+   occupancy is that of a kernel of at most 32 registers a thread (docs/EMULATION.md says what that costs). */
+#include "emulated.h"
+#include <string.h>
+
+typedef struct { unsigned x, y, z; } Dim3;
+static _Thread_local struct { Dim3 grid, block; size_t shared; void *stream; } call;
+static uint64_t launch_count;
+
+static int launched(void *stream) {
+  LOCKED { launch_count++; process_launches(1); }
+  captured(stream);
+  return OK;
+}
+ANSWER uint64_t emulated_launch_count(void) { return launch_count; }
+
+ANSWER unsigned __cudaPushCallConfiguration(Dim3 grid, Dim3 block, size_t shared, void *stream) {
+  call.grid = grid; call.block = block; call.shared = shared; call.stream = stream;
+  return 0;
+}
+ANSWER int __cudaPopCallConfiguration(Dim3 *grid, Dim3 *block, size_t *shared, void **stream) {
+  *grid = call.grid; *block = call.block; *shared = call.shared; *stream = call.stream;
+  return OK;
+}
+ANSWER void **__cudaRegisterFatBinary(void *binary) { static void *none[1]; (void)binary; return none; }
+ANSWER void __cudaRegisterFatBinaryEnd(void **handle) { (void)handle; }
+ANSWER void __cudaUnregisterFatBinary(void **handle) { (void)handle; }
+ANSWER void __cudaRegisterFunction(void **handle, const char *host) { (void)handle; (void)host; }
+ANSWER char __cudaInitModule(void **handle) { (void)handle; return 1; }
+/* crt/host_runtime.h of CUDA 13: a kernel is known by the address of its stub. */
+ANSWER int __cudaGetKernel(void **kernel, const void *stub) { *kernel = (void *)stub; return OK; }
+ANSWER int cudaGetKernel(void **kernel, const void *stub) { *kernel = (void *)stub; return OK; }
+ANSWER int __cudaLaunchKernel(void *kernel, Dim3 grid, Dim3 block, void **arguments, size_t shared, void *stream) {
+  (void)kernel; (void)grid; (void)block; (void)arguments; (void)shared;
+  return launched(stream);
+}
+ANSWER int cudaLaunchKernel(const void *stub, Dim3 grid, Dim3 block, void **arguments, size_t shared, void *stream) {
+  return __cudaLaunchKernel((void *)stub, grid, block, arguments, shared, stream);
+}
+ANSWER int cudaLaunchCooperativeKernel(const void *stub, Dim3 grid, Dim3 block, void **arguments, size_t shared, void *stream) {
+  return __cudaLaunchKernel((void *)stub, grid, block, arguments, shared, stream);
+}
+typedef struct { Dim3 grid, block; size_t shared; void *stream; } Launch; /* the beginning of cudaLaunchConfig_t */
+ANSWER int cudaLaunchKernelExC(const Launch *how, const void *stub, void **arguments) { (void)stub; (void)arguments; return launched(how->stream); }
+
+/* Variables of the device: an address of their own, 512 B each. */
+#define VARIABLES 4096
+static struct { const void *host; uint64_t address; size_t bytes; } variables[VARIABLES];
+static size_t variable_count;
+ANSWER void __cudaRegisterVar(void **handle, char *host, char *device, const char *name, int external, size_t bytes) {
+  (void)handle; (void)device; (void)name; (void)external;
+  LOCKED { if (variable_count < VARIABLES) { variables[variable_count].bytes = bytes; variables[variable_count++].host = host; } }
+}
+ANSWER int cudaGetSymbolAddress(void **address, const void *symbol) {
+  int code = INVALID_VALUE;
+  LOCKED for (size_t i = 0; i < variable_count; i++)
+    if (variables[i].host == symbol) {
+      if (!variables[i].address) variables[i].address = (1ull << 44) + i * 0x100000;
+      *address = (void *)(uintptr_t)variables[i].address;
+      code = OK;
+    }
+  return code ? fail(code) : OK;
+}
+ANSWER int cudaMemcpyToSymbol(const void *symbol, const void *from, size_t bytes, size_t offset, int kind) {
+  (void)symbol; (void)from; (void)bytes; (void)offset; (void)kind;
+  return OK;
+}
+
+/* struct cudaFuncAttributes (driver_types.h), alike in CUDA 12 and 13. */
+typedef struct {
+  size_t sharedSizeBytes, constSizeBytes, localSizeBytes;
+  int maxThreadsPerBlock, numRegs, ptxVersion, binaryVersion, cacheModeCA, maxDynamicSharedSizeBytes, preferredShmemCarveout,
+      clusterDimMustBeSet, requiredClusterWidth, requiredClusterHeight, requiredClusterDepth, clusterSchedulingPolicyPreference,
+      nonPortableClusterSizeAllowed, reserved[16];
+} FuncAttributes;
+ANSWER int cudaFuncGetAttributes(FuncAttributes *found, const void *stub) {
+  const Device *d = the_device();
+  (void)stub;
+  *found = (FuncAttributes){.maxThreadsPerBlock = 1024, .numRegs = 32, .maxDynamicSharedSizeBytes = 49152};
+  found->ptxVersion = found->binaryVersion = d->major * 10 + d->minor;
+  return OK;
+}
+ANSWER int cudaFuncSetAttribute(const void *stub, int which, int value) { (void)stub; (void)which; (void)value; return OK; }
+
+static int blocks(int threads, size_t shared) {
+  const Device *d = the_device();
+  int warps = (threads + 31) / 32, found = warps ? d->threads_per_sm / (32 * warps) : 0;
+  if (found > d->blocks_per_sm) found = d->blocks_per_sm;
+  if (shared && (size_t)found > d->shared_per_sm / (shared + 1024)) found = (int)(d->shared_per_sm / (shared + 1024));
+  return found;
+}
+ANSWER int cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *count, const void *stub, int threads, size_t shared) { (void)stub; *count = blocks(threads, shared); return OK; }
+ANSWER int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *count, const void *stub, int threads, size_t shared, unsigned flags) {
+  (void)stub; (void)flags;
+  *count = blocks(threads, shared);
+  return OK;
+}
+ANSWER int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *count, void *kernel, int threads, size_t shared) { (void)kernel; *count = blocks(threads, shared); return OK; }
+ANSWER int cuOccupancyMaxActiveClusters(int *count, void *kernel, const void *how) { (void)kernel; (void)how; *count = the_device()->sm_count / 16; return OK; }
+
+/* -- the driver's modules: code compiled while the program runs (NVRTC, Triton) ---------------------------------------- */
+ANSWER int cuModuleLoadData(void **module, const void *image) { (void)image; *module = new_handle(); return OK; }
+ANSWER int cuModuleLoadDataEx(void **module, const void *image, unsigned count, void *options, void **values) { (void)count; (void)options; (void)values; return cuModuleLoadData(module, image); }
+ANSWER int cuModuleLoad(void **module, const char *file) { (void)file; *module = new_handle(); return OK; }
+ANSWER int cuModuleUnload(void *module) { (void)module; return OK; }
+ANSWER int cuModuleGetFunction(void **kernel, void *module, const char *name) { (void)module; (void)name; *kernel = new_handle(); return OK; }
+/* CUfunction_attribute: 0 threads a block, 1 shared, 2 constant, 3 local, 4 registers, 5 PTX, 6 binary, 8 dynamic shared. */
+ANSWER int cuFuncGetAttribute(int *value, int which, void *kernel) {
+  const Device *d = the_device();
+  (void)kernel;
+  *value = which == 0 ? 1024 : which == 4 ? 32 : which == 5 || which == 6 ? d->major * 10 + d->minor : which == 8 ? d->shared_per_block : 0;
+  return OK;
+}
+ANSWER int cuFuncSetAttribute(void *kernel, int which, int value) { (void)kernel; (void)which; (void)value; return OK; }
+ANSWER int cuFuncSetCacheConfig(void *kernel, int which) { (void)kernel; (void)which; return OK; }
+ANSWER int cuLaunchKernel(void *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream, void **arguments, void **extra) {
+  (void)kernel; (void)gx; (void)gy; (void)gz; (void)bx; (void)by; (void)bz; (void)shared; (void)arguments; (void)extra;
+  return launched(stream);
+}
+ANSWER int cuLaunchCooperativeKernel(void *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream, void **arguments) {
+  return cuLaunchKernel(kernel, gx, gy, gz, bx, by, bz, shared, stream, arguments, NULL);
+}
+typedef struct { unsigned gx, gy, gz, bx, by, bz, shared; void *stream; } DriverLaunch; /* the beginning of CUlaunchConfig */
+ANSWER int cuLaunchKernelEx(const DriverLaunch *how, void *kernel, void **arguments, void **extra) { (void)kernel; (void)arguments; (void)extra; return launched(how->stream); }
+/* A tensor map describes memory to a kernel: 128 bytes nobody reads here. */
+ANSWER int cuTensorMapEncodeTiled(void *map) { memset(map, 0, 128); return OK; }

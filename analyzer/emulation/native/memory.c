@@ -1,0 +1,355 @@
+/* Device memory: addresses with nothing behind them, where the driver puts them. The rules, and their measurements, are those of
+   `analyzer/allocators/driver.py` (addresses, pages, chunks) and `analyzer/allocators/process.py` (what a context, its first kernels
+   and the libraries take); the words here are theirs. A test holds both to each other. */
+#include "emulated.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PAGE (2 * MIB)
+#define CHUNK (32 * MIB)
+#define STEP 512ull
+#define MOVED (414 * MIB)
+#define ROUND(n, to) (((n) + (to)-1) / (to) * (to))
+
+typedef struct { uint64_t address, bytes; } Range;
+typedef struct { Range *at; size_t count, room; } Ranges; /* sorted by address */
+
+typedef struct {
+  Ranges holes, chunks, ranges, gaps, live;
+  uint64_t lowest, origin, page_bytes, besides;
+  int ready, had_kernel, has_handle;
+} Space;
+static Space spaces[DEVICES];
+
+static size_t place(const Ranges *r, uint64_t address) { /* the first that does not lie below */
+  size_t low = 0, high = r->count;
+  while (low < high) {
+    size_t middle = (low + high) / 2;
+    if (r->at[middle].address < address) low = middle + 1; else high = middle;
+  }
+  return low;
+}
+static void insert(Ranges *r, uint64_t address, uint64_t bytes) {
+  if (r->count == r->room) {
+    Range *more = realloc(r->at, (r->room = r->room ? 2 * r->room : 64) * sizeof(Range));
+    if (!more) { fputs("analyze emulate: no memory left on this machine\n", stderr); _Exit(70); }
+    r->at = more;
+  }
+  size_t at = place(r, address);
+  memmove(r->at + at + 1, r->at + at, (r->count - at) * sizeof(Range));
+  r->at[at] = (Range){address, bytes};
+  r->count++;
+}
+static Range take_out(Ranges *r, size_t at) {
+  Range found = r->at[at];
+  memmove(r->at + at, r->at + at + 1, (--r->count - at) * sizeof(Range));
+  return found;
+}
+static int starts(const Ranges *r, uint64_t address) { size_t at = place(r, address); return at < r->count && r->at[at].address == address; }
+
+static Space *space_of(int device) {
+  Space *s = &spaces[device];
+  if (!s->ready) { /* the context leaves two holes, the ends of two chunks */
+    s->ready = 1;
+    s->origin = (1ull << 46) + ((uint64_t)device << 42);
+    insert(&s->holes, s->origin, PAGE);
+    insert(&s->holes, s->origin + 74 * MIB, 24 * MIB);
+    s->lowest = s->origin - MOVED;
+    insert(&s->chunks, s->lowest, MOVED + PAGE);
+    s->besides = the_device()->context;
+  }
+  return s;
+}
+/* What is free with its neighbours, which are taken out; nothing joins across the beginning of a chunk. */
+static Range joined(Ranges *freed, uint64_t address, uint64_t bytes, const Ranges *borders) {
+  size_t at = place(freed, address);
+  if (!(borders && starts(borders, address + bytes)) && at < freed->count && freed->at[at].address == address + bytes)
+    bytes += take_out(freed, at).bytes;
+  if (!(borders && starts(borders, address)) && at && freed->at[at - 1].address + freed->at[at - 1].bytes == address) {
+    Range before = take_out(freed, at - 1);
+    address = before.address;
+    bytes += before.bytes;
+  }
+  return (Range){address, bytes};
+}
+static void free_pages(Space *s, uint64_t address, uint64_t bytes) {
+  Range r = joined(&s->holes, address, bytes, &s->chunks);
+  size_t at = place(&s->chunks, r.address);
+  if (at < s->chunks.count && s->chunks.at[at].address == r.address && s->chunks.at[at].bytes == r.bytes) {
+    take_out(&s->chunks, at);
+    Range free_range = joined(&s->ranges, r.address, r.bytes, NULL);
+    insert(&s->ranges, free_range.address, free_range.bytes);
+  } else
+    insert(&s->holes, r.address, r.bytes);
+}
+static uint64_t chunk(Space *s, uint64_t bytes) {
+  for (size_t at = s->ranges.count; at-- > 0;)
+    if (s->ranges.at[at].bytes >= bytes) {
+      Range r = take_out(&s->ranges, at);
+      if (r.bytes > bytes) insert(&s->ranges, r.address, r.bytes - bytes);
+      insert(&s->chunks, r.address + r.bytes - bytes, bytes);
+      return r.address + r.bytes - bytes;
+    }
+  s->lowest -= bytes;
+  insert(&s->chunks, s->lowest, bytes);
+  return s->lowest;
+}
+static uint64_t pages(Space *s, uint64_t bytes) {
+  for (size_t at = 0; at < s->holes.count; at++)
+    if (s->holes.at[at].bytes >= bytes) {
+      Range r = take_out(&s->holes, at);
+      if (r.bytes > bytes) insert(&s->holes, r.address + bytes, r.bytes - bytes);
+      return r.address;
+    }
+  uint64_t room = ROUND(bytes, CHUNK), address = chunk(s, room);
+  if (room > bytes) insert(&s->holes, address + bytes, room - bytes);
+  return address;
+}
+static int full(const Space *s, uint64_t bytes) { return s->besides + s->page_bytes + bytes > the_device()->capacity; }
+
+uint64_t device_take(int device, uint64_t bytes) {
+  Space *s = space_of(device);
+  uint64_t address = 0;
+  if (bytes >= PAGE) {
+    uint64_t whole = ROUND(bytes, PAGE);
+    if (whole < bytes || full(s, whole)) return 0;
+    address = pages(s, whole);
+    s->page_bytes += whole;
+  } else { /* smaller ones share pages: the smallest gap that fits, the lowest of those */
+    bytes = ROUND(bytes ? bytes : 1, STEP);
+    size_t best = s->gaps.count;
+    for (size_t at = 0; at < s->gaps.count; at++)
+      if (s->gaps.at[at].bytes >= bytes && (best == s->gaps.count || s->gaps.at[at].bytes < s->gaps.at[best].bytes)) best = at;
+    Range gap;
+    if (best < s->gaps.count) gap = take_out(&s->gaps, best);
+    else {
+      if (full(s, PAGE)) return 0;
+      gap = (Range){pages(s, PAGE), PAGE};
+      s->page_bytes += PAGE;
+    }
+    if (gap.bytes > bytes) insert(&s->gaps, gap.address + bytes, gap.bytes - bytes);
+    address = gap.address;
+  }
+  insert(&s->live, address, bytes);
+  return address;
+}
+static Space *space_at(uint64_t address) {
+  for (int device = 0; device < the_device()->count; device++) {
+    Space *s = &spaces[device];
+    if (!s->ready) continue;
+    size_t at = place(&s->live, address + 1);
+    if (at && address < s->live.at[at - 1].address + s->live.at[at - 1].bytes) return s;
+  }
+  return NULL;
+}
+uint64_t device_give(uint64_t address) {
+  Space *s = space_at(address);
+  if (!s || !starts(&s->live, address)) return 0;
+  uint64_t bytes = take_out(&s->live, place(&s->live, address)).bytes, whole = ROUND(bytes, PAGE);
+  contents_forget(address, bytes);
+  if (bytes < PAGE) insert(&s->gaps, address, bytes); /* shared pages are kept by the driver */
+  else {
+    s->page_bytes -= whole;
+    free_pages(s, address, whole);
+  }
+  return bytes;
+}
+
+/* -- what the process takes besides, by the rules of process.py ------------------------------------------------------- */
+
+void process_launches(int kind) {
+  Space *s = space_of(current_device());
+  int had = s->had_kernel;
+  if (kind <= had) return;
+  s->had_kernel = kind;
+  if (had < 1) pages(s, PAGE);
+  if (had < 2 && kind >= 2) {
+    pages(s, 26 * MIB);
+    size_t at = place(&s->holes, s->origin);
+    if (at < s->holes.count && s->holes.at[at].address == s->origin && s->holes.at[at].bytes == PAGE) {
+      take_out(&s->holes, at); /* the whole chunk is free, and its range soon serves libraries */
+    } else
+      free_pages(s, s->origin - MOVED, MOVED);
+  }
+  if (had < 3 && kind >= 3) pages(s, 10 * MIB);
+}
+static void handle_of(Space *s, uint64_t code) {
+  process_launches(1);
+  if (!s->has_handle) {
+    s->has_handle = 1;
+    pages(s, PAGE);
+    s->besides += the_device()->kernels_code;
+  }
+  s->besides += code;
+}
+void process_cublas(void) {
+  Space *s = space_of(current_device());
+  handle_of(s, the_device()->cublas_code);
+  pages(s, 64 * MIB);
+}
+void process_cudnn(void) {
+  Space *s = space_of(current_device());
+  handle_of(s, the_device()->cudnn_code);
+  for (int page = 0; page < 5; page++) pages(s, PAGE);
+}
+
+/* -- physical memory mapped into reserved addresses (expandable segments) --------------------------------------------- */
+
+typedef struct { uint64_t bytes; int device, uses; } Physical;
+static uint64_t next_reserved = 1ull << 45;
+static Ranges reserved;                                            /* address ranges of cuMemAddressReserve */
+static struct { uint64_t address, bytes; Physical *what; } *mapped; /* by age */
+static size_t mapped_count, mapped_room;
+
+static void drop(Physical *p) {
+  if (--p->uses) return;
+  space_of(p->device)->page_bytes -= p->bytes;
+  free(p);
+}
+int on_device(uint64_t address) {
+  Space *s = space_at(address);
+  if (s) return (int)(s - spaces);
+  size_t at = place(&reserved, address + 1);
+  return at && address < reserved.at[at - 1].address + reserved.at[at - 1].bytes ? 0 : -1;
+}
+/* struct CUmemAllocationProp (cuda.h): type, requestedHandleTypes, location {type, id}, ... */
+ANSWER int cuMemCreate(uint64_t *handle, size_t bytes, const int *prop, unsigned long long flags) {
+  (void)flags;
+  int code = OK;
+  LOCKED {
+    int device = prop[3] >= 0 && prop[3] < the_device()->count ? prop[3] : 0;
+    Space *s = space_of(device);
+    Physical *p = bytes % PAGE || full(s, bytes) ? NULL : malloc(sizeof *p);
+    if (!p) code = bytes % PAGE ? INVALID_VALUE : OUT_OF_MEMORY;
+    else {
+      *p = (Physical){bytes, device, 1};
+      s->page_bytes += bytes;
+      *handle = (uint64_t)(uintptr_t)p;
+    }
+  }
+  return code;
+}
+ANSWER int cuMemRelease(uint64_t handle) { LOCKED drop((Physical *)(uintptr_t)handle); return OK; }
+ANSWER int cuMemAddressReserve(uint64_t *address, size_t bytes, size_t alignment, uint64_t hint, unsigned long long flags) {
+  (void)alignment; (void)hint; (void)flags;
+  LOCKED {
+    *address = next_reserved;
+    next_reserved += ROUND(bytes, CHUNK);
+    insert(&reserved, *address, bytes);
+  }
+  return OK;
+}
+ANSWER int cuMemAddressFree(uint64_t address, size_t bytes) {
+  (void)bytes;
+  LOCKED { if (starts(&reserved, address)) take_out(&reserved, place(&reserved, address)); }
+  return OK;
+}
+ANSWER int cuMemMap(uint64_t address, size_t bytes, size_t offset, uint64_t handle, unsigned long long flags) {
+  (void)offset; (void)flags;
+  LOCKED {
+    if (mapped_count == mapped_room) mapped = realloc(mapped, (mapped_room = mapped_room ? 2 * mapped_room : 64) * sizeof *mapped);
+    Physical *p = (Physical *)(uintptr_t)handle;
+    p->uses++;
+    mapped[mapped_count].address = address;
+    mapped[mapped_count].bytes = bytes;
+    mapped[mapped_count++].what = p;
+  }
+  return OK;
+}
+ANSWER int cuMemUnmap(uint64_t address, size_t bytes) {
+  LOCKED {
+    contents_forget(address, bytes);
+    for (size_t at = mapped_count; at-- > 0;)
+      if (mapped[at].address >= address && mapped[at].address < address + bytes) {
+        drop(mapped[at].what);
+        mapped[at] = mapped[--mapped_count];
+      }
+  }
+  return OK;
+}
+ANSWER int cuMemSetAccess(uint64_t address, size_t bytes, const void *access, size_t count) { (void)address; (void)bytes; (void)access; (void)count; return OK; }
+ANSWER int cuMemGetAllocationGranularity(size_t *bytes, const void *prop, int option) { (void)prop; (void)option; *bytes = PAGE; return OK; }
+ANSWER int cuMemGetAddressRange_v2(uint64_t *base, size_t *bytes, uint64_t address) {
+  int code = INVALID_VALUE;
+  LOCKED {
+    Space *s = space_at(address);
+    if (s) {
+      Range r = s->live.at[place(&s->live, address + 1) - 1];
+      if (base) *base = r.address;
+      if (bytes) *bytes = r.bytes;
+      code = OK;
+    }
+  }
+  return code;
+}
+
+/* -- the runtime's functions ------------------------------------------------------------------------------------------ */
+
+ANSWER int cudaMalloc(void **address, size_t bytes) {
+  LOCKED *address = bytes ? (void *)(uintptr_t)device_take(current_device(), bytes) : NULL;
+  return *address || !bytes ? OK : fail(OUT_OF_MEMORY);
+}
+ANSWER int cudaFree(void *address) {
+  uint64_t given = 1;
+  if (address) LOCKED given = device_give((uint64_t)(uintptr_t)address);
+  return given ? OK : fail(INVALID_VALUE);
+}
+ANSWER int cudaMemGetInfo(size_t *available, size_t *total) {
+  LOCKED {
+    Space *s = space_of(current_device());
+    uint64_t used = s->besides + s->page_bytes;
+    *total = the_device()->capacity;
+    *available = used < *total ? *total - used : 0;
+  }
+  return OK;
+}
+ANSWER int cuMemGetInfo_v2(size_t *available, size_t *total) { return cudaMemGetInfo(available, total); }
+
+/* Memory of the host is the host's; who asks of a pointer is told where it lies. */
+static Ranges pinned;
+ANSWER int cudaHostAlloc(void **address, size_t bytes, unsigned flags) {
+  (void)flags;
+  if (posix_memalign(address, 4096, bytes ? bytes : 1)) return fail(OUT_OF_MEMORY);
+  LOCKED insert(&pinned, (uint64_t)(uintptr_t)*address, bytes ? bytes : 1);
+  return OK;
+}
+ANSWER int cudaMallocHost(void **address, size_t bytes) { return cudaHostAlloc(address, bytes, 0); }
+static void unpin(void *address) { LOCKED { if (starts(&pinned, (uint64_t)(uintptr_t)address)) take_out(&pinned, place(&pinned, (uint64_t)(uintptr_t)address)); } }
+ANSWER int cudaFreeHost(void *address) { unpin(address); free(address); return OK; }
+ANSWER int cudaHostRegister(void *address, size_t bytes, unsigned flags) { (void)flags; LOCKED insert(&pinned, (uint64_t)(uintptr_t)address, bytes); return OK; }
+ANSWER int cudaHostUnregister(void *address) { unpin(address); return OK; }
+ANSWER int cudaHostGetDevicePointer(void **device, void *host, unsigned flags) { (void)flags; *device = host; return OK; }
+
+static int is_pinned(uint64_t address) {
+  size_t at = place(&pinned, address + 1);
+  return at && address < pinned.at[at - 1].address + pinned.at[at - 1].bytes;
+}
+/* struct cudaPointerAttributes: CUDA 13 has eight reserved words more. Types: 0 unregistered, 1 host, 2 device. */
+typedef struct { int type, device; void *devicePointer, *hostPointer; } PointerAttributes;
+ANSWER int cudaPointerGetAttributes(PointerAttributes *found, const void *pointer) {
+  LOCKED {
+    int device = on_device((uint64_t)(uintptr_t)pointer), host = device < 0 && is_pinned((uint64_t)(uintptr_t)pointer);
+    *found = (PointerAttributes){device >= 0 ? 2 : host, device >= 0 ? device : host ? current_device() : -2, device >= 0 || host ? (void *)pointer : NULL, host ? (void *)pointer : NULL};
+  }
+  return OK;
+}
+/* CUpointer_attribute: 1 context, 2 memory type, 3 device pointer, 4 host pointer, 8 is managed, 9 device ordinal. */
+ANSWER int cuPointerGetAttribute(void *value, int which, uint64_t address) {
+  int device;
+  LOCKED device = on_device(address);
+  if (device < 0) return INVALID_VALUE;
+  switch (which) {
+    case 1: *(uint64_t *)value = (uint64_t)device + 1; return OK;
+    case 2: *(unsigned *)value = 2; return OK;
+    case 3: *(uint64_t *)value = address; return OK;
+    case 8: *(unsigned *)value = 0; return OK;
+    case 9: *(int *)value = device; return OK;
+    default: return INVALID_VALUE;
+  }
+}
+
+/* -- for tests and the program's own process -------------------------------------------------------------------------- */
+ANSWER uint64_t emulated_page_bytes(int device) { return space_of(device)->page_bytes; }
+ANSWER uint64_t emulated_used_bytes(int device) { Space *s = space_of(device); return s->besides + s->page_bytes; }
+ANSWER void emulated_launches(int kind) { LOCKED process_launches(kind); }

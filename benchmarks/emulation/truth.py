@@ -1,0 +1,85 @@
+"""The measured cases beside the same ones emulated: the table of docs/EMULATION.md.
+
+    python benchmarks/emulation/truth.py FOLDER PYTHON [MODEL ...]
+
+FOLDER: the measured cases (`cases.py`, `measure.py`, `h200/truth.json`). PYTHON: of an environment with torch 2.11.0+cu130 and what the cases need. MODEL: only these
+models' rows are made anew, the others are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from analyzer.emulation.emulate import emulate
+from analyzer.errors import AnalyzerError
+
+PAGE = Path(__file__).parents[2] / "docs" / "EMULATION.md"
+MARKS = re.compile(r"(<!-- truth: [^>]*-->\n).*?(<!-- /truth -->)", re.S)
+
+
+def case_name(case: dict[str, Any]) -> str:
+    """ "gpt2, batch 8, train adamw, amp bf16"."""
+    told = [
+        case["model"],
+        f"batch {case['batch']}",
+        " ".join((case["mode"], case["opt"] if case["mode"] == "train" else "")).strip(),
+    ]
+    return ", ".join(
+        [*told, *(f"{k} {v}" for k, v in case.items() if k not in ("model", "batch", "mode", "opt"))]
+    )
+
+
+def row(folder: Path, python: str, measured: dict[str, Any]) -> str:
+    """One case: its name, and how far the emulated peaks are off, in bytes."""
+    case, started = measured["case"], time.monotonic()
+    with tempfile.TemporaryDirectory() as out:
+        found = Path(out) / "one.json"
+        try:
+            emulate(folder / "measure.py", [json.dumps(case), str(found)], python=python, device="h200")
+        except AnalyzerError as error:
+            print(error, file=sys.stderr)
+        seen = json.loads(found.read_text("utf-8")) if found.exists() else {"error": "the process ended"}
+    if "error" in seen:
+        return f"| {case_name(case)} | - | - | {seen['error'][:60].replace('|', ' ')} |"
+    off = [seen[name] - measured[name] for name in ("peak_allocated", "peak_reserved")]
+    return f"| {case_name(case)} | {off[0]:,} | {off[1]:,} | {time.monotonic() - started:.0f} s |"
+
+
+def main() -> None:
+    folder, python, only = Path(sys.argv[1]), sys.argv[2], set(sys.argv[3:])
+    page = PAGE.read_text("utf-8")
+    old = {
+        line.split(" | ")[0][2:]: line
+        for line in page.splitlines()
+        if line.startswith("| ") and ", batch " in line
+    }
+    rows = []
+    for measured in json.loads((folder / "h200" / "truth.json").read_text("utf-8")):
+        case = measured["case"]
+        if not only or case["model"] in only:
+            rows.append(row(folder, python, measured))
+            print(rows[-1], flush=True)
+        elif case_name(case) in old:
+            rows.append(old[case_name(case)])
+    exact = [line for line in rows if "| 0 | 0 |" in line]
+    ran = [line for line in rows if "| - | - |" not in line]
+    table = "\n".join(
+        [
+            f"{len(exact)} of the {len(ran)} cases that run are exact to the byte in both; {len(rows) - len(ran)} end at a function that is not answered.",
+            "",
+            "| case | allocated, bytes off | reserved, bytes off | takes |",
+            "|---|--:|--:|---|",
+            *rows,
+        ]
+    )
+    PAGE.write_text(MARKS.sub(lambda found: f"{found[1]}{table}\n{found[2]}", page), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
