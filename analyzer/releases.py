@@ -52,7 +52,7 @@ ALWAYS = Span()
 # provider's own figures (`docs/RELEASES.md`). The libraries have tables, measured with one release each.
 MODELLED: Mapping[str, Span] = {
     "torch": Span((2, 6), (2, 15)),
-    "onnxruntime": Span((1, 30), (1, 32)),
+    "onnxruntime": Span((1, 24), (1, 32)),
     "paddle": Span((3, 3), (3, 3)),
     "tensorflow": Span((2, 13), (2, 13)),
     "cuda": Span((13, 0), (13, 0)),
