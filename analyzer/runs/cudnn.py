@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.libraries.cudnn.answers import Plan
-from analyzer.libraries.cudnn.table import Convolution
+from analyzer.libraries.cudnn.table import Convolution, strides_of
 
 DTYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
 _HANDLE, _DATA_TYPE, _INT64, _FLOAT, _MODE, _HEUR, _NOTE, _DESCRIPTOR, _CHAR = 0, 1, 3, 4, 7, 8, 11, 15, 24
@@ -43,31 +43,17 @@ class CudnnError(RuntimeError):
     """cuDNN refused a call."""
 
 
-def strides_of(shape: Sequence[int], channels_last: bool) -> tuple[int, ...]:
-    """Strides of a packed tensor, in elements.
-
-    >>> strides_of((2, 3, 4, 5), False), strides_of((2, 3, 4, 5), True)
-    ((60, 20, 5, 1), (60, 1, 15, 3))
-    """
-    order = [0, *range(2, len(shape)), 1] if channels_last else list(range(len(shape)))
-    strides, step = [0] * len(shape), 1
-    for dimension in reversed(order):
-        strides[dimension] = step
-        step *= shape[dimension]
-    return tuple(strides)
-
-
 class Cudnn:
     """A cuDNN handle (or, without a GPU, a device's properties) and the queries it answers.
 
-    library: path of `libcudnn.so.9`; None finds the one PyTorch's wheels bring, then the system's.
+    library: path of `libcudnn.so.9`, or that library, loaded; None finds the one PyTorch's wheels bring, then the system's.
     device_json: properties of a device as `device_json()` gave them elsewhere; with it no GPU is needed.
     """
 
-    def __init__(self, library: str | None = None, device_json: str | None = None) -> None:
-        self._lib = ctypes.CDLL(library or _find_library(), mode=ctypes.RTLD_GLOBAL)
-        self._lib.cudnnGetVersion.restype = ctypes.c_size_t
-        self.version = int(self._lib.cudnnGetVersion())
+    def __init__(self, library: str | ctypes.CDLL | None = None, device_json: str | None = None) -> None:
+        if not isinstance(library, ctypes.CDLL):
+            library = ctypes.CDLL(library or _find_library(), mode=ctypes.RTLD_GLOBAL)
+        self._lib = library
         self._handle = ctypes.c_void_p()
         self._device: ctypes.c_void_p | None = None
         self._open: list[ctypes.c_void_p] = []
@@ -79,6 +65,12 @@ class Cudnn:
             self._set(self._device, 2702, _CHAR, ctypes.c_char, list(text))
             self._finalize(self._device)
             self._open.clear()
+
+    @property
+    def version(self) -> int:
+        """As cuDNN says it: 91900 is 9.19.0."""
+        self._lib.cudnnGetVersion.restype = ctypes.c_size_t
+        return int(self._lib.cudnnGetVersion())
 
     def device_json(self, device: int = 0) -> str:
         """cuDNN's own description of a GPU, which another machine can use in its place."""

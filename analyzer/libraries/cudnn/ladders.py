@@ -32,7 +32,7 @@ from pathlib import Path
 
 import numpy as np
 
-from analyzer.libraries.cudnn.convolutions import bytes_of, form_of
+from analyzer.libraries.cudnn.convolutions import Settings, Workspace, bytes_of, form_of, workspace
 from analyzer.libraries.cudnn.table import (
     AFTER,
     FIRST,
@@ -70,6 +70,17 @@ def ladder(call: Convolution, first_bytes: int) -> tuple[int, ...]:
     other = replace(call, x_shape=(nearest, *call.x_shape[1:]))
     carried = [bytes_of(call, form_of(other, nbytes)) if nbytes else 0 for nbytes in known[nearest]]
     return _descending((first_bytes, *carried))
+
+
+def steps(call: Convolution, device: str, settings: Settings) -> tuple[Workspace, tuple[int, ...]]:
+    """What the plan that runs takes, and the workspaces in bytes that are asked for one after the other until one finds
+    room. Far from all measured calls the first is a bound."""
+    found = workspace(call, device, settings)
+    nbytes = found.high_bytes if found.source.startswith("unknown") else found.nbytes
+    first, *following = ladder(call, nbytes)
+    if settings == Settings():
+        nbytes = first  # of a call that was asked with all its plans, what the first really takes
+    return found, (nbytes, *[size for size in following if size < nbytes])
 
 
 def was_asked(call: Convolution) -> bool:

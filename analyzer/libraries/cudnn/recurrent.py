@@ -35,6 +35,7 @@ _RESERVED = {"LSTM": 5, "GRU": 6, "RNN_RELU": 1, "RNN_TANH": 1}
 _SMALL = {"LSTM": (192, 128), "GRU": (192, 128), "RNN": (384, 256)}  # forward, backward
 _PER_LAYER_BYTES = 8 * 2**20
 _STEPS_AT_ONCE = 256
+_STATE_BYTES_PER_THREAD = 24
 # (kind, directions, small) -> coefficients (c, b) and (c, a with one layer, a with more).
 _INFERENCE = {
     ("LSTM", 1, False): (10, 5.0),
@@ -71,6 +72,7 @@ class Recurrent:
     """One call of a recurrent layer. mode: one of `MODES`; steps * batch rows of `inputs` numbers.
 
     large_gpu: compute capability 8 or more (not 8.6) and at least 98 multiprocessors: more networks run persistent.
+    persistent: whether a persistent algorithm was asked for; None: as PyTorch would choose.
     """
 
     mode: str
@@ -83,6 +85,7 @@ class Recurrent:
     steps: int
     dropout: bool = False
     large_gpu: bool = True
+    persistent: bool | None = None
 
     @property
     def _kind(self) -> str:
@@ -161,6 +164,8 @@ class Recurrent:
 
     def _persists(self, backward: bool) -> bool:
         """Whether PyTorch asks for a persistent algorithm: by hidden size, and for some one-layer float16 networks."""
+        if self.persistent is not None:
+            return self.persistent
         if self.hidden <= _SMALL[self._kind][backward] and self.dtype in ("float32", "float16"):
             return True
         single = self.layers == 1 and self.directions == 1 and self.hidden <= 1024
@@ -169,6 +174,11 @@ class Recurrent:
         if self.hidden % 128 or self.inputs % 128 or self.batch % 8 or self.batch > 128:
             return False
         return self.mode == "LSTM" or self.batch < 96 or self.hidden < 896
+
+
+def dropout_state_bytes(threads: int) -> int:
+    """The random state of dropout on a GPU that holds so many threads at once: 24 bytes each (recorded on an H200)."""
+    return _STATE_BYTES_PER_THREAD * threads
 
 
 def _up(nbytes: int) -> int:

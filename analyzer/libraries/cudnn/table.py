@@ -93,6 +93,20 @@ class Convolution:
         return (channels, *spatial, *self.w_shape[:2], *kernel, *padding, *stride, *dilation)
 
 
+def strides_of(shape: Sequence[int], channels_last: bool) -> tuple[int, ...]:
+    """Strides of a packed tensor, in elements.
+
+    >>> strides_of((2, 3, 4, 5), False), strides_of((2, 3, 4, 5), True)
+    ((60, 20, 5, 1), (60, 1, 15, 3))
+    """
+    order = [0, *range(2, len(shape)), 1] if channels_last else list(range(len(shape)))
+    strides, step = [0] * len(shape), 1
+    for dimension in reversed(order):
+        strides[dimension] = step
+        step *= shape[dimension]
+    return tuple(strides)
+
+
 class Measurements:
     """The table of one device (`profiles/NAME.convolutions.npz` with the files that follow it, `shards.py`; or the .npz file a
     calibrated profile names).

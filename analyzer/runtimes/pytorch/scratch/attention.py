@@ -33,6 +33,7 @@ from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta
+from analyzer.libraries.cudnn.attention import frontend_bytes, plan_bytes
 from analyzer.releases import Span
 from analyzer.runtimes.pytorch.scratch.layout import (
     argument,
@@ -46,7 +47,6 @@ from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
 _FLOAT = 4
 _HALF = frozenset({"float16", "bfloat16"})
-_CUDNN_CONTROL_BYTES = 256
 _FLASH_STATE_BYTES = 16
 
 
@@ -184,7 +184,7 @@ def cudnn(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     for index in _random_state(operator):
         script.output(index)
     script.outputs()
-    script.temporary(_CUDNN_CONTROL_BYTES, Basis.MEASURED)
+    script.temporary(plan_bytes(), Basis.MEASURED)
 
 
 @rule(
@@ -209,11 +209,9 @@ def cudnn_backward(operator: Operator, _device: DeviceProfile, script: Script) -
     if grad is not None and out is not None and not _same_strides(grad, out):
         script.temporary(bytes_of(grad))
     batch, heads, queries, size = query.shape
-    nbytes = batch * heads * queries * (size + 1) * _FLOAT + _CUDNN_CONTROL_BYTES
-    for tensor in (key, value):
-        if tensor.shape[1] != heads:
-            nbytes += bytes_of(tensor) // tensor.shape[1] * heads
-    script.temporary(nbytes, Basis.MEASURED)
+    grouped = [tensor for tensor in (key, value) if tensor.shape[1] != heads]
+    full_heads = sum(bytes_of(tensor) // tensor.shape[1] * heads for tensor in grouped)
+    script.temporary(frontend_bytes(batch, heads, queries, size) + plan_bytes(full_heads), Basis.MEASURED)
 
 
 def _same_strides(one: TensorMeta, other: TensorMeta) -> bool:

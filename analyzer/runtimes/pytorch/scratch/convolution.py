@@ -36,8 +36,8 @@ from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta
 from analyzer.graph.lanes import Lanes, NotTogether
 from analyzer.libraries.cudnn.batches import workspaces
-from analyzer.libraries.cudnn.convolutions import Settings, trial, workspace
-from analyzer.libraries.cudnn.ladders import ladder, was_asked
+from analyzer.libraries.cudnn.convolutions import Settings, trial
+from analyzer.libraries.cudnn.ladders import steps, was_asked
 from analyzer.libraries.cudnn.local_memory import local_memory
 from analyzer.libraries.cudnn.table import ELEMENT_BYTES, Convolution
 from analyzer.runtimes.pytorch.scratch.layout import (
@@ -194,13 +194,8 @@ def _workspace(
     batch: Any = x.shape[0]
     if isinstance(batch, Lanes):
         return script.temporary(_at_batches(call, batch, table, settings), Basis.MEASURED, plan)
-    found = workspace(call, table, settings)
+    found, (nbytes, *following) = steps(call, table, settings)
     known = not found.source.startswith("unknown")
-    nbytes = found.nbytes if known else found.high_bytes
-    first, *following = ladder(call, nbytes)
-    if settings == Settings():
-        nbytes = first  # of a call that was asked with all its plans, what the first really takes
-    following = [size for size in following if size < nbytes]
     basis = Basis.MEASURED if known else Basis.BOUNDED
     measured = was_asked(call) if settings == Settings() else found.source == "measured"
     if measured and "transferred" not in found.source:

@@ -25,6 +25,7 @@ from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta
+from analyzer.libraries.cudnn.normalization import workspace_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     accumulator_bytes,
     accumulator_dtype,
@@ -157,23 +158,12 @@ def group_norm_backward(operator: Operator, _device: DeviceProfile, script: Scri
             script.release(token)
 
 
-# Rows a thread block of cuDNN's persistent batch norm covers: forward by element width, backward.
-_CUDNN_ROWS_FORWARD = {4: 64, 2: 160}
-_CUDNN_ROWS_BACKWARD = 96
-_CUDNN_CHANNELS = 64
-
-
 def _cudnn_workspace(source: TensorMeta, backward: bool) -> int:
-    """Workspace bytes of cuDNN's persistent mode: for each block of rows 8 bytes a channel (and a flag for every 16 in
-    the forward pass), and 1 KiB of control data; channels count in multiples of 64.
-    """
+    """Workspace bytes of cuDNN's persistent mode (`libraries/cudnn/normalization.py`)."""
     rows = source.element_count // source.shape[1] if source.shape[1] else 0
-    channels = -(-source.shape[1] // _CUDNN_CHANNELS) * _CUDNN_CHANNELS
-    flags = channels // 16
-    if backward:
-        return 8 * channels * -(-rows // _CUDNN_ROWS_BACKWARD) + flags + 1056
-    block = _CUDNN_ROWS_FORWARD[2 if bytes_of(source) == 2 * source.element_count else 4]
-    return (8 * channels + flags) * -(-rows // block) + flags + 1072
+    element = 2 if bytes_of(source) == 2 * source.element_count else 4
+    nbytes: int = workspace_bytes(rows, source.shape[1], element, backward=backward)
+    return nbytes
 
 
 def _is_persistent(source: TensorMeta) -> bool:

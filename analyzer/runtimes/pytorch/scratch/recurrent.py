@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta
-from analyzer.libraries.cudnn.recurrent import MODES, Recurrent
+from analyzer.libraries.cudnn.recurrent import MODES, Recurrent, dropout_state_bytes
 from analyzer.libraries.cudnn.table import ELEMENT_BYTES
 from analyzer.runtimes.pytorch.scratch.layout import (
     argument,
@@ -32,7 +32,6 @@ from analyzer.runtimes.pytorch.scratch.layout import (
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
-_STATE_BYTES_PER_THREAD = 24
 _SEED_BYTES = 8
 
 
@@ -133,7 +132,7 @@ def dropout_state(_operator: Operator, device: DeviceProfile, script: Script) ->
     """
     script.library("cudnn")
     script.release(script.temporary(_SEED_BYTES))
-    nbytes = _STATE_BYTES_PER_THREAD * device.sm_count * device.max_threads_per_sm
+    nbytes = dropout_state_bytes(device.sm_count * device.max_threads_per_sm)
     script.workspace("cudnn dropout state", nbytes, Basis.MEASURED)
 
 
