@@ -1,4 +1,4 @@
-"""Which functions of CUDA's libraries PyTorch's builds import, and which of them have no answer: `native/refused*.inc`.
+"""Which functions of CUDA's libraries PyTorch's builds import, and which of them have no answer: `native/refused.inc`.
 
     python benchmarks/emulation/interface.py VENV [VENV ...]
 
@@ -65,16 +65,15 @@ def answered() -> set[str]:
 
 def main() -> None:
     names = LOOKED_UP.union(*(imported(Path(venv)) for venv in sys.argv[1:])) - answered()
-    for part, file in ((False, "refused.inc"), (True, "refused_cudnn.inc")):
-        chosen = sorted(name for name in names if not OWN.match(name) and name.startswith("cudnn") is part)
-        lines = [
-            f"REFUSED({name}, {next(code for start, code in CODES.items() if name.startswith(start))})"
-            for name in chosen
-        ]
-        (NATIVE / file).write_text(
-            "/* Written by benchmarks/emulation/interface.py. */\n" + "\n".join(lines) + "\n"
-        )
-        print(f"{file}: {len(chosen)}")
+    lines = [
+        f"REFUSED({name}, {next(code for start, code in CODES.items() if name.startswith(start))})"
+        for name in sorted(names)
+        if not OWN.match(name)
+    ]
+    (NATIVE / "refused.inc").write_text(
+        "/* Written by benchmarks/emulation/interface.py. */\n" + "\n".join(lines) + "\n"
+    )
+    print(f"refused.inc: {len(lines)}")
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ int copied(uint64_t to, uint64_t from, uint64_t bytes);         /* any direction
 int filled(uint64_t to, int value, uint64_t bytes);
 
 /* streams.c */
+void work(int64_t nanoseconds); /* something that takes so long was given to the device */
 void captured(void *stream); /* something ran on a stream: a node, if it is captured */
 
 void *new_handle(void);

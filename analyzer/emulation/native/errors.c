@@ -41,9 +41,10 @@ void refused(const char *name) {
 }
 ANSWER const char *emulated_refused(int index) { return index < name_count ? names[index] : NULL; }
 /* Each answers with its library's "not supported" (cublas_api.h, cusolver_common.h, cusparse.h, cufft.h, nccl.h, cudnn.h). */
+#ifndef REFUSED /* benchmarks/emulation/interface.py wants the others */
 #define REFUSED(name, code) ANSWER int name(void) { refused(#name); return code; }
+#endif
 #include "refused.inc"
-#include "refused_cudnn.inc"
 
 /* -- looked up by name: only what is exported here is found ----------------------------------------------------------- */
 static void *own(const char *name) {

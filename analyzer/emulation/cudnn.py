@@ -1,0 +1,227 @@
+"""cuDNN's side of an emulated program: what the library would choose on the profile's GPU, from the tables, votes and formulas.
+
+1. A graph of operations is recognised by its operations: one convolution (forward, of the data or of the weights; with
+   elementwise operations behind it as with it alone), or attention, which is two matrix products forward and five backward, or
+   one operation of its own. Anything else is not answered.
+2. Convolutions: `libraries/cudnn/listing.py`. Channels-last where the tensors' strides say so.
+3. Batch norm, recurrent layers, dropout's state, attention: the formulas of `libraries/cudnn/`.
+4. What is not as measured is kept as a `Doubt`, once for each call: by vote, beyond what is modelled, from another GPU.
+
+Source of the numbers of kinds and attributes: NVIDIA cuDNN backend API reference; `cudnn_graph.h` of cuDNN 9 (the same in all of
+it). What PyTorch asks for: `aten/src/ATen/native/cudnn/` `Conv_v8.cpp`, `MHA.cpp`, `BatchNorm.cpp`, `RNN.cpp`, `LossCTC.cpp`.
+
+Not modelled: what cuDNN's CTC takes; LSTM projections (taken as without one); fused convolutions' own plans.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analyzer.devices import DeviceProfile
+from analyzer.emulation.questions import Question, Topic, Unanswered
+from analyzer.libraries.cudnn.attention import plan_bytes
+from analyzer.libraries.cudnn.convolutions import Workspace
+from analyzer.libraries.cudnn.listing import listing
+from analyzer.libraries.cudnn.normalization import workspace_bytes
+from analyzer.libraries.cudnn.recurrent import MODES, Recurrent, dropout_state_bytes
+from analyzer.libraries.cudnn.table import ELEMENT_BYTES, Convolution, strides_of
+
+_DTYPES = {0: "float32", 1: "float64", 2: "float16", 9: "bfloat16"}
+# Kinds of descriptors.
+_FORWARD, _WEIGHT, _DATA, _POINTWISE = 10, 11, 12, 13
+_MATMUL, _REDUCTION, _ATTENTION, _ATTENTION_GRAD = 19, 22, 41, 43
+# Of a convolution: what it is, and its attributes for x, w, y and the convolution's own descriptor.
+_CONVOLUTIONS = {
+    _FORWARD: ("forward", (704, 703, 705, 702)),
+    _DATA: ("data", (710, 709, 711, 708)),
+    _WEIGHT: ("weight", (716, 715, 717, 714)),
+}
+_OPERATIONS, _DTYPE, _SIZES, _STRIDES, _VIRTUAL = "801", "901", "902", "903", "907"
+_DILATION, _STRIDE, _PADDING = "102", "103", "105"
+_REDUCED, _REDUCTION_RESULT = "1610", "1611"
+_FALLBACK = 2
+_TENSOR_CORE, _NONDETERMINISTIC = 1 << 0, 1 << 4
+_PERSISTENT = 2  # CUDNN_BATCHNORM_SPATIAL_PERSISTENT
+_PLAIN_BATCH_NORM = 0  # CUDNN_BATCHNORM_OPS_BN
+# How long a plan runs on the emulated device, in nanoseconds: the fastest, and each of the others. Far apart, since the
+# clock is also a real one.
+_FASTEST, _SLOWER, _STEP = 10**8, 10**10, 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """What the library was asked for, and how its bytes are known where they were not measured on this GPU.
+
+    trial: these are the bytes benchmark mode takes for its trials; else a plan's that runs.
+    """
+
+    what: str
+    workspace: Workspace
+    trial: bool = False
+
+    def __str__(self) -> str:
+        of = self.workspace
+        kind = "trials' workspace" if self.trial else "workspace"
+        return f"{self.what}: {kind} {of.nbytes:,} bytes, {of.source} ({of.low_bytes:,} to {of.high_bytes:,})"
+
+
+class Cudnn:
+    """Answers for one device. `topics`: what it answers; `doubts`: what of it was not measured, in the order it was asked."""
+
+    def __init__(self, profile: DeviceProfile) -> None:
+        self._profile = profile
+        self._table = str(profile.data.get("convolution", profile.name))
+        self._doubts: dict[Doubt, None] = {}
+        self.topics: Mapping[str, Topic] = {
+            "cudnn.plans": self.plans,
+            "cudnn.batch_norm": self.batch_norm,
+            "cudnn.recurrent": self.recurrent,
+            "cudnn.dropout_states": self.dropout_states,
+            "cudnn.ctc": self.ctc,
+        }
+
+    @property
+    def doubts(self) -> tuple[Doubt, ...]:
+        return tuple(self._doubts)
+
+    def plans(self, question: Question) -> list[int]:
+        """Workspace in bytes, numerical notes (a bit each) and nanoseconds of every plan."""
+        if question["mode"] == _FALLBACK:
+            return []  # the list of the heuristics is whole
+        operations = question["graph"].get(_OPERATIONS, [])
+        kinds = [operation["kind"] for operation in operations]
+        convolutions = [operation for operation in operations if operation["kind"] in _CONVOLUTIONS]
+        if len(convolutions) == 1 and set(kinds) <= {*_CONVOLUTIONS, _POINTWISE}:
+            return self._convolution(_call_of(convolutions[0]), fused=len(operations) > 1)
+        if kinds.count(_MATMUL) in (2, 5) or kinds in ([_ATTENTION], [_ATTENTION_GRAD]):
+            return self._attention(operations)
+        raise Unanswered(f"no plan is known for cuDNN's operations {', '.join(map(str, kinds))}")
+
+    def _convolution(self, call: Convolution, fused: bool) -> list[int]:
+        found = listing(call, self._table)
+        what = f"cuDNN convolution ({call.operation}, {call.dtype}, {_by(call.x_shape)} with {_by(call.w_shape)})"
+        if fused:
+            what += " with elementwise operations, taken as without"
+        self._note(Doubt(what, found.first), fused)
+        self._note(Doubt(what, found.trials, trial=True), fused)
+        told: list[int] = []
+        for place, plan in enumerate(found.plans):
+            notes = (_TENSOR_CORE if plan.tensor_core else 0) | (
+                0 if plan.deterministic else _NONDETERMINISTIC
+            )
+            took = _FASTEST if place == found.fastest else _SLOWER + _STEP * place
+            told += [plan.workspace_bytes, notes, took]
+        return told
+
+    def _attention(self, operations: Sequence[Mapping[str, Any]]) -> list[int]:
+        nbytes = plan_bytes(sum(_full_heads(operations)))
+        self._formula("cuDNN attention", nbytes)
+        return [nbytes, _TENSOR_CORE, _FASTEST]
+
+    def batch_norm(self, question: Question) -> list[int]:
+        """Bytes of workspace, or of what is kept for the backward pass."""
+        shape, dtype = question["shape"], _dtype(question["type"])
+        last = tuple(question["strides"]) == strides_of(shape, channels_last=True)
+        if question["operations"] != _PLAIN_BATCH_NORM:
+            raise Unanswered("no size is known for cuDNN's batch norm with an activation or a sum in it")
+        if question["what"] == "reserve" or question["mode"] != _PERSISTENT or not last:
+            return [0]
+        rows = math.prod(shape) // shape[1]
+        nbytes = workspace_bytes(
+            rows, shape[1], ELEMENT_BYTES[dtype], backward=question["what"] == "backward"
+        )
+        self._formula(f"cuDNN batch norm ({question['what']}, {dtype}, {_by(shape)})", nbytes)
+        return [nbytes]
+
+    def recurrent(self, question: Question) -> list[int]:
+        """Bytes of workspace and of what is kept for the backward pass."""
+        layer = Recurrent(
+            MODES[question["mode"]],
+            _dtype(question["type"]),
+            question["inputs"],
+            question["hidden"],
+            question["layers"],
+            question["directions"],
+            question["batch"],
+            question["steps"],
+            bool(question["dropout"]),
+            persistent=question["algorithm"] != 0,
+        )
+        what = f"cuDNN {layer.mode} ({layer.dtype}, {layer.inputs} to {layer.hidden}, {layer.layers} layers)"
+        projected = 0 < question["projection"] < question["hidden"]
+        if projected:
+            what += " with a projection, taken as without"
+        if not question["training"]:
+            nbytes, kept = layer.inference_workspace_bytes(), 0
+        else:
+            nbytes, kept = layer.training_workspace_bytes(), layer.reserve_bytes()
+        self._formula(what, nbytes, known=not projected)
+        return [nbytes, kept]
+
+    def dropout_states(self, _question: Question) -> list[int]:
+        """Bytes of the random state of dropout."""
+        return [dropout_state_bytes(self._profile.sm_count * self._profile.max_threads_per_sm)]
+
+    def ctc(self, question: Question) -> list[int]:
+        """Nobody has measured it."""
+        raise Unanswered(f"no workspace is known for cuDNN's CTC loss of {_by(question['shape'])}")
+
+    def _formula(self, what: str, nbytes: int, *, known: bool = True) -> None:
+        """A doubt where a formula read off another GPU was used, or one of something else."""
+        if known and self._profile.measured:
+            return
+        source = "by a formula measured on the h200" if known else "unknown"
+        self._note(Doubt(what, Workspace(nbytes, nbytes, nbytes, source)), True)
+
+    def _note(self, doubt: Doubt, always: bool) -> None:
+        if always or doubt.workspace.source != "measured":
+            self._doubts[doubt] = None
+
+
+def _call_of(operation: Mapping[str, Any]) -> Convolution:
+    """The convolution an operation's descriptor stands for."""
+    name, attributes = _CONVOLUTIONS[operation["kind"]]
+    x, w, y, descriptor = (operation[str(attribute)][0] for attribute in attributes)
+    shapes = [tuple(tensor[_SIZES]) for tensor in (x, w, y)]
+    strides = [tuple(tensor[_STRIDES]) for tensor in (x, w, y)]
+    first, last = (
+        [told == strides_of(shape, channels_last) for shape, told in zip(shapes, strides, strict=True)]
+        for channels_last in (False, True)
+    )
+    call = Convolution(
+        name,
+        _dtype(x[_DTYPE][0]),
+        sum(last) > sum(first),
+        shapes[0],
+        shapes[1],
+        tuple(descriptor[_PADDING]),
+        tuple(descriptor[_STRIDE]),
+        tuple(descriptor[_DILATION]),
+    )
+    if call.y_shape != shapes[2]:
+        raise Unanswered(
+            f"a convolution of {_by(shapes[0])} with {_by(shapes[1])} does not give {_by(shapes[2])}"
+        )
+    return call
+
+
+def _full_heads(operations: Sequence[Mapping[str, Any]]) -> Iterator[int]:
+    """Bytes of key and value gradients of all query heads that are summed within their groups."""
+    for operation in operations:
+        if operation["kind"] == _REDUCTION:
+            source, result = operation[_REDUCED][0], operation[_REDUCTION_RESULT][0]
+            if source.get(_VIRTUAL) == [1] and source[_SIZES][1] != result[_SIZES][1]:
+                yield math.prod(source[_SIZES]) * ELEMENT_BYTES[_dtype(result[_DTYPE][0])]
+
+
+def _dtype(number: int) -> str:
+    if number not in _DTYPES:
+        raise Unanswered(f"nothing is known of cuDNN's calls of data type {number}")
+    return _DTYPES[number]
+
+
+def _by(sizes: Sequence[int]) -> str:
+    return "x".join(map(str, sizes))

@@ -1,0 +1,188 @@
+"""What the analyzer answers for cuDNN, asked as the emulated library asks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from analyzer.devices import load
+from analyzer.emulation.cudnn import Cudnn
+from analyzer.emulation.questions import Unanswered
+from analyzer.libraries.cudnn.listing import listing
+from analyzer.libraries.cudnn.recurrent import Recurrent
+from analyzer.libraries.cudnn.table import Convolution, strides_of
+
+# ResNet-50's second stage at batch 32: measured.
+KNOWN = Convolution("forward", "float32", False, (32, 64, 56, 56), (64, 64, 3, 3), (1, 1), (1, 1), (1, 1))
+ATTRIBUTES = {
+    "forward": (10, 704, 703, 705, 702),
+    "data": (12, 710, 709, 711, 708),
+    "weight": (11, 716, 715, 717, 714),
+}
+TYPES = {"float32": 0, "float16": 2, "bfloat16": 9}
+
+
+def tensor(
+    shape: tuple[int, ...], dtype: str = "float32", last: bool = False, **more: list[int]
+) -> dict[str, Any]:
+    return {
+        "kind": 17,
+        "901": [TYPES[dtype]],
+        "902": list(shape),
+        "903": list(strides_of(shape, last)),
+        **more,
+    }
+
+
+def operation(call: Convolution) -> dict[str, Any]:
+    kind, *names, described = ATTRIBUTES[call.operation]
+    found: dict[str, Any] = {"kind": kind}
+    for name, shape in zip(names, (call.x_shape, call.w_shape, call.y_shape), strict=True):
+        found[str(name)] = [tensor(shape, call.dtype, call.channels_last)]
+    found[str(described)] = [
+        {"kind": 1, "102": list(call.dilation), "103": list(call.stride), "105": list(call.padding)}
+    ]
+    return found
+
+
+def question(*operations: dict[str, Any], mode: int = 0) -> dict[str, Any]:
+    return {"about": "cudnn.plans", "mode": mode, "graph": {"kind": 15, "801": list(operations)}}
+
+
+def workspaces(told: list[int]) -> list[int]:
+    return told[::3]
+
+
+@pytest.mark.parametrize("name", ["forward", "data", "weight"])
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_convolution_is_recognised_and_its_plans_are_listed(name: str, last: bool, dtype: str) -> None:
+    call = Convolution(name, dtype, last, (32, 64, 56, 56), (128, 32, 3, 3), (1, 2), (2, 1), (1, 2))
+    told = Cudnn(load("h200")).plans(question(operation(call)))
+    expected = listing(call, "h200")
+    assert workspaces(told) == [plan.workspace_bytes for plan in expected.plans]
+    assert [note & 1 for note in told[1::3]] == [plan.tensor_core for plan in expected.plans]
+    assert [not note & 16 for note in told[1::3]] == [plan.deterministic for plan in expected.plans]
+    assert told[2::3].index(min(told[2::3])) == expected.fastest
+    assert len(set(told[2::3])) == len(expected.plans)  # PyTorch forgets plans that take equally long
+
+
+def test_three_dimensions_and_a_layout_that_only_one_tensor_shows() -> None:
+    call = Convolution(
+        "forward", "float16", True, (2, 1, 8, 16, 16), (24, 1, 3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1)
+    )
+    told = Cudnn(load("h200")).plans(question(operation(call)))
+    assert workspaces(told) == [plan.workspace_bytes for plan in listing(call, "h200").plans]
+
+
+def test_the_list_of_the_heuristics_is_whole() -> None:
+    assert Cudnn(load("h200")).plans(question(operation(KNOWN), mode=2)) == []
+
+
+def test_what_was_measured_raises_no_doubt_and_what_was_voted_on_does() -> None:
+    asked = Cudnn(load("h200"))
+    asked.plans(question(operation(KNOWN)))
+    assert not [doubt for doubt in asked.doubts if not doubt.trial]
+    unseen = Convolution("forward", "float32", False, (7, 61, 39, 39), (83, 61, 3, 3), (1, 1), (1, 1), (1, 1))
+    for _ in range(2):
+        asked.plans(question(operation(unseen)))
+    (doubt,) = [doubt for doubt in asked.doubts if not doubt.trial]
+    assert doubt.workspace.low_bytes <= doubt.workspace.nbytes <= doubt.workspace.high_bytes
+    assert str(doubt).startswith(
+        "cuDNN convolution (forward, float32, 7x61x39x39 with 83x61x3x3): workspace "
+    )
+    assert "inferred" in str(doubt)
+
+
+def test_another_gpu_has_the_figures_of_the_one_that_was_measured_and_says_so() -> None:
+    asked = Cudnn(load("a100-80gb"))
+    assert (
+        asked.plans(question(operation(KNOWN)))[0] == Cudnn(load("h200")).plans(question(operation(KNOWN)))[0]
+    )
+    assert "measured (transferred from h200)" in str(asked.doubts[0])
+
+
+def test_a_convolution_with_elementwise_operations_is_a_doubt() -> None:
+    asked = Cudnn(load("h200"))
+    told = asked.plans(question(operation(KNOWN), {"kind": 13}, {"kind": 13}))
+    assert workspaces(told) == [plan.workspace_bytes for plan in listing(KNOWN, "h200").plans]
+    assert "with elementwise operations, taken as without" in str(asked.doubts[0])
+
+
+def test_attention_takes_256_bytes_and_the_gradients_of_grouped_heads() -> None:
+    product = {"kind": 19}
+    full, summed = tensor((2, 8, 128, 64), "bfloat16", **{"907": [1]}), tensor((2, 2, 128, 64), "bfloat16")
+    rows = {"kind": 22, "1610": [tensor((2, 8, 128, 64), **{"907": [1]})], "1611": [tensor((2, 8, 128, 1))]}
+    heads = {"kind": 22, "1610": [full], "1611": [summed]}
+    asked = Cudnn(load("h200"))
+    assert workspaces(asked.plans(question(product, product))) == [256]
+    assert workspaces(asked.plans(question({"kind": 41}))) == [256]
+    assert workspaces(asked.plans(question(*[product] * 5, rows))) == [256]
+    assert workspaces(asked.plans(question(*[product] * 5, rows, heads, heads))) == [
+        256 + 2 * 2 * 8 * 128 * 64 * 2
+    ]
+    assert asked.doubts == ()
+
+
+def norm(
+    what: str,
+    mode: int = 2,
+    last: bool = True,
+    operations: int = 0,
+    shape: tuple[int, ...] = (32, 64, 56, 56),
+) -> dict[str, Any]:
+    return {
+        "what": what,
+        "mode": mode,
+        "operations": operations,
+        "type": 0,
+        "shape": list(shape),
+        "strides": list(strides_of(shape, last)),
+    }
+
+
+def test_batch_norm_takes_a_workspace_in_its_persistent_mode() -> None:
+    asked = Cudnn(load("h200"))
+    # 1,568 blocks of 64 rows, 8 bytes a channel and a flag for every 16; 1,046 of 96 rows. Recorded on the H200.
+    assert asked.batch_norm(norm("forward")) == [1568 * (8 * 64 + 4) + 4 + 1072]
+    assert asked.batch_norm(norm("backward")) == [1046 * 8 * 64 + 4 + 1056]
+    for other in (norm("reserve"), norm("forward", mode=1), norm("backward", last=False)):
+        assert asked.batch_norm(other) == [0]
+    with pytest.raises(Unanswered, match="batch norm with an activation"):
+        asked.batch_norm(norm("forward", operations=1))
+
+
+def test_recurrent_layers_are_those_of_the_formulas() -> None:
+    layer = {"training": 1, "algorithm": 0, "mode": 2, "directions": 1, "type": 0, "inputs": 256, "hidden": 512, "projection": 512,
+             "layers": 2, "dropout": 1, "steps": 128, "batch": 64}  # fmt: skip
+    asked = Cudnn(load("h200"))
+    like = Recurrent("LSTM", "float32", 256, 512, 2, 1, 64, 128, dropout=True)
+    assert asked.recurrent(layer) == [like.training_workspace_bytes(), 185073920]
+    assert asked.recurrent({**layer, "training": 0, "dropout": 0}) == [126354176, 0]
+    persistent = Recurrent("GRU", "float16", 64, 100, 1, 2, 8, 20)  # as PyTorch chooses, and so says
+    small = {**layer, "algorithm": 3, "mode": 3, "directions": 2, "type": 2, "inputs": 64, "hidden": 100, "projection": 100,
+             "layers": 1, "dropout": 0, "steps": 20, "batch": 8}  # fmt: skip
+    assert asked.recurrent(small) == [persistent.training_workspace_bytes(), persistent.reserve_bytes()]
+    assert asked.doubts == ()
+    asked.recurrent({**layer, "projection": 64})
+    assert "with a projection, taken as without" in str(asked.doubts[0])
+
+
+def test_the_state_of_dropout_is_of_every_thread() -> None:
+    assert Cudnn(load("h200")).dropout_states({}) == [24 * 132 * 2048]
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (question({"kind": 25}), "operations 25"),
+        (question(), "operations"),
+        (question(operation(KNOWN), operation(KNOWN)), "operations 10, 10"),
+        (question({**operation(KNOWN), "704": [{**tensor(KNOWN.x_shape), "901": [3]}]}), "data type 3"),
+        (question({**operation(KNOWN), "705": [tensor((32, 64, 55, 56))]}), "does not give 32x64x55x56"),
+    ],
+)
+def test_what_is_not_known_says_so(asked: dict[str, Any], why: str) -> None:
+    with pytest.raises(Unanswered, match=why):
+        Cudnn(load("h200")).plans(asked)

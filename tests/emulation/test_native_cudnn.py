@@ -1,0 +1,308 @@
+"""cuDNN's interface in the emulated runtime, called as PyTorch and cuDNN's frontend call it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from analyzer.devices import load
+from analyzer.emulation.cudnn import Cudnn as Answers
+from analyzer.emulation.device import described
+from analyzer.emulation.questions import Question, Questions
+from analyzer.libraries.cudnn.listing import listing
+from analyzer.libraries.cudnn.table import Convolution
+from analyzer.runs.cudnn import Cudnn
+from tests.emulation.native import loaded
+
+H200 = described(load("h200"), (13, 0))
+NOT_SUPPORTED, NOT_FINALIZED, BAD_PARAM = 3000, 2004, 2000
+LSTM, FLOAT, HALF = 2, 0, 2
+CALL = Convolution("forward", "float32", False, (32, 64, 56, 56), (64, 64, 3, 3), (1, 1), (1, 1), (1, 1))
+
+
+def ints(*numbers: int) -> ctypes.Array[ctypes.c_int]:
+    return (ctypes.c_int * len(numbers))(*numbers)
+
+
+def created(library: ctypes.CDLL, kind: str) -> ctypes.c_void_p:
+    made = ctypes.c_void_p()
+    assert getattr(library, f"cudnnCreate{kind}Descriptor")(ctypes.byref(made)) == 0
+    return made
+
+
+def answered(monkeypatch: pytest.MonkeyPatch, topics: Any) -> Iterator[ctypes.CDLL]:
+    with Questions(topics) as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        yield loaded(H200)
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[ctypes.CDLL]:
+    """The library, and the H200's answers."""
+    yield from answered(monkeypatch, Answers(load("h200")).topics)
+
+
+class Heard(dict[str, Any]):
+    """Answers every question with a few numbers, and keeps it."""
+
+    def __init__(self, *told: int) -> None:
+        self.questions: list[Question] = []
+        self.told = told
+
+    def get(self, _topic: str, _default: Any = None) -> Any:
+        return lambda question: self.questions.append(question) or self.told
+
+
+@pytest.mark.parametrize("name", ["forward", "data", "weight"])
+@pytest.mark.parametrize(("dtype", "last"), [("float32", False), ("bfloat16", True)])
+def test_plans_come_as_they_do_from_cudnn(library: ctypes.CDLL, name: str, dtype: str, last: bool) -> None:
+    call = Convolution(name, dtype, last, (32, 64, 56, 56), (128, 32, 3, 3), (1, 2), (2, 1), (1, 2))
+    assert tuple(Cudnn(library).plans(call)) == listing(call, "h200").plans
+
+
+def test_a_descriptor_may_go_once_another_refers_to_it(library: ctypes.CDLL) -> None:
+    asking = Cudnn(library)
+    graph = asking._graph(CALL)
+    asking._open.remove(graph)
+    asking._close(0)
+    configurations = asking._configurations(graph, 0)
+    assert [asking._workspace_bytes(each) for each in configurations] == [
+        plan.workspace_bytes for plan in listing(CALL, "h200").plans
+    ]
+
+
+def test_a_plan_takes_its_time_on_the_devices_clock(library: ctypes.CDLL) -> None:
+    asking = Cudnn(library)
+    took = []
+    for configuration in asking._configurations(asking._graph(CALL), 0):
+        plan = asking._create(5)
+        asking._set(plan, 401, 15, ctypes.c_void_p, [configuration.value])
+        assert library.cudnnBackendExecute(asking._handle, plan, None) == NOT_FINALIZED
+        asking._finalize(plan)
+        start, stop, milliseconds = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_float()
+        for event in (start, stop):
+            assert library.cudaEventCreateWithFlags(ctypes.byref(event), 0) == 0
+            assert library.cudaEventRecord(event, None) == 0
+            assert event is stop or library.cudnnBackendExecute(asking._handle, plan, None) == 0
+        assert library.cudaEventElapsedTime(ctypes.byref(milliseconds), start, stop) == 0
+        took.append(milliseconds.value)
+    assert len(took) > 1
+    assert took.index(min(took)) == listing(CALL, "h200").fastest
+
+
+def test_graphs_are_sent_whole_but_for_what_only_this_process_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = Heard(5, 16, 1)
+    for library in answered(monkeypatch, heard):
+        asking = Cudnn(library)
+        (configuration,) = asking._configurations(asking._graph(CALL), 0)
+        assert asking._notes(asking._engine(configuration)) == {4}
+    graph = heard.questions[0]["graph"]
+    (operation,) = graph["801"]
+    assert heard.questions[0]["mode"] == 0
+    assert set(graph) == {"kind", "801"}  # no handle
+    assert operation["704"][0] == {
+        "kind": 17,
+        "900": [32],
+        "906": [ord("x")],
+        "903": [200704, 3136, 56, 1],
+        "902": [32, 64, 56, 56],
+        "901": [0],
+    }
+    assert operation["700"] == [1] and operation["701"] == [0]
+
+
+@pytest.mark.parametrize(("value", "sent"), [(0.1, 0.1), (float("-inf"), None), (float("nan"), None)])
+def test_numbers_json_has_no_word_for(
+    monkeypatch: pytest.MonkeyPatch, value: float, sent: float | None
+) -> None:
+    heard = Heard(0, 0, 0)
+    for library in answered(monkeypatch, heard):
+        asking = Cudnn(library)
+        graph = asking._graph(CALL)
+        asking._set(graph, 6, 4, ctypes.c_float, [value])
+        asking._configurations(graph, 0)
+    assert heard.questions[0]["graph"]["6"] == [pytest.approx(sent) if sent else None]
+
+
+def test_sizes_are_asked_for_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two, heard = ctypes.c_size_t(), ctypes.c_size_t(), Heard(7, 8)
+    for library in answered(monkeypatch, heard):
+        x = created(library, "Tensor")
+        assert library.cudnnSetTensorNdDescriptor(x, HALF, 4, ints(2, 3, 4, 5), ints(60, 1, 15, 3)) == 0
+        rnn, dropout, data = created(library, "RNN"), created(library, "Dropout"), created(library, "RNNData")
+        assert (
+            library.cudnnSetDropoutDescriptor(
+                dropout, None, ctypes.c_float(0.5), None, ctypes.c_size_t(0), ctypes.c_ulonglong(0)
+            )
+            == 0
+        )
+        assert (
+            library.cudnnSetRNNDescriptor_v8(rnn, 1, LSTM, 2, 1, 0, HALF, FLOAT, 1, 10, 20, 15, 3, dropout, 0)
+            == 0
+        )
+        assert library.cudnnSetRNNDataDescriptor(data, HALF, 0, 6, 4, 10, ints(6, 6, 6, 6), None) == 0
+        assert (
+            library.cudnnGetRNNTempSpaceSizes(None, rnn, 1, data, ctypes.byref(one), ctypes.byref(two)) == 0
+        )
+        assert (one.value, two.value) == (7, 8)
+        heard.told = (9,)
+        assert (
+            library.cudnnGetBatchNormalizationBackwardExWorkspaceSize(
+                None, 2, 0, x, x, x, None, x, x, None, ctypes.byref(one)
+            )
+            == 0
+        )
+        assert one.value == 9
+        heard.told = ()  # not what was asked for
+        assert library.cudnnDropoutGetStatesSize(None, ctypes.byref(one)) == NOT_SUPPORTED
+    assert heard.questions == [
+        {"about": "cudnn.recurrent", "training": 1, "algorithm": 1, "mode": LSTM, "directions": 2, "type": HALF, "inputs": 10, "hidden": 20,
+         "projection": 15, "layers": 3, "dropout": 1, "steps": 6, "batch": 4},
+        {"about": "cudnn.batch_norm", "what": "backward", "mode": 2, "operations": 0, "type": HALF, "shape": [2, 3, 4, 5], "strides": [60, 1, 15, 3]},
+        {"about": "cudnn.dropout_states"},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("mode", "gates"), [(0, 1), (LSTM, 4), (3, 3)])
+@pytest.mark.parametrize("projection", [0, 15])
+def test_weights_fill_their_buffer_without_overlap(
+    library: ctypes.CDLL, mode: int, gates: int, projection: int
+) -> None:
+    """Two layers, two directions; matrices first, then biases (`get_parameters`, cudnn/RNN.cpp, checks the order)."""
+    inputs, hidden, layers, directions = 10, 20, 2, 2
+    projection = projection if mode == LSTM else 0
+    rnn, nbytes, base = created(library, "RNN"), ctypes.c_size_t(), 1 << 40
+    assert (
+        library.cudnnSetRNNDescriptor_v8(
+            rnn,
+            0,
+            mode,
+            2,
+            directions - 1,
+            0,
+            HALF,
+            FLOAT,
+            1,
+            inputs,
+            hidden,
+            projection or hidden,
+            layers,
+            None,
+            0,
+        )
+        == 0
+    )
+    assert library.cudnnGetRNNWeightSpaceSize(None, rnn, ctypes.byref(nbytes)) == 0
+    matrices: list[tuple[int, int]] = []
+    biases: list[tuple[int, int]] = []
+    for layer in range(layers * directions):
+        for number in range(2 * gates + bool(projection)):
+            both = [(created(library, "Tensor"), ctypes.c_void_p()) for _ in range(2)]
+            (matrix, matrix_at), (bias, bias_at) = both
+            assert (
+                library.cudnnGetRNNWeightParams(
+                    None,
+                    rnn,
+                    layer,
+                    nbytes,
+                    ctypes.c_void_p(base),
+                    number,
+                    matrix,
+                    ctypes.byref(matrix_at),
+                    bias,
+                    ctypes.byref(bias_at),
+                )
+                == 0
+            )
+            for (descriptor, at), into in zip(both, (matrices, biases), strict=True):
+                dtype, rank, sizes = ctypes.c_int(), ctypes.c_int(), ints(0, 0, 0, 0)
+                assert (
+                    library.cudnnGetTensorNdDescriptor(
+                        descriptor, 3, ctypes.byref(dtype), ctypes.byref(rank), sizes, ints(0, 0, 0, 0)
+                    )
+                    == 0
+                )
+                assert (dtype.value, rank.value) == (HALF, 3)
+                if at.value:
+                    into.append((at.value - base, 2 * sizes[0] * sizes[1] * sizes[2]))
+    end = 0
+    for place, length in (*matrices, *biases):
+        assert place == end
+        end = place + length
+    assert end == nbytes.value
+    assert len(biases) == layers * directions * 2 * gates
+
+
+def test_without_anybody_to_ask_the_program_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("ANALYZER_EMULATED_QUESTIONS", raising=False)
+    asking = Cudnn(loaded(H200))
+    for _ in range(2):
+        assert asking._configurations(asking._graph(CALL), 0) == []
+    assert capfd.readouterr().err.count("the analyzer does not answer") == 1
+
+
+def test_what_the_analyzer_does_not_know_is_said_in_its_words(
+    library: ctypes.CDLL, capfd: pytest.CaptureFixture[str]
+) -> None:
+    bytes_of, x = ctypes.c_size_t(), created(library, "Tensor")
+    assert library.cudnnSetTensorNdDescriptor(x, FLOAT, 4, ints(2, 3, 4, 5), ints(60, 20, 5, 1)) == 0
+    assert (
+        library.cudnnGetBatchNormalizationTrainingExReserveSpaceSize(
+            None, 2, 1, None, x, ctypes.byref(bytes_of)
+        )
+        == NOT_SUPPORTED
+    )
+    assert (
+        "analyze emulate: no size is known for cuDNN's batch norm with an activation"
+        in capfd.readouterr().err
+    )
+
+
+def test_an_analyzer_that_went_away_is_an_error_and_no_hang(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    states = ctypes.c_size_t()
+    for library in answered(monkeypatch, {"cudnn.dropout_states": lambda _question: [24]}):
+        assert library.cudnnDropoutGetStatesSize(None, ctypes.byref(states)) == 0
+    for _ in range(2):
+        assert library.cudnnDropoutGetStatesSize(None, ctypes.byref(states)) == NOT_SUPPORTED
+    said = capfd.readouterr().err
+    assert "the analyzer went away while the program was running" in said
+    assert "the analyzer does not answer" in said  # asked anew, and nobody is there
+
+
+def test_a_forked_process_asks_for_itself(library: ctypes.CDLL) -> None:
+    states = ctypes.c_size_t()
+    assert library.cudnnDropoutGetStatesSize(None, ctypes.byref(states)) == 0
+    child = os.fork()
+    if child == 0:
+        states.value = 0
+        status = library.cudnnDropoutGetStatesSize(None, ctypes.byref(states))
+        os._exit(0 if status == 0 and states.value == 24 * 132 * 2048 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert library.cudnnDropoutGetStatesSize(None, ctypes.byref(states)) == 0
+
+
+def test_convolutions_of_cudnn_7_name_themselves(
+    library: ctypes.CDLL, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert library.cudnnConvolutionForward() == NOT_SUPPORTED
+    assert library.emulated_refused(0) == b"cudnnConvolutionForward"
+    assert "cudnnConvolutionForward" in capfd.readouterr().err
+
+
+def test_a_handle_remembers_its_stream(library: ctypes.CDLL) -> None:
+    handle, stream = ctypes.c_void_p(), ctypes.c_void_p()
+    assert library.cudnnCreate(ctypes.byref(handle)) == 0
+    assert library.cudnnSetStream(handle, ctypes.c_void_p(48)) == 0
+    assert library.cudnnGetStream(handle, ctypes.byref(stream)) == 0
+    assert stream.value == 48
+    assert library.cudnnGetStream(None, ctypes.byref(stream)) == BAD_PARAM
+    assert library.cudnnDestroy(handle) == 0
