@@ -4,13 +4,13 @@
    elementwise operations behind it as with it alone), or attention, which is two matrix products forward and five backward, or
    one operation of its own. Anything else is not answered.
 2. Convolutions: `libraries/cudnn/listing.py`. Channels-last where the tensors' strides say so.
-3. Batch norm, recurrent layers, dropout's state, attention: the formulas of `libraries/cudnn/`.
+3. Batch norm, recurrent layers, dropout's state, attention, CTC losses: the formulas of `libraries/cudnn/`.
 4. What is not as measured is kept as a `Doubt`, once for each call: by vote, beyond what is modelled, from another GPU.
 
 Source of the numbers of kinds and attributes: NVIDIA cuDNN backend API reference; `cudnn_graph.h` of cuDNN 9 (the same in all of
 it). What PyTorch asks for: `aten/src/ATen/native/cudnn/` `Conv_v8.cpp`, `MHA.cpp`, `BatchNorm.cpp`, `RNN.cpp`, `LossCTC.cpp`.
 
-Not modelled: what cuDNN's CTC takes; LSTM projections (taken as without one); fused convolutions' own plans.
+Not modelled: LSTM projections (taken as without one); fused convolutions' own plans.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from typing import Any
 
 from analyzer.devices import DeviceProfile
 from analyzer.emulation.questions import Question, Topic, Unanswered
-from analyzer.libraries.cudnn.attention import plan_bytes
+from analyzer.libraries.cudnn import ctc
+from analyzer.libraries.cudnn.attention import backward_bytes, forward_bytes, frontend_bytes, is_measured
 from analyzer.libraries.cudnn.convolutions import Workspace
 from analyzer.libraries.cudnn.listing import listing
 from analyzer.libraries.cudnn.normalization import workspace_bytes
@@ -42,6 +43,10 @@ _CONVOLUTIONS = {
 _OPERATIONS, _DTYPE, _SIZES, _STRIDES, _VIRTUAL = "801", "901", "902", "903", "907"
 _DILATION, _STRIDE, _PADDING = "102", "103", "105"
 _REDUCED, _REDUCTION_RESULT = "1610", "1611"
+# Of attention: its operation alone, its gradient's, or the first of its matrix products: the attributes of query and key.
+_ATTENTIONS = {_ATTENTION: ("2800", "2801"), _ATTENTION_GRAD: ("2851", "2852"), _MATMUL: ("1520", "1521")}
+_BACKWARD_PRODUCTS = 5
+_ELEMENTWISE, _ELEMENTWISE_MODE, _GENERATED_INDEX = "750", "0", 501  # positions, which a causal mask compares
 _FALLBACK = 2
 _TENSOR_CORE, _NONDETERMINISTIC = 1 << 0, 1 << 4
 _PERSISTENT = 2  # CUDNN_BATCHNORM_SPATIAL_PERSISTENT
@@ -96,7 +101,7 @@ class Cudnn:
         convolutions = [operation for operation in operations if operation["kind"] in _CONVOLUTIONS]
         if len(convolutions) == 1 and set(kinds) <= {*_CONVOLUTIONS, _POINTWISE}:
             return self._convolution(_call_of(convolutions[0]), fused=len(operations) > 1)
-        if kinds.count(_MATMUL) in (2, 5) or kinds in ([_ATTENTION], [_ATTENTION_GRAD]):
+        if kinds.count(_MATMUL) in (2, _BACKWARD_PRODUCTS) or kinds in ([_ATTENTION], [_ATTENTION_GRAD]):
             return self._attention(operations)
         raise Unanswered(f"no plan is known for cuDNN's operations {', '.join(map(str, kinds))}")
 
@@ -117,8 +122,18 @@ class Cudnn:
         return told
 
     def _attention(self, operations: Sequence[Mapping[str, Any]]) -> list[int]:
-        nbytes = plan_bytes(sum(_full_heads(operations)))
-        self._formula("cuDNN attention", nbytes)
+        first = next(operation for operation in operations if operation["kind"] in _ATTENTIONS)
+        query, key = (tuple(first[name][0][_SIZES]) for name in _ATTENTIONS[first["kind"]])
+        keys = key[3] if first["kind"] == _MATMUL else key[2]
+        known = is_measured(query[2], keys)
+        if first["kind"] == _ATTENTION_GRAD:
+            nbytes, known = frontend_bytes(*query) + backward_bytes(), False
+        elif sum(operation["kind"] == _MATMUL for operation in operations) == _BACKWARD_PRODUCTS:
+            nbytes = backward_bytes(sum(_full_heads(operations)))
+        else:
+            causal = any(_mode(operation) == _GENERATED_INDEX for operation in operations)
+            nbytes = forward_bytes(query, key[1], keys, self._profile.sm_count, causal=causal)
+        self._formula(f"cuDNN attention ({_by(query)} on {keys} keys)", nbytes, known=known)
         return [nbytes, _TENSOR_CORE, _FASTEST]
 
     def batch_norm(self, question: Question) -> list[int]:
@@ -166,8 +181,12 @@ class Cudnn:
         return [dropout_state_bytes(self._profile.sm_count * self._profile.max_threads_per_sm)]
 
     def ctc(self, question: Question) -> list[int]:
-        """Nobody has measured it."""
-        raise Unanswered(f"no workspace is known for cuDNN's CTC loss of {_by(question['shape'])}")
+        """Bytes of workspace."""
+        steps, batch, labels = question["shape"]
+        newer, longest = bool(question["newer"]), question["longest"]
+        nbytes = ctc.workspace_bytes(steps, batch, labels, longest, newer=newer)
+        self._formula(f"cuDNN CTC loss ({_by(question['shape'])}, targets up to {longest})", nbytes)
+        return [nbytes]
 
     def _formula(self, what: str, nbytes: int, *, known: bool = True) -> None:
         """A doubt where a formula read off another GPU was used, or one of something else."""
@@ -206,6 +225,12 @@ def _call_of(operation: Mapping[str, Any]) -> Convolution:
             f"a convolution of {_by(shapes[0])} with {_by(shapes[1])} does not give {_by(shapes[2])}"
         )
     return call
+
+
+def _mode(operation: Mapping[str, Any]) -> int | None:
+    """Which elementwise function an operation is; None: it is none."""
+    described = operation.get(_ELEMENTWISE)
+    return described[0][_ELEMENTWISE_MODE][0] if described else None
 
 
 def _full_heads(operations: Sequence[Mapping[str, Any]]) -> Iterator[int]:

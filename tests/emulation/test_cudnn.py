@@ -110,18 +110,51 @@ def test_a_convolution_with_elementwise_operations_is_a_doubt() -> None:
     assert "with elementwise operations, taken as without" in str(asked.doubts[0])
 
 
+def product(left: tuple[int, ...], right: tuple[int, ...]) -> dict[str, Any]:
+    return {"kind": 19, "1520": [tensor(left, "bfloat16")], "1521": [tensor(right, "bfloat16")]}
+
+
 def test_attention_takes_256_bytes_and_the_gradients_of_grouped_heads() -> None:
-    product = {"kind": 19}
+    scores = product((2, 8, 128, 64), (2, 2, 64, 128))  # keys come transposed
     full, summed = tensor((2, 8, 128, 64), "bfloat16", **{"907": [1]}), tensor((2, 2, 128, 64), "bfloat16")
     rows = {"kind": 22, "1610": [tensor((2, 8, 128, 64), **{"907": [1]})], "1611": [tensor((2, 8, 128, 1))]}
     heads = {"kind": 22, "1610": [full], "1611": [summed]}
+    whole = {"kind": 41, "2800": [tensor((2, 8, 128, 64))], "2801": [tensor((2, 2, 128, 64))]}
     asked = Cudnn(load("h200"))
-    assert workspaces(asked.plans(question(product, product))) == [256]
-    assert workspaces(asked.plans(question({"kind": 41}))) == [256]
-    assert workspaces(asked.plans(question(*[product] * 5, rows))) == [256]
-    assert workspaces(asked.plans(question(*[product] * 5, rows, heads, heads))) == [
+    assert workspaces(asked.plans(question(scores, scores))) == [256]
+    assert workspaces(asked.plans(question(whole))) == [256]
+    assert workspaces(asked.plans(question(*[scores] * 5, rows))) == [256]
+    assert workspaces(asked.plans(question(*[scores] * 5, rows, heads, heads))) == [
         256 + 2 * 2 * 8 * 128 * 64 * 2
     ]
+    assert asked.doubts == ()
+
+
+def test_a_single_query_splits_its_keys_unless_a_causal_mask_is_asked_for() -> None:
+    asked = Cudnn(load("h200"))
+    whole = {"kind": 41, "2800": [tensor((1, 32, 1, 128))], "2801": [tensor((1, 8, 4096, 128))]}
+    scores = product((1, 32, 1, 128), (1, 8, 128, 4096))
+    positions = {"kind": 13, "750": [{"kind": 0, "0": [501]}]}
+    assert workspaces(asked.plans(question(whole))) == [532608]
+    assert workspaces(asked.plans(question(scores, scores))) == [532608]
+    assert workspaces(asked.plans(question(scores, positions, scores))) == [0]
+    assert asked.doubts == ()
+    asked.plans(question(product((1, 32, 1, 128), (1, 8, 128, 600)), scores))
+    assert "cuDNN attention (1x32x1x128 on 600 keys): workspace" in str(asked.doubts[0])
+
+
+def test_a_gradient_of_one_operation_is_a_doubt() -> None:
+    asked = Cudnn(load("h200"))
+    whole = {"kind": 43, "2851": [tensor((2, 8, 128, 64))], "2852": [tensor((2, 8, 128, 64))]}
+    assert workspaces(asked.plans(question(whole))) == [532736]
+    assert len(asked.doubts) == 1
+
+
+def test_ctc_losses_are_those_of_the_formula() -> None:
+    asked = Cudnn(load("h200"))
+    of = {"shape": [50, 8, 29], "longest": 20}
+    assert asked.ctc({**of, "newer": 0}) == [179680]  # as an H200 said
+    assert asked.ctc({**of, "newer": 1}) == [178976]
     assert asked.doubts == ()
 
 

@@ -168,6 +168,26 @@ def test_sizes_are_asked_for_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
     ]  # fmt: skip
 
 
+def test_a_loss_is_told_its_longest_target_by_both_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    nbytes, heard = ctypes.c_size_t(), Heard(1)
+    for library in answered(monkeypatch, heard):
+        scores, loss = created(library, "Tensor"), created(library, "CTCLoss")
+        assert library.cudnnSetTensorNdDescriptor(scores, FLOAT, 3, ints(50, 3, 29), ints(87, 29, 1)) == 0
+        lengths = ints(4, 9, 2), ints(50, 50, 50)
+        assert (
+            library.cudnnGetCTCLossWorkspaceSize(
+                None, scores, scores, ints(*[1] * 15), *lengths, 1, loss, ctypes.byref(nbytes)
+            )
+            == 0
+        )
+        assert library.cudnnSetCTCLossDescriptor_v9(loss, FLOAT, 1, 0, 255) == 0
+        assert (
+            library.cudnnGetCTCLossWorkspaceSize_v8(None, 0, loss, scores, scores, ctypes.byref(nbytes)) == 0
+        )
+    of = {"about": "cudnn.ctc", "type": FLOAT, "shape": [50, 3, 29], "strides": [87, 29, 1]}
+    assert heard.questions == [{**of, "newer": 0, "longest": 9}, {**of, "newer": 1, "longest": 255}]
+
+
 @pytest.mark.parametrize(("mode", "gates"), [(0, 1), (LSTM, 4), (3, 3)])
 @pytest.mark.parametrize("projection", [0, 15])
 def test_weights_fill_their_buffer_without_overlap(

@@ -579,25 +579,42 @@ ANSWER int cudnnGetRNNWeightParams(void *handle, void *layer, int32_t pseudo_lay
 
 /* ---- connectionist temporal classification ----------------------------------------------------------------------------------- */
 
-static int ctc(int algorithm, const void *scores, const void *gradients, size_t *bytes) {
+/* What a loss is told of its targets: the length of the longest (the newer call's descriptor). */
+static int ctc(int newer, int longest, const void *scores, size_t *bytes) {
   struct line line = {0};
   if (scores == NULL || bytes == NULL) return BAD_PARAM;
-  line_add(&line, "{\"about\":\"cudnn.ctc\",\"algorithm\":%d,\"gradients\":%d", algorithm, gradients != NULL);
+  line_add(&line, "{\"about\":\"cudnn.ctc\",\"newer\":%d,\"longest\":%d", newer, longest);
   add_shape(&line, scores);
   line_add(&line, "}");
   return ask_for_sizes(&line, 1, (size_t *[]){bytes});
 }
 
-ANSWER int cudnnGetCTCLossWorkspaceSize(void *handle, const void *scores, const void *gradients, const int *labels, const int *label_lengths,
-                                 const int *input_lengths, int algorithm, void *descriptor, size_t *bytes) {
-  (void)handle, (void)labels, (void)label_lengths, (void)input_lengths, (void)descriptor;
-  return ctc(algorithm, scores, gradients, bytes);
+ANSWER int cudnnGetCTCLossWorkspaceSize(void *handle, const void *scores, const void *gradients, const int *labels,
+                                        const int *label_lengths, const int *input_lengths, int algorithm, void *descriptor,
+                                        size_t *bytes) {
+  (void)handle, (void)gradients, (void)labels, (void)input_lengths, (void)algorithm, (void)descriptor;
+  const struct shape *shape = scores;
+  int longest = 0;
+  for (int i = 0; shape && i < shape->sizes[1]; i++)
+    if (label_lengths[i] > longest) longest = label_lengths[i];
+  return ctc(0, longest, scores, bytes);
 }
 
 ANSWER int cudnnGetCTCLossWorkspaceSize_v8(void *handle, int algorithm, void *descriptor, const void *scores, const void *gradients,
-                                    size_t *bytes) {
-  (void)handle, (void)descriptor;
-  return ctc(algorithm, scores, gradients, bytes);
+                                           size_t *bytes) {
+  (void)handle, (void)algorithm, (void)gradients;
+  return descriptor ? ctc(1, *(int *)descriptor, scores, bytes) : BAD_PARAM;
+}
+
+ANSWER int cudnnSetCTCLossDescriptor_v9(void *descriptor, int type, int normalization, int gradients, int longest) {
+  (void)type, (void)normalization, (void)gradients;
+  if (descriptor == NULL) return BAD_PARAM;
+  *(int *)descriptor = longest;
+  return SUCCESS;
+}
+
+ANSWER int cudnnSetCTCLossDescriptor_v8(void *descriptor, int type, int normalization, int gradients, int longest) {
+  return cudnnSetCTCLossDescriptor_v9(descriptor, type, normalization, gradients, longest);
 }
 
 /* ---- kernels, and settings that decide no memory: nothing to do --------------------------------------------------------------- */
@@ -614,8 +631,6 @@ NOTHING(cudnnCTCLoss)
 NOTHING(cudnnCTCLoss_v8)
 NOTHING(cudnnSetCTCLossDescriptor)
 NOTHING(cudnnSetCTCLossDescriptorEx)
-NOTHING(cudnnSetCTCLossDescriptor_v8)
-NOTHING(cudnnSetCTCLossDescriptor_v9)
 NOTHING(cudnnSetActivationDescriptor)
 NOTHING(cudnnSetPooling2dDescriptor)
 NOTHING(cudnnPoolingForward)

@@ -4,17 +4,29 @@
 2. Backward, where heads are grouped: key and value gradients of all query heads, in the inputs' type, before they are summed.
 3. The frontend adds to that, backward: the query gradient in float32 and a float32 sum a query and head
    (`CompositeSDPABackwardNode`, cudnn_frontend 1.18: `dQ_accum_size`, `softmax_sum_size`).
+4. Forward with a single query, as in generation, takes nothing, or, where batch and heads alone do not fill the GPU and no causal
+   mask is asked for, splits the keys: a float32 result and two float32 sums for every split, each rounded up to 128 bytes, and
+   128 bytes. The heads of a group are computed together, 16 at once; there are as many splits, a power of two from 4 to 64, as give
+   at most two thread blocks a multiprocessor and each split 128 keys or more; up to 512 keys are not split.
 
-Measured: recorded workspaces (H200, cuDNN 9.19; head sizes 32 to 256, sequences 49 to 4,096).
-Not modelled: a single query; ragged batches.
+Measured: recorded workspaces (H200, torch 2.11, cuDNN 9.19; head sizes 32 to 256, sequences 49 to 4,096); rule 4: all of 3,094 calls
+(`tests/data/h200/attention_single_query.json.gz`, by `benchmarks/cudnn/cudnn_attention.py`).
+Not modelled: ragged batches. Not measured: a single query on 513 to 999 keys (taken by rule 4).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-CONTROL_BYTES = 256
+_CONTROL_BYTES = 256
+_SPLIT_CONTROL_BYTES = _ALIGNMENT_BYTES = 128
 _FLOAT = 4
+_HEADS_AT_ONCE = 16
+_BLOCKS_PER_SM = 2
+_LEAST_SPLITS, _MOST_SPLITS = 4, 64
+_KEYS_PER_SPLIT = 128
+_UNSPLIT_KEYS = 512
+_LEAST_MEASURED_KEYS = 1000
 
 
 def frontend_bytes(batch: Any, heads: Any, queries: Any, size: Any) -> Any:
@@ -22,6 +34,42 @@ def frontend_bytes(batch: Any, heads: Any, queries: Any, size: Any) -> Any:
     return batch * heads * queries * (size + 1) * _FLOAT
 
 
-def plan_bytes(full_head_bytes: Any = 0) -> Any:
+def backward_bytes(full_head_bytes: Any = 0) -> Any:
     """What the plan takes. full_head_bytes: of key and value gradients of all query heads, where heads are grouped."""
-    return CONTROL_BYTES + full_head_bytes
+    return _CONTROL_BYTES + full_head_bytes
+
+
+def forward_bytes(
+    query: tuple[Any, ...], key_heads: Any, keys: Any, sm_count: int, *, causal: bool = False
+) -> Any:
+    """What the plan takes. query: (batch, heads, queries, size of a head).
+
+    >>> forward_bytes((1, 32, 1, 128), 8, 4096, 132)
+    532608
+    """
+    batch, heads, queries, size = query
+    if queries != 1:
+        return _CONTROL_BYTES
+    if causal or keys <= _UNSPLIT_KEYS:
+        return 0
+    blocks = batch * key_heads * -(-(heads // key_heads) // _HEADS_AT_ONCE)
+    splits = _LEAST_SPLITS
+    if not _splits(splits, blocks, keys, sm_count):
+        return 0
+    while 2 * splits <= _MOST_SPLITS and _splits(2 * splits, blocks, keys, sm_count):
+        splits *= 2
+    rows = splits * batch * heads * _FLOAT
+    return _SPLIT_CONTROL_BYTES + _up(rows * size) + 2 * _up(rows)
+
+
+def is_measured(queries: Any, keys: Any) -> bool:
+    """Whether the number of queries and keys is among those that were measured."""
+    return bool(queries != 1 or keys <= _UNSPLIT_KEYS or keys >= _LEAST_MEASURED_KEYS)
+
+
+def _splits(count: int, blocks: Any, keys: Any, sm_count: int) -> bool:
+    return bool(blocks * count <= _BLOCKS_PER_SM * sm_count and keys // _KEYS_PER_SPLIT >= count)
+
+
+def _up(nbytes: Any) -> Any:
+    return -(-nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES

@@ -24,7 +24,7 @@ Source: `aten/src/ATen/native/transformers/cuda/attention.cu`, `attention_backwa
 The sizes of cuDNN's workspaces are its own: read off recorded workspaces (H200, cuDNN 9.19; head sizes 32 to 256, sequences 49 to
 4,096).
 
-Not modelled: variable-length (nested) batches; deterministic mode; cuDNN's workspace for a single query.
+Not modelled: variable-length (nested) batches; deterministic mode.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta
-from analyzer.libraries.cudnn.attention import frontend_bytes, plan_bytes
+from analyzer.libraries.cudnn.attention import backward_bytes, forward_bytes, frontend_bytes
 from analyzer.releases import Span
 from analyzer.runtimes.pytorch.scratch.layout import (
     argument,
@@ -174,17 +174,27 @@ def _efficient_workspace(query: TensorMeta, key: TensorMeta, value: TensorMeta, 
     name="cudnn-attention",
     sure=Basis.MEASURED,
 )
-def cudnn(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+def cudnn(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """cuDNN's attention keeps seed and offset on the device, allocated before the other results, and takes 256 bytes of
-    workspace (measured).
+    workspace; for a single query nothing, or float32 results of every part the keys are split into, where batch and heads
+    alone do not fill the GPU (measured: `analyzer/libraries/cudnn/attention.py`).
 
-    Arguments: (query, key, value, attn_bias, compute_log_sumexp, dropout_p, is_causal, ...)
+    Arguments: (query, key, value, attn_bias, compute_log_sumexp, dropout_p, is_causal, ...), or
+    (query, key, value, attn_bias, cum_seq_q, cum_seq_k, max_q, max_k, compute_log_sumexp, dropout_p, is_causal, ...)
     """
     script.library("cudnn")
     for index in _random_state(operator):
         script.output(index)
     script.outputs()
-    script.temporary(plan_bytes(), Basis.MEASURED)
+    query, key = tensor_at(operator, 0, "query"), tensor_at(operator, 1, "key")
+    if query is None or key is None or len(query.shape) != 4:
+        script.temporary(backward_bytes(), Basis.MEASURED)
+        return
+    causal = bool(
+        argument(operator, 10 if operator.name.startswith("aten::_cudnn") else 6, "is_causal", False)
+    )
+    nbytes = forward_bytes(query.shape, key.shape[1], key.shape[2], device.sm_count, causal=causal)
+    script.temporary(nbytes, Basis.MEASURED)
 
 
 @rule(
@@ -211,7 +221,7 @@ def cudnn_backward(operator: Operator, _device: DeviceProfile, script: Script) -
     batch, heads, queries, size = query.shape
     grouped = [tensor for tensor in (key, value) if tensor.shape[1] != heads]
     full_heads = sum(bytes_of(tensor) // tensor.shape[1] * heads for tensor in grouped)
-    script.temporary(frontend_bytes(batch, heads, queries, size) + plan_bytes(full_heads), Basis.MEASURED)
+    script.temporary(frontend_bytes(batch, heads, queries, size) + backward_bytes(full_heads), Basis.MEASURED)
 
 
 def _same_strides(one: TensorMeta, other: TensorMeta) -> bool:

@@ -213,3 +213,14 @@ def test_cudnn_does_not_compare_strides_of_dimensions_of_one() -> None:
     nbytes = 4 * 9 * 4 + 256
     story = f"=0 =1 =2 +{nbytes}? -{nbytes}?"
     assert words(call(f"{CUDNN}_backward", (one, one, one, one, other), (one, one, one))) == story
+
+
+def test_cudnn_splits_the_keys_of_a_single_query() -> None:
+    one, keys = tensor(1, 32, 1, 128, dtype="bfloat16"), tensor(1, 8, 4096, 128, dtype="bfloat16")
+    results = (tensor(1, 32, 1, 128, dtype="bfloat16"),)
+    assert words(call(CUDNN, (one, keys, keys, None, False, 0.0, False), results)) == "=0 +532608? -532608?"
+    assert words(call(CUDNN, (one, keys, keys, None, False, 0.0, True), results)) == "=0"
+    other = "aten::_cudnn_attention_forward"
+    arguments = (one, keys, keys, None, None, None, 1, 4096, False, 0.0)
+    assert words(call(other, (*arguments, False), results)) == "=0 +532608? -532608?"
+    assert words(call(other, (*arguments, True), results)) == "=0"
