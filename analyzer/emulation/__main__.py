@@ -11,6 +11,8 @@ import click
 
 from analyzer.devices import resolve
 from analyzer.emulation import launch
+from analyzer.emulation.cudnn import Cudnn
+from analyzer.emulation.questions import Questions
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -20,10 +22,11 @@ from analyzer.emulation import launch
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def main(python: str | None, device: str | None, script: str, arguments: tuple[str, ...]) -> None:
     """Run SCRIPT under the emulated runtime, and end with its exit code."""
-    torch = launch.find_torch(python)
+    torch, profile = launch.find_torch(python), resolve(device)[0]
     with (
         tempfile.TemporaryDirectory() as folder,
-        launch.environment(torch, resolve(device)[0], {}) as variables,
+        Questions(Cudnn(profile).topics) as questions,
+        launch.environment(torch, profile, questions.environment) as variables,
     ):
         job = Path(folder) / "job.json"
         job.write_text(json.dumps({"script": script, "module": False, "arguments": list(arguments)}), "utf-8")

@@ -25,7 +25,7 @@ from analyzer.emulation.questions import Question, Topic, Unanswered
 from analyzer.libraries.cudnn import ctc
 from analyzer.libraries.cudnn.attention import backward_bytes, forward_bytes, frontend_bytes, is_measured
 from analyzer.libraries.cudnn.convolutions import Workspace
-from analyzer.libraries.cudnn.listing import listing
+from analyzer.libraries.cudnn.listing import BENCHMARK, DEFAULT, TRIALS, listing
 from analyzer.libraries.cudnn.normalization import workspace_bytes
 from analyzer.libraries.cudnn.recurrent import MODES, Recurrent, dropout_state_bytes
 from analyzer.libraries.cudnn.table import ELEMENT_BYTES, Convolution, strides_of
@@ -60,21 +60,20 @@ _FASTEST, _SLOWER, _STEP = 10**8, 10**10, 10**9
 class Doubt:
     """What the library was asked for, and how its bytes are known where they were not measured on this GPU.
 
-    trial: these are the bytes benchmark mode takes for its trials; else a plan's that runs.
+    under: the setting of `torch.backends.cudnn` with which these bytes are taken (`libraries/cudnn/listing.py`).
     """
 
     what: str
     workspace: Workspace
-    trial: bool = False
+    under: str = DEFAULT
 
     def __str__(self) -> str:
-        of = self.workspace
-        kind = "trials' workspace" if self.trial else "workspace"
-        return f"{self.what}: {kind} {of.nbytes:,} bytes, {of.source} ({of.low_bytes:,} to {of.high_bytes:,})"
+        of, under = self.workspace, f" ({self.under})" if self.under else ""
+        return f"{self.what}: {of.nbytes:,} bytes of workspace{under}, {of.source} ({of.low_bytes:,} to {of.high_bytes:,})"
 
 
 class Cudnn:
-    """Answers for one device. `topics`: what it answers; `doubts`: what of it was not measured, in the order it was asked."""
+    """Answers for one device. `topics`: what it answers."""
 
     def __init__(self, profile: DeviceProfile) -> None:
         self._profile = profile
@@ -88,9 +87,12 @@ class Cudnn:
             "cudnn.ctc": self.ctc,
         }
 
-    @property
-    def doubts(self) -> tuple[Doubt, ...]:
-        return tuple(self._doubts)
+    def doubts(self, *settings: str) -> tuple[Doubt, ...]:
+        """What was not measured, in the order it was asked for. settings: those of `torch.backends.cudnn` that the program
+        had at any time: "benchmark", "deterministic", "no_tf32". With "benchmark" its trials are among them, and which plan
+        wins, where nobody timed them."""
+        mine = {DEFAULT, *settings, *((TRIALS,) if BENCHMARK in settings else ())}
+        return tuple(doubt for doubt in self._doubts if doubt.under in mine)
 
     def plans(self, question: Question) -> list[int]:
         """Workspace in bytes, numerical notes (a bit each) and nanoseconds of every plan."""
@@ -110,8 +112,8 @@ class Cudnn:
         what = f"cuDNN convolution ({call.operation}, {call.dtype}, {_by(call.x_shape)} with {_by(call.w_shape)})"
         if fused:
             what += " with elementwise operations, taken as without"
-        self._note(Doubt(what, found.first), fused)
-        self._note(Doubt(what, found.trials, trial=True), fused)
+        for under, workspace in found.known.items():
+            self._note(Doubt(what, workspace, under), fused)
         told: list[int] = []
         for place, plan in enumerate(found.plans):
             notes = (_TENSOR_CORE if plan.tensor_core else 0) | (
@@ -192,8 +194,8 @@ class Cudnn:
         """A doubt where a formula read off another GPU was used, or one of something else."""
         if known and self._profile.measured:
             return
-        source = "by a formula measured on the h200" if known else "unknown"
-        self._note(Doubt(what, Workspace(nbytes, nbytes, nbytes, source)), True)
+        source = "by a formula measured on the h200" if known else "by a formula of something near"
+        self._note(Doubt(what, Workspace(nbytes, nbytes if known else 0, nbytes, source)), True)
 
     def _note(self, doubt: Doubt, always: bool) -> None:
         if always or doubt.workspace.source != "measured":

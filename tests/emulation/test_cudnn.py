@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -83,16 +84,26 @@ def test_the_list_of_the_heuristics_is_whole() -> None:
 def test_what_was_measured_raises_no_doubt_and_what_was_voted_on_does() -> None:
     asked = Cudnn(load("h200"))
     asked.plans(question(operation(KNOWN)))
-    assert not [doubt for doubt in asked.doubts if not doubt.trial]
+    assert asked.doubts() == ()
     unseen = Convolution("forward", "float32", False, (7, 61, 39, 39), (83, 61, 3, 3), (1, 1), (1, 1), (1, 1))
     for _ in range(2):
         asked.plans(question(operation(unseen)))
-    (doubt,) = [doubt for doubt in asked.doubts if not doubt.trial]
+    (doubt,) = asked.doubts()
     assert doubt.workspace.low_bytes <= doubt.workspace.nbytes <= doubt.workspace.high_bytes
-    assert str(doubt).startswith(
-        "cuDNN convolution (forward, float32, 7x61x39x39 with 83x61x3x3): workspace "
-    )
+    assert str(doubt).startswith("cuDNN convolution (forward, float32, 7x61x39x39 with 83x61x3x3): ")
     assert "inferred" in str(doubt)
+    assert [each.under for each in asked.doubts("no_tf32")] == ["", "no_tf32"]
+
+
+def test_who_wins_the_trials_is_a_doubt_of_benchmark_mode_where_nobody_timed_them() -> None:
+    asked = Cudnn(load("h200"))
+    timed = Convolution("forward", "float32", False, (32, 64, 56, 56), (64, 64, 3, 3), (1, 1), (1, 1), (1, 1))
+    asked.plans(question(operation(timed)))
+    assert asked.doubts("benchmark") == ()
+    asked.plans(question(operation(replace(timed, x_shape=(1, 64, 56, 56)))))
+    doubt = asked.doubts("benchmark")[-1]
+    assert (doubt.under, doubt.workspace.low_bytes) == ("benchmark", 0)
+    assert doubt.workspace.high_bytes >= doubt.workspace.nbytes
 
 
 def test_another_gpu_has_the_figures_of_the_one_that_was_measured_and_says_so() -> None:
@@ -100,14 +111,14 @@ def test_another_gpu_has_the_figures_of_the_one_that_was_measured_and_says_so() 
     assert (
         asked.plans(question(operation(KNOWN)))[0] == Cudnn(load("h200")).plans(question(operation(KNOWN)))[0]
     )
-    assert "measured (transferred from h200)" in str(asked.doubts[0])
+    assert "measured (transferred from h200)" in str(asked.doubts()[0])
 
 
 def test_a_convolution_with_elementwise_operations_is_a_doubt() -> None:
     asked = Cudnn(load("h200"))
     told = asked.plans(question(operation(KNOWN), {"kind": 13}, {"kind": 13}))
     assert workspaces(told) == [plan.workspace_bytes for plan in listing(KNOWN, "h200").plans]
-    assert "with elementwise operations, taken as without" in str(asked.doubts[0])
+    assert "with elementwise operations, taken as without" in str(asked.doubts()[0])
 
 
 def product(left: tuple[int, ...], right: tuple[int, ...]) -> dict[str, Any]:
@@ -127,7 +138,7 @@ def test_attention_takes_256_bytes_and_the_gradients_of_grouped_heads() -> None:
     assert workspaces(asked.plans(question(*[scores] * 5, rows, heads, heads))) == [
         256 + 2 * 2 * 8 * 128 * 64 * 2
     ]
-    assert asked.doubts == ()
+    assert asked.doubts() == ()
 
 
 def test_a_single_query_splits_its_keys_unless_a_causal_mask_is_asked_for() -> None:
@@ -138,16 +149,16 @@ def test_a_single_query_splits_its_keys_unless_a_causal_mask_is_asked_for() -> N
     assert workspaces(asked.plans(question(whole))) == [532608]
     assert workspaces(asked.plans(question(scores, scores))) == [532608]
     assert workspaces(asked.plans(question(scores, positions, scores))) == [0]
-    assert asked.doubts == ()
+    assert asked.doubts() == ()
     asked.plans(question(product((1, 32, 1, 128), (1, 8, 128, 600)), scores))
-    assert "cuDNN attention (1x32x1x128 on 600 keys): workspace" in str(asked.doubts[0])
+    assert "cuDNN attention (1x32x1x128 on 600 keys): 66,688 bytes of workspace" in str(asked.doubts()[0])
 
 
 def test_a_gradient_of_one_operation_is_a_doubt() -> None:
     asked = Cudnn(load("h200"))
     whole = {"kind": 43, "2851": [tensor((2, 8, 128, 64))], "2852": [tensor((2, 8, 128, 64))]}
     assert workspaces(asked.plans(question(whole))) == [532736]
-    assert len(asked.doubts) == 1
+    assert len(asked.doubts()) == 1
 
 
 def test_ctc_losses_are_those_of_the_formula() -> None:
@@ -155,7 +166,7 @@ def test_ctc_losses_are_those_of_the_formula() -> None:
     of = {"shape": [50, 8, 29], "longest": 20}
     assert asked.ctc({**of, "newer": 0}) == [179680]  # as an H200 said
     assert asked.ctc({**of, "newer": 1}) == [178976]
-    assert asked.doubts == ()
+    assert asked.doubts() == ()
 
 
 def norm(
@@ -197,9 +208,9 @@ def test_recurrent_layers_are_those_of_the_formulas() -> None:
     small = {**layer, "algorithm": 3, "mode": 3, "directions": 2, "type": 2, "inputs": 64, "hidden": 100, "projection": 100,
              "layers": 1, "dropout": 0, "steps": 20, "batch": 8}  # fmt: skip
     assert asked.recurrent(small) == [persistent.training_workspace_bytes(), persistent.reserve_bytes()]
-    assert asked.doubts == ()
+    assert asked.doubts() == ()
     asked.recurrent({**layer, "projection": 64})
-    assert "with a projection, taken as without" in str(asked.doubts[0])
+    assert "with a projection, taken as without" in str(asked.doubts()[0])
 
 
 def test_the_state_of_dropout_is_of_every_thread() -> None:

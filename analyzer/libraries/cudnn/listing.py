@@ -14,52 +14,61 @@ PyTorch's own code, which filters, builds, times and retries plans, comes to the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from analyzer.libraries.cudnn.answers import Plan
 from analyzer.libraries.cudnn.convolutions import Settings, Workspace, trial, workspace
 from analyzer.libraries.cudnn.ladders import steps
 from analyzer.libraries.cudnn.table import Convolution
 
-_DETERMINISTIC, _STRICT = Settings(deterministic=True), Settings(allow_tf32=False)
+# Under which settings of the program a workspace is taken: PyTorch's defaults, each that is not, and benchmark mode's trials.
+DEFAULT, DETERMINISTIC, NO_TF32, BENCHMARK, TRIALS = "", "deterministic", "no_tf32", "benchmark", "trials"
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
     """plans: in cuDNN's order. fastest: which of them wins benchmark mode's trials.
 
-    first, trials: how the workspace of the first and the largest of all are known.
+    known: how the workspace is known that is taken under each setting.
     """
 
     plans: tuple[Plan, ...]
     fastest: int
-    first: Workspace
-    trials: Workspace
+    known: Mapping[str, Workspace]
 
 
+@lru_cache(maxsize=4096)
 def listing(call: Convolution, device: str) -> Listing:
     """The plans of a convolution on a device, by the rules of the module docstring."""
-    first, ladder = steps(call, device, Settings())
+    default, deterministic, strict = Settings(), Settings(deterministic=True), Settings(allow_tf32=False)
+    first, ladder = steps(call, device, default)
+    known = {DEFAULT: first}
     plans = [Plan(0, nbytes, deterministic=False, tensor_core=True) for nbytes in ladder]
-    plans = _marked(plans, steps(call, device, _DETERMINISTIC)[1][0], "deterministic", True)
+    known[DETERMINISTIC], (nbytes, *_) = steps(call, device, deterministic)
+    plans = _marked(plans, nbytes, "deterministic", True)
     if call.dtype == "float32":
-        plans = _marked(plans, steps(call, device, _STRICT)[1][0], "tensor_core", False)
-    largest = trial(call, device, Settings())
-    for settings, which in (
-        (Settings(), {}),
-        (_DETERMINISTIC, {"deterministic": True}),
-        (_STRICT, {"tensor_core": False}),
+        known[NO_TF32], (nbytes, *_) = steps(call, device, strict)
+        plans = _marked(plans, nbytes, "tensor_core", False)
+    known[TRIALS] = trial(call, device, default)
+    for settings, mark in (
+        (default, {}),
+        (deterministic, {"deterministic": True}),
+        (strict, {"tensor_core": False}),
     ):
         nbytes = trial(call, device, settings).nbytes
-        among = [plan for plan in plans if all(getattr(plan, name) is value for name, value in which.items())]
+        among = [plan for plan in plans if all(getattr(plan, name) is value for name, value in mark.items())]
         if among and nbytes > max(plan.workspace_bytes for plan in among):
-            plans.append(replace(Plan(0, nbytes, deterministic=False, tensor_core=True), **which))
-    winner = workspace(call, device, Settings(benchmark=True)).nbytes
-    if not any(plan.workspace_bytes == winner for plan in plans):
-        plans.insert(_behind(plans, winner), Plan(0, winner, deterministic=False, tensor_core=True))
+            plans.append(replace(Plan(0, nbytes, deterministic=False, tensor_core=True), **mark))
+    known[BENCHMARK] = winner = workspace(call, device, Settings(benchmark=True))
+    if not any(plan.workspace_bytes == winner.nbytes for plan in plans):
+        plans.insert(
+            _behind(plans, winner.nbytes), Plan(0, winner.nbytes, deterministic=False, tensor_core=True)
+        )
     numbered = tuple(replace(plan, engine=place) for place, plan in enumerate(plans))
-    fastest = next(plan.engine for plan in numbered if plan.workspace_bytes == winner)
-    return Listing(numbered, fastest, first, largest)
+    fastest = next(plan.engine for plan in numbered if plan.workspace_bytes == winner.nbytes)
+    return Listing(numbered, fastest, known)
 
 
 def _marked(plans: list[Plan], nbytes: int, mark: str, value: bool) -> list[Plan]:

@@ -90,7 +90,7 @@ def test_where_nobody_asked_the_votes_are_in_it(operation: str, batch: int) -> N
         sizes = run_under(found, settings)
         assert sizes[0] == steps(call, "h200", settings)[1][0]
         assert max(sizes) >= trial(call, "h200", settings).nbytes
-    assert found.first.source == "inferred"
+    assert found.known[""].source == "inferred"
 
 
 def test_without_room_the_ladder_is_asked_for_and_nothing_between() -> None:
