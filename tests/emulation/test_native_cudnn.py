@@ -129,6 +129,16 @@ def test_numbers_json_has_no_word_for(
     assert heard.questions[0]["graph"]["6"] == [pytest.approx(sent) if sent else None]
 
 
+def test_a_type_that_came_after_9_19_is_an_enumerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = Heard(0, 0, 0)
+    for library in answered(monkeypatch, heard):
+        asking = Cudnn(library)
+        graph = asking._graph(CALL)
+        asking._set(graph, 2202, 31, ctypes.c_int, [2])  # CUDNN_TYPE_RESHAPE_MODE of cuDNN 9.22
+        asking._configurations(graph, 0)
+    assert heard.questions[0]["graph"]["2202"] == [2]
+
+
 def test_sizes_are_asked_for_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
     one, two, heard = ctypes.c_size_t(), ctypes.c_size_t(), Heard(7, 8)
     for library in answered(monkeypatch, heard):

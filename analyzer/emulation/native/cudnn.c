@@ -42,10 +42,10 @@ enum {
   ENGINE_BEHAVIOR_NOTES = 1305,
 };
 enum { TYPE_HANDLE = 0, TYPE_FLOAT = 4, TYPE_DOUBLE = 5, TYPE_VOID_PTR = 6, TYPE_DESCRIPTOR = 15, TYPE_FRACTION = 26 };
-/* Bytes of an element, by cudnnBackendAttributeType_t; enumerators are ints. */
-static const uint8_t ELEMENT_BYTES[] = {8, 4, 1, 8, 4, 8, 8, 4, 4, 4, 4, 4, 4, 4, 4, 8,
-                                        4, 4, 4, 4, 4, 4, 4, 4, 1, 4, 16, 4, 4, 4, 4};
-enum { TYPES = sizeof ELEMENT_BYTES };
+enum { TYPES = 64 };
+/* Bytes of an element, by cudnnBackendAttributeType_t; enumerators are ints, as all are that came after 9.19. */
+static const uint8_t ELEMENT_BYTES[TYPES] = {8, 4, 1, 8, 4, 8, 8, 4, 4, 4, 4, 4, 4, 4, 4, 8,
+                                        4, 4, 4, 4, 4, 4, 4, 4, 1, 4, 16, 4, 4, 4, 4, [31 ... TYPES - 1] = 4};
 
 struct handle {
   void *stream;
