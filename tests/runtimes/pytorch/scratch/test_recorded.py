@@ -43,7 +43,6 @@ KNOWN_DIFFERENCES = {
     "aten::soft_margin_loss_backward": 4,  # temporaries in another order
     "aten::cudnn_batch_norm": 2,  # three channels: another kernel of cuDNN's
     "aten::cudnn_batch_norm_backward": 2,
-    "aten::_scaled_dot_product_cudnn_attention": 2,  # a single query: split over the keys
 }
 
 
