@@ -10,7 +10,9 @@ from pathlib import Path
 
 from analyzer.devices import resolve
 from analyzer.emulation import launch
+from analyzer.emulation.cudnn import Cudnn
 from analyzer.emulation.history import estimate_of
+from analyzer.emulation.questions import Questions
 from analyzer.errors import OptionError, RunError
 from analyzer.estimate import Estimate
 from analyzer.options import Options
@@ -53,9 +55,11 @@ def followed(
     name, place = place_of(script)
     profile, note = resolve(options.device)
     torch = launch.find_torch(python)
+    cudnn = Cudnn(profile)
     with (
         tempfile.TemporaryDirectory(prefix="analyze-emulate-") as folder,
-        launch.environment(torch, profile, environment) as variables,
+        Questions(cudnn.topics) as questions,
+        launch.environment(torch, profile, {**environment, **questions.environment}) as variables,
     ):
         job, out = Path(folder) / "job.json", Path(folder) / "seen.json"
         job.write_text(
@@ -81,4 +85,5 @@ def followed(
             + (f": {found['ended'].get('kind', 'it ended')}: {message}" if message else ""),
             "programs that use cuda are emulated; analyze run follows others, too",
         )
-    return estimate_of(found, " ".join((name, *map(str, args))), options, profile, note)
+    doubts = tuple(f"cuDNN: {doubt}" for doubt in cudnn.doubts(*found["cudnn"]))
+    return estimate_of(found, " ".join((name, *map(str, args))), options, profile, note, doubts)

@@ -112,9 +112,15 @@ _NOWHERE = _Place("", "", "", "")
 
 
 def estimate_of(
-    found: Mapping[str, Any], name: str, options: Options, profile: DeviceProfile, device_note: str
+    found: Mapping[str, Any],
+    name: str,
+    options: Options,
+    profile: DeviceProfile,
+    device_note: str,
+    doubts: tuple[str, ...] = (),
 ) -> Estimate:
-    """The estimate of a program that ran. found: what `inside` wrote; name: the program's."""
+    """The estimate of a program that ran. found: what `inside` wrote; name: the program's. doubts: what libraries answered that was not
+    measured on this GPU."""
     played, events, places = _played(found)
     torch, cuda = found["torch"], found["cuda"]
     besides = max(int(found["used_bytes"]) - int(found["counters"]["reserved_bytes"]), 0)
@@ -156,7 +162,7 @@ def estimate_of(
             )
         ),
         naive=Naive(0, 0, 0, 0, 0, 1.0, 1, 0, "train" if kinds else "infer"),
-        notes=_notes(found, played),
+        notes=(*_notes(found, played), *doubts),
         incomplete=incomplete,
     )
     if kinds:

@@ -73,6 +73,8 @@ class Recorder:
         self._kernels = kernels
         self._kinds: dict[str, int] = {}
         self.roles: dict[str, dict[int, str]] = {}
+        # Settings of torch.backends.cudnn that a convolution was called under: cuDNN itself cannot see them.
+        self.settings = set[str]()
         torch.cuda.memory._record_memory_history(max_entries=MOST_EVENTS, context=None, stacks="python")
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -115,6 +117,8 @@ class Recorder:
 
     def _follow(self, func: Any, keys: Any, args: Any, kwargs: Any) -> Any:
         before = self._seen
+        if "convolution" in func._schema.name:
+            self._set()
         result = self.values.call(func, functools.partial(func.redispatch, keys), args, kwargs)
         self._launched(func, result)
         after = self._seen = self.count()
@@ -130,6 +134,15 @@ class Recorder:
         elif torch.is_grad_enabled():
             self.places.here()
         return result
+
+    def _set(self) -> None:
+        cudnn = torch.backends.cudnn
+        settings = (
+            ("benchmark", cudnn.benchmark),
+            ("deterministic", cudnn.deterministic),
+            ("no_tf32", not cudnn.allow_tf32),
+        )
+        self.settings.update(name for name, on in settings if on)
 
     @staticmethod
     def count() -> int:
@@ -214,5 +227,6 @@ class Recorder:
             "roles": self.roles,
             "reads": dict(self.values.reads),
             "refused": refused,
+            "cudnn": sorted(self.settings),
             "used_bytes": total - free,
         }

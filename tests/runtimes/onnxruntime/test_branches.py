@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 pytest.importorskip("onnxruntime")
 
 from analyzer.verify import verify
-from tests.runtimes.onnxruntime.test_rewrites_against_ort import mine, theirs
+from tests.runtimes.onnxruntime.rewritten import mine, theirs
 
 BATCH, HIDDEN = 8, 128
 
