@@ -297,7 +297,9 @@ def main() -> None:
     )
     parser.add_argument("--only", default="", help="architectures whose name contains this")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--table", action="store_true", help="write docs/evidence/ONNX.md from the recorded results")
+    parser.add_argument(
+        "--table", action="store_true", help="write docs/evidence/ONNX.md from the recorded results"
+    )
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     if options.table:

@@ -93,4 +93,6 @@ def test_the_page_of_allocators_is_what_its_command_writes() -> None:
         check=True,
         env={**environment, "PYTHONIOENCODING": "utf-8"},
     )
-    assert ran.stdout == (ROOT / "docs/evidence/ALLOCATORS.md").read_text(), "run: python benchmarks/allocators.py"
+    assert ran.stdout == (ROOT / "docs/evidence/ALLOCATORS.md").read_text(), (
+        "run: python benchmarks/allocators.py"
+    )

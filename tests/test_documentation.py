@@ -7,12 +7,18 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from tests.fresh import Fresh, fresh
 from tests.paths import ROOT
+from tests.report.browser import chromium
 
 # A block of commands, and the block of what they print if one follows.
 BLOCKS = re.compile(
@@ -102,14 +108,19 @@ def test_the_recipes_commands_run(place: Fresh) -> None:
         assert ran.returncode == 0 and (ran.stdout or "-o " in command), f"{command}\n{ran.stderr}"
 
 
-def test_the_site_builds_and_has_its_reference(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("site")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(made)],
         cwd=ROOT, capture_output=True, text=True, check=False, env=environment,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
-    site = tmp_path / "site"
+    return made
+
+
+def test_the_site_builds_and_has_its_reference(site: Path) -> None:
     assert "analyze what-if" in (site / "reference/commands/index.html").read_text()
     assert "analyzer.analyze" in (site / "reference/python/index.html").read_text()
     rules = (site / "reference/rules/index.html").read_text()
@@ -118,3 +129,55 @@ def test_the_site_builds_and_has_its_reference(tmp_path: Path) -> None:
     # Nothing on the site asks another server for anything.
     for page in site.rglob("*.html"):
         assert not re.search(r"<(?:script|link|img)[^>]+(?:src|href)=\"https?://", page.read_text()), page
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The folder's address on this machine."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+def test_the_site_runs_without_error_and_its_tables_stay_on_the_page(site: Path) -> None:
+    """In a real browser, on a desk and on a phone, light and dark."""
+    with served(site) as address, chromium() as driver:
+        # From this machine alone: the site's search starts a worker, which a file may not.
+        online = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+        driver.execute_cdp_cmd("Network.emulateNetworkConditions", online)
+        for theme in ("light", "dark"):
+            media = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
+            driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+            for width in (1280, 375):
+                driver.execute_cdp_cmd(
+                    "Emulation.setDeviceMetricsOverride",
+                    {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600},
+                )
+                for page in (
+                    "index.html",
+                    "PARALLEL/index.html",
+                    "architecture/index.html",
+                    "evidence/PROGRAMS/index.html",
+                ):
+                    driver.get(address + page)
+                    errors = [
+                        entry["message"]
+                        for entry in driver.get_log("browser")
+                        if entry["source"] == "javascript"
+                    ]
+                    assert errors == [], page
+                    assert driver.execute_script("return document.documentElement.dataset.bsTheme") == theme
+                    wide = "return document.documentElement.scrollWidth"
+                    assert driver.execute_script(wide) <= width, (page, width)
+
+
+def test_what_is_read_stays_short() -> None:
+    """What one reads to use or to change this project, without the evidence: at most 20,000 words."""
+    read = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+    assert sum(len(path.read_text().split()) for path in read) <= 20_000

@@ -193,12 +193,12 @@ def _bar(row: Row, ceiling: int) -> tuple[tuple[str, str], ...]:
     )
 
 
-def render_html(comparison: Comparison, _: View = PLAIN) -> str:
+def render_html(comparison: Comparison, view: View = PLAIN) -> str:
     """One page that needs no network."""
     ceiling = _ceiling(comparison)
     rows = (
         (
-            f"{page.text(name_of(row))}<br>{page.text(row.setting)}",
+            f"{page.text(name_of(row))}<br>{page.name(row.setting)}",
             mib(row.requested),
             _shown(row, row.allocated),
             _shown(row, row.reserved),
@@ -208,18 +208,22 @@ def render_html(comparison: Comparison, _: View = PLAIN) -> str:
         )
         for row in comparison.rows
     )
-    heads = ("allocator", "requested", "allocated", "reserved", "unused", "driver calls", "MiB")
+    heads = ("allocator", "requested", "allocated", "reserved", "unused", "driver calls", "")
     failures = [
         f"{name_of(row)} ({row.setting}): {row.out_of_memory}" for row in comparison.rows if row.out_of_memory
     ]
     body = [
         page.verdict(any(row.fits for row in comparison.rows), verdict(comparison)),
-        page.table(heads, rows, range(1, 6)),
+        page.table(heads, rows, range(1, 6), "cards"),
         page.paragraph(
             "In MiB; dark: in use at its peak, light: held of the device, cut at twice the median.", "dim"
         ),
         *((page.heading("Out of memory"), page.items(failures)) if failures else ()),
-        *((page.heading("Notes"), page.items(comparison.notes)) if comparison.notes else ()),
+        *(
+            (page.heading("Notes"), page.items(folded(comparison.notes, view.verbose)))
+            if comparison.notes
+            else ()
+        ),
     ]
     return page.render(subject(comparison), "\n".join(body))
 
