@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -96,6 +97,86 @@ def test_the_readmes_commands_run(place: Fresh) -> None:
     for command in commands:
         ran = place.run(command.replace(".venv/bin/", ""))
         assert ran.returncode == 0, f"{command}\n{ran.stderr}"
+
+
+# A user's own files, none of which this repository has seen: a model, an ONNX file made of it, a model of transformers.
+OWN = {
+    "mine.py": """
+import torch
+from torch import nn
+
+class Mine(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.GELU(), nn.AdaptiveAvgPool2d(4))
+        self.head = nn.Linear(256, 10)
+
+    def forward(self, images):
+        return self.head(self.body(images).flatten(1))
+
+def make_model():
+    return Mine()
+
+def make_batch(batch):
+    return torch.empty(batch, 3, 64, 64), torch.empty(batch, dtype=torch.long)
+""",
+    "export.py": """
+import torch
+from mine import Mine
+
+torch.onnx.export(
+    Mine().eval(), (torch.zeros(2, 3, 64, 64),), "mine.onnx", dynamo=False, input_names=["images"], output_names=["scores"],
+    dynamic_axes={"images": {0: "batch"}, "scores": {0: "batch"}},
+)
+""",
+    "hugging.py": """
+import torch
+import torchvision_cpu
+
+torchvision_cpu.enable()  # as wherever torchvision's CUDA wheel stands beside a CPU build of torch
+from transformers import BertConfig, BertForSequenceClassification
+
+def make_model():
+    return BertForSequenceClassification(BertConfig(hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128))
+
+def make_batch(batch):
+    words = torch.ones(batch, 32, dtype=torch.long)
+    return {"input_ids": words, "attention_mask": words, "labels": torch.zeros(batch, dtype=torch.long)}
+""",
+}
+
+
+@pytest.fixture
+def own(place: Fresh) -> Fresh:
+    for name, source in OWN.items():
+        (place.folder / name).write_text(source)
+    shutil.copy(ROOT / "benchmarks/accuracy/torchvision_cpu.py", place.folder)
+    return place
+
+
+def test_a_users_own_models(own: Fresh) -> None:
+    """A model of one's own made an ONNX file, and a transformers model, by the command the README begins with."""
+    typed(own, "python export.py")
+    shown = typed(own, "analyze mine.onnx --batch 8 --device t4")
+    assert shown.startswith("fits: ") and "mine.onnx · onnxruntime · inference · batch 8" in shown
+    shown = typed(own, "analyze hugging.py --mode train --batch 4 --optimizer adamw --device t4")
+    assert shown.startswith("fits: ") and "optimizer state" in shown
+
+
+@pytest.mark.campaign
+def test_a_users_own_way(own: Fresh) -> None:
+    """Further: a script, a training step compared with a larger one, the largest batch and the next."""
+    assert typed(own, "analyze run --device t4 train.py --batch-size 8").startswith("fits: ")
+    model = "analyze mine.py --mode train --device t4 --format json"
+    assert typed(own, f"{model} --batch 16 -o small.json\n{model} --batch 32 -o large.json") == ""
+    grown = own.run("analyze compare small.json large.json")
+    assert grown.returncode == 1 and grown.stdout.startswith("needs more: ")
+    typed(own, "python export.py")
+    for target in ("mine.onnx", "mine.py --mode train", "hugging.py --mode train"):
+        largest = typed(own, f"analyze fit {target} --device 1GiB").split()[2].replace(",", "")
+        assert typed(own, f"analyze {target} --batch {largest} --device 1GiB").startswith("fits: ")
+        beyond = own.run(f"analyze {target} --batch {int(largest) + 1} --device 1GiB")
+        assert beyond.returncode == 1 and beyond.stdout.startswith("does not fit: ")
 
 
 def test_the_recipes_commands_run(place: Fresh) -> None:
