@@ -175,6 +175,7 @@ def test_pipx_and_uvx(tmp_path: Path, here: tuple[int, ...]) -> None:
     known = {
         "HOME": str(tmp_path), "PIPX_HOME": str(tmp_path / "pipx"), "PIPX_BIN_DIR": str(tmp_path / "bin"),
         "UV_CACHE_DIR": str(tmp_path / "uv"), "UV_PYTHON_DOWNLOADS": "never", "UV_PYTHON": sys.executable,
+        "UV_SYSTEM_CERTS": "1", "UV_NATIVE_TLS": "1",  # the certificates this machine trusts, by the newer and the older name
     }  # fmt: skip
     done = ran([str(commands / "pipx"), "install", "."], source, **known)
     assert done.returncode == 0, done.stderr
