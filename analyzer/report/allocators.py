@@ -161,7 +161,9 @@ def _parts(comparison: Comparison, view: View) -> list[RenderableType]:
     parts: list[RenderableType] = [Text(verdict(comparison), style="bold")]
     if comparison.device_note:
         parts.append(Text(f"device: {clean(comparison.device_note)}", style="dim"))
-    most = max(row.requested for row in comparison.rows)  # the same under every allocator that serves them all
+    most = max(
+        row.requested for row in comparison.rows
+    )  # the same under every allocator that serves them all
     parts += ["", Text(f"{subject(comparison)}, {size(most)} at once", style="bold"), "", table]
     for row in comparison.rows:
         if row.out_of_memory:

@@ -117,8 +117,8 @@ def strategies(found: Sequence[Strategy], _: View = PLAIN) -> str:
     base = found[0].estimate
     assert base is not None
     runs = [(strategy, strategy.estimate) for strategy in found if strategy.estimate is not None]
-    most = max(known.device_used for _, known in runs)
-    rows = [_strategy(strategy, known, base.device_used, most) for strategy, known in runs]
+    most = max(known.needed.device_used for _, known in runs)
+    rows = [_strategy(strategy, known, base.needed.device_used, most) for strategy, known in runs]
     heads = ("strategy", "", "allocated", "device", "saves", "compute", "cost", "fits", "largest batch")
     failed = [f"{strategy.name}: {strategy.error}" for strategy in found if strategy.estimate is None]
     body = [
@@ -130,16 +130,17 @@ def strategies(found: Sequence[Strategy], _: View = PLAIN) -> str:
 
 
 def _strategy(strategy: Strategy, known: Estimate, before: int, most: int) -> tuple[str, ...]:
+    room = known.needed
     extra = f"+{100 * strategy.extra_compute:.0f} %" if strategy.extra_compute >= 0.005 else "-"
     return (
         page.text(strategy.name),
-        page.bar(known.device_used, most, 0, known.peak_allocated),
-        size(known.peak_allocated),
-        size(known.device_used),
+        page.bar(room.device_used, most, 0, room.peak_allocated),
+        size(room.peak_allocated),
+        size(room.device_used),
         percent(strategy.saved, before),
         extra,
         page.text(plans.COSTS[strategy.cost]),
-        "yes" if known.fits() else "no",
+        plans.judged(known),
         "-" if strategy.largest is None else f"{strategy.largest:,}",
     )
 
@@ -188,7 +189,7 @@ def difference(found: Difference, view: View = PLAIN) -> str:
     both = clean(found.before.target)
     if found.after.target != found.before.target:
         both += f" and {clean(found.after.target)}"
-    changed = [(name, *values) for name, *values in found.unlike if name not in ("target", "release")]
+    changed = [(name, *values) for name, *values in found.unlike if name not in ("target", "figures of")]
     title = " · ".join([both, *(f"{name} {clean(old)}, now {clean(new)}" for name, old, new in changed)])
     return page.render(f"{title} · compared", "\n".join(body), data, (*page.TIMELINE, "charts.js"))
 
