@@ -49,7 +49,7 @@ class Span:
 
 ALWAYS = Span()
 # torch: what PyTorch's own binaries ask their allocator for, 2.6 to 2.15 (`benchmarks/releases`). ONNX Runtime: its CPU
-# provider's own figures (`docs/RELEASES.md`). The libraries have tables, measured with one release each.
+# provider's own figures (`docs/evidence/RELEASES.md`). The libraries have tables, measured with one release each.
 MODELLED: Mapping[str, Span] = {
     "torch": Span((2, 6), (2, 15)),
     "onnxruntime": Span((1, 24), (1, 32)),

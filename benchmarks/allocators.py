@@ -1,4 +1,4 @@
-"""Write `docs/ALLOCATORS.md`: `python benchmarks/allocators.py`. Every figure in it is what a command prints now.
+"""Write `docs/evidence/ALLOCATORS.md`: `python benchmarks/allocators.py`. Every figure in it is what a command prints now.
 
 One model under every allocator, then document 003's strategies and flags on it, each by the command that asks for it.
 """
@@ -15,7 +15,7 @@ from typing import Any
 from analyzer.cli import main as analyze
 
 ROOT = Path(__file__).resolve().parents[1]
-OUT = ROOT / "docs" / "ALLOCATORS.md"
+OUT = ROOT / "docs" / "evidence" / "ALLOCATORS.md"
 MIB = 2**20
 MODEL = "models/cnn.py --batch 128 --mode train --device rtx4090"
 NAIVE = "FLAGS_allocator_strategy=naive_best_fit"

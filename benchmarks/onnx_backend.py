@@ -3,7 +3,7 @@
     python benchmarks/onnx_backend.py -o results.json           # all of them, two processes (about ten minutes)
     python benchmarks/onnx_backend.py --only lstm               # those whose name contains it, on the terminal
     python benchmarks/onnx_backend.py --summary results.json    # the figures of an earlier campaign, by operator
-    python benchmarks/onnx_backend.py --page results.json       # write them into docs/ONNX.md
+    python benchmarks/onnx_backend.py --page results.json       # write them into docs/evidence/ONNX.md
 
 1. The tests are those the installed onnx package generates or carries; nothing is downloaded. Each brings its inputs.
 2. Every model is analysed for the default device, and predicted for the CPU provider; then a real session runs it three
@@ -34,7 +34,7 @@ import numpy as np
 import onnx
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "ONNX.md"
+PAGE = ROOT / "docs" / "evidence" / "ONNX.md"
 SECONDS = 60
 CLOSE, CLOSE_BYTES = 0.05, 4096
 _BEGIN, _END = "<!-- backend tests -->\n", "<!-- end of backend tests -->\n"
@@ -252,7 +252,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--summary", type=Path, help="show an earlier campaign")
-    parser.add_argument("--page", type=Path, help="write docs/ONNX.md from an earlier campaign")
+    parser.add_argument("--page", type=Path, help="write docs/evidence/ONNX.md from an earlier campaign")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:

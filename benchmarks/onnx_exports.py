@@ -3,7 +3,7 @@ on the CPU provider.
 
     python benchmarks/onnx_exports.py -o tests/data/onnx_exports.json    # all of them, two processes (half an hour)
     python benchmarks/onnx_exports.py --only resnet18                    # those whose name contains it, on the terminal
-    python benchmarks/onnx_exports.py --table                            # docs/ONNX.md from the recorded results
+    python benchmarks/onnx_exports.py --table                            # docs/evidence/ONNX.md from the recorded results
 
 Each architecture is exported by `torch.onnx.export` with dynamo=True and with dynamo=False (TorchScript), for operator sets
 13, 17 and 20, its batch fixed or dynamic. The architectures are small ones of their kind, with random weights. What an
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 RESULTS = ROOT / "tests" / "data" / "onnx_exports.json"
-PAGE = ROOT / "docs" / "ONNX.md"
+PAGE = ROOT / "docs" / "evidence" / "ONNX.md"
 EXPORTERS = ("dynamo", "torchscript")
 OPSETS = (13, 17, 20)
 BATCHES = ("fixed", "dynamic")
@@ -297,7 +297,9 @@ def main() -> None:
     )
     parser.add_argument("--only", default="", help="architectures whose name contains this")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--table", action="store_true", help="write docs/ONNX.md from the recorded results")
+    parser.add_argument(
+        "--table", action="store_true", help="write docs/evidence/ONNX.md from the recorded results"
+    )
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     if options.table:

@@ -1,6 +1,6 @@
-"""What the analyzer knows of each ONNX operator, and where: `docs/OPERATORS.md`, or one operator on the terminal.
+"""What the analyzer knows of each ONNX operator, and where: `docs/evidence/OPERATORS.md`, or one operator on the terminal.
 
-    python benchmarks/onnx_operators.py            # write docs/OPERATORS.md
+    python benchmarks/onnx_operators.py            # write docs/evidence/OPERATORS.md
     python benchmarks/onnx_operators.py Conv Gelu  # what is known of these
 
 Everything comes from the registries the analyzer itself works with, never from a search through its text. Operators of
@@ -29,7 +29,7 @@ from analyzer.runtimes.onnxruntime.rewrite.fusions import ORDER
 from analyzer.runtimes.onnxruntime.rewrite.transposes.handlers import HANDLERS
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "OPERATORS.md"
+PAGE = ROOT / "docs" / "evidence" / "OPERATORS.md"
 MICROSOFT = "com.microsoft."
 TOPICS = ("shapes", "to PyTorch", "kernel", "scratch", "kept weights", "rewrites")
 

@@ -16,19 +16,24 @@ from pathlib import Path
 
 from tests.paths import ROOT
 
-__all__ = ["ROOT", "Fresh", "built", "fresh"]
+__all__ = ["ROOT", "Fresh", "built", "fresh", "sources"]
 
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "OMP_NUM_THREADS", "LD_LIBRARY_PATH")
 
 
-def built(folder: Path) -> tuple[Path, Path]:
-    """A wheel and an sdist of a copy of this checkout, built from the copy alone."""
-    copy = folder / "source"
+def sources(copy: Path) -> Path:
+    """A copy of what the package is built from, without anything that was built."""
     shutil.copytree(
         ROOT / "analyzer", copy / "analyzer", ignore=shutil.ignore_patterns("__pycache__", "*.so")
     )
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy / name)
+    return copy
+
+
+def built(folder: Path) -> tuple[Path, Path]:
+    """A wheel and an sdist of a copy of this checkout, built from the copy alone."""
+    copy = sources(folder / "source")
     subprocess.run(
         [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder / "dist"), str(copy)],
         capture_output=True, text=True, check=True, env=_environment(),

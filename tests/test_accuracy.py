@@ -1,6 +1,6 @@
 """No case that was measured may get worse: predictions beside the committed baseline.
 
-`docs/ACCURACY.md` and the baseline come from `python benchmarks/accuracy/report.py`.
+`docs/evidence/ACCURACY.md` and the baseline come from `python benchmarks/accuracy/report.py`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def test_no_worse_than_the_baseline(case: sets.MeasuredCase) -> None:
     prediction = predict(case)
     known = BASELINE[case.set_name][case.tag]
     if None in known:
-        pytest.skip("a case that is not predicted yet (docs/ACCURACY.md says why)")
+        pytest.skip("a case that is not predicted yet (docs/evidence/ACCURACY.md says why)")
     assert not prediction.error
     for name, now, before, slack in zip(
         ("allocated", "reserved", "device"), prediction.errors, known, SLACK, strict=True

@@ -5,14 +5,21 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from tests.fresh import Fresh, fresh
 from tests.paths import ROOT
+from tests.report.browser import chromium
 
 # A block of commands, and the block of what they print if one follows.
 BLOCKS = re.compile(
@@ -92,6 +99,86 @@ def test_the_readmes_commands_run(place: Fresh) -> None:
         assert ran.returncode == 0, f"{command}\n{ran.stderr}"
 
 
+# A user's own files, none of which this repository has seen: a model, an ONNX file made of it, a model of transformers.
+OWN = {
+    "mine.py": """
+import torch
+from torch import nn
+
+class Mine(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.GELU(), nn.AdaptiveAvgPool2d(4))
+        self.head = nn.Linear(256, 10)
+
+    def forward(self, images):
+        return self.head(self.body(images).flatten(1))
+
+def make_model():
+    return Mine()
+
+def make_batch(batch):
+    return torch.empty(batch, 3, 64, 64), torch.empty(batch, dtype=torch.long)
+""",
+    "export.py": """
+import torch
+from mine import Mine
+
+torch.onnx.export(
+    Mine().eval(), (torch.zeros(2, 3, 64, 64),), "mine.onnx", dynamo=False, input_names=["images"], output_names=["scores"],
+    dynamic_axes={"images": {0: "batch"}, "scores": {0: "batch"}},
+)
+""",
+    "hugging.py": """
+import torch
+import torchvision_cpu
+
+torchvision_cpu.enable()  # as wherever torchvision's CUDA wheel stands beside a CPU build of torch
+from transformers import BertConfig, BertForSequenceClassification
+
+def make_model():
+    return BertForSequenceClassification(BertConfig(hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128))
+
+def make_batch(batch):
+    words = torch.ones(batch, 32, dtype=torch.long)
+    return {"input_ids": words, "attention_mask": words, "labels": torch.zeros(batch, dtype=torch.long)}
+""",
+}
+
+
+@pytest.fixture
+def own(place: Fresh) -> Fresh:
+    for name, source in OWN.items():
+        (place.folder / name).write_text(source)
+    shutil.copy(ROOT / "benchmarks/accuracy/torchvision_cpu.py", place.folder)
+    return place
+
+
+def test_a_users_own_models(own: Fresh) -> None:
+    """A model of one's own made an ONNX file, and a transformers model, by the command the README begins with."""
+    typed(own, "python export.py")
+    shown = typed(own, "analyze mine.onnx --batch 8 --device t4")
+    assert shown.startswith("fits: ") and "mine.onnx · onnxruntime · inference · batch 8" in shown
+    shown = typed(own, "analyze hugging.py --mode train --batch 4 --optimizer adamw --device t4")
+    assert shown.startswith("fits: ") and "optimizer state" in shown
+
+
+@pytest.mark.campaign
+def test_a_users_own_way(own: Fresh) -> None:
+    """Further: a script, a training step compared with a larger one, the largest batch and the next."""
+    assert typed(own, "analyze run --device t4 train.py --batch-size 8").startswith("fits: ")
+    model = "analyze mine.py --mode train --device t4 --format json"
+    assert typed(own, f"{model} --batch 16 -o small.json\n{model} --batch 32 -o large.json") == ""
+    grown = own.run("analyze compare small.json large.json")
+    assert grown.returncode == 1 and grown.stdout.startswith("needs more: ")
+    typed(own, "python export.py")
+    for target in ("mine.onnx", "mine.py --mode train", "hugging.py --mode train"):
+        largest = typed(own, f"analyze fit {target} --device 1GiB").split()[2].replace(",", "")
+        assert typed(own, f"analyze {target} --batch {largest} --device 1GiB").startswith("fits: ")
+        beyond = own.run(f"analyze {target} --batch {int(largest) + 1} --device 1GiB")
+        assert beyond.returncode == 1 and beyond.stdout.startswith("does not fit: ")
+
+
 def test_the_recipes_commands_run(place: Fresh) -> None:
     page = (ROOT / "docs/howto.md").read_text()
     commands = [line for block in BLOCKS.finditer(page) for line in block["commands"].splitlines()]
@@ -102,14 +189,19 @@ def test_the_recipes_commands_run(place: Fresh) -> None:
         assert ran.returncode == 0 and (ran.stdout or "-o " in command), f"{command}\n{ran.stderr}"
 
 
-def test_the_site_builds_and_has_its_reference(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("site")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(made)],
         cwd=ROOT, capture_output=True, text=True, check=False, env=environment,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
-    site = tmp_path / "site"
+    return made
+
+
+def test_the_site_builds_and_has_its_reference(site: Path) -> None:
     assert "analyze what-if" in (site / "reference/commands/index.html").read_text()
     assert "analyzer.analyze" in (site / "reference/python/index.html").read_text()
     rules = (site / "reference/rules/index.html").read_text()
@@ -118,3 +210,55 @@ def test_the_site_builds_and_has_its_reference(tmp_path: Path) -> None:
     # Nothing on the site asks another server for anything.
     for page in site.rglob("*.html"):
         assert not re.search(r"<(?:script|link|img)[^>]+(?:src|href)=\"https?://", page.read_text()), page
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The folder's address on this machine."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+def test_the_site_runs_without_error_and_its_tables_stay_on_the_page(site: Path) -> None:
+    """In a real browser, on a desk and on a phone, light and dark."""
+    with served(site) as address, chromium() as driver:
+        # From this machine alone: the site's search starts a worker, which a file may not.
+        online = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+        driver.execute_cdp_cmd("Network.emulateNetworkConditions", online)
+        for theme in ("light", "dark"):
+            media = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
+            driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+            for width in (1280, 375):
+                driver.execute_cdp_cmd(
+                    "Emulation.setDeviceMetricsOverride",
+                    {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600},
+                )
+                for page in (
+                    "index.html",
+                    "PARALLEL/index.html",
+                    "architecture/index.html",
+                    "evidence/PROGRAMS/index.html",
+                ):
+                    driver.get(address + page)
+                    errors = [
+                        entry["message"]
+                        for entry in driver.get_log("browser")
+                        if entry["source"] == "javascript"
+                    ]
+                    assert errors == [], page
+                    assert driver.execute_script("return document.documentElement.dataset.bsTheme") == theme
+                    wide = "return document.documentElement.scrollWidth"
+                    assert driver.execute_script(wide) <= width, (page, width)
+
+
+def test_what_is_read_stays_short() -> None:
+    """What one reads to use or to change this project, without the evidence: at most 20,000 words."""
+    read = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+    assert sum(len(path.read_text().split()) for path in read) <= 20_000

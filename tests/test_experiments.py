@@ -1,4 +1,4 @@
-"""Recorded runs on an H200 (`benchmarks/experiments/data`) beside what is predicted now: the tables of docs/EXPERIMENTS.md."""
+"""Recorded runs on an H200 (`benchmarks/experiments/data`) beside what is predicted now: the tables of docs/evidence/EXPERIMENTS.md."""
 
 from __future__ import annotations
 

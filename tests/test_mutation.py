@@ -1,4 +1,4 @@
-"""Do the tests notice? docs/MUTATION.md is what the recorded campaigns make, they reach the goal, and every mutant that
+"""Do the tests notice? docs/evidence/MUTATION.md is what the recorded campaigns make, they reach the goal, and every mutant that
 survived has been looked at. Marked `mutation`: the campaign itself, on a module of three mutants and on a real room.
 """
 

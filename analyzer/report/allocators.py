@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from analyzer.planning.allocators import Comparison, Row
 
 SCHEMA = 1
-WIDTH = 104
+WIDTH = 80
 _BAR_WIDTH = 9
-_NAME_WIDTH = 40
+_NAME_WIDTH = 32
 _HEADER = (
     "allocator",
     "setting",
@@ -142,17 +142,16 @@ def _parts(comparison: Comparison, view: View) -> list[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     table.add_column("allocator (MiB)", width=_NAME_WIDTH, overflow="fold")
-    for head in ("requested", "allocated", "reserved", "unused"):
+    for head in ("allocated", "reserved", "unused"):
         table.add_column(head, justify="right", no_wrap=True)
     table.add_column("calls", justify="right", no_wrap=True)
     ceiling = _ceiling(comparison)
     table.add_column("held", width=_BAR_WIDTH, no_wrap=True)
     for row in comparison.rows:
         table.add_row(
-            Text.assemble(name_of(row), (f"\n  {clean(row.setting)}", "dim")),
-            mib(row.requested),
+            Text.assemble(name_of(row), (f"\n  {_setting(row)}", "dim")),
             _shown(row, row.allocated),
             Text(_shown(row, row.reserved), style="" if row.fits else "bold red"),
             _fragmentation(row),
@@ -162,7 +161,10 @@ def _parts(comparison: Comparison, view: View) -> list[RenderableType]:
     parts: list[RenderableType] = [Text(verdict(comparison), style="bold")]
     if comparison.device_note:
         parts.append(Text(f"device: {clean(comparison.device_note)}", style="dim"))
-    parts += ["", Text(subject(comparison), style="bold"), "", table]
+    most = max(
+        row.requested for row in comparison.rows
+    )  # the same under every allocator that serves them all
+    parts += ["", Text(f"{subject(comparison)}, {size(most)} at once", style="bold"), "", table]
     for row in comparison.rows:
         if row.out_of_memory:
             said = f"{name_of(row)} ({clean(row.setting)}) runs out of memory: {clean(row.out_of_memory)}"
@@ -173,6 +175,12 @@ def _parts(comparison: Comparison, view: View) -> list[RenderableType]:
         *(Text(f"- {clean(note)}") for note in folded(comparison.notes, view.verbose)),
     ]
     return parts if comparison.notes else parts[:-2]
+
+
+def _setting(row: Row) -> str:
+    """The setting, its value on a line of its own where both have no room on one."""
+    said = clean(row.setting)
+    return said if len(said) + 2 <= _NAME_WIDTH else said.replace("=", "=\n  ", 1)
 
 
 def _ceiling(comparison: Comparison) -> int:
@@ -193,12 +201,12 @@ def _bar(row: Row, ceiling: int) -> tuple[tuple[str, str], ...]:
     )
 
 
-def render_html(comparison: Comparison, _: View = PLAIN) -> str:
+def render_html(comparison: Comparison, view: View = PLAIN) -> str:
     """One page that needs no network."""
     ceiling = _ceiling(comparison)
     rows = (
         (
-            f"{page.text(name_of(row))}<br>{page.text(row.setting)}",
+            f"{page.text(name_of(row))}<br>{page.name(row.setting)}",
             mib(row.requested),
             _shown(row, row.allocated),
             _shown(row, row.reserved),
@@ -208,18 +216,22 @@ def render_html(comparison: Comparison, _: View = PLAIN) -> str:
         )
         for row in comparison.rows
     )
-    heads = ("allocator", "requested", "allocated", "reserved", "unused", "driver calls", "MiB")
+    heads = ("allocator", "requested", "allocated", "reserved", "unused", "driver calls", "")
     failures = [
         f"{name_of(row)} ({row.setting}): {row.out_of_memory}" for row in comparison.rows if row.out_of_memory
     ]
     body = [
         page.verdict(any(row.fits for row in comparison.rows), verdict(comparison)),
-        page.table(heads, rows, range(1, 6)),
+        page.table(heads, rows, range(1, 6), "cards"),
         page.paragraph(
             "In MiB; dark: in use at its peak, light: held of the device, cut at twice the median.", "dim"
         ),
         *((page.heading("Out of memory"), page.items(failures)) if failures else ()),
-        *((page.heading("Notes"), page.items(comparison.notes)) if comparison.notes else ()),
+        *(
+            (page.heading("Notes"), page.items(folded(comparison.notes, view.verbose)))
+            if comparison.notes
+            else ()
+        ),
     ]
     return page.render(subject(comparison), "\n".join(body))
 

@@ -1,9 +1,10 @@
-"""The estimate as one page that needs nothing else: verdict, estimates, course, live set, how the figures come about.
+"""The estimate as one page that needs nothing else: verdict, course, how the figures come about, live set.
 
 1. Verdict, figures, largest tensors, notes are markup; the course, the live set of any moment, who holds it and where it
    lies are drawn from the data block by `assets/timeline.js` and `assets/live.js`.
 2. The data is the estimate's own (`view_data`), column by column: what the page shows, `--format json` has.
-3. The steps from the naive sum to the device's memory are differences of the estimate's figures; none is computed anew.
+3. What scripts show is not said a second time: the table of the largest tensors stands where there are none, and in print.
+4. The steps from the naive sum to the device's memory are differences of the estimate's figures; none is computed anew.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from analyzer.estimate import Estimate
 from analyzer.report import attribution, moments, page, text
 from analyzer.report.formats import PLAIN, View
-from analyzer.report.words import clean, mib, operator_name, percent, size
+from analyzer.report.words import clean, folded, operator_name, percent, size
 
 # From the ground up: what stays lies below what comes and goes.
 _CATEGORIES = (
@@ -40,19 +41,13 @@ def render(estimate: Estimate, view: View = PLAIN) -> str:
         *(page.verdict(False, said) for said in estimate.caveats),
         *(page.verdict(False, f"refused by {estimate.runtime}: {said}") for said in estimate.refused),
         page.paragraph(f"device: {estimate.device_note}" if estimate.device_note else "", "dim"),
-        page.heading("Estimates"),
-        estimates(estimate),
-        page.heading("How the figures come about"),
-        steps(estimate),
+        course(estimate, 0, between="\n".join(_figures(estimate))),
         *ranks(estimate),
-        course(estimate, 0),
-        page.heading(f"At the peak{f' ({estimate.peak_at})' if estimate.peak_at else ''}"),
-        _breakdown(estimate),
         *_tables(estimate, view),
         page.heading("How sure"),
         *_certainty(estimate),
         page.heading("Notes") if text.other_notes(estimate) else "",
-        page.items(text.other_notes(estimate)),
+        page.items(folded(text.other_notes(estimate), view.verbose)),
     ]
     data: dict[str, Any] = {"views": [view_data(estimate)]}
     scripts: tuple[str, ...] = page.TIMELINE
@@ -62,15 +57,15 @@ def render(estimate: Estimate, view: View = PLAIN) -> str:
     return page.render(" · ".join(text.subject(estimate)), "\n".join(filter(None, body)), data, scripts)
 
 
-def estimates(estimate: Estimate) -> str:
-    """The estimates side by side, and the naive sum's terms."""
-    rows = (
-        (page.text(name), f"{nbytes:,}", mib(nbytes), page.text(meaning))
-        for name, nbytes, meaning in text.estimate_rows(estimate)
-    )
-    return page.table(("estimate", "bytes", "MiB", ""), rows, (1, 2), "estimates") + page.paragraph(
-        text.naive_terms(estimate), "dim"
-    )
+def _figures(estimate: Estimate) -> list[str]:
+    """The estimates, how one comes from the other, and what the peak consists of."""
+    return [
+        page.heading("How the figures come about"),
+        steps(estimate),
+        page.paragraph(text.naive_terms(estimate), "dim"),
+        page.heading(f"At the peak{f' ({estimate.peak_at})' if estimate.peak_at else ''}"),
+        _breakdown(estimate),
+    ]
 
 
 def ranks(estimate: Estimate) -> list[str]:
@@ -111,14 +106,15 @@ def _rank_lines(estimate: Estimate) -> dict[str, Any]:
 
 
 def steps(estimate: Estimate) -> str:
-    """From the naive sum to the device's memory, a row a step, with what makes it."""
+    """The estimates, from the naive sum to the device's memory: a row a step, with what makes it."""
     rounding = estimate.peak_allocated - estimate.peak_requested
     own = sum(estimate.breakdown.get(name, 0) for name in ("scratch", "workspace"))
+    (_, _, off), *_ = rows_of = text.estimate_rows(estimate)
     levels = (
         (
             "naive sum",
             estimate.naive.total,
-            "every layer's output once, weights, in training gradients and moments",
+            f"{off}: every layer's output once, weights, in training gradients and moments",
         ),
         (
             "graph liveness",
@@ -144,14 +140,16 @@ def steps(estimate: Estimate) -> str:
         ),
     )
     most = max(*(nbytes for _, nbytes, _ in levels), 1)
+    names = [name for name, _, _ in rows_of]
     rows = []
     before = 0
-    for place, (name, nbytes, why) in enumerate(levels):
+    for place, (_, nbytes, why) in enumerate(levels):
         change = "" if place == 0 else f"{'+' if nbytes >= before else ''}{size(nbytes - before)}"
         low, high = (0, nbytes) if place == 0 else sorted((before, nbytes))
         rows.append(
             (
-                page.text(name),
+                page.text(names[place]),
+                f"{nbytes:,}",
                 page.text(size(nbytes)),
                 page.text(change),
                 page.bar(nbytes, most, low, high),
@@ -159,13 +157,15 @@ def steps(estimate: Estimate) -> str:
             )
         )
         before = nbytes
-    return page.table(("", "", "step", "", "what makes the step"), rows, (1, 2), "waterfall")
+    heads = ("estimate", "bytes", "", "step", "", "")
+    return page.table(heads, rows, (1, 2, 3), "cards")
 
 
-def course(estimate: Estimate, number: int, title: str = "") -> str:
-    """The places of the course and of the live set of the view with that number, and their controls."""
+def course(estimate: Estimate, number: int, title: str = "", between: str = "") -> str:
+    """The places of the course and of the live set of the view with that number, and their controls. between: what the page says
+    between the two."""
     if not estimate.timeline.delta:
-        return ""
+        return between
     whose = f"{title}: " if title else ""
     kinds = "".join(f'<option value="{kind}">{kind}</option>' for kind in attribution.KINDS[:4])
     kept = (
@@ -178,11 +178,13 @@ def course(estimate: Estimate, number: int, title: str = "") -> str:
     )
     return f"""<section class="view" data-view="{number}">
 {page.heading(f"{whose}Course")}
-{page.paragraph("Bytes in use after each event of the allocator, by category; the lines are allocated and reserved. Drag to zoom, double-click for all; click a moment to see what is alive then. By keyboard: arrows (shift: further), Enter, + and -, 0 for all, p for the peak.", "dim")}
-{kept}<div class="controls"><button type="button" data-act="peak">peak</button><button type="button" data-act="in">zoom in</button><button type="button" data-act="out">zoom out</button><button type="button" data-act="all">all</button><button type="button" data-act="limit">device's limit</button></div>
-<div class="legend"></div>
+{page.paragraph("Bytes in use after each event of the allocator, by category; the lines are allocated and reserved.", "dim")}
+{kept}<div class="legend"></div>
 <div class="plot timeline" tabindex="0" role="group" aria-label="course of allocated and reserved bytes; arrow keys move, Enter chooses a moment"></div>
+<div class="controls"><button type="button" data-act="peak">peak</button><button type="button" data-act="in">zoom in</button><button type="button" data-act="out">zoom out</button><button type="button" data-act="all">all</button><button type="button" data-act="limit">device's limit</button></div>
 <p class="readout" aria-live="polite"></p>
+{page.paragraph("Drag to zoom, double-click for all; click a moment to see what is alive then. By keyboard: arrows (shift: further), Enter, + and -, 0 for all, p for the peak.", "dim hint")}
+{between}
 {page.heading(f"{whose}In use")}
 <p class="moment"></p>
 <div class="controls"><label>by <select class="by">{kinds}</select></label><span class="trail controls"></span></div>
@@ -191,7 +193,7 @@ def course(estimate: Estimate, number: int, title: str = "") -> str:
 <p class="held"></p>
 <div class="segments"></div>
 {page.heading(f"{whose}Tensors in use")}
-<div class="controls"><input class="search" type="search" placeholder="search: names, shapes, operators, modules, lines" aria-label="search tensors"><span class="count dim" aria-live="polite"></span></div>
+<div class="controls"><input class="search" type="search" placeholder="search names, shapes, lines" aria-label="search tensors"><span class="count dim" aria-live="polite"></span></div>
 <div class="tensors"></div>
 </section>"""
 
@@ -212,12 +214,15 @@ def view_data(estimate: Estimate) -> dict[str, Any]:
         "reserved": line.reserved,
         "phases": [_name(name) for name in phases],
         "phase": [places[name] for name in line.phase],
+        "numbers": moments.numbers(estimate),
         "marks": [(event, _name(name)) for event, name in moments.named(estimate)],
         "iterations": moments.iterations(estimate),
         "peakEvent": estimate.peak_event,
         "categories": [_name(name) for name in categories],
         # The same category has the same colour in every page.
-        "colors": [_CATEGORIES.index(name) if name in _CATEGORIES else 7 for name in categories],
+        "colors": [
+            _CATEGORIES.index(name) if name in _CATEGORIES else len(_CATEGORIES) for name in categories
+        ],
         "blocks": {
             "born": blocks.born,
             "died": blocks.died,
@@ -267,13 +272,13 @@ def _breakdown(estimate: Estimate) -> str:
 
 
 def _tables(estimate: Estimate, view: View) -> list[str]:
-    """The largest tensors and the named events: what the page says without scripts too."""
+    """The largest tensors, where no script lists all of them, and the named events."""
     tensors = (
         (
             size(row.nbytes),
-            f"<code>{page.text('x'.join(map(str, row.shape)))} {page.text(row.dtype)}</code>",
+            f"{page.name('x'.join(map(str, row.shape)))} {page.text(row.dtype)}",
             page.text(", ".join(filter(None, (row.category, row.phase)))),
-            *(f"<code>{page.text(word)}</code>" for word in (*text.who(row), row.rule)),
+            *(page.name(word) for word in (*text.who(row), row.rule)),
         )
         for row in estimate.top(view.top)
     )
@@ -282,12 +287,15 @@ def _tables(estimate: Estimate, view: View) -> list[str]:
         for mark in estimate.marks
     )
     return [
+        '<div class="unscripted">',
         page.heading("Largest tensors at the peak"),
         page.table(
             ("size", "shape, type", "category, phase", "tensor or module", "operator, line", "rule"),
             tensors,
             (0,),
+            "cards",
         ),
+        "</div>",
         *(
             (
                 page.heading("Named events"),

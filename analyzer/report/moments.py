@@ -13,6 +13,17 @@ from analyzer.estimate import Estimate
 _NUMBERED = re.compile(r"(\d+)\.")
 
 
+def numbers(estimate: Estimate) -> tuple[int, ...]:
+    """What each iteration is called: the number its named events have, where they have one. Of steps that repeat only the first few
+    are kept, so that 50 may follow 1."""
+    starts = iterations(estimate)
+    found = [(event, _NUMBERED.match(name)) for event, name in named(estimate)]
+    return tuple(
+        next((int(match[1]) for event, match in found if match and event > start), place)
+        for place, start in enumerate(starts)
+    )
+
+
 def named(estimate: Estimate) -> list[tuple[int, str]]:
     """(event, name) of every named event, in order. Other events have a category, or, where the host waits, no name."""
     line = estimate.timeline

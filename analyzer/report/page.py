@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from html import escape
@@ -35,6 +36,7 @@ NONE = ("shared.js",)
 _STYLES = ("vendor/uPlot.min.css", "vendor/tabulator_simple.min.css", "page.css")
 # Longest name shown where a page repeats it; the rest is not worth its place.
 _LONGEST = 300
+_ENDS = re.compile(r"(?<=[._:/])(?=\w)|(?<=\dx)(?=\d)")
 
 
 def render(title: str, body: str, data: Any = None, scripts: Sequence[str] = NONE) -> str:
@@ -54,8 +56,7 @@ def render(title: str, body: str, data: Any = None, scripts: Sequence[str] = NON
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             f"<title>{text(title)}</title>",
             f"<style>{style}</style>",
-            '<button id="theme" type="button">light / dark</button>',
-            f"<h1>{text(title)}</h1>",
+            f'<header><h1>{_breaking(text(title))}</h1><button id="theme" type="button">light / dark</button></header>',
             body,
             f'<script type="application/json" id="data">{block(data)}</script>',
             *(f"<script>{source}</script>" for source in sources),
@@ -80,9 +81,23 @@ def text(untrusted: object) -> str:
     return escape(shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…")
 
 
+def name(untrusted: object) -> str:
+    """A name for markup, which a line may end in after its dots, colons, slashes, underscores and the "x" of a shape."""
+    return f"<code>{_breaking(text(untrusted))}</code>"
+
+
+def _breaking(escaped: str) -> str:
+    return _ENDS.sub("<wbr>", escaped)
+
+
 def heading(words: str) -> str:
     """A section's title."""
     return f"<h2>{text(words)}</h2>"
+
+
+def folded(title: str, content: str, shown: bool) -> str:
+    """A section that opens when its title is clicked, and is open from the start if `shown`."""
+    return f"<details{' open' if shown else ''}><summary>{heading(title)}</summary>{content}</details>"
 
 
 def paragraph(words: str, kind: str = "") -> str:
@@ -106,17 +121,22 @@ def verdict(holds: bool | None, said: str) -> str:
 def table(
     heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = (), kind: str = ""
 ) -> str:
-    """A table of cells, which are HTML already. numbers: the columns to the right; kind: a class of its own."""
+    """A table of cells, which are HTML already. numbers: the columns to the right; kind: a class of its own, such as "cards": where
+    there is no room for its columns, a row is a block and each cell says what it is."""
     right = set(numbers)
+    words = [text(word) for word in heads]
+
+    def said(place: int) -> str:
+        return f' data-head="{words[place]}"' if place and words[place] else ""
 
     def row(cells: Sequence[str], tag: str) -> str:
         made = (
-            f"<{tag}{' class=number' if place in right else ''}>{cell}</{tag}>"
+            f"<{tag}{' class=number' if place in right else ''}{said(place) if tag == 'td' else ''}>{cell}</{tag}>"
             for place, cell in enumerate(cells)
         )
         return f"<tr>{''.join(made)}</tr>"
 
-    head = row([text(word) for word in heads], "th") if any(heads) else ""
+    head = row(words, "th") if any(heads) else ""
     return (
         f'<div class="wide"><table class="plain {kind}">{head}\n'
         + "\n".join(row(cells, "td") for cells in rows)
@@ -129,7 +149,7 @@ def bar(nbytes: int, most: int, low: int, high: int) -> str:
     styles in attributes."""
     scale = 200 / most
     return (
-        '<svg viewBox="0 0 200 12" width="200" height="12" role="img" aria-hidden="true">'
+        '<svg class="bar" viewBox="0 0 200 12" width="200" height="12" role="img" aria-hidden="true">'
         f'<rect x="0" y="3" width="{nbytes * scale:.2f}" height="6" fill="var(--c1)"/>'
         f'<rect x="{low * scale:.2f}" y="0" width="{max((high - low) * scale, 0.5):.2f}" height="12" fill="var(--c0)"/></svg>'
     )

@@ -1,27 +1,35 @@
 """Plans, verifications and comparisons as pages in the style of the estimate's (`page.py`, `html.py`).
 
 What a terminal is told stands in the page in the same words, from the same functions; pictures are drawn by
-`assets/charts.js`, and of two estimates compared each has its course and its live sets, side by side.
+`assets/charts.js`. Two estimates compared have their courses over one another (`overlay.py`), then each its own with its live
+sets, side by side.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from analyzer.report import difference as differences
-from analyzer.report import html, page, plan
+from analyzer.report import html, overlay, page, plan
 from analyzer.report import strategies as plans
 from analyzer.report import verification as verifications
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean, mib, percent, size
 
 if TYPE_CHECKING:
+    from analyzer.estimate import Estimate
     from analyzer.planning.compare import Change, Difference
     from analyzer.planning.curve import Curve
     from analyzer.planning.fit import Fit
     from analyzer.planning.what_if import Strategy
     from analyzer.verification import Verification
+
+
+# GPUs that a title names, and rows a page shows unasked.
+_NAMED = 6
+_OPEN = 40
 
 
 def curve(found: Curve, _: View = PLAIN) -> str:
@@ -32,7 +40,7 @@ def curve(found: Curve, _: View = PLAIN) -> str:
         for slope in found.slopes
     ]
     failures = [f"batch {batch} failed: {said}" for batch, said in found.failures.items()]
-    rows = ((f"{row.batch:,}", *(f"{getattr(row, name):,}" for name in plan.LINES)) for row in found.rows)
+    rows = ((f"{row.batch:,}", *(mib(getattr(row, name)) for name in plan.LINES)) for row in found.rows)
     drawn = {
         "x": "batch",
         "values": [row.batch for row in found.rows],
@@ -50,31 +58,57 @@ def curve(found: Curve, _: View = PLAIN) -> str:
     body = [
         page.chart(0, "memory over the batch"),
         page.items([*slopes, *bends, *failures]),
-        page.heading("Every batch, in bytes"),
-        page.table(("batch", *(plan.WORDS[name] for name in plan.LINES)), rows, range(1 + len(plan.LINES))),
+        page.folded(
+            "Every batch, in MiB",
+            page.table(
+                ("batch", *(plan.WORDS[name] for name in plan.LINES)),
+                rows,
+                range(1 + len(plan.LINES)),
+                "figures",
+            ),
+            len(found.rows) <= _OPEN,
+        ),
     ]
     return page.render(title, "\n".join(body), {"charts": [drawn]}, page.CHARTS)
 
 
-def fits(found: Sequence[Fit], _: View = PLAIN) -> str:
-    """The largest batch of each device, what fails beyond it, and the course of the last batch that runs."""
+def fits(found: Sequence[Fit], view: View = PLAIN) -> str:
+    """The largest batch of each device, as a bar, what fails beyond it, and the course of the last batch that runs."""
     body: list[str] = []
-    if len(found) > 1:
+    several = len(found) > 1
+    what = "batch" if found[0].samples is None else "length"
+    if several:
+        most = max(*(fit.batch for fit in found), 1)
         rows = (
-            (page.text(plan.known_of(fit).device), f"{fit.batch:,}", mib(fit.limit), mib(fit.headroom))
+            (
+                page.text(plan.known_of(fit).device),
+                f"{fit.batch:,}",
+                page.bar(fit.batch, most, 0, fit.batch),
+                mib(fit.limit),
+                mib(fit.headroom) if fit.batch else "-",
+            )
             for fit in found
         )
-        body += [page.table(("device", "batch", "limit MiB", "headroom MiB"), rows, (1, 2, 3))]
+        heads = ("GPU", f"largest {what}", "", "MiB for the allocator", "of them free")
+        body += [page.table(heads, rows, (1, 3, 4), "cards")]
     views: list[dict[str, Any]] = []
     for fit in found:
-        said, about, *rest = plan.fit_lines(fit)
-        body += [page.verdict(fit.batch > 0, said), page.paragraph(about, "dim"), page.items(rest)]
         shown = plan.known_of(fit)
-        if len(found) == 1 and shown is not None:
+        said, about, *rest = plan.fit_lines(fit, view.verbose)
+        body += [page.heading(shown.device) if several else "", page.verdict(fit.batch > 0, said)]
+        body += [
+            "" if several else page.paragraph(about, "dim"),
+            page.items(line.removeprefix("- ") for line in rest),
+        ]
+        if not several and shown is not None:
             which = f"Batch {fit.batch:,}" if fit.at is not None else "Batch 1, until it fails"
             body.append(html.course(shown, len(views), which))
             views.append(html.view_data(shown))
-    title = f"{plan.about(plan.known_of(found[0]))} · largest batch"
+    devices = [clean(plan.known_of(fit).device) for fit in found]
+    if len(devices) > _NAMED:
+        devices = [*devices[:_NAMED], f"{len(found) - _NAMED} more"]
+    where = " and ".join(filter(None, (", ".join(devices[:-1]), devices[-1])))
+    title = f"{plan.about(plan.known_of(found[0]), device=False)} · largest {what} on {where}"
     return page.render(title, "\n".join(body), {"views": views}, page.TIMELINE if views else page.NONE)
 
 
@@ -82,55 +116,33 @@ def strategies(found: Sequence[Strategy], _: View = PLAIN) -> str:
     """Strategies side by side: what each takes, saves and costs."""
     base = found[0].estimate
     assert base is not None
-    rows = [_strategy(strategy, base.device_used) for strategy in found]
-    heads = ("strategy", "device", "saves", "compute", "cost", "fits", "largest batch")
-    body = [page.table(heads, rows, (1, 2, 3, 6))]
-    drawn = [strategy for strategy in found if strategy.estimate is not None]
-    if len(drawn) > 1:
-        body += [page.heading("Device memory, strategy by strategy"), _bars(drawn)]
+    runs = [(strategy, strategy.estimate) for strategy in found if strategy.estimate is not None]
+    most = max(known.needed.device_used for _, known in runs)
+    rows = [_strategy(strategy, known, base.needed.device_used, most) for strategy, known in runs]
+    heads = ("strategy", "", "allocated", "device", "saves", "compute", "cost", "fits", "largest batch")
+    failed = [f"{strategy.name}: {strategy.error}" for strategy in found if strategy.estimate is None]
+    body = [
+        page.table(heads, rows, (2, 3, 4, 5, 8), "cards"),
+        page.paragraph("dark: allocated at the peak; light: device memory", "dim"),
+        *((page.heading("What does not run"), page.items(failed)) if failed else ()),
+    ]
     return page.render(f"{plan.about(base)} · what if", "\n".join(body))
 
 
-def _strategy(strategy: Strategy, before: int) -> tuple[str, ...]:
-    known = strategy.estimate
-    if known is None:
-        return (
-            page.text(strategy.name),
-            "-",
-            "-",
-            "-",
-            page.text(f"does not run: {strategy.error}"),
-            "no",
-            "-",
-        )
+def _strategy(strategy: Strategy, known: Estimate, before: int, most: int) -> tuple[str, ...]:
+    room = known.needed
     extra = f"+{100 * strategy.extra_compute:.0f} %" if strategy.extra_compute >= 0.005 else "-"
     return (
         page.text(strategy.name),
-        size(known.device_used),
+        page.bar(room.device_used, most, 0, room.peak_allocated),
+        size(room.peak_allocated),
+        size(room.device_used),
         percent(strategy.saved, before),
         extra,
         page.text(plans.COSTS[strategy.cost]),
-        "yes" if known.fits() else "no",
+        plans.judged(known),
         "-" if strategy.largest is None else f"{strategy.largest:,}",
     )
-
-
-def _bars(found: Sequence[Strategy]) -> str:
-    known = [(strategy.name, strategy.estimate) for strategy in found if strategy.estimate is not None]
-    most = max(estimate.device_used for _, estimate in known)
-    return page.table(
-        ("", "", "", ""),
-        (
-            (
-                page.text(name),
-                page.bar(estimate.device_used, most, 0, estimate.peak_allocated),
-                size(estimate.peak_allocated),
-                size(estimate.device_used),
-            )
-            for name, estimate in known
-        ),
-        (2, 3),
-    ) + page.paragraph("dark: allocated at the peak; light: device memory", "dim")
 
 
 def difference(found: Difference, view: View = PLAIN) -> str:
@@ -145,10 +157,20 @@ def difference(found: Difference, view: View = PLAIN) -> str:
         )
         for c in found.figures
     )
+    others = (
+        (name, f"{old:,}", f"{new:,}", differences.signed(new - old), percent(new - old, old))
+        for name, old, new in (
+            ("naive sum", found.before.naive.total, found.after.naive.total),
+            ("graph liveness", found.before.graph_peak, found.after.graph_peak),
+        )
+    )
+    pair = ((found.before, "Before"), (found.after, "After"))
+    laid = overlay.chart(found.before, found.after, ("before", "after"))
     body = [
         page.verdict(not found.exceeds, differences.verdict(found)),
         page.items(f"{name}: {clean(before)}, now {clean(after)}" for name, before, after in found.unlike),
-        page.table(("", "before", "after", "change", ""), figures, (1, 2, 3, 4)),
+        page.chart(0, "both courses over one another") if laid else "",
+        page.table(("", "before", "after", "change", ""), (*others, *figures), (1, 2, 3, 4), "cards"),
     ]
     if found.moved:
         body.append(page.paragraph(f"the peak was in {found.moved[0]} and is in {found.moved[1]}"))
@@ -159,15 +181,17 @@ def difference(found: Difference, view: View = PLAIN) -> str:
     ):
         if changes:
             body += [page.heading(f"At the peak, {title}"), _changes(changes, view.top)]
-    pair = ((found.before, "Before"), (found.after, "After"))
     columns = "".join(
-        f"<div>{page.heading(title)}{html.estimates(estimate)}{html.course(estimate, number, title)}</div>"
-        for number, (estimate, title) in enumerate(pair)
+        f"<div>{html.course(estimate, number, title)}</div>" for number, (estimate, title) in enumerate(pair)
     )
     body.append(f'<div class="side">{columns}</div>')
-    views = [html.view_data(estimate) for estimate, _ in pair]
-    title = f"{found.before.target} and {found.after.target}"
-    return page.render(title, "\n".join(body), {"views": views}, page.TIMELINE)
+    data = {"views": [html.view_data(estimate) for estimate, _ in pair], "charts": [laid] if laid else []}
+    both = clean(found.before.target)
+    if found.after.target != found.before.target:
+        both += f" and {clean(found.after.target)}"
+    changed = [(name, *values) for name, *values in found.unlike if name not in ("target", "figures of")]
+    title = " · ".join([both, *(f"{name} {clean(old)}, now {clean(new)}" for name, old, new in changed)])
+    return page.render(f"{title} · compared", "\n".join(body), data, (*page.TIMELINE, "charts.js"))
 
 
 def _changes(changes: Sequence[Change], top: int) -> str:
@@ -186,7 +210,8 @@ def _changes(changes: Sequence[Change], top: int) -> str:
 
 def verification(found: Verification, view: View = PLAIN) -> str:
     """What was predicted beside what was measured, event by event."""
-    first, _, *rest = verifications.render(found, view).splitlines()
+    # A page breaks lines where it has to: here each sentence is one.
+    first, _, *rest = verifications.render(found, replace(view, width=1000)).splitlines()
     figures = []
     for figure in found.figures:
         error = figure.error_percent
@@ -205,7 +230,7 @@ def verification(found: Verification, view: View = PLAIN) -> str:
     charts: list[dict[str, Any]] = []
     body = [
         page.verdict(not wrong and bool(known), said),
-        page.table(("bytes", "predicted", "measured", "error"), figures, (1, 2, 3)),
+        page.table(("bytes", "predicted", "measured", "error"), figures, (1, 2, 3), "cards"),
     ]
     if len(found.marks) > 1:
         charts.append(_marks(found))
@@ -231,7 +256,7 @@ def verification(found: Verification, view: View = PLAIN) -> str:
             for mark in found.marks
         ]
         heads = ("after", "allocated: predicted", "measured", "reserved: predicted", "measured", "")
-        body.append(page.table(heads, rows, (1, 2, 3, 4)))
+        body.append(page.table(heads, rows, (1, 2, 3, 4), "cards"))
     body += [
         page.heading("In words"),
         page.items(line for line in rest[len(found.figures) + 1 :] if line.strip()),
@@ -252,6 +277,7 @@ def _marks(found: Verification) -> dict[str, Any]:
                 "name": " ".join(reversed(name.split("_"))),
                 "values": [getattr(mark, name) for mark in found.marks],
                 "dashed": name.startswith("measured"),
+                "color": int(name.endswith("reserved")),
             }
             for name in columns
         ],

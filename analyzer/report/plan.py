@@ -108,9 +108,9 @@ def _where(known: Estimate) -> str:
     return f"on {clean(known.device)}{within}"
 
 
-def about(estimate: Estimate) -> str:
+def about(estimate: Estimate, device: bool = True) -> str:
     words = [word for word in subject(estimate) if not word.startswith(("batch ", "micro-batch "))]
-    return " · ".join([*words, clean(estimate.device)])
+    return " · ".join([*words, *([clean(estimate.device)] if device else [])])
 
 
 def _places(count: int) -> list[int]:

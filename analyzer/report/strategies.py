@@ -45,16 +45,19 @@ def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
                 mib(found.needed.device_used),
                 percent(strategy.saved, base.needed.device_used),
                 f"+{100 * strategy.extra_compute:.0f} %" if strategy.extra_compute >= 0.005 else "-",
-                "-"
-                if found.device_assumed and found.budget_bytes is None
-                else "yes"
-                if found.fits()
-                else "no",
+                judged(found),
                 f"{strategy.largest:,}" if strategy.largest is not None else "",
             ]
         )
     head = within([" · ".join([*subject(base), clean(base.device)]), ""], view.width)
     return "\n".join([*head, *table(columns, rows, view.width), *within(failed, view.width)]) + "\n"
+
+
+def judged(found: Estimate) -> str:
+    """Whether it fits, in a word: "-" where nobody named a device."""
+    if found.device_assumed and found.budget_bytes is None:
+        return "-"
+    return "yes" if found.fits() else "no"
 
 
 def advice(

@@ -53,7 +53,7 @@ def _slice(name: str, begin: int, end: int, thread: int) -> dict[str, Any]:
 def _slices(estimate: Estimate) -> Iterator[dict[str, Any]]:
     count = len(estimate.timeline.delta)
     begins = [*(event + 1 for event in moments.iterations(estimate)), count]
-    for number, (begin, end) in enumerate(pairwise(begins)):
+    for number, (begin, end) in zip(moments.numbers(estimate), pairwise(begins), strict=True):
         yield _slice(f"iteration {number}", begin, end, _ITERATIONS)
     begin = 0
     for event, name in moments.named(estimate):

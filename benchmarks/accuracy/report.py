@@ -1,6 +1,6 @@
 """Predict every measured case and write what comes out: `python benchmarks/accuracy/report.py`.
 
-Writes `docs/ACCURACY.md` (for people) and `tests/data/accuracy_baseline.json` (what `tests/test_accuracy.py` holds the
+Writes `docs/evidence/ACCURACY.md` (for people) and `tests/data/accuracy_baseline.json` (what `tests/test_accuracy.py` holds the
 project to). A failure counts as an error of 100 %. `--case TAG` predicts the cases whose tag contains TAG, prints them
 with their first differing event, and writes nothing. `--device PROFILE.json` predicts all of them with a profile that
 `analyze calibrate` made on the same GPU, and writes `benchmarks/accuracy/calibrated.json`; the report then has a section
@@ -137,7 +137,7 @@ def write(results: dict[str, list[Prediction]]) -> None:
     for name, predictions in results.items():
         header = ["case", "allocated %", "reserved %", "device %", "events: first difference"]
         parts += [f"## Cases: {name.replace('_', '-')}\n", table(header, [case_row(p) for p in predictions])]
-    (ROOT / "docs" / "ACCURACY.md").write_text("\n".join(parts))
+    (ROOT / "docs" / "evidence" / "ACCURACY.md").write_text("\n".join(parts))
     BASELINE.write_text(json.dumps({"torch": torch.__version__, "sets": errors_of(results)}, indent=1) + "\n")
 
 

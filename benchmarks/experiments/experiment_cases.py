@@ -1,4 +1,4 @@
-"""What is run for `docs/EXPERIMENTS.md`: whole programs (as `analyze` takes them) and scripts, by document."""
+"""What is run for `docs/evidence/EXPERIMENTS.md`: whole programs (as `analyze` takes them) and scripts, by document."""
 
 from __future__ import annotations
 

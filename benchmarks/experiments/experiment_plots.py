@@ -1,4 +1,4 @@
-"""The figures of `docs/EXPERIMENTS.md` as SVG files that are the same bytes for the same data."""
+"""The figures of `docs/evidence/EXPERIMENTS.md` as SVG files that are the same bytes for the same data."""
 
 from __future__ import annotations
 

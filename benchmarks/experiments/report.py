@@ -1,4 +1,4 @@
-"""Write `docs/EXPERIMENTS.md` and its figures: `python benchmarks/experiments/report.py`.
+"""Write `docs/evidence/EXPERIMENTS.md` and its figures: `python benchmarks/experiments/report.py`.
 
 Measured figures come from the committed `data/h200` (made by `run.py` and `xla.py` on the GPU), predicted ones from this
 checkout, now (`experiment_results.py`); those of ONNX files as `analyze verify` printed them (`tests/data/verify`).
@@ -35,7 +35,7 @@ from analyzer.pipeline import analyze
 from analyzer.targets import load as load_target
 from analyzer.targets import parse
 
-OUT = ROOT / "docs"
+OUT = ROOT / "docs" / "evidence"
 FIGURES = OUT / "experiments"
 MIB = 2**20
 ALLOWED_ERROR_PERCENT = 0.5

@@ -1,7 +1,7 @@
 """Do the tests notice? `python benchmarks/mutation/campaign.py --sample 150 --seed 2`.
 
 Draws small changes of the rooms' source, tries each with the tests of its room, and writes what came out to
-`benchmarks/mutation/results.json` and `docs/MUTATION.md`. The sample is shared among the rooms by their number of
+`benchmarks/mutation/results.json` and `docs/evidence/MUTATION.md`. The sample is shared among the rooms by their number of
 possible changes, at least `--least` each. `--room` tries these rooms only and keeps what is recorded of the others.
 `--again` tries only the recorded survivors of the seed once more, after tests were added (what was noticed before still
 is, as long as no test went). `--page` only writes the page anew, after `survivors.json` was edited. Needs the `mutation` extra. One process; nice
@@ -86,7 +86,7 @@ def _try(
 
 
 def write_page() -> None:
-    """docs/MUTATION.md from what is recorded."""
+    """docs/evidence/MUTATION.md from what is recorded."""
     findings.PAGE.write_text(findings.page(findings.results(), findings.findings()))
 
 

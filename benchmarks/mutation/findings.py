@@ -16,7 +16,7 @@ from rooms import ROOMS
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "mutation" / "results.json"
 SURVIVORS = ROOT / "benchmarks" / "mutation" / "survivors.json"
-PAGE = ROOT / "docs" / "MUTATION.md"
+PAGE = ROOT / "docs" / "evidence" / "MUTATION.md"
 GOAL = 0.85
 VERDICTS = {
     "equivalent": "the changed program does the same",
@@ -107,7 +107,7 @@ def score(of: list[Result]) -> float:
 
 
 def page(recorded: list[Result], known: dict[tuple[str, str, str, str], Finding]) -> str:
-    """docs/MUTATION.md."""
+    """docs/evidence/MUTATION.md."""
     parts = [
         "# Mutation testing",
         "",

@@ -1,6 +1,6 @@
 """The programs of `tests/programs` as predicted, beside what they took on an H200.
 
-    python benchmarks/programs/score.py [NAME ...] [-o docs/PROGRAMS.md] [--history]
+    python benchmarks/programs/score.py [NAME ...] [-o docs/evidence/PROGRAMS.md] [--history]
 
 Measured: `tests/data/h200/programs.json`, by `measure.py` (its rows say with which GPU and versions). Each program is followed
 in a process of its own. --history: where the predicted requests part from the recorded ones (`verify/history.py`), which is
@@ -27,7 +27,7 @@ MIB = 2**20
 _HEAD = """# Programs, predicted and measured
 
 Each program of `tests/programs`, run as it is on one H200 (driver 580, torch 2.11.0+cu130, 22 November 2026) and followed by
-`analyze run` on a machine without one. Made by `python benchmarks/programs/score.py -o docs/PROGRAMS.md`, never edited; the
+`analyze run` on a machine without one. Made by `python benchmarks/programs/score.py -o docs/evidence/PROGRAMS.md`, never edited; the
 figures are predicted with the torch that is installed, 2.13 here.
 
 """

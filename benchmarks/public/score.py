@@ -1,6 +1,6 @@
 """The public programs as predicted, beside what they took on an H200.
 
-    python benchmarks/public/score.py [NAME ...] [--sources .public] [-o docs/PROGRAMS.md]
+    python benchmarks/public/score.py [NAME ...] [--sources .public] [-o docs/evidence/PROGRAMS.md]
     python benchmarks/public/score.py --try [NAME ...]
 
 Measured: `tests/data/h200/public.json`, by `measure.py` (its rows say with which GPU and versions). -o: writes its part of
@@ -36,7 +36,7 @@ _HEAD = """
 
 {jobs} programs of {repos} public repositories (`benchmarks/public/jobs`), fetched by commit and unmodified, with data of the right
 form made at run time; run on one H200 (those of two ranks on two: driver 580, torch 2.11.0+cu130, 22 November 2026) and followed by
-`analyze run` on a machine without one. Made by `python benchmarks/public/score.py -o docs/PROGRAMS.md`, never edited.
+`analyze run` on a machine without one. Made by `python benchmarks/public/score.py -o docs/evidence/PROGRAMS.md`, never edited.
 
 {verdicts}
 

@@ -1,4 +1,4 @@
-"""What a release changed of what is relied on here: `docs/RELEASES.md`, a section for each pair that is asked for.
+"""What a release changed of what is relied on here: `docs/evidence/RELEASES.md`, a section for each pair that is asked for.
 
     python -m benchmarks releases torch A B
     python -m benchmarks releases onnxruntime A B
@@ -16,10 +16,10 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "RELEASES.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "evidence" / "RELEASES.md"
 _HEAD = (
     "# Releases\n\nWhat a release changed of what is relied on here, as `python -m benchmarks releases NAME A B` writes it "
-    '([CONTRIBUTING.md](../CONTRIBUTING.md), "The next torch"). `analyze --version` says which are modelled.\n'
+    '([CONTRIBUTING.md](../../CONTRIBUTING.md), "The next torch"). `analyze --version` says which are modelled.\n'
 )
 # Run by each of the two Pythons: what it has, as JSON.
 _TORCH = """

@@ -302,7 +302,8 @@ class Tags(HTMLParser):
         self.words: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
+        if tag != "wbr":  # where a line may end
+            self.tags.append((tag, dict(attrs)))
 
     def handle_data(self, data: str) -> None:
         self.words.append(data.strip())

@@ -16,6 +16,16 @@ const PATHS = {
   category: (view, origin) => [view.categories[origin.category], origin.path.join("."), origin.name],
 };
 
+// A name as far as it fits into so many pixels: whole, or its beginning if that says something, or nothing.
+const LETTERS = document.createElement("canvas").getContext("2d");
+function fitting(name, room) {
+  LETTERS.font = "12px system-ui, sans-serif";
+  if (LETTERS.measureText(name.slice(0, 200)).width <= room) return name.slice(0, 200);
+  let shown = name.slice(0, Math.max(0, Math.floor(room / 5)));
+  while (shown && LETTERS.measureText(`${shown}…`).width > room) shown = shown.slice(0, -1);
+  return shown.length >= 8 ? `${shown}…` : "";
+}
+
 function drawIcicle(root, view) {
   const place = root.querySelector(".icicle"), kind = root.querySelector(".by"), trail = root.querySelector(".trail");
   const height = 25, deepest = 9;
@@ -48,7 +58,7 @@ function drawIcicle(root, view) {
       rows = Math.max(rows, entry.depth + 1);
       const names = entry.ancestors().reverse().map((step) => step.data.name).slice(1);
       const said = `${entry.data.name}: ${size(entry.value)}, ${percent(entry.value, whole.value)} of what is in use`;
-      const cell = element("button", entry.data.name.slice(0, 200));
+      const cell = element("button", fitting(entry.data.name, place.clientWidth * (entry.x1 - entry.x0) - 12));
       cell.title = said.slice(0, 1000);
       cell.setAttribute("aria-label", cell.title);
       Object.assign(cell.style, { left: `${100 * entry.x0}%`, width: `${100 * (entry.x1 - entry.x0)}%`, top: `${height * entry.depth}px` });
@@ -67,6 +77,8 @@ function drawIcicle(root, view) {
 
   kind.addEventListener("change", () => { focus = []; draw(); });
   REDRAW.push(draw);
+  let width = innerWidth;
+  addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; draw(); } });
   return (found) => { blocks = found; focus = []; draw(); };
 }
 
@@ -126,13 +138,16 @@ function drawSegments(root, view) {
 function drawTable(root, view) {
   const search = root.querySelector(".search"), shown = root.querySelector(".count");
   // A cell is text, whatever the name contains.
-  const text = (cell) => { const made = element("span", String(cell.getValue()).slice(0, 400)); made.title = String(cell.getValue()).slice(0, 1000); return made; };
+  const text = (cell) => { const made = breakable(String(cell.getValue()).slice(0, 400)); made.title = String(cell.getValue()).slice(0, 1000); return made; };
   const bytes = (cell) => element("span", size(cell.getValue()));
-  const column = (title, field, width, extra = {}) => ({ title, field, width, formatter: text, headerTooltip: false, ...extra });
+  // Columns for which there is no room stand under their row, which then has a button that opens it.
+  let order = 0;
+  const column = (title, field, width, extra = {}) => ({ title, field, minWidth: width, formatter: text, headerTooltip: false, responsive: order++, ...extra });
   const table = new Tabulator(root.querySelector(".tensors"), {
-    data: [], index: "block", layout: "fitDataStretch", height: innerWidth < 480 ? "22rem" : "28rem", placeholder: "nothing in use",
+    data: [], index: "block", layout: "fitColumns", responsiveLayout: "collapse", responsiveLayoutCollapseStartOpen: false, height: innerWidth < 480 ? "22rem" : "28rem", placeholder: "nothing in use",
     initialSort: [{ column: "nbytes", dir: "desc" }],
     columns: [
+      { formatter: "responsiveCollapse", width: 34, minWidth: 34, maxWidth: 34, hozAlign: "center", resizable: false, headerSort: false },
       column("size", "nbytes", 100, { formatter: bytes, hozAlign: "right", headerSortStartingDir: "desc", sorter: "number" }),
       column("tensor", "name", 200), column("shape", "shape", 140), column("type", "dtype", 85), column("category", "category", 140),
       column("operator", "operator", 150), column("module", "module", 190), column("line", "source", 170), column("phase", "phase", 90),

@@ -37,47 +37,36 @@ function drawTimeline(root, view, choose) {
   // Steps are what happens, but thousands of them on one screen only cost time: then the least and most of each column.
   const paths = (u, series, first, last) => (last - first > 4000 ? many : few)(u, series, first, last);
 
-  function range() { return [0, 1.06 * Math.max(top, showLimit ? view.limit : 0)]; }
+  function range() { return [0, Math.max(1.04 * top, showLimit ? 1.1 * view.limit : 0)]; }
 
   function lines(u) {
     const { ctx, bbox } = u, ratio = devicePixelRatio;
     ctx.save();
     ctx.beginPath(); ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height); ctx.clip();
-    ctx.font = `${11 * ratio}px system-ui, sans-serif`;
-    ctx.textBaseline = "top"; ctx.textAlign = "left";
     const vertical = (event, stroke, width, dash) => {
       const x = Math.round(u.valToPos(event, "x", true));
       ctx.strokeStyle = stroke; ctx.lineWidth = width * ratio; ctx.setLineDash(dash.map((part) => part * ratio));
       ctx.beginPath(); ctx.moveTo(x, bbox.top); ctx.lineTo(x, bbox.top + bbox.height); ctx.stroke();
       return x;
     };
-    const text = (said, left, right, y) => {
-      const room = right - left - 6 * ratio;
-      if (ctx.measureText(said).width <= room) ctx.fillText(said, left + 4 * ratio, y);
-    };
-    ctx.fillStyle = color("--dim");
+    u.words = [];
+    const named = [], counted = [];
     let before = u.valToPos(0, "x", true);
     for (const [event, name] of view.marks) {
       const x = u.valToPos(event + 1, "x", true);
-      if (x - before > 3 * ratio) { vertical(event + 1, color("--mark"), 0.6, [2, 3]); text(name, before, x, bbox.top + 17 * ratio); }
+      if (x - before > 3 * ratio) { vertical(event + 1, color("--mark"), 0.6, [2, 3]); named.push([name, before, x]); }
       before = x;
     }
     const starts = [...view.iterations.map((event) => event + 1), length];
-    ctx.fillStyle = color("--text");
-    view.iterations.forEach((_, number) => {
-      const x = vertical(starts[number], color("--accent"), 1.2, [6, 3]);
-      text(`iteration ${number}`, x, u.valToPos(starts[number + 1], "x", true), bbox.top + 3 * ratio);
+    view.iterations.forEach((_, place) => {
+      const x = vertical(starts[place], color("--accent"), 1.2, [6, 3]);
+      counted.push([`iteration ${count(view.numbers[place])}`, x, u.valToPos(starts[place + 1], "x", true)]);
     });
-    const horizontal = (bytes, name, stroke) => {
-      const y = Math.round(u.valToPos(bytes, "y", true));
-      if (y < bbox.top) return;
-      ctx.strokeStyle = stroke; ctx.fillStyle = stroke; ctx.lineWidth = 1.5 * ratio; ctx.setLineDash([8 * ratio, 4 * ratio]);
-      ctx.beginPath(); ctx.moveTo(bbox.left, y); ctx.lineTo(bbox.left + bbox.width, y); ctx.stroke();
-      ctx.textAlign = "right"; ctx.fillText(name, bbox.left + bbox.width - 4 * ratio, y + (y - bbox.top < 30 * ratio ? 32 : 3) * ratio); ctx.textAlign = "left";
-    };
-    if (showLimit) horizontal(view.limit, `room for the allocator on ${view.device}: ${size(view.limit)}`.slice(0, 90), color("--limit"));
     if (chosen >= 0) vertical(chosen, color("--text"), 1.5, []);
     ctx.restore();
+    wordsAbove(u, 0, counted);
+    wordsAbove(u, 1, named);
+    if (showLimit) level(u, view.limit, [`room for the allocator on ${view.device}: ${size(view.limit)}`, size(view.limit)], color("--limit"));
   }
 
   function tell(event) {
@@ -120,7 +109,8 @@ function drawTimeline(root, view, choose) {
     // The topmost layer is drawn first; each band ends at the layer below.
     const series = layers.map((_, layer) => layer).reverse();
     const options = {
-      width: Math.max(place.clientWidth - 10, 200), height: Math.min(380, Math.max(260, innerHeight * 0.45)),
+      width: Math.max(place.clientWidth - 10, 200), height: Math.min(380, Math.max(260, innerHeight * 0.45)) + ABOVE,
+      padding: [ABOVE, 16, 0, 0],
       scales: { x: { time: false }, y: { range } },
       series: [
         {},
@@ -129,7 +119,7 @@ function drawTimeline(root, view, choose) {
         { label: "reserved", stroke: color("--reserved"), width: 1.5, paths, points: { show: false } },
       ],
       bands: series.slice(0, -1).map((layer, at) => ({ series: [at + 1, at + 2], fill: colors[layer] })),
-      axes: [{ ...plainAxis(), label: "events of the allocator", labelSize: 18, stroke: color("--dim") }, bytesAxis()],
+      axes: [wholeAxis("events of the allocator", 1), bytesAxis()],
       legend: { show: false },
       cursor: { drag: { x: true, y: false, dist: 6 }, points: { show: false } },
       hooks: { draw: [lines], setCursor: [(u) => { if (u.cursor.idx !== null && u.cursor.left >= 0) tell(u.cursor.idx); }] },

@@ -18,7 +18,7 @@ def test_the_table_is_what_a_program_is_told() -> None:
     told = cuda_functions.asked()
     failing = {name: answer for name, answer in told.items() if answer.startswith("fails")}
     assert failing.keys() <= cuda_functions.WITHOUT.keys(), failing
-    written = (ROOT / "docs/CUDA_FUNCTIONS.md").read_text()
+    written = (ROOT / "docs/evidence/CUDA_FUNCTIONS.md").read_text()
     if f"torch {torch.__version__.partition('+')[0]})" in written:
         rows = dict(re.findall(r"^\| `torch\.([\w.]+)` \| (.*) \|$", written, re.MULTILINE))
         assert rows.keys() == told.keys()
