@@ -106,6 +106,8 @@ def environment(
             "ANALYZER_EMULATED_DEVICE": described(profile, torch.cuda, count),
             "ANALYZER_EMULATED_LIBRARIES": folder,
             "TRITON_LIBCUDA_PATH": folder,
+            # Inductor compiles in this process: its workers, processes of their own, would find no GPU.
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
         }
 
 
