@@ -274,7 +274,7 @@ def _convolutions(
         if shipped
         else "none",
     }
-    write(table, arrays, about)
+    write(table, arrays, about, small=False)
     for path in folder.iterdir():
         path.unlink()
     folder.rmdir()

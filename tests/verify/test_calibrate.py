@@ -188,7 +188,7 @@ def test_on_the_shipped_tables_own_hardware_the_rest_comes_from_it(tmp_path: Pat
         [(*call[:3], number, *one_plan(512)) for call in calls for number in range(len(OPERATIONS))]
     )
     path = tmp_path / "t.convolutions.npz"
-    write(path, table_of(rows, on_shipped=True), {})
+    write(path, table_of(rows, on_shipped=True), {}, small=False)
     assert workspace(call_of(*calls[0][:3], "forward"), str(path)).nbytes == 512
     for call in grid_calls(4, 100_000):
         for operation in OPERATIONS:

@@ -310,12 +310,15 @@ def convolution_of(family: Integers, batch: int, like: Convolution) -> Convoluti
     )
 
 
-def write(path: Path, arrays: Mapping[str, np.ndarray[Any, Any]], about: Mapping[str, str]) -> None:
+def write(
+    path: Path, arrays: Mapping[str, np.ndarray[Any, Any]], about: Mapping[str, str], *, small: bool = True
+) -> None:
     """Write a table that `Measurements` reads; `about`: GPU, versions, date, method.
 
-    The members are packed with LZMA, which `numpy.load` reads as it reads deflated ones: half the size.
+    small: the members are packed with LZMA, which `numpy.load` reads as it reads deflated ones: half the size, and a minute's work for
+    a table as large as the shipped one.
     """
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as file:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA if small else zipfile.ZIP_DEFLATED) as file:
         for name, array in {**arrays, "about": np.array(json.dumps(dict(about)))}.items():
             with file.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)

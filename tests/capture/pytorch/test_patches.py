@@ -132,9 +132,10 @@ def test_a_kernel_is_registered_for_the_time_being() -> None:
 
 
 def test_nothing_is_replaced_in_any_other_way() -> None:
-    """No mock in the product, no assignment to a module of torch, no kernel registered elsewhere."""
+    """No mock in the product, no assignment to a module of torch, no kernel registered elsewhere; what runs in an emulated process
+    is a program of its own, and this process never imports it."""
     own = ROOT / "analyzer"
-    for file in own.rglob("*.py"):
+    for file in set(own.rglob("*.py")) - set((own / "emulation" / "inside").iterdir()):
         text = file.read_text()
         assert "unittest" not in text, file
         if file != own / "capture" / "pytorch" / "patches.py":
