@@ -202,6 +202,10 @@ def _notes(found: Mapping[str, Any], played: Played) -> tuple[str, ...]:
         notes.append(f"{_short(line)}: {said} ({count:,} x), since kernels compute nothing here")
     for name in found["refused"]:
         notes.append(f"the program called {name}, which is not emulated")
+    if found.get("pools"):
+        notes.append(
+            "the program keeps private pools, as CUDA graphs do: in the one case that was measured reserved memory was 4.8 % more"
+        )
     current = int(found["counters"]["allocated_bytes"])
     came_out = played.allocated[-1] if played.allocated else 0
     if current != came_out and played.failure is None:

@@ -65,6 +65,14 @@ def test_a_history_that_does_not_add_up_says_so() -> None:
     assert any("counts 1,024 bytes in use, its history 512" in note for note in found.notes)
 
 
+def test_private_pools_are_said_to_be_more_than_is_known() -> None:
+    events = [("segment_alloc", 0, 2 * MIB), ("alloc", 0, 512)]
+    said = [
+        any("private pools" in note for note in estimate(seen(events, pools=p)).notes) for p in (True, False)
+    ]
+    assert said == [True, False]
+
+
 def test_expandable_segments_grow_at_their_end() -> None:
     found = estimate(
         seen(

@@ -22,6 +22,7 @@ from values import Values, _tensors
 # As many events of the allocator are kept, the last ones: enough for thousands of steps.
 MOST_EVENTS = 4_000_000
 _RUNTIME = ctypes.CDLL(None)
+_COMMON = (0, 0)  # the allocator's own pool; CUDA graphs have private ones
 # Called by `pow(number, tensor)` with its number on the device, which no Python function can be given (torch/csrc/jit/python/pybind_utils.cpp).
 _UNSEEN = ("aten::pow.Tensor_Tensor_out",)
 
@@ -228,5 +229,6 @@ class Recorder:
             "reads": dict(self.values.reads),
             "refused": refused,
             "cudnn": sorted(self.settings),
+            "pools": any(tuple(s.get("segment_pool_id", _COMMON)) != _COMMON for s in snapshot["segments"]),
             "used_bytes": total - free,
         }
