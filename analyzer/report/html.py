@@ -109,46 +109,26 @@ def steps(estimate: Estimate) -> str:
     """The estimates, from the naive sum to the device's memory: a row a step, with what makes it."""
     rounding = estimate.peak_allocated - estimate.peak_requested
     own = sum(estimate.breakdown.get(name, 0) for name in ("scratch", "workspace"))
-    (_, _, off), *_ = rows_of = text.estimate_rows(estimate)
-    levels = (
-        (
-            "naive sum",
-            estimate.naive.total,
-            f"{off}: every layer's output once, weights, in training gradients and moments",
-        ),
-        (
-            "graph liveness",
-            estimate.graph_peak,
-            "what is alive together: outputs that are never alive at once do not add up; what autograd keeps besides "
-            f"outputs does ({size(estimate.saved_for_backward)} kept for backward)",
-        ),
-        (
-            "allocated",
-            estimate.peak_allocated,
-            f"the runtime frees when it does, and takes for itself: {size(own)} scratch and workspace at the peak, "
-            f"{size(rounding)} rounding",
-        ),
-        (
-            "reserved",
-            estimate.peak_reserved,
-            "the allocator takes memory in segments and keeps them: what is cached, and holes nothing fits into",
-        ),
-        (
-            "device",
-            estimate.device_used,
-            "the CUDA context and the code of libraries, loaded when first used",
-        ),
+    levels = text.estimate_rows(estimate)
+    whys = (
+        f"{levels[0][2]}: every layer's output once, weights, in training gradients and moments",
+        "what is alive together: outputs that are never alive at once do not add up; what autograd keeps besides "
+        f"outputs does ({size(estimate.saved_for_backward)} kept for backward)",
+        f"the runtime frees when it does, and takes for itself: {size(own)} scratch and workspace at the peak, "
+        f"{size(rounding)} rounding",
+        "the allocator takes memory in segments and keeps them: what is cached, and holes nothing fits into",
+        "the CUDA context and the code of libraries, loaded when first used",
     )
     most = max(*(nbytes for _, nbytes, _ in levels), 1)
-    names = [name for name, _, _ in rows_of]
     rows = []
     before = 0
-    for place, (_, nbytes, why) in enumerate(levels):
+    # The first two are not known of every program.
+    for place, ((name, nbytes, _), why) in enumerate(zip(levels, whys[-len(levels) :], strict=True)):
         change = "" if place == 0 else f"{'+' if nbytes >= before else ''}{size(nbytes - before)}"
         low, high = (0, nbytes) if place == 0 else sorted((before, nbytes))
         rows.append(
             (
-                page.text(names[place]),
+                page.text(name),
                 f"{nbytes:,}",
                 page.text(size(nbytes)),
                 page.text(change),

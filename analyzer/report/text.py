@@ -143,8 +143,8 @@ def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
     from rich.text import Text
 
     parts = _summary(estimate, view)
-    if estimate.naive.total:
-        parts.append(Text(naive_terms(estimate), style="dim"))
+    if terms := naive_terms(estimate):
+        parts.append(Text(terms, style="dim"))
     if estimate.breakdown:
         where = f" ({clean(estimate.peak_at)})" if estimate.peak_at else ""
         parts += ["", Text(f"At the peak{where}", style="bold"), _breakdown(estimate, view.width)]
@@ -208,7 +208,9 @@ def estimate_rows(estimate: Estimate) -> tuple[tuple[str, int, str], ...]:
 
 
 def naive_terms(estimate: Estimate) -> str:
-    """The naive sum, term by term."""
+    """The naive sum, term by term; nothing where it is not known."""
+    if not estimate.naive.total:
+        return ""
     shown = _NAIVE_TERMS if estimate.mode == "train" else _NAIVE_TERMS[:3]
     terms = [(name, getattr(estimate.naive, field)) for field, name in shown]
     shown_as, write = unit(nbytes for _, nbytes in terms)

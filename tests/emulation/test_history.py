@@ -12,6 +12,7 @@ from analyzer.devices import load
 from analyzer.emulation.history import estimate_of
 from analyzer.estimate import Estimate
 from analyzer.options import Options
+from analyzer.report import formats
 from tests.paths import ROOT
 
 MIB = 2**20
@@ -57,6 +58,13 @@ def test_blocks_are_split_and_joined_as_pytorch_does() -> None:
     assert (found.peak_allocated, found.peak_reserved) == (20 * MIB, 20 * MIB)
     assert found.device_used == 630 * MIB
     assert not any("off by" in note for note in found.notes)
+
+
+def test_the_page_has_the_estimates_that_are_known() -> None:
+    """The naive sum and liveness are of a graph, and there is none."""
+    events = [("segment_alloc", 0, 2 * MIB), ("alloc", 0, 512)]
+    shown = formats.render("estimate", "html", estimate(seen(events)))
+    assert "pytorch: device" in shown and "naive" not in shown.partition("<script")[0]
 
 
 def test_a_history_that_does_not_add_up_says_so() -> None:
