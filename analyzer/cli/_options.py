@@ -133,6 +133,18 @@ def debug_option(function: _Function) -> _Function:
     )
 
 
+# Of a command whose last words are a script's own.
+SCRIPT_SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+
+
+def script_words(function: _Function) -> _Function:
+    """SCRIPT, its ARGUMENTS and `-m`; the context has `SCRIPT_SETTINGS`."""
+    module = click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as for python -m.")
+    return click.argument("script")(
+        click.argument("arguments", nargs=-1, type=click.UNPROCESSED)(module(function))
+    )
+
+
 def output_option(function: _Function) -> _Function:
     """`-o FILE`, which the command gets as `output`: a path, or None for stdout."""
     return click.option(

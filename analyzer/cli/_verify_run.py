@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from analyzer.cli._options import debug_option, format_option, options_named, output_option, settings
+from analyzer.cli._options import (
+    SCRIPT_SETTINGS,
+    debug_option,
+    format_option,
+    options_named,
+    output_option,
+    script_words,
+    settings,
+)
 from analyzer.cli._output import check_writable, columns, complain, deliver, working
 from analyzer.report import formats
 
@@ -17,10 +25,8 @@ if TYPE_CHECKING:
 Tell = Callable[[str], None]
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.argument("script")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as for python -m.")
+@click.command(context_settings=SCRIPT_SETTINGS)
+@script_words
 @click.option("--force", is_flag=True, help="Run it even if the estimate says it does not fit.")
 @options_named("device", "runtime_options")
 @format_option("verification")

@@ -8,7 +8,7 @@ import click
 
 from analyzer.cli._estimates import show
 from analyzer.cli._help import Command
-from analyzer.cli._options import debug_option, options_named, view_options
+from analyzer.cli._options import SCRIPT_SETTINGS, debug_option, options_named, script_words, view_options
 from analyzer.cli._output import check_writable, working
 
 
@@ -19,11 +19,9 @@ from analyzer.cli._output import check_writable, working
         "analyze emulate --device rtx4090 train.py --epochs 1",
         "analyze emulate --python venv/bin/python --device t4 -m package.train",
     ),
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    context_settings=SCRIPT_SETTINGS,
 )
-@click.argument("script")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as for python -m.")
+@script_words
 @click.option(
     "--python",
     metavar="PATH",

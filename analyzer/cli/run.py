@@ -9,7 +9,16 @@ import click
 
 from analyzer.cli._estimates import show
 from analyzer.cli._help import Command
-from analyzer.cli._options import assumptions, debug_option, options_named, pairs, settings, view_options
+from analyzer.cli._options import (
+    SCRIPT_SETTINGS,
+    assumptions,
+    debug_option,
+    options_named,
+    pairs,
+    script_words,
+    settings,
+    view_options,
+)
 from analyzer.cli._output import check_writable, working
 from analyzer.errors import AnalyzerError, OptionError, did_you_mean
 
@@ -53,11 +62,9 @@ def _no_such_option(word: str) -> OptionError:
         "analyze run --device rtx4090 train.py --epochs 1",
         "analyze run --nproc-per-node 8 --until steady train.py",
     ),
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    context_settings=SCRIPT_SETTINGS,
 )
-@click.argument("script")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option("-m", "module", is_flag=True, help="SCRIPT is a module's name, as for python -m.")
+@script_words
 @click.option(
     "--until",
     type=_NumberOr("steps", 1, "steady", "end"),

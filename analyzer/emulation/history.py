@@ -12,7 +12,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -42,9 +43,10 @@ class _Blocks:
     free: list[tuple[int, int]] = field(default_factory=list)
     segments: dict[int, tuple[int, bool]] = field(default_factory=dict)  # address -> bytes, expandable
     reserved: int = 0
+    peak: int = 0
 
-    def take(self, address: int, nbytes: int, small: bool) -> int:
-        """The bytes of the block at this address for a request of so many."""
+    def take(self, address: int, nbytes: int, segment: int, small: bool) -> int:
+        """The bytes of the block at this address, in this segment, for a request of so many."""
         at = bisect_right(self.free, (address, 1 << 62)) - 1
         wanted = max(-(-nbytes // SPLIT_BYTES) * SPLIT_BYTES, SPLIT_BYTES)
         if at < 0 or not self.free[at][0] <= address < sum(self.free[at]):
@@ -53,15 +55,17 @@ class _Blocks:
         rest = start + room - address - wanted
         if start < address:
             insort(self.free, (start, address - start))
-        splits = rest >= SPLIT_BYTES if small or self._expandable(address) else rest > SMALL_BYTES
+        splits = (
+            rest >= SPLIT_BYTES if small or self.segments.get(segment, (0, False))[1] else rest > SMALL_BYTES
+        )
         if not splits:
             return wanted + max(rest, 0)
         insort(self.free, (address + wanted, rest))
         return wanted
 
-    def _expandable(self, address: int) -> bool:
-        found = max((start for start in self.segments if start <= address), default=None)
-        return found is not None and self.segments[found][1]
+    def segment_of(self, address: int) -> int:
+        """Where the segment begins that the address lies in; 0: in none."""
+        return max((start for start in self.segments if start <= address), default=0)
 
     def give(self, address: int, nbytes: int) -> None:
         """A block is free, and joined with free neighbours of its segment."""
@@ -84,6 +88,7 @@ class _Blocks:
         """Memory of the device is held from now on."""
         self.segments[address] = (nbytes, expandable)
         self.reserved += nbytes
+        self.peak = max(self.peak, self.reserved)
         self.give(address, nbytes)
 
     def drop(self, address: int, nbytes: int) -> None:
@@ -98,17 +103,7 @@ class _Blocks:
                     insort(self.free, piece)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a request was made."""
-
-    operator: str
-    module: str
-    source: str
-    phase: str
-
-
-_NOWHERE = _Place("", "", "", "")
+_NOWHERE = Description("a tensor")
 
 
 def estimate_of(
@@ -225,12 +220,15 @@ def _short(line: str) -> str:
 
 def _places(
     operators: Sequence[Sequence[Any]],
-) -> list[tuple[int, int, _Place, dict[int, tuple[str, tuple[int, ...]]]]]:
+) -> list[tuple[int, int, Description, dict[int, tuple[str, tuple[int, ...]]]]]:
     found = []
     for before, after, name, module, source, phase, made in operators:
         short = name.removeprefix("aten.").removesuffix(".default")
         outputs = {address: (dtype, tuple(shape)) for address, dtype, shape in made}
-        found.append((before, after, _Place(f"aten::{short}", module, _short(source), phase), outputs))
+        place = Description(
+            f"aten::{short}", operator=f"aten::{short}", module=module, source=_short(source), phase=phase
+        )
+        found.append((before, after, place, outputs))
     return found
 
 
@@ -251,14 +249,15 @@ def _played(found: Mapping[str, Any]) -> tuple[Played, tuple[AllocationEvent, ..
     }
     born, died, held, gone = dict[int, int](), dict[int, int](), dict[int, tuple[int, int]](), list[Piece]()
     described, takes = dict[int, Description](), dict[int, tuple[int, int]]()
-    allocated = requested = count = 0
+    allocated = requested = peak = count = 0
     numbers, marks = dict[int, int](), list[PlayedMark]()
 
     def add(
         event: AllocationEvent, delta: int, asked: int, label: str, category: str, phase: str, address: int
     ) -> None:
-        nonlocal allocated, requested
+        nonlocal allocated, requested, peak
         allocated, requested = allocated + delta, requested + asked
+        peak = max(peak, allocated)
         events.append(event)
         for column, value in zip(
             columns.values(),
@@ -269,7 +268,7 @@ def _played(found: Mapping[str, Any]) -> tuple[Played, tuple[AllocationEvent, ..
 
     def step(name: str) -> None:
         add(Event(name), 0, 0, name, "", "", 0)
-        marks.append(PlayedMark(name, allocated, max(columns["allocated"]), blocks.reserved))
+        marks.append(PlayedMark(name, allocated, peak, blocks.reserved))
 
     for action, address, size, _stream in found["events"]:
         if action in ("segment_alloc", "segment_map"):
@@ -286,25 +285,17 @@ def _played(found: Mapping[str, Any]) -> tuple[Played, tuple[AllocationEvent, ..
             while steps and steps[0] <= count:
                 step(f"{len(found['steps']) - len(steps)}.step")
                 steps.pop(0)
-            segment = max((start for start in blocks.segments if start <= address), default=0)
+            segment = blocks.segment_of(address)
             if segment not in small:
                 small[segment] = size <= SMALL_BYTES
-            block = blocks.take(address, size, small[segment])
+            block = blocks.take(address, size, segment, small[segment])
             which = bisect_right(ends, count)
             place, made, seen = _NOWHERE, None, which < len(operators) and operators[which][0] <= count
             if seen:
                 _, _, place, outputs = operators[which]
                 made = outputs.get(address)
             dtype, shape = made or ("", ())
-            described[count] = Description(
-                name=place.operator or "a tensor",
-                dtype=dtype,
-                shape=shape,
-                operator=place.operator,
-                module=place.module,
-                source=place.source,
-                phase=place.phase,
-            )
+            described[count] = replace(place, dtype=dtype, shape=shape)
             live[address] = (count, block, size, len(events))
             born[count] = len(events)
             takes[count] = (block, address)
@@ -333,7 +324,6 @@ def _played(found: Mapping[str, Any]) -> tuple[Played, tuple[AllocationEvent, ..
         assert isinstance(malloc, Malloc)
         events[at] = replace(malloc, category=category)
         columns["category"][at] = category.value
-    peak = max(columns["allocated"], default=0)
     position = columns["allocated"].index(peak) if peak else -1
     at_peak = [n for n in born if born[n] <= position and (n not in died or died[n] > position)]
     alive = tuple(Alive(events[born[n]], takes[n][0]) for n in at_peak)  # type: ignore[arg-type]
@@ -342,7 +332,7 @@ def _played(found: Mapping[str, Any]) -> tuple[Played, tuple[AllocationEvent, ..
     played = Played(
         marks=tuple(marks),
         peak_allocated=peak,
-        peak_reserved=max(_peak_reserved(found["events"]), 0),
+        peak_reserved=blocks.peak,
         peak_requested=max(columns["requested"], default=0),
         peak_position=position,
         peak_phase=columns["phase"][position] if position >= 0 else "",
@@ -354,39 +344,29 @@ def _played(found: Mapping[str, Any]) -> tuple[Played, tuple[AllocationEvent, ..
     return played, tuple(events), described
 
 
-def _peak_reserved(history: Sequence[Sequence[Any]]) -> int:
-    now = most = 0
-    for action, _, size, _ in history:
-        now += (
-            size
-            if action in ("segment_alloc", "segment_map")
-            else -size
-            if action in ("segment_free", "segment_unmap")
-            else 0
-        )
-        most = max(most, now)
-    return most
-
-
 def _categories(
     described: Mapping[int, Description],
     takes: Mapping[int, tuple[int, int]],
     born: Mapping[int, int],
     died: Mapping[int, int],
     numbers: Mapping[int, int],
-    operators: Sequence[tuple[int, int, _Place, Any]],
+    operators: Sequence[tuple[int, int, Description, Any]],
     roles: Sequence[tuple[int, Mapping[int, str]]],
     events: Sequence[AllocationEvent],
 ) -> dict[int, Category]:
     """What each request is for."""
     kinds = {category.value: category for category in Category}
     found: dict[int, Category] = {}
-    # Where there were so many requests, a request of an earlier number that is still there lies at its address.
+    # Where there were so many requests, the last one at an address is what lies there, if it is not gone.
+    requests = defaultdict[int, list[int]](list)
+    for number, (_, address) in takes.items():
+        requests[address].append(number)
     for count, lying in roles:
         position = born.get(count, len(events))
-        for number, (_, address) in takes.items():
-            if number < count and address in lying and (number not in died or died[number] >= position):
-                found.setdefault(number, kinds[lying[address]])
+        for address, kind in lying.items():
+            at = bisect_left(requests[address], count) - 1
+            if at >= 0 and died.get(number := requests[address][at], position) >= position:
+                found.setdefault(number, kinds[kind])
     for number, place in described.items():
         if number in found:
             continue

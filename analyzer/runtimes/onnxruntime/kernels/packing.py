@@ -37,10 +37,6 @@ _ROWS, _SUM_BYTES, _LINE_BYTES = 4, 4, 64
 _DROPOUT_STATE_BYTES = 24
 
 
-def _constant(graph: RuntimeGraph, name: str) -> bool:
-    return graph.is_constant(name)
-
-
 def recurrent(node: Node, graph: RuntimeGraph) -> list[int]:
     """Bytes of a recurrent layer's weights in cuDNN's layout: for each direction and gate hidden * (input + hidden + 2)
     elements, both biases counted whether given or not."""
@@ -57,7 +53,7 @@ def cached(node: Node, graph: RuntimeGraph, device: DeviceProfile) -> list[int]:
     if node.provider != "cuda" or node.operator not in CACHED:
         return []
     dropout = _DROPOUT_STATE_BYTES * device.sm_count * device.max_threads_per_sm
-    if not all(_constant(graph, name) for name in node.inputs[1:3]):
+    if not all(graph.is_constant(name) for name in node.inputs[1:3]):
         return [dropout]
     return [dropout, *recurrent(node, graph)]
 
@@ -91,13 +87,13 @@ def _recurrent_weights(node: Node, graph: RuntimeGraph) -> Packed:
 
 def _blocks(node: Node, graph: RuntimeGraph) -> Packed:
     name = node.inputs[1]
-    return [Buffer(name, graph.values[name].nbytes)] if _constant(graph, name) else []
+    return [Buffer(name, graph.values[name].nbytes)] if graph.is_constant(name) else []
 
 
 def _filter(node: Node, graph: RuntimeGraph) -> Packed:
     name = node.inputs[1]
     value = graph.values[name]
-    if not _constant(graph, name) or value.dtype != "float32":
+    if not graph.is_constant(name) or value.dtype != "float32":
         return []
     return [Buffer(name, value.nbytes, apart=False)]
 
@@ -106,7 +102,7 @@ def _right_operand(node: Node, graph: RuntimeGraph) -> Packed:
     """K rows by N columns, N rounded up to whole panels; stacks matrix by matrix."""
     name = node.inputs[1]
     value = graph.values[name]
-    if not _constant(graph, name) or value.dtype != "float32" or value.shape is None or len(value.shape) < 2:
+    if not graph.is_constant(name) or value.dtype != "float32" or value.shape is None or len(value.shape) < 2:
         return []
     transposed = node.attributes.get("transB", 0)
     rows, columns = value.shape[-2:] if not transposed else reversed(value.shape[-2:])
@@ -120,7 +116,12 @@ def _panels(node: Node, graph: RuntimeGraph, place: int) -> Packed:
     """A recurrent layer's weights [directions, rows, columns], packed transposed."""
     name = node.inputs[place]
     value = graph.values[name]
-    if not _constant(graph, name) or value.dtype != "float32" or value.shape is None or len(value.shape) != 3:
+    if (
+        not graph.is_constant(name)
+        or value.dtype != "float32"
+        or value.shape is None
+        or len(value.shape) != 3
+    ):
         return []
     directions, rows, columns = value.shape
     return [Buffer(name, 4 * directions * columns * (-(-rows // _COLUMNS) * _COLUMNS))]
@@ -141,7 +142,7 @@ def _integer_operand(place: int, left: int = 0) -> Callable[[Node, RuntimeGraph]
     def packs(node: Node, graph: RuntimeGraph) -> Packed:
         name = node.inputs[place]
         value = graph.values[name]
-        if not _constant(graph, name) or value.shape is None or len(value.shape) != 2:
+        if not graph.is_constant(name) or value.shape is None or len(value.shape) != 2:
             return []
         signed = graph.values[node.inputs[left]].dtype == "int8"
         rows, columns = value.shape
@@ -162,7 +163,7 @@ def symmetric(node: Node, graph: RuntimeGraph) -> bool:
     zeros = graph.constant(node.inputs[5])
     if x.dtype != "uint8" or w.dtype != "int8" or w.shape is None or len(w.shape) < 3:
         return False
-    if not (_constant(graph, w.name) and _constant(graph, node.inputs[2])) or zeros is None or zeros.any():
+    if not (graph.is_constant(w.name) and graph.is_constant(node.inputs[2])) or zeros is None or zeros.any():
         return False
     groups = int(node.attributes.get("group", 1))
     filters, channels = w.shape[0], w.shape[1]
@@ -177,7 +178,7 @@ def _quantized_filter(node: Node, graph: RuntimeGraph) -> Packed:
     name = node.inputs[3]
     value = graph.values[name]
     groups = int(node.attributes.get("group", 1))
-    if not _constant(graph, name) or value.shape is None or len(value.shape) < 3 or groups < 1:
+    if not graph.is_constant(name) or value.shape is None or len(value.shape) < 3 or groups < 1:
         return []
     filters, channels = value.shape[:2]
     taps = math.prod(value.shape[2:])
