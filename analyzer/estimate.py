@@ -117,6 +117,8 @@ class Certainty:
 
     by_rule: "exact", "measured", "bounded" -> the rules behind those bytes, name -> bytes, largest first.
     assumed: on a device nobody has measured, what is taken to be as on one that was: name -> bytes of `device_used`.
+    reserved_range, beside_range: least and most bytes the allocator may hold there, and the process beside it; None where the device
+        was measured (`runtimes/ranges.py`).
     """
 
     exact: int
@@ -125,6 +127,8 @@ class Certainty:
     unknown_operators: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     by_rule: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     assumed: Mapping[str, int] = field(default_factory=dict)
+    reserved_range: tuple[int, int] | None = None
+    beside_range: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,10 +255,16 @@ class Estimate:
         return self.tensors[:n]
 
     @property
+    def reserved_range(self) -> tuple[int, int]:
+        """Least and most the allocator may hold at its peak; both `peak_reserved` where nothing is assumed."""
+        return self.certainty.reserved_range or (self.peak_reserved, self.peak_reserved)
+
+    @property
     def device_range(self) -> tuple[int, int]:
-        """`device_used` if nothing of what is assumed were taken, and if twice as much were; both it where nothing is."""
-        assumed = sum(self.certainty.assumed.values())
-        return self.device_used - assumed, self.device_used + assumed
+        """Least and most that NVML may show for the process; both `device_used` where nothing is assumed."""
+        beside = self.device_used - self.peak_reserved
+        least, most = self.certainty.beside_range or (beside, beside)
+        return self.reserved_range[0] + least, self.reserved_range[1] + most
 
     @property
     def needed(self) -> Room:
@@ -279,6 +289,19 @@ class Estimate:
     def within(self, nbytes: int) -> bool:
         """Whether it is known to run in so many bytes of device memory."""
         return self.incomplete is None and not self.stopped and self.device_used <= nbytes
+
+    def verdict(self, nbytes: int | None = None) -> str:
+        """ "fits", "may not fit" or "does not fit" in so many bytes of device memory (default: what it may use).
+
+        "may not fit": the figure does, and on this GPU, which nobody measured, more may be taken; or it does not, and less may.
+        """
+        limit = self.allowed_bytes if nbytes is None else nbytes
+        least, most = self.device_range
+        known = self.within(limit)
+        possible = self.incomplete is None and self.certainty.beside_range is not None
+        if possible and (most > limit if known else least <= limit):
+            return "may not fit"
+        return "fits" if known else "does not fit"
 
     @property
     def stopped(self) -> bool:

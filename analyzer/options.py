@@ -17,18 +17,42 @@ from typing import Any, TypeVar
 from analyzer import parallelism, releases
 from analyzer.devices import parse_size
 from analyzer.errors import InputError, OptionError, did_you_mean
+from analyzer.recipes.recipe import ATTENTION, CACHES, LOADING, TASKS
 from analyzer.spec import TensorSpec
 
-MODES = ("infer", "train")
+MODES = ("infer", "train", "generate")
 LARGEST_SIZE = 2**63 - 1  # dimensions are int64, in PyTorch as in ONNX
 AMP = ("bf16", "fp16")
+# What is said of a configuration alone (`recipes/recipe.py`), and what of everything else.
+OF_CONFIGS = (
+    "task", "length", "new_tokens", "lora", "load_in_4bit", "no_double_quant", "gradient_checkpointing",
+    "attn", "cache", "beams", "sample", "load",
+)  # fmt: skip
+NOT_OF_CONFIGS = (
+    "batches",
+    "inputs",
+    "values",
+    "targets",
+    "loss",
+    "channels_last",
+    "checkpoint",
+    "parallel",
+    "runtime",
+)
 _LINE = re.compile(r"[^:=]+\.py:\d+")
+_NUMBERS = ("batch", "grad_accumulation", "steps", "length", "new_tokens", "beams")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def _said(help_text: str, *flags: str, **click: Any) -> dict[str, Any]:
     """A field's help; with `flags` it is an option of the command line (`click`: how click shall read it)."""
     return {"help": help_text, "flags": flags, "click": click}
+
+
+class Unsaid(str):
+    """What holds for most targets where nobody says it; a kind of target may have another default."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +81,10 @@ class Options:
     mode: str = field(
         default="infer",
         metadata=_said(
-            "A forward pass, or whole training steps.", "--mode", choices=MODES, show_default=True
+            "A forward pass, whole training steps, or (a config.json) generating tokens.",
+            "--mode",
+            choices=MODES,
+            show_default=True,
         ),
     )
     inputs: Sequence[Any] | Mapping[str, TensorSpec] | None = field(
@@ -96,9 +123,12 @@ class Options:
         metadata=_said("cross_entropy, mse, sum, or file.py:function.", "--loss", metavar="NAME"),
     )
     optimizer: str | Callable[..., Any] | None = field(
-        default="sgd",
+        default=Unsaid("sgd"),
         metadata=_said(
-            "sgd (default), adam, adamw, ...: a name of torch.optim.", "--optimizer", metavar="NAME"
+            "sgd (default), adam, adamw, ...: a name of torch.optim. For a config.json as transformers names them: "
+            "adamw_torch_fused (default), adamw_8bit, paged_adamw_8bit, adafactor, ...",
+            "--optimizer",
+            metavar="NAME",
         ),
     )
     dtype: str | None = field(
@@ -173,7 +203,94 @@ class Options:
         metadata=_said("Fail when an operator's own memory use is unknown.", "--strict", is_flag=True),
     )
 
+    task: str | None = field(
+        default=None,
+        metadata=_said(
+            "What the model is for; by default what its architecture says.",
+            "--task",
+            choices=TASKS,
+            default=None,
+        ),
+    )
+    length: int | None = field(
+        default=None,
+        metadata=_said(
+            "Tokens of a sequence, or of the prompt (default: 512, or as many as it takes).",
+            "--length",
+            type=int,
+            metavar="N",
+        ),
+    )
+    new_tokens: int = field(
+        default=128,
+        metadata=_said("With --mode generate: tokens made.", "--new-tokens", type=int, metavar="N"),
+    )
+    lora: str | None = field(
+        default=None,
+        metadata=_said(
+            "Train peft's adapters: r=16,alpha=32,dropout=0.05,targets=q_proj+v_proj (or all-linear).",
+            "--lora",
+            metavar="NAME=VALUE,...",
+        ),
+    )
+    load_in_4bit: bool = field(
+        default=False,
+        metadata=_said("Weights in bitsandbytes' 4 bits (nf4, double).", "--load-in-4bit", is_flag=True),
+    )
+    no_double_quant: bool = field(
+        default=False,
+        metadata=_said(
+            "With --load-in-4bit: its constants stay in float32.", "--no-double-quant", is_flag=True
+        ),
+    )
+    gradient_checkpointing: bool = field(
+        default=False,
+        metadata=_said(
+            "transformers' gradient checkpointing.",
+            "--gradient-checkpointing",
+            is_flag=True,
+        ),
+    )
+    attn: str | None = field(
+        default=None,
+        metadata=_said(
+            "The attention transformers is told to use; by default what it chooses.",
+            "--attn",
+            choices=ATTENTION,
+            default=None,
+        ),
+    )
+    cache: str | None = field(
+        default=None,
+        metadata=_said(
+            "With --mode generate: the cache of keys and values.", "--cache", choices=CACHES, default=None
+        ),
+    )
+    beams: int = field(
+        default=1, metadata=_said("With --mode generate: beams.", "--beams", type=int, metavar="N")
+    )
+    sample: bool = field(
+        default=False,
+        metadata=_said(
+            "With --mode generate: draw tokens instead of taking the likeliest.", "--sample", is_flag=True
+        ),
+    )
+    load: str = field(
+        default=LOADING[0],
+        metadata=_said(
+            "How it becomes a model: from_pretrained with a device_map; loaded on the CPU, then .cuda(); made on "
+            "the GPU in float32, then cast.",
+            "--load",
+            choices=LOADING,
+            show_default=True,
+        ),
+    )
+
     def __post_init__(self) -> None:
+        for name, known in (("task", TASKS), ("attn", ATTENTION), ("cache", CACHES), ("load", LOADING)):
+            said_word = getattr(self, name)
+            if said_word not in known and (said_word is not None or name == "load"):
+                raise OptionError(f"unknown {name} {said_word!r}", f"one of {', '.join(known)}")
         if self.mode not in MODES:
             raise OptionError(f"unknown mode {self.mode!r}", f"one of {', '.join(MODES)}")
         if self.amp is not None and self.amp not in AMP:
@@ -197,7 +314,7 @@ class Options:
                 raise OptionError(
                     "batches are given beside a batch, or none is", "give --batches 1,64,8 alone"
                 )
-        numbers = [(name, getattr(self, name)) for name in ("batch", "grad_accumulation", "steps")]
+        numbers = [(name, getattr(self, name)) for name in _NUMBERS]
         for name, value in [*numbers, *(("a batch", size) for size in self.batches or ())]:
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise InputError(f"{name} is {value!r}", "give a whole number of at least 1")
@@ -255,12 +372,21 @@ class Options:
                 )
         return cls(**said)
 
+    def of_configs(self) -> dict[str, Any]:
+        """What is said that means something for a configuration alone; what is as it is by default is left out."""
+        return _other_than_default(self, OF_CONFIGS)
+
+    def not_of_configs(self) -> dict[str, Any]:
+        """What is said that means nothing for a configuration."""
+        return _other_than_default(self, NOT_OF_CONFIGS)
+
     def shown(self) -> dict[str, Any]:
         """What the user set of a step and its runtime, as JSON can hold it: goes into the estimate."""
         names = (
             "batches", "amp", "grad_accumulation", "checkpoint", "dtype", "channels_last", "parallel", "steps", "strict",
         )  # fmt: skip
         said = {name: getattr(self, name) for name in names}
+        said |= self.of_configs()
         said["loss"] = getattr(self.loss, "__name__", None) if callable(self.loss) else self.loss
         if isinstance(self.inputs, Mapping):
             said |= {
@@ -293,6 +419,12 @@ def written(shown: Mapping[str, Any]) -> tuple[str, ...]:
             said = ",".join(map(str, value)) if isinstance(value, list | tuple) else value
             words.append(f"{flags[-1] if flags else name} {shlex.quote(str(said))}")
     return tuple(words)
+
+
+def _other_than_default(options: Options, names: Sequence[str]) -> dict[str, Any]:
+    known = {entry.name: entry for entry in fields(Options)}
+    said = {name: getattr(options, name) for name in names}
+    return {name: value for name, value in said.items() if value and value != known[name].default}
 
 
 def _is_line(key: Any) -> bool:

@@ -39,8 +39,8 @@ from analyzer.nested import strangers_in
 if TYPE_CHECKING:
     from torch import nn
 
-Kind = Literal["onnx", "python", "module", "pt2"]
-FORMS = "give model.onnx, file.py[:attr], package.module:attr or program.pt2"
+Kind = Literal["onnx", "python", "module", "pt2", "config"]
+FORMS = "give model.onnx, file.py[:attr], package.module:attr, program.pt2, config.json or hf:ORG/NAME"
 _BATCHES = (
     "return (inputs, targets): tensors, tuples of them, dictionaries by the names of forward's parameters, or None; or one "
     "dictionary with the labels in it"
@@ -85,6 +85,8 @@ def parse(text: str | os.PathLike[str]) -> Target:
     name = os.fspath(text)
     if not name:
         raise TargetError("the target is empty", FORMS)
+    if _is_config(name):
+        return Target("config", name)
     head, colon, attr = name.rpartition(":")
     if not colon or not (head.lower().endswith((".py", ".onnx", ".pt2")) or _MODULE.fullmatch(head)):
         head, colon, attr = name, "", ""
@@ -102,6 +104,16 @@ def parse(text: str | os.PathLike[str]) -> Target:
     path = Path(name)
     _require_file(path)
     raise TargetError(f"{name}: no kind of model is known by the suffix '{path.suffix}'", FORMS)
+
+
+def _is_config(name: str) -> bool:
+    """Whether a target is a model's configuration: `hf:ORG/NAME`, a JSON file, or a folder with a config.json in it."""
+    path = Path(name)
+    return (
+        name.startswith("hf:")
+        or path.suffix.lower() == ".json"
+        or (path.is_dir() and (path / "config.json").is_file())
+    )
 
 
 def load(target: Target, real: bool = False) -> Program:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 
+from benchmarks import gpu_profiles
+from benchmarks.published import compare
 from benchmarks.releases import changes
 
-COMMANDS = {"releases": changes.main}
+COMMANDS = {"releases": changes.main, "gpu_profiles": gpu_profiles.main, "published": compare.main}
 
 if __name__ == "__main__":
     if sys.argv[1:2] == [] or sys.argv[1] not in COMMANDS:

@@ -2,7 +2,8 @@
  * requests hundreds of times.
  *
  * Two sets of rules on one heap: `peaks` is PyTorch's caching allocator (`pytorch/caching.py`, default settings, one
- * stream, no limit), `Chunks` the arena of ONNX Runtime (`bfc.py`, `onnxruntime_bfc.py`, no limit). Those files are what the
+ * stream), `Blocks` the same one when it already holds something and is asked what it holds in the end, `Chunks` the arena
+ * of ONNX Runtime (`bfc.py`, `onnxruntime_bfc.py`, no limit). Those files are what the
  * allocators do and name the sources; property tests hold this one to them. All sizes and addresses count units. Where
  * memory of the device comes from is told by a function the caller gives.
  *
@@ -280,21 +281,64 @@ failed:
 
 static const int64_t MIB_UNITS = ((int64_t)1 << 20) / 512;
 
-/* A new segment for a request of `size` units, its address from `take`; NONE with an error. */
-static int32_t pytorch_segment(Heap *heap, int64_t size, int pool, int64_t large_segment, PyObject *take) {
+/* What PyTorch's allocator is beside its heap: all in units. take, give: where segments come from and go back to. */
+typedef struct {
+    Heap heap;
+    int64_t large_segment, limit, reserved, peak_reserved;
+    PyObject *take, *give;
+} Caching;
+
+/* A new segment for a request of `size` units as a block in no pool: 1; 0 where the limit leaves no room; -1 with an error. */
+static int caching_grow(Caching *caching, int64_t size, int pool, int32_t *block) {
     int64_t found = 2 * MIB_UNITS;
     if (pool)
-        found = size < 10 * MIB_UNITS ? large_segment : (size + found - 1) / found * found;
-    PyObject *said = PyObject_CallFunction(take, "L", (long long)found);
+        found = size < 10 * MIB_UNITS ? caching->large_segment : (size + found - 1) / found * found;
+    if (found > caching->limit - caching->reserved)
+        return 0;
+    PyObject *said = PyObject_CallFunction(caching->take, "L", (long long)found);
     if (!said)
-        return NONE;
+        return -1;
     int64_t address = PyLong_AsLongLong(said);
     Py_DECREF(said);
-    return address == -1 && PyErr_Occurred() ? NONE : segment_new(heap, address, found, pool);
+    if (address == -1 && PyErr_Occurred())
+        return -1;
+    *block = segment_new(&caching->heap, address, found, pool);
+    caching->reserved += found;
+    if (caching->reserved > caching->peak_reserved)
+        caching->peak_reserved = caching->reserved;
+    return *block == NONE ? -1 : 1;
 }
 
-/* One request served; -1 with an error. */
-static int pytorch_take(Heap *heap, int64_t key, int64_t size, int64_t large_segment, PyObject *take, int64_t *reserved) {
+/* Every wholly free segment goes back to the device: those of the large pool first, each pool's in the order of the search. */
+static int caching_empty(Caching *caching) {
+    Heap *heap = &caching->heap;
+    for (int pool = 1; pool >= 0; pool--) {
+        Pool *free_blocks = &heap->pools[pool];
+        Py_ssize_t kept = 0, count = free_blocks->count;
+        for (Py_ssize_t place = 0; place < count; place++) {
+            int32_t at = free_blocks->blocks[place];
+            Block *block = &heap->blocks[at];
+            if (block->before != NONE || block->after != NONE) {
+                free_blocks->blocks[kept++] = at;
+                continue;
+            }
+            PyObject *said = PyObject_CallFunction(caching->give, "LL", (long long)block->address, (long long)block->size);
+            if (!said)
+                return -1; /* the heap is given up */
+            Py_DECREF(said);
+            caching->reserved -= block->size;
+            block->is_free = 0;
+            block->after = heap->spare;
+            heap->spare = at;
+        }
+        free_blocks->count = kept;
+    }
+    return 0;
+}
+
+/* One request served: 1; 0 where there is no room; -1 with an error. */
+static int caching_take(Caching *caching, int64_t key, int64_t size) {
+    Heap *heap = &caching->heap;
     int pool = size > MIB_UNITS;
     Pool *free_blocks = &heap->pools[pool];
     Py_ssize_t place = pool_place(heap, free_blocks, size, INT64_MIN);
@@ -302,51 +346,198 @@ static int pytorch_take(Heap *heap, int64_t key, int64_t size, int64_t large_seg
     if (place < free_blocks->count) {
         at = pool_remove(heap, free_blocks, place);
     } else {
-        at = pytorch_segment(heap, size, pool, large_segment, take);
-        if (at == NONE)
-            return -1;
-        *reserved += heap->blocks[at].size;
+        int grown = caching_grow(caching, size, pool, &at);
+        if (!grown)
+            grown = caching_empty(caching) ? -1 : caching_grow(caching, size, pool, &at);
+        if (grown <= 0)
+            return grown;
     }
     if (heap->blocks[at].size - size > (pool ? MIB_UNITS : 0) && block_cut(heap, at, size))
         return -1;
     key_take(heap, key, at);
-    return 0;
+    return 1;
+}
+
+/* The script's event `at`: 1; 0 where there is no room; -1 with an error. */
+static int caching_event(Caching *caching, const Script *script, Py_ssize_t at) {
+    int64_t key = script->events[2 * at], number = script->events[2 * at + 1];
+    if (number < 0)
+        return key_give(&caching->heap, key) ? -1 : 1;
+    return script->units[number] ? caching_take(caching, key, script->units[number]) : 1;
 }
 
 static PyObject *peaks(PyObject *module, PyObject *arguments) {
     (void)module;
-    PyObject *events, *units, *take;
+    PyObject *events, *units;
     Py_ssize_t setup_count;
-    long long large_segment;
-    if (!PyArg_ParseTuple(arguments, "OOnLO", &events, &units, &setup_count, &large_segment, &take))
+    long long large_segment, limit;
+    Caching caching = {0};
+    if (!PyArg_ParseTuple(arguments, "OOnLLOO", &events, &units, &setup_count, &large_segment, &limit, &caching.take, &caching.give))
         return NULL;
-    Heap heap;
+    caching.large_segment = large_segment;
+    caching.limit = limit;
+    Heap *heap = &caching.heap;
     Script script;
-    heap_start(&heap);
-    if (script_start(&script, &heap, events, units, 2)) {
-        heap_end(&heap);
+    heap_start(heap);
+    if (script_start(&script, heap, events, units, 2)) {
+        heap_end(heap);
         return NULL;
     }
-    int64_t reserved = 0, peak_reserved = 0;
-    int failed = 0;
-    for (Py_ssize_t at = 0; !failed; at++) {
+    int served = 1;
+    for (Py_ssize_t at = 0; served > 0; at++) {
         if (at == setup_count) {
-            heap.peak = heap.allocated;
-            peak_reserved = reserved;
+            heap->peak = heap->allocated;
+            caching.peak_reserved = caching.reserved;
         }
         if (at == script.count)
             break;
-        int64_t key = script.events[2 * at], number = script.events[2 * at + 1];
-        if (number < 0)
-            failed = key_give(&heap, key);
-        else if (script.units[number])
-            failed = pytorch_take(&heap, key, script.units[number], large_segment, take, &reserved);
-        peak_reserved = reserved > peak_reserved ? reserved : peak_reserved;
+        served = caching_event(&caching, &script, at);
     }
     script_end(&script);
-    heap_end(&heap);
-    return failed ? NULL : Py_BuildValue("LL", (long long)heap.peak, (long long)peak_reserved);
+    heap_end(heap);
+    if (served < 0)
+        return NULL;
+    return Py_BuildValue("LLN", (long long)heap->peak, (long long)caching.peak_reserved, PyBool_FromLong(served));
 }
+
+/* ------------------------------------------------------------ PyTorch's caching allocator that already holds something: Blocks */
+
+typedef struct {
+    PyObject_HEAD
+    Caching caching; /* `take` is of one call; without a limit nothing is given back */
+} Blocks;
+
+enum { ADDRESS, SIZE, POOL, FIRST, KEY, ROW }; /* the numbers of a row: FIRST of its segment; KEY, or NONE where it is free */
+
+static PyObject *blocks_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+    (void)keywords;
+    PyObject *rows;
+    Py_ssize_t keys;
+    long long large_segment;
+    if (!PyArg_ParseTuple(arguments, "OnL", &rows, &keys, &large_segment))
+        return NULL;
+    Py_buffer view;
+    if (keys < 0 || keys > MOST_KEYS || numbers(rows, &view)) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "so many keys there are not");
+        return NULL;
+    }
+    Blocks *self = PyObject_New(Blocks, type);
+    if (!self) {
+        PyBuffer_Release(&view);
+        return NULL;
+    }
+    memset(&self->caching, 0, sizeof self->caching);
+    self->caching.large_segment = large_segment;
+    self->caching.limit = INT64_MAX;
+    Heap *heap = &self->caching.heap;
+    heap_start(heap);
+    heap->live = PyMem_Malloc((size_t)(keys ? keys : 1) * sizeof *heap->live);
+    int failed = !heap->live;
+    if (failed)
+        PyErr_NoMemory();
+    while (!failed && heap->key_count < keys)
+        heap->live[heap->key_count++] = NONE;
+    const int64_t *row = view.buf;
+    int32_t last = NONE;
+    Py_ssize_t count = view.len / (Py_ssize_t)sizeof(int64_t) / ROW;
+    for (Py_ssize_t at = 0; at < count && !failed; at++, row += ROW) {
+        Block block = {row[ADDRESS], row[SIZE], row[FIRST] ? NONE : last, NONE, row[POOL] != 0, 0, 0};
+        last = block_new(heap, block);
+        if (last == NONE) {
+            failed = 1;
+        } else if (row[KEY] == NONE) {
+            failed = pool_add(heap, last);
+        } else if (row[KEY] < 0 || row[KEY] >= keys) {
+            PyErr_SetString(PyExc_IndexError, "a row names a key that is not there");
+            failed = 1;
+        } else {
+            key_take(heap, row[KEY], last);
+        }
+    }
+    PyBuffer_Release(&view);
+    if (failed) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static void blocks_end(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    heap_end(&((Blocks *)self)->caching.heap);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+static PyObject *blocks_play(PyObject *self, PyObject *arguments) {
+    Caching *caching = &((Blocks *)self)->caching;
+    PyObject *events, *units;
+    Script script;
+    if (!PyArg_ParseTuple(arguments, "OOO", &events, &units, &caching->take))
+        return NULL;
+    if (script_start(&script, &caching->heap, events, units, 2))
+        return NULL;
+    int served = 1;
+    for (Py_ssize_t at = 0; at < script.count && served > 0; at++)
+        served = caching_event(caching, &script, at);
+    script_end(&script);
+    if (served <= 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* Every block there is, as rows in no order; FIRST is 0. */
+static PyObject *blocks_rows(PyObject *self, PyObject *nothing) {
+    (void)nothing;
+    const Heap *heap = &((Blocks *)self)->caching.heap;
+    Py_ssize_t count = heap->count;
+    int64_t *rows = PyMem_Malloc((size_t)(count ? count : 1) * ROW * sizeof *rows);
+    if (!rows)
+        return PyErr_NoMemory();
+    for (Py_ssize_t at = 0; at < count; at++) {
+        const Block *block = &heap->blocks[at];
+        const int64_t row[ROW] = {block->address, block->size, block->pool, 0, NONE};
+        memcpy(rows + at * ROW, row, sizeof row);
+    }
+    for (Py_ssize_t key = 0; key < heap->key_count; key++)
+        if (heap->live[key] != NONE)
+            rows[heap->live[key] * ROW + KEY] = key;
+    for (int32_t at = heap->spare; at != NONE; at = heap->blocks[at].after)
+        rows[at * ROW + SIZE] = 0; /* it is no more */
+    Py_ssize_t kept = 0;
+    for (Py_ssize_t at = 0; at < count; at++)
+        if (rows[at * ROW + SIZE])
+            memmove(rows + kept++ * ROW, rows + at * ROW, ROW * sizeof *rows);
+    PyObject *said = PyBytes_FromStringAndSize((const char *)rows, kept * ROW * (Py_ssize_t)sizeof *rows);
+    PyMem_Free(rows);
+    return said;
+}
+
+static PyObject *blocks_peak(PyObject *self, void *nothing) {
+    (void)nothing;
+    return PyLong_FromLongLong(((Blocks *)self)->caching.heap.peak);
+}
+
+static PyMethodDef blocks_methods[] = {
+    {"play", blocks_play, METH_VARARGS, "play(events, units, take): goes on from what is held."},
+    {"rows", blocks_rows, METH_NOARGS, "Every block, as bytes of int64."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef blocks_figures[] = {
+    {"peak", blocks_peak, NULL, "Most units in use so far.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot blocks_slots[] = {
+    {Py_tp_new, blocks_new},     {Py_tp_dealloc, blocks_end},     {Py_tp_methods, blocks_methods},
+    {Py_tp_getset, blocks_figures}, {0, NULL},
+};
+
+static PyType_Spec blocks_spec = {
+    "analyzer.allocators._played.Blocks", sizeof(Blocks), 0, Py_TPFLAGS_DEFAULT, blocks_slots,
+};
 
 /* ------------------------------------------------------------------------------------------- ONNX Runtime's arena: Chunks */
 
@@ -513,17 +704,21 @@ static PyType_Spec chunks_spec = {
 
 /* ------------------------------------------------------------------------------------------------------------- the module */
 
-static int module_filled(PyObject *module) {
-    PyObject *type = PyType_FromSpec(&chunks_spec);
+static int type_added(PyObject *module, const char *name, PyType_Spec *spec) {
+    PyObject *type = PyType_FromSpec(spec);
     if (!type)
         return -1;
-    int failed = PyModule_AddObjectRef(module, "Chunks", type);
+    int failed = PyModule_AddObjectRef(module, name, type);
     Py_DECREF(type);
     return failed;
 }
 
+static int module_filled(PyObject *module) {
+    return type_added(module, "Chunks", &chunks_spec) || type_added(module, "Blocks", &blocks_spec) ? -1 : 0;
+}
+
 static PyMethodDef module_methods[] = {
-    {"peaks", peaks, METH_VARARGS, "peaks(events, units, setup_count, large_segment, take): allocated and reserved, in units."},
+    {"peaks", peaks, METH_VARARGS, "peaks(events, units, setup_count, large_segment, limit, take, give): allocated and reserved, in units, and whether all is served."},
     {NULL, NULL, 0, NULL},
 };
 

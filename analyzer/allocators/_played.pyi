@@ -6,8 +6,22 @@ import numpy.typing as npt
 Integers = npt.NDArray[np.int64]
 
 def peaks(
-    events: Integers, units: Integers, setup_count: int, large_segment: int, take: Callable[[int], int], /
-) -> tuple[int, int]: ...
+    events: Integers,
+    units: Integers,
+    setup_count: int,
+    large_segment: int,
+    limit: int,
+    take: Callable[[int], int],
+    give: Callable[[int, int], object],
+    /,
+) -> tuple[int, int, bool]: ...
+
+class Blocks:
+    def __init__(self, rows: Integers, keys: int, large_segment: int, /) -> None: ...
+    def play(self, events: Integers, units: Integers, take: Callable[[int], int], /) -> None: ...
+    def rows(self) -> bytes: ...
+    @property
+    def peak(self) -> int: ...
 
 class Chunks:
     def __init__(self, most_dead: int, /) -> None: ...

@@ -46,6 +46,17 @@ class Extension:
     reserved: bool = False
 
 
+def with_room(region_bytes: int, size: int, room: int) -> int:
+    """What an arena takes that wants a region for a request of `size` bytes and finds `room`; 0 where it gives up."""
+    while region_bytes > room:
+        less = int(np.float32(region_bytes) * BACKPEDAL)
+        region_bytes = -(-less // ROUND_BYTES) * ROUND_BYTES
+        # Below 8 KiB the arenas give up, lest rounding undo each step.
+        if region_bytes < size or region_bytes < 8192:
+            return 0
+    return region_bytes
+
+
 def next_region(size: int, growth: int, largest: int | None) -> tuple[int, int]:
     """Bytes of the region a rounded request of `size` bytes makes an arena take that would take `growth`, and of the next."""
     if size <= growth:
@@ -164,11 +175,9 @@ class BfcArena(PoolAllocator):
         region_bytes = self._strategy(size)
         if available is not None:
             region_bytes = min(region_bytes, available)
-        while self._device is not None and self.reserved + region_bytes > self._device:
-            less = int(np.float32(region_bytes) * BACKPEDAL)
-            region_bytes = -(-less // ROUND_BYTES) * ROUND_BYTES
-            # Below 8 KiB the arenas give up, lest rounding undo each step.
-            if region_bytes < size or region_bytes < 8192:
+        if self._device is not None:
+            region_bytes = with_room(region_bytes, size, self._device - self.reserved)
+            if not region_bytes:
                 raise OutOfMemoryError(nbytes, self.allocated, self.reserved, self._device)
         self._pool.add(self._space.take(region_bytes), region_bytes)
         self._hold(region_bytes, nbytes)

@@ -50,7 +50,7 @@ class Commands(click.Group):
             return super().parse_args(ctx, args)
         if not args:
             raise click.UsageError(
-                "give a TARGET: model.onnx, file.py[:attr], package.module:attr or program.pt2"
+                "give a TARGET: model.onnx, file.py[:attr], package.module:attr, program.pt2, config.json or hf:ORG/NAME"
             )
         if args[0] not in _OWN_OPTIONS and args[0] not in self.list_commands(ctx):
             self._check_misspelt(ctx, args[0])

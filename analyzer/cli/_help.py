@@ -11,6 +11,10 @@ _KINDS = {
         "grad_accumulation", "checkpoint", "parallel", "arrays", "module", "until", "nproc_per_node", "nnodes", "rank",
         "longest",
     ),
+    "A config.json": (
+        "task", "length", "new_tokens", "lora", "load_in_4bit", "no_double_quant", "gradient_checkpointing", "attn", "cache",
+        "beams", "sample", "load", "write_script",
+    ),
     "What it runs on": (
         "device", "all_devices", "budget", "limit", "runtime", "runtime_options", "strict", "force", "no_graph", "workers", "ray",
     ),

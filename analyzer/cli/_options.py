@@ -100,7 +100,12 @@ def view_options(function: _Function) -> _Function:
         metavar="FILE",
         help="Also draw what is in use after each event, by category: FILE.svg or FILE.png.",
     )
-    return by(depth(format_option("estimate")(output_option(plot(top(verbose_option(function)))))))
+    strict = click.option(
+        "--strict-fit",
+        is_flag=True,
+        help="Exit code 1 also where it may not fit: on a GPU nobody measured, the most it may take decides.",
+    )
+    return by(depth(format_option("estimate")(output_option(plot(top(verbose_option(strict(function))))))))
 
 
 def _picture(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:

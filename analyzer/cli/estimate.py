@@ -36,19 +36,27 @@ _ARENA_LIMITS = ("gpu_mem_limit", "gpu_memory_limit_mb", "memory_limit", "per_pr
     metavar="FILE",
     help="Write the captured graph there, as text.",
 )
+@click.option(
+    "--write-script",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the script there that is followed; it runs on a GPU as it is.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings.")
 def command(target: str, **options: Any) -> int:
     """Predict the GPU memory TARGET needs: the textbook sum, the graph's own need, and what the runtime will take.
 
-    TARGET is model.onnx, file.py[:attr], package.module:attr or program.pt2. A Python file may define make_model(),
-    make_batch(batch) -> (inputs, targets) and loss(output, *targets).
+    TARGET is model.onnx, file.py[:attr], package.module:attr, program.pt2, or a model's config.json (its folder, or
+    hf:ORG/NAME of transformers' cache). A Python file may define make_model(), make_batch(batch) -> (inputs, targets) and
+    loss(output, *targets).
 
     Exit code 0: it fits the device and budget given, or none was given; 1: it does not; 2: bad usage or input.
     """
     check_writable("-o", options["output"])
     check_writable("--dump-graph", options["dump_graph"])
+    check_writable("--write-script", options["write_script"])
     keywords = analysis_keywords(target, options)
-    if options["mode"] == "infer" and not options["quiet"]:
+    if options["mode"] != "train" and not options["quiet"]:
         for name in ("loss", "optimizer", "checkpoint"):
             if options[name] is not None:
                 complain("warning", f"--{name} means nothing without --mode train")
@@ -57,6 +65,10 @@ def command(target: str, **options: Any) -> int:
         from analyzer.options import Options
 
         given = Options.of(keywords)
+        if options["write_script"] is not None:
+            from analyzer.pipeline.config import script_of
+
+            write_file("--write-script", options["write_script"], script_of(target, given))
         found = pipeline.analysis(target, given, tell)
     estimate = found.estimate
     if options["dump_graph"] is not None:

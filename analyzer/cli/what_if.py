@@ -21,11 +21,12 @@ from analyzer.report import formats
     ),
 )
 @analysis_options
+@click.option("--strict-fit", is_flag=True, help="What may not fit does not count as fitting.")
 @click.option("--largest", is_flag=True, help="Also the largest batch of each on the device.")
 @format_option("strategies")
 @output_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
-def command(target: str, largest: bool, **options: Any) -> int:
+def command(target: str, largest: bool, strict_fit: bool, **options: Any) -> int:
     """TARGET as it is, beside mixed precision, checkpointing, accumulation, other optimizers and allocator settings.
 
     Every line is an analysis of its own, to the byte. Exit code 0: something fits the device; 1: nothing does; 2: bad
@@ -40,4 +41,9 @@ def command(target: str, largest: bool, **options: Any) -> int:
     view = formats.View(width=columns())
     deliver(formats.render("strategies", options["form"], found, view), options["output"])
     limited = options["device"] is not None
-    return int(limited and not any(s.estimate is not None and s.estimate.fits() for s in found))
+    fitting = [
+        estimate
+        for estimate in (strategy.estimate for strategy in found)
+        if estimate is not None and estimate.fits() and not (strict_fit and estimate.verdict() != "fits")
+    ]
+    return int(limited and not fitting)

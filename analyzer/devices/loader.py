@@ -1,6 +1,7 @@
 """Finds and checks device profiles.
 
-1. `load` takes a known name ("rtx4090"; case, spaces, dashes and underscores do not matter) or the path of a JSON file.
+1. `load` takes a known name ("rtx4090"; case, spaces, dashes and underscores do not matter), a slice of one ("a100-80gb:2g.20gb", `mig.py`)
+   or the path of a JSON file.
 2. `resolve` also takes a size ("24GiB" or bytes): the h200 profile's behaviour with that capacity. Without anything it
    takes this machine's GPU if NVML names a known one (`nvml.py`), else h200. Its note says what was taken and why.
 3. Every file is checked field by field, so that a hand-written or calibrated profile with a mistake is refused with
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.devices import nvml
+from analyzer.devices.mig import slice_of
 from analyzer.devices.profile import DeviceProfile
 from analyzer.devices.sizes import is_size, parse_size
 from analyzer.devices.topology import Topology
@@ -26,6 +28,15 @@ from analyzer.releases import RECORDED, RELEASE, parse
 
 PROFILES = Path(__file__).parent / "profiles"
 DEFAULT = "h200"
+# Other names of GPUs, as `_plain` has them.
+_OTHER_NAMES = {
+    "h100sxm": "h100", "v10016gb": "v100", "rtxa6000": "a6000", "rtx6000ada": "rtx6000-ada", "rtx4060ti": "rtx4060ti-16gb",
+    "rtx5060ti": "rtx5060ti-16gb", "h10096gb": "gh200", "gh20096gb": "gh200", "a100": "a100-40gb", "titanrtx": "titan-rtx",
+}  # fmt: skip
+# What a figure may rest on: this GPU, a public document, its figures given to a library, what others measured, another GPU.
+KINDS = ("measured", "specified", "recorded", "published", "assumed")
+# What part of a context that nobody measured may be off, where its profile does not say.
+_UNSAID = 4
 
 
 def names() -> tuple[str, ...]:
@@ -38,14 +49,15 @@ def load(name_or_path: str | Path) -> DeviceProfile:
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or text.endswith(".json") or os.sep in text:
         return _read(Path(name_or_path))
-    known = {_plain(name): name for name in names()}
-    found = known.get(_plain(text))
+    whole, sliced, part = text.partition(":")
+    known = {_plain(name): name for name in names()} | _OTHER_NAMES
+    found = known.get(_plain(whole))
     if found is None:
         raise OptionError(
             f"unknown device {text!r}",
-            f'{did_you_mean(text.lower(), names())}known devices: {", ".join(names())}; or a size such as "24GiB", or a profile\'s path',
+            f'{did_you_mean(whole.lower(), (*names(), *_OTHER_NAMES))}known devices: {", ".join(names())}; or a size such as "24GiB", or a profile\'s path',
         )
-    return _known(found)
+    return slice_of(_known(found), part) if sliced else _known(found)
 
 
 def resolve(device: str | int | Path | None = None) -> tuple[DeviceProfile, str]:
@@ -71,12 +83,29 @@ def capacity_of(device: str | int | Path) -> int:
 
 def _sized(text: str, nbytes: int) -> tuple[DeviceProfile, str]:
     profile = dataclasses.replace(load(DEFAULT), name=text, capacity_bytes=nbytes, nvml_names=())
-    return profile, f"a GPU of {text} that behaves like {DEFAULT} in everything else"
+    return profile, (
+        f"a GPU of {text} that behaves like {DEFAULT} in everything else; a GPU's name instead (analyze devices) "
+        "changes cuDNN's workspaces, the context and cuBLAS's"
+    )
 
 
 def stands_in(device: str | int | Path | None) -> bool:
     """Whether `resolve` takes the default for want of another: nobody named a device, and none that is known is here."""
     return device is None and _profile_named(nvml.name()) is None
+
+
+def _context_range(content: Mapping[str, Any]) -> tuple[int, int]:
+    """As the profile says; where it does not, what was measured, or a quarter less and more of what was not."""
+    nbytes = content["context_bytes"]
+    if "context_range_bytes" in content:
+        least, most = content["context_range_bytes"]
+        if not least <= nbytes <= most:
+            raise OptionError(
+                "'context_range_bytes' does not hold 'context_bytes'", "it must be [least, most]"
+            )
+        return least, most
+    off = 0 if content.get("measured") else nbytes // _UNSAID
+    return nbytes - off, nbytes + off
 
 
 def _this_machine() -> tuple[DeviceProfile, str]:
@@ -161,14 +190,16 @@ CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "sm_count": ("a count above 0", lambda value: _is_count(value) and value > 0),
     "max_threads_per_sm": ("a count above 0", lambda value: _is_count(value) and value > 0),
     "context_bytes": ("a number of bytes", _is_count),
+    "context_range_bytes": (
+        "[least, most] bytes, with context_bytes between them",
+        lambda value: isinstance(value, list) and len(value) == 2 and all(map(_is_count, value)),
+    ),
     "modules_bytes": ("an object of library family to bytes", _is_mapping(_is_count)),
     "cublas_workspace_bytes": ("a number of bytes", _is_count),
     "cublaslt_workspace_bytes": ("a number of bytes", _is_count),
     "sources": (
         "an object of figure to its source",
-        _is_mapping(
-            lambda value: isinstance(value, str) and value.startswith(("measured", "specified", "assumed"))
-        ),
+        _is_mapping(lambda value: isinstance(value, str) and value.startswith(KINDS)),
     ),
     "measured": ("true or false", lambda value: isinstance(value, bool)),
     "per_thread_modules": ("a list of library families", _is_names),
@@ -188,7 +219,9 @@ CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
         _is_mapping(lambda value: isinstance(value, str) and Path(value).name == value),
     ),
 }
-OPTIONAL = frozenset({"measured", "per_thread_modules", "nvml_names", "nccl", "releases", "data"})
+OPTIONAL = frozenset(
+    {"context_range_bytes", "measured", "per_thread_modules", "nvml_names", "nccl", "releases", "data"}
+)
 
 
 def from_dict(content: Any, folder: Path) -> DeviceProfile:
@@ -207,7 +240,7 @@ def from_dict(content: Any, folder: Path) -> DeviceProfile:
         elif not holds(content[name]):
             hint = f"it must be {words}"
             if name == "sources":
-                hint += ', which begins with "measured", "specified" or "assumed"'
+                hint += ', which begins with "measured", "specified", "recorded", "published" or "assumed"'
             raise OptionError(f"the field {name!r} is {content[name]!r}", hint)
     for name in content["sources"]:
         if name not in CHECKS:
@@ -222,6 +255,7 @@ def from_dict(content: Any, folder: Path) -> DeviceProfile:
     fields: Mapping[str, Any] = {
         **content,
         "compute_capability": tuple(content["compute_capability"]),
+        "context_range_bytes": _context_range(content),
         "per_thread_modules": tuple(content.get("per_thread_modules", ())),
         "nvml_names": tuple(content.get("nvml_names", ())),
         "nccl": tuple(Topology(**part) for part in content.get("nccl", ())),

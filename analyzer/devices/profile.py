@@ -2,7 +2,8 @@
 
 A profile is a JSON file (`profiles/NAME.json`, or one written by `analyze calibrate`) with these fields, by the schema
 `schema.json`. `sources` says for each figure whether it is "measured" (where, with what versions), "specified" (by
-what public document) or "assumed" (from which profile). Larger tables (convolution workspaces, for example) lie in
+what public document), "recorded" (what a library answers for the GPU's public figures), "published" (measured by others) or "assumed"
+(from which profile). Larger tables (convolution workspaces, for example) lie in
 files of their own next to the JSON; `data` names them.
 """
 
@@ -24,6 +25,7 @@ class DeviceProfile:
     sm_count, max_threads_per_sm: multiprocessors, resident threads on each.
     compute_capability: (major, minor).
     context_bytes: NVML's figure for a process after CUDA is initialised and a first kernel ran, allocator empty.
+    context_range_bytes: least and most it may be; both it where it was measured.
     modules_bytes: what each library family adds when first used ("cublas", "cudnn", ...), outside the allocator; "kernels":
         the code of all other kernels, once.
     per_thread_modules: the families whose bytes come once for each thread that uses them; a training step uses two
@@ -48,6 +50,7 @@ class DeviceProfile:
     modules_bytes: Mapping[str, int]
     cublas_workspace_bytes: int
     cublaslt_workspace_bytes: int
+    context_range_bytes: tuple[int, int] = (0, 0)
     sources: Mapping[str, str] = field(default_factory=dict)
     measured: bool = False
     per_thread_modules: tuple[str, ...] = ()

@@ -28,7 +28,7 @@ from analyzer.libraries.cudnn.convolutions import Workspace
 from analyzer.libraries.cudnn.listing import BENCHMARK, DEFAULT, TRIALS, listing
 from analyzer.libraries.cudnn.normalization import workspace_bytes
 from analyzer.libraries.cudnn.recurrent import MODES, Recurrent, dropout_state_bytes
-from analyzer.libraries.cudnn.table import ELEMENT_BYTES, Convolution, strides_of
+from analyzer.libraries.cudnn.table import ELEMENT_BYTES, Convolution, strides_of, table_of_device
 
 _DTYPES = {0: "float32", 1: "float64", 2: "float16", 9: "bfloat16"}
 # Kinds of descriptors.
@@ -77,7 +77,7 @@ class Cudnn:
 
     def __init__(self, profile: DeviceProfile) -> None:
         self._profile = profile
-        self._table = str(profile.data.get("convolution", profile.name))
+        self._table = table_of_device(profile)
         self._doubts: dict[Doubt, None] = {}
         self.topics: Mapping[str, Topic] = {
             "cudnn.plans": self.plans,

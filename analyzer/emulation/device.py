@@ -36,6 +36,7 @@ MULTIPROCESSORS = {
     (8, 9): Multiprocessor(24, 100 * KIB, 99 * KIB, 96 * MIB),
     (9, 0): Multiprocessor(32, 228 * KIB, 227 * KIB, 60 * MIB),
     (10, 0): Multiprocessor(32, 228 * KIB, 227 * KIB, 126 * MIB),
+    (10, 3): Multiprocessor(32, 228 * KIB, 227 * KIB, 126 * MIB),
     (12, 0): Multiprocessor(24, 100 * KIB, 99 * KIB, 96 * MIB),
 }
 

@@ -12,6 +12,7 @@ from analyzer.devices import resolve
 from analyzer.emulation import launch
 from analyzer.emulation.cudnn import Cudnn
 from analyzer.emulation.history import estimate_of
+from analyzer.emulation.kernels import Kernels
 from analyzer.emulation.questions import Questions
 from analyzer.errors import OptionError, RunError
 from analyzer.estimate import Estimate
@@ -58,7 +59,7 @@ def followed(
     cudnn = Cudnn(profile)
     with (
         tempfile.TemporaryDirectory(prefix="analyze-emulate-") as folder,
-        Questions(cudnn.topics) as questions,
+        Questions({**cudnn.topics, **Kernels(torch.packages).topics}) as questions,
         launch.environment(torch, profile, {**environment, **questions.environment}) as variables,
     ):
         job, out = Path(folder) / "job.json", Path(folder) / "seen.json"

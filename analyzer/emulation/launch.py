@@ -33,11 +33,12 @@ CHANGED = ("LD_PRELOAD", "LD_LIBRARY_PATH")
 
 @dataclass(frozen=True, slots=True)
 class Torch:
-    """The PyTorch of an environment: its version and the release of CUDA it was built with."""
+    """The PyTorch of an environment: its version, the release of CUDA it was built with, and the folder of packages it lies in."""
 
     python: Path
     version: str
     cuda: tuple[int, int]
+    packages: Path
 
 
 def find_torch(python: str | os.PathLike[str] | None) -> Torch:
@@ -81,7 +82,7 @@ def find_torch(python: str | os.PathLike[str] | None) -> Torch:
             f"torch {version} of {path} was built with CUDA {cuda[0]}; emulated are 12 and 13",
             "take torch 2.6 or newer",
         )
-    return Torch(path, version, (int(cuda[1]), int(cuda[2])))
+    return Torch(path, version, (int(cuda[1]), int(cuda[2])), Path(folder).parent)
 
 
 @contextmanager

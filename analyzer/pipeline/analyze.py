@@ -30,7 +30,7 @@ def analyze(
     """Predict what `target` needs of a GPU.
 
     target: an `nn.Module` (on any device, also meta: neither changed nor run, weights not copied), `model.onnx`,
-        `file.py[:attr]`, `package.module:attr`, `program.pt2`.
+        `file.py[:attr]`, `package.module:attr`, `program.pt2`, `config.json` (its folder, `hf:ORG/NAME`).
     inputs, targets: tensors on any device or `TensorSpec`s, in the order the model and the loss take them; only
         shape, strides and dtype are read. For ONNX a mapping from input name to TensorSpec.
     batch: for targets that make their own batch, and for ONNX graphs.
@@ -62,6 +62,11 @@ def analysis(
     parsed = parse(target) if isinstance(target, (str, os.PathLike)) else target
     if options.parallel is not None:
         _check_parallel(parsed, options)
+    if isinstance(parsed, Target) and parsed.kind == "config":
+        from analyzer.pipeline.config import followed
+
+        return followed(parsed.name, options, progress)
+    _check_no_config(parsed, options)
     if isinstance(parsed, Target) and parsed.kind == "onnx":
         from analyzer.pipeline.onnx import captured_onnx, captured_onnx_training
 
@@ -81,6 +86,15 @@ def analysis(
     from analyzer.pipeline.pytorch import captured_pytorch
 
     return assemble(captured_pytorch(parsed, options, runtime, progress), options, runtime)
+
+
+def _check_no_config(target: Target | object, options: Options) -> None:
+    """Raises OptionError for what is only said of a configuration."""
+    said = [*options.of_configs(), *(["mode"] if options.mode == "generate" else [])]
+    if said:
+        name = target.name if isinstance(target, Target) else type(target).__name__
+        flag = f"--{said[0].replace('_', '-')}" + (" generate" if said[0] == "mode" else "")
+        raise OptionError(f"{flag} is for a configuration, and {name} is none", f"leave {flag} out")
 
 
 def _check_parallel(target: Target | object, options: Options) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from analyzer import releases
@@ -34,6 +34,7 @@ from analyzer.options import Options
 from analyzer.runtimes.base import Description, Prediction, Runtime, Source
 from analyzer.runtimes.bounded import bounded
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
+from analyzer.runtimes.ranges import Range, beside_range, may_be_off, reserved_range
 from analyzer.runtimes.timeline import Alive, Failure, Played, play
 
 _Contents: TypeAlias = Callable[[Malloc], tuple[tuple[Description, int], ...]]
@@ -152,7 +153,7 @@ def assemble(
             played.phase,
             played.rule,
         ),
-        certainty=_certainty(played, prediction.unknown, _assumed(profile, played, device_used)),
+        certainty=_certainty(played, prediction.unknown, _assumed(profile, prediction, outcome, device_used)),
         notes=tuple(
             dict.fromkeys(
                 (
@@ -220,21 +221,32 @@ def _sums(pairs: Any) -> dict[str, int]:
     return dict(sums.most_common())
 
 
-def _assumed(profile: DeviceProfile, played: Played, device_used: int) -> dict[str, int]:
-    """What nobody has measured on this device: what the process takes besides, and at the peak what libraries chose."""
+@dataclass(frozen=True, slots=True)
+class _Assumed:
+    """What nobody has measured on this device: name -> bytes, and between what the figures may lie (as in `Certainty`)."""
+
+    by_name: Mapping[str, int] = field(default_factory=dict)
+    reserved: Range | None = None
+    beside: Range | None = None
+
+
+def _assumed(profile: DeviceProfile, prediction: Prediction, outcome: _Outcome, device_used: int) -> _Assumed:
     if profile.measured:
-        return {}
-    chosen = sum(alive.block_bytes for alive in played.alive if alive.malloc.basis == "measured")
+        return _Assumed()
+    played = outcome.played
+    beside = max(device_used - played.peak_reserved, 0)
     found = {
-        "context and library code": max(device_used - played.peak_reserved, 0),
-        "libraries' choices": chosen,
+        "context and library code": beside,
+        "libraries' choices": sum(alive.block_bytes for alive in played.alive if may_be_off(alive.malloc)),
     }
-    return {name: nbytes for name, nbytes in found.items() if nbytes}
+    reserved = reserved_range(prediction, played)
+    if outcome.with_room is not None:  # the allocator holds what there is
+        reserved = (min(reserved[0], played.peak_reserved), played.peak_reserved)
+    named = {name: nbytes for name, nbytes in found.items() if nbytes}
+    return _Assumed(named, reserved, beside_range(profile, beside))
 
 
-def _certainty(
-    played: Played, unknown: Mapping[str, tuple[int, int]], assumed: Mapping[str, int]
-) -> Certainty:
+def _certainty(played: Played, unknown: Mapping[str, tuple[int, int]], assumed: _Assumed) -> Certainty:
     """The bytes at the peak by how they are known, and by rule."""
     by_rule = {
         basis: _sums(
@@ -245,7 +257,9 @@ def _certainty(
         for basis in ("exact", "measured", "bounded")
     }
     exact, measured, bounded = (sum(sums.values()) for sums in by_rule.values())
-    return Certainty(exact, measured, bounded, dict(unknown), by_rule, assumed)
+    return Certainty(
+        exact, measured, bounded, dict(unknown), by_rule, assumed.by_name, assumed.reserved, assumed.beside
+    )
 
 
 def _rows(alive: Alive, describe: Callable[[Malloc], Description], contents: _Contents) -> list[TensorRow]:

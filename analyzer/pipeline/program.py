@@ -6,12 +6,12 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer.analysis import Analysis
-from analyzer.devices import resolve
+from analyzer.devices import DeviceProfile, resolve
 from analyzer.errors import AnalyzerError, OptionError, TargetError, did_you_mean
 from analyzer.estimate import Estimate
 from analyzer.graph import Category
@@ -24,6 +24,7 @@ from analyzer.runtimes.base import Source
 from analyzer.targets import require_torch
 
 if TYPE_CHECKING:
+    from analyzer.capture.pytorch.recorder import Recorder
     from analyzer.capture.pytorch.script import Ran
     from analyzer.runtimes.pytorch.live import Live
 
@@ -75,12 +76,46 @@ def follow(
     whole: bool = False,
     job: Rank | None = None,
     post: Post | None = None,
+    title: str | None = None,
 ) -> tuple[Analysis, BaseException | None]:
     """The analysis of a program, and what ended it before its end (None: nothing), an AnalyzerError where it failed or cannot
     be followed. whole: steps that repeat are stored
     like any other. job: the rank where its machine has another number of them than `Rank.of` takes it to have. post: brings
-    what other ranks say by value (None: they are followed beside this one where it asks). Raises AnalyzerError."""
+    what other ranks say by value (None: they are followed beside this one where it asks). title: what reports call the program
+    instead of its file and arguments. Raises AnalyzerError."""
     one = job or Rank.of(rank, ranks)
+    followed = watched(
+        script, args, options, environment, until=until, progress=progress, whole=whole, job=one, post=post
+    )
+    name = title or " ".join((place_of(script)[0], *map(str, args)))
+    return concluded(followed, options, name, one), followed.ran.error
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A program that was followed, and the memory it had: what an analysis is made of."""
+
+    ran: Ran
+    live: Live
+    profile: DeviceProfile
+    device_note: str
+
+
+def watched(
+    script: str | os.PathLike[str],
+    args: Sequence[str],
+    options: Options,
+    environment: Mapping[str, str],
+    *,
+    until: str | int = "end",
+    progress: Callable[[str], None] | None = None,
+    whole: bool = False,
+    job: Rank | None = None,
+    post: Post | None = None,
+    called: Callable[[Recorder, Live], None] | None = None,
+) -> Followed:
+    """The program followed. called: told before each call of a model that generates. Otherwise as `follow`."""
+    one = job or Rank()
     if until not in ("end", "steady") and (isinstance(until, (bool, str)) or until < 1):
         raise OptionError(f"until is {until!r}", 'give "end", "steady", or a number of optimizer steps')
     name, place = place_of(script)
@@ -113,26 +148,33 @@ def follow(
             assume=options.assume,
             progress=_steps(progress, live),
             whole=whole,
+            called=None if called is None else (lambda recorder: called(recorder, live)),
         )
-    error = ran.error
-    if error is not None and _is_out_of_memory(error):
+    if ran.error is not None and _is_out_of_memory(ran.error):
         live.caught_nothing()
+    return Followed(ran, live, profile, device_note)
+
+
+def concluded(
+    followed: Followed, options: Options, name: str, one: Rank | None = None, notes: tuple[str, ...] = ()
+) -> Analysis:
+    """The analysis of what was followed, under a name. notes: said before any others."""
+    ran, one = followed.ran, one or Rank()
     captured = Captured(
-        target=" ".join((name, *map(str, args)))
-        + (f" (rank {one.rank} of {one.world_size})" if one.world_size > 1 else ""),
+        target=name + (f" (rank {one.rank} of {one.world_size})" if one.world_size > 1 else ""),
         framework="pytorch",
         batch=None,
-        source=Source(ran.graph, answer=live.answer(ran.graph)),
-        profile=profile,
-        device_note=device_note,
+        source=Source(ran.graph, answer=followed.live.answer(ran.graph)),
+        profile=followed.profile,
+        device_note=followed.device_note,
         naive=_naive(ran),
-        notes=(*_notes(ran), *one.notes(), *ran.caveats),
-        incomplete=_incomplete(error),
+        notes=(*notes, *_notes(ran), *one.notes(), *ran.caveats),
+        incomplete=_incomplete(ran.error),
         caveats=ran.caveats,
     )
     if ran.trained:
         options = replace(options, mode="train")
-    return assemble(captured, options, runtime), error
+    return assemble(captured, options, base.named(options.runtime or "pytorch"))
 
 
 def place_of(script: str | os.PathLike[str]) -> tuple[str, Path | str]:

@@ -22,7 +22,7 @@ from functools import partial
 import numpy as np
 
 from analyzer.allocators import OutOfMemoryError
-from analyzer.allocators.played import FREE
+from analyzer.allocators.compiled import FREE
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.allocators.pytorch.peaks import UNIT_BYTES, peaks, plain
 from analyzer.graph.lanes import Integers, NotTogether
@@ -137,9 +137,11 @@ class EagerFigures:
         if self._script is None:
             self._script = self._written()
         script, served, refused = self._script, True, 0
-        if limit is None and script.plain is not None and self._plain is not None:
+        if not smaller and script.plain is not None and self._plain is not None:
             units = -(-sizes // UNIT_BYTES)
-            allocated, reserved = peaks(script.plain, units, script.setup_count, self._plain)
+            allocated, reserved, served = peaks(
+                script.plain, units, script.setup_count, self._plain, limit and limit[0]
+            )
         else:
             made = (
                 limited(self._conf, self._profile, *limit)

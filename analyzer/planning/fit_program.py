@@ -24,12 +24,12 @@ from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
 from analyzer.estimate import Estimate
 from analyzer.planning.figures import Figures
-from analyzer.planning.fit_result import MOST, Fit, assumptions
-from analyzer.planning.pieces import Pieces
+from analyzer.planning.fit_result import MOST, Fit, assumptions, bisected
+from analyzer.planning.pieces import Pieces, pieces_of
 from analyzer.planning.subject import Progress, Subject
 from analyzer.runtimes.bounded import inferred
 
-_START = 16
+_START, _WIDER = 16, 8
 _TOGETHER = 256  # batches whose sizes are worked out at once, where one after the other is tried
 
 
@@ -76,14 +76,11 @@ class Search:
         if not self.exactly(self.start):
             return self.found(0)
         high = _START
-        self.pieces = Pieces(self.subject, self.start, high)
+        self.pieces = pieces_of(self.subject, self.start, high)
         while self.runs(high) and high < MOST:
-            high = min(2 * high, MOST)
-            self.pieces = Pieces(self.subject, self.start, high)
-        low = self.start
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.runs(middle) else (low, middle)
+            high = min(_WIDER * high, MOST)
+            self.pieces = pieces_of(self.subject, self.start, high)
+        low = bisected(self.start, high, self.runs)
         batch = self.without_gaps(low)
         if low > batch and self.exactly(low) and not self.inferred(low):
             batch = low
@@ -144,20 +141,25 @@ class Search:
         """The analysis of a batch on the device, or under the limit."""
         if batch not in self.captured:
             limit = None if self.limit is None else (self.limit, False)
-            self.captured[batch] = self.subject.analysis(batch, limit)
+            captured = (
+                self.pieces.captured_at(batch) if self.pieces is not None else self.subject.captured(batch)
+            )
+            self.captured[batch] = self.subject.assembled(captured, batch, limit)
         return self.captured[batch]
 
     def span(self, batch: int) -> tuple[str, ...]:
-        """The largest batches if nothing of what is assumed besides the allocator were taken, and if twice as much were."""
-        assumed = self.smallest.estimate.certainty.assumed
-        if not assumed or self.limit is not None or self.pieces is None:
+        """The largest batches with the most and the least that the process may hold beside the allocator."""
+        first = self.smallest.estimate
+        if first.certainty.beside_range is None or self.limit is not None or self.pieces is None:
             return ()
-        first = self.smallest.estimate.needed
-        besides = first.device_used - first.peak_reserved
-        ends = [self.largest_evaluated(batch, change) for change in (-besides, besides)]
+        beside = first.needed.device_used - first.needed.peak_reserved
+        least, most = first.certainty.beside_range
+        ends = [self.largest_evaluated(batch, beside - taken) for taken in (most, least)]
         # As the answer itself, an end has no gap below: memory in pieces would else put it on the answer's other side.
-        least, most = min(ends[0], batch), max(ends[1], batch)
-        return (f"it would be {least:,} if twice as much were taken, {most:,} if nothing were",)
+        fewest, largest = min(ends[0], batch), max(ends[1], batch)
+        return (
+            f"between {fewest:,} and {largest:,}, as the context and library code may be larger or smaller",
+        )
 
     def largest_evaluated(self, batch: int, change: int) -> int:
         """The largest batch that runs with so many bytes more (or fewer), by doubling and bisection from `batch`."""
@@ -165,17 +167,14 @@ class Search:
         def runs(size: int) -> bool:
             assert self.pieces is not None
             if self.pieces.piece(size) is None:
-                self.pieces = Pieces(self.subject, self.start, min(2 * size, MOST))
+                self.pieces = pieces_of(self.subject, self.start, min(2 * size, MOST))
             limit = self.bound(self.pieces.at(size))[0] + change
             return limit > 0 and not self.pieces.at(size, (limit, True)).fails
 
         low, high = (batch, 2 * batch) if runs(batch) else (0, batch)
         while low and high < MOST and runs(high):
             low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if runs(middle) else (low, middle)
-        return low
+        return bisected(low, high, runs)
 
     def refusals(self, most: int) -> Iterator[str]:
         """What the program itself said at batches up to `most`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from analyzer.analysis import Analysis
@@ -9,6 +10,14 @@ from analyzer.estimate import Estimate
 
 # Searched up to here; nobody trains with more samples at once.
 MOST = 1 << 20
+
+
+def bisected(low: int, high: int, runs: Callable[[int], bool]) -> int:
+    """A batch from `low` on that runs, below `high`, with one right above it that does not; `low` runs and `high` does not."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if runs(middle) else (low, middle)
+    return low
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +59,7 @@ def assumptions(analysis: Analysis) -> tuple[str, ...]:
     profile = analysis.profile
     if profile.measured:
         return ()
-    kinds: dict[str, list[str]] = {"assumed": [], "specified": []}
+    kinds: dict[str, list[str]] = {"assumed": [], "published": [], "recorded": [], "specified": []}
     for figure, source in sorted(profile.sources.items()):
         kind = source.split()[0].strip(":,;")
         if kind in kinds:

@@ -2,7 +2,9 @@
 
 1. A batch runs when its analysis says that it fits: the arena's own limit (`gpu_mem_limit`) and the device are part of that
    analysis, which follows the arena as it asks for less where the device has not what it wants.
-2. Doubling and bisection, each batch analysed afresh; the answer and the one beyond it are therefore what `analyze` says.
+2. Doubling and bisection over evaluated batches (`pieces.py`) find the largest with room for all that the arena wants. An arena
+   that makes do with less may hold more samples: from there on batches are analysed, the next one, then ever larger steps, then
+   bisection. The answer and the one beyond it are therefore what `analyze` says.
 
 Not modelled: batches below the answer that would fail although it runs; a session asks for its memory in a few large
 pieces, so that is not to be expected.
@@ -15,8 +17,11 @@ from typing import Any
 
 from analyzer.analysis import Analysis
 from analyzer.estimate import Estimate
-from analyzer.planning.fit_result import MOST, Fit, assumptions
+from analyzer.planning.fit_result import MOST, Fit, assumptions, bisected
+from analyzer.planning.pieces import Pieces, pieces_of
 from analyzer.planning.subject import Progress, Subject
+
+_START, _WIDER = 16, 8
 
 
 def of_session(subject: Subject, limit: int | None, progress: Progress | None) -> Fit:
@@ -39,12 +44,12 @@ def of_session(subject: Subject, limit: int | None, progress: Progress | None) -
             known[batch] = analysed(batch).estimate
         return known[batch].fits()
 
-    low, high = 0, 1
-    while runs(high) and high < MOST:
-        low, high = high, min(2 * high, MOST)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if runs(middle) else (low, middle)
+    low, step = _with_room(subject, first.estimate) if runs(1) else 0, 1
+    if not runs(max(low, 1)):
+        low = 0  # what was evaluated is not what is analysed
+    while low < MOST and runs(min(low + step, MOST)):
+        low, step = min(low + step, MOST), 2 * step
+    bisected(low, min(low + step, MOST), runs)
     batch = max((size for size, estimate in known.items() if estimate.fits()), default=0)
     at, beyond = known.get(batch), known.get(batch + 1)
     some = at or known[1]
@@ -58,3 +63,29 @@ def of_session(subject: Subject, limit: int | None, progress: Progress | None) -
         captures=tuple(sorted(known)),
         notes=(*(at.notes if at is not None else ()), *assumptions(first)),
     )
+
+
+def _with_room(subject: Subject, first: Estimate) -> int:
+    """The largest batch for which the device has all that the arena wants, evaluated; 1 where batches cannot be evaluated."""
+    low, high = 1, _START
+    pieces = pieces_of(subject, 2, high)
+
+    def has_room(batch: int) -> bool:
+        piece = pieces.piece(batch)
+        assert piece is not None and piece.figures is not None
+        try:
+            return piece.figures.at(batch).device_used <= first.allowed_bytes
+        except ArithmeticError:  # the device has not what the arena wants, or only an analysis knows
+            return False
+
+    while _evaluated(pieces) and has_room(high) and high < MOST:
+        low, high = high, min(_WIDER * high, MOST)
+        pieces = pieces_of(subject, 2, high)
+    if not _evaluated(pieces):
+        return low
+    return bisected(low, high, has_room)
+
+
+def _evaluated(pieces: Pieces) -> bool:
+    """Whether every batch of the range is evaluated, none analysed by itself."""
+    return bool(pieces.pieces) and all(piece.figures is not None for piece in pieces.pieces)

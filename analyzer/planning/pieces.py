@@ -18,9 +18,10 @@ that no question about sizes tells.
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
@@ -80,6 +81,31 @@ class Pieces:
             with uncollected():
                 self.pieces = tuple(self._found(low, high))
 
+    def on(self, subject: Subject) -> Pieces | None:
+        """The same pieces on the subject's device: programs are not joined once more. None where one is another program there."""
+        other = copy.copy(self)
+        other.subject, other.captured = subject, {}
+        pieces: list[Piece] = []
+        for batch, captured in self.captured.items():
+            known = (
+                captured
+                if isinstance(captured, AnalyzerError)
+                else subject.moved(captured, self.subject.options.device)
+            )
+            if known is None:
+                return None
+            other.captured[batch] = known
+        for piece in self.pieces:
+            if piece.figures is None:
+                pieces.append(piece)
+            elif piece.program is None:
+                return None  # a session is planned for its device
+            else:
+                program = piece.program.on([_made(other.captured[batch]) for batch in piece.program.batches])
+                pieces.append(replace(piece, program=program, figures=EagerFigures(program, self._conf)))
+        other.pieces = tuple(pieces)
+        return other
+
     def at(self, batch: int, limit: tuple[int, bool] | None = None) -> Figures:
         """The figures at a batch of the range, under a limit if there is one. Raises AnalyzerError."""
         piece = self.piece(batch)
@@ -128,8 +154,8 @@ class Pieces:
             raise found
         return found
 
-    def _quickly(self, batch: int) -> Captured:
-        """The same with later steps that repeat the first, of which alone is captured. Raises AnalyzerError."""
+    def captured_at(self, batch: int) -> Captured:
+        """What was captured at a batch, also outside the range: one step where later steps repeat it. Raises AnalyzerError."""
         if batch not in self.captured and self._repetition is not None:
             try:
                 first = self.subject.captured(batch, steps=1, listen=True)
@@ -141,7 +167,7 @@ class Pieces:
     def _joined(self, *batches: int) -> tuple[BatchProgram | None, EagerFigures | SessionFigures]:
         """The program captured at the range's ends and in between. Raises NotTheSame, also for a batch that cannot be captured."""
         try:
-            captures = [self._quickly(batch) for batch in batches]
+            captures = [self.captured_at(batch) for batch in batches]
             if not self.subject.eager:
                 return None, SessionFigures(batches, captures, self.subject.options.runtime_options)
             program = BatchProgram(batches, captures)
@@ -182,7 +208,7 @@ class Pieces:
 
     def _alone(self, batch: int, ends: str = "") -> Piece:
         try:
-            captured = self._quickly(batch)
+            captured = self.captured_at(batch)
             if not self.subject.eager:
                 return Piece(batch, batch, None, None, ends)
             program = BatchProgram([batch], [captured])
@@ -212,6 +238,22 @@ class Pieces:
             except NotTheSame as different:
                 bad, reason = middle, different.where
         return Piece(low, good, *best, ends=reason)
+
+
+def pieces_of(subject: Subject, low: int, high: int) -> Pieces:
+    """The pieces of a range, from those of another device where it is the same program there. Raises AnalyzerError."""
+    known = subject.pieces.setdefault((low, high), [])
+    with uncollected():
+        found = next(filter(None, (pieces.on(subject) for pieces in known)), None)
+    if found is None:
+        found = Pieces(subject, low, high)
+        known.append(found)
+    return found
+
+
+def _made(captured: Captured | AnalyzerError) -> Captured:
+    assert isinstance(captured, Captured)
+    return captured
 
 
 def _changed(piece: Piece, batch: int) -> bool:

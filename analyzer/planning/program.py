@@ -12,15 +12,16 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from analyzer.graph import Argument, Graph, Operator, TensorMeta
 from analyzer.graph.lanes import NotTogether
+from analyzer.graph.polynomial import Polynomial, fit
 from analyzer.liveness.naive import Naive
 from analyzer.pipeline.assemble import Captured
-from analyzer.planning.polynomial import Polynomial, fit
 from analyzer.planning.questions import Questions
 
 # A value at a batch.
@@ -60,6 +61,12 @@ class BatchProgram:
         self.storages = self._varying_storages()
         self.naive = naive_at(self._numbers, captures)
         self.questions = Questions(self.batches, [graph.questions for graph in self._graphs])
+
+    def on(self, captures: Sequence[Captured]) -> BatchProgram:
+        """The same program with these captures, which differ from its own in the device alone."""
+        other = copy.copy(self)
+        other.captures, other.first = tuple(captures), captures[0]
+        return other
 
     def calls(self, index: int) -> tuple[Operator, ...]:
         """Operator `index` as each capture has it."""

@@ -13,8 +13,8 @@ import operator
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from analyzer.graph.polynomial import Polynomial, fit
 from analyzer.graph.question import Question, Tree
-from analyzer.planning.polynomial import Polynomial, fit
 
 # A tree with polynomials in place of sizes.
 _AtBatch: TypeAlias = "Polynomial | tuple[str, _AtBatch, _AtBatch]"

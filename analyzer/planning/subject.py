@@ -60,6 +60,13 @@ class Subject:
         self._file: OpenedModel | None = None
         self._before: Captured | None = None  # another capture of the file under these options
         self._captures: dict[tuple[int, int | None, bool], list[tuple[Any, Captured]]] = {}
+        # Of a range of batches what `pieces.py` found, on any device.
+        self.pieces: dict[tuple[int, int], Any] = {}
+        if isinstance(self._target, Target) and self._target.kind == "config":
+            raise OptionError(
+                f"{self._target.name} is a configuration, whose program is followed as a whole: it is not planned with",
+                "analyze it at the sizes you have in mind, one after the other",
+            )
         onnx = isinstance(self._target, Target) and self._target.kind == "onnx"
         self.eager = not onnx and options.runtime in (None, "pytorch")
         self.joined = self.eager or (onnx and _alone(options))
@@ -85,20 +92,20 @@ class Subject:
                 "define make_batch(batch, length) in the target's file, or give inputs=function(batch, length)",
             )
         longer = copy.copy(self)
-        longer._captures = {}
+        longer._captures, longer.pieces = {}, {}
         longer._make = lambda length: make(batch, length)
         return longer
 
     def under(self, options: Options) -> Subject:
         """The same with other options."""
         other = copy.copy(self)
-        other.options, other._before, other._captures = options, None, {}
+        other.options, other._before, other._captures, other.pieces = options, None, {}, {}
         return other
 
     def on(self, device: str | int | None) -> Subject:
         """The same on another device; what was captured on this one serves there too, where it is the same program."""
         other = self.under(replace(self.options, device=device))
-        other._captures = self._captures
+        other._captures, other.pieces = self._captures, self.pieces
         return other
 
     @property
@@ -151,19 +158,27 @@ class Subject:
 
         if steps is not None:
             options = replace(options, steps=min(steps, options.steps))
-        profile, note = resolve(options.device)
         known = self._captures.setdefault((batch, steps, listen), [])
         for device, found in known:
-            if device == options.device or profile.compute_capability in found.source.graph.alike:
-                profile = self.runtime.profile(profile, options, self.model)
-                return replace(found, profile=profile, device_note=note)
+            moved = self.moved(found, device)
+            if moved is not None:
+                return moved
         made = captured_program(self._program, self.name, options, self.runtime, self._progress, listen)
         known.append((options.device, made))
         return made
 
+    def moved(self, found: Captured, device: str | int | None) -> Captured | None:
+        """What was captured for a device, on this one; None where it is another program here."""
+        profile, note = resolve(self.options.device)
+        graph = found.source.graph
+        if self.eager and device != self.options.device and profile.compute_capability not in graph.alike:
+            return None
+        profile = self.runtime.profile(profile, self.options, self.model)
+        return replace(found, profile=profile, device_note=note)
+
     def analysis(self, batch: int, limit: tuple[int, bool] | None = None) -> Analysis:
         """A fresh analysis at a batch; of PyTorch, `limit` is a limit as `assemble` takes it. Raises AnalyzerError."""
-        if self.eager:
+        if self.joined:
             return self.assembled(self.captured(batch), batch, limit)
         return analysis(self._target, self.at(batch), self._progress)
 

@@ -13,13 +13,18 @@ from analyzer.report.words import mib
 
 def render(profiles: Sequence[DeviceProfile], _: View = PLAIN) -> str:
     """A line a profile, in the order given, in at most 80 columns."""
-    lines = [f"{'device':<12} {'MiB':>11} {'compute':>8} {'SMs':>5} {'context MiB':>12}  figures"]
+    lines = [f"{'device':<14} {'MiB':>9} {'compute':>8} {'SMs':>5} {'context MiB':>12}  figures"]
     for profile in profiles:
         major, minor = profile.compute_capability
         lines.append(
-            f"{profile.name:<12} {mib(profile.capacity_bytes):>11} {f'{major}.{minor}':>8} {profile.sm_count:>5} "
+            f"{profile.name:<14} {mib(profile.capacity_bytes):>9} {f'{major}.{minor}':>8} {profile.sm_count:>5} "
             f"{mib(profile.context_bytes):>12}  {_standing(profile)}"
         )
+    lines += [
+        "",
+        "s: specified, r: recorded for its public figures, p: published, a: assumed;",
+        "--format json says where each figure is from.",
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -32,6 +37,7 @@ def render_json(profiles: Sequence[DeviceProfile], _: View = PLAIN) -> str:
             "compute_capability": list(profile.compute_capability),
             "sm_count": profile.sm_count,
             "context_bytes": profile.context_bytes,
+            "context_range_bytes": list(profile.context_range_bytes),
             "measured": profile.measured,
             "sources": dict(profile.sources),
         }
@@ -41,8 +47,8 @@ def render_json(profiles: Sequence[DeviceProfile], _: View = PLAIN) -> str:
 
 
 def _standing(profile: DeviceProfile) -> str:
-    """`measured`, or how many of its figures are specified and assumed."""
+    """`measured`, or how many of its figures rest on what else (s: specified, r: recorded, p: published, a: assumed)."""
     if profile.measured:
         return "measured"
     kinds = Counter(source.split()[0].strip(":,;") for source in profile.sources.values())
-    return ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    return " ".join(f"{count}{kind[0]}" for kind, count in sorted(kinds.items(), reverse=True))

@@ -292,7 +292,7 @@ def _certainty(estimate: Estimate) -> list[str]:
     total = known.exact + known.measured + known.bounded
     return [
         page.paragraph(
-            f"{percent(known.exact, total)} of the peak by rule, {percent(known.measured, total)} by measurement, "
+            f"{percent(known.exact, total)} of the peak by rule, {percent(known.measured, total)} {text.by_records(estimate)}, "
             f"{percent(known.bounded, total)} bounded"
         ),
         page.items(text.uncertain(estimate)),

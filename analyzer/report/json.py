@@ -2,7 +2,7 @@
 
 1. Keys are the attributes of `Estimate`; sizes are integers in bytes, of any size.
 2. Derived figures are written for readers and ignored when read: `naive.inference`, `naive.training`,
-   `naive.total`, `fits`, `headroom_bytes`.
+   `naive.total`, `fits`, `verdict`, `reserved_range`, `device_range`, `headroom_bytes`.
 3. `schema` counts up only when a key changes its meaning or goes; new keys do not change it.
 4. Names are written as they are: JSON escapes what a terminal must not see.
 """
@@ -49,6 +49,9 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
         for name, (calls, bound) in estimate.certainty.unknown_operators.items()
     }
     document["fits"] = estimate.fits()
+    document["verdict"] = estimate.verdict()
+    document["reserved_range"] = list(estimate.reserved_range)
+    document["device_range"] = list(estimate.device_range)
     document["headroom_bytes"] = estimate.capacity_bytes - estimate.device_used
     return document
 

@@ -54,10 +54,10 @@ def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
 
 
 def judged(found: Estimate) -> str:
-    """Whether it fits, in a word: "-" where nobody named a device."""
+    """Whether it fits, in a word ("maybe": may not fit): "-" where nobody named a device."""
     if found.device_assumed and found.budget_bytes is None:
         return "-"
-    return "yes" if found.fits() else "no"
+    return {"fits": "yes", "may not fit": "maybe", "does not fit": "no"}[found.verdict()]
 
 
 def advice(

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from analyzer import releases
@@ -41,6 +41,10 @@ _NAIVE_TERMS = (
     ("output_gradient", "output grads"),
 )
 
+# What each verdict is called, of the device and of a budget.
+_FITS = {word: word for word in ("fits", "may not fit", "does not fit")}
+_BUDGET = {"fits": "within budget", "may not fit": "may be over budget", "does not fit": "over budget"}
+
 
 def render(estimate: Estimate, view: View = PLAIN) -> str:
     """The whole report, ending with a newline."""
@@ -63,9 +67,9 @@ def verdicts(estimate: Estimate, budget_bytes: int | None = None) -> list[tuple[
         assert estimate.out_of_memory is not None
         found = [(False, f"out of memory: {_ended(estimate.out_of_memory)}")]
     elif not estimate.device_assumed:
-        found = [_verdict(("fits", "does not fit"), estimate, estimate.capacity_bytes, where)]
+        found = [_verdict(_FITS, estimate, estimate.capacity_bytes, where)]
     if budget_bytes is not None:
-        found.append(_verdict(("within budget", "over budget"), estimate, budget_bytes, "allowed"))
+        found.append(_verdict(_BUDGET, estimate, budget_bytes, "allowed"))
     found.sort(key=lambda entry: bool(entry[0]))
     return found + [(None, said) for said in _beside(estimate)]
 
@@ -102,14 +106,18 @@ def _ended(failed: OutOfMemory) -> str:
     )
 
 
-def _verdict(words: tuple[str, str], estimate: Estimate, limit: int, where: str) -> tuple[bool, str]:
-    used, rest = estimate.device_used, limit - estimate.device_used
-    if estimate.within(limit):
+def _verdict(words: Mapping[str, str], estimate: Estimate, limit: int, where: str) -> tuple[bool, str]:
+    used, rest, verdict = estimate.device_used, limit - estimate.device_used, estimate.verdict(limit)
+    if verdict == "may not fit":
+        least, most = estimate.device_range
+        span = f"{size(used)} of {size(limit)} {where}, between {size(least)} and {size(most)}"
+        return False, f"{words[verdict]}: {span}"
+    if verdict == "fits":
         return (
             True,
-            f"{words[0]}: {size(used)} of {size(limit)} {where}, headroom {size(rest)} ({percent(rest, limit)})",
+            f"{words[verdict]}: {size(used)} of {size(limit)} {where}, headroom {size(rest)} ({percent(rest, limit)})",
         )
-    return False, f"{words[1]}: needs {size(used)} of {size(limit)} {where}, {size(-rest)} too much"
+    return False, f"{words[verdict]}: needs {size(used)} of {size(limit)} {where}, {size(-rest)} too much"
 
 
 def _summary(estimate: Estimate, view: View) -> list[RenderableType]:
@@ -167,7 +175,7 @@ def subject(estimate: Estimate) -> list[str]:
     words = [
         tail(clean(estimate.target), _LONGEST_NAME),
         tail(clean(estimate.runtime), _LONGEST_NAME),
-        {"infer": "inference", "train": "training"}[estimate.mode],
+        {"infer": "inference", "train": "training", "generate": "generation"}[estimate.mode],
     ]
     if estimate.batch is not None:
         together = estimate.options.get("grad_accumulation") or 1
@@ -375,7 +383,7 @@ def _certainty(estimate: Estimate) -> list[RenderableType]:
     lines: list[RenderableType] = [
         Text.assemble(
             ("How sure: ", "bold"),
-            f"{percent(known.exact, total)} of the peak by rule, {percent(known.measured, total)} by measurement, "
+            f"{percent(known.exact, total)} of the peak by rule, {percent(known.measured, total)} {by_records(estimate)}, "
             f"{percent(known.bounded, total)} bounded",
         )
     ]
@@ -400,15 +408,24 @@ def figures_of(estimate: Estimate) -> str:
     return clean(releases.line(estimate.modelled, estimate.installed))
 
 
+def by_records(estimate: Estimate) -> str:
+    """How the bytes are known that libraries decide: measured is only what was measured on this GPU."""
+    return "by measurement" if estimate.certainty.beside_range is None else "recorded"
+
+
 def uncertain(estimate: Estimate) -> list[str]:
     """The rules behind the bytes that no rule of the runtime alone decides, a line for each way they are known."""
     lines = []
-    for basis in ("measured", "bounded"):
+    known = {
+        "measured": "measured" if estimate.certainty.beside_range is None else "recorded",
+        "bounded": "bounded",
+    }
+    for basis, word in known.items():
         by_size = sorted(estimate.certainty.by_rule.get(basis, {}).items(), key=lambda entry: -entry[1])
         named = [f"{tail(clean(rule), 24)} {size(nbytes)}" for rule, nbytes in by_size if rule and nbytes]
         if named:
             more = f", and {len(named) - _RULES_SHOWN:,} more" if len(named) > _RULES_SHOWN else ""
-            lines.append(f"{basis}: {', '.join(named[:_RULES_SHOWN])}{more}")
+            lines.append(f"{word}: {', '.join(named[:_RULES_SHOWN])}{more}")
     return lines + assumed(estimate)
 
 
@@ -416,11 +433,11 @@ def assumed(estimate: Estimate) -> list[str]:
     """On a device nobody has measured: what is taken from one that was, and what that may mean for the verdict."""
     if not estimate.certainty.assumed:
         return []
-    low, high = estimate.device_range
+    (low, high), (least, most) = estimate.device_range, estimate.reserved_range
     named = ", ".join(f"{clean(name)} {size(nbytes)}" for name, nbytes in estimate.certainty.assumed.items())
-    span = f"device memory is {size(low)} if none of that were taken, {size(high)} if twice as much"
-    if low <= estimate.capacity_bytes < high:
-        span += f", so whether it fits {size(estimate.capacity_bytes)} is not certain"
+    span = f"so device memory may be {size(low)} to {size(high)}"
+    if least != most:
+        span += f", reserved {size(least)} to {size(most)}"
     return [f"assumed, since nobody has measured {tail(clean(estimate.device), 20)}: {named}", span]
 
 

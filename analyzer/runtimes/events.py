@@ -23,6 +23,7 @@ class Malloc:
     plan, smaller: where there is no room, the plan so named is asked for less, in this order (`plans.py`); "": it is not.
     inferred: bytes by which it may well be larger, its sizes being carried over from other calls; 0: measured for this very one,
         but not what its plan is asked for instead; None: nothing is carried over.
+    assumed: bytes by which it may be larger or smaller on this GPU, having been asked for another one (`ranges.py`).
     """
 
     key: int
@@ -39,6 +40,7 @@ class Malloc:
     plan: str = ""
     smaller: tuple[int, ...] = ()
     inferred: int | None = None
+    assumed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

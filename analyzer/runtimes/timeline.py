@@ -149,9 +149,12 @@ class States:
 
     def add(self, asked: int, handle: int | None = None) -> None:
         """One more event was played. asked: how many bytes it asked for (negative: gave back); handle: of what it took."""
+        self.put(self.allocator.allocated, asked, handle)
+
+    def put(self, allocated: int, asked: int, handle: int | None = None) -> None:
+        """As `add`, where the allocator has already gone further than the event."""
         allocator, position = self.allocator, len(self.allocated)
         before, requested = (self.allocated[-1], self.requested[-1]) if position else (self.start, 0)
-        allocated = allocator.allocated
         self.allocated.append(allocated)
         self.requested.append(requested + asked)
         self.reserved.append(allocator.reserved)

@@ -13,7 +13,9 @@ Run: `python benchmarks/cudnn/cudnn_calls.py SHAPES.jsonl... --output CALLS.npz 
 
 Left out: calls the table has; depthwise convolutions that PyTorch runs itself; tensors PyTorch splits or no GPU holds.
 With --whole, calls the table has with their first plan only count too, and just those of two or more networks: they are
-asked for all their plans, which benchmark mode needs.
+asked for all their plans, which benchmark mode needs. With --again calls the table has count as well, and the families it has
+most calls of (those many networks have) are wanted as much as one network more for every `_CALLS_A_NETWORK` of them: what
+another GPU is asked (`cudnn_elsewhere.py`). --without-bfloat16: float16 in its place, for GPUs that have no other.
 """
 
 from __future__ import annotations
@@ -60,6 +62,7 @@ _WELL_KNOWN = (
 # Both sides of a convolution, and the elements PyTorch splits a call at (`use_cudnn`, `Convolution.cpp`).
 _BYTES_MAX, _ELEMENTS_MAX = 48e9, 2**31
 _SHAPES_BATCH = 2
+_CALLS_A_NETWORK = 40
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,19 @@ class Families:
         for family, weight in most.items():
             wanted = self.found.setdefault(family, Wanted(images=1))
             wanted.weight += 2 * weight
+
+    def add_known(self, table: Measurements) -> None:
+        """Add the convolutions of a table, those that were asked most often most."""
+        count = len(table.families)
+        asked = {"nchw": np.zeros(count, np.int64), "nhwc": np.zeros(count, np.int64)}
+        for name in GROUPS:
+            if f"{name}.batch" in table.members:
+                asked[name.partition(".")[2]] += np.bincount(table.array(f"{name}.family"), minlength=count)
+        layouts = (asked["nchw"].tolist(), asked["nhwc"].tolist())
+        for family, first, last in zip(map(tuple, table.families.tolist()), *layouts, strict=True):
+            wanted = self.found.setdefault(family, Wanted(images=1, own=False))
+            wanted.weight += first / _CALLS_A_NETWORK
+            wanted.weight_last += last / _CALLS_A_NETWORK
 
 
 def two(sizes: list[int]) -> list[int]:
@@ -223,10 +239,10 @@ def own_networks() -> Iterator[tuple[float, Convolution]]:
 
 
 def select(
-    families: Families, table: Measurements, whole: bool
+    families: Families, table: Measurements, whole: bool, again: bool = False
 ) -> Iterator[tuple[float, tuple[int, ...], int, int]]:
-    """(how much wanted, family, group, batch) of the calls the table lacks."""
-    known = asked_calls(table, TRIAL if whole else None)
+    """(how much wanted, family, group, batch) of the calls the table lacks; again: of all."""
+    known = set() if again else asked_calls(table, TRIAL if whole else None)
     like = Convolution("forward", "float32", False, (1, 1), (1, 1), (), (), ())
     for family, wanted in families.found.items():
         if whole and (wanted.own or wanted.weight + wanted.weight_last < 3):
@@ -299,12 +315,26 @@ def main() -> None:
     parser.add_argument("--table", default=MODELLED_ON)
     parser.add_argument("--limit", type=int, default=200_000)
     parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--without-bfloat16", action="store_true")
     options = parser.parse_args()
     families = Families()
     for path in options.shapes:
         families.read(path)
-    families.add_own()
-    calls = list_of(select(families, measurements(options.table), options.whole), options.limit)
+    table = measurements(options.table)
+    if options.again:
+        families.add_known(table)
+    else:
+        families.add_own()
+    calls = list_of(select(families, table, options.whole, options.again), options.limit)
+    if options.without_bfloat16:
+        groups = calls.entries[:, 1]
+        kept = np.array([not GROUPS[group].startswith("float16") for group in groups.tolist()])
+        calls = Calls(calls.families, calls.entries[kept])
+        calls.entries[:, 1] = [
+            GROUPS.index(GROUPS[group].replace("bfloat16", "float16"))
+            for group in calls.entries[:, 1].tolist()
+        ]
     np.savez_compressed(
         options.output,
         allow_pickle=False,

@@ -7,6 +7,8 @@ A further file of the table comes out (`analyzer/libraries/cudnn/shards.py`), an
 2. Calls the table has keep what is known of them; figures they lack (other settings, other plans) are added.
 3. A first plan's workspace that is not what the table says is an error, and nothing is written: cuDNN answers the same
    question the same way, so one of the two files belongs to another version, GPU or list of calls.
+
+With --new instead of --table the answers are a table of their own, whose first file comes out.
 """
 
 from __future__ import annotations
@@ -60,9 +62,9 @@ class Group:
         return int((both & (known[:, first] != told[:, first])).sum())
 
 
-def read(table: Measurements, name: str) -> Group:
+def read(table: Measurements | None, name: str) -> Group:
     """One dtype and layout of a table; `name`: "float32.nchw"."""
-    if f"{name}.family" not in table.members:
+    if table is None or f"{name}.family" not in table.members:
         return Group(
             np.empty(0, np.int64),
             np.empty((0, len(OPERATIONS), len(FIGURES)), np.int64),
@@ -76,9 +78,9 @@ def read(table: Measurements, name: str) -> Group:
     return Group(keys, figures)
 
 
-def merged(table: Measurements, answers: list[Path]) -> tuple[dict[str, np.ndarray[Any, Any]], int]:
+def merged(table: Measurements | None, answers: list[Path]) -> tuple[dict[str, np.ndarray[Any, Any]], int]:
     """The arrays of the table with the answers in it, and how many first plans contradict it."""
-    families = [tuple(family) for family in table.families.tolist()]
+    families = [] if table is None else [tuple(family) for family in table.families.tolist()]
     rows = {family: row for row, family in enumerate(families)}
     groups = {name: read(table, name) for name in GROUPS}
     differ = 0
@@ -120,20 +122,23 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("answers", nargs="+", type=Path)
-    parser.add_argument("--table", required=True)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--table")
+    which.add_argument("--new", action="store_true")
     parser.add_argument("--output", required=True, type=Path)
     parser.add_argument("--about", type=json.loads, default={})
     options = parser.parse_args()
-    table = Measurements(options.table)
+    table = None if options.new else Measurements(options.table)
     arrays, differ = merged(table, options.answers)
     if differ:
         print(f"{differ} first plans are not what {options.table} says: nothing written", file=sys.stderr)
         return 1
     entries = sum(array.size for name, array in arrays.items() if name.endswith(".batch")) * len(OPERATIONS)
     counts = {"families": str(len(arrays["family"])), "entries": str(entries)}
-    about = table.about | counts | options.about
+    about = (table.about if table else {}) | counts | options.about
     # A file more beside the table, which stays as it is.
-    write(options.output, more(arrays, table.joined, table.families), about)
+    told = more(arrays, table.joined, table.families) if table else arrays
+    write(options.output, told, about)
     print(f"{options.output}: {entries:,} entries, {options.output.stat().st_size:,} bytes", file=sys.stderr)
     return 0
 

@@ -7,6 +7,8 @@ Nothing is executed. Each process asks every n-th call in the order of the list 
 `entries` (places in CALLS.npz); for each of their operations in `OPERATIONS`' order how many runs of equal plans it has (`runs`); and
 for each run in PyTorch's order its engine, workspace (place in `sizes`), how many plans, and notes (1: deterministic, 2: tensor cores).
 
+With --device the GPU is one that is not there, described by its figures (`cudnn_elsewhere.py`).
+
 The plans of one engine of each operation are compiled at run time, which takes most of the time, and are not built: they work on
 NHWC data, and take copies of what lies otherwise, each with 128 bytes over (26,152 of 26,363 built: right to the byte; the rest within
 116 bytes).
@@ -23,12 +25,17 @@ from pathlib import Path
 
 import numpy as np
 from cudnn_calls import GROUPS, Calls
+from cudnn_elsewhere import ELSEWHERE, device_json
 
 from analyzer.libraries.cudnn.answers import Plan, figures
 from analyzer.libraries.cudnn.table import ELEMENT_BYTES, OPERATIONS, Convolution, convolution_of
 from analyzer.runs.cudnn import Cudnn, CudnnError
 
 _COMPILED = {"forward": 71, "data": 78, "weight": 70}
+# Engines compiled at run time that cannot be built for another GPU than the machine's: their place in the list is kept, and
+# `answers` says what they take.
+UNKNOWN = -4
+NOT_BUILT = {"forward": {5: UNKNOWN}, "data": {6: UNKNOWN}, "weight": {16: UNKNOWN, 19: UNKNOWN}}
 _RESULT = {"forward": 1, "data": 0, "weight": 2}
 _PAGE_BYTES = 128
 _DETERMINISTIC, _TENSOR_CORE = 1, 2
@@ -48,6 +55,18 @@ def compiled_bytes(call: Convolution) -> dict[int, int]:
     return {_COMPILED[call.operation]: total}
 
 
+def unbuilt_bytes(call: Convolution) -> int:
+    """The workspace of the engines of `NOT_BUILT`: none, but for the gradient of depthwise filters on NHWC data, which keeps eight
+    partial sums an image, in float32, with channels padded to 32. All of 199 plans of engine 16 built on an H200, and 301 of the
+    others; as many SMs as 40 change nothing.
+    """
+    depthwise = call.groups == call.x_shape[1] == call.w_shape[0] > 1
+    if not (call.operation == "weight" and depthwise and call.channels_last):
+        return 0
+    channels = -(-call.x_shape[1] // 32) * 32
+    return 8 * call.x_shape[0] * channels * math.prod(call.w_shape[2:]) * ELEMENT_BYTES["float32"]
+
+
 def calls_of(calls: Calls, number: int) -> list[Convolution]:
     """The three convolutions of an entry."""
     family, group, batch = (int(value) for value in calls.entries[number])
@@ -62,13 +81,15 @@ def calls_of(calls: Calls, number: int) -> list[Convolution]:
     ]
 
 
-def ask(calls_path: Path, out: Path, part: int, parts: int, seconds: float) -> int:
-    """One process's share; how many calls it asked."""
-    import torch
-
+def ask(calls_path: Path, out: Path, part: int, parts: int, seconds: float, device: str | None = None) -> int:
+    """One process's share; how many calls it asked. device: the properties of another GPU (`cudnn_elsewhere.py`)."""
     calls = Calls.read(calls_path)
-    torch.zeros(1, device="cuda")
-    begin, cudnn = time.monotonic(), Cudnn()
+    if device is None:
+        import torch
+
+        torch.zeros(1, device="cuda")
+    begin, cudnn = time.monotonic(), Cudnn(device_json=device)
+    unbuilt = dict[str, dict[int, int]]() if device is None else NOT_BUILT
     entries: list[int] = []
     runs: list[int] = []
     told: list[tuple[int, int, int, int]] = []
@@ -78,7 +99,7 @@ def ask(calls_path: Path, out: Path, part: int, parts: int, seconds: float) -> i
         entries.append(number)
         for call in calls_of(calls, number):
             try:
-                plans = list(cudnn.plans(call, compiled_bytes(call)))
+                plans = list(cudnn.plans(call, compiled_bytes(call) | unbuilt.get(call.operation, {})))
             except CudnnError:
                 plans = []
             equal = itertools.groupby(
@@ -114,14 +135,18 @@ def answers(calls_path: Path, out: Path, output: Path) -> None:
         )
         runs = iter(told["runs"].tolist())
         for number in told["entries"].tolist():
-            dtype = GROUPS[int(calls.entries[number][1])].partition(".")[0]
-            for operation in range(len(OPERATIONS)):
+            for operation, call in enumerate(calls_of(calls, number)):
                 plans = [
-                    Plan(engine, size, bool(notes & _DETERMINISTIC), bool(notes & _TENSOR_CORE))
+                    Plan(
+                        engine,
+                        _known(call, engine, size),
+                        bool(notes & _DETERMINISTIC),
+                        bool(notes & _TENSOR_CORE),
+                    )
                     for engine, size, notes, count in itertools.islice(each, next(runs))
                     for _ in range(count)
                 ]
-                rows.append((number, operation, *figures(plans, dtype)))
+                rows.append((number, operation, *figures(plans, call.dtype)))
     np.savez_compressed(
         output,
         allow_pickle=False,
@@ -129,6 +154,13 @@ def answers(calls_path: Path, out: Path, output: Path) -> None:
         entries=calls.entries,
         rows=np.array(rows, np.int64),
     )
+
+
+def _known(call: Convolution, engine: int, size: int) -> int:
+    """Bytes of a plan as it was written down. Weight gradients of engine 19 take nothing."""
+    if size != UNKNOWN:
+        return size
+    return 0 if engine == 19 else unbuilt_bytes(call)
 
 
 def main() -> None:
@@ -143,6 +175,9 @@ def main() -> None:
         command.add_argument("out", type=Path)
     asking.add_argument("--seconds", type=float, default=200.0)
     asking.add_argument("--processes", type=int, default=14)
+    asking.add_argument(
+        "--device", choices=list(ELSEWHERE), help="a GPU that is not there (cudnn_elsewhere.py)"
+    )
     writing.add_argument("output", type=Path)
     given = parser.parse_args()
     if given.command == "answers":
@@ -150,7 +185,8 @@ def main() -> None:
         return
     given.out.mkdir(parents=True, exist_ok=True)
     parts = given.processes
-    work = [(given.calls, given.out, part, parts, given.seconds) for part in range(parts)]
+    device = device_json(given.device) if given.device else None
+    work = [(given.calls, given.out, part, parts, given.seconds, device) for part in range(parts)]
     # Each process has a CUDA context of its own, so none may be inherited.
     with get_context("spawn").Pool(parts) as pool:
         answered = sum(pool.starmap(ask, work))

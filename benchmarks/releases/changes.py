@@ -2,6 +2,8 @@
 
     python -m benchmarks releases torch A B
     python -m benchmarks releases onnxruntime A B
+    python -m benchmarks releases matrix PYTHON      (`matrix.py`)
+    python -m benchmarks releases table              (`matrix.py`)
 
 A, B: Pythons that have the older and the newer release (`/tmp/v211/bin/python`). Of torch: the schemas of operators, those under
 a rule of ours first, names that are replaced or read and are not there, operators that are new, and which of them nobody
@@ -15,6 +17,8 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+from benchmarks.releases import matrix
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "evidence" / "RELEASES.md"
 _HEAD = (
@@ -51,12 +55,25 @@ print(json.dumps({"version": o.__version__, "has": {n: str(sorted(v)) for n, v i
 
 def main(arguments: list[str]) -> int:
     """Write one pair's section into the page, and print it."""
+    if arguments[:1] == ["matrix"]:
+        return matrix.main(arguments[1:])
+    if arguments == ["table"]:
+        _write("\n".join(matrix.table()))
+        return 0
     if len(arguments) != 3 or arguments[0] not in ("torch", "onnxruntime"):
-        print("usage: python -m benchmarks releases torch|onnxruntime PYTHON_A PYTHON_B", file=sys.stderr)
+        print(
+            "usage: python -m benchmarks releases torch|onnxruntime PYTHON_A PYTHON_B, or matrix PYTHON, or table",
+            file=sys.stderr,
+        )
         return 2
     name, *pythons = arguments
     before, after = (_asked(python, name) for python in pythons)
-    section = _section(name, before, after)
+    _write(_section(name, before, after))
+    return 0
+
+
+def _write(section: str) -> None:
+    """Puts a section in the place of the one of its title, and prints it."""
     page = PAGE.read_text() if PAGE.exists() else _HEAD
     title = section.splitlines()[0]
     kept = [part for part in page.split("\n## ")[1:] if not part.startswith(title.removeprefix("## "))]
@@ -64,7 +81,6 @@ def main(arguments: list[str]) -> int:
         _HEAD + "".join(f"\n## {part.strip()}\n" for part in [*kept, section.removeprefix("## ")])
     )
     print(section)
-    return 0
 
 
 def _asked(python: str, name: str) -> dict[str, object]:

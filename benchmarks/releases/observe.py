@@ -4,17 +4,17 @@
 
 Needs torch alone, a CUDA build of it, and a GPU, or a CUDA runtime that answers for one without computing anything. The second
 word is the profile of that GPU; what the file knows of others stays. Three steps each, as `analyzer` follows them: inputs to the
-device, gradients gone, forward, loss, backward, optimizer; nothing deleted between them. Every program runs in a process of its own.
+device, gradients gone, forward, loss, backward, optimizer (in float16 through a scaler); nothing deleted between them. Every program runs in a process of its own.
 
 Of each program: the peaks of what is allocated, reserved and requested, how many blocks were asked for, and how many bytes in
-all. Programs that ask cuDNN of the GPU (attention in half precision on compute capability 9) need the GPU itself, and are left out.
+all. `python -m benchmarks releases matrix` runs this file under the emulated runtime, one release and one GPU after the other.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,13 @@ FIGURES = (
 )
 
 
+class _Scaler(torch.amp.GradScaler):
+    """One whose gradients are finite: a runtime that computes nothing cannot say so."""
+
+    def _maybe_opt_step(self, optimizer: Any, *_: Any, **__: Any) -> Any:
+        return optimizer.step()
+
+
 def observe(name: str) -> list[int]:
     """One program in this process: its `FIGURES`."""
     program = PROGRAMS[name]
@@ -47,6 +54,7 @@ def observe(name: str) -> list[int]:
     if program.amp is not None:
         dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[program.amp]
         cast = lambda: torch.autocast("cuda", dtype=dtype)  # noqa: E731
+    scaler = _Scaler("cuda", enabled=program.amp == "fp16")
     for _ in range(STEPS):
         inputs = [x.to("cuda") for x in host_inputs]
         target = host_target.to("cuda")
@@ -58,28 +66,35 @@ def observe(name: str) -> list[int]:
         with cast():
             out = model(*inputs)
             loss = program.loss(out, target)
-        loss.backward()
-        optimizer.step()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
     found = torch.cuda.memory_stats()
     return [found[name] for name in FIGURES]
 
 
+def one(name: str) -> list[int] | None:
+    """A program in a process of its own, which has torch already and no CUDA yet; None where it fails there."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.write(write, json.dumps(observe(name)).encode())
+            code = 0
+        except BaseException as problem:
+            print(f"{name}: left out: {problem}"[:300], file=sys.stderr, flush=True)
+        os._exit(code)
+    os.close(write)
+    with os.fdopen(read) as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    return json.loads(text) if text else None
+
+
 def main() -> None:
-    if sys.argv[1] == "--one":
-        print("\n@" + json.dumps(observe(sys.argv[2])))
-        return
     path, device = Path(sys.argv[1]), sys.argv[2]
-    asks_cudnn = torch.cuda.get_device_capability()[0] in (9, 10)
-    names = sys.argv[3:] or [n for n, program in PROGRAMS.items() if not (program.amp and asks_cudnn)]
-    rows: dict[str, list[int]] = {}
-    for name in names:
-        one = [sys.executable, __file__, "--one", name]
-        run = subprocess.run(one, capture_output=True, text=True, check=False)
-        last = (run.stdout.strip() or "?").splitlines()[-1]
-        if not last.startswith("@"):
-            print(f"{name}: left out, exit code {run.returncode}: {run.stderr[:200]}", file=sys.stderr)
-            continue
-        rows[name] = json.loads(last[1:])
+    rows = {name: found for name in sys.argv[3:] or PROGRAMS if (found := one(name)) is not None}
     known = json.loads(path.read_text())["devices"] if path.exists() else {}
     devices = {**known, device: {**known.get(device, {}), **rows}}
     written = ",\n".join(

@@ -1,4 +1,4 @@
-"""Small programs whose memory PyTorch's releases are compared by: torch alone, no convolutions, nothing read back.
+"""Small programs whose memory PyTorch's releases are compared by: torch alone, nothing read back.
 
 Each is a model, a batch and a way of running it; `observe.py` runs them, `analyzer` predicts them.
 """
@@ -205,6 +205,134 @@ class _Losses(nn.Module):
         return several + F.cross_entropy(y, classes, label_smoothing=0.1)
 
 
+class _Blocks(nn.Module):
+    """Convolutions as image classifiers have them: strided, grouped, depthwise, 1 x 1, normalized, pooled, with a shortcut."""
+
+    def __init__(self, width: int = 32, classes: int = 10) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, width, 7, 2, 3, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(True),
+            nn.MaxPool2d(3, 2, 1),
+        )
+        self.narrow = nn.Sequential(
+            nn.Conv2d(width, width, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(True)
+        )
+        self.grouped = nn.Conv2d(width, width, 3, padding=1, groups=4, bias=False)
+        self.depthwise = nn.Conv2d(width, width, 5, padding=2, groups=width)
+        self.wide = nn.Sequential(nn.Conv2d(width, 4 * width, 1), nn.BatchNorm2d(4 * width))
+        self.shortcut = nn.Conv2d(width, 4 * width, 1, 2)
+        self.head = nn.Linear(4 * width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        y = F.hardswish(self.depthwise(F.silu(self.grouped(self.narrow(x)))))
+        y = F.avg_pool2d(self.wide(y), 2) + self.shortcut(x)
+        return self.head(F.adaptive_avg_pool2d(F.relu(y), 1).flatten(1))
+
+
+class _UNet(nn.Module):
+    """Down, up by transposed convolution and by interpolation, and what was on the way beside it."""
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, width, 3, padding=1), nn.Conv2d(width, 2 * width, 3, padding=1)
+        self.norm = nn.GroupNorm(4, 2 * width)
+        self.up = nn.ConvTranspose2d(2 * width, width, 2, 2)
+        self.last = nn.Conv2d(2 * width, 1, 3, padding=1, padding_mode="reflect")
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.first(x))
+        low = F.leaky_relu(self.norm(self.second(F.max_pool2d(x, 2))), 0.1)
+        up = self.up(low) + F.interpolate(low[:, : x.shape[1]], scale_factor=2, mode="bilinear")
+        return self.last(torch.cat([x, up], 1))
+
+
+class _Temporal(nn.Module):
+    """Dilated convolutions along one axis, and one over a volume."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Conv1d(width, width, 3, padding=2**i, dilation=2**i) for i in range(4))
+        self.volume = nn.Conv3d(1, 4, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = x + F.gelu(layer(x))
+        return self.volume(x.unflatten(-1, (16, -1))[:, None])
+
+
+class _Recurrent(nn.Module):
+    """Both recurrent networks of cuDNN, one above the other."""
+
+    def __init__(self, width: int = 96) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(64, width, 2, batch_first=True, dropout=0.1, bidirectional=True)
+        self.gru = nn.GRU(2 * width, width, batch_first=True)
+        self.head = nn.Linear(width, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x, _ = self.lstm(x)
+        x, _ = self.gru(x)
+        return self.head(x[:, -1])
+
+
+class _Patches(nn.Module):
+    """A vision transformer: patches by convolution, a learned class token, pre-norm blocks."""
+
+    def __init__(self, width: int = 192, layers: int = 2) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, 16, 16)
+        self.token, self.places = (
+            nn.Parameter(torch.zeros(1, 1, width)),
+            nn.Parameter(torch.zeros(1, 197, width)),
+        )
+        layer = nn.TransformerEncoderLayer(
+            width, 3, 4 * width, 0.0, "gelu", batch_first=True, norm_first=True
+        )
+        self.encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.expand(len(x), -1, -1), x], 1) + self.places
+        return self.head(self.encoder(x)[:, 0])
+
+
+class _Resampled(nn.Module):
+    """Pools, pads and samples of pictures that need no cuDNN."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1, 8, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x * self.scale
+        x = F.pad(x, (1, 2, 3, 4), mode="replicate")
+        grid = torch.zeros(len(x), 40, 40, 2, device=x.device)
+        x = F.grid_sample(x, grid, align_corners=False) + F.adaptive_max_pool2d(x, 40)
+        x = F.pixel_shuffle(F.unfold(x, 3, stride=2).unflatten(-1, (19, 19))[:, :64], 2)
+        return F.interpolate(x, size=(50, 50), mode="bicubic").std() + x.var(dim=1).mean()
+
+
+class _Sampled(nn.Module):
+    """What generation does with logits: the highest, ordered, cut, drawn."""
+
+    def __init__(self, words: int = 32000) -> None:
+        super().__init__()
+        self.head = nn.Linear(64, words)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = self.head(x) / 0.7
+        top, _ = logits.topk(50)
+        logits = logits.masked_fill(logits < top[:, -1:], float("-inf"))
+        ordered, order = logits.sort(descending=True)
+        gone = ordered.softmax(-1).cumsum(-1) > 0.9
+        logits = logits.masked_fill(gone.scatter(1, order, gone), float("-inf"))
+        return torch.multinomial(logits.softmax(-1), 1) + logits.argmax(-1, keepdim=True)
+
+
 def _tokens(batch: int, length: int, words: int) -> tuple[tuple[Tensor, ...], Tensor]:
     return (torch.randint(0, words, (batch, length)),), torch.randint(0, words, (batch, length))
 
@@ -225,6 +353,12 @@ def _mean(out: Tensor, _: Tensor) -> Tensor:
 _DIGITS = lambda: ((torch.randn(100, 784),), torch.randint(0, 10, (100,)))  # noqa: E731
 _ROWS = lambda: ((torch.randn(500, 2000),), torch.randn(500, 2000))  # noqa: E731
 
+_IMAGES = lambda: ((torch.randn(8, 3, 112, 112),), torch.randint(0, 10, (8,)))  # noqa: E731
+_PHOTOS = lambda: ((torch.randn(4, 3, 224, 224),), torch.randint(0, 10, (4,)))  # noqa: E731
+_GRAY = lambda: ((torch.randn(2, 1, 96, 96),), torch.zeros(2, 1, 96, 96))  # noqa: E731
+_SERIES = lambda: ((torch.randn(4, 32, 512),), torch.zeros(1))  # noqa: E731
+_FRAMES = lambda: ((torch.randn(16, 50, 64),), torch.randint(0, 5, (16,)))  # noqa: E731
+
 PROGRAMS: dict[str, Program] = {
     "linear": Program(lambda: _perceptron(784, 10), _DIGITS, F.cross_entropy, "sgd"),
     "perceptron": Program(
@@ -241,8 +375,22 @@ PROGRAMS: dict[str, Program] = {
     "decoder, bf16": Program(_Decoder, lambda: _tokens(4, 256, 3000), _of_tokens, "adamw", "bf16"),
     "norms": Program(_Norms, lambda: ((torch.randn(32, 64, 100),), torch.zeros(1)), _mean, "sgd"),
     "products": Program(_Products, lambda: ((torch.randn(300, 300),), torch.zeros(1)), _mean, "sgd"),
-    "indices": Program(_Indices, lambda: _tokens(64, 100, 500), _mean, "sgd"),
+    "indices": Program(_Indices, lambda: _tokens(64, 100, 300), _mean, "sgd"),
     "losses": Program(_Losses, lambda: ((torch.randn(256, 64),), torch.zeros(1)), _mean, "sgd"),
+    "encoder, fp16": Program(_Encoder, lambda: _tokens(16, 128, 2000), _of_tokens, "adamw", "fp16"),
+    "blocks": Program(_Blocks, _IMAGES, F.cross_entropy, "momentum"),
+    "blocks, inference": Program(_Blocks, _IMAGES),
+    "blocks, bf16": Program(_Blocks, _IMAGES, F.cross_entropy, "adam", "bf16"),
+    "blocks, fp16": Program(_Blocks, _IMAGES, F.cross_entropy, "momentum", "fp16"),
+    "unet": Program(_UNet, _GRAY, F.mse_loss, "adam"),
+    "unet, bf16": Program(_UNet, _GRAY, F.mse_loss, "adam", "bf16"),
+    "temporal": Program(_Temporal, _SERIES, _mean, "adam"),
+    "recurrent": Program(_Recurrent, _FRAMES, F.cross_entropy, "adam"),
+    "recurrent, inference": Program(_Recurrent, _FRAMES),
+    "patches": Program(_Patches, _PHOTOS, F.cross_entropy, "adamw"),
+    "patches, bf16": Program(_Patches, _PHOTOS, F.cross_entropy, "adamw", "bf16"),
+    "resampled": Program(_Resampled, lambda: ((torch.randn(4, 8, 64, 64),), torch.zeros(1)), _mean, "sgd"),
+    "sampled, inference": Program(_Sampled, lambda: ((torch.randn(4, 64),), torch.zeros(1))),
     **{
         f"perceptron, {name}": Program(lambda: _perceptron(784, 700, 300, 10), _DIGITS, F.cross_entropy, name)
         for name in OPTIMIZERS

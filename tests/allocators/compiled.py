@@ -1,4 +1,4 @@
-"""The allocators in plain numbers twice: in Python, and compiled here and now, wherever there is a C compiler."""
+"""The compiled core of the allocators, of this checkout, wherever there is a C compiler."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
-from analyzer.allocators import played
 from tests.paths import ROOT
 
 
@@ -34,8 +32,3 @@ def compiled() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def implementation(kind: str) -> Any:
-    """`played` in "python" or "compiled"."""
-    return compiled() if kind == "compiled" else played

@@ -275,9 +275,14 @@ def test_every_command_file_is_a_command(run: Any) -> None:
 
 def test_devices(run: Any) -> None:
     shown = run("devices")
-    rows = {line.split()[0]: line for line in shown.out.splitlines()[1:]}
+    table, legend = shown.out.split("\n\n")
+    rows = {line.split()[0]: line for line in table.splitlines()[1:]}
     assert shown.code == 0 and "143,771.0" in rows["h200"] and rows["h200"].endswith("measured")
-    assert "specified" in rows["rtx4090"] and max(map(len, rows.values())) <= 80
+    assert (
+        rows["rtx4090"].endswith("6s 1r 1p 3a")
+        and "r: recorded" in legend
+        and max(map(len, rows.values())) <= 80
+    )
     listed = json.loads(run("devices", "--format", "json").out)
     assert {entry["name"] for entry in listed["devices"]} == set(rows)
 

@@ -16,10 +16,11 @@ cublas-workspace
 ================
 
 Every product through cuBLAS takes the thread's workspace the first time, after
-its result is allocated, and keeps it: 32 MiB on compute capability 9.0, about 8
-MiB on others, or what `CUBLAS_WORKSPACE_CONFIG` says. Training takes two, since
-autograd runs the backward pass on a thread of its own. From torch 2.15 on a
-call gives it back (cublas-call-workspace).
+its result is allocated, and keeps it: 32 MiB on compute capability 9.x (10.x
+and 12.x since torch 2.12), about 8 MiB on others, or what
+`CUBLAS_WORKSPACE_CONFIG` says. Training takes two, since autograd runs the
+backward pass on a thread of its own. From torch 2.15 on a call gives it back
+(cublas-call-workspace).
 
 how sure:     exact: decided by the runtime's code
 holds for:    torch up to 2.14

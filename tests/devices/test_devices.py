@@ -15,6 +15,7 @@ import pytest
 from analyzer import devices
 from analyzer.devices import loader, nvml
 from analyzer.errors import OptionError
+from benchmarks import gpu_profiles
 
 GIB = 2**30
 SCHEMA = json.loads((Path(loader.__file__).parent / "schema.json").read_text())
@@ -34,11 +35,58 @@ def test_every_profile(name: str) -> None:
     jsonschema.validate(content, SCHEMA)
     profile = devices.load(name)
     assert profile.name == name
-    figures = set(loader.CHECKS) - {"name", "sources", "measured", "nvml_names", "releases", "data"}
-    assert set(profile.sources) == figures - (set() if profile.nccl else {"nccl"})
+    figures = set(loader.CHECKS) - {"name", "sources", "measured", "nvml_names", "releases"}
+    # What was measured has no range, and tables that say themselves where they are from.
+    lacking = {"context_range_bytes", "data"} if profile.measured else {"nccl"}
+    assert set(profile.sources) == figures - lacking
+    least, most = profile.context_range_bytes
+    assert least <= profile.context_bytes <= most and (least == most) == profile.measured
+    assert most - least <= 0.51 * profile.context_bytes
     assert set(profile.per_thread_modules) <= set(profile.modules_bytes)
     big = profile.compute_capability[0] in (9, 10, 12)
     assert profile.cublas_workspace_bytes == (32 * 2**20 if big else 8_519_680)
+
+
+def test_profiles_are_as_their_command_writes_them() -> None:
+    written = gpu_profiles.profiles()
+    assert set(written) == set(devices.names()) - {"h200"}
+    for name, content in written.items():
+        assert json.loads((loader.PROFILES / f"{name}.json").read_text()) == content, (
+            "python -m benchmarks gpu_profiles"
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "mib", "within"),
+    [("rtx3090ti", 421.6, 10), ("a100-40gb", 501, 12), ("rtx4090", 495, 12), ("l40", 507, 12),
+     ("rtx-pro-5000", 421.6, 10), ("t4", 141, 12)],
+)  # fmt: skip
+def test_contexts_are_as_published(name: str, mib: float, within: float) -> None:
+    """What processes with cuBLAS held beside PyTorch's allocator (`benchmarks/gpu_profiles.py`); messages round to 10 MiB."""
+    profile = devices.load(name)
+    code = profile.modules_bytes["kernels"] + profile.modules_bytes["cublas"]
+    least, most = ((end + code) / 2**20 for end in profile.context_range_bytes)
+    assert abs((profile.context_bytes + code) / 2**20 - mib) < within
+    assert least <= mib <= most
+
+
+def test_slices() -> None:
+    """NVIDIA lists 19,968 MiB and 28 multiprocessors for two of an A100's seven slices."""
+    found = devices.load("a100-80gb:2g.20gb")
+    assert (found.capacity_bytes, found.sm_count, found.name) == (19968 * 2**20, 28, "a100-80gb:2g.20gb")
+    assert devices.load("A100-40GB:1g.5gb").capacity_bytes == 4864 * 2**20
+    assert devices.load("h200:7g").capacity_bytes == devices.load("h200").capacity_bytes
+    assert not devices.load("h200:3g.71gb").measured
+    least, most = found.context_range_bytes
+    assert least <= found.context_bytes <= most
+    for said, words in (
+        ("rtx4090:1g", "has no slices"),
+        ("a100-80gb:5g", "has no slice '5g'"),
+        ("a30:7g", "1g, 2g, 4g"),
+    ):
+        with pytest.raises(OptionError) as caught:
+            devices.load(said)
+        assert words in f"{caught.value.message} {caught.value.hint}"
 
 
 def test_h200_is_measured() -> None:
@@ -125,8 +173,8 @@ def test_spelling_of_names(spelling: str) -> None:
 
 
 def test_unknown_device() -> None:
-    with pytest.raises(OptionError, match="unknown device 'rtx4080'") as caught:
-        devices.resolve("rtx4080")
+    with pytest.raises(OptionError, match="unknown device 'rtx4091'") as caught:
+        devices.resolve("rtx4091")
     assert "did you mean 'rtx4090'" in caught.value.hint
     assert all(name in caught.value.hint for name in devices.names())
 

@@ -26,7 +26,7 @@ def test_units() -> None:
 def test_a_size_is_a_device_of_that_size() -> None:
     profile, note = devices.resolve(" 24GiB ")
     assert (profile.name, profile.capacity_bytes, profile.nvml_names) == ("24GiB", 24 * 2**30, ())
-    assert note == "a GPU of 24GiB that behaves like h200 in everything else"
+    assert note.startswith("a GPU of 24GiB that behaves like h200 in everything else; a GPU's name instead")
     profile, note = devices.resolve(1)
     assert (profile.name, profile.capacity_bytes) == ("1 bytes", 1)
     assert devices.resolve("t4")[1] == ""

@@ -10,6 +10,7 @@ import pytest
 from analyzer.devices import load
 from analyzer.emulation.cudnn import Cudnn
 from analyzer.emulation.questions import Unanswered
+from analyzer.libraries.cudnn.convolutions import workspace
 from analyzer.libraries.cudnn.listing import listing
 from analyzer.libraries.cudnn.recurrent import Recurrent
 from analyzer.libraries.cudnn.table import Convolution, strides_of
@@ -107,12 +108,16 @@ def test_who_wins_the_trials_is_a_doubt_of_benchmark_mode_where_nobody_timed_the
     assert doubt.workspace.high_bytes >= max(plan.workspace_bytes for plan in plans)
 
 
-def test_another_gpu_has_the_figures_of_the_one_that_was_measured_and_says_so() -> None:
-    asked = Cudnn(load("a100-80gb"))
+def test_another_gpu_has_its_own_figures_or_says_whose() -> None:
+    """Compute capability 8.0 has a table, 10.0 none."""
+    asked, told = Cudnn(load("a100-80gb")), Cudnn(load("b200"))
+    own = workspace(KNOWN, "sm80")
+    assert own.source == "measured" and asked.plans(question(operation(KNOWN)))[0] == own.nbytes
+    assert not asked.doubts()
     assert (
-        asked.plans(question(operation(KNOWN)))[0] == Cudnn(load("h200")).plans(question(operation(KNOWN)))[0]
+        told.plans(question(operation(KNOWN)))[0] == Cudnn(load("h200")).plans(question(operation(KNOWN)))[0]
     )
-    assert "measured (transferred from h200)" in str(asked.doubts()[0])
+    assert "measured (transferred from h200)" in str(told.doubts()[0])
 
 
 def test_a_convolution_with_elementwise_operations_is_a_doubt() -> None:

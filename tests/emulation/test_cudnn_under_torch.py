@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from analyzer.devices import load
+from analyzer.emulation import library
+from analyzer.emulation.emulate import emulate
 from analyzer.libraries.cudnn.convolutions import Settings, trial
 from analyzer.libraries.cudnn.recurrent import Recurrent
 from analyzer.libraries.cudnn.table import Convolution
 from tests.emulation.native import compiled
-from tests.paths import ROOT
 
 PYTHON = os.environ.get("ANALYZER_CUDA_PYTHON")
 PROGRAM = """
@@ -57,30 +56,11 @@ with open(sys.argv[1], "w") as file:
 @pytest.mark.skipif(
     PYTHON is None, reason="ANALYZER_CUDA_PYTHON names no Python with a CUDA build of PyTorch"
 )
-def test_pytorch_gets_the_plans_of_the_profiles_gpu(tmp_path: Path) -> None:
+def test_pytorch_gets_the_plans_of_the_profiles_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program, told = tmp_path / "program.py", tmp_path / "told.json"
     program.write_text(PROGRAM)
-    start = f"""
-import sys
-from pathlib import Path
-from analyzer.emulation import library
-library.path = lambda: Path({str(compiled())!r})
-sys.argv[0] = "emulation"
-from analyzer.emulation.__main__ import main
-main()
-"""
-    command = [
-        sys.executable,
-        "-c",
-        start,
-        "--python",
-        str(PYTHON),
-        "--device",
-        "h200",
-        str(program),
-        str(told),
-    ]
-    subprocess.run(command, cwd=ROOT, check=True, timeout=300, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    monkeypatch.setattr(library, "path", compiled)
+    emulate(program, [str(told)], python=PYTHON, device="h200")
     found = json.loads(told.read_text())
     call = Convolution("forward", "float32", False, (16, 64, 56, 56), (64, 64, 3, 3), (1, 1), (1, 1), (1, 1))
     assert trial(call, "h200", Settings(benchmark=True)).nbytes in found["trials"]

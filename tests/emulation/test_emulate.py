@@ -44,7 +44,7 @@ def test_a_python_without_a_cuda_build_is_named(tmp_path: Path) -> None:
     with pytest.raises(MissingDependencyError, match=r"torch 2.13.0\+cpu of .* is not a CUDA build"):
         launch.find_torch(fake)
     (build / "version.py").write_text("__version__ = '2.15.0+cu132'\ncuda: Optional[str] = '13.2'\n")
-    assert launch.find_torch(fake) == launch.Torch(fake, "2.15.0+cu132", (13, 2))
+    assert launch.find_torch(fake) == launch.Torch(fake, "2.15.0+cu132", (13, 2), tmp_path)
 
 
 def test_other_systems_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,9 @@ class FakeGpu:
                 ]
             np.save(description["file"], np.array(rows, dtype=np.int64))
             return {"count": len(rows), "complete": False, "cudnn": 91900}
-        predicted = predicted_checks(load("h200"))
+        # As a GPU of its compute capability and size does, whose sorts are other ones than an H200's.
+        own = replace(load("h200"), compute_capability=(8, 9), sm_count=60, max_threads_per_sm=1536)
+        predicted = predicted_checks(own)
         return {
             "marks": [
                 [event, allocated, peak + MIB * (event == "15.sort")] for event, allocated, peak in predicted

@@ -1,26 +1,22 @@
 """The peaks of a program's requests on PyTorch's caching allocator, for those who play it hundreds of times.
 
-`caching.py` is what the allocator does, and everything else is played on it; this is the same in plain numbers (`played.py`),
-compiled where the package could be. Only the order of addresses counts, so a unit that belongs to nobody lies behind every
-page of the driver: no two segments touch.
+`caching.py` is what the allocator does, and everything else is played on it; this is the same in plain numbers
+(`allocators/compiled.py`). Only the order of addresses counts, so a unit that belongs to nobody lies behind every page of the
+driver: no two segments touch.
 
-Not modelled: settings, limits, streams, an emptied cache: `plain` says whether an allocator knows none of these.
+Not modelled: settings, streams, a cache emptied by the program: `plain` says whether an allocator knows none of these.
 """
 
 from __future__ import annotations
 
+from analyzer.allocators.compiled import AVAILABLE, Integers
 from analyzer.allocators.driver import ORIGIN, PAGE_BYTES, AddressSpace
-from analyzer.allocators.played import Integers
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.allocators.pytorch.settings import PyTorchSettings
 
-try:
-    from analyzer.allocators import _played as played
-except ImportError:
-    from analyzer.allocators import played  # type: ignore[no-redef]
-
 UNIT_BYTES = 512
 _PAGE = PAGE_BYTES // UNIT_BYTES
+_NO_LIMIT = 1 << 62  # more units than as many sizes as are taken can sum to
 # An address is counted from far below any the driver gives.
 _FIRST_PAGE = ORIGIN // PAGE_BYTES - (1 << 26)
 
@@ -32,13 +28,26 @@ class Ascending(AddressSpace):
         self._lowest += size
         return self._lowest - size
 
+    def give(self, address: int, size: int) -> None:
+        """Nothing is taken twice."""
 
-def peaks(events: Integers, units: Integers, setup_count: int, settings: PyTorchSettings) -> tuple[int, int]:
-    """Peak allocated and peak reserved in bytes, from event `setup_count` on.
 
-    events, units: as `played.peaks` takes them. settings: of `caching.py`, of which only the size of a large segment matters.
+def peaks(
+    events: Integers,
+    units: Integers,
+    setup_count: int,
+    settings: PyTorchSettings,
+    limit_bytes: int | None = None,
+) -> tuple[int, int, bool]:
+    """Peak allocated and peak reserved in bytes, from event `setup_count` on, and whether every request was served; where one
+    was not, as reached until then.
+
+    events, units: as `compiled.py` has them. settings: of `caching.py`, of which only the size of a large segment matters.
+    limit_bytes: what segments may take together: then wholly free ones are given back before a request fails.
     Raises OverflowError for sizes no device has.
     """
+    from analyzer.allocators import _played
+
     space = Ascending() if settings.oldest_first else AddressSpace()
 
     def take(count: int) -> int:
@@ -47,13 +56,16 @@ def peaks(events: Integers, units: Integers, setup_count: int, settings: PyTorch
             raise OverflowError("more memory than there are addresses")
         return page * (_PAGE + 1)
 
+    def give(address: int, count: int) -> None:
+        space.give((address // (_PAGE + 1) + _FIRST_PAGE) * PAGE_BYTES, count * UNIT_BYTES)
+
+    limit = _NO_LIMIT if limit_bytes is None else limit_bytes // UNIT_BYTES
     large_segment = settings.large_segment_bytes // UNIT_BYTES
-    allocated, reserved = played.peaks(events, units, setup_count, large_segment, take)
-    return allocated * UNIT_BYTES, reserved * UNIT_BYTES
+    allocated, reserved, served = _played.peaks(events, units, setup_count, large_segment, limit, take, give)
+    return allocated * UNIT_BYTES, reserved * UNIT_BYTES, served
 
 
 def plain(allocator: PyTorchAllocator) -> bool:
     """Whether an allocator does what `peaks` does, and has done nothing yet."""
-    found = allocator.settings
-    same = PyTorchSettings(large_segment_size_mb=found.large_segment_size_mb, oldest_first=found.oldest_first)
-    return found == same and not allocator.reserved
+    known = allocator.settings.default_but_for("large_segment_size_mb", "oldest_first")
+    return AVAILABLE and known and not allocator.reserved

@@ -105,6 +105,11 @@ class PyTorchSettings:
             "it must lie between 0 and 1",
         )
 
+    def default_but_for(self, *names: str) -> bool:
+        """Whether all settings but the named ones are as they are without any."""
+        same: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return self == PyTorchSettings(**same)
+
     @property
     def max_split_bytes(self) -> int | None:
         """Blocks of at least this size are never split; None: any block may be."""

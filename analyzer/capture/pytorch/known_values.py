@@ -89,7 +89,7 @@ class KnownValues:
     def _counted(self, host: torch.Tensor, copy: torch.Tensor) -> None:
         """A copy of a matrix or a mask on the device: adjacencies and the like are asked where they are not zero."""
         if (host.dim() == 2 or host.dtype is torch.bool) and host.numel() <= _MOST_COUNTED:
-            self._counts[copy.untyped_storage()._cdata] = copy.shape, int(host.count_nonzero())
+            self._counts[copy.untyped_storage()._cdata] = copy.shape, _not_zero(host)
 
     def resized(self, key: int, nbytes: int) -> None:
         """The storage has another size: what it held stays if it has grown, and zeros stand behind."""
@@ -282,3 +282,12 @@ def _whole(tensor: torch.Tensor) -> bool:
     return (
         tensor.is_contiguous() and tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
     )
+
+
+def _not_zero(tensor: torch.Tensor) -> int:
+    """How many elements are not zero; what an expanded dimension repeats is looked at once."""
+    repeats = 1
+    for dimension, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            tensor, repeats = tensor.narrow(dimension, 0, 1), repeats * size
+    return int(tensor.count_nonzero()) * repeats

@@ -94,8 +94,10 @@ class Phases:
         progress: Callable[[str], None] | None,
         until: int | str | None,
         repetition: Repetition | None,
+        called: Callable[[Recorder], None] | None = None,
     ) -> None:
         self._recorder, self._progress, self._until = recorder, progress, until
+        self._called = called
         self._repetition = repetition
         self._optimizing = 0
         self._forward_seen = self._started = False
@@ -172,6 +174,8 @@ class Phases:
             if not torch.is_grad_enabled():
                 self._calls = Phase.GENERATION if _called_by("generate") else Phase.EVALUATION
                 self._segment_over()
+                if self._called is not None and self._calls is Phase.GENERATION:
+                    self._called(self._recorder)
         return path
 
     def _adopt(self, root: torch.nn.Module) -> None:
@@ -221,16 +225,18 @@ def follow(
     assume: Mapping[str, bool | int | float] | None = None,
     progress: Callable[[str], None] | None = None,
     whole: bool = False,
+    called: Callable[[Recorder], None] | None = None,
 ) -> Ran:
     """Call `run` with everything on "cuda" followed, as one rank. post: what other ranks say by value. until: end it after so many optimizer steps, or where it
-    is "steady". whole: steps that repeat are stored like any other."""
+    is "steady". whole: steps that repeat are stored like any other. called: told before each call of a model that generates;
+    it may raise `Enough`."""
     rank = rank or Rank()
     error: BaseException | None = None
     with _collected(), own_randomness(), cuda_environment(device, memory) as recorder:
         recorder.whole_program(_site_folders())
         recorder.assumptions = Assumptions(assume)
         repetition = None if memory is None or whole else Repetition(recorder, memory)
-        phases = Phases(recorder, progress, until, repetition)
+        phases = Phases(recorder, progress, until, repetition, called)
         recorder.phases = phases.now
         with (
             watching(recorder, whole=True) as pretence,

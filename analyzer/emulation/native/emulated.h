@@ -15,7 +15,7 @@
 #define DEVICES 16
 
 /* cudaError_t and CUresult agree on these (driver_types.h, cuda.h). */
-enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, NOT_READY = 600, NOT_SUPPORTED = 801 };
+enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, NO_KERNEL_IMAGE = 209, NOT_READY = 600, NOT_SUPPORTED = 801 };
 
 /* The device that is not there: what `analyzer/emulation/device.py` says of it. Sizes in bytes. */
 typedef struct {
@@ -46,6 +46,11 @@ void contents_forget(uint64_t address, uint64_t bytes);
 int contents_get(uint64_t address, uint64_t bytes, void *into); /* 1: all of it is known */
 int copied(uint64_t to, uint64_t from, uint64_t bytes);         /* any direction */
 int filled(uint64_t to, int value, uint64_t bytes);
+
+/* modules.c */
+int capability_of(const void *stub); /* of the code a device runs for a kernel: 10 x major + minor; 0: there is none */
+void resources_of(const void *stub, int *registers, int *shared); /* registers a thread, bytes of shared memory a block */
+int nothing_runs(void);              /* no library that is loaded has code for the device */
 
 /* streams.c */
 void work(int64_t nanoseconds); /* something that takes so long was given to the device */

@@ -15,6 +15,7 @@ static const struct { int code; const char *name, *text; } errors[] = {
     {INVALID_VALUE, "cudaErrorInvalidValue", "invalid argument"},
     {OUT_OF_MEMORY, "cudaErrorMemoryAllocation", "out of memory"},
     {INVALID_DEVICE, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {NO_KERNEL_IMAGE, "cudaErrorNoKernelImageForDevice", "no kernel image is available for execution on the device"},
     {NOT_READY, "cudaErrorNotReady", "device not ready"},
     {NOT_SUPPORTED, "cudaErrorNotSupported", "operation not supported: a function that is not emulated was called"},
 };

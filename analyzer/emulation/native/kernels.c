@@ -1,14 +1,16 @@
-/* Kernels are registered and launched, and do nothing. What is asked of them (occupancy, attributes) is answered from what a
-   multiprocessor holds: threads and blocks. Their registers and shared memory lie in the binaries and are not read yet, so
-   occupancy is that of a kernel of at most 32 registers a thread (docs/EMULATION.md says what that costs). */
+/* Kernels are launched, and do nothing. What is asked of them (occupancy, attributes) is answered from what a multiprocessor
+   holds and from what their binaries say (modules.c). */
 #include "emulated.h"
 #include <string.h>
+
+enum { REGISTERS = 65536 }; /* of a multiprocessor, since compute capability 5.0 */
 
 typedef struct { unsigned x, y, z; } Dim3;
 static _Thread_local struct { Dim3 grid, block; size_t shared; void *stream; } call;
 static uint64_t launch_count;
 
 static int launched(void *stream) {
+  if (nothing_runs()) return fail(NO_KERNEL_IMAGE);
   LOCKED { launch_count++; process_launches(1); }
   captured(stream);
   return OK;
@@ -23,11 +25,6 @@ ANSWER int __cudaPopCallConfiguration(Dim3 *grid, Dim3 *block, size_t *shared, v
   *grid = call.grid; *block = call.block; *shared = call.shared; *stream = call.stream;
   return OK;
 }
-ANSWER void **__cudaRegisterFatBinary(void *binary) { static void *none[1]; (void)binary; return none; }
-ANSWER void __cudaRegisterFatBinaryEnd(void **handle) { (void)handle; }
-ANSWER void __cudaUnregisterFatBinary(void **handle) { (void)handle; }
-ANSWER void __cudaRegisterFunction(void **handle, const char *host) { (void)handle; (void)host; }
-ANSWER char __cudaInitModule(void **handle) { (void)handle; return 1; }
 /* crt/host_runtime.h of CUDA 13: a kernel is known by the address of its stub. */
 ANSWER int __cudaGetKernel(void **kernel, const void *stub) { *kernel = (void *)stub; return OK; }
 ANSWER int cudaGetKernel(void **kernel, const void *stub) { *kernel = (void *)stub; return OK; }
@@ -75,28 +72,40 @@ typedef struct {
       nonPortableClusterSizeAllowed, reserved[16];
 } FuncAttributes;
 ANSWER int cudaFuncGetAttributes(FuncAttributes *found, const void *stub) {
-  const Device *d = the_device();
-  (void)stub;
   *found = (FuncAttributes){.maxThreadsPerBlock = 1024, .numRegs = 32, .maxDynamicSharedSizeBytes = 49152};
-  found->ptxVersion = found->binaryVersion = d->major * 10 + d->minor;
-  return OK;
+  found->ptxVersion = found->binaryVersion = capability_of(stub);
+  return found->ptxVersion ? OK : fail(NO_KERNEL_IMAGE);
 }
 ANSWER int cudaFuncSetAttribute(const void *stub, int which, int value) { (void)stub; (void)which; (void)value; return OK; }
 
-static int blocks(int threads, size_t shared) {
+static size_t rounded(size_t value, size_t step) { return (value + step - 1) / step * step; }
+
+/* Blocks that a multiprocessor runs at once: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", and the
+   allocation granularities of NVIDIA's occupancy calculator: registers by 256 a warp and in fours of warps, shared memory by 128 bytes (256
+   before 8.0), of which the system has 1 KiB a block (since 8.0). */
+static int blocks(int threads, int registers, size_t shared) {
   const Device *d = the_device();
   int warps = (threads + 31) / 32, found = warps ? d->threads_per_sm / (32 * warps) : 0;
   if (found > d->blocks_per_sm) found = d->blocks_per_sm;
-  if (shared && (size_t)found > d->shared_per_sm / (shared + 1024)) found = (int)(d->shared_per_sm / (shared + 1024));
+  if (warps && registers) {
+    int held = REGISTERS / (int)rounded((size_t)registers * 32, 256) / 4 * 4 / warps;
+    if (found > held) found = held;
+  }
+  size_t taken = rounded(shared, d->major >= 8 ? 128 : 256) + (d->major >= 8 ? 1024 : 0);
+  if (shared && (size_t)found > d->shared_per_sm / taken) found = (int)(d->shared_per_sm / taken);
   return found;
 }
-ANSWER int cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *count, const void *stub, int threads, size_t shared) { (void)stub; *count = blocks(threads, shared); return OK; }
-ANSWER int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *count, const void *stub, int threads, size_t shared, unsigned flags) {
-  (void)stub; (void)flags;
-  *count = blocks(threads, shared);
+ANSWER int cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *count, const void *stub, int threads, size_t shared) {
+  int registers, own;
+  resources_of(stub, &registers, &own);
+  *count = blocks(threads, registers, shared + (size_t)own);
   return OK;
 }
-ANSWER int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *count, void *kernel, int threads, size_t shared) { (void)kernel; *count = blocks(threads, shared); return OK; }
+ANSWER int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *count, const void *stub, int threads, size_t shared, unsigned flags) {
+  (void)flags;
+  return cudaOccupancyMaxActiveBlocksPerMultiprocessor(count, stub, threads, shared);
+}
+ANSWER int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *count, void *kernel, int threads, size_t shared) { (void)kernel; *count = blocks(threads, 32, shared); return OK; }
 ANSWER int cuOccupancyMaxActiveClusters(int *count, void *kernel, const void *how) { (void)kernel; (void)how; *count = the_device()->sm_count / 16; return OK; }
 
 /* -- the driver's modules: code compiled while the program runs (NVRTC, Triton) ---------------------------------------- */

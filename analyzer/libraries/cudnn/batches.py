@@ -47,7 +47,7 @@ def workspaces(like: Convolution, batches: Integers, device: str, settings: Sett
         found = _figures(like, np.array(missing, np.int64), device, settings.figure(like.dtype))
         if found is None:
             return None
-        first = asked_first(like) if settings == DEFAULT else {}
+        first = asked_first(like, device) if settings == DEFAULT else {}
         known |= {
             batch: first.get(batch, nbytes) for batch, nbytes in zip(missing, found.tolist(), strict=True)
         }

@@ -18,7 +18,10 @@ Source: asked of cuDNN 9.19 on an H200, 22 November 2026, torch 2.11.0+cu130 (`b
 as `runs/cudnn.py` does): 1,156 calls asked twice gave the same answer. Largest batches found by trial rest on them (ResNet-18
 and VGG-16 in `tests/data/h200/fit.json`): with the ladders every trial's peak there is right to the byte.
 
-Not modelled: plans that build and then fail when they run; GPUs other than the H200 (they take its ladders).
+5. Another GPU has the ladders of its own table (rules 2 and 3); a call whose family that was not asked goes on as on the H200,
+   with what is less than its first.
+
+Not modelled: plans that build and then fail when they run.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ from analyzer.libraries.cudnn.table import (
     NOT_ASKED,
     OPERATIONS,
     Convolution,
+    Measurements,
     measurements,
 )
 
@@ -51,21 +55,23 @@ Ladders = dict[Kind, dict[int, tuple[int, ...]]]
 
 
 @lru_cache(maxsize=65536)
-def ladder(call: Convolution, first_bytes: int) -> tuple[int, ...]:
+def ladder(call: Convolution, first_bytes: int, device: str = MODELLED_ON) -> tuple[int, ...]:
     """Workspaces in bytes that are asked for one after the other until one finds room.
 
-    first_bytes: what the first plan takes, for a call that was not asked here.
+    first_bytes: what the first plan takes, for a call that was not asked here. device: as `table.measurements` takes it.
 
     >>> call = Convolution("forward", "float32", False, (64, 999, 5, 5), (7, 999, 2, 2), (0, 0), (1, 1), (1, 1))
     >>> ladder(call, 3000)
     (3000, 1500, 750, 0)
     """
-    known = _asked(replace(call, x_shape=(1, *call.x_shape[1:])))
+    like, table = replace(call, x_shape=(1, *call.x_shape[1:])), measurements(device)
+    own = _asked(like, table)
+    known = own or _asked(like, measurements(MODELLED_ON))
     batch = call.x_shape[0]
     if not known:
         return (first_bytes, *_halves(first_bytes))
     nearest = min(known, key=lambda other: (abs(math.log2(other / batch)), other))
-    if nearest == batch:
+    if own and nearest == batch:
         return known[batch]
     other = replace(call, x_shape=(nearest, *call.x_shape[1:]))
     carried = [bytes_of(call, form_of(other, nbytes)) if nbytes else 0 for nbytes in known[nearest]]
@@ -77,21 +83,25 @@ def steps(call: Convolution, device: str, settings: Settings) -> tuple[Workspace
     room. Far from all measured calls the first is a bound."""
     found = workspace(call, device, settings)
     nbytes = found.high_bytes if found.source.startswith("unknown") else found.nbytes
-    first, *following = ladder(call, nbytes)
+    first, *following = ladder(call, nbytes, device)
     if settings == Settings():
         nbytes = first  # of a call that was asked with all its plans, what the first really takes
     return found, (nbytes, *[size for size in following if size < nbytes])
 
 
-def was_asked(call: Convolution) -> bool:
+def was_asked(call: Convolution, device: str = MODELLED_ON) -> bool:
     """Whether every step of the call's ladder is what cuDNN answered to that very call."""
-    return call.x_shape[0] in ladders().get(_kind(call), {})
+    return call.x_shape[0] in _every_step(call, measurements(device))
+
+
+def asked_first(call: Convolution, device: str = MODELLED_ON) -> dict[int, int]:
+    """What the first plan of a call takes in bytes, by the batches at which it was asked with all its plans."""
+    return {batch: steps[0] for batch, steps in _every_step(call, measurements(device)).items()}
 
 
 @lru_cache(maxsize=65536)
-def _asked(like: Convolution) -> dict[int, tuple[int, ...]]:
+def _asked(like: Convolution, table: Measurements) -> dict[int, tuple[int, ...]]:
     """The ladders of a call, whatever its batch, at the batches at which it was asked with all its plans."""
-    table = measurements(MODELLED_ON)
     family = table.family_row(like)
     found: dict[int, tuple[int, ...]] = {}
     if family is not None:
@@ -101,12 +111,12 @@ def _asked(like: Convolution) -> dict[int, tuple[int, ...]]:
         for batch, *steps in zip(kept[0][0].tolist(), *(sizes.tolist() for _, sizes in kept), strict=False):
             if steps[0] >= 0 and steps[1] != NOT_ASKED:
                 found[batch] = tuple(size for size in steps if size >= 0)
-    return found | ladders().get(_kind(like), {})
+    return found | _every_step(like, table)
 
 
-def asked_first(call: Convolution) -> dict[int, int]:
-    """What the first plan of a call takes in bytes, by the batches at which it was asked with all its plans."""
-    return {batch: steps[0] for batch, steps in ladders().get(_kind(call), {}).items()}
+def _every_step(call: Convolution, table: Measurements) -> dict[int, tuple[int, ...]]:
+    """The whole ladders that were asked for the H200, by batch; nobody asked for others'."""
+    return ladders().get(_kind(call), {}) if table.name == MODELLED_ON else {}
 
 
 @lru_cache(maxsize=1)

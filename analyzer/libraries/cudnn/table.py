@@ -1,4 +1,9 @@
-"""The table of cuDNN's choices: one file a device, read and written here.
+"""The tables of cuDNN's choices: one for each GPU or compute capability, read and written here.
+
+The H200's was asked on the GPU itself; those of other compute capabilities ("sm86") of the same cuDNN with the GPU's public figures
+in its place (`benchmarks/cudnn/cudnn_elsewhere.py`). Asked both ways for the H200, 3,720 of 3,720 calls give the same list, engine by
+engine, with the same notes, but that the last list lacks an engine compiled at run time (data 78, weight 70: no first choice), and the
+same bytes but for six engines (forward 62, 67; data 67, 71; weight 65, 68). Those six are Hopper's: no other GPU's list has them.
 
 A call of the table is a **family** (everything about a convolution but operation, dtype, layout and batch) at a batch.
 `calibrate` asks the calls of the shipped table again on another GPU; `convolutions` looks workspaces up.
@@ -19,6 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from analyzer.devices import DeviceProfile
 from analyzer.libraries.cudnn.shards import Joined, files
 
 OPERATIONS = ("forward", "data", "weight")
@@ -35,6 +41,15 @@ NO_PLAN, NOT_ASKED, AS_FIRST = -1, -2, -3
 
 # The device whose calls are asked again elsewhere, and whose table stands in for a device without one.
 MODELLED_ON = "h200"
+# The table of a compute capability, where it is not called "sm86". cuDNN chose the same for an H100's figures as for the H200's
+# (930 of 930 calls).
+_TABLES = {"sm90": MODELLED_ON}
+# Whose table stands in for one nobody made: Volta has neither bfloat16 nor TF32, as Turing; Orin is an Ampere; cuDNN 9.19 answers
+# nothing for compute capability 10 without a GPU.
+_STANDS_IN = {"sm70": "sm75", "sm72": "sm75", "sm75.large": "sm75", "sm87": "sm86", "sm121": "sm120"}
+# Of compute capability 7.5 cuDNN chooses the same with 40 to 56 multiprocessors, otherwise with 68 and more (TITAN RTX: 178 of 930
+# calls). Of 8.0, 8.6, 8.9, 9.0 and 12.0 it looks at no other figure than clocks, in 2 of 300 calls.
+_LARGE_TURING_SMS = 60
 # Neighbours that vote on a call nobody measured.
 VOTERS = 6
 # Batch sizes training and inference are run with most often are asked first.
@@ -208,13 +223,28 @@ def _classes(families: Integers) -> Integers:
     return np.column_stack([spatial, families[:, 6:9], families[:, 12:15], families[:, 15:18] > 1, kinds])
 
 
-@lru_cache(maxsize=4)
+def table_of_device(profile: DeviceProfile) -> str:
+    """What `measurements` is asked for a GPU: its own table, or that of its compute capability.
+
+    1. Within one compute capability cuDNN chooses alike, but on large Turing GPUs (`_LARGE_TURING_SMS`): asked for pairs of GPUs
+       with other multiprocessors, clocks, L2 and memory, 930 of 930 calls are equal (A100 and A30, RTX 3090 and 3060, RTX 4090 and
+       L4, RTX 5090 and 5060, H200 and H100), and 609 of 609 for a T4 and an RTX 2080.
+    """
+    if "convolution" in profile.data:
+        return str(profile.data["convolution"])
+    capability = "sm{}{}".format(*profile.compute_capability)
+    if capability == "sm75" and profile.sm_count > _LARGE_TURING_SMS:
+        return "sm75.large"
+    return _TABLES.get(capability, capability)
+
+
+@lru_cache(maxsize=8)
 def measurements(device: str) -> Measurements:
-    """A device's table, or the H200's when it has none."""
+    """The table of a GPU or a compute capability, or the one that stands in where it has none."""
     try:
         return Measurements(device)
     except FileNotFoundError:
-        return Measurements(MODELLED_ON)
+        return measurements(_STANDS_IN.get(device, MODELLED_ON))
 
 
 def member_of(prefix: str, operation: str, figure: str) -> str:

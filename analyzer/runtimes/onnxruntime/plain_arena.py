@@ -1,10 +1,10 @@
 """What a session reaches on its arena, in plain numbers, for those who play it many times.
 
-`arena.py` is what the arena does; a property test holds this one to it. The chunks are `played.py`'s, compiled where the
-package could be; here are the regions: how large they are, where they lie, and whether the device has them.
+`arena.py` is what the arena does; a property test holds this one to it. The chunks are compiled (`allocators/compiled.py`); here
+are the regions: how large they are, where they lie, and whether the device has them.
 
 Not modelled: limits, shrinking, requests apart from the regions: `steps` says None for a session that has any of these, and
-`play` says False where the device has not as much as the arena wants, or no machine has the addresses.
+`play` says False where the device has no room, or no machine has the addresses.
 """
 
 from __future__ import annotations
@@ -15,18 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from analyzer.allocators.bfc import ROUND_BYTES, next_region
+from analyzer.allocators.bfc import ROUND_BYTES, next_region, with_room
+from analyzer.allocators.compiled import ADDRESS_BITS, AVAILABLE, FREE, OVER, Integers
 from analyzer.allocators.driver import ONNXRUNTIME_LEFTOVER, ORIGIN, AddressSpace
 from analyzer.allocators.onnxruntime_bfc import INITIAL_CHUNK_BYTES, LARGEST_EXTENSION_BYTES, MAX_DEAD_BYTES
-from analyzer.allocators.played import ADDRESS_BITS, FREE, OVER, Integers
 from analyzer.graph.lanes import Lanes
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
 from analyzer.runtimes.onnxruntime.options import SessionOptions
 
-try:
+if AVAILABLE:
     from analyzer.allocators._played import Chunks
-except ImportError:
-    from analyzer.allocators.played import Chunks  # type: ignore[assignment]
 
 _LAST_ADDRESS = (1 << ADDRESS_BITS) - 1
 # An address is counted from far below any the driver gives.
@@ -35,7 +33,7 @@ _BASE = ORIGIN // ROUND_BYTES - (1 << (ADDRESS_BITS - 1))
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """events, units: as `played.Chunks.play` takes them; or units[lane] for each of several lanes."""
+    """events, units: as `Chunks.play` takes them; or units[lane] for each of several lanes."""
 
     events: Integers
     units: Integers
@@ -46,9 +44,9 @@ class Steps:
 
 
 def steps(events: Iterable[AllocationEvent], options: SessionOptions, lane_count: int = 0) -> Steps | None:
-    """The events as `PlainArena.play` takes them; None where the arena has rules that are not modelled here, or sizes are
-    beyond all numbers. lane_count: how many lanes there are where sizes may be `Lanes` (`graph/lanes.py`)."""
-    if options.gpu_mem_limit is not None or options.enable_memory_arena_shrinkage:
+    """The events as `PlainArena.play` takes them; None where the arena has rules that are not modelled here, sizes are
+    beyond all numbers, or nothing is compiled. lane_count: how many lanes there are where sizes may be `Lanes` (`graph/lanes.py`)."""
+    if not AVAILABLE or options.gpu_mem_limit is not None or options.enable_memory_arena_shrinkage:
         return None
     found: list[tuple[int, int, int]] = []
     units: list[Any] = []
@@ -120,8 +118,10 @@ class PlainArena:
         size = taken = units * ROUND_BYTES
         if self._doubles:
             taken, self._growth = next_region(size, self._growth, LARGEST_EXTENSION_BYTES)
-        if self._device is not None and self._held + taken > self._device:
-            return None
+        if self._device is not None:
+            taken = with_room(taken, size, self._device - self._held)
+            if not taken:
+                return None
         address, count = self._space.take(taken) // ROUND_BYTES - _BASE, taken // ROUND_BYTES
         if address < 0 or address + count > _LAST_ADDRESS:
             return None  # an address too long for its bits: sizes no device has, such as a damaged file's

@@ -162,9 +162,9 @@ class Loaded:
         self._order_count = len(orders)
         self._arenas: list[PlainArena] | None = []
         for order in orders:
-            arena = PlainArena(options, device_bytes)
             played = steps((*order, *self._stage[len(order) :]), options)
-            if played is None or not arena.play(played):
+            arena = None if played is None else PlainArena(options, device_bytes)
+            if played is None or arena is None or not arena.play(played):
                 self._arenas = None
                 break
             self._arenas.append(arena)
@@ -239,9 +239,11 @@ def _reached(
     events: tuple[AllocationEvent, ...], options: SessionOptions, device_bytes: int | None
 ) -> Reached:
     """What the arena reaches, also where it has no room for all."""
-    played, arena = steps(events, options), PlainArena(options, device_bytes)
-    if played is not None and arena.play(played):
-        return arena.reached
+    played = steps(events, options)
+    if played is not None:
+        arena = PlainArena(options, device_bytes)
+        if arena.play(played):
+            return arena.reached
     session = play_session(events, options, device_bytes)
     return Reached(session.peak_in_use, session.held, session.page_bytes)
 

@@ -195,6 +195,7 @@ class Eager:
                     plan=step.plan,
                     smaller=step.smaller,
                     inferred=step.inferred,
+                    assumed=step.assumed,
                 )
                 if step.tries:
                     tried.add(step.token)

@@ -10,7 +10,7 @@ What the allocator did is written down as it happens, and nothing is played agai
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -44,7 +44,7 @@ class Live:
         self._handles: dict[int, tuple[int, int]] = {}
         self._plans = Plans()
         self._failed: Failure | None = None
-        self._ended = False
+        self._ended = self._stopped = False
         self._peaks = (0, 0, 0)
         self.retries = self.failures = 0
         self.allocator = self.fresh()
@@ -68,6 +68,8 @@ class Live:
     def follow(self, moment: Moment) -> None:
         """Play what the moment asks for. Raises OutOfMemoryError; the operator's own memory is given back then."""
         assert self._program is not None and self._eager is not None
+        if self._stopped:
+            return
         if type(moment) is Death:
             if self._eager.ends(moment.storage):
                 self._play(Free(moment.storage))
@@ -188,6 +190,50 @@ class Live:
         """Everything that decides where the allocator puts the next requests, these storages being alive, in this order."""
         blocks = (self._handles[storage][0] for storage in storages if storage in self._handles)
         return self.allocator.layout(), tuple(map(self.allocator.address_of, blocks))
+
+    @property
+    def events(self) -> Sequence[AllocationEvent]:
+        """Everything asked for so far."""
+        return self._events
+
+    def stop(self) -> None:
+        """What the program does from now on is not followed: it is only being ended."""
+        self._stopped = True
+
+    def go_on(
+        self,
+        apart: Callable[[PyTorchAllocator, dict[int, int]], dict[int, int]],
+        gone: Mapping[int, int],
+        come: Sequence[tuple[int, Malloc]],
+        rest: Iterable[AllocationEvent],
+    ) -> None:
+        """Requests that are not written down happen on the allocator, then the rest does, which is. Raises OutOfMemoryError.
+
+        apart: plays them, from what is alive to what is then, key -> handle. gone: of what is alive now and is not then, the
+        storage and its key there. come: what is alive then and is not now: its key there and the request for it.
+        """
+        states, allocator = self._states, self.allocator
+        taken = {storage: self._handles.pop(storage) for storage in gone}
+        blocks = {storage: allocator.size_of(handle) for storage, (handle, _) in taken.items()}
+        allocated, before = allocator.allocated, allocator.peak_allocated
+        handles = apart(allocator, {gone[storage]: handle for storage, (handle, _) in taken.items()})
+        told_peak = allocator.peak_allocated if allocator.peak_allocated > before else 0
+        for storage, (_, nbytes) in taken.items():
+            allocated -= blocks[storage]
+            self._events.append(Free(storage))
+            states.put(allocated, -nbytes)
+        for key, malloc in come:
+            handle = handles[key]
+            allocated += allocator.size_of(handle)
+            self._events.append(malloc)
+            states.put(allocated, malloc.nbytes, handle)
+            self._handles[malloc.key] = handle, malloc.nbytes
+        if allocated != allocator.allocated:
+            raise ValueError("what was told does not add up")
+        for event in rest:
+            self._play(event)
+        if told_peak > max(states.allocated):
+            raise ValueError("the most was in use where nothing is written down")
 
     def cut(self, position: int, names: Mapping[int, int]) -> None:
         """Forget the events from a position on; storages alive now are known by other numbers from then on."""

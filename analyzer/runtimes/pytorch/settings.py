@@ -15,10 +15,14 @@ from analyzer.allocators.pytorch.asynchronous import NOTE as ASYNC_NOTE
 from analyzer.allocators.pytorch.settings import settings_from_conf
 from analyzer.devices import DeviceProfile
 from analyzer.errors import OptionError, did_you_mean
+from analyzer.releases import Span
 
 _SET_BY_MONAI = ":4096:8"
 # Streams of PyTorch's pools: all are made when a program asks for the first (`initDeviceStreamState`, c10/cuda/CUDAStream.cpp).
 _STREAM_POOL_BYTES = 70 << 20
+# 4096 KiB x 2 + 16 KiB x 8 (`getChosenWorkspaceSize`, aten/src/ATen/cuda/CublasHandlePool.cpp).
+_SMALL_WORKSPACE_BYTES = 8_519_680
+_LARGE_ON_HOPPER_ALONE = Span(until=(2, 11))
 KNOWN = ("cublas_workspace", "alloc_conf")
 
 
@@ -62,7 +66,7 @@ def with_workspaces(device: DeviceProfile, given: Mapping[str, Any], model: Any 
             )
     text = given.get("cublas_workspace", _cublas_variable(model))
     if text is None or text == "":
-        return device
+        return _by_release(device)
     if isinstance(text, int):
         total = text
     else:
@@ -77,6 +81,15 @@ def with_workspaces(device: DeviceProfile, given: Mapping[str, Any], model: Any 
         )
     modules = {**device.modules_bytes, "cublas": min(total, device.modules_bytes.get("cublas", 0))}
     return dataclasses.replace(device, cublas_workspace_bytes=total, modules_bytes=modules)
+
+
+def _by_release(device: DeviceProfile) -> DeviceProfile:
+    """Until torch 2.11 the larger workspace was for compute capability 9.x alone (PyTorch's own binaries, `tests/data/releases`)."""
+    major, _ = device.compute_capability
+    if device.measured or major < 10 or device.releases["torch"] not in _LARGE_ON_HOPPER_ALONE:
+        return device
+    smaller = min(device.cublas_workspace_bytes, _SMALL_WORKSPACE_BYTES)
+    return dataclasses.replace(device, cublas_workspace_bytes=smaller)
 
 
 def notes_on(conf: str) -> tuple[str, ...]:

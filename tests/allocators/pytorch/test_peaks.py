@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -10,12 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analyzer.allocators.played import FREE
-from analyzer.allocators.pytorch import peaks as module
+from analyzer import allocators
+from analyzer.allocators import OutOfMemoryError
+from analyzer.allocators.compiled import FREE
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.allocators.pytorch.create import create
 from analyzer.allocators.pytorch.peaks import UNIT_BYTES, peaks, plain
-from tests.allocators.compiled import implementation
+from tests.allocators.compiled import compiled
 
 KIB, MIB = 2**10, 2**20
 # Around every border of the rules: rounding, the pools, splitting, segments; and what fits together again.
@@ -43,7 +45,7 @@ def programs(draw: st.DrawFn) -> tuple[list[tuple[int, int]], list[int], int]:
 
 def simulated(
     program: tuple[list[tuple[int, int]], list[int], int], allocator: PyTorchAllocator
-) -> tuple[int, int]:
+) -> tuple[int, int, bool]:
     events, sizes, setup_count = program
     handles: dict[int, int] = {}
     for place, (key, number) in enumerate(events):
@@ -51,57 +53,81 @@ def simulated(
             allocator.reset_peaks()
         if number == FREE:
             allocator.free(handles.pop(key))
-        else:
+            continue
+        try:
             handles[key] = allocator.malloc(sizes[number])
+        except OutOfMemoryError:
+            return allocator.peak_allocated, allocator.peak_reserved, False
     if setup_count == len(events):
         allocator.reset_peaks()
-    return allocator.peak_allocated, allocator.peak_reserved
+    return allocator.peak_allocated, allocator.peak_reserved, True
 
 
-@pytest.mark.parametrize("kind", ["python", "compiled"])
+@pytest.fixture(autouse=True)
+def of_this_checkout() -> Iterator[None]:
+    """`peaks` with what this checkout's C says."""
+    with mock.patch.object(allocators, "_played", compiled(), create=True):
+        yield
+
+
 @pytest.mark.parametrize("conf", ["", "large_segment_size_mb:64"])
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)  # a busy machine is no failure
-@given(program=programs())
+@pytest.mark.parametrize("oldest_first", [False, True])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], deadline=None)
+@given(program=programs(), limit=st.one_of(st.none(), st.integers(1, 400).map(lambda count: count * MIB)))
 def test_they_are_the_allocators(
-    kind: str, conf: str, program: tuple[list[tuple[int, int]], list[int], int]
+    conf: str,
+    oldest_first: bool,
+    program: tuple[list[tuple[int, int]], list[int], int],
+    limit: int | None,
 ) -> None:
-    allocator: Any = create(conf)
-    assert plain(allocator)
+    allocator: Any = create(conf, oldest_first=oldest_first, limit_bytes=limit)
+    assert plain(create(conf, oldest_first=oldest_first))
     events, sizes, setup_count = program
     units = np.array([-(-size // UNIT_BYTES) for size in sizes], np.int64)
-    with mock.patch.object(module, "played", implementation(kind)):
-        found = peaks(np.array(events, np.int64), units, setup_count, allocator.settings)
+    found = peaks(np.array(events, np.int64), units, setup_count, allocator.settings, limit)
     assert found == simulated(program, allocator)
 
 
-@pytest.mark.parametrize("kind", ["python", "compiled"])
+def test_under_a_limit_free_segments_are_given_back_before_a_request_fails() -> None:
+    # 40 MiB are cached when 50 are asked for: with 89 MiB there is room for both, with 50 only for the second, with 49 for neither.
+    events, units = np.array([(0, 0), (0, FREE), (1, 1)], np.int64), np.array([81920, 102400], np.int64)
+    found = [peaks(events, units, 0, create("").settings, limit * MIB) for limit in (90, 50, 49)]
+    assert found == [(50 * MIB, 90 * MIB, True), (50 * MIB, 50 * MIB, True), (40 * MIB, 40 * MIB, False)]
+
+
 @pytest.mark.parametrize("units", [1 << 40, 1 << 62])
-def test_sizes_no_device_has_are_refused(kind: str, units: int) -> None:
-    with mock.patch.object(module, "played", implementation(kind)), pytest.raises(OverflowError):
+def test_sizes_no_device_has_are_refused(units: int) -> None:
+    with pytest.raises(OverflowError):
         peaks(np.array([(0, 0)]), np.array([units]), 0, create("").settings)
 
 
 @pytest.mark.parametrize("events", [[(0, 1)], [(-1, 0)], [(1 << 40, 0)], [(0, -3)]])
-def test_compiled_code_looks_at_every_number_before_it_uses_it(events: list[tuple[int, int]]) -> None:
-    compiled = implementation("compiled")
+def test_it_looks_at_every_number_before_it_uses_it(events: list[tuple[int, int]]) -> None:
     with pytest.raises(IndexError):
-        compiled.peaks(np.array(events), np.array([1]), 0, 1, int)
+        compiled().peaks(np.array(events), np.array([1]), 0, 1, 9, int, max)
 
 
-def test_compiled_code_takes_nothing_but_whole_numbers_of_64_bits() -> None:
+def test_it_takes_nothing_but_whole_numbers_of_64_bits() -> None:
     with pytest.raises(TypeError):
-        implementation("compiled").peaks(np.array([(0, 0)], np.int32), np.array([1]), 0, 1, int)
+        compiled().peaks(np.array([(0, 0)], np.int32), np.array([1]), 0, 1, 9, int, max)
 
 
 def test_an_error_while_the_driver_is_asked_comes_through() -> None:
-    def take(_: int) -> int:
+    def none(*_: int) -> int:
         raise KeyError("no address")
 
-    for kind in ("python", "compiled"):
-        with pytest.raises(KeyError):
-            implementation(kind).peaks(np.array([(0, 0)]), np.array([1]), 0, 1, take)
+    events, units = np.array([(0, 0), (0, FREE), (1, 1)]), np.array([1, 1 << 20])
+    with pytest.raises(KeyError):
+        compiled().peaks(events, units, 0, 1, 1 << 20, none, max)
+    with pytest.raises(KeyError):
+        compiled().peaks(events, units, 0, 1, 1 << 20, int, none)
     with pytest.raises(TypeError):
-        implementation("compiled").peaks(np.array([(0, 0)]), np.array([1]), 0, 1, str)
+        compiled().peaks(events, units, 0, 1, 1 << 20, str, max)
+
+
+def test_without_it_the_simulator_answers() -> None:
+    with mock.patch("analyzer.allocators.pytorch.peaks.AVAILABLE", False):
+        assert not plain(create(""))
 
 
 @pytest.mark.parametrize(

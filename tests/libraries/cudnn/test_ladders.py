@@ -14,7 +14,7 @@ import pytest
 
 from analyzer.libraries.cudnn import ladders
 from analyzer.libraries.cudnn.convolutions import workspace
-from analyzer.libraries.cudnn.table import OPERATIONS, Convolution, convolution_of
+from analyzer.libraries.cudnn.table import OPERATIONS, Convolution, convolution_of, measurements
 
 STEM = Convolution("forward", "float32", False, (270, 3, 224, 224), (64, 3, 7, 7), (3, 3), (2, 2), (1, 1))
 
@@ -80,7 +80,9 @@ def test_what_the_table_of_first_plans_kept_is_a_ladder(monkeypatch: pytest.Monk
     _forget()
     try:
         known = [
-            call.x_shape[0] in ladders._asked(replace(call, x_shape=(1, *call.x_shape[1:]))) for call in calls
+            call.x_shape[0]
+            in ladders._asked(replace(call, x_shape=(1, *call.x_shape[1:])), measurements("h200"))
+            for call in calls
         ]
         kept = [ladders.ladder(call, 0) for call in calls]
     finally:

@@ -15,7 +15,7 @@ from analyzer.runtimes.onnxruntime.arena import SESSION, SessionArena
 from analyzer.runtimes.onnxruntime.options import SessionOptions
 from analyzer.runtimes.onnxruntime.plain_arena import PlainArena, Reached, Steps, steps
 from analyzer.runtimes.timeline import play
-from tests.allocators.compiled import implementation
+from tests.allocators.compiled import compiled
 
 KIB, MIB = 2**10, 2**20
 # Around every border of the rules: rounding, splitting, doubling regions; and what fits together again.
@@ -44,15 +44,12 @@ def sessions(draw: st.DrawFn) -> tuple[AllocationEvent, ...]:
     return tuple(events)
 
 
-@pytest.mark.parametrize("kind", ["python", "compiled"])
 @pytest.mark.parametrize("strategy", ["kNextPowerOfTwo", "kSameAsRequested"])
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)  # a busy machine is no failure
 @given(events=sessions(), room=st.sampled_from((None, 64 * MIB, 1024 * MIB)))
-def test_it_is_the_arena(
-    kind: str, strategy: str, events: tuple[AllocationEvent, ...], room: int | None
-) -> None:
+def test_it_is_the_arena(strategy: str, events: tuple[AllocationEvent, ...], room: int | None) -> None:
     options = SessionOptions(arena_extend_strategy=strategy)
-    with mock.patch.object(plain_arena, "Chunks", implementation(kind).Chunks):
+    with mock.patch.object(plain_arena, "Chunks", compiled().Chunks):
         arena, plain = SessionArena(options, room), PlainArena(options, room)
     played = steps(events, options)
     assert played is not None

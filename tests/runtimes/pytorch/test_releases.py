@@ -6,23 +6,16 @@ The observations are PyTorch's CUDA builds themselves (`benchmarks/releases/obse
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from release_programs import OPTIMIZERS, PROGRAMS  # noqa: E402
+from release_figures import predicted
+from release_programs import PROGRAMS
 
-from analyzer.capture.pytorch.cuda.decisions import HAS_KERNELS  # noqa: E402
-from analyzer.devices import load  # noqa: E402
-from analyzer.options import Options  # noqa: E402
-from analyzer.pipeline.assemble import Captured, assemble  # noqa: E402
-from analyzer.pipeline.pytorch import captured_pytorch  # noqa: E402
-from analyzer.releases import parse  # noqa: E402
-from analyzer.runtimes.base import named  # noqa: E402
-from tests.paths import ROOT  # noqa: E402
+from analyzer.releases import Span, parse
+from tests.paths import ROOT
 
 OBSERVED = {
     path.stem.removeprefix("torch_"): json.loads(path.read_text())
@@ -33,47 +26,29 @@ CASES = sorted(
 )
 
 
-# Where requests are not those of PyTorch, and peaks are: CUB of CUDA 12 takes some 15 KiB more to sort an embedding's indices.
-PEAKS_ALONE = {("2.6", "indices"), ("2.8", "indices")}
-# Flash attention with dropout, off Hopper: PyTorch copies 1 MiB a layer that nobody here knows of, in every release alike.
-OFF = {("rtx4090", "encoder, bf16")}
-
-
-def predicted(device: str, name: str, releases: list[str]) -> Iterator[list[int]]:
-    """What is predicted of a program under each release, in the order of the observed figures. It is captured once for those
-    releases that run the same operators (`cuda/decisions.py`)."""
-    program = PROGRAMS[name]
-    with torch.device("meta"):
-        model = program.make_model()
-        inputs, target = program.make_batch()
-    train = program.optimizer is not None
-    runtime = named("pytorch")
-    captures: dict[bool, Captured] = {}
-    for release in releases:
-        options = Options(
-            inputs=inputs,
-            targets=(target,),
-            loss=program.loss,
-            mode="train" if train else "infer",
-            optimizer=OPTIMIZERS[program.optimizer] if program.optimizer else None,
-            amp=program.amp,
-            device=device,
-            release={"torch": release},
-        )
-        fused = parse(release) in HAS_KERNELS
-        if fused not in captures:
-            captures[fused] = captured_pytorch(model.train(train), options, runtime)
-        profile = runtime.profile(load(device), options)
-        estimate = assemble(replace(captures[fused], profile=profile), options, runtime).estimate
-        assert estimate.modelled["torch"] == release
-        blocks = estimate.allocations
-        peaks = [estimate.peak_allocated, estimate.peak_reserved, estimate.peak_requested]
-        yield [*peaks, len(blocks.nbytes), sum(blocks.requested)]
+# Where the peaks are PyTorch's, and not every request: CUB of CUDA 12 takes some bytes more or less (builds until torch 2.10), and until
+# torch 2.8 `x[:, 0]` is two operators to autograd, of which the first takes a gradient of the whole (autograd is the installed torch's).
+PEAKS_ALONE = {"indices": Span(until=(2, 10)), "sampled, inference": Span(until=(2, 10))} | dict.fromkeys(
+    ("recurrent", "resampled", "temporal", "unet", "unet, bf16"), Span(until=(2, 8))
+)
+# Until torch 2.8 that gradient also meets a free block of another size: up to 2 MiB reserved.
+ALLOCATED_ALONE = dict.fromkeys(("patches", "patches, bf16"), Span(until=(2, 8)))
+# torch 2.12 alone: with the same requests and segments a smaller block serves one of them (up to 0.6 % less allocated).
+ALL_BUT_ALLOCATED = dict.fromkeys(("decoder, bf16", "encoder, bf16", "encoder, fp16"), Span((2, 12), (2, 12)))
+ON_CUDNN = ("h100", "h200", "b200")  # whose attention in half precision is cuDNN's
+# bfloat16 on Turing, which has none: PyTorch runs other kernels there, and such programs are refused here (`cuda/functions.py`).
+OFF = [("t4", name) for name in PROGRAMS if name.endswith("bf16")]
+# Every program on the GPU of the measurements, every fifth on the others; the campaign runs all.
+SAMPLED = {case for number, case in enumerate(CASES) if case[0] == "h200" or number % 5 == 0}
 
 
 @pytest.mark.parametrize(
     ("device", "name"),
-    [pytest.param(*case, marks=[pytest.mark.xfail(strict=True)] if case in OFF else []) for case in CASES],
+    [
+        pytest.param(*case, marks=[] if case in SAMPLED else [pytest.mark.campaign])
+        for case in CASES
+        if case not in OFF
+    ],
 )
 def test_every_release_to_the_byte(device: str, name: str) -> None:
     observed = {
@@ -82,7 +57,12 @@ def test_every_release_to_the_byte(device: str, name: str) -> None:
         if name in seen["devices"].get(device, {})
     }
     found = dict(zip(observed, predicted(device, name, list(observed)), strict=True))
+    for spans, count in ((PEAKS_ALONE, 3), (ALLOCATED_ALONE, 1)):
+        for release in observed:
+            if name in spans and parse(release) in spans[name]:
+                found[release], observed[release] = found[release][:count], observed[release][:count]
     for release in observed:
-        if (release, name) in PEAKS_ALONE:
-            found[release], observed[release] = found[release][:3], observed[release][:3]
+        if name in ALL_BUT_ALLOCATED and parse(release) in ALL_BUT_ALLOCATED[name] and device in ON_CUDNN:
+            assert 0 <= found[release][0] / observed[release][0] - 1 < 0.006
+            found[release], observed[release] = found[release][1:], observed[release][1:]
     assert found == observed

@@ -3,10 +3,11 @@
 Source: `aten/src/ATen/native/transformers/cuda/sdp_utils.cpp` (constraints and priority), `transformers/attention.cpp`
 (masks, padding), torch 2.11; the choices on the H200 are the recorded ones (`tests/data`, probe of 27 cases).
 
-1. Order of preference: on compute capability 9.x and 10.x (with cuDNN > 9.15.1, which torch 2.11's CUDA 13 wheels
+1. Order of preference: on compute capability 9.x and 10.x since torch 2.11 (with cuDNN > 9.15.1, which its CUDA 13 wheels
    have) cuDNN, flash, efficient, math; elsewhere flash, efficient, math.
-2. cuDNN: float16/bfloat16, sm80 or newer, head sizes ≤ 128 and multiples of 8, key length > 1, query length > 1 with
-   dropout, last stride 1.
+2. cuDNN: float16/bfloat16, sm80 or newer, head sizes ≤ 128 (256 on 9.0; on 10.x since torch 2.14) and multiples of 8, key length > 1,
+   query length > 1 with dropout, last stride 1. Since torch 2.12 it is not taken with dropout. What releases differ in is what their own
+   binaries choose (`torch._fused_sdp_choice`, emulated; `tests/data/releases`).
 3. flash: float16/bfloat16, sm80 or newer, no mask, equal head sizes ≤ 256, square when causal, last stride 1.
 4. efficient: float16, float32, bfloat16 (sm80+), sm50 or newer, head size aligned for tensor cores, last stride 1,
    equal numbers of heads (grouped queries are not supported before torch 2.13). The mask's last stride must be 1 too,
@@ -24,10 +25,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 
+from analyzer.releases import Span
+
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.cuda.alike import Alike
 
 aten = torch.ops.aten
+# Releases that prefer cuDNN where it can; that take it with dropout; that take it for wide heads on compute capability 10.x.
+PREFERS_CUDNN, CUDNN_DROPS_OUT, WIDE_HEADS = Span(since=(2, 11)), Span(until=(2, 11)), Span(since=(2, 14))
 _HALF = (torch.float16, torch.bfloat16)
 
 
@@ -36,6 +41,7 @@ class AttentionChoice:
 
     def __init__(self, alike: Alike) -> None:
         self._alike = alike
+        self._release = alike.device.releases["torch"]
 
     def backend(self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool) -> str:
         """ "cudnn", "flash", "efficient" or "math" for these arguments."""
@@ -50,7 +56,7 @@ class AttentionChoice:
         self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool
     ) -> str:
         order = ["flash", "efficient"]
-        if self._capability[0] in (9, 10):
+        if self._capability[0] in (9, 10) and self._release in PREFERS_CUDNN:
             order.insert(0, "cudnn")
         if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
             return "math"
@@ -84,7 +90,11 @@ class AttentionChoice:
             return False
         if mask is not None and (mask.requires_grad or mask.dim() not in (2, 3, 4)):
             return False
-        sizes = q.size(3) <= 128 and v.size(3) <= 128 and q.size(3) % 8 == 0 and v.size(3) % 8 == 0
+        if dropout_p and self._release not in CUDNN_DROPS_OUT:
+            return False
+        wide = self._capability == (9, 0) or (self._capability[0] == 10 and self._release in WIDE_HEADS)
+        widest = 256 if wide else 128
+        sizes = q.size(3) <= widest and v.size(3) <= widest and q.size(3) % 8 == 0 and v.size(3) % 8 == 0
         lengths = k.size(2) != 1 and not (dropout_p and q.size(2) == 1)
         return (
             sizes

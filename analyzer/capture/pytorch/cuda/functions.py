@@ -165,6 +165,8 @@ def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
         "cuda.get_device_name": alike.alone(says(device.name)),
         "cuda.get_device_capability": alike.alone(says(device.compute_capability)),
         "cuda.get_device_properties": alike.alone(says(properties)),
+        # PyTorch says yes for older GPUs too (`including_emulation`), and then runs kernels there that nobody here follows: im2col
+        # in cuDNN's place, attention in other types. A program that asks is refused on them, not under-estimated.
         "cuda.is_bf16_supported": lambda *_, **__: alike.decided(_is_ampere),
         "cuda.is_tf32_supported": lambda *_, **__: alike.decided(_is_ampere),
         "cuda.can_device_access_peer": says(recorder.gpu_count > 1),

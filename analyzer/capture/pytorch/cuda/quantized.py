@@ -77,7 +77,7 @@ class Paged:
         library = sys.modules.get("bitsandbytes.functional")
         if library is None or self._originals:
             return
-        for name, stands in (("get_paged", self._get), ("prefetch_tensor", _nothing)):
+        for name, stands in (("get_paged", self._get), ("prefetch_tensor", _nothing), ("fill", _nothing)):
             if hasattr(library, name):
                 self._originals[name] = getattr(library, name)
                 setattr(library, name, stands)
@@ -117,4 +117,4 @@ def managed_memory(recorder: Recorder) -> Iterator[None]:
 
 
 def _nothing(*_: Any, **__: Any) -> None:
-    """Managed memory is not fetched anywhere."""
+    """Managed memory is not fetched anywhere, nor filled (`fill` is for paged state alone)."""

@@ -286,16 +286,17 @@ def _flash_splits(blocks: int, slots: int, key_blocks: int) -> int:
 @rule("aten::_scaled_dot_product_flash_attention_backward", name="flash-attention-grad")
 def flash_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Float32 `softmax_d` and a query-gradient accumulator over sequences padded to 128 and head sizes padded to 32
-    (64 above 128), and full-head key and value gradients when heads are grouped; before all, a contiguous copy of
-    the gradient.
+    (64 above 128), and full-head key and value gradients when heads are grouped; before all, contiguous copies of
+    the gradient and of the result (`_flash_attention_backward`, transformers/cuda/attention_backward.cu).
 
     Arguments: (grad_out, query, key, value, out, logsumexp, ...)
     """
-    grad, query, key, value = (tensor_at(operator, position) for position in range(4))
+    grad, query, key, value, out = (tensor_at(operator, position) for position in range(5))
     if query is None or key is None or value is None:
         return
-    if grad is not None and not is_contiguous(_swapped(grad)):
-        script.temporary(bytes_of(grad))
+    for strided in (grad, out):
+        if strided is not None and not is_contiguous(_swapped(strided)):
+            script.temporary(bytes_of(strided))
     script.outputs()
     batch, heads, queries, size = query.shape
     padded_queries = _round_up(queries, 128)

@@ -91,7 +91,7 @@ def isin(operator: Operator, device: DeviceProfile, script: Script) -> None:
         return
     width, together = dtype_bytes(source.dtype), count + tests
     script.temporary(2 * together * (width + _INDEX_BYTES) + 3 * together, Basis.BOUNDED)
-    script.temporary(radix_sort_bytes(together, 8 * width, width, _INDEX_BYTES), Basis.BOUNDED)
+    script.temporary(radix_sort_bytes(device, together, 8 * width, width, _INDEX_BYTES), Basis.BOUNDED)
 
 
 @rule("aten::repeat_interleave.Tensor", name="repeat-interleave")

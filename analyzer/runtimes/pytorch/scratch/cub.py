@@ -10,38 +10,100 @@
 6. **Merge sort**, for comparisons of a program's own (thrust's `sort_by_key`): second buffers of keys and values, and
    where the tiles of 512 × 7 pairs are parted.
 
-Source: `cub/device/dispatch/dispatch_radix_sort.cuh` (`InvokeOnesweep`), `dispatch_scan.cuh`, `dispatch_unique_by_key.cuh`,
-`dispatch_merge_sort.cuh`
-(CCCL, as vendored by CUDA 13). Tile sizes are those of compute capability 9.0, read off recorded requests
-(H200, torch 2.11, 100 to 320,000 elements: `tests/data/operators_h200.json.gz`; in small steps: `h200/operators_tiles.json.gz`).
+Source: `cub/device/dispatch/dispatch_radix_sort.cuh` (`InvokeOnesweep`, `InvokePasses`), `dispatch_scan.cuh`,
+`dispatch_unique_by_key.cuh`, `dispatch_merge_sort.cuh` (CCCL, as vendored by CUDA 13). Tile sizes follow the compute capability of the
+code that runs (`cub/device/dispatch/tuning`). Those of 9.0 are read off recorded requests (H200, torch 2.11, 100 to 320,000
+elements: `tests/data/operators_h200.json.gz`; in small steps: `h200/operators_tiles.json.gz`). The others, and how many thread
+blocks of a pass run at once, are PyTorch 2.11's own binary's, asked under the emulated CUDA runtime, which gives all of the
+9.0 ones again (`python -m benchmarks releases matrix`; tests/data/releases).
 
-Not modelled: tile sizes of other architectures (a tile more or less is 1 KiB of sort storage).
+Not modelled: CUDA 12's CUB, whose control word and some tiles are smaller (256 bytes a call).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from analyzer.devices import DeviceProfile
+
 _ALIGNMENT, _BINS, _PADDING_TILES = 256, 256, 32
 _SINGLE_TILE = 256 * 9
-# Pairs (keys) one tile sorts, by bytes of key and value.
-_SORT_TILE = {
-    (8, 8): 384 * 12, (4, 8): 384 * 14, (2, 8): 512 * 11, (1, 8): 384 * 9,
-    (8, 0): 384 * 15, (4, 0): 384 * 19, (2, 0): 512 * 19, (1, 0): 512 * 19,
-}  # fmt: skip
-_FLOAT_SORT_TILE = 384 * 18  # of 4 bytes, without values
-_UNIQUE_TILE = 2304
-# What one thread block sums of flags alone; how many blocks of its size a multiprocessor runs, and how many times as many are started.
-_COUNT_TILE, _COUNT_BLOCKS, _COUNT_WAVES = 256 * 16, 8, 5
-_SELECT_TILE = 384 * 11
-_DISTINCT_TILE = {
-    1: 512 * 11,
-    2: 128 * 10,
-    4: 512 * 14,
-    8: 384 * 11,
-}  # by bytes of a value; of 4, at least 6,250
-_CHANGES_TILE = 128 * 24
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """What one thread block works on at once, in elements.
+
+    pairs, keys: of a sort, by bytes of a key (pairs: with values of 8 bytes); float_keys: of 4 bytes without values. distinct: by bytes
+    of a value. pass_blocks: of keys that are sorted pass by pass instead, by (bytes of a key, whether there are values), how many blocks of
+    such a pass a multiprocessor runs at once.
+    """
+
+    pairs: Mapping[int, int]
+    keys: Mapping[int, int]
+    float_keys: int
+    distinct: Mapping[int, int]
+    unique: int
+    select: int
+    changes: int
+    pass_blocks: Mapping[tuple[int, bool], int] = field(default_factory=dict)
+
+
+_HOPPER = Tiles(
+    pairs={8: 384 * 12, 4: 384 * 14, 2: 512 * 11, 1: 384 * 9},
+    keys={8: 384 * 15, 4: 384 * 19, 2: 512 * 19, 1: 512 * 19},
+    float_keys=384 * 18,
+    distinct={1: 512 * 11, 2: 128 * 10, 4: 512 * 14, 8: 384 * 11},  # of 4, at least 6,250
+    unique=2304,
+    select=384 * 11,
+    changes=128 * 24,
+)
+_BLACKWELL = replace(
+    _HOPPER,
+    keys={**_HOPPER.keys, 2: 512 * 15},
+    distinct={1: 384 * 22, 2: 128 * 10, 4: 384 * 15, 8: 384 * 11},
+    unique=128 * 15,
+    select=320 * 11,
+)
+_TURING = Tiles(
+    pairs={8: 256 * 11, 4: 256 * 11},
+    keys={8: 256 * 11, 4: 256 * 23},
+    float_keys=256 * 23,
+    distinct={1: 128 * 10, 2: 128 * 10, 4: 128 * 10, 8: 128 * 5},
+    unique=32 * 5,
+    select=128 * 5,
+    changes=128 * 15,
+    pass_blocks={(1, False): 3, (1, True): 2, (2, False): 1, (2, True): 1},
+)
+_ADA = replace(
+    _TURING,
+    pairs={8: 384 * 10, 4: 384 * 8},
+    keys={8: 384 * 10, 4: 384 * 21},
+    float_keys=384 * 21,
+    pass_blocks={(1, False): 2, (1, True): 3, (2, False): 1, (2, True): 1},
+)
+_AMPERE = replace(
+    _ADA,
+    distinct={1: 992 * 20, 2: 128 * 10, 4: 256 * 18, 8: 192 * 10},
+    unique=64 * 14,
+    select=256 * 9,
+    changes=256 * 15,
+)
+# From a compute capability on.
+_SINCE = {(10, 0): _BLACKWELL, (9, 0): _HOPPER, (8, 6): _ADA, (8, 0): _AMPERE, (0, 0): _TURING}
+# A pass: bits of a key, and what its scan works on at once. Blocks are started five times as often as run at once.
+_PASS_BITS, _PASS_SCAN_TILE, _PASS_WAVES = {1: 5, 2: 7}, 512 * 11, 5
+# What one thread block sums of flags alone, of how many threads, and how many times as many blocks are started as run at once.
+_COUNT_TILE, _COUNT_THREADS, _COUNT_WAVES = 256 * 16, 256, 5
 _RUNS_TILE = 384
 _MERGE_TILE = 512 * 7
 _THRUST_UNIQUE_TILE = 512 * 18
+
+
+def tiles_of(device: DeviceProfile) -> Tiles:
+    """Of the code that runs on a device."""
+    return next(tiles for since, tiles in _SINCE.items() if device.compute_capability >= since)
 
 
 def aliased_bytes(*parts: int) -> int:
@@ -50,7 +112,12 @@ def aliased_bytes(*parts: int) -> int:
 
 
 def radix_sort_bytes(
-    count: int, key_bits: int = 64, key_bytes: int = 8, value_bytes: int = 8, floats: bool = False
+    device: DeviceProfile,
+    count: int,
+    key_bits: int = 64,
+    key_bytes: int = 8,
+    value_bytes: int = 8,
+    floats: bool = False,
 ) -> int:
     """Temporary bytes to sort `count` keys by `key_bits`, with values of `value_bytes` (0: keys alone): histograms and
     look-back tables for every 8 bits, and second buffers with more than one pass; 1 byte for what one thread block
@@ -58,12 +125,19 @@ def radix_sort_bytes(
     """
     if count <= _SINGLE_TILE:
         return 1
+    tiles = tiles_of(device)
+    blocks = tiles.pass_blocks.get((key_bytes, value_bytes > 0))
+    if blocks is not None:
+        started = device.sm_count * blocks * _PASS_WAVES
+        spine = (started << _PASS_BITS[key_bytes]) + _PASS_SCAN_TILE
+        return aliased_bytes(spine * 8, count * key_bytes, count * value_bytes)
     passes = -(-key_bits // 8)
     buffers = (count * key_bytes, count * value_bytes) if passes > 1 else ()
-    form = (key_bytes, value_bytes)
-    tile = _FLOAT_SORT_TILE if floats and form == (4, 0) else _SORT_TILE.get(form, 384 * 12)
-    tiles = -(-count // tile)
-    return aliased_bytes(passes * _BINS * 8, tiles * _BINS * 4, *buffers, passes * 4)
+    known = {8: tiles.pairs, 0: tiles.keys}.get(value_bytes, {})
+    tile = known.get(key_bytes, tiles.pairs[8])
+    if floats and (key_bytes, value_bytes) == (4, 0):
+        tile = tiles.float_keys
+    return aliased_bytes(passes * _BINS * 8, -(-count // tile) * _BINS * 4, *buffers, passes * 4)
 
 
 def scan_bytes(count: int, element_bytes: int = 8) -> int:
@@ -73,36 +147,37 @@ def scan_bytes(count: int, element_bytes: int = 8) -> int:
     return aliased_bytes((-(-count // tile) + _PADDING_TILES) * entry, 1)
 
 
-def unique_bytes(count: int) -> int:
+def unique_bytes(device: DeviceProfile, count: int) -> int:
     """Temporary bytes to keep the first of every run of equal keys, with its value: look-back entries of 8 bytes a
     tile."""
-    return aliased_bytes((-(-count // _UNIQUE_TILE) + _PADDING_TILES) * 8, 1, 1)
+    return aliased_bytes((-(-count // tiles_of(device).unique) + _PADDING_TILES) * 8, 1, 1)
 
 
-def count_bytes(count: int, multiprocessors: int) -> int:
+def count_bytes(device: DeviceProfile, count: int) -> int:
     """Temporary bytes to count the flags among `count`: 4 for every thread block that is started; 1 byte for what one block counts."""
     if count <= _COUNT_TILE:
         return 1
-    return aliased_bytes(multiprocessors * _COUNT_BLOCKS * _COUNT_WAVES * 4)
+    blocks = device.max_threads_per_sm // _COUNT_THREADS
+    return aliased_bytes(device.sm_count * blocks * _COUNT_WAVES * 4)
 
 
 def _look_back_bytes(count: int, tile: int) -> int:
     return aliased_bytes((-(-count // tile) + _PADDING_TILES) * 8, 1)
 
 
-def select_bytes(count: int) -> int:
+def select_bytes(device: DeviceProfile, count: int) -> int:
     """Temporary bytes to keep the positions of flags that are set: look-back entries of 8 bytes a tile."""
-    return _look_back_bytes(count, _SELECT_TILE)
+    return _look_back_bytes(count, tiles_of(device).select)
 
 
-def changes_bytes(count: int) -> int:
+def changes_bytes(device: DeviceProfile, count: int) -> int:
     """Temporary bytes to number the runs of equal values, a 32-bit sum of flags: look-back entries of 8 bytes a tile."""
-    return _look_back_bytes(count, _CHANGES_TILE)
+    return _look_back_bytes(count, tiles_of(device).changes)
 
 
-def distinct_bytes(count: int, value_bytes: int) -> int:
+def distinct_bytes(device: DeviceProfile, count: int, value_bytes: int) -> int:
     """Temporary bytes to keep the first of every run of equal values: look-back entries of 8 bytes a tile."""
-    return _look_back_bytes(count, _DISTINCT_TILE[value_bytes])
+    return _look_back_bytes(count, tiles_of(device).distinct[value_bytes])
 
 
 def runs_bytes(count: int) -> int:

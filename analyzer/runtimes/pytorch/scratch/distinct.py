@@ -28,7 +28,7 @@ _INDEX_BYTES = 8
 
 
 @rule("aten::_unique2", name="unique")
-def unique(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+def unique(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The values are sorted into a copy, with their positions where the places of all are wanted; then every run of equal ones is written
     once.
 
@@ -43,18 +43,18 @@ def unique(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     script.temporary(bytes_of(source))  # sorted
     if not inverse:
         script.release(
-            script.temporary(radix_sort_bytes(count, 8 * width, width, 0, "float" in source.dtype))
+            script.temporary(radix_sort_bytes(device, count, 8 * width, width, 0, "float" in source.dtype))
         )
     else:
         script.temporary(count * _INDEX_BYTES)  # where each was
         positions = script.temporary(count * _INDEX_BYTES)
-        script.release(script.temporary(radix_sort_bytes(count, 8 * width, width, _INDEX_BYTES)))
+        script.release(script.temporary(radix_sort_bytes(device, count, 8 * width, width, _INDEX_BYTES)))
         script.release(positions)
-    _runs(source, script, inverse, bool(argument(operator, 3, "return_counts")))
+    _runs(device, source, script, inverse, bool(argument(operator, 3, "return_counts")))
 
 
 @rule("aten::unique_consecutive", name="unique-consecutive")
-def unique_consecutive(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+def unique_consecutive(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Every run of equal values is written once.
 
     Arguments: (self, return_inverse, return_counts, dim)
@@ -63,22 +63,24 @@ def unique_consecutive(operator: Operator, _device: DeviceProfile, script: Scrip
     if source is None or source.element_count == 0 or argument(operator, 3, "dim") is not None:
         return
     inverse, counts = (bool(argument(operator, place, "")) for place in (1, 2))
-    _runs(source, script, inverse, counts)
+    _runs(device, source, script, inverse, counts)
 
 
-def _runs(source: TensorMeta, script: Script, inverse: bool, counts: bool) -> None:
+def _runs(device: DeviceProfile, source: TensorMeta, script: Script, inverse: bool, counts: bool) -> None:
     """`compute_unique`: the results, as large as the input for a start."""
     count = source.element_count
     if inverse:
         script.output(1)
         changes = script.temporary(count * _INDEX_BYTES)
-        script.release(script.temporary(changes_bytes(count)))
+        script.release(script.temporary(changes_bytes(device, count)))
         script.release(changes)
     script.output(0, bytes_of(source))
     length = script.temporary(_INDEX_BYTES)
     if counts:
         script.output(2, count * _INDEX_BYTES)
     script.release(
-        script.temporary(runs_bytes(count) if counts else distinct_bytes(count, dtype_bytes(source.dtype)))
+        script.temporary(
+            runs_bytes(count) if counts else distinct_bytes(device, count, dtype_bytes(source.dtype))
+        )
     )
     script.release(length)

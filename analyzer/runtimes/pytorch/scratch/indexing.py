@@ -140,7 +140,7 @@ def _sorted_gradient(
     script.temporary(array)  # their positions
     positions = script.temporary(array)
     bits = bits_for(weights) if script.torch_release in _SORTS_FEWER_BITS else 8 * width
-    script.release(script.temporary(radix_sort_bytes(count, bits, width, width)))
+    script.release(script.temporary(radix_sort_bytes(device, count, bits, width, width)))
     script.release(positions)
     if by_frequency:
         script.temporary(array)
@@ -148,7 +148,7 @@ def _sorted_gradient(
     script.temporary(array)  # segment offsets
     script.temporary(_INDEX_BYTES)
     unique = script.temporary(array)
-    script.release(script.temporary(unique_bytes(count)))
+    script.release(script.temporary(unique_bytes(device, count)))
     script.release(unique)
     segments = min(count, weights)
     script.temporary(segments * width)
@@ -256,7 +256,7 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
     script.temporary(array)  # sorted
     script.temporary(array)  # their positions
     positions = script.temporary(array)
-    script.release(script.temporary(radix_sort_bytes(count, bits_for(indexed))))
+    script.release(script.temporary(radix_sort_bytes(device, count, bits_for(indexed))))
     script.release(positions)
 
 

@@ -150,6 +150,24 @@ def im2col(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     script.outputs()
 
 
+@rule("aten::col2im")
+def col2im(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """The result is made as large as the input and resized: one that is smaller keeps that memory, a larger one is taken anew.
+
+    Source: aten/src/ATen/native/cuda/Col2Im.cu, `col2im_cuda`. Arguments: (self, ...)
+    """
+    source, result = tensor_at(operator, 0), operator.outputs[0]
+    made = bytes_of(source) if source is not None else 0
+    if result is None or bytes_of(result) <= made:
+        script.output(0, made)
+        script.temporary(contiguous_copy_bytes(source))
+        return
+    first = script.temporary(made)
+    script.temporary(contiguous_copy_bytes(source))
+    script.output(0)
+    script.release(first)
+
+
 @rule(
     "aten::avg_pool3d",
     "aten::avg_pool3d_backward",
@@ -169,7 +187,6 @@ def im2col(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     "aten::reflection_pad2d",
     "aten::reflection_pad1d_backward",
     "aten::reflection_pad2d_backward",
-    "aten::col2im",
 )
 def contiguous_only(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Kernels with a contiguous path alone copy a first argument that is not contiguous, after the results."""

@@ -61,7 +61,7 @@ class Take:
     """A temporary (or, with `keep`, a per-thread workspace named `keep`) of `nbytes` is taken, by the rule named.
 
     plan, smaller: what is asked for instead where there is no room (`Malloc`). inferred: bytes by which it may well be larger,
-        its sizes being carried over from other calls (`Malloc`).
+        its sizes being carried over from other calls; assumed: bytes by which it may be off on another GPU (`Malloc`).
     tries: it is for the trials of the plan so named: taken where the thread has no such plan yet, and once it is given
         back the allocator's cache is emptied.
     """
@@ -75,6 +75,7 @@ class Take:
     smaller: tuple[int, ...] = ()
     tries: str = ""
     inferred: int | None = None
+    assumed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +122,14 @@ class Script:
         plan: str = "",
         smaller: tuple[int, ...] = (),
         inferred: int | None = None,
+        assumed: int = 0,
     ) -> int:
         """Take `nbytes` (0 takes nothing) until `release` or the operator's end. Returns a token for `release`."""
         token = self._next
         self._next += 1
         if nbytes > 0:
             self.steps.append(
-                Take(token, nbytes, basis, "", self.rule, plan=plan, smaller=smaller, inferred=inferred)
+                Take(token, nbytes, basis, "", self.rule, plan, smaller, inferred=inferred, assumed=assumed)
             )
             self._open.append(token)
         return token

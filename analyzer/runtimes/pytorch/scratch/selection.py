@@ -40,7 +40,7 @@ def _positions(
     elements = mask.element_count
     copy = script.temporary(contiguous_copy_bytes(mask))
     counted = script.temporary(4)
-    script.release(script.temporary(count_bytes(elements, device.sm_count)))
+    script.release(script.temporary(count_bytes(device, elements)))
     found = -1
     if result is not None:
         script.output(result)
@@ -49,7 +49,7 @@ def _positions(
         basis = Basis.BOUNDED if count is None else Basis.EXACT
         found = script.temporary(most * len(mask.shape) * _POSITION_BYTES, basis)
     if mask.shape:
-        script.release(script.temporary(select_bytes(elements)))
+        script.release(script.temporary(select_bytes(device, elements)))
     script.release(counted)
     script.release(copy)
     return found

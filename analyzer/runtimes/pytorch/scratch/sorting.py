@@ -50,7 +50,7 @@ def _along(tensor: TensorMeta, dim: int) -> tuple[int, int]:
 
 
 @rule("aten::sort", "aten::argsort.stable")
-def sort(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+def sort(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Up to 4,096 elements along the dimension are sorted in the results, with a temporary row of indices. Longer rows
     go through CUB: a single row with a temporary of indices; several at once by value, with (segment, position)
     pairs, then by segment; 128 and more each for itself, with second buffers of keys and indices. A dimension that is not the fast one is copied first.
@@ -73,7 +73,7 @@ def sort(operator: Operator, _device: DeviceProfile, script: Script) -> None:
         script.temporary(count * _INDEX_BYTES)
     if count == size:
         script.temporary(count * _INDEX_BYTES)
-        script.temporary(radix_sort_bytes(count, 8 * width, width, _INDEX_BYTES))
+        script.temporary(radix_sort_bytes(device, count, 8 * width, width, _INDEX_BYTES))
         return
     script.temporary(count * _INDEX_BYTES)
     if count // size >= _SEGMENTS:
@@ -81,13 +81,13 @@ def sort(operator: Operator, _device: DeviceProfile, script: Script) -> None:
         return
     script.temporary(count * _INDEX_BYTES)
     keys = script.temporary(count * width)
-    script.release(script.temporary(radix_sort_bytes(count, 8 * width, width, _INDEX_BYTES)))
+    script.release(script.temporary(radix_sort_bytes(device, count, 8 * width, width, _INDEX_BYTES)))
     script.release(keys)
-    script.temporary(radix_sort_bytes(count, 8, _INDEX_BYTES, 0))
+    script.temporary(radix_sort_bytes(device, count, 8, _INDEX_BYTES, 0))
 
 
 @rule("aten::median", "aten::nanmedian")
-def median(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+def median(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Of all elements: they are sorted, into a copy and with their positions, and the one in the middle is picked. Along a dimension:
     the results alone.
 
@@ -102,7 +102,7 @@ def median(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     places = script.temporary(count * _INDEX_BYTES)
     row = script.temporary(count * _INDEX_BYTES)
     if count > _SMALL_SORT:
-        script.release(script.temporary(radix_sort_bytes(count, 8 * width, width, _INDEX_BYTES)))
+        script.release(script.temporary(radix_sort_bytes(device, count, 8 * width, width, _INDEX_BYTES)))
     script.release(row)
     script.release(places)
     found = script.temporary(1)
@@ -153,7 +153,7 @@ def topk_temporaries(script: Script, device: DeviceProfile, source: TensorMeta, 
 
 
 @rule("aten::randperm")
-def randperm(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+def randperm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Random keys are sorted with the positions: as many bits as make repeated keys rare enough, so 32-bit keys up to
     about 30,000 positions, 64-bit keys above; with CUB's temporary.
 
@@ -167,4 +167,4 @@ def randperm(operator: Operator, _device: DeviceProfile, script: Script) -> None
     script.temporary(count * _INDEX_BYTES)
     script.temporary(count * width)
     script.temporary(count * width)
-    script.temporary(radix_sort_bytes(count, bits, width, _INDEX_BYTES))
+    script.temporary(radix_sort_bytes(device, count, bits, width, _INDEX_BYTES))

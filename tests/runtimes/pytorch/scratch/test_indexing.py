@@ -69,7 +69,7 @@ def test_embedding_backward_adds_few_rows_directly() -> None:
 def sorted_rows(count: int, weights: int, by_frequency: bool) -> tuple[list[str], list[int], int]:
     """The common part: words so far, what is held, and the partial segments."""
     array, segments = count * 8, min(count, weights)
-    sort, unique, scan = radix_sort_bytes(count, 64), unique_bytes(count), scan_bytes(segments)
+    sort, unique, scan = radix_sort_bytes(H200, count, 64), unique_bytes(H200, count), scan_bytes(segments)
     told = [f"+{array} +{array} +{array} +{sort} -{sort} -{array}"]
     held = [array, array]
     if by_frequency:
@@ -175,7 +175,7 @@ def test_index_put_without_accumulation_is_pointwise() -> None:
 def test_index_put_with_accumulation_sorts() -> None:
     """24 places of 5 values each among 20 (or 20 x 30): a linear index, sorted with its positions."""
     one = index(24)
-    sort = radix_sort_bytes(24, 5)
+    sort = radix_sort_bytes(H200, 24, 5)
     common = f"+192 +192 +192 +{sort} -{sort} -192 -192 -192"
     assert put((one,), tensor(24, 30, 5)) == f"=0 +192 +192 -192 {common} -192"
     assert put((one, one), tensor(24, 5)) == f"=0 +192 +192 -192 +192 +192 -192 -192 {common} -192"
@@ -187,9 +187,9 @@ def test_index_put_with_accumulation_sorts() -> None:
 def test_index_put_sorts_by_as_many_bits_as_places() -> None:
     """5,000 indices: those among 20 have 5 bits, one pass; among 600, 10 bits, two passes and second buffers."""
     many = index(5000)
-    assert f"+{radix_sort_bytes(5000, 5)} " in put((many,), tensor(5000, 30, 5))
-    assert f"+{radix_sort_bytes(5000, 10)} " in put((many, many), tensor(5000, 5))
-    assert radix_sort_bytes(5000, 5) < radix_sort_bytes(5000, 10)
+    assert f"+{radix_sort_bytes(H200, 5000, 5)} " in put((many,), tensor(5000, 30, 5))
+    assert f"+{radix_sort_bytes(H200, 5000, 10)} " in put((many, many), tensor(5000, 5))
+    assert radix_sort_bytes(H200, 5000, 5) < radix_sort_bytes(H200, 5000, 10)
 
 
 def test_index_put_outside_autograd_checks_bounds() -> None:

@@ -13,6 +13,7 @@ PLAIN, LAST, GAPS = tensor(*SHAPE), channels_last(*SHAPE), spread(tensor(*SHAPE)
 LAST_GAPS = spread(channels_last(*SHAPE))
 SMALL = tensor(2, 3, 4, 4)
 COPY = f"=0 +{N} -{N}"
+SMALL_BYTES = 2 * 3 * 4 * 4 * 4
 
 
 @pytest.mark.parametrize(
@@ -104,9 +105,13 @@ def test_strided_results_are_computed_beside() -> None:
 
 
 def test_contiguous_only() -> None:
-    for name in ("aten::reflection_pad2d", "aten::avg_pool3d", "aten::col2im"):
+    for name in ("aten::reflection_pad2d", "aten::avg_pool3d"):
         assert words(call(name, (PLAIN,), (SMALL,))) == "=0"
         assert words(call(name, (LAST,), (SMALL,))) == COPY
+    # Overlapping patches: the result keeps memory as large as the input; others: taken twice.
+    assert words(call("aten::col2im", (PLAIN,), (SMALL,))) == f"=0:{N}"
+    assert words(call("aten::col2im", (LAST,), (SMALL,))) == f"=0:{N} +{N} -{N}"
+    assert words(call("aten::col2im", (SMALL,), (PLAIN,))) == f"+{SMALL_BYTES} =0 -{SMALL_BYTES}"
     assert words(call("aten::im2col", (PLAIN,), (SMALL,))) == f"+{N} =0 -{N}"
     assert words(call("aten::im2col", (LAST,), (SMALL,))) == f"+{N} +{N} =0 -{N} -{N}"
     assert words(call("aten::im2col", (None,), (SMALL,))) == "=0"

@@ -126,9 +126,9 @@ def test_the_default_overload_is_no_part_of_a_name() -> None:
 
 def test_cub_arithmetic() -> None:
     assert aliased_bytes(1, 257) == 256 + 512 + 255
-    assert radix_sort_bytes(2000) == 1
-    assert radix_sort_bytes(2401, 8) == 3583
-    assert radix_sort_bytes(4096) == 83455
+    assert radix_sort_bytes(H200, 2000) == 1
+    assert radix_sort_bytes(H200, 2401, 8) == 3583
+    assert radix_sort_bytes(H200, 4096) == 83455
     assert scan_bytes(4096) == 1279
 
 

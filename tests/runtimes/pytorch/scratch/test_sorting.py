@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from analyzer.devices import load
 from analyzer.runtimes.pytorch.scratch.cub import (
     aliased_bytes,
     bits_for,
@@ -42,13 +43,13 @@ def test_radix_sort(count: int, bits: int, key: int, value: int, tile: int) -> N
     """Per pass 256 counts of 8 bytes and a counter of 4; a table of 256 words a tile; second buffers."""
     passes, tiles = -(-bits // 8), -(-count // tile)
     nbytes = up(passes * 2048) + up(tiles * 1024) + up(count * key) + up(count * value) + up(passes * 4)
-    assert radix_sort_bytes(count, bits, key, value) == nbytes + 255
+    assert radix_sort_bytes(H200, count, bits, key, value) == nbytes + 255
 
 
 def test_radix_sort_of_one_pass_or_one_block() -> None:
-    assert radix_sort_bytes(2304) == 1
-    assert radix_sort_bytes(2305, 8) == 2048 + 1024 + 256 + 255
-    assert radix_sort_bytes(2305, 9) == 4096 + 1024 + 2 * up(2305 * 8) + 256 + 255
+    assert radix_sort_bytes(H200, 2304) == 1
+    assert radix_sort_bytes(H200, 2305, 8) == 2048 + 1024 + 256 + 255
+    assert radix_sort_bytes(H200, 2305, 9) == 4096 + 1024 + 2 * up(2305 * 8) + 256 + 255
 
 
 def test_scan_and_unique() -> None:
@@ -59,8 +60,8 @@ def test_scan_and_unique() -> None:
     assert scan_bytes(128 * 15 * 33, 5) == up((-(-33 * 15 // 7) + 32) * 10) + 256 + 255
     assert scan_bytes(1920 * 33, 1) == up(65 * 4) + 256 + 255
     assert scan_bytes(1920 * 96, 1) == up(128 * 4) + 256 + 255
-    assert unique_bytes(2304 * 32) == 512 + 256 + 256 + 255
-    assert unique_bytes(2304 * 32 + 1) == 768 + 256 + 256 + 255
+    assert unique_bytes(H200, 2304 * 32) == 512 + 256 + 256 + 255
+    assert unique_bytes(H200, 2304 * 32 + 1) == 768 + 256 + 256 + 255
 
 
 def test_bits() -> None:
@@ -86,15 +87,15 @@ def test_sort_in_one_block() -> None:
 
 def test_sort_of_long_rows() -> None:
     count = 5000
-    one = closed(count * 8, radix_sort_bytes(count, 32, 4, 8))
+    one = closed(count * 8, radix_sort_bytes(H200, count, 32, 4, 8))
     results = (tensor(count), tensor(count, dtype="int64"))
     assert words(call("aten::sort", (tensor(count),), results)) == one
     strided = call("aten::sort", (spread(tensor(count)),), results)
-    rest = (count * 8, radix_sort_bytes(count, 32, 4, 8))
+    rest = (count * 8, radix_sort_bytes(H200, count, 32, 4, 8))
     assert words(strided) == closed(count * 4, count * 4, count * 8, *rest)
     whole = 3 * count
-    keys, pairs = whole * 4, radix_sort_bytes(whole, 32, 4, 8)
-    segments = radix_sort_bytes(whole, 8, 8, 0)
+    keys, pairs = whole * 4, radix_sort_bytes(H200, whole, 32, 4, 8)
+    segments = radix_sort_bytes(H200, whole, 8, 8, 0)
     story = words(call("aten::sort", (tensor(3, count),), results))
     taken = f"=0 =1 +{whole * 8} +{whole * 8} +{keys} +{pairs} -{pairs} -{keys} +{segments}"
     assert story == f"{taken} -{segments} -{whole * 8} -{whole * 8}"
@@ -159,8 +160,26 @@ def test_topk_on_a_smaller_gpu_gives_a_thread_more() -> None:
 def test_randperm(count: int, bits: int) -> None:
     """Enough bits b that keys repeat rarely: 2^b above n + (6 n^2 + 1) / (12 ln(10/9)), rounded up."""
     width = 4 if bits <= 32 else 8
-    sort = radix_sort_bytes(count, bits, width, 8)
+    sort = radix_sort_bytes(H200, count, bits, width, 8)
     held = (count * 8, count * width, count * width, sort)
     taken, given = (f"+{nbytes}" for nbytes in held), (f"-{nbytes}" for nbytes in reversed(held))
     story = words(call("aten::randperm", (count,), (tensor(count, dtype="int64"),)))
     assert story == " ".join(["=0 +8 -8", *taken, *given])
+
+
+# 99,991 elements, asked of PyTorch 2.11's own binary under the emulated runtime: keys of (bytes), values of (bytes).
+@pytest.mark.parametrize(
+    ("device", "sizes"),
+    [
+        ("h200", {(1, 0): 13823, (2, 0): 216063, (4, 0): 423167, (8, 0): 835327, (4, 8): 1228287, (8, 8): 1639423}),
+        ("rtx5090", {(1, 0): 13823, (2, 0): 219135, (4, 0): 423167, (8, 0): 835327, (4, 8): 1228287}),
+        ("a100-80gb", {(1, 0): 421887, (2, 0): 798463, (4, 0): 422143, (8, 0): 844543, (1, 8): 1360127, (4, 8): 1242623}),
+        ("rtx3090", {(1, 0): 355327, (2, 0): 665343, (4, 0): 422143, (2, 8): 1465343, (8, 8): 1644543}),
+        ("l4", {(1, 0): 293887, (2, 0): 542463, (1, 8): 1168127, (2, 8): 1342463, (8, 0): 844543}),
+        ("t4", {(1, 0): 299007, (2, 0): 450303, (4, 0): 426239, (8, 0): 853759, (1, 8): 1047807, (8, 8): 1653759}),
+    ],
+)  # fmt: skip
+def test_sorts_by_the_code_that_a_device_runs(device: str, sizes: dict[tuple[int, int], int]) -> None:
+    profile = load(device)
+    found = {(key, value): radix_sort_bytes(profile, 99_991, 8 * key, key, value) for key, value in sizes}
+    assert found == sizes

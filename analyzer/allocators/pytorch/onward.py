@@ -1,0 +1,182 @@
+"""Millions of plain requests on a `PyTorchAllocator` that already holds something, which goes on from where they leave it.
+
+What `caching.py` does, block for block: its blocks are handed to the compiled allocator in plain numbers (`_played.c`, `Blocks`),
+and what that holds in the end becomes the simulator's again. Without the compiled one, or with settings it does not know
+(`plain`), the simulator plays them itself.
+
+Not modelled in plain numbers: settings, several streams; a request without room, which is `OutOfMemoryError` at once, although
+the simulator would first give back what it caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+
+from analyzer.allocators.base import OutOfMemoryError
+from analyzer.allocators.compiled import AVAILABLE, Integers
+from analyzer.allocators.pytorch.caching import SMALL_SEGMENT_BYTES, Block, Pool, PyTorchAllocator, Segment
+from analyzer.allocators.pytorch.peaks import UNIT_BYTES
+
+if AVAILABLE:
+    from analyzer.allocators import _played
+
+
+def play_on(
+    allocator: PyTorchAllocator,
+    held: Mapping[int, int],
+    parts: Iterable[tuple[Integers, Integers]],
+    key_count: int,
+) -> dict[int, int]:
+    """Plays the parts one after the other; the handles of the keys that are alive in the end.
+
+    held: key -> handle of what is alive now and the parts may give back. parts: (events, sizes in bytes), events being rows
+    of (key, which size) and (key, -1), as `compiled.py` has them. key_count: every key is below it.
+    Raises OutOfMemoryError; the allocator is of no use then.
+    """
+    if AVAILABLE and _plain(allocator):
+        return _Plain(allocator, held, key_count).play(parts)
+    handles = dict(held)
+    for events, sizes in parts:
+        nbytes = sizes.tolist()
+        for key, number in events.tolist():
+            if number >= 0:
+                handles[key] = allocator.malloc(nbytes[number])
+            else:
+                allocator.free(handles.pop(key))
+    return handles
+
+
+def _plain(allocator: PyTorchAllocator) -> bool:
+    """Whether the compiled allocator does what this one does from here on."""
+    known = ("large_segment_size_mb", "oldest_first", "limit_bytes", "device_total_bytes")
+    return (
+        type(allocator) is PyTorchAllocator
+        and allocator.settings.default_but_for(*known)
+        and not allocator._waiting
+        and not any(pool.stream for pool in allocator._pools)
+    )
+
+
+class _Plain:
+    """One allocator, in plain numbers for a while. A segment's base is its address, or, where the segment held longest serves
+    first, what keeps that order."""
+
+    def __init__(self, allocator: PyTorchAllocator, held: Mapping[int, int], key_count: int) -> None:
+        self._allocator, self._oldest_first = allocator, allocator.settings.oldest_first
+        segments = list(allocator._segments.values())
+        segments.sort(key=lambda segment: segment.number if self._oldest_first else segment.address)
+        # base -> segment, in units. Who holds a block besides the caller has a key behind the caller's.
+        self._segments: dict[int, Segment] = {}
+        self._base = 0
+        self._handles = {handle: key for key, handle in held.items()}
+        self._others = key_count
+        for handle, block in allocator._live.items():
+            if block is not None and handle not in self._handles:
+                self._handles[handle] = self._others
+                self._others += 1
+        keys = {id(allocator._live[handle]): key for handle, key in self._handles.items()}
+        self._key_count = key_count
+        rows = [row for segment in segments for row in self._rows(segment, keys)]
+        large = allocator.settings.large_segment_bytes // UNIT_BYTES
+        self._blocks = _played.Blocks(np.array(rows, np.int64).reshape(-1, 5), self._others, large)
+
+    def _rows(self, segment: Segment, keys: Mapping[int, int]) -> list[tuple[int, int, int, int, int]]:
+        shift = self._placed(segment) - segment.address // UNIT_BYTES
+        return [
+            (
+                block.address // UNIT_BYTES + shift,
+                block.size // UNIT_BYTES,
+                int(not segment.pool.small),
+                int(block is segment.first),
+                keys[id(block)] if block.used else -1,
+            )
+            for block in segment.first.onwards()
+        ]
+
+    def _placed(self, segment: Segment) -> int:
+        """The base of a segment, which is remembered by it."""
+        base = self._base if self._oldest_first else segment.address // UNIT_BYTES
+        self._base += segment.size // UNIT_BYTES
+        self._segments[base] = segment
+        return base
+
+    def _take(self, units: int) -> int:
+        """A new segment, as `caching.py` takes one."""
+        allocator, size = self._allocator, units * UNIT_BYTES
+        if not allocator._room(size):
+            bounds = [bound for bound in (allocator._limit, allocator._allowed) if bound is not None]
+            raise OutOfMemoryError(size, allocator.allocated, allocator.reserved, min(bounds), ())
+        pool = Pool(
+            size == SMALL_SEGMENT_BYTES, 0
+        )  # a large one has at least `large_segment_bytes`, which is more
+        segment = Segment(allocator._space.take(size), size, pool, number=len(allocator.segment_events))
+        allocator._segments[segment.address] = segment
+        allocator._reserve("segment_alloc", segment.address, size)
+        return self._placed(segment)
+
+    def play(self, parts: Iterable[tuple[Integers, Integers]]) -> dict[int, int]:
+        """As `play_on`."""
+        asked = np.zeros(self._key_count, np.int64)
+        for events, sizes in parts:
+            self._blocks.play(events, -(-sizes // UNIT_BYTES), self._take)
+            requests = events[events[:, 1] >= 0]
+            asked[requests[:, 0]] = sizes[requests[:, 1]]
+        return self._returned(asked)
+
+    def _returned(self, asked: Integers) -> dict[int, int]:
+        """The simulator holds what the plain numbers do; the handles of the caller's keys."""
+        allocator = self._allocator
+        requested = {id(block): block.requested for block in allocator._live.values() if block is not None}
+        before = {key: allocator._live[handle] for handle, key in self._handles.items()}
+        handles = {key: handle for handle, key in self._handles.items() if key >= self._key_count}
+        ours: dict[int, int] = {}
+        for handle, key in self._handles.items():
+            if key < self._key_count:
+                del allocator._live[handle]
+        allocator._pools.clear()
+        allocator.allocated = allocator.requested = 0
+        for segment, rows in self._by_segment():
+            last: Block | None = None
+            for base, units, key in rows:
+                address = segment.address + base * UNIT_BYTES
+                block = Block(address, units * UNIT_BYTES, segment)
+                block.previous = last
+                if last is None:
+                    segment.first = block
+                else:
+                    last.next = block
+                last = block
+                if key < 0:
+                    allocator._insert(block)
+                    continue
+                block.used, block.users = True, ()
+                if key in handles:
+                    block.requested = requested[id(before[key])]
+                    allocator._live[handles[key]] = block
+                else:
+                    block.requested = int(asked[key]) or requested[id(before[key])]
+                    ours[key] = allocator._malloc_count
+                    allocator._live[allocator._malloc_count] = block
+                    allocator._malloc_count += 1
+                allocator.allocated += block.size
+                allocator.requested += block.requested
+        allocator.peak_allocated = max(allocator.peak_allocated, self._blocks.peak * UNIT_BYTES)
+        allocator.peak_requested = max(allocator.peak_requested, allocator.requested)
+        return ours
+
+    def _by_segment(self) -> Iterator[tuple[Segment, list[tuple[int, int, int]]]]:
+        """Each segment with its blocks in order: (units from its beginning, units, key)."""
+        rows = np.frombuffer(self._blocks.rows(), np.int64).reshape(-1, 5)
+        rows = rows[np.argsort(rows[:, 0])]
+        bases = sorted(self._segments)
+        places = np.searchsorted(bases, rows[:, 0], side="right") - 1
+        for place, base in enumerate(bases):
+            part = rows[places == place]
+            yield (
+                self._segments[base],
+                list(
+                    zip((part[:, 0] - base).tolist(), part[:, 1].tolist(), part[:, 4].tolist(), strict=True)
+                ),
+            )

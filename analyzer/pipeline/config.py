@@ -1,0 +1,145 @@
+"""A model's configuration: the program that says the same is written, and followed as `analyze run` follows any other."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+
+from analyzer.analysis import Analysis
+from analyzer.errors import AnalyzerError, OptionError, TargetError, did_you_mean
+from analyzer.options import Options, Unsaid
+from analyzer.pipeline import generation
+from analyzer.pipeline.program import Followed, concluded, watched
+from analyzer.recipes.config import opened
+from analyzer.recipes.recipe import (
+    DEFAULT_OPTIMIZER,
+    Recipe,
+    length_of,
+    optimizer_named,
+    parse_lora,
+    require_packages,
+    task_of,
+)
+from analyzer.recipes.source import script
+from analyzer.runtimes.pytorch.told import NotTold
+from analyzer.targets import require_torch
+
+# Nothing is fetched, whatever the libraries would like to look up (huggingface_hub/constants.py).
+_OFFLINE = {"HF_HUB_OFFLINE": "1"}
+
+
+def script_of(name: str, options: Options) -> str:
+    """The program that says the same as the configuration and the options. Raises AnalyzerError."""
+    return script(recipe_of(name, options))
+
+
+def followed(name: str, options: Options, progress: Callable[[str], None] | None = None) -> Analysis:
+    """The analysis of a configuration, by following its program. Raises AnalyzerError."""
+    require_torch(f"{name} is built by transformers")
+    recipe = recipe_of(name, options)
+    require_packages(recipe)
+    _check_known(recipe)
+    options = dataclasses.replace(options, batch=recipe.batch)
+    with _quiet():
+        found, note = _ran(recipe, options, progress)
+    if isinstance(found.ran.error, AnalyzerError):
+        raise found.ran.error
+    analysis = concluded(found, options, recipe.title, notes=(note,) if note else ())
+    if options.mode != "train":
+        return analysis
+    estimate = dataclasses.replace(analysis.estimate, optimizer=recipe.optimizer)
+    return dataclasses.replace(analysis, estimate=estimate)
+
+
+def _ran(
+    recipe: Recipe, options: Options, progress: Callable[[str], None] | None
+) -> tuple[Followed, str | None]:
+    """The recipe's program followed, and what is to be said about how."""
+
+    def run(longer: int = 0, called: Callable[..., None] | None = None) -> Followed:
+        """With a prompt so many tokens longer, which are not made then."""
+        one = dataclasses.replace(
+            recipe, length=recipe.length + longer, new_tokens=recipe.new_tokens - longer
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder) / "program.py"
+            program.write_text(script(one), encoding="utf-8")
+            whole = called is not None
+            return watched(program, (), options, _OFFLINE, progress=progress, whole=whole, called=called)
+
+    if (
+        recipe.mode == "generate" and recipe.beams == 1
+    ):  # beams are kept for as many tokens as are asked for, not run
+        with contextlib.suppress(NotTold):
+            return generation.followed(run, recipe.new_tokens)
+    return run(), None
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """While open, the libraries say nothing: the program is not the user's, and its bars and warnings are about no real run."""
+    bars = import_module("transformers.utils.logging")
+    shown, before = bars.is_progress_bar_enabled(), logging.root.manager.disable
+    bars.disable_progress_bar()
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+        if shown:
+            bars.enable_progress_bar()
+
+
+def recipe_of(name: str, options: Options) -> Recipe:
+    """What the options say of the configuration. Raises AnalyzerError."""
+    config = opened(name)
+    if said := options.not_of_configs():
+        flag = f"--{next(iter(said)).replace('_', '-')}".replace("--inputs", "--input")
+        raise OptionError(
+            f"{flag} means nothing for a configuration", f"leave {flag} out (see analyze --help)"
+        )
+    if options.optimizer is not None and not isinstance(options.optimizer, str):
+        raise OptionError("the optimizer of a configuration is a name", "such as adamw_torch")
+    chosen = options.optimizer if not isinstance(options.optimizer, Unsaid | None) else DEFAULT_OPTIMIZER
+    return Recipe(
+        config=config,
+        task=options.task or task_of(config),
+        mode=options.mode,
+        batch=options.batch or 1,
+        length=length_of(config, options.length),
+        steps=options.steps,
+        dtype=options.dtype or config.dtype,
+        amp=options.amp,
+        accumulation=options.grad_accumulation,
+        optimizer=optimizer_named(chosen),
+        lora=None if options.lora is None else parse_lora(options.lora),
+        bits=4 if options.load_in_4bit else None,
+        double=not options.no_double_quant,
+        checkpointing=options.gradient_checkpointing,
+        attention=options.attn,
+        new_tokens=options.new_tokens if options.mode == "generate" else 0,
+        cache=options.cache,
+        beams=options.beams,
+        sample=options.sample,
+        loading=options.load,
+    )
+
+
+def _check_known(recipe: Recipe) -> None:
+    """Raises TargetError for a kind of model the installed transformers has no code of."""
+    known = import_module("transformers.models.auto.configuration_auto").CONFIG_MAPPING_NAMES
+    kind = recipe.config.document["model_type"]
+    if kind not in known:
+        raise TargetError(
+            f"transformers {version('transformers')} has no model of the kind {kind!r}, and code beside a configuration is not executed",
+            did_you_mean(kind, known).strip() or "install a release of transformers that has it",
+        )

@@ -1,0 +1,95 @@
+"""A configuration under a serving engine: the terms of vLLM's budget that nobody says are followed, then its arithmetic is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from analyzer.devices import resolve
+from analyzer.errors import DoesNotFit
+from analyzer.options import Options
+from analyzer.pipeline.analyze import analysis
+from analyzer.recipes.config import opened
+from analyzer.recipes.serving import (
+    BATCHED_TOKENS,
+    BLOCK_TOKENS,
+    UTILIZATION,
+    Budget,
+    Cache,
+    cache_of,
+    request_length,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What an engine would have room for. length: tokens of a request. bounded: which terms of the budget are upper bounds."""
+
+    name: str
+    device: str
+    device_note: str
+    length: int
+    budget: Budget
+    cache: Cache
+    bounded: tuple[str, ...] = ()
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the cache."""
+        return self.cache.blocks(self.budget.cache_bytes)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens the cache holds."""
+        return self.blocks * self.cache.block_tokens
+
+    @property
+    def requests(self) -> float:
+        """Requests of `length` tokens that run at a time, as vLLM logs its maximum concurrency."""
+        return self.tokens / self.length
+
+
+def serving(
+    name: str,
+    *,
+    device: str | int | None = None,
+    length: int | None = None,
+    utilization: float = UTILIZATION,
+    block_tokens: int = BLOCK_TOKENS,
+    kv_dtype: str = "auto",
+    batched_tokens: int = BATCHED_TOKENS,
+    weights: int | None = None,
+    activations: int | None = None,
+    outside: int | None = None,
+    graphs: int = 0,
+    progress: Callable[[str], None] | None = None,
+) -> Serving:
+    """What vLLM would have room for. weights, activations, outside, graphs: bytes, as it logs them; what is None is taken from
+    transformers' own forward pass of `batched_tokens` tokens. Raises AnalyzerError."""
+    config = opened(name)
+    profile, device_note = resolve(device)
+    cache = cache_of(config, kv_dtype, block_tokens)
+    bounded: tuple[str, ...] = ()
+    if weights is None or activations is None or outside is None:
+        estimate = analysis(name, Options(length=batched_tokens, device=device), progress).estimate
+        if estimate.out_of_memory is not None:
+            raise DoesNotFit(
+                f"{name} ends without memory on {profile.name} in a forward pass of {batched_tokens:,} tokens",
+                "take fewer --max-num-batched-tokens, or say --weights, --activations and --outside",
+            )
+        followed = estimate.naive.weights
+        weights = followed if weights is None else weights
+        if activations is None:
+            activations, bounded = max(estimate.peak_allocated - followed, 0), ("activations",)
+        if outside is None:
+            loaded = estimate.device_used - estimate.peak_reserved - profile.context_bytes
+            outside = max(loaded, 0)
+    return Serving(
+        name,
+        profile.name,
+        device_note,
+        request_length(config, length),
+        Budget(profile.capacity_bytes, utilization, weights, activations, outside, graphs),
+        cache,
+        bounded,
+    )

@@ -1,0 +1,98 @@
+"""Where a model's configuration is: a `config.json`, its folder, or `hf:ORG/NAME` in transformers' own cache.
+
+A configuration is data: it is read, never executed, and nothing is fetched. What stands in it besides shapes (code of its
+own, `auto_map`) is refused, because using it would run it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analyzer.errors import MissingDependencyError, TargetError
+
+CACHED = "hf:"
+_DTYPES = ("float32", "bfloat16", "float16")
+_LARGEST_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """name: as it was given. path: of the file. document: what it says."""
+
+    name: str
+    path: Path
+    document: Mapping[str, Any]
+
+    @property
+    def text(self) -> Mapping[str, Any]:
+        """The part about language: the whole, or `text_config` of a model that also sees or hears."""
+        part = self.document.get("text_config")
+        return part if isinstance(part, Mapping) else self.document
+
+    @property
+    def dtype(self) -> str:
+        """The weights' type as `from_pretrained` takes it from a configuration (its dtype="auto", the default); float32 where
+        it says nothing. `torch_dtype` is what files called it before transformers 4.56."""
+        for part in (self.document, self.text):
+            said = part.get("dtype") or part.get("torch_dtype")
+            if isinstance(said, str) and said != "auto":
+                if (name := said.removeprefix("torch.")) not in _DTYPES:
+                    raise TargetError(f"{self.path}: {said!r} is no dtype of weights", "say --dtype bfloat16")
+                return name
+        return "float32"
+
+    def number(self, name: str, default: int | None = None) -> int | None:
+        """A whole number of the configuration, or `default` where it says none. Raises TargetError for what is no number."""
+        part = self.text if name in self.text else self.document
+        found = part.get(name, default)
+        if found is not None and (isinstance(found, bool) or not isinstance(found, int) or found < 1):
+            raise TargetError(f"{self.path}: {name} is {found!r}", "it must be a whole number of at least 1")
+        return found
+
+
+def opened(text: str) -> Config:
+    """The configuration `text` names. Raises TargetError; MissingDependencyError where only transformers knows its cache."""
+    path = _cached(text.removeprefix(CACHED)) if text.startswith(CACHED) else Path(text)
+    if path.is_dir():
+        path = path / "config.json"
+    if not path.is_file():
+        raise TargetError(f"{path}: no such file", "give config.json, its folder, or hf:ORG/NAME")
+    if path.stat().st_size > _LARGEST_BYTES:
+        raise TargetError(f"{path} is too large to be a model's configuration", "give its config.json")
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise TargetError(f"{path} is not JSON: {error}", "give the model's config.json") from error
+    if not isinstance(document, dict) or not isinstance(document.get("model_type"), str):
+        raise TargetError(
+            f"{path} does not say which model it is of: it has no model_type",
+            "give the config.json that transformers' save_pretrained writes",
+        )
+    return Config(text, path, document)
+
+
+def _cached(name: str) -> Path:
+    """The file in transformers' cache on this machine. Nothing is fetched."""
+    if importlib.util.find_spec("huggingface_hub") is None:
+        raise MissingDependencyError(
+            f"{CACHED}{name} is looked up in transformers' cache, and transformers is not installed",
+            "pip install transformers, or give the model's config.json",
+        )
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = try_to_load_from_cache(name, "config.json")
+    except HFValidationError as error:
+        raise TargetError(f"{CACHED}{name} is no model's name", "write hf:ORG/NAME") from error
+    if not isinstance(found, str):
+        raise TargetError(
+            f"{CACHED}{name} is not in transformers' cache on this machine, and nothing is fetched",
+            f"hf download {name} config.json fetches the configuration alone; or give a config.json",
+        )
+    return Path(found)

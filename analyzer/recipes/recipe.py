@@ -1,0 +1,206 @@
+"""What is done with a configuration: the task, the sizes, how it is loaded, adapted, quantized, trained or made to generate.
+
+Names are those of the libraries that do it: tasks of transformers' pipelines, optimizers of its `TrainingArguments.optim`
+(`transformers/training_args.py`, `OptimizerNames`), caches of its `generate`, the fields of peft's `LoraConfig`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+
+from analyzer.errors import MissingDependencyError, OptionError, did_you_mean
+from analyzer.recipes.config import Config
+
+TASKS = ("causal-lm", "seq2seq", "classification", "vision", "speech")
+ATTENTION = ("sdpa", "eager")
+# `generate(cache_implementation=...)`: transformers/generation/configuration_utils.py, ALL_CACHE_IMPLEMENTATIONS.
+CACHES = ("dynamic", "static", "offloaded", "offloaded_static")
+LOADING = ("device-map", "cpu", "gpu")
+# What Trainer takes where nobody says (`training_args.py`, `default_optim`, with torch 2.8 or newer).
+DEFAULT_OPTIMIZER = "adamw_torch_fused"
+_BITS = {"8bit": 8, "32bit": 32}
+_BNB = ("adamw", "lion", "ademamix", "rmsprop_bnb")
+_TORCH = {
+    "adamw_torch": "torch.optim.AdamW(trained, lr=1e-4)",
+    "adamw_torch_fused": "torch.optim.AdamW(trained, lr=1e-4, fused=True)",
+    "sgd": "torch.optim.SGD(trained, lr=1e-4)",
+    "adagrad": "torch.optim.Adagrad(trained, lr=1e-4)",
+    "rmsprop": "torch.optim.RMSprop(trained, lr=1e-4)",
+    "adafactor": "Adafactor(trained, lr=1e-4, scale_parameter=False, relative_step=False)",
+}
+_SAME = {
+    "adamw": "adamw_torch",
+    "adamw_fused": "adamw_torch_fused",
+    "adamw_bnb_8bit": "adamw_8bit",
+    "paged_adamw": "paged_adamw_32bit",
+    "rmsprop_bnb": "rmsprop_bnb_32bit",
+    "ademamix": "ademamix_32bit",
+}
+OPTIMIZERS = (
+    *_TORCH,
+    *_SAME,
+    *(f"{paged}{kind}_{bits}" for kind in _BNB for bits in _BITS for paged in ("", "paged_")
+      if (kind, paged) != ("rmsprop_bnb", "paged_") and (kind, paged, bits) not in (("adamw", "", "32bit"),)),
+)  # fmt: skip
+_ADAPTERS = {"r": int, "alpha": int, "dropout": float}
+
+
+@dataclass(frozen=True, slots=True)
+class Lora:
+    """peft's `LoraConfig`. targets: names of modules, ("all-linear",), or (): those peft has for the model's kind."""
+
+    r: int = 8
+    alpha: int = 8
+    dropout: float = 0.0
+    targets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Everything the program is made of. length, new_tokens: tokens (samples of audio, for a model that hears raw ones).
+
+    bits: 4 (bitsandbytes), or None. double: whether their constants are quantized too.
+    loading: "device-map": `from_pretrained(device_map=...)`; "cpu": loaded there, then `.cuda()`; "gpu": made on the GPU in
+        float32 and cast, as scripts without a checkpoint do.
+    """
+
+    config: Config
+    task: str
+    mode: str
+    batch: int
+    length: int
+    steps: int
+    dtype: str
+    amp: str | None = None
+    accumulation: int = 1
+    optimizer: str = DEFAULT_OPTIMIZER
+    lora: Lora | None = None
+    bits: int | None = None
+    double: bool = True
+    checkpointing: bool = False
+    attention: str | None = None
+    new_tokens: int = 0
+    cache: str | None = None
+    beams: int = 1
+    sample: bool = False
+    loading: str = "device-map"
+
+    def __post_init__(self) -> None:
+        train, generate = self.mode == "train", self.mode == "generate"
+        for flag, said, means in (
+            ("--lora", self.lora, train),
+            ("--gradient-checkpointing", self.checkpointing, train),
+            ("--cache", self.cache, generate),
+            ("--sample", self.sample, generate),
+        ):
+            if said and not means:
+                raise OptionError(
+                    f"{flag} means nothing with --mode {self.mode}",
+                    f"add --mode {'generate' if flag in ('--cache', '--sample') else 'train'}",
+                )
+        if generate and self.task not in ("causal-lm", "seq2seq"):
+            raise OptionError(f"a {self.task} model does not generate tokens", "use --mode infer")
+        if self.bits and self.loading != "device-map":
+            raise OptionError(
+                f"weights of {self.bits} bits are made while they are loaded onto the GPU", "leave --load out"
+            )
+        if self.bits and train and self.lora is None:
+            raise OptionError(
+                f"weights of {self.bits} bits are not trained: adapters beside them are", "add --lora r=16"
+            )
+
+    @property
+    def optimizer_call(self) -> str:
+        """What makes the optimizer of the parameters `trained`."""
+        name = _SAME.get(self.optimizer, self.optimizer)
+        if name in _TORCH:
+            return _TORCH[name]
+        kind, _, bits = name.removeprefix("paged_").rpartition("_")
+        made = {"adamw": "AdamW", "lion": "Lion", "ademamix": "AdEMAMix", "rmsprop_bnb": "RMSprop"}[kind]
+        paged = ", is_paged=True" if name.startswith("paged_") else ""
+        return f"bitsandbytes.optim.{made}(trained, lr=1e-4, optim_bits={_BITS[bits]}{paged})"
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The user's own packages the program imports, besides torch."""
+        wanted = {
+            "transformers": True,
+            "accelerate": self.loading == "device-map",
+            "peft": self.lora is not None,
+            "bitsandbytes": self.bits is not None
+            or (self.mode == "train" and "bitsandbytes" in self.optimizer_call),
+        }
+        return tuple(name for name, needed in wanted.items() if needed)
+
+    @property
+    def title(self) -> str:
+        """The target in a report: the configuration, and the sizes its figures hang on."""
+        made = f", {self.new_tokens:,} new tokens" if self.mode == "generate" else ""
+        return f"{self.config.name} ({self.task}, length {self.length:,}{made})"
+
+
+def require_packages(recipe: Recipe) -> None:
+    """Raises MissingDependencyError, in one sentence, for packages of the program that are not installed."""
+    missing = [name for name in recipe.packages if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingDependencyError(
+            f"{recipe.config.name} is built by your own transformers, and not installed here: {', '.join(missing)}",
+            f"pip install {' '.join(missing)}",
+        )
+
+
+def task_of(config: Config) -> str:
+    """The task a configuration is of, by the name of its class; a language model's where it says none."""
+    for name in config.document.get("architectures") or ():
+        for ending, task in (
+            ("ForConditionalGeneration", "speech" if "num_mel_bins" in config.document else "seq2seq"),
+            ("ForCTC", "speech"),
+            ("ForSequenceClassification", "classification"),
+            ("ForMaskedLM", "classification"),
+            ("ForImageClassification", "vision"),
+        ):
+            if str(name).endswith(ending) and not (task == "seq2seq" and "text_config" in config.document):
+                return task
+    return "causal-lm"
+
+
+def parse_lora(text: str) -> Lora:
+    """ "r=16,alpha=32,dropout=0.05,targets=q_proj+v_proj" (or targets=all-linear). Raises OptionError."""
+    said: dict[str, object] = {}
+    for part in text.split(","):
+        name, equals, value = part.strip().partition("=")
+        if not equals or name not in (*_ADAPTERS, "targets"):
+            raise OptionError(
+                f"--lora {text!r}: {part!r} says nothing",
+                did_you_mean(name, (*_ADAPTERS, "targets"))
+                + "write r=16,alpha=32,dropout=0.05,targets=q_proj+v_proj",
+            )
+        try:
+            said[name] = tuple(value.split("+")) if name == "targets" else _ADAPTERS[name](value)
+        except ValueError:
+            raise OptionError(f"--lora {text!r}: {name} is {value!r}", "give a number") from None
+    lora = Lora(**said)  # type: ignore[arg-type]
+    if lora.r < 1 or not 0 <= lora.dropout < 1:
+        raise OptionError(f"--lora {text!r} is no adapter", "r is at least 1, dropout from 0 to below 1")
+    return lora
+
+
+def optimizer_named(name: str) -> str:
+    """`name`, if there is such an optimizer here. Raises OptionError."""
+    if name not in OPTIMIZERS:
+        raise OptionError(
+            f"there is no optimizer {name!r} for a configuration",
+            f"{did_you_mean(name, OPTIMIZERS)}one of {', '.join(_TORCH)}, adamw_8bit, paged_adamw_8bit, ...",
+        )
+    return name
+
+
+def length_of(config: Config, said: int | None, default: int = 512) -> int:
+    """Tokens of a sequence: what was said, else `default` or the most the model has positions for."""
+    if said is not None:
+        return said
+    known = [
+        config.number(name) for name in ("max_position_embeddings", "n_positions", "max_target_positions")
+    ]
+    return min([default, *filter(None, known)])

@@ -1,0 +1,209 @@
+"""A recipe as a Python script: an ordinary one, which runs on a GPU and is followed like any other.
+
+1. The checkpoint takes no memory: a tensor of it is one number, read as often as its shape asks for. Its names and shapes are
+   those `save_pretrained` would write, so `from_pretrained` does with it what it does with the real one: the same device map,
+   warm-up of the allocator, conversions, quantization.
+2. The step is the plainest there is: inputs made on the GPU, forward, backward, optimizer, gradients dropped.
+3. Where transformers would compile (a static cache), the script says `disable_compile=True`: what is followed is eager code.
+
+Not modelled: Trainer's two groups of parameters, clipping and logging; a tokenizer's padding (every sequence has `--length`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analyzer.recipes.recipe import Recipe
+
+_AUTO = {
+    "causal-lm": "AutoModelForCausalLM",
+    "seq2seq": "AutoModelForSeq2SeqLM",
+    "classification": "AutoModelForSequenceClassification",
+    "vision": "AutoModelForImageClassification",
+}
+_PEFT_TASK = {"causal-lm": "CAUSAL_LM", "seq2seq": "SEQ_2_SEQ_LM", "classification": "SEQ_CLS"}
+_AMP = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
+
+
+def script(recipe: Recipe) -> str:
+    """The program, ready to be run or followed."""
+    parts = (_head(recipe), _loaded(recipe), _adapted(recipe), _ends(recipe))
+    return "\n".join(line for part in parts for line in part) + "\n"
+
+
+def _auto(recipe: Recipe) -> str:
+    if recipe.task == "speech":
+        return "AutoModelForSpeechSeq2Seq" if "num_mel_bins" in recipe.config.document else "AutoModelForCTC"
+    return _AUTO[recipe.task]
+
+
+def _head(recipe: Recipe) -> Iterator[str]:
+    yield f'"""{recipe.mode.capitalize()} on a GPU, batch {recipe.batch}: {_safe(recipe.title)}. Written by analyze."""'
+    names = ["AutoConfig", _auto(recipe)]
+    if recipe.bits:
+        names.append("BitsAndBytesConfig")
+    if recipe.mode == "train" and recipe.optimizer == "adafactor":
+        names.append("Adafactor")
+    if "bitsandbytes" in recipe.packages:
+        yield "import bitsandbytes"
+    yield "import torch"
+    if recipe.lora:
+        yield "from peft import LoraConfig, get_peft_model" + (
+            ", prepare_model_for_kbit_training" if recipe.bits else ""
+        )
+    yield f"from transformers import {', '.join(sorted(names))}"
+    if recipe.loading != "gpu":
+        yield "from transformers.core_model_loading import revert_weight_conversion"
+    yield ""
+    yield f"config = AutoConfig.from_pretrained({str(recipe.config.path)!r}, trust_remote_code=False)"
+
+
+def _safe(text: str) -> str:
+    """A name as it may stand in a docstring."""
+    return "".join(letter for letter in text if letter.isprintable() and letter not in '"\\')
+
+
+def _loaded(recipe: Recipe) -> Iterator[str]:
+    auto, dtype = _auto(recipe), f"torch.{recipe.dtype}"
+    attention = f", attn_implementation={recipe.attention!r}" if recipe.attention else ""
+    if recipe.loading == "gpu":
+        yield 'with torch.device("cuda"):'
+        yield f"    model = {auto}.from_config(config, dtype=torch.float32{attention}).to({dtype})"
+        return
+    yield "# A checkpoint that takes no memory: each tensor is one zero, read as often as its shape asks for."
+    yield 'with torch.device("meta"):'
+    yield f"    skeleton = {auto}.from_config(config, dtype={dtype})"
+    yield "held = {name: w for name, w in skeleton.state_dict().items() if name not in skeleton.all_tied_weights_keys}"
+    yield "checkpoint = {"
+    yield "    name: torch.zeros((), dtype=w.dtype).expand(w.shape)"
+    yield "    for name, w in revert_weight_conversion(skeleton, held).items()"
+    yield "}"
+    yield "model = type(skeleton).from_pretrained("
+    yield f"    None, config=config, state_dict=checkpoint, dtype={dtype}{attention},"
+    if recipe.loading == "device-map":
+        yield '    device_map={"": 0},'
+    if recipe.bits:
+        yield "    quantization_config=BitsAndBytesConfig("
+        yield f'        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant={recipe.double},'
+        yield f"        bnb_4bit_compute_dtype={dtype},"
+        yield "    ),"
+    yield ")"
+    yield "del skeleton, held, checkpoint"
+
+
+def _adapted(recipe: Recipe) -> Iterator[str]:
+    lora = recipe.lora
+    if lora and recipe.bits:
+        yield (
+            "model = prepare_model_for_kbit_training("
+            f"model, use_gradient_checkpointing={recipe.checkpointing})"
+        )
+    if lora:
+        targets = lora.targets[0] if lora.targets == ("all-linear",) else list(lora.targets) or None
+        task = _PEFT_TASK.get(recipe.task)
+        yield (
+            f"model = get_peft_model(model, LoraConfig(r={lora.r}, lora_alpha={lora.alpha}, "
+            f"lora_dropout={lora.dropout}, target_modules={targets!r}, task_type={task!r}))"
+        )
+    if recipe.checkpointing and not (lora and recipe.bits):
+        yield "model.gradient_checkpointing_enable()"
+        if lora:
+            yield "model.enable_input_require_grads()"
+    placed = "model.cuda()" if recipe.loading == "cpu" else "model"
+    yield f"{placed}.{'train' if recipe.mode == 'train' else 'eval'}()"
+
+
+def _ends(recipe: Recipe) -> Iterator[str]:
+    yield {"train": _trained, "infer": _inferred, "generate": _generated}[recipe.mode](recipe)
+
+
+def _trained(recipe: Recipe) -> str:
+    scaled = recipe.amp == "fp16"
+    backward = "scaler.scale(loss).backward()" if scaled else "loss.backward()"
+    lines = ["trained = [p for p in model.parameters() if p.requires_grad]"]
+    if "optim_bits=8" in recipe.optimizer_call:
+        lines += [
+            "# Trainer keeps embeddings' states in 32 bits.",
+            "for module in model.modules():",
+            "    if isinstance(module, torch.nn.Embedding):",
+            "        bitsandbytes.optim.GlobalOptimManager.get_instance().register_module_override(",
+            '            module, "weight", {"optim_bits": 32}',
+            "        )",
+        ]
+    lines += [f"optimizer = {recipe.optimizer_call}", *(['scaler = torch.amp.GradScaler("cuda")'] * scaled)]
+    lines += [f"for step in range({recipe.steps}):"]
+    indent = "    "
+    if recipe.accumulation > 1:
+        lines.append(f"    for _ in range({recipe.accumulation}):")
+        indent += "    "
+    made, said = _inputs(recipe, labels=True)
+    lines += [indent + line for line in (*made, *_autocast(recipe, f"loss = model({said}).loss"), backward)]
+    ends = ["scaler.step(optimizer)", "scaler.update()"] if scaled else ["optimizer.step()"]
+    return "\n".join([*lines, *(f"    {line}" for line in (*ends, "optimizer.zero_grad()"))])
+
+
+def _inferred(recipe: Recipe) -> str:
+    made, said = _inputs(recipe, labels=False)
+    lines = [
+        f"for step in range({recipe.steps}):",
+        *(f"    {line}" for line in made),
+        "    with torch.no_grad():",
+    ]
+    return "\n".join([*lines, *(f"        {line}" for line in _autocast(recipe, f"output = model({said})"))])
+
+
+def _generated(recipe: Recipe) -> str:
+    cache = None if recipe.cache == "dynamic" else recipe.cache
+    beams = f", num_beams={recipe.beams}" if recipe.beams > 1 else ""
+    made = [
+        f"ids = {_tokens(recipe)}",
+        "tokens = model.generate(",
+        "    ids, attention_mask=torch.ones_like(ids), pad_token_id=0,",
+        f"    max_new_tokens={recipe.new_tokens}, min_new_tokens={recipe.new_tokens}, do_sample={recipe.sample}{beams},",
+        f"    cache_implementation={cache!r}, disable_compile=True,",
+        ")",
+    ]
+    return "\n".join([made[0], *_autocast(recipe, *made[1:])])
+
+
+def _autocast(recipe: Recipe, *lines: str) -> list[str]:
+    """The lines under automatic mixed precision, where it is asked for."""
+    if recipe.amp is None:
+        return list(lines)
+    return [f'with torch.autocast("cuda", {_AMP[recipe.amp]}):', *(f"    {line}" for line in lines)]
+
+
+def _tokens(recipe: Recipe) -> str:
+    words = recipe.config.number("vocab_size") or "config.get_text_config().vocab_size"
+    return f'torch.randint(0, {words}, ({recipe.batch}, {recipe.length}), device="cuda")'
+
+
+def _inputs(recipe: Recipe, labels: bool) -> tuple[list[str], str]:
+    """The lines that make a batch, and what the model is called with."""
+    document, batch = recipe.config.document, recipe.batch
+    classes = f'torch.randint(0, config.num_labels, ({batch},), device="cuda")'
+    if recipe.task in ("causal-lm", "seq2seq"):
+        second = {True: ", labels=ids", False: ", decoder_input_ids=ids" if recipe.task == "seq2seq" else ""}
+        return [f"ids = {_tokens(recipe)}"], f"input_ids=ids{second[labels]}"
+    if recipe.task == "classification":
+        made, said, target = f"ids = {_tokens(recipe)}", "input_ids=ids", classes
+    elif recipe.task == "vision":
+        size, channels = recipe.config.number("image_size", 224), recipe.config.number("num_channels", 3)
+        shape = f"{batch}, {channels}, {size}, {size}"
+        made, said, target = f"pixels = {_noise(shape)}", "pixel_values=pixels", classes
+    elif "num_mel_bins" in document:
+        frames = (
+            f"2 * {recipe.config.number('max_source_positions', 1500)}"  # halved by the second convolution
+        )
+        shape = f"{batch}, {recipe.config.number('num_mel_bins')}, {frames}"
+        made, said, target = f"sound = {_noise(shape)}", "input_features=sound", _tokens(recipe)
+        if not labels:
+            return [made, f"ids = {target}"], f"{said}, decoder_input_ids=ids"
+    else:
+        made, said = f"sound = {_noise(f'{batch}, {recipe.length}')}", "input_values=sound"
+        target = f'torch.randint(1, config.vocab_size, ({batch}, 8), device="cuda")'
+    return ([made, f"labels = {target}"], f"{said}, labels=labels") if labels else ([made], said)
+
+
+def _noise(shape: str) -> str:
+    return f'torch.randn({shape}, device="cuda", dtype=model.dtype)'

@@ -1,0 +1,437 @@
+"""Tokens that are told instead of run: what a generating program asks for between two tokens that were followed.
+
+A loop that makes tokens asks for the same again and again, for tensors that grow with the sequence. So a few of its **rounds**
+are followed (one call of the model, and what comes before the next), near its beginning, in its middle and at its end, and
+the others are told from these:
+
+1. A round's **form** is the order of its requests and of what it gives back, an allocation being told by how many rounds ago it
+   was made, and as the how manieth of its round. All rounds that were followed must have one form; else nothing is told.
+2. A size is a polynomial in the round's number, through every round that was followed (`graph/polynomial.py`): of at most
+   the second degree, so that most of them check it.
+3. What an operator takes for itself is no polynomial (attention splits its keys at whole blocks): where its shapes change,
+   its scratch rule is asked about every round, with the shapes that round has; and must say of the rounds that were followed what
+   was recorded there.
+4. The told rounds are played on the allocator as it stands after the first ones (`allocators/pytorch/onward.py`), and the last
+   ones, which were followed, go on from there.
+
+Not modelled: rounds on several streams, or that empty the cache; rounds whose form changes on the way (a window that fills).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from analyzer.allocators.compiled import Integers
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Operator, Storage, TensorMeta
+from analyzer.graph.polynomial import Polynomial, fit
+from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc, Wait
+from analyzer.runtimes.pytorch.scratch import Output, Take, story_of
+
+# A step of an operator: a result is requested, so many bytes are taken, the n-th of these is given back.
+Step: TypeAlias = "tuple[str, int]"
+# Rounds that are played together; and what one operator may take for itself, in pieces.
+_AT_ONCE = 64
+_MOST_TAKEN = 16
+# Rounds between those that were followed about which the rules of operators are asked that took nothing there.
+_LOOKED_AT = 17
+
+
+class NotTold(Exception):
+    """Rounds cannot be told: the reason. They have to be run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A round that was followed. number: of the loop's. items: its form; sizes: in bytes, of what is told by its place.
+
+    operators: those that take memory for themselves, with what they do: place among the items -> (operator, steps). plain:
+        those that only make results, likewise.
+    """
+
+    number: int
+    items: tuple[tuple[Any, ...], ...]
+    sizes: tuple[int, ...]
+    operators: Mapping[int, tuple[Operator, tuple[Step, ...]]]
+    plain: Mapping[int, Operator]
+
+
+def rounds(
+    events: Sequence[AllocationEvent], operators: Sequence[Operator], starts: Sequence[int], first: int
+) -> tuple[list[Round], dict[int, tuple[int, int]]]:
+    """The rounds between each two of the `starts` (positions of events), numbered from `first` on; and of each key requested
+    in them the round and its place there. Raises NotTold."""
+    told: list[Round] = []
+    places: dict[int, tuple[int, int]] = {}
+    for number, (begin, end) in enumerate(pairwise(starts), first):
+        told.append(_round(number, events[begin:end], operators, places))
+    return told, places
+
+
+def _round(
+    number: int,
+    events: Sequence[AllocationEvent],
+    operators: Sequence[Operator],
+    places: dict[int, tuple[int, int]],
+) -> Round:
+    items: list[tuple[Any, ...]] = []
+    sizes: list[int] = []
+    found: dict[int, tuple[Operator, tuple[Step, ...]]] = {}
+    plain: dict[int, Operator] = {}
+
+    def requested(event: Malloc) -> None:
+        places[event.key] = number, len(sizes)
+        sizes.append(event.nbytes)
+
+    for operator, group in groupby(_plain(events), lambda event: event[1]):
+        part = [event for event, _ in group]
+        if any(isinstance(event, Malloc) and event.storage < 0 for event in part):
+            results = [event for event in part if isinstance(event, Malloc) and event.storage >= 0]
+            found[len(items)] = operators[operator], tuple(_steps(part))
+            items.append(("operator", operators[operator].name, len(results)))
+            for event in results:
+                requested(event)
+            continue
+        if operator >= 0:
+            plain[len(items)] = operators[operator]
+        for each in part:
+            if isinstance(each, Malloc):
+                items.append(("take",))
+                requested(each)
+            else:
+                items.append(("give", *_given(each, number, places)))
+    return Round(number, tuple(items), tuple(sizes), found, plain)
+
+
+def _plain(events: Sequence[AllocationEvent]) -> Iterator[tuple[Malloc | Free, int]]:
+    """Requests and what is given back, each with its operator (-1: outside any; what dies by itself is outside). Raises
+    NotTold for anything else that matters."""
+    running, taken = -1, set[int]()
+    for event in events:
+        if isinstance(event, Malloc):
+            if event.stream or event.apart or event.fails or event.plan:
+                raise NotTold("requests for other streams, or by plans of cuDNN")
+            running = event.operator
+            if event.storage < 0:
+                taken.add(event.key)
+            yield event, running
+        elif isinstance(event, Free):
+            own = event.key in taken
+            taken.discard(event.key)
+            yield event, running if own else -1
+        elif not isinstance(event, Wait | Event) or (
+            isinstance(event, Event) and event.name == "empty_cache"
+        ):
+            raise NotTold("several streams, or a cache that is emptied")
+
+
+def _given(event: Free, number: int, places: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """How many rounds ago what is given back was made, and as the how manieth."""
+    made = places.get(event.key)
+    return (number - made[0], made[1]) if made else (-1, event.key)
+
+
+def _steps(events: Sequence[Malloc | Free]) -> Iterator[Step]:
+    taken: list[int] = []
+    for event in events:
+        if isinstance(event, Free):
+            yield "give", taken.index(event.key)
+        elif event.storage < 0:
+            taken.append(event.key)
+            yield "take", event.nbytes
+        else:
+            yield "result", 0
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """What every round does, as functions of its number.
+
+    operators: those whose steps may change from round to round: place among the items -> which `kinds` tells them.
+    """
+
+    items: tuple[tuple[Any, ...], ...]
+    sizes: tuple[Polynomial, ...]
+    steps: Mapping[int, tuple[Step, ...]]
+    kinds: Mapping[int, int]
+    told: tuple[Callable[[int], tuple[Step, ...]], ...]
+
+
+def loop(samples: Sequence[Round], profile: DeviceProfile) -> Loop:
+    """The loop the rounds are of. Raises NotTold."""
+    first = samples[0]
+    if any(other.items != first.items for other in samples):
+        raise NotTold("rounds differ in their form")
+    if any(item[0] == "give" and item[1] < 0 for item in first.items):
+        raise NotTold("a round gives back what was made before the loop")
+    numbers = [sample.number for sample in samples]
+    sizes = tuple(_polynomial(numbers, values) for values in zip(*(s.sizes for s in samples), strict=True))
+    steps: dict[int, tuple[Step, ...]] = {}
+    kinds: dict[int, int] = {}
+    known: dict[Any, int] = {}
+    told: list[Callable[[int], tuple[Step, ...]]] = []
+    for place in first.operators:
+        calls = [sample.operators[place] for sample in samples]
+        woven = _woven(numbers, [_shown(operator) for operator, _ in calls])
+        if not _varies(woven):
+            if any(said != calls[0][1] for _, said in calls):
+                raise NotTold(f"{calls[0][0].name} takes other memory for the same shapes")
+            steps[place] = calls[0][1]
+            continue
+        if woven not in known:
+            known[woven] = len(told)
+            told.append(_rule(calls[0][0], woven, profile))
+        kinds[place] = known[woven]
+        for number, (operator, said) in zip(numbers, calls, strict=True):
+            if told[kinds[place]](number) != said:
+                raise NotTold(f"{operator.name} took other memory than its rule says")
+    _check_plain(samples, numbers, profile)
+    return Loop(first.items, sizes, steps, kinds, tuple(told))
+
+
+def _check_plain(samples: Sequence[Round], numbers: Sequence[int], profile: DeviceProfile) -> None:
+    """Raises NotTold where an operator that took nothing for itself in the rounds that were followed does in others."""
+    between = sorted({int(number) for number in np.linspace(min(numbers), max(numbers), _LOOKED_AT)})
+    seen = set()
+    for place, operator in samples[0].plain.items():
+        woven = _woven(numbers, [_shown(sample.plain[place]) for sample in samples])
+        if woven in seen or not _varies(woven):
+            continue
+        seen.add(woven)
+        rule = _rule(operator, woven, profile)
+        if any(kind == "take" for number in between for kind, _ in rule(number)):
+            raise NotTold(f"{operator.name} takes memory for itself at some lengths")
+
+
+def _polynomial(numbers: Sequence[int], values: Sequence[int]) -> Polynomial:
+    found = fit(numbers, values)
+    if found is None or found.degree > 2:
+        raise NotTold("a size is no polynomial in the round")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """A tensor of an operator whose shape changes with the round."""
+
+    shape: tuple[Any, ...]
+    stride: tuple[Any, ...]
+    offset: Any
+    dtype: str
+    requires_grad: bool
+
+
+def _shown(operator: Operator) -> tuple[Any, ...]:
+    """All of a call that its rule may look at, as nested tuples; of a storage only which tensors share it."""
+    storages: dict[int, int] = {}
+
+    def shown(value: Any) -> Any:
+        if isinstance(value, TensorMeta):
+            shared = storages.setdefault(value.storage, len(storages))
+            return _Tensor(value.shape, value.stride, value.offset, value.dtype, value.requires_grad), shared
+        return tuple(map(shown, value)) if isinstance(value, tuple) else value
+
+    named = tuple((name, shown(value)) for name, value in operator.keywords.items())
+    return (
+        operator.name,
+        shown(operator.arguments),
+        named,
+        shown(operator.outputs),
+        operator.settings,
+        operator.phase,
+    )
+
+
+def _woven(numbers: Sequence[int], values: Sequence[Any]) -> Any:
+    """One value for all rounds: whole numbers that change are polynomials. Raises NotTold."""
+    first = values[0]
+    if all(value == first for value in values):
+        return first
+    if isinstance(first, _Tensor) and all(isinstance(value, _Tensor) for value in values):
+        parts = [(v.shape, v.stride, v.offset, v.dtype, v.requires_grad) for v in values]
+        return _Tensor(*_woven(numbers, parts))
+    if isinstance(first, tuple) and all(isinstance(v, tuple) and len(v) == len(first) for v in values):
+        return tuple(_woven(numbers, parts) for parts in zip(*values, strict=True))
+    if all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+        return _polynomial(numbers, values)
+    raise NotTold("an operator is called in another way")
+
+
+def _varies(woven: Any) -> bool:
+    if isinstance(woven, _Tensor):
+        return any(map(_varies, (woven.shape, woven.stride, woven.offset)))
+    return any(map(_varies, woven)) if isinstance(woven, tuple) else isinstance(woven, Polynomial)
+
+
+def _at(woven: Any, number: int) -> Any:
+    if isinstance(woven, Polynomial):
+        return woven.at(number)
+    if isinstance(woven, tuple):
+        return tuple(_at(part, number) for part in woven)
+    return woven
+
+
+def _rule(
+    like: Operator, woven: tuple[Any, ...], profile: DeviceProfile
+) -> Callable[[int], tuple[Step, ...]]:
+    """What the operator's scratch rule tells of a round, whose shapes it has there."""
+    known: dict[int, tuple[Step, ...]] = {}
+    storages = [meta.storage for meta in (*like.inputs, *filter(None, like.outputs))]
+
+    def told(number: int) -> tuple[Step, ...]:
+        if number not in known:
+            place = iter(storages)
+
+            def built(value: Any) -> Any:
+                if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], _Tensor):
+                    tensor = value[0]
+                    shape, stride, offset = (
+                        _at(part, number) for part in (tensor.shape, tensor.stride, tensor.offset)
+                    )
+                    return TensorMeta(next(place), shape, stride, tensor.dtype, offset, tensor.requires_grad)
+                return tuple(map(built, value)) if isinstance(value, tuple) else _at(value, number)
+
+            _, arguments, named, outputs, *_ = woven
+            operator = replace(
+                like,
+                arguments=built(arguments),
+                keywords={name: built(value) for name, value in named},
+                outputs=built(outputs),
+            )
+            known[number] = tuple(_told_steps(operator, profile))
+            if len(known[number]) > 2 * _MOST_TAKEN:
+                raise NotTold(f"{like.name} takes memory in many pieces")
+        return known[number]
+
+    return told
+
+
+def _told_steps(operator: Operator, profile: DeviceProfile) -> Iterator[Step]:
+    """As `_steps`, from the rule: workspaces have been there since the first rounds, and results that write in place are none."""
+    taken: dict[int, int] = {}
+    inputs = {meta.storage for meta in operator.inputs}
+    made: set[int] = set()
+    for step in story_of(operator, profile).steps:
+        if isinstance(step, Output):
+            output = operator.outputs[step.index] if step.index < len(operator.outputs) else None
+            if output is not None and output.storage not in inputs | made:
+                made.add(output.storage)
+                yield "result", 0
+        elif isinstance(step, Take):
+            if not step.keep:
+                taken[step.token] = len(taken)
+                yield "take", step.nbytes
+        elif step.token in taken:
+            yield "give", taken[step.token]
+
+
+def keys_of(loop_: Loop) -> tuple[int, int]:
+    """How many rounds' allocations have keys of their own at a time, and how many each round has."""
+    longest = max((item[1] for item in loop_.items if item[0] == "give"), default=0)
+    return longest + 2, len(loop_.sizes)
+
+
+def key_at(loop_: Loop, number: int, place: int) -> int:
+    """The key of the `place`-th allocation of a round."""
+    ring, count = keys_of(loop_)
+    return number % ring * count + place
+
+
+def requests(loop_: Loop, numbers: range) -> Iterator[tuple[Integers, Integers]]:
+    """What these rounds ask for, as `onward.play_on` takes it, some of them at a time."""
+    shapes = [[_form(told(number)) for told in loop_.told] for number in numbers]
+    begin = 0
+    for _, alike in groupby(shapes):
+        end = begin + len(list(alike))
+        for at in range(begin, end, _AT_ONCE):
+            yield _together(loop_, numbers[at : min(at + _AT_ONCE, end)])
+        begin = end
+
+
+def _form(steps: tuple[Step, ...]) -> tuple[Any, ...]:
+    return tuple((kind, number if kind == "give" else 0) for kind, number in steps)
+
+
+def _together(loop_: Loop, numbers: range) -> tuple[Integers, Integers]:
+    """Rounds in which every operator takes the same steps."""
+    ring, count = keys_of(loop_)
+    columns = [_values(size, numbers) for size in loop_.sizes]
+    rows: list[
+        tuple[int, int, int]
+    ] = []  # rounds ago, place (behind the places: of a round's own), column or -1
+    done = own = 0
+
+    def result() -> None:
+        nonlocal done
+        rows.append((0, done, done))
+        done += 1
+
+    told = {place: [loop_.told[kind](number) for number in numbers] for place, kind in loop_.kinds.items()}
+    for place, item in enumerate(loop_.items):
+        if item[0] == "take":
+            result()
+        elif item[0] == "give":
+            rows.append((item[1], item[2], -1))
+        else:
+            every = told.get(place) or [loop_.steps[place]] * len(numbers)
+            taken: list[int] = []
+            for at, (kind, which) in enumerate(every[0]):
+                if kind == "result":
+                    result()
+                elif kind == "take":
+                    taken.append(own)
+                    rows.append((0, count + own, len(columns)))
+                    columns.append(np.array([steps[at][1] for steps in every], np.int64))
+                    own += 1
+                else:
+                    rows.append((0, count + taken[which], -1))
+    form = np.array(rows, np.int64).reshape(-1, 3)
+    of = np.array(numbers, np.int64)[:, None]
+    ago, place_, column = form.T
+    shared = (of - ago) % ring * count + place_
+    keys = np.where(place_ < count, shared, ring * count + place_ - count)
+    size = np.where(column < 0, -1, column + len(columns) * np.arange(len(numbers))[:, None])
+    events = np.stack([keys, size], axis=-1).reshape(-1, 2)
+    return np.ascontiguousarray(events), np.ascontiguousarray(np.stack(columns, axis=-1).reshape(-1))
+
+
+def _values(size: Polynomial, numbers: range) -> Integers:
+    value, whole = size.at_many(numbers)
+    if not whole.all():
+        raise NotTold("a size is no whole number everywhere")
+    return value
+
+
+def key_count(loop_: Loop) -> int:
+    """Every key is below it."""
+    ring, count = keys_of(loop_)
+    most = sum(len(steps) for steps in loop_.steps.values())
+    most += _MOST_TAKEN * len(loop_.kinds)
+    return ring * count + most
+
+
+def renamed(operator: Operator, names: Mapping[int, int]) -> Operator:
+    """The operator with its storages under other numbers."""
+
+    def named(value: Any) -> Any:
+        if isinstance(value, TensorMeta):
+            return replace(value, storage=names.get(value.storage, value.storage))
+        return tuple(map(named, value)) if isinstance(value, tuple) else value
+
+    return replace(
+        operator,
+        arguments=named(operator.arguments),
+        keywords={name: named(value) for name, value in operator.keywords.items()},
+        outputs=named(operator.outputs),
+        writes=tuple(names.get(storage, storage) for storage in operator.writes),
+    )
+
+
+def moved(storage: Storage, index: int) -> Storage:
+    """The storage under another number."""
+    return replace(storage, index=index)

@@ -1,0 +1,60 @@
+"""Between what a program's memory lies on a GPU that nobody has measured: what is taken from another one may be more, or less.
+
+1. A request whose bytes were not asked for this GPU may be off by `Malloc.assumed` bytes, up or down. One by a formula that was
+   read off the H200 (attention, recurrent layers, transforms, ...) may be half as large, or half as large again.
+2. The program is played again with every such request at its least, and at its most: the reserved bytes of these are the range.
+   Where the device has less than the program would take with room, the allocator holds what there is, and no more.
+3. Beside the allocator the process holds the context and first kernels, `DeviceProfile.context_range_bytes`, and the code of
+   libraries, of which a GPU with smaller code may hold half.
+
+On a GPU that was measured both ends are the figure itself.
+Not modelled: that requests are off in different directions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from analyzer.devices import DeviceProfile
+from analyzer.runtimes.base import Prediction
+from analyzer.runtimes.events import AllocationEvent, Malloc
+from analyzer.runtimes.timeline import Played, play
+
+Range = tuple[int, int]
+# Its bytes were asked of cuDNN for the GPU, or say themselves how far they may be off.
+_ASKED = "cudnn-convolution"
+
+
+def may_be_off(event: Malloc) -> int:
+    """Bytes by which a request may be larger or smaller on a GPU nobody measured."""
+    if event.assumed or event.rule == _ASKED or event.basis != "measured":
+        return event.assumed
+    return event.nbytes // 2
+
+
+def reserved_range(prediction: Prediction, played: Played) -> Range:
+    """Least and most bytes the allocator may hold at its peak; `played`: the program with room."""
+    ends = [_played_with(prediction, sign) for sign in (-1, 1)]
+    found = [played.peak_reserved, *(end.peak_reserved for end in ends if end is not None)]
+    return min(found), max(found)
+
+
+def beside_range(profile: DeviceProfile, beside_bytes: int) -> Range:
+    """Least and most bytes the process may hold beside its allocator; `beside_bytes`: what it is taken to hold."""
+    least, most = profile.context_range_bytes
+    loaded = max(beside_bytes - profile.context_bytes, 0)
+    # Of what is no code (tensors the caller brings) nothing is in doubt.
+    code = min(loaded, 2 * sum(profile.modules_bytes.values()))
+    return least + loaded - code // 2, most + loaded
+
+
+def _played_with(prediction: Prediction, sign: int) -> Played | None:
+    """The program with every assumed request at its least or most; None where nothing is assumed."""
+    events = tuple(_moved(event, sign) for event in prediction.events)
+    return play(events, prediction.allocator()) if events != prediction.events else None
+
+
+def _moved(event: AllocationEvent, sign: int) -> AllocationEvent:
+    if not isinstance(event, Malloc) or not (off := may_be_off(event)):
+        return event
+    return replace(event, nbytes=max(event.nbytes + sign * off, 1))

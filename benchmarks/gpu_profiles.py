@@ -1,0 +1,193 @@
+"""The profiles of GPUs nobody here has measured: public figures, and what follows from them.
+
+Run: `python -m benchmarks gpu_profiles`. Writes `analyzer/devices/profiles/NAME.json` for every line of `_GPUS`; the H200's, which was measured, is not
+touched. Rules:
+
+1. Memory, multiprocessors and compute capability are NVIDIA's own figures; memory is what nvidia-smi lists, where that is known.
+2. **The context** of a process holds a stack for every thread the GPU can have resident: multiprocessors x threads x 1 KiB
+   (`cudaLimitStackSize`, 1,024 bytes by default). What is left besides is alike on GPUs of an architecture. Published, of processes
+   with lazily loaded kernels that had run PyTorch and cuBLAS (bytes in use less bytes reserved; MiB; stacks; the rest):
+
+       RTX 3090 Ti   421.6   126   296    FakeGPU's validation (442,049,024 bytes), torch 2.12.1, CUDA 13.0
+       A100 40 GB    501     216   285    TianheWu/CoSeR#10, out-of-memory message
+       RTX 4090      495     192   303    pytorch/torchchat#1341, out-of-memory message, torch 2.6 dev, CUDA 12.1
+       L40           507     213   294    QwenLM/Qwen3-VL#2097, out-of-memory message
+       RTX PRO 5000  421.6   165   257    FakeGPU's validation, torch 2.8 and 2.9, CUDA 12.8
+       T4            141      40   101    FoundationVision/GenerateU#10, out-of-memory message (GPU by its 14.75 GiB)
+       H200          678     264   414    measured here, torch 2.11, CUDA 13.0
+       RTX 6000 Ada  426     213   213    unslothai/unsloth-zoo#1053, the context alone, torch 2.10, CUDA 13.0
+
+   Messages round to 10 MiB. Of the rest 68 MiB are taken to be library code, as on the H200, which `modules_bytes` counts.
+3. The range is 10 % where four figures agree (compute capability 8), 12 % where one was published or the H200's stands for Hopper, and
+   25 % elsewhere.
+
+Not modelled: eager loading (CUDA before 11.7 or CUDA_MODULE_LOADING=EAGER), whose contexts hold every kernel: V100, CUDA 11.2:
+1,343 MiB; RTX 3090, CUDA 11.1: 1,687 (pytorch/pytorch#55277); RTX 2080 Ti, CUDA 10.1: 877 (#49877); TITAN V, CUDA 10.1: 1,005 (#28394).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from analyzer.devices.loader import DEFAULT, PROFILES
+
+_MIB = 1 << 20
+_STACK_BYTES = 1024
+_THREADS = {
+    "7.0": 2048,
+    "7.5": 1024,
+    "8.0": 2048,
+    "8.6": 1536,
+    "8.9": 1536,
+    "9.0": 2048,
+    "10.0": 2048,
+    "10.3": 2048,
+    "12.0": 1536,
+}
+# Compute capability -> MiB of the context beside stacks, how far the whole may be off (percent), where that is from.
+_FOUR = "published: four processes on GPUs of compute capability 8 less stacks and library code (benchmarks/gpu_profiles.py)"
+_CONTEXTS = {
+    "7.0": (227, 25, "assumed from GPUs of compute capability 8"),
+    "7.5": (33, 25, "published: one process on a T4 less stacks and library code (benchmarks/gpu_profiles.py)"),
+    "8.0": (227, 10, _FOUR), "8.6": (227, 10, _FOUR), "8.9": (227, 10, _FOUR),
+    "9.0": (346, 12, "assumed from h200, measured there, with this GPU's stacks"),
+    "10.0": (346, 25, "assumed from h200, measured there, with this GPU's stacks"),
+    "10.3": (346, 25, "assumed from h200, measured there, with this GPU's stacks"),
+    "12.0": (189, 12, "published: a process on an RTX PRO 5000 less stacks and library code (benchmarks/gpu_profiles.py)"),
+}  # fmt: skip
+_RECORDED = ("7.5", "8.0", "8.6", "8.9", "9.0", "12.0")
+_TURING = "NVIDIA Turing GPU Architecture whitepaper"
+_AMPERE, _GA102 = (
+    "NVIDIA A100 Tensor Core GPU Architecture whitepaper",
+    "NVIDIA Ampere GA102 GPU Architecture whitepaper",
+)
+_ADA, _HOPPER = (
+    "NVIDIA Ada GPU Architecture whitepaper",
+    "NVIDIA H100 Tensor Core GPU Architecture whitepaper",
+)
+_RTX_BLACKWELL, _BLACKWELL = (
+    "NVIDIA RTX Blackwell GPU Architecture whitepaper",
+    "NVIDIA Blackwell data sheet: 148 SMs in two dies",
+)
+_V100 = "NVIDIA Tesla V100 GPU Architecture whitepaper"
+
+
+def _geforce(name: str) -> str:
+    return f"NVIDIA GeForce {name}|GeForce {name}"
+
+
+# Name, MiB, compute capability, multiprocessors, where the last is from, NVML's names.
+_GPUS = (
+    ("t4", 15360, "7.5", 40, f"{_TURING}, T4: 2,560 CUDA cores at 64 per SM", "Tesla T4|NVIDIA T4"),
+    ("titan-rtx", 24576, "7.5", 72, _TURING, "NVIDIA TITAN RTX|TITAN RTX"),
+    ("rtx2080ti", 11264, "7.5", 68, _TURING, _geforce("RTX 2080 Ti")),
+    ("v100", 16160, "7.0", 80, f"{_V100}, 16 GB", "Tesla V100-SXM2-16GB|Tesla V100-PCIE-16GB"),
+    ("v100-32gb", 32768, "7.0", 80, _V100, "Tesla V100-SXM2-32GB|Tesla V100-PCIE-32GB|Tesla V100-SXM3-32GB"),
+    ("a10", 23028, "8.6", 72, "NVIDIA A10 data sheet: 9,216 CUDA cores at 128 per SM", "NVIDIA A10"),
+    ("a10g", 23028, "8.6", 80, "cudaGetDeviceProperties as published for AWS g5 instances", "NVIDIA A10G"),
+    ("a30", 24576, "8.0", 56, "NVIDIA A30 data sheet: 3,584 CUDA cores at 64 per SM", "NVIDIA A30"),
+    ("a40", 46068, "8.6", 84, _GA102, "NVIDIA A40"),
+    ("a6000", 49140, "8.6", 84, _GA102, "NVIDIA RTX A6000|RTX A6000"),
+    ("a100-40gb", 40960, "8.0", 108, _AMPERE, "NVIDIA A100-SXM4-40GB|NVIDIA A100-PCIE-40GB|A100-SXM4-40GB|A100-PCIE-40GB"),
+    ("a100-80gb", 81920, "8.0", 108, _AMPERE, "NVIDIA A100-SXM4-80GB|NVIDIA A100 80GB PCIe|A100-SXM4-80GB"),
+    ("rtx3060", 12288, "8.6", 28, _GA102, _geforce("RTX 3060")),
+    ("rtx3060ti", 8192, "8.6", 38, _GA102, _geforce("RTX 3060 Ti")),
+    ("rtx3070", 8192, "8.6", 46, _GA102, _geforce("RTX 3070")),
+    ("rtx3070ti", 8192, "8.6", 48, _GA102, _geforce("RTX 3070 Ti")),
+    ("rtx3080", 10240, "8.6", 68, _GA102, _geforce("RTX 3080")),
+    ("rtx3080ti", 12288, "8.6", 80, _GA102, _geforce("RTX 3080 Ti")),
+    ("rtx3090", 24576, "8.6", 82, _GA102, _geforce("RTX 3090")),
+    ("rtx3090ti", 24564, "8.6", 84, _GA102, _geforce("RTX 3090 Ti")),
+    ("l4", 23034, "8.9", 58, "NVIDIA L4 data sheet: 7,424 CUDA cores at 128 per SM", "NVIDIA L4"),
+    ("l40", 46068, "8.9", 142, _ADA, "NVIDIA L40"),
+    ("l40s", 46068, "8.9", 142, "NVIDIA L40S data sheet: 18,176 CUDA cores at 128 per SM", "NVIDIA L40S"),
+    ("rtx4060", 8188, "8.9", 24, _ADA, "NVIDIA GeForce RTX 4060"),
+    ("rtx4060ti-8gb", 8188, "8.9", 34, _ADA, ""),
+    ("rtx4060ti-16gb", 16380, "8.9", 34, _ADA, ""),
+    ("rtx4070", 12282, "8.9", 46, _ADA, "NVIDIA GeForce RTX 4070"),
+    ("rtx4070ti", 12282, "8.9", 60, _ADA, "NVIDIA GeForce RTX 4070 Ti"),
+    ("rtx4080", 16376, "8.9", 76, _ADA, "NVIDIA GeForce RTX 4080"),
+    ("rtx4090", 24564, "8.9", 128, _ADA, "NVIDIA GeForce RTX 4090"),
+    ("rtx6000-ada", 49140, "8.9", 142, _ADA, "NVIDIA RTX 6000 Ada Generation"),
+    ("h100", 81559, "9.0", 132, f"{_HOPPER}, SXM5", "NVIDIA H100 80GB HBM3"),
+    ("h100-pcie", 81559, "9.0", 114, f"{_HOPPER}, PCIe", "NVIDIA H100 PCIe"),
+    ("h100-nvl", 95830, "9.0", 132, "NVIDIA H100 NVL product brief: 16,896 CUDA cores at 128 per SM", "NVIDIA H100 NVL"),
+    ("gh200", 97871, "9.0", 132, "NVIDIA GH200 Grace Hopper Superchip data sheet, 96 GB", "NVIDIA GH200 480GB"),
+    ("b200", 183359, "10.0", 148, _BLACKWELL, "NVIDIA B200"),
+    ("b300", 275040, "10.3", 148, "cudaGetDeviceProperties as published for B300", "NVIDIA B300 SXM6 AC"),
+    ("rtx5060ti-16gb", 16311, "12.0", 36, _RTX_BLACKWELL, ""),
+    ("rtx5070", 12227, "12.0", 48, _RTX_BLACKWELL, "NVIDIA GeForce RTX 5070"),
+    ("rtx5070ti", 16303, "12.0", 70, _RTX_BLACKWELL, "NVIDIA GeForce RTX 5070 Ti"),
+    ("rtx5080", 16303, "12.0", 84, _RTX_BLACKWELL, "NVIDIA GeForce RTX 5080"),
+    ("rtx5090", 32607, "12.0", 170, _RTX_BLACKWELL, "NVIDIA GeForce RTX 5090"),
+    ("rtx-pro-5000", 48935, "12.0", 110, _RTX_BLACKWELL, "NVIDIA RTX PRO 5000 Blackwell"),
+    ("rtx-pro-6000", 97887, "12.0", 188, _RTX_BLACKWELL,
+     "NVIDIA RTX PRO 6000 Blackwell Workstation Edition|NVIDIA RTX PRO 6000 Blackwell Server Edition"),
+)  # fmt: skip
+
+
+def profiles() -> dict[str, dict[str, Any]]:
+    """Name -> the profile's content."""
+    measured = json.loads((PROFILES / f"{DEFAULT}.json").read_text(encoding="utf-8"))
+    return {gpu[0]: _profile(measured, *gpu) for gpu in _GPUS}
+
+
+def _profile(
+    measured: dict[str, Any], name: str, mib: int, capability: str, sms: int, source: str, nvml: str
+) -> dict[str, Any]:
+    threads, (rest_mib, percent, of_context) = _THREADS[capability], _CONTEXTS[capability]
+    context = sms * threads * _STACK_BYTES + rest_mib * _MIB
+    off = context * percent // 100
+    hopper = float(capability) >= 9
+    cublas = "32 MiB on compute capability 9.x, 10.x, 12.x"
+    if not hopper:
+        cublas = "4096 KiB x 2 + 16 KiB x 8 = 8,519,680 B below compute capability 9"
+    code = "assumed from h200, measured there; no public figure"
+    choices = "assumed: cuDNN's choices are those of the nearest compute capability"
+    if capability in _RECORDED:
+        choices = f"recorded: cuDNN 9.19's choices for compute capability {capability} (analyzer/libraries/cudnn/table.py)"
+    families = {
+        key: value for key, value in measured["modules_bytes"].items() if not key.startswith("local_memory")
+    }
+    return {
+        "name": name,
+        "nvml_names": [part for part in nvml.split("|") if part],
+        "capacity_bytes": mib * _MIB,
+        "compute_capability": [int(part) for part in capability.split(".")],
+        "sm_count": sms,
+        "max_threads_per_sm": threads,
+        "context_bytes": context,
+        "context_range_bytes": [context - off, context + off],
+        "modules_bytes": families,
+        "per_thread_modules": measured["per_thread_modules"],
+        "cublas_workspace_bytes": measured["cublas_workspace_bytes"] if hopper else 8_519_680,
+        "cublaslt_workspace_bytes": measured["cublaslt_workspace_bytes"],
+        "measured": False,
+        "sources": {
+            "capacity_bytes": f"specified: total memory as nvidia-smi lists it for this model ({mib:,} MiB)",
+            "compute_capability": "specified: NVIDIA, CUDA GPU Compute Capability (developer.nvidia.com/cuda-gpus)",
+            "sm_count": f"specified: {source}",
+            "max_threads_per_sm": "specified: CUDA C++ Programming Guide, technical specifications per compute capability",
+            "context_bytes": of_context,
+            "context_range_bytes": f"assumed: {percent} % more or less (benchmarks/gpu_profiles.py, rule 3)",
+            "modules_bytes": code,
+            "per_thread_modules": code,
+            "cublas_workspace_bytes": f"specified: aten/src/ATen/cuda/CublasHandlePool: {cublas}",
+            "cublaslt_workspace_bytes": "specified: aten/src/ATen/cuda/CublasHandlePool.cpp (parseCUDABlasLtWorkspaceSize), the same on every GPU; which releases of torch take it: analyze explain cublaslt-workspace",
+            "data": choices,
+        },
+    }  # fmt: skip
+
+
+def main(_: Sequence[str] = ()) -> int:
+    """Write them all."""
+    for name, content in profiles().items():
+        (PROFILES / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    print(f"{len(_GPUS)} profiles")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

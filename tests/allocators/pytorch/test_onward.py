@@ -1,0 +1,77 @@
+"""Requests played on in plain numbers leave the simulator as if it had played them itself."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from analyzer.allocators.base import OutOfMemoryError
+from analyzer.allocators.pytorch import onward
+from analyzer.allocators.pytorch.caching import PyTorchAllocator
+from analyzer.allocators.pytorch.settings import PyTorchSettings
+from tests.allocators.compiled import compiled
+
+MIB = 2**20
+
+
+def begun(settings: PyTorchSettings, seed: int) -> tuple[PyTorchAllocator, dict[int, int]]:
+    """An allocator some of whose blocks nobody gives back, others may be: key -> handle."""
+    drawn = random.Random(seed)
+    allocator = PyTorchAllocator(settings)
+    handles = [allocator.malloc(drawn.choice((700, 3 * MIB, 24 * MIB, 40_000, 0))) for _ in range(30)]
+    for handle in handles[::3]:
+        allocator.free(handle)
+    return allocator, dict(enumerate(handles[1::3]))
+
+
+def requests(seed: int, held: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    drawn = random.Random(seed)
+    alive, rows, sizes = set(held), [], []
+    for _ in range(400):
+        free = [key for key in range(60) if key not in alive]
+        if free and drawn.random() < 0.55:
+            key = drawn.choice(free)
+            rows.append((key, len(sizes)))
+            sizes.append(
+                drawn.choice((1, 512, 513, MIB, MIB + 1, 5 * MIB, 11 * MIB, drawn.randrange(1, 30 * MIB)))
+            )
+            alive.add(key)
+        elif alive:
+            key = drawn.choice(sorted(alive))
+            rows.append((key, -1))
+            alive.remove(key)
+    return np.array(rows, np.int64), np.array(sizes, np.int64)
+
+
+@pytest.mark.parametrize("oldest_first", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_both_leave_the_same(seed: int, oldest_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = PyTorchSettings(oldest_first=oldest_first)
+    outcomes = []
+    for plain in (True, False):
+        if plain:
+            monkeypatch.setattr(onward, "_played", compiled(), raising=False)
+        monkeypatch.setattr(onward, "AVAILABLE", plain)
+        allocator, held = begun(settings, seed)
+        events, sizes = requests(seed, held)
+        first = events[:200].copy(), sizes
+        handles = onward.play_on(allocator, held, [first, (events[200:], sizes)], 60)
+        blocks = {key: (allocator.address_of(h), allocator.size_of(h)) for key, h in handles.items()}
+        for key in sorted(handles)[::2]:  # and it goes on
+            allocator.free(handles[key])
+        more = [allocator.address_of(allocator.malloc(size)) for size in (300, 2 * MIB, 18 * MIB, MIB)]
+        outcomes.append(
+            (blocks, more, allocator.snapshot(), allocator.allocated, allocator.reserved, allocator.requested,
+             allocator.peak_allocated, allocator.peak_reserved, allocator.segment_events)
+        )  # fmt: skip
+    assert outcomes[0] == outcomes[1]
+
+
+def test_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onward, "_played", compiled(), raising=False)
+    monkeypatch.setattr(onward, "AVAILABLE", True)
+    allocator = PyTorchAllocator(PyTorchSettings(limit_bytes=64 * MIB))
+    with pytest.raises(OutOfMemoryError):
+        onward.play_on(allocator, {}, [(np.array([[0, 0]]), np.array([65 * MIB]))], 1)

@@ -1,0 +1,123 @@
+"""`analyze config.json`: to the byte what a GPU took for the scripts that say the same, and what is refused.
+
+Measured: `tests/data/h200/language_models.json`. Each row's script was written without this project, or by `--write-script`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import analyzer
+from analyzer.errors import DoesNotFit, MissingDependencyError, OptionError, TargetError
+
+pytestmark = pytest.mark.skipif(
+    not all(
+        importlib.util.find_spec(name) for name in ("transformers", "peft", "accelerate", "bitsandbytes")
+    ),
+    reason="the user's own packages are not here",
+)
+MEASURED = json.loads((Path(__file__).parents[1] / "data" / "h200" / "language_models.json").read_text())
+QUICK = ("lora_gc", "qlora_gc_8bit", "qlora_paged", "generate_static")
+
+
+def written(folder: Path, document: dict[str, Any]) -> str:
+    path = folder / "config.json"
+    path.write_text(json.dumps(document))
+    return str(path)
+
+
+def tiny(**said: Any) -> dict[str, Any]:
+    return {
+        "model_type": "llama", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, **said,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in MEASURED["rows"] if row["name"] in QUICK], ids=lambda row: row["name"]
+)
+def test_what_a_gpu_took(tmp_path: Path, row: dict[str, Any]) -> None:
+    config = written(tmp_path, MEASURED["configs"][row["config"]])
+    estimate = analyzer.analyze(config, release={"torch": "2.11"}, **row["options"])
+    assert (estimate.peak_allocated, estimate.peak_reserved) == (row["peak_allocated"], row["peak_reserved"])
+
+
+def test_the_same_bytes_as_the_script_that_is_written(tmp_path: Path) -> None:
+    from analyzer.options import Options
+    from analyzer.pipeline.config import script_of
+
+    config = written(tmp_path, tiny())
+    said = {"mode": "train", "batch": 2, "length": 16, "optimizer": "adafactor"}
+    script = tmp_path / "train.py"
+    script.write_text(script_of(config, Options.of(said)))
+    ours, followed = analyzer.analyze(config, **said), analyzer.run(script)
+    assert ours.peak_allocated == followed.peak_allocated > 0
+    assert ours.peak_reserved == followed.peak_reserved
+    assert ours.target == f"{config} (causal-lm, length 16)"
+    assert (ours.mode, ours.optimizer, ours.batch) == ("train", "adafactor", 2)
+
+
+def test_weights_of_a_forward_pass_by_hand(tmp_path: Path) -> None:
+    """Untied float32 weights of two layers, and nothing of the checkpoint beside them on the GPU."""
+    config = written(tmp_path, tiny(tie_word_embeddings=False))
+    layer = 2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 48 + 2 * 32
+    estimate = analyzer.analyze(config, length=8)
+    assert estimate.naive.weights == 4 * (
+        2 * 64 * 32 + 2 * layer + 32 + 4 + 4
+    )  # and RoPE's 4 frequencies, twice
+    assert estimate.mode == "infer"
+
+
+def test_other_tasks(tmp_path: Path) -> None:
+    vision = {"model_type": "vit", "architectures": ["ViTForImageClassification"], "hidden_size": 32, "image_size": 32,
+              "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64, "patch_size": 16}  # fmt: skip
+    assert analyzer.analyze(written(tmp_path, vision), mode="train", batch=2).peak_allocated > 0
+    t5 = {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "d_model": 32, "d_ff": 64, "d_kv": 8,
+          "num_layers": 1, "num_heads": 4, "vocab_size": 64, "decoder_start_token_id": 0}  # fmt: skip
+    assert analyzer.analyze(written(tmp_path, t5), mode="generate", new_tokens=3, length=8).mode == "generate"
+
+
+def test_what_a_serving_engine_has_room_for(tmp_path: Path) -> None:
+    """Its weights are those of the forward pass; the cache's blocks by hand: 2 layers x 2 kv heads x 16 tokens x (8 + 8) x 4 bytes."""
+    from analyzer.pipeline.serving import serving
+
+    config = written(tmp_path, tiny())
+    found = serving(config, device="8GiB", length=100, batched_tokens=64, utilization=0.5)
+    plain = analyzer.analyze(config, length=64, device="8GiB")
+    assert found.budget.weights == plain.naive.weights
+    assert found.budget.activations == plain.peak_allocated - plain.naive.weights
+    assert found.blocks == found.budget.cache_bytes // (2 * 2 * 16 * 16 * 4)
+    assert found.requests == found.blocks * 16 / 100 and found.bounded == ("activations",)
+    with pytest.raises(DoesNotFit, match="ends without memory"):
+        serving(config, device="2GiB", length=100, batched_tokens=2_000_000)
+
+
+def test_state_of_paged_optimizers_is_no_part_of_the_allocator_s(tmp_path: Path) -> None:
+    """Adapters of at least 100,000 elements (three a layer: q's two, v's first) have two states of a byte in managed memory."""
+    config = written(tmp_path, tiny(hidden_size=256, num_attention_heads=4, num_key_value_heads=2))
+    said = {"mode": "train", "lora": "r=400,targets=q_proj+v_proj", "length": 8}
+    paged = analyzer.analyze(config, optimizer="paged_adamw_8bit", **said)
+    assert any(note.startswith(f"{2 * 3 * 400 * 256 * 2 / 2**20:.1f} MiB of paged") for note in paged.notes)
+    assert paged.incomplete is None
+
+
+def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = written(tmp_path, {"model_type": "llamma", "auto_map": {"AutoConfig": "evil.py--X"}})
+    with pytest.raises(TargetError, match="no model of the kind 'llamma'"):
+        analyzer.analyze(unknown)
+    config = written(tmp_path, tiny())
+    with pytest.raises(OptionError, match="a configuration, whose program is followed as a whole"):
+        analyzer.fit(config)
+    with pytest.raises(OptionError, match="--lora is for a configuration"):
+        analyzer.analyze("models/gpt2.py", lora="r=4")
+    with pytest.raises(OptionError, match="--mode generate is for a configuration"):
+        analyzer.analyze("models/gpt2.py", mode="generate")
+    found = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "peft" else found(name))
+    with pytest.raises(MissingDependencyError, match="not installed here: peft"):
+        analyzer.analyze(config, mode="train", lora="r=4")

@@ -1,0 +1,110 @@
+"""vLLM's arithmetic beside what it logged, and pages worked out by hand.
+
+Logged (figures rounded to a hundredth of a GiB, so a count lies in the range these leave): github.com/vllm-project/vllm, issue
+10517 (comment of 2024-12-02: Llama-3.1-8B on an RTX 3090) and pull request 10511 (comment of 2024-12-14: Llama-3-8B on an 80 GB
+GPU).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analyzer.cli import main
+from analyzer.errors import OptionError
+from analyzer.recipes.config import Config, opened
+from analyzer.recipes.serving import Budget, cache_of, request_length
+from tests.paths import ROOT
+
+GIB = 2**30
+LLAMA_8B = opened(str(ROOT / "benchmarks/language_models/configs/llama-3.1-8b"))
+
+
+def config(**document: Any) -> Config:
+    return Config("a model", Path("config.json"), {"model_type": "x", **document})
+
+
+def gib(figure: float) -> int:
+    return round(figure * GIB)
+
+
+@pytest.mark.parametrize(
+    ("peak", "outside", "logged_gib", "blocks", "length", "users"),
+    [(17.06, 0.35, 3.81, 1952, 20000, 1.56), (17.98, 0.35, 2.89, 1478, 29000, 0.82)],
+)
+def test_blocks_that_were_logged(
+    peak: float, outside: float, logged_gib: float, blocks: int, length: int, users: float
+) -> None:
+    cache = cache_of(LLAMA_8B)
+    budget = Budget(gib(23.58), 0.90, gib(14.9888), gib(peak - 14.9888), gib(outside))
+    assert round(budget.cache_bytes / GIB, 2) == logged_gib
+    least, most = (cache.blocks(gib(logged_gib + off)) for off in (-0.005, 0.005))
+    assert least <= blocks <= most < least + 7
+    assert round(blocks * 16 / length, 2) == users
+
+
+def test_the_budget_that_was_logged() -> None:
+    budget = Budget(gib(79.22), 0.90, gib(14.96), gib(1.26), gib(1.79))
+    assert round(budget.cache_bytes / GIB, 2) == 53.29
+    assert round(budget.allowed / GIB, 2) == 71.30  # logged as 71.29: of figures cut off, not rounded
+
+
+def test_weights_that_were_logged() -> None:
+    sources = json.loads((ROOT / "benchmarks/language_models/configs/sources.json").read_text())
+    assert round(2 * sources["models"]["llama-3.1-8b"]["parameters"] / GIB, 2) == 14.96
+
+
+def test_pages_by_hand() -> None:
+    cache = cache_of(LLAMA_8B)
+    assert (cache.heads, cache.sizes, cache.page_bytes) == (8, (128, 128), 8 * 16 * 256 * 2)
+    assert cache.token_bytes == 32 * 8 * 256 * 2 == 131_072
+    assert cache_of(LLAMA_8B, "fp8").token_bytes == 65_536
+    assert cache_of(LLAMA_8B, ranks=2).token_bytes == 65_536
+    assert cache_of(LLAMA_8B, ranks=16).heads == 1  # each kv head is on two ranks
+    latent = config(
+        num_hidden_layers=61, num_attention_heads=128, kv_lora_rank=512, qk_rope_head_dim=64, dtype="bfloat16"
+    )
+    assert cache_of(latent).token_bytes == 61 * 576 * 2
+    assert cache.blocks(-1) == 0
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"layer_types": ["full_attention", "sliding_attention"]},
+        {"sliding_window": 4096},
+        {"model_type": "mamba"},
+        {"num_key_value_heads": 6},
+    ],
+)
+def test_what_is_grouped_otherwise_is_refused(document: dict[str, Any]) -> None:
+    with pytest.raises(OptionError):
+        cache_of(config(**{"num_hidden_layers": 2, "num_attention_heads": 12, **document}), ranks=4)
+
+
+def test_a_window_that_is_not_used_is_none() -> None:
+    unused = config(
+        num_hidden_layers=2, num_attention_heads=4, hidden_size=64, sliding_window=8, use_sliding_window=False
+    )
+    assert cache_of(unused).token_bytes == 2 * 4 * 32 * 4
+
+
+def test_a_request_s_length() -> None:
+    assert request_length(LLAMA_8B, None) == 131072 and request_length(LLAMA_8B, 7) == 7
+    with pytest.raises(OptionError, match="positions"):
+        request_length(config(), None)
+
+
+def test_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """The second logged case, all of its terms said; the profile's memory is nvidia-smi's 24 GiB, the log's 23.58."""
+    folder = str(ROOT / "benchmarks/language_models/configs/llama-3.1-8b")
+    said = "--weights 14.9888GiB --activations 2.9912GiB --outside 0.35GiB --gpu-memory-utilization 0.9 --device 23.58GiB"
+    assert main(["serve", folder, "--length", "29000", *said.split()]) == 1
+    shown = capsys.readouterr().out
+    assert shown.startswith("no room for a request of 29,000 tokens: the cache holds 23,")
+    assert "CUDA graphs are not counted" in shown and max(map(len, shown.splitlines())) <= 80
+    assert main(["serve", folder, "--length", "20000", *said.split()]) == 0
+    assert capsys.readouterr().out.startswith("room for 1.1")

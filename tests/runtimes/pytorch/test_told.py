@@ -1,0 +1,83 @@
+"""Rounds told from others: worked out by hand for a cache that grows by 600 bytes a round."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from analyzer.devices import resolve
+from analyzer.graph import Category, Operator, TensorMeta
+from analyzer.runtimes.events import AllocationEvent, EmptyCache, Free, Malloc
+from analyzer.runtimes.pytorch import told
+from analyzer.runtimes.pytorch.told import NotTold, Round
+
+PROFILE = resolve("h200")[0]
+CAT = Operator(0, "aten::cat.default", (), (TensorMeta(0, (1,), (1,), "float32"),))
+
+
+def malloc(key: int, nbytes: int, storage: int | None = None) -> Malloc:
+    return Malloc(key, nbytes, Category.ACTIVATION, 0, key if storage is None else storage)
+
+
+def followed(numbers: range, growth: int = 600) -> list[Round]:
+    """Each round makes the cache anew, gives the last one's back, and makes and gives back an answer of 8 bytes."""
+    events: list[AllocationEvent] = [malloc(1000 + numbers[0] - 1, 1)]
+    starts = [0]
+    for number in numbers:
+        starts.append(len(events))
+        events += [
+            malloc(1000 + number, growth * number),
+            Free(1000 + number - 1),
+            malloc(number, 8),
+            Free(number),
+        ]
+    rounds, _ = told.rounds(events, [CAT], [*starts, len(events)], numbers[0] - 1)
+    return rounds[1:]
+
+
+def samples() -> list[Round]:
+    return [*followed(range(3, 5)), *followed(range(50, 52)), *followed(range(97, 99))]
+
+
+def test_a_round_is_told_by_what_it_gives_back() -> None:
+    first, second = followed(range(3, 5))
+    assert first.items == second.items
+    assert first.items == (("take",), ("give", 1, 0), ("take",), ("give", 0, 1))
+    assert (first.sizes, second.sizes) == ((1800, 8), (2400, 8))
+
+
+def test_the_rounds_in_between() -> None:
+    loop = told.loop(samples(), PROFILE)
+    ((events, sizes),) = told.requests(loop, range(10, 12))
+    # Three rounds have keys of their own at a time, two each: round 10 has 2 and 3, round 11 has 4 and 5.
+    assert told.keys_of(loop) == (3, 2)
+    assert events.tolist() == [[2, 0], [0, -1], [3, 1], [3, -1], [4, 2], [2, -1], [5, 3], [5, -1]]
+    assert sizes.tolist() == [6000, 8, 6600, 8]
+    assert told.key_at(loop, 11, 0) == 4 < told.key_count(loop)
+
+
+def test_sizes_that_are_no_polynomial_are_not_told() -> None:
+    rounds = samples()
+    odd = replace(rounds[2], sizes=(rounds[2].sizes[0] + 1, 8))
+    with pytest.raises(NotTold, match="no polynomial"):
+        told.loop([*rounds[:2], odd, *rounds[3:]], PROFILE)
+
+
+def test_another_order_is_not_told() -> None:
+    rounds = samples()
+    with pytest.raises(NotTold, match="form"):
+        told.loop([*rounds[:5], replace(rounds[5], items=rounds[5].items[::-1])], PROFILE)
+
+
+def test_a_cache_that_is_emptied_is_not_told() -> None:
+    with pytest.raises(NotTold, match="emptied"):
+        told.rounds([malloc(1, 8), EmptyCache()], [CAT], [0, 2], 1)
+    with pytest.raises(NotTold, match="other streams"):
+        told.rounds([replace(malloc(1, 8), stream=7)], [CAT], [0, 1], 1)
+
+
+def test_what_was_there_before_the_loop_is_not_given_back_in_it() -> None:
+    rounds, _ = told.rounds([Free(5), Free(5)], [CAT], [0, 1, 2], 1)
+    with pytest.raises(NotTold, match="before the loop"):
+        told.loop(rounds, PROFILE)

@@ -1,0 +1,106 @@
+"""Between what a figure lies on a GPU nobody measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from analyzer.allocators import create
+from analyzer.cli._estimates import exit_code
+from analyzer.devices import load
+from analyzer.graph import Category
+from analyzer.report import text
+from analyzer.runtimes.base import Prediction
+from analyzer.runtimes.events import AllocationEvent, Free, Malloc
+from analyzer.runtimes.ranges import beside_range, may_be_off, reserved_range
+from analyzer.runtimes.timeline import play
+from tests.report.estimates import TRAINING
+
+MIB = 2**20
+
+
+def malloc(key: int, mib: int, rule: str = "", basis: str = "exact", assumed: int = 0) -> Malloc:
+    return Malloc(key, mib * MIB, Category.WORKSPACE, basis=basis, rule=rule, assumed=assumed * MIB)
+
+
+def prediction(*events: AllocationEvent) -> Prediction:
+    return Prediction(events, partial(create, "pytorch"), lambda played: played.peak_reserved)
+
+
+def test_what_is_assumed_moves_the_peak() -> None:
+    """40 MiB exact, a workspace of 100 that may be 25 off, and 20 by a formula: 40 + 75 + 10, and 40 + 125 + 30."""
+    asked = prediction(
+        malloc(1, 40),
+        malloc(2, 100, "cudnn-convolution", "measured", assumed=25),
+        malloc(3, 20, "cudnn-recurrent", "measured"),
+        Free(2),
+    )
+    played = play(asked.events, asked.allocator())
+    assert played.peak_reserved == 160 * MIB
+    least, most = reserved_range(asked, played)
+    assert (least, most) == ((40 + 76 + 10) * MIB, (40 + 126 + 30) * MIB)  # segments are whole 2 MiB
+
+
+def test_what_was_asked_for_the_gpu_is_not_in_doubt() -> None:
+    events = (malloc(1, 40), malloc(2, 100, "cudnn-convolution", "measured"), malloc(3, 7, basis="bounded"))
+    assert [may_be_off(event) for event in events] == [0, 0, 0]
+    asked = prediction(*events)
+    played = play(asked.events, asked.allocator())
+    assert reserved_range(asked, played) == (played.peak_reserved, played.peak_reserved)
+
+
+def test_context_and_library_code() -> None:
+    profile = replace(
+        load("rtx4090"),
+        context_bytes=400 * MIB,
+        context_range_bytes=(360 * MIB, 440 * MIB),
+        modules_bytes={"cublas": 64 * MIB},
+    )
+    assert beside_range(profile, 464 * MIB) == ((360 + 32) * MIB, (440 + 64) * MIB)
+    # A gibibyte of it is tensors the caller brings: no code is that large.
+    assert beside_range(profile, (464 + 1024) * MIB) == (
+        (360 + 64 + 1024 - 64) * MIB,
+        (440 + 64 + 1024) * MIB,
+    )
+
+
+@pytest.mark.parametrize(
+    ("limit_mib", "verdict"),
+    [(1000, "does not fit"), (1120, "may not fit"), (1250, "may not fit"), (1400, "fits")],
+)
+def test_the_verdict(limit_mib: int, verdict: str) -> None:
+    """1,200 MiB that may be 1,100 to 1,300: the figure decides whether it counts as fitting."""
+    known = replace(
+        TRAINING.certainty, reserved_range=(800 * MIB, 900 * MIB), beside_range=(300 * MIB, 400 * MIB)
+    )
+    estimate = replace(
+        TRAINING, peak_reserved=850 * MIB, device_used=1200 * MIB, capacity_bytes=limit_mib * MIB, certainty=known,
+        device_assumed=False, out_of_memory=None, budget_bytes=None, incomplete=None,
+    )  # fmt: skip
+    assert estimate.device_range == (1100 * MIB, 1300 * MIB)
+    assert estimate.verdict() == verdict
+    assert estimate.fits() == (limit_mib >= 1200)
+    measured = replace(estimate, certainty=TRAINING.certainty)
+    assert measured.device_range == (1200 * MIB, 1200 * MIB)
+    assert measured.verdict() == ("fits" if limit_mib >= 1200 else "does not fit")
+
+
+def test_the_exit_code() -> None:
+    """The figure decides; --strict-fit has the most it may take decide."""
+    known = replace(
+        TRAINING.certainty, reserved_range=(800 * MIB, 900 * MIB), beside_range=(300 * MIB, 400 * MIB)
+    )
+    estimate = replace(
+        TRAINING, peak_reserved=850 * MIB, device_used=1200 * MIB, capacity_bytes=1250 * MIB, certainty=known,
+        device_assumed=False, out_of_memory=None, budget_bytes=None, incomplete=None,
+    )  # fmt: skip
+    assert [exit_code(estimate, None, True, strict) for strict in (False, True)] == [0, 1]
+    assert exit_code(estimate, None, False, strict=True) == 0
+    assert exit_code(replace(estimate, budget_bytes=1400 * MIB), None, False, strict=True) == 0
+    assert exit_code(replace(estimate, budget_bytes=1250 * MIB), None, False, strict=True) == 1
+    assert text.verdicts(estimate)[0] == (
+        False,
+        "may not fit: 1.2 GiB of 1.2 GiB on h200, between 1.1 GiB and 1.3 GiB",
+    )
