@@ -25,6 +25,10 @@ class TargetError(AnalyzerError):
     """The target cannot be opened, or is not a model."""
 
 
+class NotTold(Exception):
+    """What repeats cannot be told from the few times it was run: the reason. It has to be run."""
+
+
 class InputError(AnalyzerError):
     """An input, batch or shape is missing, impossible, or does not suit the model."""
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError, OptionError, TargetError, did_you_mean
 from analyzer.options import Options, Unsaid
-from analyzer.pipeline import generation
 from analyzer.pipeline.program import Followed, concluded, watched
 from analyzer.recipes.config import opened
 from analyzer.recipes.recipe import (
@@ -28,7 +27,6 @@ from analyzer.recipes.recipe import (
     task_of,
 )
 from analyzer.recipes.source import script
-from analyzer.runtimes.pytorch.told import NotTold
 from analyzer.targets import require_torch
 
 # Nothing is fetched, whatever the libraries would like to look up (huggingface_hub/constants.py).
@@ -48,38 +46,22 @@ def followed(name: str, options: Options, progress: Callable[[str], None] | None
     _check_known(recipe)
     options = dataclasses.replace(options, batch=recipe.batch)
     with _quiet():
-        found, note = _ran(recipe, options, progress)
+        found = _ran(recipe, options, progress)
     if isinstance(found.ran.error, AnalyzerError):
         raise found.ran.error
-    analysis = concluded(found, options, recipe.title, notes=(note,) if note else ())
+    analysis = concluded(found, options, recipe.title)
     if options.mode != "train":
         return analysis
     estimate = dataclasses.replace(analysis.estimate, optimizer=recipe.optimizer)
     return dataclasses.replace(analysis, estimate=estimate)
 
 
-def _ran(
-    recipe: Recipe, options: Options, progress: Callable[[str], None] | None
-) -> tuple[Followed, str | None]:
-    """The recipe's program followed, and what is to be said about how."""
-
-    def run(longer: int = 0, called: Callable[..., None] | None = None) -> Followed:
-        """With a prompt so many tokens longer, which are not made then."""
-        one = dataclasses.replace(
-            recipe, length=recipe.length + longer, new_tokens=recipe.new_tokens - longer
-        )
-        with tempfile.TemporaryDirectory() as folder:
-            program = Path(folder) / "program.py"
-            program.write_text(script(one), encoding="utf-8")
-            whole = called is not None
-            return watched(program, (), options, _OFFLINE, progress=progress, whole=whole, called=called)
-
-    if (
-        recipe.mode == "generate" and recipe.beams == 1
-    ):  # beams are kept for as many tokens as are asked for, not run
-        with contextlib.suppress(NotTold):
-            return generation.followed(run, recipe.new_tokens)
-    return run(), None
+def _ran(recipe: Recipe, options: Options, progress: Callable[[str], None] | None) -> Followed:
+    """The recipe's program, followed."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "program.py"
+        program.write_text(script(recipe), encoding="utf-8")
+        return watched(program, (), options, _OFFLINE, progress=progress)
 
 
 @contextlib.contextmanager

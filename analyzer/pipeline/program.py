@@ -24,7 +24,6 @@ from analyzer.runtimes.base import Source
 from analyzer.targets import require_torch
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
     from analyzer.capture.pytorch.script import Ran
     from analyzer.runtimes.pytorch.live import Live
 
@@ -112,9 +111,8 @@ def watched(
     whole: bool = False,
     job: Rank | None = None,
     post: Post | None = None,
-    called: Callable[[Recorder, Live], None] | None = None,
 ) -> Followed:
-    """The program followed. called: told before each call of a model that generates. Otherwise as `follow`."""
+    """The program followed. Otherwise as `follow`."""
     one = job or Rank()
     if until not in ("end", "steady") and (isinstance(until, (bool, str)) or until < 1):
         raise OptionError(f"until is {until!r}", 'give "end", "steady", or a number of optimizer steps')
@@ -148,7 +146,6 @@ def watched(
             assume=options.assume,
             progress=_steps(progress, live),
             whole=whole,
-            called=None if called is None else (lambda recorder: called(recorder, live)),
         )
     if ran.error is not None and _is_out_of_memory(ran.error):
         live.caught_nothing()

@@ -1,6 +1,7 @@
 """`analyze config.json`: to the byte what a GPU took for the scripts that say the same, and what is refused.
 
-Measured: `tests/data/h200/language_models.json`. Each row's script was written without this project, or by `--write-script`.
+Measured: `tests/data/h200/language_models.json`, each row's script having been written without this project, or by
+`--write-script`; `configurations.json`, by `benchmarks/language_models/measured_cases.py`.
 """
 
 from __future__ import annotations
@@ -21,8 +22,17 @@ pytestmark = pytest.mark.skipif(
     ),
     reason="the user's own packages are not here",
 )
-MEASURED = json.loads((Path(__file__).parents[1] / "data" / "h200" / "language_models.json").read_text())
+DATA = Path(__file__).parents[1] / "data" / "h200"
+MEASURED = json.loads((DATA / "language_models.json").read_text())
+CASES = json.loads((DATA / "configurations.json").read_text())
 QUICK = ("lora_gc", "qlora_gc_8bit", "qlora_paged", "generate_static")
+# What is quick here, of every kind; the others with `-m campaign`.
+QUICK_CASES = (
+    "full_fp32_amp_fp16", "full_adamw_8bit", "full_lion_accumulated", "seq2seq_train", "vision_train",
+    "speech_train", "classification_train", "states_mamba2", "phi3_full", "infer_8b_8k",
+)  # fmt: skip
+# transformers loads experts in threads, in an order only a run has: what is allocated at the most may then lie in other blocks.
+BY_TIME = ("generate_moe", "moe_full", "moe_lora", "moe_qwen3", "latent_attention_infer", "latent_attention_train", "hybrid_qwen3_next")  # fmt: skip
 
 
 def written(folder: Path, document: dict[str, Any]) -> str:
@@ -45,6 +55,24 @@ def test_what_a_gpu_took(tmp_path: Path, row: dict[str, Any]) -> None:
     config = written(tmp_path, MEASURED["configs"][row["config"]])
     estimate = analyzer.analyze(config, release={"torch": "2.11"}, **row["options"])
     assert (estimate.peak_allocated, estimate.peak_reserved) == (row["peak_allocated"], row["peak_reserved"])
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, marks=() if row["name"] in QUICK_CASES else pytest.mark.campaign, id=row["name"])
+        for row in CASES["rows"]
+    ],
+)
+def test_what_a_gpu_took_for_a_configuration(tmp_path: Path, row: dict[str, Any]) -> None:
+    config = written(tmp_path, CASES["configs"][row["config"]])
+    estimate = analyzer.analyze(config, release={"torch": "2.11"}, device="h200", **row["options"])
+    if row["name"] in BY_TIME:
+        assert estimate.peak_allocated == pytest.approx(row["peak_allocated"], rel=0.002)
+        assert estimate.peak_reserved == pytest.approx(row["peak_reserved"], rel=0.05)
+        return
+    assert (estimate.peak_allocated, estimate.peak_reserved) == (row["peak_allocated"], row["peak_reserved"])
+    assert estimate.device_used == pytest.approx(row["nvml_peak"], rel=0.01)
 
 
 def test_the_same_bytes_as_the_script_that_is_written(tmp_path: Path) -> None:

@@ -33,9 +33,9 @@ def play_on(
 
     held: key -> handle of what is alive now and the parts may give back. parts: (events, sizes in bytes), events being rows
     of (key, which size) and (key, -1), as `compiled.py` has them. key_count: every key is below it.
-    Raises OutOfMemoryError; the allocator is of no use then.
+    Raises OutOfMemoryError: the allocator is as it was then, if it is `plain`, and of no use otherwise.
     """
-    if AVAILABLE and _plain(allocator):
+    if plain(allocator):
         return _Plain(allocator, held, key_count).play(parts)
     handles = dict(held)
     for events, sizes in parts:
@@ -48,11 +48,12 @@ def play_on(
     return handles
 
 
-def _plain(allocator: PyTorchAllocator) -> bool:
+def plain(allocator: PyTorchAllocator) -> bool:
     """Whether the compiled allocator does what this one does from here on."""
     known = ("large_segment_size_mb", "oldest_first", "limit_bytes", "device_total_bytes")
     return (
-        type(allocator) is PyTorchAllocator
+        AVAILABLE
+        and type(allocator) is PyTorchAllocator
         and allocator.settings.default_but_for(*known)
         and not allocator._waiting
         and not any(pool.stream for pool in allocator._pools)
@@ -118,12 +119,46 @@ class _Plain:
 
     def play(self, parts: Iterable[tuple[Integers, Integers]]) -> dict[int, int]:
         """As `play_on`."""
+        allocator = self._allocator
         asked = np.zeros(self._key_count, np.int64)
-        for events, sizes in parts:
-            self._blocks.play(events, -(-sizes // UNIT_BYTES), self._take)
-            requests = events[events[:, 1] >= 0]
-            asked[requests[:, 0]] = sizes[requests[:, 1]]
+        for handle, key in self._handles.items():
+            if key < self._key_count and (block := allocator._live[handle]) is not None:
+                asked[key] = block.requested
+        self._requested = self._peak_requested = allocator.requested
+        calls, peak = len(allocator.segment_events), allocator.peak_reserved
+        try:
+            for events, sizes in parts:
+                self._blocks.play(events, -(-sizes // UNIT_BYTES), self._take)
+                self._count_requested(events, sizes, asked)
+        except Exception:
+            self._undo(calls, peak)
+            raise
         return self._returned(asked)
+
+    def _count_requested(self, events: Integers, sizes: Integers, asked: Integers) -> None:
+        """What was asked for after each event, and by which key: a key's events take turns, so what it gives back is what it
+        asked for before."""
+        order = np.argsort(events[:, 0], kind="stable")
+        keys, which = events[order].T
+        nbytes = np.where(which >= 0, sizes[which], 0)
+        before = np.where(np.r_[True, keys[1:] != keys[:-1]], asked[keys], np.r_[0, nbytes[:-1]])
+        change = np.empty_like(nbytes)
+        change[order] = np.where(which >= 0, nbytes, -before)
+        last = np.r_[keys[1:] != keys[:-1], True]
+        asked[keys[last]] = nbytes[last]
+        after = self._requested + np.cumsum(change)
+        self._requested = int(after[-1])
+        self._peak_requested = max(self._peak_requested, int(after.max()))
+
+    def _undo(self, calls: int, peak_reserved: int) -> None:
+        """Segments taken since there were so many calls of the driver go back, the last one first."""
+        allocator = self._allocator
+        for event in reversed(allocator.segment_events[calls:]):
+            segment = allocator._segments.pop(event.address)
+            allocator._space.give(segment.address, segment.size)
+            allocator.reserved -= segment.size
+        del allocator.segment_events[calls:]
+        allocator.peak_reserved = peak_reserved
 
     def _returned(self, asked: Integers) -> dict[int, int]:
         """The simulator holds what the plain numbers do; the handles of the caller's keys."""
@@ -156,14 +191,14 @@ class _Plain:
                     block.requested = requested[id(before[key])]
                     allocator._live[handles[key]] = block
                 else:
-                    block.requested = int(asked[key]) or requested[id(before[key])]
+                    block.requested = int(asked[key])
                     ours[key] = allocator._malloc_count
                     allocator._live[allocator._malloc_count] = block
                     allocator._malloc_count += 1
                 allocator.allocated += block.size
                 allocator.requested += block.requested
         allocator.peak_allocated = max(allocator.peak_allocated, self._blocks.peak * UNIT_BYTES)
-        allocator.peak_requested = max(allocator.peak_requested, allocator.requested)
+        allocator.peak_requested = max(allocator.peak_requested, self._peak_requested)
         return ours
 
     def _by_segment(self) -> Iterator[tuple[Segment, list[tuple[int, int, int]]]]:

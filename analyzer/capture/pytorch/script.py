@@ -44,6 +44,7 @@ from analyzer.capture.pytorch.cuda.quantized import managed_memory
 from analyzer.capture.pytorch.device_thread import DeviceThread
 from analyzer.capture.pytorch.explain import explained
 from analyzer.capture.pytorch.exporting import exporting
+from analyzer.capture.pytorch.generating import Tokens
 from analyzer.capture.pytorch.modules import bytes_in
 from analyzer.capture.pytorch.patches import replaced
 from analyzer.capture.pytorch.recorder import Recorder, inside
@@ -94,11 +95,10 @@ class Phases:
         progress: Callable[[str], None] | None,
         until: int | str | None,
         repetition: Repetition | None,
-        called: Callable[[Recorder], None] | None = None,
     ) -> None:
         self._recorder, self._progress, self._until = recorder, progress, until
-        self._called = called
         self._repetition = repetition
+        self.looking = True  # for what repeats
         self._optimizing = 0
         self._forward_seen = self._started = False
         self._calls = Phase.FORWARD  # what calling a model is for, now
@@ -124,6 +124,20 @@ class Phases:
         if not self._forward_seen:
             return Phase.INPUT
         return Phase.LOSS if self._calls is Phase.FORWARD else self._calls
+
+    def remembered(self) -> Callable[[bool], None]:
+        """What makes the program be again where it is now, after something that was only tried. Told whether what the first model's
+        leaves returned then counts."""
+        where = self._forward_seen, self._started, self._calls
+        leaves_of, count = self._leaves_of, len(self.leaves)
+
+        def again(counts: bool) -> None:
+            self._forward_seen, self._started, self._calls = where
+            if not counts:
+                self._leaves_of = leaves_of
+                del self.leaves[count:]
+
+        return again
 
     def before_step(self, *_: Any) -> None:
         """An optimizer begins its step."""
@@ -170,12 +184,12 @@ class Phases:
             path = ""
         if not self._recorder.modules:
             self._forward_seen = self._started = True
+            self._leaves_of = self._leaves_of or id(module)
             self._calls = Phase.FORWARD
             if not torch.is_grad_enabled():
                 self._calls = Phase.GENERATION if _called_by("generate") else Phase.EVALUATION
-                self._segment_over()
-                if self._called is not None and self._calls is Phase.GENERATION:
-                    self._called(self._recorder)
+                if self.looking:
+                    self._segment_over()
         return path
 
     def _adopt(self, root: torch.nn.Module) -> None:
@@ -192,8 +206,6 @@ class Phases:
                 if tensor.is_cuda:
                     self._recorder.label(tensor, name, category)
                     self.weight_bytes += sum(part.numel() * part.element_size() for part in inside(tensor))
-        if self._leaves_of is None:
-            self._leaves_of = id(root)
 
     def returned(self, module: torch.nn.Module, out: Any) -> None:
         """What a leaf module of the first model returned in its first forward pass: for the naive sum."""
@@ -225,24 +237,24 @@ def follow(
     assume: Mapping[str, bool | int | float] | None = None,
     progress: Callable[[str], None] | None = None,
     whole: bool = False,
-    called: Callable[[Recorder], None] | None = None,
 ) -> Ran:
     """Call `run` with everything on "cuda" followed, as one rank. post: what other ranks say by value. until: end it after so many optimizer steps, or where it
-    is "steady". whole: steps that repeat are stored like any other. called: told before each call of a model that generates;
-    it may raise `Enough`."""
+    is "steady". whole: steps that repeat are stored like any other."""
     rank = rank or Rank()
     error: BaseException | None = None
     with _collected(), own_randomness(), cuda_environment(device, memory) as recorder:
         recorder.whole_program(_site_folders())
         recorder.assumptions = Assumptions(assume)
         repetition = None if memory is None or whole else Repetition(recorder, memory)
-        phases = Phases(recorder, progress, until, repetition, called)
+        phases = Phases(recorder, progress, until, repetition)
+        tokens = None if memory is None or whole else Tokens(recorder, memory, phases)
         recorder.phases = phases.now
         with (
             watching(recorder, whole=True) as pretence,
             managed_memory(recorder),
             nvml(device, recorder),
             _told(recorder, phases),
+            contextlib.nullcontext() if tokens is None else tokens.open(),
             replaced(
                 {
                     "torch.export.export": exporting(recorder),
@@ -369,8 +381,8 @@ def _site_folders() -> tuple[str, ...]:
 
 
 def _forget(folder: str, modules_before: set[str]) -> None:
-    """The next program is as in a process of its own: nobody remembers the modules beside this one's script, and
-    accelerate not how it was set up."""
+    """The next program is as in a process of its own: nobody remembers the modules beside this one's script, accelerate not how
+    it was set up, and bitsandbytes not which parameters have settings of their own."""
     for name in sys.modules.keys() - modules_before:
         file = getattr(sys.modules[name], "__file__", None)
         if file is not None and Path(file).is_relative_to(folder) and "site-packages" not in file:
@@ -379,6 +391,9 @@ def _forget(folder: str, modules_before: set[str]) -> None:
     if state is not None:
         state.AcceleratorState._reset_state(True)
         state.GradientState._reset_state()
+    optimizers = sys.modules.get("bitsandbytes.optim.optimizer")
+    if optimizers is not None:
+        optimizers.GlobalOptimManager._instance = None
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ Not modelled: CUDA graphs.
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -109,6 +110,18 @@ class Eager:
         self._alive.remove(storage)
         return True
 
+    def fork(self) -> Eager:
+        """Another one that goes on from here by itself."""
+        other = copy.copy(self)
+        other.libraries, other.unknown = set(self.libraries), dict(self.unknown)
+        other._alive, other._workspaces = set(self._alive), set(self._workspaces)
+        other._planned = set(self._planned)
+        return other
+
+    def key(self) -> int:
+        """A key for an allocation that is no storage's."""
+        return next(self._keys)
+
     def lost(self, failed: Malloc) -> None:
         """A request found no memory: what it was for does not exist."""
         self._alive.discard(failed.storage)
@@ -176,7 +189,7 @@ class Eager:
                 if step.tries and (step.tries, thread) in self._planned:
                     continue
                 self._planned.add((step.tries or step.plan, thread))
-                key = next(self._keys)
+                key = self.key()
                 category, label = Category.SCRATCH, operator.name
                 if step.keep:
                     self._workspaces.add((step.keep, thread, stream))

@@ -10,18 +10,21 @@ What the allocator did is written down as it happens, and nothing is played agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from analyzer.allocators import OutOfMemoryError
 from analyzer.allocators.process import Process
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
+from analyzer.allocators.pytorch.onward import plain, play_on
 from analyzer.devices import DeviceProfile
+from analyzer.errors import NotTold
 from analyzer.graph import Category, Death, Graph, Moment, Operator, Run
 from analyzer.runtimes.base import Prediction
 from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, Malloc, Use, Wait
 from analyzer.runtimes.plans import Plans
+from analyzer.runtimes.pytorch import told
 from analyzer.runtimes.pytorch.eager import Eager, Program
 from analyzer.runtimes.pytorch.launches import kernel_of
 from analyzer.runtimes.pytorch.outside import device_used, notes_on_nccl
@@ -29,6 +32,21 @@ from analyzer.runtimes.pytorch.runtime import limited, make_allocator
 from analyzer.runtimes.pytorch.scratch.fourier import notes_on_transforms
 from analyzer.runtimes.pytorch.settings import notes_on, pool_bytes
 from analyzer.runtimes.timeline import Failure, States, gathered
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Rounds that were told. allocated: bytes before them; blocks: of each storage that lived then and does not now the bytes of
+    its block and those asked for; handles: by the same storages, what lives in their place."""
+
+    allocated: int
+    blocks: Mapping[int, tuple[int, int]]
+    handles: Mapping[int, int]
+
+    @property
+    def told(self) -> Collection[int]:
+        """Storages that lived before them and do not any more."""
+        return self.handles.keys()
 
 
 class Live:
@@ -44,7 +62,11 @@ class Live:
         self._handles: dict[int, tuple[int, int]] = {}
         self._plans = Plans()
         self._failed: Failure | None = None
-        self._ended = self._stopped = False
+        self._ended = False
+        # What is written down apart, who knows what it asks for, and the most in use while something happened unwritten.
+        self._apart: list[AllocationEvent] | None = None
+        self._kept: Eager | None = None
+        self._told_peaks = (0, 0)
         self._peaks = (0, 0, 0)
         self.retries = self.failures = 0
         self.allocator = self.fresh()
@@ -68,8 +90,6 @@ class Live:
     def follow(self, moment: Moment) -> None:
         """Play what the moment asks for. Raises OutOfMemoryError; the operator's own memory is given back then."""
         assert self._program is not None and self._eager is not None
-        if self._stopped:
-            return
         if type(moment) is Death:
             if self._eager.ends(moment.storage):
                 self._play(Free(moment.storage))
@@ -85,7 +105,7 @@ class Live:
             except OutOfMemoryError as error:
                 self._unwind(begin, event, error)
                 raise
-        if isinstance(moment, Run):
+        if isinstance(moment, Run) and self._apart is None:
             self._launched(self._program.operators[moment.operator], self._program)
 
     def _launched(self, operator: Operator, program: Program) -> None:
@@ -106,6 +126,9 @@ class Live:
             self._process.launch(kernel)
 
     def _play(self, event: AllocationEvent) -> None:
+        if self._apart is not None:
+            self._apart.append(event)
+            return
         asked = 0
         handle: int | None = None
         if isinstance(event, Malloc):
@@ -174,8 +197,8 @@ class Live:
 
     @property
     def position(self) -> int:
-        """How many events there were."""
-        return len(self._events)
+        """How many events there were, here."""
+        return len(self.events)
 
     @property
     def peaks(self) -> tuple[int, int, int]:
@@ -193,47 +216,82 @@ class Live:
 
     @property
     def events(self) -> Sequence[AllocationEvent]:
-        """Everything asked for so far."""
-        return self._events
+        """Everything asked for so far; where something is written apart, that alone."""
+        return self._events if self._apart is None else self._apart
 
-    def stop(self) -> None:
-        """What the program does from now on is not followed: it is only being ended."""
-        self._stopped = True
+    def aside(self) -> None:
+        """What is asked for from now on is written down apart, and not played."""
+        assert self._eager is not None
+        self._apart, self._kept, self._eager = [], self._eager, self._eager.fork()
 
-    def go_on(
-        self,
-        apart: Callable[[PyTorchAllocator, dict[int, int]], dict[int, int]],
-        gone: Mapping[int, int],
-        come: Sequence[tuple[int, Malloc]],
-        rest: Iterable[AllocationEvent],
-    ) -> None:
-        """Requests that are not written down happen on the allocator, then the rest does, which is. Raises OutOfMemoryError.
-
-        apart: plays them, from what is alive to what is then, key -> handle. gone: of what is alive now and is not then, the
-        storage and its key there. come: what is alive then and is not now: its key there and the request for it.
-        """
-        states, allocator = self._states, self.allocator
-        taken = {storage: self._handles.pop(storage) for storage in gone}
-        blocks = {storage: allocator.size_of(handle) for storage, (handle, _) in taken.items()}
-        allocated, before = allocator.allocated, allocator.peak_allocated
-        handles = apart(allocator, {gone[storage]: handle for storage, (handle, _) in taken.items()})
-        told_peak = allocator.peak_allocated if allocator.peak_allocated > before else 0
-        for storage, (_, nbytes) in taken.items():
-            allocated -= blocks[storage]
-            self._events.append(Free(storage))
-            states.put(allocated, -nbytes)
-        for key, malloc in come:
-            handle = handles[key]
-            allocated += allocator.size_of(handle)
-            self._events.append(malloc)
-            states.put(allocated, malloc.nbytes, handle)
-            self._handles[malloc.key] = handle, malloc.nbytes
-        if allocated != allocator.allocated:
-            raise ValueError("what was told does not add up")
-        for event in rest:
+    def back(self, happened: bool) -> None:
+        """What was written apart is played now if it happened after all, and forgotten otherwise."""
+        apart, self._apart = self._apart or [], None
+        if not happened:
+            self._eager = self._kept
+            return
+        for event in apart:
             self._play(event)
-        if told_peak > max(states.allocated):
-            raise ValueError("the most was in use where nothing is written down")
+
+    def rounds(
+        self, starts: Sequence[int], first: int
+    ) -> tuple[list[told.Round], dict[int, tuple[int, int]]]:
+        """As `told.rounds`, of the events here."""
+        assert self._program is not None
+        return told.rounds(self.events, self._program.operators, starts, first)
+
+    def ahead(
+        self, samples: Sequence[told.Round], places: Mapping[int, tuple[int, int]], numbers: range
+    ) -> Ahead:
+        """Play the rounds of these numbers on the allocator, without writing them down. Raises NotTold, everything being as before."""
+        loop, allocator = told.loop(samples, self._profile), self.allocator
+        if not plain(allocator):
+            raise NotTold("the allocator's settings are not known to the compiled one")
+        taken = {key: held for key, held in self._handles.items() if key in places}
+        before, allocated = allocator.peak_allocated, allocator.allocated
+        blocks = {key: (allocator.size_of(handle), nbytes) for key, (handle, nbytes) in taken.items()}
+        held = {told.key_at(loop, *places[key]): handle for key, (handle, _) in taken.items()}
+        try:
+            handles = play_on(allocator, held, told.requests(loop, numbers), told.key_count(loop))
+        except OutOfMemoryError as error:
+            raise NotTold("memory runs out") from error
+        now = {}
+        for key in taken:
+            number, place = places[key]
+            now[key] = handles[told.key_at(loop, number + len(numbers), place)]
+            del self._handles[key]
+        if allocator.peak_allocated > before:
+            self._told_peaks = allocator.peak_allocated, allocator.peak_requested
+        return Ahead(allocated, blocks, now)
+
+    def join(
+        self, ahead: Ahead, pairs: Sequence[tuple[int, int]], names: Mapping[int, int], operators: int
+    ) -> None:
+        """What was written apart happened after the rounds `ahead`, and what lives there goes on under other names. pairs: what
+        lived before the rounds, and what lives apart in its place; operators: that made the one are so many before those that
+        made the other."""
+        assert self._eager is not None and self._apart is not None
+        asked = {event.key: event for event in self._apart if isinstance(event, Malloc)}
+        came = {
+            was: asked[now] for was, now in pairs if now in asked
+        }  # what is in host memory was not asked for
+        self._apart = None
+        allocated = ahead.allocated
+        for was in came:
+            block, nbytes = ahead.blocks[was]
+            allocated -= block
+            self._events.append(Free(was))
+            self._states.put(allocated, -nbytes)
+        for was, malloc in came.items():
+            handle, name = ahead.handles[was], names[malloc.key]
+            allocated += self.allocator.size_of(handle)
+            made = replace(malloc, key=name, storage=name, operator=malloc.operator - operators)
+            self._events.append(made)
+            self._states.put(allocated, malloc.nbytes, handle)
+            self._handles[name] = handle, malloc.nbytes
+        if allocated != self.allocator.allocated:
+            raise ValueError("what was told does not add up")
+        self._eager.rename(names)
 
     def cut(self, position: int, names: Mapping[int, int]) -> None:
         """Forget the events from a position on; storages alive now are known by other numbers from then on."""
@@ -243,6 +301,17 @@ class Live:
         moved = {new: self._handles.pop(old) for old, new in names.items() if old in self._handles}
         self._handles |= moved
         self._eager.rename(names)
+
+    def _write_told_peak(self) -> None:
+        """Where the most was in use while rounds were told, it is written down in the end, in one piece."""
+        states, eager, (allocated, requested) = self._states, self._eager, self._told_peaks
+        if not states.allocated or eager is None or allocated <= max(states.allocated):
+            return
+        now, asked = states.allocated[-1], max(requested - states.requested[-1], 0)
+        piece = Malloc(eager.key(), allocated - now, Category.ACTIVATION, label="tokens that were told")
+        self._events += [piece, Free(piece.key)]
+        states.put(allocated, asked)
+        states.put(now, -asked)
 
     @property
     def device_free(self) -> int:
@@ -260,6 +329,7 @@ class Live:
         """Everything asked for, with the categories that only the whole program told."""
         assert self._eager is not None
         storages = graph.storages
+        self._write_told_peak()
         events = tuple(
             [
                 replace(event, category=storages[event.storage].category)

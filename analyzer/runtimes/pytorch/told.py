@@ -28,7 +28,8 @@ import numpy as np
 
 from analyzer.allocators.compiled import Integers
 from analyzer.devices import DeviceProfile
-from analyzer.graph import Operator, Storage, TensorMeta
+from analyzer.errors import NotTold
+from analyzer.graph import Operator, TensorMeta
 from analyzer.graph.polynomial import Polynomial, fit
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc, Wait
 from analyzer.runtimes.pytorch.scratch import Output, Take, story_of
@@ -40,10 +41,6 @@ _AT_ONCE = 64
 _MOST_TAKEN = 16
 # Rounds between those that were followed about which the rules of operators are asked that took nothing there.
 _LOOKED_AT = 17
-
-
-class NotTold(Exception):
-    """Rounds cannot be told: the reason. They have to be run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +166,10 @@ def loop(samples: Sequence[Round], profile: DeviceProfile) -> Loop:
         raise NotTold("rounds differ in their form")
     if any(item[0] == "give" and item[1] < 0 for item in first.items):
         raise NotTold("a round gives back what was made before the loop")
+    if sum(item[2] if item[0] == "operator" else 1 for item in first.items if item[0] != "give") != sum(
+        item[0] == "give" for item in first.items
+    ):
+        raise NotTold("a round keeps more than it gives back")
     numbers = [sample.number for sample in samples]
     sizes = tuple(_polynomial(numbers, values) for values in zip(*(s.sizes for s in samples), strict=True))
     steps: dict[int, tuple[Step, ...]] = {}
@@ -413,25 +414,3 @@ def key_count(loop_: Loop) -> int:
     most = sum(len(steps) for steps in loop_.steps.values())
     most += _MOST_TAKEN * len(loop_.kinds)
     return ring * count + most
-
-
-def renamed(operator: Operator, names: Mapping[int, int]) -> Operator:
-    """The operator with its storages under other numbers."""
-
-    def named(value: Any) -> Any:
-        if isinstance(value, TensorMeta):
-            return replace(value, storage=names.get(value.storage, value.storage))
-        return tuple(map(named, value)) if isinstance(value, tuple) else value
-
-    return replace(
-        operator,
-        arguments=named(operator.arguments),
-        keywords={name: named(value) for name, value in operator.keywords.items()},
-        outputs=named(operator.outputs),
-        writes=tuple(names.get(storage, storage) for storage in operator.writes),
-    )
-
-
-def moved(storage: Storage, index: int) -> Storage:
-    """The storage under another number."""
-    return replace(storage, index=index)

@@ -6,7 +6,7 @@ capture knows no allocator. Without one the device answers as an empty one would
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -26,6 +26,14 @@ class Allocator(Protocol):
 
     def reset_peaks(self) -> None:
         """Peaks start anew from what is now."""
+
+
+class Ahead(Protocol):
+    """Rounds that were told."""
+
+    @property
+    def told(self) -> Collection[int]:
+        """Storages that lived before them and do not any more."""
 
 
 class Memory(Protocol):
@@ -68,6 +76,26 @@ class Memory(Protocol):
 
     def cut(self, position: int, names: Mapping[int, int]) -> None:
         """Forget the events from a position on; storages alive now are known by other numbers."""
+
+    def aside(self) -> None:
+        """What is asked for from now on is written down apart, and not played."""
+
+    def back(self, happened: bool) -> None:
+        """What was written apart is played now if it happened after all, and forgotten otherwise."""
+
+    def rounds(self, starts: Sequence[int], first: int) -> tuple[list[Any], Mapping[int, Any]]:
+        """The rounds of a loop between these positions, numbered from `first` on, and storages asked for in them. Raises
+        NotTold."""
+
+    def ahead(self, samples: Sequence[Any], places: Mapping[int, Any], numbers: range) -> Ahead:
+        """The rounds of these numbers happen now, as the samples tell. Raises NotTold: nothing has happened then."""
+
+    def join(
+        self, ahead: Any, pairs: Sequence[tuple[int, int]], names: Mapping[int, int], operators: int
+    ) -> None:
+        """What was written apart happened after the rounds `ahead`, and what lives there goes on under other names. pairs: what
+        lived before the rounds, and what lives apart in its place; operators: that made the one are so many before those that
+        made the other."""
 
 
 def answers(memory: Memory, tell: Callable[[Mark], None]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import _disable_current_modes
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recorder import Recorder
@@ -96,7 +97,7 @@ class Paged:
 
     def _get(self, *shape: int, dtype: torch.dtype = torch.float32, device: Any = None) -> torch.Tensor:
         del device
-        with torch._C.DisableTorchFunction():
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
             made = self._recorder.host(torch.empty(shape, dtype=dtype, device="meta"))
         self._bytes += made.numel() * dtype.itemsize
         made.is_paged = True  # type: ignore[attr-defined]

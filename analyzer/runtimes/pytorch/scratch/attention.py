@@ -204,29 +204,24 @@ def cudnn(operator: Operator, device: DeviceProfile, script: Script) -> None:
 )
 def cudnn_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """One workspace: a float32 query gradient, a float32 sum a query and head, full-head key and value gradients when
-    heads are grouped, and 256 bytes (read off recorded workspaces). The incoming gradient is first permuted to the
-    output's layout, by a copy.
+    heads are grouped, and 256 bytes (read off recorded workspaces). A gradient whose last dimension is not dense is first
+    copied to the output's layout (`run_cudnn_SDP_bprop`, cudnn/MHA.cpp, for cuDNN 9.5.1 and newer).
 
     Arguments: (grad_out, query, key, value, out, ...)
     """
     script.library("cudnn")
-    grad, query, key, value, out = (tensor_at(operator, position) for position in range(5))
+    grad, query, key, value = (tensor_at(operator, position) for position in range(4))
     script.outputs()
     if query is None:
         query, key, value = operator.outputs[:3]
     if query is None or key is None or value is None:
         return
-    if grad is not None and out is not None and not _same_strides(grad, out):
+    if grad is not None and grad.stride and grad.stride[-1] != 1:
         script.temporary(bytes_of(grad))
     batch, heads, queries, size = query.shape
     grouped = [tensor for tensor in (key, value) if tensor.shape[1] != heads]
     full_heads = sum(bytes_of(tensor) // tensor.shape[1] * heads for tensor in grouped)
     script.temporary(frontend_bytes(batch, heads, queries, size) + backward_bytes(full_heads), Basis.MEASURED)
-
-
-def _same_strides(one: TensorMeta, other: TensorMeta) -> bool:
-    """Whether strides agree where sizes exceed 1 (`same_strides`, MHA.cpp)."""
-    return all(a == b for size, a, b in zip(one.shape, one.stride, other.stride, strict=True) if size > 1)
 
 
 @rule("aten::_scaled_dot_product_flash_attention", "aten::_flash_attention_forward", name="flash-attention")
