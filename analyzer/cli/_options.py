@@ -116,9 +116,9 @@ def _picture(_: click.Context, __: click.Parameter, path: Path | None) -> Path |
     return path
 
 
-def format_option(shown: str, help_text: str = "Form of the result.") -> Callable[[_Function], _Function]:
-    """`--format` with the forms a kind of result has (`report/formats.py`); the command gets it as `form`."""
-    forms = formats.names(shown)
+def format_option(*shown: str, help_text: str = "Form of the result.") -> Callable[[_Function], _Function]:
+    """`--format` with the forms that kinds of results have (`report/formats.py`); the command gets it as `form`."""
+    forms = tuple(dict.fromkeys(form for kind in shown for form in formats.names(kind)))
     return click.option(
         "--format", "form", type=click.Choice(forms), default=forms[0], show_default=True, help=help_text
     )

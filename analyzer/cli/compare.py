@@ -27,7 +27,7 @@ from analyzer.report.formats import View
 @click.argument("after", type=click.Path(path_type=Path))
 @click.option("--tolerance", default="0", metavar="PERCENT", help="Growth that is allowed, such as 1%.")
 @click.option("--top", type=click.IntRange(min=0), default=10, metavar="N", help="How many changes to show.")
-@format_option("difference", "Form of the result; github: annotations of a pull request.")
+@format_option("difference", help_text="Form of the result; github: annotations of a pull request.")
 @output_option
 def command(before: Path, after: Path, tolerance: str, top: int, **options: Any) -> int:
     """What grew from BEFORE to AFTER, files that `analyze TARGET --format json -o FILE` wrote: by category, module, line.

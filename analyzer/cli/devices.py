@@ -17,7 +17,7 @@ from analyzer.cli._output import deliver
         "analyze devices --format json",
     ),
 )
-@format_option("devices", "Form of the list.")
+@format_option("devices", help_text="Form of the list.")
 def command(form: str) -> None:
     """List the known GPUs; "measured" profiles were measured on the GPU, others come from public specifications."""
     from analyzer.devices import load, names

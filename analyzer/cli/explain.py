@@ -18,7 +18,7 @@ from analyzer.cli._output import deliver
     ),
 )
 @click.argument("name", required=False)
-@format_option("explanation", "Form of the explanation.")
+@format_option("explanation", help_text="Form of the explanation.")
 def command(name: str | None, form: str) -> None:
     """Explain the rule NAME that the output cites, or the rules behind an operator; without NAME, list all rules.
 

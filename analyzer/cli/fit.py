@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,13 +20,16 @@ from analyzer.errors import AnalyzerError, OptionError
 from analyzer.report import formats
 from analyzer.report.formats import View
 
+if TYPE_CHECKING:
+    from analyzer.planning.fit_result import Fit
+
 
 @click.command(
     cls=Command,
     short_help="The largest batch that runs on a GPU, and what fails beyond.",
     examples=(
         "analyze fit models/cnn.py --mode train --device 24GiB",
-        "analyze fit models/resnet50.onnx --all-devices",
+        "analyze fit config.json --over length,batch --device rtx4090,h100",
     ),
 )
 @options_without_batch
@@ -36,18 +40,29 @@ from analyzer.report.formats import View
 @click.option(
     "-b", "--batch", type=click.IntRange(min=1), help="With --longest: how many samples; 1 by default."
 )
+@click.option(
+    "--over",
+    type=click.Choice(["length,batch"]),
+    help="The largest batch of every length, in one table: of a config.json, or with make_batch(batch, length).",
+)
 @click.option("--all-devices", is_flag=True, help="Every known GPU, in one table.")
-@format_option("fits")
+@format_option("fits", "lengths")
 @output_option
 @verbose_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def command(
-    target: str, limit: str | None, longest: bool, batch: int | None, all_devices: bool, **options: Any
+    target: str,
+    limit: str | None,
+    longest: bool,
+    batch: int | None,
+    over: str | None,
+    all_devices: bool,
+    **options: Any,
 ) -> int:
     """The largest batch of TARGET that runs on a GPU, and which request fails beyond it.
 
     With --longest it is the greatest length that --batch samples may have: the target's make_batch(batch, length) makes
-    them. --device takes several names or sizes, separated by commas. Near its limit the allocator is followed as it is: cached
+    them; with --over length,batch a table of both. --device takes several names or sizes, separated by commas. Near its limit the allocator is followed as it is: cached
     blocks are given back and the request tried again before it fails.
 
     Exit code 0: at least one sample runs everywhere; 1: somewhere not even one; 2: bad usage or input.
@@ -57,28 +72,50 @@ def command(
         raise OptionError("--all-devices and --device exclude each other", "give one of them")
     if batch is not None and not longest:
         raise OptionError("the largest batch is what is asked for", "leave --batch out, or add --longest")
+    shown = "lengths" if over else "fits"
+    if over and (longest or limit):
+        raise OptionError(
+            "--over length,batch asks for every length on a device", "leave --longest and --limit out"
+        )
+    if options["form"] not in formats.names(shown):
+        raise OptionError(
+            f"--format {options['form']} is not for {'--over' if over else 'one answer a device'}",
+            f"one of {', '.join(formats.names(shown))}",
+        )
     keywords = analysis_keywords(target, {**options, "batch": batch})
-    found = []
+    view = View(color=wants_color(options["output"]), width=columns(), verbose=options["verbose"])
     with working(target, options["quiet"]) as tell:
         from analyzer.devices import names
-        from analyzer.planning.fit import fits
 
         wanted = names() if all_devices else str(options["device"] or "").split(",")
-        stages = Stages(tell, wanted)
         keywords.pop("device", None)
-        devices = [device or None for device in wanted]
-        for asked, answer in fits(
-            target, devices, limit=limit, longest=longest, progress=stages.tell, **keywords
-        ):
-            stages.over()
-            if not isinstance(answer, AnalyzerError):
-                found.append(answer)
-            elif len(wanted) == 1:
-                raise answer
-            else:
-                complain("warning", f"{asked}: {answer.message}", answer.hint)
+        if over:
+            from analyzer.options import Options
+            from analyzer.planning.fit_lengths import over_lengths
+
+            given = Options.of({**keywords, "device": wanted[0] or None})
+            result: Any = over_lengths(target, [name or "h200" for name in wanted], given, tell)
+            none = not any(result.batch(length, 0) for length in result.fits)
+        else:
+            result = _answers(target, wanted, Stages(tell, wanted), limit=limit, longest=longest, **keywords)
+            none = any(fit.batch == 0 for fit in result)
+    deliver(formats.render(shown, options["form"], result, view), options["output"])
+    return int(none)
+
+
+def _answers(target: str, wanted: Sequence[str], stages: Stages, **keywords: Any) -> list[Fit]:
+    """An answer a device; what is wrong with one of several is a warning. Raises AnalyzerError where none has an answer."""
+    from analyzer.planning.fit import fits
+
+    found = []
+    for asked, answer in fits(target, [name or None for name in wanted], progress=stages.tell, **keywords):
+        stages.over()
+        if not isinstance(answer, AnalyzerError):
+            found.append(answer)
+        elif len(wanted) == 1:
+            raise answer
+        else:
+            complain("warning", f"{asked}: {answer.message}", answer.hint)
     if not found:
         raise OptionError("no device gave an answer", "see the warnings above")
-    view = View(color=wants_color(options["output"]), width=columns(), verbose=options["verbose"])
-    deliver(formats.render("fits", options["form"], found, view), options["output"])
-    return int(any(fit.batch == 0 for fit in found))
+    return found

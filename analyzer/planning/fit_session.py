@@ -1,10 +1,12 @@
-"""The largest batch of a session (ONNX Runtime and other runtimes that plan a whole graph), by analyses alone.
+"""The largest batch of a session (ONNX Runtime and other runtimes that plan a whole graph), or of a configuration, by analyses alone.
 
 1. A batch runs when its analysis says that it fits: the arena's own limit (`gpu_mem_limit`) and the device are part of that
    analysis, which follows the arena as it asks for less where the device has not what it wants.
 2. Doubling and bisection over evaluated batches (`pieces.py`) find the largest with room for all that the arena wants. An arena
    that makes do with less may hold more samples: from there on batches are analysed, the next one, then ever larger steps, then
    bisection. The answer and the one beyond it are therefore what `analyze` says.
+3. A configuration's program is followed as a whole at each batch: the first two say how it grows, and the search begins where
+   that ends.
 
 Not modelled: batches below the answer that would fail although it runs; a session asks for its memory in a few large
 pieces, so that is not to be expected.
@@ -12,10 +14,12 @@ pieces, so that is not to be expected.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from analyzer.analysis import Analysis
+from analyzer.errors import OptionError
 from analyzer.estimate import Estimate
 from analyzer.planning.fit_result import MOST, Fit, assumptions, bisected
 from analyzer.planning.pieces import Pieces, pieces_of
@@ -27,6 +31,10 @@ _START, _WIDER = 16, 8
 def of_session(subject: Subject, limit: int | None, progress: Progress | None) -> Fit:
     """The answer; `limit`: bytes the arena may hold. Raises AnalyzerError, also for a runtime without such a limit."""
     if limit is not None:
+        if subject.config:
+            raise OptionError(
+                "a limit of the allocator is not for a configuration", "say --device SIZE, or --budget"
+            )
         more: dict[str, Any] = {"gpu_mem_limit": limit}
         options = replace(subject.options, runtime_options={**subject.options.runtime_options, **more})
         subject = subject.under(options)
@@ -44,7 +52,9 @@ def of_session(subject: Subject, limit: int | None, progress: Progress | None) -
             known[batch] = analysed(batch).estimate
         return known[batch].fits()
 
-    low, step = _with_room(subject, first.estimate) if runs(1) else 0, 1
+    low, step = 0, 1
+    if runs(1):
+        low = _by_slope(known[1], runs, known) if subject.config else _with_room(subject, first.estimate)
     if not runs(max(low, 1)):
         low = 0  # what was evaluated is not what is analysed
     while low < MOST and runs(min(low + step, MOST)):
@@ -63,6 +73,17 @@ def of_session(subject: Subject, limit: int | None, progress: Progress | None) -
         captures=tuple(sorted(known)),
         notes=(*(at.notes if at is not None else ()), *assumptions(first)),
     )
+
+
+def _by_slope(one: Estimate, runs: Callable[[int], bool], known: Mapping[int, Estimate]) -> int:
+    """A batch that runs, near the largest where memory grows by the same with every sample; it is sought from there."""
+    if not runs(2):
+        return 1
+    grows = max(known[2].device_used - one.device_used, 1)
+    batch, step = min(2 + (one.allowed_bytes - known[2].device_used) // grows, MOST), 1
+    while not runs(batch):
+        batch, step = max(batch - step, 2), 2 * step
+    return batch
 
 
 def _with_room(subject: Subject, first: Estimate) -> int:

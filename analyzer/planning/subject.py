@@ -37,7 +37,7 @@ Progress = Callable[[str], None]
 class Subject:
     """A target and its options without a batch.
 
-    eager: a PyTorch program under PyTorch. joined: one whose batches can be joined (`pieces.py`): that, or a session of ONNX
+    eager: a PyTorch program under PyTorch. config: a configuration, whose program is followed as a whole at every batch. joined: one whose batches can be joined (`pieces.py`): that, or a session of ONNX
     Runtime of its own.
     """
 
@@ -62,13 +62,10 @@ class Subject:
         self._captures: dict[tuple[int, int | None, bool], list[tuple[Any, Captured]]] = {}
         # Of a range of batches what `pieces.py` found, on any device.
         self.pieces: dict[tuple[int, int], Any] = {}
-        if isinstance(self._target, Target) and self._target.kind == "config":
-            raise OptionError(
-                f"{self._target.name} is a configuration, whose program is followed as a whole: it is not planned with",
-                "analyze it at the sizes you have in mind, one after the other",
-            )
-        onnx = isinstance(self._target, Target) and self._target.kind == "onnx"
-        self.eager = not onnx and options.runtime in (None, "pytorch")
+        kind = self._target.kind if isinstance(self._target, Target) else ""
+        onnx, self.config = kind == "onnx", kind == "config"
+        self._samples: int | None = None  # of a configuration's batch, where the length is what is planned
+        self.eager = not onnx and not self.config and options.runtime in (None, "pytorch")
         self.joined = self.eager or (onnx and _alone(options))
         self.name = self._target.name if isinstance(self._target, Target) else type(target).__name__
         if self.eager:
@@ -85,16 +82,30 @@ class Subject:
     def over_length(self, batch: int) -> Subject:
         """The same at one batch, with the length of its samples in the batch's place: `make_batch(batch, length)` makes
         them. Raises OptionError for a target whose function takes no length."""
+        if self.config:
+            longer = self.under(self.options)
+            longer._samples = batch
+            return longer
+        make, longer = self._sized(), self.under(self.options)
+        longer._make = lambda length: make(batch, length)
+        return longer
+
+    def of_length(self, length: int) -> Subject:
+        """The same, with samples of this length. Raises OptionError as `over_length`."""
+        if self.config:
+            return self.under(replace(self.options, length=length))
+        make, longer = self._sized(), self.under(self.options)
+        longer._make = lambda batch: make(batch, length)
+        return longer
+
+    def _sized(self) -> Callable[..., tuple[Any, Any]]:
         make = self._make or (self._program.make_batch if self._program is not None else None)
         if make is None or len(inspect.signature(make).parameters) < 2:
             raise OptionError(
                 f"{self.name} does not say what samples of another length are",
                 "define make_batch(batch, length) in the target's file, or give inputs=function(batch, length)",
             )
-        longer = copy.copy(self)
-        longer._captures, longer.pieces = {}, {}
-        longer._make = lambda length: make(batch, length)
-        return longer
+        return make
 
     def under(self, options: Options) -> Subject:
         """The same with other options."""
@@ -115,6 +126,8 @@ class Subject:
 
     def at(self, batch: int) -> Options:
         """The options with the batch and its tensors in them: made by the target, or given ones resized. Raises OptionError."""
+        if self._samples is not None:
+            return replace(self.options, batch=self._samples, length=batch)
         options = replace(self.options, batch=batch)
         given: Any = options.inputs
         if self._make is not None:

@@ -58,6 +58,13 @@ FORMATS: dict[str, dict[str, str]] = {
         "json": "analyzer.report.plan:fits_json",
         "html": "analyzer.report.pages:fits",
     },
+    "lengths": {
+        "text": "analyzer.report.lengths:render",
+        "json": "analyzer.report.lengths:render_json",
+        "csv": "analyzer.report.lengths:render_csv",
+        "svg": "analyzer.report.lengths:render_svg",
+        "png": "analyzer.report.lengths:render_png",
+    },
     "strategies": {
         "text": "analyzer.report.strategies:render",
         "json": "analyzer.report.strategies:render_json",

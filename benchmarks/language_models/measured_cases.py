@@ -5,22 +5,28 @@ folder of its configuration beside it, and FOLDER/jobs.json. Then, on the machin
 
     python benchmarks/programs/measure.py OUT --jobs FOLDER/jobs.json
 
-and back here `--rows OUT/rows.json` joins the cases with what was measured, as the test reads them.
+and back here `--rows OUT/rows.json` joins the cases with what was measured, as the test reads them; `--score` analyses each and
+writes docs/evidence/CONFIGURATIONS.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
+import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
+import analyzer
 from analyzer.options import Options
 from analyzer.pipeline.config import script_of
 
 HERE = Path(__file__).resolve().parent
 CASES = HERE / "measured_cases.json"
 MEASURED = HERE.parents[1] / "tests/data/h200/configurations.json"
+PAGE = HERE.parents[1] / "docs/evidence/CONFIGURATIONS.md"
 _FIGURES = ("peak_allocated", "peak_reserved", "nvml_peak")
 
 
@@ -60,13 +66,60 @@ def joined(rows: Path) -> None:
     MEASURED.write_text(json.dumps({**cases["measured"], **said}, indent=1) + "\n")
 
 
+def score() -> str:
+    """The page: every case as it was measured, and how far the analysis is from it."""
+    cases = json.loads(MEASURED.read_text())
+    rows, errors = [], []
+    for case in cases["rows"]:
+        with tempfile.TemporaryDirectory() as folder:
+            config = Path(folder) / "config.json"
+            config.write_text(json.dumps(cases["configs"][case["config"]]))
+            begun = time.monotonic()
+            found = analyzer.analyze(config, release={"torch": "2.11"}, device="h200", **case["options"])
+        taken = (found.peak_allocated, found.peak_reserved, found.device_used)
+        off = [100 * (ours / case[name] - 1) for ours, name in zip(taken, _FIGURES, strict=True)]
+        errors.append([abs(ours - case[name]) for ours, name in zip(taken, _FIGURES, strict=True)] + off)
+        measured = " | ".join(f"{case[name] / 2**20:,.1f}" for name in _FIGURES)
+        shown = " | ".join("0" if not round(one, 3) else f"{one:+.3f} %" for one in off)
+        seconds = time.monotonic() - begun
+        rows.append(f"| {case['name']} | {case['config']} | {measured} | {shown} | {seconds:.1f} |")
+        print(rows[-1], flush=True)
+    exact = [sum(not error[place] for error in errors) for place in range(2)]
+    worst = [sorted(abs(error[3 + place]) for error in errors) for place in range(3)]
+    p95 = [values[min(round(0.95 * len(values)), len(values) - 1)] for values in worst]
+    return "\n".join(
+        [
+            "# Configurations, measured",
+            "",
+            f"{len(rows)} uses of configurations on an {cases['gpu']} (torch {cases['torch']}, transformers {cases['transformers']}, "
+            f"{cases['date']}), each by the script that `--write-script` writes, and what `analyze config.json` says of them, "
+            f"{datetime.datetime.now(datetime.UTC):%d %B %Y}. Measured in MiB: allocated, reserved, NVML; then the errors; then "
+            "seconds of analysis.",
+            "",
+            f"**To the byte: allocated {exact[0]} of {len(rows)}, reserved {exact[1]}. 95 % are within {p95[0]:.3f} % allocated, "
+            f"{p95[1]:.2f} % reserved, {p95[2]:.2f} % NVML.** transformers loads experts (`moe_*`, `latent_*`, `hybrid_*`) in threads, "
+            "in an order that only a run has: two runs differ there.",
+            "",
+            "| case | configuration | allocated | reserved | NVML | allocated | reserved | NVML | s |",
+            "|---|---|--:|--:|--:|--:|--:|--:|--:|",
+            *rows,
+            "",
+            "Made by `python benchmarks/language_models/measured_cases.py --score`.",
+            "",
+        ]
+    )
+
+
 def main() -> None:
-    """Write the scripts, or join what was measured."""
+    """Write the scripts, join what was measured, or score it."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--rows", type=Path)
+    parser.add_argument("--score", action="store_true")
     given = parser.parse_args()
-    if given.rows:
+    if given.score:
+        PAGE.write_text(score())
+    elif given.rows:
         joined(given.rows)
     else:
         write(given.folder)

@@ -139,8 +139,8 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(TargetError, match="no model of the kind 'llamma'"):
         analyzer.analyze(unknown)
     config = written(tmp_path, tiny())
-    with pytest.raises(OptionError, match="a configuration, whose program is followed as a whole"):
-        analyzer.fit(config)
+    with pytest.raises(OptionError, match="a limit of the allocator is not for a configuration"):
+        analyzer.fit(config, limit="2GiB")
     with pytest.raises(OptionError, match="--lora is for a configuration"):
         analyzer.analyze("models/gpt2.py", lora="r=4")
     with pytest.raises(OptionError, match="--mode generate is for a configuration"):

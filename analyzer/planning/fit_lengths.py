@@ -1,0 +1,66 @@
+"""The largest batch of every length: how many samples of which size a GPU has room for.
+
+Lengths are powers of two from `FIRST` on, up to the most positions a configuration has, or to where no GPU has room for a single
+sample. Each batch is an answer of `fit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from analyzer.errors import AnalyzerError
+from analyzer.options import Options
+from analyzer.planning.fit import largest
+from analyzer.planning.fit_result import Fit
+from analyzer.planning.subject import Progress, Subject
+from analyzer.recipes.config import opened
+
+FIRST, LAST = 512, 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """The answer. target: its name. devices: as asked. lengths: samples' lengths, ascending; fits: by length, an answer a device
+    (None: nothing larger was tried there, or the program itself fails at this length). notes: why it ends where it ends."""
+
+    target: str
+    devices: tuple[str, ...]
+    fits: dict[int, tuple[Fit | None, ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def batch(self, length: int, place: int) -> int:
+        """The largest batch of a length on a device; 0 where not one sample runs."""
+        fit = self.fits[length][place]
+        return 0 if fit is None else fit.batch
+
+
+def over_lengths(
+    target: str, devices: Sequence[str], options: Options, progress: Progress | None = None
+) -> Lengths:
+    """The largest batch of every length on these devices. Raises AnalyzerError where not even the first length can be analysed."""
+    subject = Subject(target, options, progress)
+    last = opened(target).number("max_position_embeddings", LAST) if subject.config else LAST
+    found: dict[int, tuple[Fit | None, ...]] = {}
+    notes: tuple[str, ...] = ()
+    length = options.length or FIRST
+    alive = set(range(len(devices)))
+    while alive and length <= (last or LAST):
+        row: list[Fit | None] = [None] * len(devices)
+        try:
+            for place in sorted(alive):
+                if progress is not None:
+                    progress(f"length {length:,} on {devices[place]}")
+                row[place] = fit = largest(subject.of_length(length).on(devices[place]), None, progress)
+                if fit.batch == 0:
+                    alive.discard(place)
+        except AnalyzerError as error:
+            if not found:
+                raise
+            notes = (f"at length {length:,} the program itself fails: {error.message}",)
+            break
+        found[length] = tuple(row)
+        length *= 2
+    if alive and not notes:
+        notes = (f"the model has {last:,} positions",) if last != LAST else ()
+    return Lengths(target, tuple(devices), found, notes)

@@ -1,0 +1,113 @@
+"""The largest batch of every length on some GPUs: as text, JSON, CSV, or a picture with both axes doubling."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import TYPE_CHECKING
+
+from analyzer.report.columns import Column, table, within
+from analyzer.report.formats import PLAIN, View
+from analyzer.report.picture import drawing, label, saved
+from analyzer.report.words import clean
+
+if TYPE_CHECKING:
+    from analyzer.planning.fit_lengths import Lengths
+
+
+def render(found: Lengths, view: View = PLAIN) -> str:
+    """A sentence a GPU, then a row a length with the largest batch on each."""
+    lines = [_said(found, place) for place in range(len(found.devices))]
+    lines.append(f"{clean(found.target)}: largest batch by length of a sample")
+    columns = [Column("length", 12), *(Column(clean(name), max(len(name) + 2, 12)) for name in found.devices)]
+    rows = [
+        [f"{length:,}", *(f"{found.batch(length, place):,}" for place in range(len(found.devices)))]
+        for length in found.fits
+    ]
+    notes = [f"- {clean(note)}" for note in found.notes]
+    return (
+        "\n".join(
+            [
+                *within(lines, view.width),
+                "",
+                *table(columns, rows, view.width),
+                "",
+                *within(notes, view.width),
+            ]
+        ).rstrip()
+        + "\n"
+    )
+
+
+def _said(found: Lengths, place: int) -> str:
+    """The greatest length that runs, and the one that takes most tokens at a time."""
+    name = clean(found.devices[place])
+    running = [length for length in found.fits if found.batch(length, place)]
+    if not running:
+        return f"{name}: not even one sample of {min(found.fits):,} runs"
+    most = max(running, key=lambda length: length * found.batch(length, place))
+    batch, longest = found.batch(most, place), found.batch(running[-1], place)
+    return (
+        f"{name}: up to length {running[-1]:,} (batch {longest:,}); most tokens at a time: "
+        f"{batch * most:,}, as {batch:,} of {most:,}"
+    )
+
+
+def render_json(found: Lengths, _: View = PLAIN) -> str:
+    """Every answer's figures, in bytes."""
+    rows = [
+        {
+            "length": length,
+            "device": found.devices[place],
+            "batch": fit.batch,
+            "device_used": fit.at.device_used if fit.at else None,
+            "peak_reserved": fit.at.peak_reserved if fit.at else None,
+            "limit_bytes": fit.limit,
+        }
+        for length, answers in found.fits.items()
+        for place, fit in enumerate(answers)
+        if fit is not None
+    ]
+    return (
+        json.dumps({"schema": 1, "target": found.target, "rows": rows, "notes": found.notes}, indent=1) + "\n"
+    )
+
+
+def render_csv(found: Lengths, _: View = PLAIN) -> str:
+    """A row a length, a column a GPU."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(("length", *found.devices))
+    for length in found.fits:
+        writer.writerow((length, *(found.batch(length, place) for place in range(len(found.devices)))))
+    return stream.getvalue()
+
+
+def render_svg(found: Lengths, _: View = PLAIN) -> bytes:
+    """A line a GPU. Raises MissingDependencyError without matplotlib."""
+    return _drawn(found, "svg")
+
+
+def render_png(found: Lengths, _: View = PLAIN) -> bytes:
+    """As `render_svg`."""
+    return _drawn(found, "png")
+
+
+def _drawn(found: Lengths, form: str) -> bytes:
+    with drawing(form) as pyplot:
+        figure, axes = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
+        for place, name in enumerate(found.devices):
+            points = [(length, batch) for length in found.fits if (batch := found.batch(length, place))]
+            if points:
+                axes.plot(*zip(*points, strict=True), "o-", label=label(name))
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.yaxis.set_major_formatter("{x:,.0f}")
+        axes.set_xlabel("length of a sample")
+        axes.set_ylabel("largest batch")
+        axes.set_title(label(found.target, 90), fontsize=9)
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False)
+        return saved(pyplot, figure, form)
