@@ -25,7 +25,7 @@ LARGEST_SIZE = 2**63 - 1  # dimensions are int64, in PyTorch as in ONNX
 AMP = ("bf16", "fp16")
 # What is said of a configuration alone (`recipes/recipe.py`), and what of everything else.
 OF_CONFIGS = (
-    "task", "length", "new_tokens", "lora", "load_in_4bit", "no_double_quant", "gradient_checkpointing",
+    "task", "length", "new_tokens", "lora", "load_in_8bit", "load_in_4bit", "no_double_quant", "gradient_checkpointing",
     "attn", "cache", "beams", "sample", "load",
 )  # fmt: skip
 NOT_OF_CONFIGS = (
@@ -232,6 +232,10 @@ class Options:
             "--lora",
             metavar="NAME=VALUE,...",
         ),
+    )
+    load_in_8bit: bool = field(
+        default=False,
+        metadata=_said("Weights in 8 bits (LLM.int8) by bitsandbytes.", "--load-in-8bit", is_flag=True),
     )
     load_in_4bit: bool = field(
         default=False,

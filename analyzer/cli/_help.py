@@ -12,8 +12,8 @@ _KINDS = {
         "longest", "over",
     ),
     "A config.json": (
-        "task", "length", "new_tokens", "lora", "load_in_4bit", "no_double_quant", "gradient_checkpointing", "attn", "cache",
-        "beams", "sample", "load", "write_script",
+        "task", "length", "new_tokens", "lora", "load_in_8bit", "load_in_4bit", "no_double_quant", "gradient_checkpointing", "attn",
+        "cache", "beams", "sample", "load", "write_script",
     ),
     "What it runs on": (
         "device", "all_devices", "budget", "limit", "runtime", "runtime_options", "strict", "force", "no_graph", "workers", "ray",

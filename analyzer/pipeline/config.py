@@ -89,6 +89,8 @@ def recipe_of(name: str, options: Options) -> Recipe:
         raise OptionError(
             f"{flag} means nothing for a configuration", f"leave {flag} out (see analyze --help)"
         )
+    if options.load_in_4bit and options.load_in_8bit:
+        raise OptionError("weights have 4 bits or 8", "leave --load-in-4bit or --load-in-8bit out")
     if options.optimizer is not None and not isinstance(options.optimizer, str):
         raise OptionError("the optimizer of a configuration is a name", "such as adamw_torch")
     chosen = options.optimizer if not isinstance(options.optimizer, Unsaid | None) else DEFAULT_OPTIMIZER
@@ -104,7 +106,7 @@ def recipe_of(name: str, options: Options) -> Recipe:
         accumulation=options.grad_accumulation,
         optimizer=optimizer_named(chosen),
         lora=None if options.lora is None else parse_lora(options.lora),
-        bits=4 if options.load_in_4bit else None,
+        bits=4 if options.load_in_4bit else 8 if options.load_in_8bit else None,
         double=not options.no_double_quant,
         checkpointing=options.gradient_checkpointing,
         attention=options.attn,

@@ -60,7 +60,7 @@ class Lora:
 class Recipe:
     """Everything the program is made of. length, new_tokens: tokens (samples of audio, for a model that hears raw ones).
 
-    bits: 4 (bitsandbytes), or None. double: whether their constants are quantized too.
+    bits: 4 or 8 (bitsandbytes), or None. double: whether their constants are quantized too.
     loading: "device-map": `from_pretrained(device_map=...)`; "cpu": loaded there, then `.cuda()`; "gpu": made on the GPU in
         float32 and cast, as scripts without a checkpoint do.
     """

@@ -82,7 +82,9 @@ def _loaded(recipe: Recipe) -> Iterator[str]:
     yield f"    None, config=config, state_dict=checkpoint, dtype={dtype}{attention},"
     if recipe.loading == "device-map":
         yield '    device_map={"": 0},'
-    if recipe.bits:
+    if recipe.bits == 8:
+        yield "    quantization_config=BitsAndBytesConfig(load_in_8bit=True),"
+    elif recipe.bits:
         yield "    quantization_config=BitsAndBytesConfig("
         yield f'        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant={recipe.double},'
         yield f"        bnb_4bit_compute_dtype={dtype},"

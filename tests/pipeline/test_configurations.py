@@ -134,6 +134,35 @@ def test_state_of_paged_optimizers_is_no_part_of_the_allocator_s(tmp_path: Path)
     assert paged.incomplete is None
 
 
+def test_weights_of_8_bits_as_pytorchs_own_binary_takes_them(tmp_path: Path) -> None:
+    """LLM.int8 with adapters in the script's own words, two steps: what torch 2.11.0+cu130 took of the emulated runtime
+    (`analyze emulate`, bitsandbytes 0.50.2, transformers 5.17.0)."""
+    config = written(
+        tmp_path,
+        tiny(
+            vocab_size=4096, hidden_size=512, intermediate_size=1024, num_hidden_layers=4, num_attention_heads=8,
+            num_key_value_heads=4,
+        ),
+    )  # fmt: skip
+    said = {
+        "mode": "train",
+        "length": 256,
+        "batch": 2,
+        "steps": 2,
+        "dtype": "float16",
+        "optimizer": "adamw_torch",
+    }
+    estimate = analyzer.analyze(
+        config,
+        device="h200",
+        release={"torch": "2.11"},
+        lora="r=8,targets=q_proj+v_proj",
+        load_in_8bit=True,
+        **said,
+    )
+    assert (estimate.peak_allocated, estimate.peak_reserved) == (219_169_792, 255_852_544)
+
+
 def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = written(tmp_path, {"model_type": "llamma", "auto_map": {"AutoConfig": "evil.py--X"}})
     with pytest.raises(TargetError, match="no model of the kind 'llamma'"):

@@ -3,10 +3,13 @@
 1. `gemm_4bit` multiplies by a 4-bit weight. For few rows one kernel does it; otherwise the whole weight is written out in
    the input's type, behind its scales where these are quantized too, and an ordinary product follows. Which, the
    library decides by the GPU and the sizes in Python code of its own, which is asked for the device profile.
-2. State of the paged optimizers is managed memory (`cudaMallocManaged`): it is no part of what PyTorch's allocator has,
+2. LLM.int8() writes its inputs out in 8 bits, and the product in 32 before it is scaled; columns with large values are
+   multiplied apart.
+3. State of the paged optimizers is managed memory (`cudaMallocManaged`): it is no part of what PyTorch's allocator has,
    and may leave the GPU. Here it is host memory, and the notes say how much there is.
 
-Source: bitsandbytes 0.50, `backends/cuda/ops.py` (`gemm_4bit`, `_dequant_linear_fallback`), `functional.py` (`get_paged`).
+Source: bitsandbytes 0.50, `backends/cuda/ops.py` (`gemm_4bit`, `_dequant_linear_fallback`, `int8_*`), `backends/default/ops.py`,
+`functional.py` (`get_paged`).
 Not modelled: what of the managed memory lies on the GPU.
 """
 
@@ -61,8 +64,57 @@ def _one_kernel(dtype: torch.dtype, rows: int, columns: int, inner: int, blocksi
         return False
 
 
+def int8_vectorwise_quant(a: Any, threshold: float = 0.0) -> Any:
+    """`a` in 8 bits with a scale a row; and the columns with a value of at least `threshold`, which only a run knows: whether
+    there are any is asked like any other value."""
+    rows = a.numel() // a.shape[-1]
+    scales = torch.empty(rows, dtype=torch.float32, device=a.device)
+    packed = torch.empty(a.shape, dtype=torch.int8, device=a.device)
+    if threshold <= 0:
+        return packed, scales, None
+    large = a.abs() >= threshold
+    columns = (
+        torch.argwhere(large.any(dim=0)).view(-1)
+        if large.any()
+        else torch.empty(0, dtype=torch.int64, device=a.device)
+    )
+    if rows > 1:
+        packed[:, columns] = 0
+    return packed, scales, columns
+
+
+def int8_scaled_mm(
+    a: Any, b: Any, row_stats: Any, col_stats: Any, bias: Any = None, dtype: torch.dtype | None = None
+) -> Any:
+    """The product of two matrices of 8 bits in 32, then in float16, then in `dtype`."""
+    del row_stats, col_stats
+    product = torch.empty((*a.shape[:-1], b.shape[0]), dtype=torch.int32, device=a.device)
+    scaled = torch.empty_like(product, dtype=torch.float16)
+    if bias is not None and bias.dtype is not torch.float16:
+        scaled.add_(bias)
+    return scaled.to(dtype or torch.float16)
+
+
+def int8_mixed_scaled_mm(
+    a: Any, ca: Any, cb: Any, sca: Any, scb: Any, outlier_cols: Any = None, bias: Any = None
+) -> Any:
+    """The same, with columns of `a` that stay in its own type: they are multiplied by that part of the weight, dequantized."""
+    part = weight = None
+    if outlier_cols is not None and outlier_cols.numel():
+        part = a[:, outlier_cols].contiguous()
+        columns = cb[:, outlier_cols].contiguous()
+        weight = (columns * scb.view(-1, 1) * (1 / 127)).to(a.dtype).t()
+    else:
+        part = torch.empty(0, dtype=a.dtype, device=a.device)
+    product = int8_scaled_mm(ca, cb, sca, scb, bias, a.dtype)
+    return (product if weight is None else product.addmm(part, weight)), part
+
+
 # By the operator's name: the library registers its operators when a program imports it.
-CHOICES: dict[str, Callable[..., Any]] = {"bitsandbytes::gemm_4bit.default": gemm_4bit}
+CHOICES: dict[str, Callable[..., Any]] = {
+    f"bitsandbytes::{function.__name__}.default": function
+    for function in (gemm_4bit, int8_vectorwise_quant, int8_scaled_mm, int8_mixed_scaled_mm)
+}
 
 
 class Paged:
