@@ -36,7 +36,6 @@ NOT_OF_CONFIGS = (
     "loss",
     "channels_last",
     "checkpoint",
-    "parallel",
     "runtime",
 )
 _LINE = re.compile(r"[^:=]+\.py:\d+")

@@ -12,6 +12,7 @@ from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
+from analyzer import parallelism
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError, OptionError, TargetError, did_you_mean
 from analyzer.options import Options, Unsaid
@@ -49,7 +50,8 @@ def followed(name: str, options: Options, progress: Callable[[str], None] | None
         found = _ran(recipe, options, progress)
     if isinstance(found.ran.error, AnalyzerError):
         raise found.ran.error
-    analysis = concluded(found, options, recipe.title)
+    one = recipe.parallel.rank if recipe.parallel else None
+    analysis = concluded(found, options, recipe.title, one)
     if options.mode != "train":
         return analysis
     estimate = dataclasses.replace(analysis.estimate, optimizer=recipe.optimizer)
@@ -61,7 +63,8 @@ def _ran(recipe: Recipe, options: Options, progress: Callable[[str], None] | Non
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "program.py"
         program.write_text(script(recipe), encoding="utf-8")
-        return watched(program, (), options, _OFFLINE, progress=progress)
+        one = recipe.parallel.rank if recipe.parallel else None
+        return watched(program, (), options, _OFFLINE, progress=progress, job=one)
 
 
 @contextlib.contextmanager
@@ -115,6 +118,7 @@ def recipe_of(name: str, options: Options) -> Recipe:
         beams=options.beams,
         sample=options.sample,
         loading=options.load,
+        parallel=None if options.parallel is None else parallelism.parse(options.parallel),
     )
 
 

@@ -10,6 +10,7 @@ import importlib.util
 from dataclasses import dataclass
 
 from analyzer.errors import MissingDependencyError, OptionError, did_you_mean
+from analyzer.parallelism import Parallelism
 from analyzer.recipes.config import Config
 
 TASKS = ("causal-lm", "seq2seq", "classification", "vision", "speech")
@@ -61,6 +62,8 @@ class Recipe:
     """Everything the program is made of. length, new_tokens: tokens (samples of audio, for a model that hears raw ones).
 
     bits: 4 or 8 (bitsandbytes), or None. double: whether their constants are quantized too.
+    parallel: how it is spread over ranks: "ddp" or "fsdp2"; the batch is one rank's. With "fsdp2" the model is made without memory,
+        sharded block by block, and only then takes this rank's share.
     loading: "device-map": `from_pretrained(device_map=...)`; "cpu": loaded there, then `.cuda()`; "gpu": made on the GPU in
         float32 and cast, as scripts without a checkpoint do.
     """
@@ -85,6 +88,7 @@ class Recipe:
     beams: int = 1
     sample: bool = False
     loading: str = "device-map"
+    parallel: Parallelism | None = None
 
     def __post_init__(self) -> None:
         train, generate = self.mode == "train", self.mode == "generate"
@@ -101,6 +105,8 @@ class Recipe:
                 )
         if generate and self.task not in ("causal-lm", "seq2seq"):
             raise OptionError(f"a {self.task} model does not generate tokens", "use --mode infer")
+        if self.parallel is not None:
+            self._check_parallel(self.parallel)
         if self.bits and self.loading != "device-map":
             raise OptionError(
                 f"weights of {self.bits} bits are made while they are loaded onto the GPU", "leave --load out"
@@ -109,6 +115,29 @@ class Recipe:
             raise OptionError(
                 f"weights of {self.bits} bits are not trained: adapters beside them are", "add --lora r=16"
             )
+
+    def _check_parallel(self, parallel: Parallelism) -> None:
+        """Raises OptionError for what a configuration's program does not do."""
+        known = {"ddp": {"bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "find_unused_parameters"},
+                 "fsdp2": {"mixed", "reduce_dtype", "reshard_after_forward"}}  # fmt: skip
+        if parallel.kind not in known:
+            raise OptionError(
+                f"a configuration is not spread by {parallel.kind}",
+                "ddp:GPUS or fsdp2:GPUS; a script may do others",
+            )
+        if other := parallel.settings.keys() - known[parallel.kind] - {"rank"}:
+            raise OptionError(
+                f"--parallel {parallel.text!r}: {other.pop()} is not for a configuration",
+                f"settings: {', '.join(sorted(known[parallel.kind]))}",
+            )
+        if self.mode != "train":
+            raise OptionError("--parallel of a configuration is for training", "add --mode train")
+        if parallel.kind == "fsdp2" and (self.bits or self.loading != "device-map"):
+            raise OptionError(
+                "a sharded model is made without memory first", "leave --load and --load-in-... out"
+            )
+        if self.accumulation > 1:
+            raise OptionError("micro-batches of a spread configuration are not followed", "leave them out")
 
     @property
     def optimizer_call(self) -> str:

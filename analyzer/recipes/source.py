@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from analyzer.parallelism import Parallelism
 from analyzer.recipes.recipe import Recipe
 
 _AUTO = {
@@ -44,17 +45,28 @@ def _head(recipe: Recipe) -> Iterator[str]:
         names.append("BitsAndBytesConfig")
     if recipe.mode == "train" and recipe.optimizer == "adafactor":
         names.append("Adafactor")
+    if recipe.parallel:
+        yield "import os"
     if "bitsandbytes" in recipe.packages:
         yield "import bitsandbytes"
     yield "import torch"
+    if recipe.parallel:
+        yield "import torch.distributed"
     if recipe.lora:
         yield "from peft import LoraConfig, get_peft_model" + (
             ", prepare_model_for_kbit_training" if recipe.bits else ""
         )
+    sharded = recipe.parallel is not None and recipe.parallel.kind == "fsdp2"
+    if sharded:
+        yield "from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard"
     yield f"from transformers import {', '.join(sorted(names))}"
-    if recipe.loading != "gpu":
+    if recipe.loading != "gpu" and not sharded:
         yield "from transformers.core_model_loading import revert_weight_conversion"
     yield ""
+    if recipe.parallel:
+        yield 'torch.distributed.init_process_group("nccl")'
+        yield 'here = int(os.environ["LOCAL_RANK"])'
+        yield "torch.cuda.set_device(here)"
     yield f"config = AutoConfig.from_pretrained({str(recipe.config.path)!r}, trust_remote_code=False)"
 
 
@@ -66,6 +78,10 @@ def _safe(text: str) -> str:
 def _loaded(recipe: Recipe) -> Iterator[str]:
     auto, dtype = _auto(recipe), f"torch.{recipe.dtype}"
     attention = f", attn_implementation={recipe.attention!r}" if recipe.attention else ""
+    if recipe.parallel is not None and recipe.parallel.kind == "fsdp2":
+        yield 'with torch.device("meta"):'
+        yield f"    model = {auto}.from_config(config, dtype={dtype}{attention})"
+        return
     if recipe.loading == "gpu":
         yield 'with torch.device("cuda"):'
         yield f"    model = {auto}.from_config(config, dtype=torch.float32{attention}).to({dtype})"
@@ -81,7 +97,7 @@ def _loaded(recipe: Recipe) -> Iterator[str]:
     yield "model = type(skeleton).from_pretrained("
     yield f"    None, config=config, state_dict=checkpoint, dtype={dtype}{attention},"
     if recipe.loading == "device-map":
-        yield '    device_map={"": 0},'
+        yield f'    device_map={{"": {"here" if recipe.parallel else 0}}},'
     if recipe.bits == 8:
         yield "    quantization_config=BitsAndBytesConfig(load_in_8bit=True),"
     elif recipe.bits:
@@ -113,6 +129,28 @@ def _adapted(recipe: Recipe) -> Iterator[str]:
             yield "model.enable_input_require_grads()"
     placed = "model.cuda()" if recipe.loading == "cpu" else "model"
     yield f"{placed}.{'train' if recipe.mode == 'train' else 'eval'}()"
+    if recipe.parallel is not None:
+        yield from _spread(recipe.parallel)
+
+
+def _spread(parallel: Parallelism) -> Iterator[str]:
+    """The lines that spread the model over the ranks."""
+    said = {name: value for name, value in parallel.settings.items() if name != "rank"}
+    if parallel.kind == "ddp":
+        more = "".join(f", {name}={value!r}" for name, value in said.items())
+        yield f"model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[here]{more})"
+        return
+    types = {"param_dtype": said.pop("mixed", None), "reduce_dtype": said.pop("reduce_dtype", None)}
+    if types["param_dtype"] and not types["reduce_dtype"]:
+        types["reduce_dtype"] = "float32"
+    policy = ", ".join(f"{name}=torch.{dtype}" for name, dtype in types.items() if dtype)
+    more = "".join(f", {name}={value!r}" for name, value in said.items())
+    yield f"policy = MixedPrecisionPolicy({policy})"
+    yield "for part in model.modules():"
+    yield "    if type(part).__name__ in model._no_split_modules:"
+    yield f"        fully_shard(part, mp_policy=policy{more})"
+    yield f"fully_shard(model, mp_policy=policy{more})"
+    yield 'model.to_empty(device="cuda")'
 
 
 def _ends(recipe: Recipe) -> Iterator[str]:

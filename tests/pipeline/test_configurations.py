@@ -163,6 +163,42 @@ def test_weights_of_8_bits_as_pytorchs_own_binary_takes_them(tmp_path: Path) -> 
     assert (estimate.peak_allocated, estimate.peak_reserved) == (219_169_792, 255_852_544)
 
 
+@pytest.mark.parametrize("spread", ["ddp:2", "fsdp2:4", "fsdp2:2,mixed=bf16,rank=1"])
+def test_one_rank_of_a_spread_configuration(tmp_path: Path, spread: str) -> None:
+    """The same bytes as the script by itself under torchrun; of a sharded model a rank has its share of weights and states."""
+    from analyzer.options import Options
+    from analyzer.parallelism import parse
+    from analyzer.pipeline.config import script_of
+
+    config = written(tmp_path, tiny(vocab_size=512, hidden_size=128, intermediate_size=256))
+    said = {"mode": "train", "batch": 2, "length": 16, "parallel": spread, "optimizer": "adamw_torch"}
+    script = tmp_path / "train.py"
+    script.write_text(script_of(config, Options.of(said)))
+    rank = parse(spread).rank
+    ours = analyzer.analyze(config, **said)
+    followed = analyzer.run(script, ranks=rank.world_size, rank=rank.rank)
+    assert ours.incomplete is None and followed.incomplete is None
+    assert (ours.peak_allocated, ours.peak_reserved) == (followed.peak_allocated, followed.peak_reserved)
+    assert ours.target.endswith(f"(rank {rank.rank} of {rank.world_size})")
+    whole = analyzer.analyze(config, **{**said, "parallel": None})
+    share = 1 if spread.startswith("ddp") else rank.world_size
+    assert ours.naive.weights == pytest.approx(whole.naive.weights / share, rel=0.01)
+    state = [one.breakdown["optimizer state"] for one in (ours, whole)]
+    assert state[0] == pytest.approx(state[1] / share, rel=0.05)
+
+
+def test_what_is_not_spread(tmp_path: Path) -> None:
+    config = written(tmp_path, tiny())
+    for spread, more, said in (
+        ("tp:2", {"mode": "train"}, "not spread by tp"),
+        ("fsdp2:2", {}, "for training"),
+        ("fsdp2:2,wrap=layers.*", {"mode": "train"}, "wrap is not for a configuration"),
+        ("fsdp2:2", {"mode": "train", "lora": "r=4", "load_in_4bit": True}, "without memory first"),
+    ):
+        with pytest.raises(OptionError, match=said):
+            analyzer.analyze(config, parallel=spread, **more)
+
+
 def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = written(tmp_path, {"model_type": "llamma", "auto_map": {"AutoConfig": "evil.py--X"}})
     with pytest.raises(TargetError, match="no model of the kind 'llamma'"):
