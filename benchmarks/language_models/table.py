@@ -1,4 +1,4 @@
-"""What public configurations take of a GPU: python benchmarks/language_models/table.py [--only NAME ...]
+"""What public configurations take of a GPU: python benchmarks/language_models/table.py [--only NAME ...] [--again USE ...]
 
 Each configuration of `configs/` is analysed as `analyze config.json` does, in a process of its own, once for every use of `USES`.
 Results are kept in docs/evidence/language_models.json as they come, so that a run that was ended goes on; the table
@@ -73,8 +73,14 @@ def main() -> None:
     """Ask what is missing, then write the table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", nargs="*")
+    parser.add_argument(
+        "--again", nargs="*", default=(), help="uses whose rows are analysed anew, such as QLoRA"
+    )
     given = parser.parse_args()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rows": {}}
+    for row in results["rows"].values():
+        for use in given.again:
+            row.pop(use, None)
     results["made"] = {
         "date": f"{datetime.datetime.now(datetime.UTC):%d %B %Y}",
         "figures": "torch 2.11, CUDA 13.0, an H200's context",

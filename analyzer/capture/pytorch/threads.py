@@ -33,6 +33,12 @@ _LIBRARIES = (
     "vdot", "addr", "linalg_", "_linalg_", "cholesky", "convolution", "cudnn_", "_cudnn_", "_scaled_dot_product_cudnn",
 )  # fmt: skip
 
+# Measured on an H200 for models of experts that transformers loads in threads: docs/evidence/CONFIGURATIONS.md.
+ORDER = (
+    "several threads of the program ask for memory: in which order only a run decides, and what is reserved may differ by some "
+    "percent"
+)
+
 
 class Handles:
     """Numbers of the handles threads have: 0 is the main thread's, others are handed on."""
@@ -120,6 +126,8 @@ class Threads:
     def handle(self, operator: str) -> int:
         """The number of the handle this thread has; it takes one now if it has none and the operator needs one."""
         here = self._recorder.here
+        if threading.get_ident() != self._follower:
+            self._recorder.note(ORDER)
         if here.handle is None:
             if not operator.partition("::")[2].startswith(_LIBRARIES):
                 return 0
