@@ -32,7 +32,8 @@ def script(recipe: Recipe) -> str:
     return "\n".join(line for part in parts for line in part) + "\n"
 
 
-def _auto(recipe: Recipe) -> str:
+def auto_class(recipe: Recipe) -> str:
+    """The name of the class of transformers that makes the model."""
     if recipe.task == "speech":
         return "AutoModelForSpeechSeq2Seq" if "num_mel_bins" in recipe.config.document else "AutoModelForCTC"
     return _AUTO[recipe.task]
@@ -40,7 +41,7 @@ def _auto(recipe: Recipe) -> str:
 
 def _head(recipe: Recipe) -> Iterator[str]:
     yield f'"""{recipe.mode.capitalize()} on a GPU, batch {recipe.batch}: {_safe(recipe.title)}. Written by analyze."""'
-    names = ["AutoConfig", _auto(recipe)]
+    names = ["AutoConfig", auto_class(recipe)]
     if recipe.bits:
         names.append("BitsAndBytesConfig")
     if recipe.mode == "train" and recipe.optimizer == "adafactor":
@@ -76,7 +77,7 @@ def _safe(text: str) -> str:
 
 
 def _loaded(recipe: Recipe) -> Iterator[str]:
-    auto, dtype = _auto(recipe), f"torch.{recipe.dtype}"
+    auto, dtype = auto_class(recipe), f"torch.{recipe.dtype}"
     attention = f", attn_implementation={recipe.attention!r}" if recipe.attention else ""
     if recipe.parallel is not None and recipe.parallel.kind == "fsdp2":
         yield 'with torch.device("meta"):'
