@@ -9,7 +9,8 @@
 
 5. Of a job of several ranks one is followed (`world/`).
 
-6. `torch.compile` runs what it is given as eager code (`compiling.py`), which is said beside the verdict.
+6. `torch.compile` runs what it is given as eager code (`compiling.py`), which is said beside the verdict. Kernels written in
+   Triton are launched and not run (`triton_kernels.py`).
 
 Not modelled: several GPUs in one process; what a compiler would make of the program.
 """
@@ -51,6 +52,7 @@ from analyzer.capture.pytorch.repetition import Repetition
 from analyzer.capture.pytorch.step import label_gradients, label_state
 from analyzer.capture.pytorch.threads import Threads
 from analyzer.capture.pytorch.tracing import tracing
+from analyzer.capture.pytorch.triton_kernels import triton_kernels
 from analyzer.capture.pytorch.world.groups import world
 from analyzer.errors import AnalyzerError
 from analyzer.graph import Category, Graph, LeafOutput, Phase
@@ -242,6 +244,7 @@ def follow(
             watching(recorder, whole=True) as pretence,
             managed_memory(recorder),
             nvml(device, recorder),
+            triton_kernels(device, recorder),
             _told(recorder, phases),
             replaced(
                 {
