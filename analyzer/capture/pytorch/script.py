@@ -4,7 +4,8 @@
 2. Phases are found, not told: backward is where autograd is at work, the optimizer's steps report themselves, forward is
    inside modules; what lies outside belongs to the loss after a forward pass, and to the input before one. A model called
    without gradients is evaluated, and generates where a function named `generate` calls it; so is what follows outside.
-3. Values only a real run has get stand-ins, each noted with its line (`recorder.py`).
+3. Values only a real run has get stand-ins, each noted with its line (`recorder.py`), where they are not computed on the way
+   (`effort.py`).
 4. Where the program ends early, by an error, `SystemExit` or Ctrl-C, what was recorded until then counts.
 
 5. Of a job of several ranks one is followed (`world/`).
@@ -235,7 +236,7 @@ def follow(
     rank = rank or Rank()
     error: BaseException | None = None
     with _collected(), own_randomness(), cuda_environment(device, memory) as recorder:
-        recorder.whole_program(_site_folders())
+        recorder.whole_program(_site_folders(), alone=rank.world_size == 1)
         recorder.assumptions = Assumptions(assume)
         repetition = None if memory is None or whole else Repetition(recorder, memory)
         phases = Phases(recorder, progress, until, repetition, called)
