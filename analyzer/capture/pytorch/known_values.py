@@ -18,13 +18,16 @@ changes and views stay right.
 7. A whole program brings real data with it, whose values would be followed through every layer. They are, as a CPU computes them,
    while that is little work (`effort.py`): an adaptive solver's steps are those of its numbers. A tensor that is left empty is
    zeros until it is written. Afterwards only small floating-point tensors are known, for schedules and counters.
-8. How many different values there are (`unique`), and up to which they go (`bincount`), is known of what is known.
+8. Of the numbers a GPU draws evenly from 0 to 1 (`rand`) nobody knows one, but how many of them are below a number, or above it,
+   is within bounds: more are not seen in a thousand million runs (Bernstein's inequality).
+9. How many different values there are (`unique`), and up to which they go (`bincount`), is known of what is known.
 
 Not modelled: tensors over `LIMIT` elements; numbers drawn on the GPU.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -60,8 +63,13 @@ _LEFT_EMPTY = frozenset(
     {aten.empty.memory_format, aten.empty_strided.default, aten.empty_like.default, aten.new_empty.default,
      aten.new_empty_strided.default}
 )  # fmt: skip
+# Comparisons with a number, and whether they hold below it.
+_COMPARING = {
+    aten.lt.Scalar: True, aten.le.Scalar: True, aten.gt.Scalar: False, aten.ge.Scalar: False,
+}  # fmt: skip
+_RARE = 20  # the exponent of what is not expected: e^-20 is 2 in a thousand million
 # Operators whose result one known operand may decide, and those that need none that is known.
-DECIDING = frozenset({*_ABSORBING, *_TAKING})
+DECIDING = frozenset({*_ABSORBING, *_TAKING, *_COMPARING})
 FROM_NOTHING = frozenset({aten._to_copy.default, aten.copy_.default, *_LEFT_EMPTY, *_LIKE})
 _ALIASING = ("set_",)  # no values change: the tensor now lies on a storage that is known or not
 
@@ -73,11 +81,15 @@ class KnownValues:
         self.effort: Effort | None = None
         self._numbers: set[int] = set()  # twins that hold numbers of the program's, or what was made of them
         self._twins: dict[int, torch.UntypedStorage] = {}
+        self._drawn: set[int] = set()  # storages of numbers drawn evenly from 0 to 1
+        self._at_most: dict[
+            int, tuple[torch.Size, int]
+        ] = {}  # of masks made of them: how many are true at most
         # Of device tensors that are copies of real host tensors too large to follow: how many elements are not zero.
         self._counts: dict[int, tuple[torch.Size, int]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._twins or self._counts)
+        return bool(self._twins or self._counts or self._drawn)
 
     def _most(self, tensor: torch.Tensor) -> int:
         """Elements of the largest tensor of this type that is followed."""
@@ -102,8 +114,15 @@ class KnownValues:
         self._twins.pop(key, None)
         self._counts.pop(key, None)
         self._numbers.discard(key)
+        self._drawn.discard(key)
+        self._at_most.pop(key, None)
         if self.effort is not None:
             self.effort.forget(key)
+
+    def at_most(self, mask: torch.Tensor) -> int | None:
+        """How many elements of a mask are true at most, where that is known and it is all of its storage."""
+        shape, most = self._at_most.get(mask.untyped_storage()._cdata, (None, 0))
+        return most if shape == mask.shape else None
 
     def _count(self, tensor: torch.Tensor) -> int | None:
         """How many elements are not zero, if that is known."""
@@ -245,6 +264,8 @@ class KnownValues:
             and results[0].is_floating_point()
         ):
             return self._empty(func, args, results[0])
+        if func is aten.rand.default:
+            self._drawn.add(results[0].untyped_storage()._cdata)
         if name.startswith(_UNKNOWABLE) or torch.Tag.nondeterministic_seeded in func.tags:
             return False
         if func.namespace == "_c10d_functional" and name != "wait_tensor":
@@ -329,6 +350,9 @@ class KnownValues:
         self, func: Any, args: Any, tensors: list[torch.Tensor], results: list[torch.Tensor]
     ) -> bool:
         """Whether the result is known though not all operands are: one of them decides, or none does."""
+        if func in _COMPARING:
+            self._compared(func, args[0], args[1], results[0])
+            return False
         if func in _TAKING and results:
             return self._all_the_same(tensors[0], results[0])
         if func in _LIKE:
@@ -344,6 +368,13 @@ class KnownValues:
                 self.learn(results[0], torch.full_like(results[0], int(value), device="cpu"))
                 return True
         return False
+
+    def _compared(self, func: Any, drawn: torch.Tensor, number: float, mask: torch.Tensor) -> None:
+        """A mask of numbers that were drawn evenly from 0 to 1."""
+        if drawn.untyped_storage()._cdata in self._drawn and drawn.numel() == mask.numel():
+            below = min(max(float(number), 0.0), 1.0)
+            share = below if _COMPARING[func] else 1 - below
+            self._at_most[mask.untyped_storage()._cdata] = mask.shape, _seen_at_most(mask.numel(), share)
 
     def _all_the_same(self, tensor: torch.Tensor, result: torch.Tensor) -> bool:
         """Whether what is taken of a tensor is known, since its elements are all the same."""
@@ -364,6 +395,13 @@ class KnownValues:
             torch.empty_strided(result.shape, result.stride(), dtype=result.dtype, device="cpu").fill_(value),
         )
         return True
+
+
+def _seen_at_most(count: int, share: float) -> int:
+    """How many of `count` independent events, each of probability `share`, happen at most, but for one case in e^20."""
+    spread = count * share * (1 - share)
+    beyond = _RARE / 3 + math.sqrt((_RARE / 3) ** 2 + 2 * _RARE * spread)
+    return min(count, math.ceil(count * share + beyond))
 
 
 def _whole(tensor: torch.Tensor) -> bool:

@@ -665,7 +665,7 @@ class Recorder(TorchDispatchMode):
         """The results of an operator whose size depends on data, at the size that was said, else the largest; noted."""
         if everybody() and (count := unknown_sizes.most(func, args, kwargs)) is not None:
             return unknown_sizes.result(func, args, kwargs, count)
-        most = unknown_sizes.most(func, args, kwargs) if self.stands_in else None
+        most = unknown_sizes.most(func, args, kwargs, self._known.at_most) if self.stands_in else None
         name = func._schema.name.partition("::")[2]
         count = self.how_many(f"results {name} has", most)
         if count is None:
