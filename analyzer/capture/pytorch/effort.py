@@ -7,7 +7,8 @@ is to compute them, which a small program allows.
    on the machine, so that every machine gives one estimate.
 2. So much may be spent between one question and the next: a flag the program reads, or a size, that its numbers decide. A program
    that asks nothing has spent it in a moment; one that asks goes on, up to a total.
-3. Once it is spent, numbers are followed in small tensors only. So it is from the beginning among several ranks: what other ranks
+3. A generation goes on to the longest length it may, whatever the numbers say: in it they are not followed.
+4. Once it is spent, numbers are followed in small tensors only. So it is from the beginning among several ranks: what other ranks
    compute is not known here.
 """
 
@@ -28,14 +29,19 @@ _PRODUCTS_AN_ELEMENT = 32  # multiplied in the time one element is read and writ
 
 
 class Effort:
-    """What may still be spent. most: elements of the largest tensor whose numbers are followed. kept: bytes of the tensors over
-    `SMALL_ELEMENTS` by storage key."""
+    """What may still be spent. kept: bytes of the tensors over `SMALL_ELEMENTS` by storage key. paused: nothing is followed now."""
 
     def __init__(self, most: int = MOST_ELEMENTS) -> None:
-        self.most = most
+        self._most = most
+        self.paused = False
         self.kept: dict[int, int] = {}
         self._kept_bytes = 0
         self._left, self._altogether = BETWEEN_QUESTIONS, ALTOGETHER
+
+    @property
+    def most(self) -> int:
+        """Elements of the largest tensor whose numbers are followed."""
+        return SMALL_ELEMENTS if self.paused else self._most
 
     @property
     def lasts(self) -> bool:
@@ -59,11 +65,13 @@ class Effort:
 
     def spend(self, func: Any, args: Any, tensors: list[torch.Tensor], results: list[torch.Tensor]) -> bool:
         """Whether the operator is worth following; once one is not, no large one is any more."""
+        if self.paused:
+            return False
         work = _work(func, args, tensors, results)
         self._left -= work
         self._altogether -= work
         if min(self._left, self._altogether, _MOST_BYTES - self._kept_bytes) < 0:
-            self.most = SMALL_ELEMENTS
+            self._most = SMALL_ELEMENTS
         return self.lasts
 
 

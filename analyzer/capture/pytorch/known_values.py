@@ -104,6 +104,11 @@ class KnownValues:
         self.effort.asked()
         return True
 
+    def generating(self, now: bool) -> None:
+        """Whether the program generates now."""
+        if self.effort is not None:
+            self.effort.paused = now
+
     def lacks(self, tensors: list[torch.Tensor]) -> bool:
         """Whether the value of any of these is unknown."""
         twins = self._twins
@@ -275,7 +280,7 @@ class KnownValues:
         twins: dict[int, torch.Tensor] = {}
         for tensor in tensors:
             twin = self.twin(tensor)
-            if twin is None or tensor.numel() > max(LIMIT, self._most(tensor)):
+            if twin is None or tensor.numel() > self._most(tensor):
                 return self._decided(func, args, tensors, results)
             twins[id(tensor)] = twin
         numbers = self._made_of_numbers(tensors, results)
@@ -333,8 +338,9 @@ class KnownValues:
             self.effort.keep(result)
         if self.effort.spend(func, args, tensors, results):
             return True
-        for key in self.effort.kept:
-            self._twins.pop(key, None)
+        if not self.effort.paused:
+            for key in self.effort.kept:
+                self._twins.pop(key, None)
         return all(tensor.numel() <= self._most(tensor) for tensor in (*tensors, *results))
 
     def _empty(self, func: Any, args: Any, made: torch.Tensor) -> bool:

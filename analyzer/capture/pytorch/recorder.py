@@ -823,6 +823,7 @@ class Recorder(TorchDispatchMode):
             for gradient in args[0]:  # taken to be finite: the optimizer's step runs
                 self.forget(gradient)
             return
+        self._known.generating(self.phase is Phase.GENERATION)
         if func is aten.copy_.default and written:
             self._known.overwritten(args[0], args[1])
         if written and any(self._known.twin(t) is None for t in inputs):

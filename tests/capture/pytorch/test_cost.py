@@ -29,17 +29,17 @@ def calls_of(make: Callable[[], Callable[[], Any]]) -> int:
 
 
 def product() -> Callable[[], Any]:
-    a, b, c = (torch.rand(shape, device="cuda") for shape in ((64, 768), (768, 768), (768,)))
+    a, b, c = (torch.randn(shape, device="cuda") for shape in ((64, 768), (768, 768), (768,)))
     return lambda: torch.addmm(c, a, b)
 
 
 def total() -> Callable[[], Any]:
-    x = torch.rand(4, 16, 768, device="cuda")
+    x = torch.randn(4, 16, 768, device="cuda")
     return lambda: x + x
 
 
 def view() -> Callable[[], Any]:
-    x = torch.rand(4, 16, 768, device="cuda")
+    x = torch.randn(4, 16, 768, device="cuda")
     return lambda: x.view(64, 768)
 
 
