@@ -256,20 +256,9 @@ class KnownValues:
         written: list[torch.Tensor],
     ) -> bool:
         """Whether the results could be made known."""
-        if (
-            func is aten.new_empty.default
-            and results[0].numel() <= _SMALL_EMPTY
-            and self._filled_with(results[0], 0)
-        ):
-            return True
-        if (
-            func in _LEFT_EMPTY
-            and self.effort is not None
-            and self.effort.lasts
-            and results[0].is_floating_point()
-        ):
-            return self._empty(func, args, results[0])
-        if func is aten.rand.default:
+        if func in _LEFT_EMPTY:
+            return bool(results) and self._empty(func, args, results[0])
+        if func is aten.rand.default and results:
             self._drawn.add(results[0].untyped_storage()._cdata)
         if name.startswith(_UNKNOWABLE) or torch.Tag.nondeterministic_seeded in func.tags:
             return False
@@ -345,6 +334,10 @@ class KnownValues:
 
     def _empty(self, func: Any, args: Any, made: torch.Tensor) -> bool:
         """Whether what is left empty can be zeros until it is written."""
+        if func is aten.new_empty.default and made.numel() <= _SMALL_EMPTY and self._filled_with(made, 0):
+            return True
+        if self.effort is None or not self.effort.lasts or not made.is_floating_point():
+            return False
         if made.numel() > self._most(made) or not self._affordable(func, args, [], [made]):
             return False
         zeros = torch.empty_strided(made.shape, made.stride(), dtype=made.dtype, device="cpu").zero_()
