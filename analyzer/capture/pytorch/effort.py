@@ -21,10 +21,10 @@ import torch
 aten = torch.ops.aten
 MOST_ELEMENTS = 1 << 22  # of a tensor
 SMALL_ELEMENTS = 1 << 12  # of a tensor, once the work is spent
-BETWEEN_QUESTIONS = 1 << 29
-ALTOGETHER = 1 << 34
+BETWEEN_QUESTIONS = 1 << 30
+ALTOGETHER = 1 << 33
 _MOST_BYTES = 2 << 30  # kept at a time
-_CALL = 1 << 13  # what a call costs, however small: as much as so many elements
+_CALL = 1 << 15  # what following a call costs, however small: as much as so many elements
 _PRODUCTS_AN_ELEMENT = 32  # multiplied in the time one element is read and written
 
 

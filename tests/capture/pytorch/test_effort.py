@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import analyzer  # noqa: E402
 from analyzer import Estimate  # noqa: E402
-from analyzer.capture.pytorch.effort import BETWEEN_QUESTIONS, MOST_ELEMENTS, SMALL_ELEMENTS, Effort  # noqa: E402
+from analyzer.capture.pytorch.effort import _CALL, BETWEEN_QUESTIONS, MOST_ELEMENTS, SMALL_ELEMENTS, Effort  # noqa: E402
 from analyzer.capture.pytorch.recorder import BY_NUMBERS  # noqa: E402
 from analyzer.capture.pytorch.script import as_main, follow  # noqa: E402
 from analyzer.devices import load  # noqa: E402
@@ -174,7 +174,7 @@ def test_work_is_counted_in_elements_and_multiplications() -> None:
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
         out = func(*args)
         assert effort.spend(func, args, tensors, [out])
-        return before - effort._left - (1 << 13)
+        return before - effort._left - _CALL
 
     a, b = torch.zeros(64, 128, device="meta"), torch.zeros(128, 32, device="meta")
     assert spent(aten.mm.default, (a, b)) == 64 * 128 + 128 * 32 + 64 * 32 + 64 * 128 * 32 // 32
