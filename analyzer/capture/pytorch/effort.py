@@ -81,9 +81,9 @@ def _work(func: Any, args: Any, tensors: list[torch.Tensor], results: list[torch
         return _CALL
     elements = _CALL + sum(tensor.numel() for tensor in (*tensors, *results))
     if func in (aten.mm.default, aten.bmm.default):
-        return elements + results[0].numel() * args[0].size(-1) // _PRODUCTS_AN_ELEMENT
+        return elements + results[0].numel() * int(args[0].size(-1)) // _PRODUCTS_AN_ELEMENT
     if func in (aten.addmm.default, aten.baddbmm.default):
-        return elements + results[0].numel() * args[1].size(-1) // _PRODUCTS_AN_ELEMENT
+        return elements + results[0].numel() * int(args[1].size(-1)) // _PRODUCTS_AN_ELEMENT
     if func is aten.convolution.default:
         return elements + _convolved(args[0], results[0], args[1], args[6]) // _PRODUCTS_AN_ELEMENT
     if func is aten.convolution_backward.default:
