@@ -105,7 +105,8 @@ _HINTS = (
     ),
     (
         r"triton|active drivers",
-        "Triton kernels cannot be followed: run without them, or wrap each in torch.library.custom_op with register_fake",
+        "Triton kernels are launched here and not compiled: leave out what asks its compiler or driver, or wrap it in "
+        "torch.library.custom_op with register_fake",
     ),
     (
         r"torch\._dynamo|torchdynamo|torch\._inductor",

@@ -15,21 +15,28 @@ changes and views stay right.
    may be known: it is zeros until then.
 6. How many elements of a copy of a host tensor are not zero is counted when it is copied, of matrices and masks too large to
    be followed, and known until the copy is written to.
-7. A whole program brings real data with it, whose values would be followed through every layer: there only small
-   floating-point tensors are known (`float_limit`), for schedules and counters; numbers of that type shape nothing.
+7. A whole program brings real data with it, whose values would be followed through every layer. They are, as a CPU computes them,
+   while that is little work (`effort.py`): an adaptive solver's steps are those of its numbers. A tensor that is left empty is
+   zeros until it is written. Afterwards only small floating-point tensors are known, for schedules and counters.
+8. Of the numbers a GPU draws evenly from 0 to 1 (`rand`) nobody knows one, but how many of them are below a number, or above it,
+   is within bounds: more are not seen in a thousand million runs (Bernstein's inequality).
+9. How many different values there are (`unique`), and up to which they go (`bincount`), is known of what is known.
 
-Not modelled: tensors over `LIMIT` elements.
+Not modelled: tensors over `LIMIT` elements; numbers drawn on the GPU.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_map
 
+from analyzer.capture.pytorch.effort import Effort
 from analyzer.capture.pytorch.unknown_sizes import is_mask
+from analyzer.capture.pytorch.unknown_sizes import result as of_size
 
 aten = torch.ops.aten
 LIMIT = 1 << 20
@@ -44,29 +51,63 @@ _ABSORBING = {
     aten.logical_and.default: False,
 }
 _TAKING = (aten.index.Tensor, aten.index_select.default, aten.gather.default)
+_COUNTING = (
+    aten.unique_consecutive.default, aten._unique2.default, aten._unique.default, aten.unique_dim.default, aten.bincount.default,
+)  # fmt: skip
 # Tensors made like another one, whose values do not matter, and where their own value stands.
 _LIKE: dict[Any, Callable[[Any], Any]] = {
     aten.new_zeros.default: lambda _: 0, aten.zeros_like.default: lambda _: 0, aten.new_ones.default: lambda _: 1,
     aten.ones_like.default: lambda _: 1, aten.new_full.default: lambda args: args[2], aten.full_like.default: lambda args: args[1],
 }  # fmt: skip
+_LEFT_EMPTY = frozenset(
+    {aten.empty.memory_format, aten.empty_strided.default, aten.empty_like.default, aten.new_empty.default,
+     aten.new_empty_strided.default}
+)  # fmt: skip
+# Comparisons with a number, and whether they hold below it.
+_COMPARING = {
+    aten.lt.Scalar: True, aten.le.Scalar: True, aten.gt.Scalar: False, aten.ge.Scalar: False,
+}  # fmt: skip
+_RARE = 20  # the exponent of what is not expected: e^-20 is 2 in a thousand million
 # Operators whose result one known operand may decide, and those that need none that is known.
-DECIDING = frozenset({*_ABSORBING, *_TAKING})
-FROM_NOTHING = frozenset({aten._to_copy.default, aten.copy_.default, aten.new_empty.default, *_LIKE})
+DECIDING = frozenset({*_ABSORBING, *_TAKING, *_COMPARING})
+FROM_NOTHING = frozenset({aten._to_copy.default, aten.copy_.default, *_LEFT_EMPTY, *_LIKE})
 _ALIASING = ("set_",)  # no values change: the tensor now lies on a storage that is known or not
 
 
 class KnownValues:
-    """CPU twins by storage key. float_limit: elements of the largest floating-point tensor that is followed."""
-
-    float_limit = LIMIT
+    """CPU twins by storage key. effort: how far the numbers of a whole program are followed."""
 
     def __init__(self) -> None:
+        self.effort: Effort | None = None
+        self._numbers: set[int] = set()  # twins that hold numbers of the program's, or what was made of them
         self._twins: dict[int, torch.UntypedStorage] = {}
+        self._drawn: set[int] = set()  # storages of numbers drawn evenly from 0 to 1
+        self._at_most: dict[
+            int, tuple[torch.Size, int]
+        ] = {}  # of masks made of them: how many are true at most
         # Of device tensors that are copies of real host tensors too large to follow: how many elements are not zero.
         self._counts: dict[int, tuple[torch.Size, int]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._twins or self._counts)
+        return bool(self._twins or self._counts or self._drawn)
+
+    def _most(self, tensor: torch.Tensor) -> int:
+        """Elements of the largest tensor of this type that is followed."""
+        if self.effort is None or not tensor.is_floating_point():
+            return LIMIT
+        return self.effort.most
+
+    def asked(self, tensor: torch.Tensor) -> bool:
+        """The program decides something by this value; whether numbers of its own have a part in it."""
+        if self.effort is None or tensor.untyped_storage()._cdata not in self._numbers:
+            return False
+        self.effort.asked()
+        return True
+
+    def generating(self, now: bool) -> None:
+        """Whether the program generates now."""
+        if self.effort is not None:
+            self.effort.paused = now
 
     def lacks(self, tensors: list[torch.Tensor]) -> bool:
         """Whether the value of any of these is unknown."""
@@ -77,6 +118,16 @@ class KnownValues:
         """The storage is dead or changed by something unknown."""
         self._twins.pop(key, None)
         self._counts.pop(key, None)
+        self._numbers.discard(key)
+        self._drawn.discard(key)
+        self._at_most.pop(key, None)
+        if self.effort is not None:
+            self.effort.forget(key)
+
+    def at_most(self, mask: torch.Tensor) -> int | None:
+        """How many elements of a mask are true at most, where that is known and it is all of its storage."""
+        shape, most = self._at_most.get(mask.untyped_storage()._cdata, (None, 0))
+        return most if shape == mask.shape else None
 
     def _count(self, tensor: torch.Tensor) -> int | None:
         """How many elements are not zero, if that is known."""
@@ -117,8 +168,7 @@ class KnownValues:
 
     def overwritten(self, target: torch.Tensor, source: torch.Tensor) -> None:
         """All of `target` is about to be written with `source`: nothing unknown stays in it, if that is known."""
-        limit = self.float_limit if target.is_floating_point() else LIMIT
-        if target.numel() <= limit and _whole(target) and self.twin(source) is not None:
+        if target.numel() <= self._most(target) and _whole(target) and self.twin(source) is not None:
             self._twins[target.untyped_storage()._cdata] = torch.empty_like(
                 target, device="cpu"
             ).untyped_storage()
@@ -131,7 +181,7 @@ class KnownValues:
         if one and nbytes == storage.nbytes() and storage._cdata not in self._twins and nbytes <= LIMIT:
             self._twins[storage._cdata] = torch.UntypedStorage(nbytes)
 
-    def sized(self, func: Any, args: tuple[Any, ...]) -> Any:
+    def sized(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Where a size depends on values: the results as meta tensors of the right size, or None where that is not known."""
         if func is aten.nonzero.default:
             count = self._count(args[0])
@@ -147,6 +197,8 @@ class KnownValues:
                 return None
             count = int(twin.expand(torch.broadcast_shapes(twin.shape, args[0].shape)).count_nonzero())
             return torch.empty(count, dtype=args[0].dtype, device="meta")
+        if func in _COUNTING:
+            return self._counting(func, args, kwargs)
         if func is not aten.index.Tensor:
             return None
         indices: list[Any] = []
@@ -161,20 +213,37 @@ class KnownValues:
             indices += [torch.empty(count, dtype=torch.long, device="meta") for _ in range(twin.dim())]
         return func(args[0], indices)
 
+    def _counting(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Results with one entry for each value that is there, or for each up to the largest: it is found which there are."""
+        twin = self.twin(args[0])
+        if twin is None or (func is aten.unique_consecutive.default and (len(args) > 3 or "dim" in kwargs)):
+            return None
+        found = func(
+            twin, *(None if isinstance(value, torch.Tensor) else value for value in args[1:]), **kwargs
+        )
+        values = found[0] if isinstance(found, tuple) else found
+        return of_size(func, args, kwargs, values.size(args[1] if func is aten.unique_dim.default else 0))
+
     def follow(
-        self, func: Any, args: Any, kwargs: Any, tensors: list[torch.Tensor], results: list[torch.Tensor]
+        self,
+        func: Any,
+        args: Any,
+        kwargs: Any,
+        tensors: list[torch.Tensor],
+        results: list[torch.Tensor],
+        written: list[torch.Tensor],
     ) -> None:
         """Run `func` on the twins as well, if every input is known and the results are worth knowing."""
         name = func._schema.name.partition("::")[2]
         if name.startswith(_ALIASING):
             return
-        known = self._run(func, name, args, kwargs, tensors, results)
+        known = self._run(func, name, args, kwargs, tensors, results, written)
         if not known and func is aten._to_copy.default and args[0].device.type == "cpu":
             self._counted(args[0], results[0])
             return
         if not known and func._schema.is_mutable:  # what was written is no longer what it was
-            for result in results:
-                self.forget(result.untyped_storage()._cdata)
+            for changed in written or results:
+                self.forget(changed.untyped_storage()._cdata)
 
     def _run(
         self,
@@ -184,24 +253,28 @@ class KnownValues:
         kwargs: Any,
         tensors: list[torch.Tensor],
         results: list[torch.Tensor],
+        written: list[torch.Tensor],
     ) -> bool:
         """Whether the results could be made known."""
-        if func is aten.new_empty.default and results[0].numel() <= _SMALL_EMPTY:
-            return self._filled_with(results[0], 0)
+        if func in _LEFT_EMPTY:
+            return bool(results) and self._empty(func, args, results[0])
+        if func is aten.rand.default and results:
+            self._drawn.add(results[0].untyped_storage()._cdata)
         if name.startswith(_UNKNOWABLE) or torch.Tag.nondeterministic_seeded in func.tags:
             return False
         if func.namespace == "_c10d_functional" and name != "wait_tensor":
             return False  # other ranks have a part in it
-        if any(
-            result.numel() > (self.float_limit if result.is_floating_point() else LIMIT) for result in results
-        ):
+        if any(result.numel() > self._most(result) for result in results):
             return False
         twins: dict[int, torch.Tensor] = {}
         for tensor in tensors:
             twin = self.twin(tensor)
-            if twin is None or tensor.numel() > LIMIT:
+            if twin is None or tensor.numel() > self._most(tensor):
                 return self._decided(func, args, tensors, results)
             twins[id(tensor)] = twin
+        numbers = self._made_of_numbers(tensors, results)
+        if numbers and not self._affordable(func, args, tensors, results):
+            return False
 
         def on_cpu(value: Any) -> Any:
             if isinstance(value, torch.Tensor):
@@ -214,7 +287,7 @@ class KnownValues:
         }
         try:
             value = func(*tree_map(on_cpu, args), **cpu_kwargs)
-        except NotImplementedError:
+        except RuntimeError:  # there is no such kernel on a CPU, or not for this type
             return False
         values = [
             v
@@ -234,12 +307,51 @@ class KnownValues:
                 self._twins[key] = same.untyped_storage()
             else:
                 self._twins[key] = twin.untyped_storage()
+        if numbers:
+            self._numbers.update(tensor.untyped_storage()._cdata for tensor in (*results, *written))
+        return True
+
+    def _made_of_numbers(self, tensors: list[torch.Tensor], results: list[torch.Tensor]) -> bool:
+        """Whether numbers of the program's have a part in it."""
+        return self.effort is not None and any(
+            tensor.is_floating_point() or tensor.untyped_storage()._cdata in self._numbers
+            for tensor in (*tensors, *results)
+        )
+
+    def _affordable(
+        self, func: Any, args: Any, tensors: list[torch.Tensor], results: list[torch.Tensor]
+    ) -> bool:
+        """Whether an operator among numbers is followed; if not, large tensors of them are forgotten for good."""
+        assert self.effort is not None
+        for result in results:
+            self.effort.keep(result)
+        if self.effort.spend(func, args, tensors, results):
+            return True
+        if not self.effort.paused:
+            for key in self.effort.kept:
+                self._twins.pop(key, None)
+        return all(tensor.numel() <= self._most(tensor) for tensor in (*tensors, *results))
+
+    def _empty(self, func: Any, args: Any, made: torch.Tensor) -> bool:
+        """Whether what is left empty can be zeros until it is written."""
+        if func is aten.new_empty.default and made.numel() <= _SMALL_EMPTY and self._filled_with(made, 0):
+            return True
+        if self.effort is None or not self.effort.lasts or not made.is_floating_point():
+            return False
+        if made.numel() > self._most(made) or not self._affordable(func, args, [], [made]):
+            return False
+        zeros = torch.empty_strided(made.shape, made.stride(), dtype=made.dtype, device="cpu").zero_()
+        self.learn(made, zeros)
+        self._numbers.add(made.untyped_storage()._cdata)
         return True
 
     def _decided(
         self, func: Any, args: Any, tensors: list[torch.Tensor], results: list[torch.Tensor]
     ) -> bool:
         """Whether the result is known though not all operands are: one of them decides, or none does."""
+        if func in _COMPARING:
+            self._compared(func, args[0], args[1], results[0])
+            return False
         if func in _TAKING and results:
             return self._all_the_same(tensors[0], results[0])
         if func in _LIKE:
@@ -255,6 +367,13 @@ class KnownValues:
                 self.learn(results[0], torch.full_like(results[0], int(value), device="cpu"))
                 return True
         return False
+
+    def _compared(self, func: Any, drawn: torch.Tensor, number: float, mask: torch.Tensor) -> None:
+        """A mask of numbers that were drawn evenly from 0 to 1."""
+        if drawn.untyped_storage()._cdata in self._drawn and drawn.numel() == mask.numel():
+            below = min(max(float(number), 0.0), 1.0)
+            share = below if _COMPARING[func] else 1 - below
+            self._at_most[mask.untyped_storage()._cdata] = mask.shape, _seen_at_most(mask.numel(), share)
 
     def _all_the_same(self, tensor: torch.Tensor, result: torch.Tensor) -> bool:
         """Whether what is taken of a tensor is known, since its elements are all the same."""
@@ -275,6 +394,13 @@ class KnownValues:
             torch.empty_strided(result.shape, result.stride(), dtype=result.dtype, device="cpu").fill_(value),
         )
         return True
+
+
+def _seen_at_most(count: int, share: float) -> int:
+    """How many of `count` independent events, each of probability `share`, happen at most, but for one case in e^20."""
+    spread = count * share * (1 - share)
+    beyond = _RARE / 3 + math.sqrt((_RARE / 3) ** 2 + 2 * _RARE * spread)
+    return min(count, math.ceil(count * share + beyond))
 
 
 def _whole(tensor: torch.Tensor) -> bool:

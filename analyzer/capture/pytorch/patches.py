@@ -264,6 +264,11 @@ RELIED_ON: dict[str, str] = {
             "_push_on_torch_dispatch_stack",
         )
     },
+    "torch._C._AutoDispatchBelowADInplaceOrView": "a kernel of Triton's is launched below autograd (`triton_kernels.py`)",
+    **{
+        f"torch.utils._triton.{name}.cache_clear": "whether Triton is there is asked anew (`triton_kernels.py`)"
+        for name in ("has_triton", "has_triton_package")
+    },
     "torch._C._swap_tensor_impl": "a tensor that becomes another one and stays the same object (`host.py`)",
     "torch._C._len_torch_function_stack": "whether a torch-function mode is on (`pretence.py`)",
     "torch._C._dispatch_has_kernel_for_dispatch_key": "whether an operator is composite (`recorder.py`)",

@@ -51,6 +51,7 @@ from analyzer.capture.pytorch.cuda.quantized import CHOICES as LIBRARY_CHOICES
 from analyzer.capture.pytorch.cuda.results import BY_SHAPES_ALONE, META_KERNELS
 from analyzer.capture.pytorch.cuda.streams import Current
 from analyzer.capture.pytorch.data_branches import assumed, everybody, falls, longest
+from analyzer.capture.pytorch.effort import SMALL_ELEMENTS, Effort
 from analyzer.capture.pytorch.failing import FailedCall
 from analyzer.capture.pytorch.fan_in import FanIn
 from analyzer.capture.pytorch.known_values import DECIDING, FROM_NOTHING, KnownValues
@@ -83,11 +84,14 @@ _LIBRARY_FOLDERS = (
     "<string>",
 )
 _LARGEST_STAND_IN = 1 << 22
-_SMALL_FLOATS = 1 << 12
 # Elements of the largest tensor without a known value that is a real one, of stand-ins, once it is on the host.
 _SMALL = 1 << 16
 ZEROS = (
     "values of CUDA tensors that are copied to the host or saved are zeros in what the program makes of them"
+)
+BY_NUMBERS = (
+    "what the program decides by its numbers is decided here by those a CPU computes, with random numbers of its own: another run "
+    "may decide otherwise"
 )
 _STEP_FILE = str(Path(__file__).with_name("step.py"))
 _DTYPE_NAMES = {value: str(value)[6:] for value in vars(torch).values() if isinstance(value, torch.dtype)}
@@ -237,10 +241,13 @@ class Recorder(TorchDispatchMode):
         if memory is not None:
             memory.attach(self)
 
-    def whole_program(self, folders: tuple[str, ...]) -> None:
-        """A program is followed that asks for values; lines in these folders are a library's too, not the user's."""
+    def whole_program(self, folders: tuple[str, ...], alone: bool = True) -> None:
+        """A program is followed that asks for values; lines in these folders are a library's too, not the user's.
+
+        alone: it is the only rank.
+        """
         self.stands_in = True
-        self._known.float_limit = _SMALL_FLOATS
+        self._known.effort = Effort() if alone else Effort(SMALL_ELEMENTS)
         self._library_folders = (*_LIBRARY_FOLDERS, *folders)
 
     @property
@@ -418,6 +425,8 @@ class Recorder(TorchDispatchMode):
         """The tensor's value. Raises CaptureError naming the source line if it cannot be known."""
         self._waits_here()
         value = self._known.twin(tensor)
+        if value is not None and tensor.dtype is torch.bool:
+            self._decides(tensor)
         if value is None and (said := self._said()) is not None:
             return torch.full(tensor.shape, said, dtype=tensor.dtype, device="cpu")
         if value is None and self.stands_in:
@@ -598,8 +607,7 @@ class Recorder(TorchDispatchMode):
         try:
             out = None
             if schema.sized_by_values:
-                out = self._known.sized(func, args)
-                out = self._of_unknown_size(func, args, kwargs) if out is None else out
+                out = self._sized(func, args, kwargs)
             if out is None:
                 kernel = schema.kernel or func
                 if schema.remembered:
@@ -657,7 +665,7 @@ class Recorder(TorchDispatchMode):
         """The results of an operator whose size depends on data, at the size that was said, else the largest; noted."""
         if everybody() and (count := unknown_sizes.most(func, args, kwargs)) is not None:
             return unknown_sizes.result(func, args, kwargs, count)
-        most = unknown_sizes.most(func, args, kwargs) if self.stands_in else None
+        most = unknown_sizes.most(func, args, kwargs, self._known.at_most) if self.stands_in else None
         name = func._schema.name.partition("::")[2]
         count = self.how_many(f"results {name} has", most)
         if count is None:
@@ -667,6 +675,21 @@ class Recorder(TorchDispatchMode):
                 )
             return None
         return unknown_sizes.result(func, args, kwargs, count)
+
+    def _sized(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """The results of an operator whose size depends on values: those that are known, else those of unknown size."""
+        out = self._known.sized(func, args, kwargs)
+        if out is None:
+            return self._of_unknown_size(func, args, kwargs)
+        for value in tree_iter(args):
+            if isinstance(value, torch.Tensor):
+                self._decides(value)
+        return out
+
+    def _decides(self, tensor: torch.Tensor) -> None:
+        """The program, or a size, follows from this value, which is known."""
+        if self._known.asked(tensor):
+            self.note(BY_NUMBERS)
 
     def how_many(self, what: str, most: int | None, counted: str = "at its bound") -> int | None:
         """How many there are of what only data tells: what was said, else the most there can be, which is noted."""
@@ -797,14 +820,17 @@ class Recorder(TorchDispatchMode):
                 self._known.forget(tensor.untyped_storage()._cdata)
             return
         if func is aten._amp_foreach_non_finite_check_and_unscale_.default:
-            return  # gradients are taken to be finite: the optimizer's step runs
+            for gradient in args[0]:  # taken to be finite: the optimizer's step runs
+                self.forget(gradient)
+            return
+        self._known.generating(self.phase is Phase.GENERATION)
         if func is aten.copy_.default and written:
             self._known.overwritten(args[0], args[1])
         if written and any(self._known.twin(t) is None for t in inputs):
             for tensor in written:
                 self._known.forget(tensor.untyped_storage()._cdata)
             return
-        self._known.follow(func, args, kwargs, inputs, results)
+        self._known.follow(func, args, kwargs, inputs, results, written)
 
     @staticmethod
     def _tensors_at(func: Any, args: Any, kwargs: Any, position: int) -> list[torch.Tensor]:

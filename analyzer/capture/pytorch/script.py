@@ -4,12 +4,14 @@
 2. Phases are found, not told: backward is where autograd is at work, the optimizer's steps report themselves, forward is
    inside modules; what lies outside belongs to the loss after a forward pass, and to the input before one. A model called
    without gradients is evaluated, and generates where a function named `generate` calls it; so is what follows outside.
-3. Values only a real run has get stand-ins, each noted with its line (`recorder.py`).
+3. Values only a real run has get stand-ins, each noted with its line (`recorder.py`), where they are not computed on the way
+   (`effort.py`).
 4. Where the program ends early, by an error, `SystemExit` or Ctrl-C, what was recorded until then counts.
 
 5. Of a job of several ranks one is followed (`world/`).
 
-6. `torch.compile` runs what it is given as eager code (`compiling.py`), which is said beside the verdict.
+6. `torch.compile` runs what it is given as eager code (`compiling.py`), which is said beside the verdict. Kernels written in
+   Triton are launched and not run (`triton_kernels.py`).
 
 Not modelled: several GPUs in one process; what a compiler would make of the program.
 """
@@ -52,6 +54,7 @@ from analyzer.capture.pytorch.repetition import Repetition
 from analyzer.capture.pytorch.step import label_gradients, label_state
 from analyzer.capture.pytorch.threads import Threads
 from analyzer.capture.pytorch.tracing import tracing
+from analyzer.capture.pytorch.triton_kernels import triton_kernels
 from analyzer.capture.pytorch.world.groups import world
 from analyzer.errors import AnalyzerError
 from analyzer.graph import Category, Graph, LeafOutput, Phase
@@ -243,7 +246,7 @@ def follow(
     rank = rank or Rank()
     error: BaseException | None = None
     with _collected(), own_randomness(), cuda_environment(device, memory) as recorder:
-        recorder.whole_program(_site_folders())
+        recorder.whole_program(_site_folders(), alone=rank.world_size == 1)
         recorder.assumptions = Assumptions(assume)
         repetition = None if memory is None or whole else Repetition(recorder, memory)
         phases = Phases(recorder, progress, until, repetition)
@@ -253,6 +256,7 @@ def follow(
             watching(recorder, whole=True) as pretence,
             managed_memory(recorder),
             nvml(device, recorder),
+            triton_kernels(device, recorder),
             _told(recorder, phases),
             contextlib.nullcontext() if tokens is None else tokens.open(),
             replaced(

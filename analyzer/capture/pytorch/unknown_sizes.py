@@ -1,7 +1,7 @@
 """Results whose size depends on data only a real run has: as large as they can be, and said so.
 
-1. `nonzero`, boolean masks, `masked_select` and `unique` give at most one result for every element they look at; what is
-   kept of boxes (`torchvision::nms`), at most every box.
+1. `nonzero`, boolean masks, `masked_select` and `unique` give at most one result for every element they look at, fewer where a mask
+   is made of numbers that are drawn (`known_values.py`); what is kept of boxes (`torchvision::nms`), at most every box.
 2. `bincount` gives `minlength` counts: the values are taken to be below it, as a program that names it wants them. Without
    it, at most one for every element is assumed.
 3. Whoever follows the program may say how many there are (`assume`), and the notes name the line in any case.
@@ -14,6 +14,7 @@ Source: the operators' documentation; `aten/src/ATen/native/cuda` (`Nonzero.cu`,
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,18 +30,29 @@ def is_mask(index: torch.Tensor | None) -> bool:
     return index is not None and index.dtype in (torch.bool, torch.uint8)
 
 
-def most(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
-    """How many results there are at most; None where the arguments' shapes do not tell."""
+def most(
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    at_most: Callable[[torch.Tensor], int | None] = lambda _: None,
+) -> int | None:
+    """How many results there are at most; None where the arguments' shapes do not tell. at_most: how many elements of a tensor are
+    not zero at most, where more than its size is known of it."""
     name = func._schema.name
     first: Any = args[0] if args else kwargs.get("self")
     match name:
-        case "aten::nonzero" | "aten::unique_consecutive" | "aten::_unique2" | "aten::_unique":
+        case "aten::unique_consecutive" | "aten::_unique2" | "aten::_unique":
             return int(first.numel())
+        case "aten::nonzero":
+            known = at_most(first)
+            return int(first.numel()) if known is None else known
         case "aten::masked_select":
-            return math.prod(int(n) for n in torch.broadcast_shapes(first.shape, args[1].shape))
+            known = at_most(args[1]) if first.shape == args[1].shape else None
+            return math.prod(torch.broadcast_shapes(first.shape, args[1].shape)) if known is None else known
         case "aten::index":
             masks = [i for i in args[1] if is_mask(i)]
-            return int(masks[0].numel()) if masks else None
+            known = at_most(masks[0]) if masks else None
+            return (int(masks[0].numel()) if known is None else known) if masks else None
         case "aten::bincount":
             least = kwargs.get("minlength", args[2] if len(args) > 2 else 0)
             return int(least or first.numel())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ torch = pytest.importorskip("torch")
 import analyzer  # noqa: E402
 from analyzer import Estimate, OptionError  # noqa: E402
 from analyzer.capture.pytorch.assumptions import Assumptions  # noqa: E402
+from analyzer.capture.pytorch.known_values import _seen_at_most  # noqa: E402
 
 MIB = 1 << 20
 
@@ -108,14 +110,14 @@ def test_what_was_copied_from_the_host_is_counted_there(run: Any) -> None:
     """A matrix too large to follow, of which 5 numbers are not zero; once it is written to, only the bound is known."""
     text = """
 import numpy
-adjacency = torch.from_numpy(numpy.eye(2000, dtype="float32") * (numpy.arange(2000) < 5))
+adjacency = torch.from_numpy(numpy.eye(2100, dtype="float32") * (numpy.arange(2100) < 5))
 there = adjacency.cuda()
 assert there.nonzero().shape == (5, 2)
 there[0, 1] = 2.0
 {}
 """
     assert run(text.format("")).peak_allocated < 60 * MIB
-    assert run(text.format("there.nonzero()")).peak_allocated >= 2000 * 2000 * 16
+    assert run(text.format("there.nonzero()")).peak_allocated >= 2100 * 2100 * 16
     other = "other = adjacency.cuda()\nadjacency[1, 0] = 1\nassert other.nonzero().shape == (5, 2)"
     assert run(text.format(other)).incomplete is None
 
@@ -140,3 +142,43 @@ assert order[mask].shape == (20,), order[mask].shape
     )
     assert not estimate.incomplete
     assert not any("depends on data" in note for note in estimate.notes)
+
+
+@pytest.mark.parametrize(
+    ("compared", "share"),
+    [(">= 0.25", 0.75), ("> 0.25", 0.75), ("< 0.25", 0.25), ("<= 0.25", 0.25), (">= 0.0", 1.0)],
+)
+def test_of_numbers_that_are_drawn_few_more_pass_than_their_share(
+    compared: str, share: float, run: Any
+) -> None:
+    """100,000 of them: no more than the binomial distribution has but in one of 10^8 cases, and at most 1 % over the share."""
+    estimate = run(
+        f"""
+x = torch.rand(100_000, device="cuda")
+mask = x {compared}
+sizes = {{len(x[mask]), len(mask.nonzero()), len(torch.masked_select(x, mask))}}
+assert len(sizes) == 1, sizes
+size = sizes.pop()
+assert {share} * 100_000 <= size <= min(100_000, {share} * 100_000 + 1000), size
+mask[3] = True
+assert len(x[mask]) == 100_000
+"""
+    )
+    assert estimate.incomplete is None, estimate.incomplete
+    assert any("counted at its bound" in note for note in estimate.notes)
+
+
+def test_how_many_are_seen_at_most() -> None:
+    """The exact distribution's share of more than the bound, summed here, is below e^-20; and what is sure stays sure."""
+    for count, share in ((1, 0.5), (40, 0.1), (500, 0.8), (3000, 0.5)):
+        most = _seen_at_most(count, share)
+        above = sum(
+            math.exp(
+                math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1)
+                + k * math.log(share) + (count - k) * math.log(1 - share)
+            )
+            for k in range(most + 1, count + 1)
+        )  # fmt: skip
+        assert above < math.exp(-20) and most <= count
+    assert _seen_at_most(10_000, 1.0) == 10_000 and _seen_at_most(10_000, 0.0) < 20
+    assert _seen_at_most(100_000, 0.75) < 100_000 * 0.76

@@ -10,6 +10,7 @@
 5. **Collectives** (`c10d`, `_c10d_functional`) work on the tensors they are given: see `capture/pytorch/world`. So do
    FSDP's own operators, but for those in `packed.py`.
 6. **Bookkeeping**: profiler marks, assertions, reading one value back to the host.
+7. **Kernels written in Triton** write into tensors they are given: see `capture/pytorch/triton_kernels.py`.
 
 Source: the files named, and recorded calls of these operators that request nothing else (H200, torch 2.11,
 `tests/data/operators_h200.json.gz`).
@@ -77,7 +78,7 @@ _BY_MECHANISM = {
 }
 _INERT = frozenset(name for names in _BY_MECHANISM.values() for name in names.split())
 _INERT_NAMESPACES = frozenset(
-    {"profiler", "prim", "prims", "debugprims", "c10d", "_c10d_functional", "_dtensor"}
+    {"profiler", "prim", "prims", "debugprims", "c10d", "_c10d_functional", "_dtensor", "triton"}
 )
 _FSDP = frozenset({"all_gather_copy_in", "copy_"})
 # torchvision's pooling of regions fills its results, and the gradient of an image by atomic adds (`csrc/ops/cuda`).
