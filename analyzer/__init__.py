@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from analyzer.runtimes.pytorch.scratch import rule
     from analyzer.spec import TensorSpec
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "AnalyzerError",
     "CaptureError",
