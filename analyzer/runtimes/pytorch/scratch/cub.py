@@ -40,7 +40,7 @@ class Tiles:
     """What one thread block works on at once, in elements.
 
     pairs, keys: of a sort, by bytes of a key (pairs: with values of 8 bytes); float_keys: of 4 bytes without values. distinct: by bytes
-    of a value. pass_blocks: of keys that are sorted pass by pass instead, by (bytes of a key, whether there are values), how many blocks of
+    of a value. later_unique: of `unique` since torch 2.13. pass_blocks: of keys that are sorted pass by pass instead, by (bytes of a key, whether there are values), how many blocks of
     such a pass a multiprocessor runs at once.
     """
 
@@ -49,6 +49,7 @@ class Tiles:
     float_keys: int
     distinct: Mapping[int, int]
     unique: int
+    later_unique: int
     select: int
     changes: int
     pass_blocks: Mapping[tuple[int, bool], int] = field(default_factory=dict)
@@ -60,6 +61,7 @@ _HOPPER = Tiles(
     float_keys=384 * 18,
     distinct={1: 512 * 11, 2: 128 * 10, 4: 512 * 14, 8: 384 * 11},  # of 4, at least 6,250
     unique=2304,
+    later_unique=224 * 11,
     select=384 * 11,
     changes=128 * 24,
 )
@@ -76,6 +78,7 @@ _TURING = Tiles(
     float_keys=256 * 23,
     distinct={1: 128 * 10, 2: 128 * 10, 4: 128 * 10, 8: 128 * 5},
     unique=32 * 5,
+    later_unique=32 * 5,
     select=128 * 5,
     changes=128 * 15,
     pass_blocks={(1, False): 3, (1, True): 2, (2, False): 1, (2, True): 1},
@@ -91,6 +94,7 @@ _AMPERE = replace(
     _ADA,
     distinct={1: 992 * 20, 2: 128 * 10, 4: 256 * 18, 8: 192 * 10},
     unique=64 * 14,
+    later_unique=96 * 7,
     select=256 * 9,
     changes=256 * 15,
 )
@@ -105,6 +109,7 @@ _MERGE_TILE = 512 * 7
 _THRUST_UNIQUE_TILE = 512 * 18
 # Releases of torch whose CUB is CUDA 13's, and those of CUDA 12.4's.
 _HAS_CONTROL, _WIDE_UNIQUE = Span(since=(2, 11)), Span(until=(2, 6))
+_LATER_UNIQUE = Span(since=(2, 13))
 
 
 def tiles_of(device: DeviceProfile) -> Tiles:
@@ -170,7 +175,8 @@ def scan_by_key_bytes(count: int) -> int:
 def unique_bytes(device: DeviceProfile, count: int) -> int:
     """Temporary bytes to keep the first of every run of equal keys, with its value: look-back entries of 8 bytes a
     tile. CUDA 12.4's tiles are twice as large."""
-    tile = tiles_of(device).unique
+    tiles = tiles_of(device)
+    tile = tiles.later_unique if device.releases["torch"] in _LATER_UNIQUE else tiles.unique
     if device.releases["torch"] in _WIDE_UNIQUE:
         return aliased_bytes((-(-count // (2 * tile)) + _PADDING_TILES) * 8)
     return aliased_bytes((-(-count // tile) + _PADDING_TILES) * 8, 1, *_control(device))

@@ -49,7 +49,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     is_contiguous,
     tensor_at,
 )
-from analyzer.runtimes.pytorch.scratch.reduction import Kernel, converted, reduce
+from analyzer.runtimes.pytorch.scratch.reduction import BOTH_AT_ONCE, Kernel, both_extremes, converted, reduce
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 from analyzer.runtimes.pytorch.scratch.selection import looked_through, selected
 
@@ -265,6 +265,13 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
 
 def _check_bounds(script: Script, device: DeviceProfile, entry: TensorMeta) -> None:
     """The largest and the smallest index are read back (`wrapIndexOnce`); autograd's own calls skip this."""
+    if script.torch_release in BOTH_AT_ONCE:
+        extremes = both_extremes(script, device, entry)
+        for _ in extremes:
+            script.release(script.temporary(1))
+        for token in extremes:
+            script.release(token)
+        return
     flat = replace(entry, shape=(entry.element_count,), stride=(1,))
     for _ in range(2):
         extreme = script.temporary(_INDEX_BYTES)

@@ -1,6 +1,6 @@
-"""What older releases ask for otherwise: expected are requests of their own binaries under the emulated runtime, call by call.
+"""What other releases than 2.11 ask for otherwise: expected are requests of their own binaries under the emulated runtime, call by call.
 
-torch 2.6.0+cu124, 2.8.0+cu128 and 2.10.0+cu128, on the GPUs named (torch 2.12.1+cu130 for what is newer).
+torch 2.6.0+cu124, 2.8.0+cu128, 2.10.0+cu128, 2.12.1+cu130, 2.13.0+cu130 and 2.15.0+cu132, on the GPUs named.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ def under(release: Release, device: str = "h200") -> DeviceProfile:
         ((2, 6), "h200", 2303), ((2, 8), "h200", 4351), ((2, 10), "h200", 4351), ((2, 12), "h200", 4607),
         ((2, 6), "l4", 25599), ((2, 8), "l4", 50943), ((2, 10), "l4", 50943), ((2, 12), "l4", 51199),
         ((2, 6), "a100-80gb", 5119), ((2, 10), "a100-80gb", 9727), ((2, 6), "t4", 25599), ((2, 10), "t4", 50943),
+        ((2, 13), "h200", 4351), ((2, 13), "l4", 51199), ((2, 15), "a100-80gb", 13055),
+        ((2, 15), "b200", 4351), ((2, 15), "t4", 51199),
     ],
 )  # fmt: skip
 def test_unique_by_key(release: Release, device: str, nbytes: int) -> None:
@@ -91,3 +93,18 @@ def test_few_rows_of_an_embedding_are_added_atomically_since_2_11(release: Relea
         call("aten::embedding_dense_backward", arguments, (tensor(500, 64),)), under(release)
     ).split()
     assert [int(word[1:]) for word in story if word[0] == "+"][-1] == last
+
+
+@pytest.mark.parametrize(
+    ("release", "taken"), [((2, 12), [8, 984, 4, 8, 984, 4]), ((2, 13), [8, 8, 1968, 4])]
+)
+def test_both_extremes_at_once_since_2_13(release: Release, taken: list[int]) -> None:
+    """What comes before a million counts, and before a million indices are sorted; these are read back as a byte each."""
+    device, many = under(release), tensor(MILLION, dtype="int64")
+    counts = words(call("aten::bincount", (many,), (tensor(1, dtype="int64"),)), device)
+    assert [int(word[1:]) for word in counts.split() if word[0] == "+"] == taken
+    arguments = (tensor(500, 64), (many,), tensor(MILLION, 64), True)
+    put = words(call("aten::index_put_", arguments, (tensor(500, 64),)), device)
+    found = [int(word[1:]) for word in put.split() if word[0] == "+"]
+    flagged = [8, 984, 4, 1, 8, 984, 4, 1] if release < (2, 13) else [8, 8, 1968, 4, 1, 1]
+    assert found[: len(flagged)] == flagged
