@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analyzer.allocators import create, names
+from analyzer.allocators.pytorch.settings import ties_of
 from analyzer.analysis import Analysis
 from analyzer.errors import OptionError, did_you_mean
 from analyzer.runtimes.events import Free, Malloc
-from analyzer.runtimes.pytorch.runtime import OLDEST_FIRST
 from analyzer.runtimes.tensorflow.settings import system_bytes
 from analyzer.runtimes.timeline import play
 
@@ -190,7 +190,7 @@ def _made(choice: Choice, analysis: Analysis, available: int) -> Any:
         for name, value in choice.settings.items()
     }
     if choice.allocator == "pytorch":
-        settings["oldest_first"] = analysis.profile.releases["torch"] in OLDEST_FIRST
+        settings["ties"] = ties_of(analysis.profile.releases["torch"])
     if choice.allocator == "paddle_naive_best_fit":
         settings["overcommit"] = True
     try:

@@ -2,8 +2,9 @@
 
     python -m benchmarks releases torch A B
     python -m benchmarks releases onnxruntime A B
-    python -m benchmarks releases matrix PYTHON      (`matrix.py`)
-    python -m benchmarks releases table              (`matrix.py`)
+    python -m benchmarks releases matrix PYTHON            (`matrix.py`)
+    python -m benchmarks releases differential PYTHON      (`differential.py`)
+    python -m benchmarks releases table                    (both)
 
 A, B: Pythons that have the older and the newer release (`/tmp/v211/bin/python`). Of torch: the schemas of operators, those under
 a rule of ours first, names that are replaced or read and are not there, operators that are new, and which of them nobody
@@ -18,7 +19,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from benchmarks.releases import matrix
+from benchmarks.releases import differential, matrix
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "evidence" / "RELEASES.md"
 _HEAD = (
@@ -57,12 +58,15 @@ def main(arguments: list[str]) -> int:
     """Write one pair's section into the page, and print it."""
     if arguments[:1] == ["matrix"]:
         return matrix.main(arguments[1:])
+    if arguments[:1] == ["differential"]:
+        return differential.main(arguments[1:])
     if arguments == ["table"]:
-        _write("\n".join(matrix.table()))
+        for section in (matrix.table(), differential.table()):
+            _write("\n".join(section))
         return 0
     if len(arguments) != 3 or arguments[0] not in ("torch", "onnxruntime"):
         print(
-            "usage: python -m benchmarks releases torch|onnxruntime PYTHON_A PYTHON_B, or matrix PYTHON, or table",
+            "usage: python -m benchmarks releases torch|onnxruntime PYTHON_A PYTHON_B, or matrix PYTHON, or differential PYTHON, or table",
             file=sys.stderr,
         )
         return 2

@@ -3,17 +3,17 @@
     python -m benchmarks releases matrix PYTHON [--devices h200,l4] [--programs "blocks;unet"]
     python -m benchmarks releases table
 
-PYTHON has a CUDA build of torch. Its rows go into `tests/data/releases/torch_RELEASE.json`, which a test holds our figures to; `table`
-writes into docs/evidence/RELEASES.md how many are the same.
+PYTHON has a CUDA build of torch. What no shard of `tests/data/releases` has of its release yet is observed, and written as a further one
+(`observed.py`), which a test holds our figures to; `table` writes into docs/evidence/RELEASES.md how many are the same.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections import Counter, defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 
 from analyzer.devices import resolve
@@ -23,29 +23,38 @@ from analyzer.emulation.kernels import Kernels
 from analyzer.emulation.questions import Questions
 from analyzer.errors import AnalyzerError
 from analyzer.releases import parse, written
+from benchmarks.releases import observed
+from benchmarks.releases.causes import REFUSED, cause_of, differing
 
 DEVICES = ("h200", "h100", "a100-80gb", "t4", "l4", "rtx4090", "b200")
 HERE = Path(__file__).resolve().parent
-DATA = HERE.parents[1] / "tests" / "data" / "releases"
 
 
 def main(arguments: list[str]) -> int:
-    """Observe one release on all devices."""
+    """Observe one release on all devices, where that is not done yet."""
+    sys.path.insert(0, str(HERE))  # where `release_programs` is imported by its own name, as PYTHON does
+    from release_programs import PROGRAMS
+
     said = argparse.ArgumentParser("python -m benchmarks releases matrix")
     said.add_argument("python")
     said.add_argument("--devices", default=",".join(DEVICES))
     said.add_argument("--programs", default="")
     asked = said.parse_args(arguments)
     torch = launch.find_torch(asked.python)
-    path = DATA / f"torch_{written(parse(torch.version))}.json"
+    release = written(parse(torch.version))
+    known = observed.rows().get(release, {})
+    path = observed.next_shard(release)
     for name in asked.devices.split(","):
+        wanted = [*filter(None, asked.programs.split(";"))] or PROGRAMS
+        programs = [program for program in wanted if program not in known.get(name, {})]
+        if not programs:
+            continue
         started = time.monotonic()
         profile, _ = resolve(name)
         with (
             Questions({**Cudnn(profile).topics, **Kernels(torch.packages).topics}) as questions,
             launch.environment(torch, profile, questions.environment) as variables,
         ):
-            programs = filter(None, asked.programs.split(";"))
             code = launch.run([torch.python, HERE / "observe.py", path, name, *programs], variables)
         print(
             f"torch {torch.version} on {name}: exit code {code}, {time.monotonic() - started:.0f} s",
@@ -61,54 +70,86 @@ def table() -> list[str]:
     sys.path.insert(0, str(HERE))  # where `release_programs` is imported by its own name, as PYTHON does
     from release_figures import predicted
 
-    observed = {
-        path.stem.removeprefix("torch_"): json.loads(path.read_text())["devices"]
-        for path in DATA.glob("torch_*.json")
-    }
-    releases = sorted(observed, key=parse)
-    names = {(device, name) for of in observed.values() for device, rows in of.items() for name in rows}
+    rows = observed.rows()
+    names = {(device, name) for of in rows.values() for device, found in of.items() for name in found}
     same, count = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    refused = defaultdict[str, list[str]](list)
-    peaks, off = 0, defaultdict[str, list[tuple[str, str, float]]](list)
+    peaks, off = 0, list[_Cell]()
     for device, name in sorted(names):
-        mine = [release for release in releases if name in observed[release].get(device, {})]
+        mine = [release for release in rows if name in rows[release].get(device, {})]
         try:
-            all_found = list(predicted(device, name, mine))
-        except AnalyzerError as error:
-            refused[device].append(f"{name} ({error.message})")
-            continue
+            all_found: list[list[int] | None] = list(predicted(device, name, mine))
+        except AnalyzerError:
+            all_found = [None] * len(mine)
         for release, found in zip(mine, all_found, strict=True):
-            seen = observed[release][device][name]
+            cell = _Cell(release, device, name, found, rows[release][device][name])
             count[release, device] += 1
-            same[release, device] += found == seen
-            peaks += found[:2] == seen[:2]
-            if found[:2] != seen[:2]:
-                off[name].append(
-                    (release, device, 100 * max(found[0] / seen[0] - 1, found[1] / seen[1] - 1, key=abs))
-                )
+            same[release, device] += not cell.differing
+            peaks += not cell.differing & {"allocated", "reserved", *REFUSED}
+            if cell.differing:
+                off.append(cell)
+    total, exact = sum(count.values()), sum(same.values())
     lines = [
         "## The matrix",
         "",
-        f"Every request and peak of {sum(count.values()):,} programs, each under one release on one GPU: of {sum(same.values()):,} all figures (peaks "
-        f"allocated, reserved and requested, how many requests and bytes) are those of PyTorch's own binary under the emulated runtime, of {peaks:,} "
-        "the peaks allocated and reserved. A cell: the same in all, of how many.",
+        f"{len({name for _, name in names})} programs on {len(DEVICES)} GPUs under {len(rows)} releases, {total:,} cells: in {exact:,} "
+        f"({exact / total:.2%}) all figures (peaks allocated, reserved and requested, how many requests and bytes) are those of PyTorch's own binary "
+        f"under the emulated runtime, in {peaks:,} ({peaks / total:.2%}) the peaks allocated and reserved. Below: the same in all, of how many.",
         "",
         f"| torch | {' | '.join(DEVICES)} |",
         f"|---|{'--:|' * len(DEVICES)}",
     ]
-    for release in releases:
+    for release in rows:
         cells = [
             f"{same[release, d]} of {count[release, d]}" if count[release, d] else "no code" for d in DEVICES
         ]
         lines.append(f"| {release} | {' | '.join(cells)} |")
-    lines += [f"\nNot followed on {device}: {'; '.join(names)}." for device, names in sorted(refused.items())]
-    lines += ["", "Other peaks (the larger difference of the two, in %):", ""]
-    for name, cells_off in sorted(off.items()):
-        by_value = defaultdict[str, list[str]](list)
-        for release, device, percent in cells_off:
-            by_value[f"{percent:+.2f}"].append(f"{release} {device}")
-        told = "; ".join(f"{value} ({', '.join(sorted(where))})" for value, where in sorted(by_value.items()))
-        lines.append(f"- {name}: {told}")
+    return [*lines, "", *_explained(off)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """One program under one release on one GPU. found: ours, None where it is refused; seen: the binary's."""
+
+    release: str
+    device: str
+    name: str
+    found: list[int] | None
+    seen: list[int]
+
+    @property
+    def differing(self) -> frozenset[str]:
+        return differing(self.found, self.seen)
+
+    @property
+    def by(self) -> str:
+        """The largest difference of a peak, in percent; where all peaks are the same, of requests and bytes."""
+        if self.found is None:
+            return "refused"
+        parts = [100 * (mine / real - 1) for mine, real in zip(self.found, self.seen, strict=True)]
+        return f"{max(parts[:3], key=abs) or max(parts[3:], key=abs):+.2f} %"
+
+
+def _explained(off: list[_Cell]) -> list[str]:
+    """The cells that differ, by what they differ for."""
+    by_cause = defaultdict[str, list[_Cell]](list)
+    for cell in off:
+        cause = cause_of(cell.release, cell.device, cell.name, cell.differing)
+        by_cause[cause.cause if cause else "Not explained."].append(cell)
+    lines = [f"{len(off)} cells differ ({len(by_cause['Not explained.'])} of them not explained):", ""]
+    for cause, cells in by_cause.items():
+        if not cells:
+            continue
+        lines += [f"- {cause} {len(cells)} cells:"]
+        values = defaultdict[tuple[str, str], list[_Cell]](list)
+        for cell in cells:
+            values[cell.name, cell.by].append(cell)
+        for (name, by), alike in sorted(values.items()):
+            figures = ", ".join(sorted({figure for cell in alike for figure in cell.differing - REFUSED}))
+            where = defaultdict[str, list[str]](list)
+            for cell in alike:
+                where[cell.device].append(cell.release)
+            told = "; ".join(f"{device} {', '.join(found)}" for device, found in sorted(where.items()))
+            lines.append(f"    - {name}: {by}{f' ({figures})' if figures else ''}: {told}")
     return lines
 
 

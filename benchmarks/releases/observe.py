@@ -3,7 +3,7 @@
     python benchmarks/releases/observe.py tests/data/releases/torch_2.15.json h200 [NAME ...]
 
 Needs torch alone, a CUDA build of it, and a GPU, or a CUDA runtime that answers for one without computing anything. The second
-word is the profile of that GPU; what the file knows of others stays. Three steps each, as `analyzer` follows them: inputs to the
+word is the profile of that GPU; what the file knows already stays. Three steps each, as `analyzer` follows them: inputs to the
 device, gradients gone, forward, loss, backward, optimizer (in float16 through a scaler); nothing deleted between them. Every program runs in a process of its own.
 
 Of each program: the peaks of what is allocated, reserved and requested, how many blocks were asked for, and how many bytes in
@@ -13,6 +13,7 @@ all. `python -m benchmarks releases matrix` runs this file under the emulated ru
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import sys
@@ -39,10 +40,19 @@ class _Scaler(torch.amp.GradScaler):
         return optimizer.step()
 
 
+def first_kernel() -> None:
+    """The first kernel, whose threads need memory of their own: where segments lie afterwards depends on it. A runtime that answers for a GPU
+    sees a kernel, not what it needs, and has a function to be told (`process_launches`, analyzer/emulation/native/memory.c)."""
+    torch.zeros(1, device="cuda")
+    runtime = ctypes.CDLL(None)
+    if hasattr(runtime, "emulated_launches"):
+        runtime.emulated_launches(2)
+
+
 def observe(name: str) -> list[int]:
     """One program in this process: its `FIGURES`."""
     program = PROGRAMS[name]
-    torch.zeros(1, device="cuda")
+    first_kernel()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     torch.cuda.reset_accumulated_memory_stats()

@@ -10,6 +10,7 @@ from release_programs import OPTIMIZERS, PROGRAMS
 
 from analyzer.capture.pytorch.cuda.attention import CUDNN_DROPS_OUT, PREFERS_CUDNN, WIDE_HEADS
 from analyzer.capture.pytorch.cuda.decisions import HAS_KERNELS
+from analyzer.capture.pytorch.cuda.slices import SLICES_WHOLE
 from analyzer.devices import load
 from analyzer.options import Options
 from analyzer.pipeline.assemble import Captured, assemble
@@ -20,7 +21,7 @@ from analyzer.runtimes.base import named
 
 def predicted(device: str, name: str, releases: list[str]) -> Iterator[list[int]]:
     """What is predicted of a program under each release, in the order of the observed figures. It is captured once for those
-    releases that run the same operators (`cuda/decisions.py`, `cuda/attention.py`)."""
+    releases that run the same operators (`cuda/decisions.py`, `cuda/attention.py`, `cuda/slices.py`)."""
     program = PROGRAMS[name]
     with torch.device("meta"):
         model = program.make_model()
@@ -40,7 +41,8 @@ def predicted(device: str, name: str, releases: list[str]) -> Iterator[list[int]
             release={"torch": release},
         )
         alike = tuple(
-            parse(release) in span for span in (HAS_KERNELS, PREFERS_CUDNN, CUDNN_DROPS_OUT, WIDE_HEADS)
+            parse(release) in span
+            for span in (HAS_KERNELS, PREFERS_CUDNN, CUDNN_DROPS_OUT, WIDE_HEADS, SLICES_WHOLE)
         )
         if alike not in captures:
             captures[alike] = captured_pytorch(model.train(train), options, runtime)

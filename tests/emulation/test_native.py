@@ -211,6 +211,18 @@ def test_nvml_counts_the_process() -> None:
     assert list(memory) == [1024 * MIB, 724 * MIB, 300 * MIB]
 
 
+def test_nvml_knows_no_fabric() -> None:
+    """torch 2.13 and later ask when a segment is to be expandable, and take nothing but success for an answer."""
+    library, handle = loaded(SMALL), ctypes.c_void_p()
+    assert library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle)) == 0
+    info = (ctypes.c_ubyte * 40)(*[255] * 40)
+    ctypes.c_uint32.from_buffer(info).value = 36 | 2 << 24  # nvmlGpuFabricInfo_v2
+    assert library.nvmlDeviceGetGpuFabricInfoV(handle, info) == 0
+    assert list(info[4:]) == [0] * 32 + [255] * 4
+    ctypes.c_uint32.from_buffer(info).value = 0
+    assert library.nvmlDeviceGetGpuFabricInfoV(handle, info) == 2
+
+
 def test_a_stream_that_is_captured_counts_its_kernels() -> None:
     library, stream, graph = loaded(SMALL), ctypes.c_void_p(), ctypes.c_void_p()
     status, count = ctypes.c_int(), ctypes.c_size_t()

@@ -5,12 +5,12 @@
    by its own: memory freed on one stream never serves another, unless its segment is given back first. A new
    segment has 2 MiB for the small pool; for the large pool `large_segment_size_mb` below 10 MiB, else the size rounded
    up to 2 MiB.
-3. **Search**: the smallest free block that fits; among equals the lowest address, or from torch 2.12 on the lowest address
-   of the segment that is held longest (`oldest_first`). Requests below `max_split_size_mb`
+3. **Search**: the smallest free block that fits; among equals the lowest address, in torch 2.12 the one that was made first, and
+   from torch 2.13 on the lowest address of the segment that is held longest (`ties`). Requests below `max_split_size_mb`
    never take a block at or above it; requests at or above it only one less than `max_non_split_rounding_mb` larger.
 4. **Splitting**: the rest of a block becomes a free block if it has at least 512 B (small pool) or more than 1 MiB
    (large pool, only below `max_split_size_mb`). A rest that is not split off counts as allocated, as in
-   `torch.cuda.memory_allocated`; `requested` counts the requests alone.
+   `torch.cuda.memory_allocated`; `requested` counts the requests alone, until their blocks serve again.
 5. **Freeing** joins a block with its free neighbours in the same segment. A block another stream uses (`record_stream`)
    counts as freed at once, but serves nobody until the device has done with it: that is known after the host waited
    for it, and PyTorch waits itself before it gives cached blocks back.
@@ -19,9 +19,9 @@
    segment is tried again; failing that, all wholly free segments are returned and it is tried a last time;
    then `OutOfMemoryError`.
 
-Sources: `c10/cuda/CUDACachingAllocator.cpp`, `c10/core/AllocatorConfig.h` (PyTorch 2.11 to 2.13), pull request 183591 of
-PyTorch (May 2026) for the order since 2.12, with which every block of `tests/data/releases` lies where PyTorch's
-own binary puts it; segment addresses by `driver.py`. `expandable_segments:True` is `expandable.py`.
+Sources: `c10/cuda/CUDACachingAllocator.cpp`, `c10/core/AllocatorConfig.h` (PyTorch 2.11 to 2.13), pull requests 178362 and 183591 of
+PyTorch for the order of 2.12 and since 2.13; a million random requests to the allocator of each release from 2.6 to 2.15, after which
+every segment and block is the same (`python -m benchmarks releases differential`); segment addresses by `driver.py`. `expandable_segments:True` is `expandable.py`.
 Not modelled: that the device may be done with a block before anyone waits for it (what is held is then too high, never too
 low), CUDA graph pools, user-made memory pools. `backend:cudaMallocAsync` is `asynchronous.py`.
 """
@@ -58,13 +58,18 @@ class Block(Chunk):
     """A part of a segment.
 
     freed_at: counts searches, which tells garbage collection its age; it is set whenever the block joins its pool.
-    users: the other streams that use it.
+    users: the other streams that use it. made: the number of the block as PyTorch counts those it makes: what is handed out of a larger
+    one is a new block, and the rest the old one.
     """
 
-    __slots__ = ("freed_at", "users")
+    __slots__ = ("freed_at", "made", "users")
     freed_at: int
     users: tuple[int, ...]
     region: Segment
+
+    def __init__(self, address: int, size: int, region: Region) -> None:
+        super().__init__(address, size, region)
+        self.made = 0
 
     @property
     def whole(self) -> bool:
@@ -88,12 +93,13 @@ class Segment(Region):
 
 @dataclass(frozen=True, slots=True)
 class BlockState:
-    """A block in a snapshot: bytes, and whether it is handed out."""
+    """A block in a snapshot: bytes, and whether it is handed out. pending: it was given back, and another stream uses it."""
 
     address: int
     size: int
     requested: int
     allocated: bool
+    pending: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +111,7 @@ class SegmentState:
     small: bool
     expandable: bool
     blocks: tuple[BlockState, ...]
+    stream: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +152,7 @@ class PyTorchAllocator(Allocator):
         self._waiting: list[tuple[Block, list[set[int]]]] = []
         self._malloc_count = 0
         self._search_count = {True: 0, False: 0}
+        self._block_count = 0
         self._max_split = self.settings.max_split_bytes
         self._limit = self.settings.limit_bytes
         self._allowed = self.settings.allowed_bytes
@@ -163,7 +171,10 @@ class PyTorchAllocator(Allocator):
         pool = Pool(size <= self.small_bytes, stream or 0)
         block = self._find(size, pool) or self._obtain(size, pool)
         if self._splits(block.size - size, size, pool.small):
-            self._insert(block.cut(size))
+            rest = block.cut(size)
+            rest.made = block.made
+            self._number(block)
+            self._insert(rest)
         block.used = True
         block.users = ()
         block.requested = nbytes
@@ -184,8 +195,6 @@ class PyTorchAllocator(Allocator):
         if block is None:
             return
         self.allocated -= self._counted(block)
-        self.requested -= block.requested
-        block.requested = 0
         if block.users:
             self._waiting.append((block, [{stream} for stream in block.users]))
         else:
@@ -197,6 +206,8 @@ class PyTorchAllocator(Allocator):
 
     def _cache(self, block: Block) -> None:
         """A freed block joins its pool."""
+        self.requested -= block.requested
+        block.requested = 0
         block.used = False
         self._join(block)
         self._insert(block)
@@ -285,16 +296,27 @@ class PyTorchAllocator(Allocator):
     def snapshot(self) -> tuple[SegmentState, ...]:
         """Every segment and its blocks, by address; of an expandable range, every run of mapped pages."""
         states = []
+        waiting = {block.address for block, _ in self._waiting}
         for segment in self._segments.values():
             run: list[BlockState] = []
             for block in (*segment.first.onwards(), None):
                 if block is not None and block.mapped:
-                    run.append(BlockState(block.address, block.size, block.requested, block.used))
+                    pending = block.address in waiting
+                    run.append(
+                        BlockState(
+                            block.address, block.size, block.requested, block.used and not pending, pending
+                        )
+                    )
                 elif run:
                     total = sum(part.size for part in run)
                     states.append(
                         SegmentState(
-                            run[0].address, total, segment.pool.small, segment.expandable, tuple(run)
+                            run[0].address,
+                            total,
+                            segment.pool.small,
+                            segment.expandable,
+                            tuple(run),
+                            segment.pool.stream,
                         )
                     )
                     run = []
@@ -357,10 +379,17 @@ class PyTorchAllocator(Allocator):
         block.freed_at = self._search_count[pool.small]
         insort(self._pools.setdefault(pool, []), (block.size, self._rank(block), block))
 
+    def _number(self, block: Block) -> None:
+        """A block that is made now."""
+        self._block_count += 1
+        block.made = self._block_count
+
     def _rank(self, block: Block) -> int:
         """Which of two blocks of one size serves first: the one with the smaller number."""
-        if not self.settings.oldest_first:
+        if self.settings.ties == "address":
             return block.address
+        if self.settings.ties == "block":
+            return block.made
         return (block.region.number << _ADDRESS_BITS) + block.address - block.region.address
 
     def _remove(self, block: Block) -> None:
@@ -389,6 +418,7 @@ class PyTorchAllocator(Allocator):
         if not self._room(taken):
             return None
         segment = Segment(self._space.take(taken), taken, pool, number=len(self.segment_events))
+        self._number(segment.first)
         self._segments[segment.address] = segment
         self._reserve("segment_alloc", segment.address, taken)
         return segment.first

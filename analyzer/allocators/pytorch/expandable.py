@@ -110,6 +110,7 @@ class ExpandableAllocator(PyTorchAllocator):
         segment = Segment(
             RANGE_ORIGIN[pool.small] + pool.stream * RANGE_BYTES, address_bytes, pool, expandable=True
         )
+        self._number(segment.first)
         self._segments[segment.address] = segment
         self._insert(segment.first)
         return segment.first
@@ -124,6 +125,7 @@ class ExpandableAllocator(PyTorchAllocator):
         block.mapped = True
         if taken < block.size:
             rest = block.cut(taken)
+            self._number(rest)
             rest.mapped = False
             self._insert(rest)
         address = block.address
@@ -143,9 +145,13 @@ class ExpandableAllocator(PyTorchAllocator):
         self._remove(block)
         if begin > block.address:
             front, block = block, block.cut(begin - block.address)
+            block.made = front.made
+            self._number(front)
             self._insert(front)
         if block.address + block.size > end:
-            self._insert(block.cut(end - begin))
+            behind = block.cut(end - begin)
+            self._number(behind)
+            self._insert(behind)
         block.mapped = False
         self._join(block)
         self._reserve("segment_unmap", begin, end - begin)

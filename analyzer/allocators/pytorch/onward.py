@@ -50,11 +50,12 @@ def play_on(
 
 def plain(allocator: PyTorchAllocator) -> bool:
     """Whether the compiled allocator does what this one does from here on."""
-    known = ("large_segment_size_mb", "oldest_first", "limit_bytes", "device_total_bytes")
+    known = ("large_segment_size_mb", "ties", "limit_bytes", "device_total_bytes")
     return (
         AVAILABLE
         and type(allocator) is PyTorchAllocator
         and allocator.settings.default_but_for(*known)
+        and allocator.settings.ties != "block"
         and not allocator._waiting
         and not any(pool.stream for pool in allocator._pools)
     )
@@ -65,7 +66,7 @@ class _Plain:
     first, what keeps that order."""
 
     def __init__(self, allocator: PyTorchAllocator, held: Mapping[int, int], key_count: int) -> None:
-        self._allocator, self._oldest_first = allocator, allocator.settings.oldest_first
+        self._allocator, self._oldest_first = allocator, allocator.settings.ties == "segment"
         segments = list(allocator._segments.values())
         segments.sort(key=lambda segment: segment.number if self._oldest_first else segment.address)
         # base -> segment, in units. Who holds a block besides the caller has a key behind the caller's.

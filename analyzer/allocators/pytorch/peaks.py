@@ -48,7 +48,7 @@ def peaks(
     """
     from analyzer.allocators import _played
 
-    space = Ascending() if settings.oldest_first else AddressSpace()
+    space = Ascending() if settings.ties == "segment" else AddressSpace()
 
     def take(count: int) -> int:
         page = space.take(count * UNIT_BYTES) // PAGE_BYTES - _FIRST_PAGE
@@ -67,5 +67,5 @@ def peaks(
 
 def plain(allocator: PyTorchAllocator) -> bool:
     """Whether an allocator does what `peaks` does, and has done nothing yet."""
-    known = allocator.settings.default_but_for("large_segment_size_mb", "oldest_first")
-    return AVAILABLE and known and not allocator.reserved
+    known = allocator.settings.default_but_for("large_segment_size_mb", "ties")
+    return AVAILABLE and known and allocator.settings.ties != "block" and not allocator.reserved

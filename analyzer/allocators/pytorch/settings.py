@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from analyzer.errors import OptionError
+from analyzer.releases import Release, Span
 
 MIB = 2**20
 # One division count for each power of two from 1 MiB up (`kRoundUpPowerOfTwoIntervals`).
@@ -34,6 +35,13 @@ WITHOUT_EFFECT = frozenset(
         "throw_on_cudamalloc_oom",
     }
 )
+Ties: TypeAlias = Literal["address", "block", "segment"]
+_BY_BLOCK, _BY_SEGMENT = Span((2, 12), (2, 12)), Span(since=(2, 13))
+
+
+def ties_of(release: Release) -> Ties:
+    """How a release of PyTorch decides among free blocks of one size."""
+    return "block" if release in _BY_BLOCK else "segment" if release in _BY_SEGMENT else "address"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +51,8 @@ class PyTorchSettings:
     limit_bytes: what `cudaMalloc` has to give to this process in all; None: no end.
     device_total_bytes, per_process_memory_fraction: `torch.cuda.set_per_process_memory_fraction`; both or neither.
     roundup_power2_divisions: one count a power of two from 1 MiB (16 in all), or None for plain 512-byte rounding.
-    oldest_first: among blocks of one size that of the segment held longest serves, not the lowest: PyTorch's habit since 2.12.
+    ties: which of several free blocks of one size serves, by release of PyTorch (`ties_of`): the lowest address, the block made first, or
+        the lowest of the segment held longest.
     """
 
     max_split_size_mb: int | None = None
@@ -56,7 +65,7 @@ class PyTorchSettings:
     device_total_bytes: int | None = None
     limit_bytes: int | None = None
     backend: str = "native"
-    oldest_first: bool = False
+    ties: Ties = "address"
 
     def __post_init__(self) -> None:
         def check(holds: bool, message: str, hint: str = "") -> None:
@@ -163,7 +172,7 @@ def settings_from_conf(conf: str, **others: Any) -> PyTorchSettings:
                 case _:
                     known = sorted(
                         set(PyTorchSettings.__dataclass_fields__)
-                        - {"limit_bytes", "device_total_bytes", "oldest_first"}
+                        - {"limit_bytes", "device_total_bytes", "ties"}
                     )
                     raise OptionError(
                         f"PYTORCH_ALLOC_CONF: unknown option {key!r}", f"known options: {', '.join(known)}"

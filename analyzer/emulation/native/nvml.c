@@ -65,3 +65,11 @@ ANSWER int nvmlSystemGetCudaDriverVersion_v2(int *version) { *version = the_devi
 ANSWER int nvmlSystemGetCudaDriverVersion(int *version) { *version = the_device()->cuda; return OK; }
 ANSWER int nvmlDeviceGetUtilizationRates(void *handle, unsigned *rates) { (void)handle; rates[0] = rates[1] = 0; return OK; }
 ANSWER int nvmlDeviceGetP2PStatus(void *one, void *other, int which, int *status) { (void)one; (void)other; (void)which; *status = 0; return OK; }
+/* nvmlGpuFabricInfoV_t: version (its low 24 bits are the size), which is given, then a cluster, a state and the like: no fabric. */
+ANSWER int nvmlDeviceGetGpuFabricInfoV(void *handle, unsigned *info) {
+  (void)handle;
+  size_t size = *info & 0xffffff;
+  if (size < sizeof *info) return NVML_INVALID_ARGUMENT;
+  memset(info + 1, 0, size - sizeof *info);
+  return OK;
+}

@@ -6,17 +6,20 @@ from typing import Any
 
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.allocators.pytorch.create import create
+from analyzer.allocators.pytorch.settings import ties_of
 from analyzer.devices import DeviceProfile
 from analyzer.options import Options
-from analyzer.releases import Span
 from analyzer.runtimes.base import Prediction, Runtime, Source
 from analyzer.runtimes.pytorch.eager import requests
 from analyzer.runtimes.pytorch.outside import device_used, notes_on_nccl
 from analyzer.runtimes.pytorch.scratch.fourier import notes_on_transforms
-from analyzer.runtimes.pytorch.settings import alloc_conf, notes_on, pool_bytes, with_workspaces
-
-# The releases of torch whose allocator takes, of free blocks of one size, that of the segment held longest (`caching.py`).
-OLDEST_FIRST = Span(since=(2, 12))
+from analyzer.runtimes.pytorch.settings import (
+    alloc_conf,
+    notes_on,
+    notes_on_ties,
+    pool_bytes,
+    with_workspaces,
+)
 
 
 class PyTorch(Runtime):
@@ -45,6 +48,7 @@ class PyTorch(Runtime):
             unknown=asked.unknown,
             notes=(
                 *notes_on(conf),
+                *notes_on_ties(profile, asked.libraries),
                 *notes_on_nccl(source.graph.communicators, profile),
                 *notes_on_transforms(source.graph.operators),
             ),
@@ -54,7 +58,7 @@ class PyTorch(Runtime):
 
 def make_allocator(conf: str, profile: DeviceProfile, **settings: Any) -> PyTorchAllocator:
     """The allocator those settings ask for, as the profile's release of torch has it."""
-    return create(conf, oldest_first=profile.releases["torch"] in OLDEST_FIRST, **settings)
+    return create(conf, ties=ties_of(profile.releases["torch"]), **settings)
 
 
 def limited(conf: str, profile: DeviceProfile, limit_bytes: int, device: bool) -> PyTorchAllocator:

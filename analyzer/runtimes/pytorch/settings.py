@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from analyzer.allocators.pytorch.asynchronous import NOTE as ASYNC_NOTE
-from analyzer.allocators.pytorch.settings import settings_from_conf
+from analyzer.allocators.pytorch.settings import settings_from_conf, ties_of
 from analyzer.devices import DeviceProfile
 from analyzer.errors import OptionError, did_you_mean
-from analyzer.releases import Span
+from analyzer.releases import RECORDED, Span, written
 
 _SET_BY_MONAI = ":4096:8"
 # Streams of PyTorch's pools: all are made when a program asks for the first (`initDeviceStreamState`, c10/cuda/CUDAStream.cpp).
@@ -95,6 +95,17 @@ def _by_release(device: DeviceProfile) -> DeviceProfile:
 def notes_on(conf: str) -> tuple[str, ...]:
     """What a reader of figures under these allocator settings should know."""
     return (ASYNC_NOTE,) if settings_from_conf(conf).backend == "cudaMallocAsync" else ()
+
+
+def notes_on_ties(profile: DeviceProfile, libraries: Collection[str]) -> tuple[str, ...]:
+    """What a reader should know of an estimate that does not follow where libraries' handles lie, in releases of torch nobody measured."""
+    release = profile.releases["torch"]
+    if not libraries or release == RECORDED["torch"] or ties_of(release) != "address":
+        return ()
+    return (
+        f"torch {written(release)} takes the lower of two equal free blocks, and what lies lower depends on where libraries' handles lie, "
+        "which is not followed: reserved may be one segment more (2 MiB)",
+    )
 
 
 def pool_bytes(conf: str, streams: bool = False) -> int:

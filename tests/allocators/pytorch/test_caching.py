@@ -6,6 +6,7 @@ import pytest
 
 from analyzer import allocators
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
+from analyzer.allocators.pytorch.settings import PyTorchSettings, ties_of
 
 MIB = 2**20
 
@@ -76,6 +77,32 @@ def test_best_fit_then_lowest_address() -> None:
         allocator.free(handles[index])
     assert allocator.address_of(allocator.malloc(2 * MIB)) == start
     assert allocator.address_of(allocator.malloc(2 * MIB)) == start + 13 * MIB
+
+
+@pytest.mark.parametrize(("release", "order"), [((2, 11), (0, 4)), ((2, 12), (4, 0)), ((2, 13), (0, 4))])
+def test_which_of_two_equal_blocks(release: tuple[int, int], order: tuple[int, int]) -> None:
+    """Rule 3: two free blocks of 2 MiB in one segment; in torch 2.12 what is handed out of a larger block is made anew, so that the upper
+    one, taken from the last rest as a whole, is the older."""
+    allocator = PyTorchAllocator(PyTorchSettings(ties=ties_of(release)))
+    handles = [allocator.malloc(size * MIB) for size in (2, 4, 8, 4, 2)]  # all of 20 MiB
+    addresses = [allocator.address_of(handle) for handle in handles]
+    for index in (0, 4):
+        allocator.free(handles[index])
+    again = [allocator.address_of(allocator.malloc(2 * MIB)) for _ in range(2)]
+    assert again == [addresses[index] for index in order]
+
+
+def test_what_another_stream_uses_is_requested_until_it_serves_again() -> None:
+    """Rule 5, as the counters of torch 2.13 have it: allocated falls at once, requested once the block is free."""
+    allocator = PyTorchAllocator()
+    handle = allocator.malloc(1000)
+    allocator.use(handle, 1)
+    allocator.free(handle)
+    (segment,) = allocator.snapshot()
+    assert (allocator.allocated, allocator.requested) == (0, 1000)
+    assert [(block.allocated, block.pending) for block in segment.blocks] == [(False, True), (False, False)]
+    allocator.wait()
+    assert allocator.requested == 0
 
 
 def test_free_joins_neighbours() -> None:

@@ -10,7 +10,7 @@ import pytest
 from analyzer.allocators.base import OutOfMemoryError
 from analyzer.allocators.pytorch import onward
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
-from analyzer.allocators.pytorch.settings import PyTorchSettings
+from analyzer.allocators.pytorch.settings import PyTorchSettings, Ties
 from tests.allocators.compiled import compiled
 
 MIB = 2**20
@@ -45,10 +45,10 @@ def requests(seed: int, held: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
     return np.array(rows, np.int64), np.array(sizes, np.int64)
 
 
-@pytest.mark.parametrize("oldest_first", [False, True])
+@pytest.mark.parametrize("ties", ["address", "segment", "block"])
 @pytest.mark.parametrize("seed", range(6))
-def test_both_leave_the_same(seed: int, oldest_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = PyTorchSettings(oldest_first=oldest_first)
+def test_both_leave_the_same(seed: int, ties: Ties, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = PyTorchSettings(ties=ties)
     outcomes = []
     for plain in (True, False):
         if plain:

@@ -17,6 +17,7 @@ from analyzer.allocators.compiled import FREE
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.allocators.pytorch.create import create
 from analyzer.allocators.pytorch.peaks import UNIT_BYTES, peaks, plain
+from analyzer.allocators.pytorch.settings import Ties
 from tests.allocators.compiled import compiled
 
 KIB, MIB = 2**10, 2**20
@@ -71,17 +72,17 @@ def of_this_checkout() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("conf", ["", "large_segment_size_mb:64"])
-@pytest.mark.parametrize("oldest_first", [False, True])
+@pytest.mark.parametrize("ties", ["address", "segment"])
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture], deadline=None)
 @given(program=programs(), limit=st.one_of(st.none(), st.integers(1, 400).map(lambda count: count * MIB)))
 def test_they_are_the_allocators(
     conf: str,
-    oldest_first: bool,
+    ties: Ties,
     program: tuple[list[tuple[int, int]], list[int], int],
     limit: int | None,
 ) -> None:
-    allocator: Any = create(conf, oldest_first=oldest_first, limit_bytes=limit)
-    assert plain(create(conf, oldest_first=oldest_first))
+    allocator: Any = create(conf, ties=ties, limit_bytes=limit)
+    assert plain(create(conf, ties=ties))
     events, sizes, setup_count = program
     units = np.array([-(-size // UNIT_BYTES) for size in sizes], np.int64)
     found = peaks(np.array(events, np.int64), units, setup_count, allocator.settings, limit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from analyzer.errors import OptionError
 from analyzer.options import Options
 from analyzer.runtimes.pytorch import settings
 from analyzer.runtimes.pytorch.runtime import PyTorch
-from analyzer.runtimes.pytorch.settings import alloc_conf, with_workspaces
+from analyzer.runtimes.pytorch.settings import alloc_conf, notes_on_ties, with_workspaces
 
 H200 = load("h200")
 KIB, MIB = 2**10, 2**20
@@ -141,3 +142,18 @@ def test_what_monai_set_counts_for_its_own_models_alone(
     assert found.cublas_workspace_bytes == expected
     assert (found is H200) != counts
     assert asked in ([], ["/proc/self/environ"])
+
+
+@pytest.mark.parametrize(
+    ("release", "libraries", "told"),
+    [
+        ((2, 8), ("cublas",), True), ((2, 10), ("cudnn",), True), ((2, 8), (), False),
+        ((2, 11), ("cublas",), False), ((2, 12), ("cublas",), False), ((2, 15), ("cublas",), False),
+    ],
+)  # fmt: skip
+def test_until_2_10_a_note_says_that_a_handle_may_cost_a_segment(
+    release: tuple[int, int], libraries: tuple[str, ...], told: bool
+) -> None:
+    """2.11 is what was measured; later releases look at no address."""
+    device = replace(H200, releases={**H200.releases, "torch": release})
+    assert bool(notes_on_ties(device, libraries)) == told

@@ -29,6 +29,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _device as _default_device
 from torch.utils._python_dispatch import _disable_current_modes
 
+from analyzer.capture.pytorch.cuda.slices import SLICES_WHOLE, sliced_whole
 from analyzer.capture.pytorch.cuda.sparse import is_sparse
 from analyzer.capture.pytorch.host import SIZED, Gradients, HostMemory, Pinned
 from analyzer.capture.pytorch.patches import replaced
@@ -88,6 +89,7 @@ class CudaPretence(TorchFunctionMode):
     def __init__(self, recorder: Recorder, host: HostMemory | None = None) -> None:
         super().__init__()
         self._recorder, self._host = recorder, host
+        self._slices_whole = recorder.alike.device.releases["torch"] in SLICES_WHOLE
         tensor = torch.Tensor
 
         def getter(name: str) -> Any:
@@ -369,6 +371,8 @@ class CudaPretence(TorchFunctionMode):
             return
         if isinstance(value, (bool, int, float)) and self._on_gpu(tensor):
             value = torch.tensor(value, dtype=tensor.dtype, device="cpu")
+        if self._slices_whole:
+            index = sliced_whole(tensor, index if isinstance(index, tuple) else (index,))
         tensor[index] = value
 
     def _take(self, tensor: torch.Tensor, index: Any) -> Any:
@@ -376,7 +380,11 @@ class CudaPretence(TorchFunctionMode):
         if tensor.is_meta and self._host is not None:
             self._host.touched(tensor, index)
         arguments = (tensor, index)
-        return self._on_host(_GETITEM, arguments, {}) if _real(arguments) else tensor[index]
+        if _real(arguments):
+            return self._on_host(_GETITEM, arguments, {})
+        if self._slices_whole and isinstance(index, tuple):
+            index = sliced_whole(tensor, index)
+        return tensor[index]
 
     def _new(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """`Tensor.new`, the constructor of a tensor's kind, which is not known of sparse meta tensors (`SparseAdam`)."""

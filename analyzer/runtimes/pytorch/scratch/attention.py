@@ -79,7 +79,7 @@ def _dropout(operator: Operator, position: int) -> float:
 # The releases of torch whose efficient kernel makes the seeds it has no use for on the device (seen in the binaries of 2.6 to
 # 2.15: `tests/data/releases`).
 _SEEDS_ON_DEVICE = Span(since=(2, 14))
-# Seen in 2.6; 2.8 has it on the device. Nobody looked at 2.7.
+# Seen in 2.6; 2.7 has it on the device (`tests/data/releases`).
 _FLASH_STATE_ON_HOST = Span(until=(2, 6))
 
 
@@ -227,8 +227,8 @@ def cudnn_backward(operator: Operator, _device: DeviceProfile, script: Script) -
 @rule("aten::_scaled_dot_product_flash_attention", "aten::_flash_attention_forward", name="flash-attention")
 def flash(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Flash attention splits the keys among thread blocks when the queries alone do not fill the GPU: float32 sums and
-    results of every split, before the result. Its random state, a pair and a scalar, comes last, with one pair more
-    when it drops out; torch 2.6 has it in host memory.
+    results of every split, before the result. Its random state, a pair and a scalar, comes last; when it drops out, another pair comes
+    first and is given back. torch 2.6 has it in host memory.
 
     Arguments: (query, key, value, dropout_p, is_causal, ...)
     """
@@ -254,10 +254,12 @@ def flash(operator: Operator, device: DeviceProfile, script: Script) -> None:
         script.outputs()
         script.release(sums)
         script.release(results)
-    else:
-        script.outputs()
-    if drops and script.torch_release not in _FLASH_STATE_ON_HOST:
-        script.temporary(_FLASH_STATE_BYTES)
+    elif drops and script.torch_release not in _FLASH_STATE_ON_HOST:
+        unused = script.temporary(_FLASH_STATE_BYTES)
+        for index in reversed(random_state):  # the scalar, then the pair that takes the place of the first
+            script.output(index)
+        script.release(unused)
+    script.outputs()
 
 
 def _flash_splits(blocks: int, slots: int, key_blocks: int) -> int:

@@ -4,8 +4,9 @@
 2. **Radix sort** (one-sweep): for every 8 bits of the key a 256-bin histogram of 64-bit counts, a 1 KiB look-back
    table per tile, a counter per pass, and, with more than one pass, second buffers of keys and values. What one
    thread block sorts at once (256 threads × 9 elements of 8 bytes) takes 1 byte.
-3. **Scan**: a look-back entry of twice the element (at least 4 bytes) per tile and 32 more, and a control word.
-4. **Unique by key**, **select**, **run lengths**: the same with 8-byte entries (16 where thrust calls it, whose offsets are 64-bit).
+3. **Scan**: a look-back entry of twice the element (at least 4 bytes) per tile and 32 more, and a control word, which CUDA 12's has not.
+4. **Unique by key**, **select**, **run lengths**: the same with 8-byte entries (16 where thrust calls it, whose offsets are 64-bit);
+   run lengths, scans by key and unique by key have a part more, in CUDA 12 too (unique by key since 12.6).
 5. **Sum** of flags: 4 bytes for each thread block that is started, five times as many as run at once.
 6. **Merge sort**, for comparisons of a program's own (thrust's `sort_by_key`): second buffers of keys and values, and
    where the tiles of 512 × 7 pairs are parted.
@@ -15,9 +16,11 @@ Source: `cub/device/dispatch/dispatch_radix_sort.cuh` (`InvokeOnesweep`, `Invoke
 code that runs (`cub/device/dispatch/tuning`). Those of 9.0 are read off recorded requests (H200, torch 2.11, 100 to 320,000
 elements: `tests/data/operators_h200.json.gz`; in small steps: `h200/operators_tiles.json.gz`). The others, and how many thread
 blocks of a pass run at once, are PyTorch 2.11's own binary's, asked under the emulated CUDA runtime, which gives all of the
-9.0 ones again (`python -m benchmarks releases matrix`; tests/data/releases).
+9.0 ones again (`python -m benchmarks releases matrix`; tests/data/releases). What CUDA 12's CUB takes is what the binaries of torch 2.6
+to 2.10 ask for: the registry's builds of 2.6 are of CUDA 12.4, of 2.7 to 2.10 of 12.6 and 12.8, later ones of CUDA 13.
 
-Not modelled: CUDA 12's CUB, whose control word and some tiles are smaller (256 bytes a call).
+Not modelled: builds of a release with another CUDA; how many blocks of a pass over 1-byte keys run at once until torch 2.9 (8.0 to
+8.9: fewer, a quarter less).
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from analyzer.devices import DeviceProfile
+from analyzer.releases import Span
 
 _ALIGNMENT, _BINS, _PADDING_TILES = 256, 256, 32
 _SINGLE_TILE = 256 * 9
@@ -36,7 +40,7 @@ class Tiles:
     """What one thread block works on at once, in elements.
 
     pairs, keys: of a sort, by bytes of a key (pairs: with values of 8 bytes); float_keys: of 4 bytes without values. distinct: by bytes
-    of a value. pass_blocks: of keys that are sorted pass by pass instead, by (bytes of a key, whether there are values), how many blocks of
+    of a value. later_unique: of `unique` since torch 2.13. pass_blocks: of keys that are sorted pass by pass instead, by (bytes of a key, whether there are values), how many blocks of
     such a pass a multiprocessor runs at once.
     """
 
@@ -45,6 +49,7 @@ class Tiles:
     float_keys: int
     distinct: Mapping[int, int]
     unique: int
+    later_unique: int
     select: int
     changes: int
     pass_blocks: Mapping[tuple[int, bool], int] = field(default_factory=dict)
@@ -56,6 +61,7 @@ _HOPPER = Tiles(
     float_keys=384 * 18,
     distinct={1: 512 * 11, 2: 128 * 10, 4: 512 * 14, 8: 384 * 11},  # of 4, at least 6,250
     unique=2304,
+    later_unique=224 * 11,
     select=384 * 11,
     changes=128 * 24,
 )
@@ -72,6 +78,7 @@ _TURING = Tiles(
     float_keys=256 * 23,
     distinct={1: 128 * 10, 2: 128 * 10, 4: 128 * 10, 8: 128 * 5},
     unique=32 * 5,
+    later_unique=32 * 5,
     select=128 * 5,
     changes=128 * 15,
     pass_blocks={(1, False): 3, (1, True): 2, (2, False): 1, (2, True): 1},
@@ -87,6 +94,7 @@ _AMPERE = replace(
     _ADA,
     distinct={1: 992 * 20, 2: 128 * 10, 4: 256 * 18, 8: 192 * 10},
     unique=64 * 14,
+    later_unique=96 * 7,
     select=256 * 9,
     changes=256 * 15,
 )
@@ -99,6 +107,9 @@ _COUNT_TILE, _COUNT_THREADS, _COUNT_WAVES = 256 * 16, 256, 5
 _RUNS_TILE = 384
 _MERGE_TILE = 512 * 7
 _THRUST_UNIQUE_TILE = 512 * 18
+# Releases of torch whose CUB is CUDA 13's, and those of CUDA 12.4's.
+_HAS_CONTROL, _WIDE_UNIQUE = Span(since=(2, 11)), Span(until=(2, 6))
+_LATER_UNIQUE = Span(since=(2, 13))
 
 
 def tiles_of(device: DeviceProfile) -> Tiles:
@@ -140,17 +151,35 @@ def radix_sort_bytes(
     return aliased_bytes(passes * _BINS * 8, -(-count // tile) * _BINS * 4, *buffers, passes * 4)
 
 
-def scan_bytes(count: int, element_bytes: int = 8) -> int:
-    """Temporary bytes to scan `count` elements: a look-back entry of twice the element for each tile and 32 more."""
+def _control(device: DeviceProfile) -> tuple[int, ...]:
+    """The control word of CUDA 13's scans and selections, which has a part of its own."""
+    return (1,) if device.releases["torch"] in _HAS_CONTROL else ()
+
+
+def look_back_bytes(count: int, element_bytes: int = 8) -> int:
+    """A scan's look-back table: an entry of twice the element for each tile and 32 more."""
     tile = 128 * (7 if element_bytes > 4 else 15)
-    entry = max(4, 2 * element_bytes)
-    return aliased_bytes((-(-count // tile) + _PADDING_TILES) * entry, 1)
+    return (-(-count // tile) + _PADDING_TILES) * max(4, 2 * element_bytes)
+
+
+def scan_bytes(device: DeviceProfile, count: int, element_bytes: int = 8) -> int:
+    """Temporary bytes to scan `count` elements: a look-back entry of twice the element for each tile and 32 more."""
+    return aliased_bytes(look_back_bytes(count, element_bytes), *_control(device))
+
+
+def scan_by_key_bytes(count: int) -> int:
+    """Temporary bytes to scan within runs of equal keys: look-back entries of 16 bytes, and the keys between tiles."""
+    return aliased_bytes(look_back_bytes(count), 1)
 
 
 def unique_bytes(device: DeviceProfile, count: int) -> int:
     """Temporary bytes to keep the first of every run of equal keys, with its value: look-back entries of 8 bytes a
-    tile."""
-    return aliased_bytes((-(-count // tiles_of(device).unique) + _PADDING_TILES) * 8, 1, 1)
+    tile. CUDA 12.4's tiles are twice as large."""
+    tiles = tiles_of(device)
+    tile = tiles.later_unique if device.releases["torch"] in _LATER_UNIQUE else tiles.unique
+    if device.releases["torch"] in _WIDE_UNIQUE:
+        return aliased_bytes((-(-count // (2 * tile)) + _PADDING_TILES) * 8)
+    return aliased_bytes((-(-count // tile) + _PADDING_TILES) * 8, 1, *_control(device))
 
 
 def count_bytes(device: DeviceProfile, count: int) -> int:
@@ -161,28 +190,28 @@ def count_bytes(device: DeviceProfile, count: int) -> int:
     return aliased_bytes(device.sm_count * blocks * _COUNT_WAVES * 4)
 
 
-def _look_back_bytes(count: int, tile: int) -> int:
-    return aliased_bytes((-(-count // tile) + _PADDING_TILES) * 8, 1)
+def _kept_bytes(device: DeviceProfile, count: int, tile: int) -> int:
+    return aliased_bytes((-(-count // tile) + _PADDING_TILES) * 8, *_control(device))
 
 
 def select_bytes(device: DeviceProfile, count: int) -> int:
     """Temporary bytes to keep the positions of flags that are set: look-back entries of 8 bytes a tile."""
-    return _look_back_bytes(count, tiles_of(device).select)
+    return _kept_bytes(device, count, tiles_of(device).select)
 
 
 def changes_bytes(device: DeviceProfile, count: int) -> int:
     """Temporary bytes to number the runs of equal values, a 32-bit sum of flags: look-back entries of 8 bytes a tile."""
-    return _look_back_bytes(count, tiles_of(device).changes)
+    return _kept_bytes(device, count, tiles_of(device).changes)
 
 
 def distinct_bytes(device: DeviceProfile, count: int, value_bytes: int) -> int:
     """Temporary bytes to keep the first of every run of equal values: look-back entries of 8 bytes a tile."""
-    return _look_back_bytes(count, tiles_of(device).distinct[value_bytes])
+    return _kept_bytes(device, count, tiles_of(device).distinct[value_bytes])
 
 
 def runs_bytes(count: int) -> int:
     """Temporary bytes to keep how long every run of equal values is as well: look-back entries of 8 bytes a tile."""
-    return _look_back_bytes(count, _RUNS_TILE)
+    return aliased_bytes((-(-count // _RUNS_TILE) + _PADDING_TILES) * 8, 1)
 
 
 def merge_sort_bytes(count: int, key_bytes: int = 8, value_bytes: int = 8) -> int:
@@ -191,9 +220,9 @@ def merge_sort_bytes(count: int, key_bytes: int = 8, value_bytes: int = 8) -> in
     return aliased_bytes((tiles + 1) * 8, count * key_bytes, count * value_bytes)
 
 
-def thrust_unique_bytes(count: int) -> int:
+def thrust_unique_bytes(device: DeviceProfile, count: int) -> int:
     """Temporary bytes of thrust's `unique_by_key`: look-back entries of 16 bytes a tile."""
-    return aliased_bytes((-(-count // _THRUST_UNIQUE_TILE) + _PADDING_TILES) * 16, 1, 1)
+    return aliased_bytes((-(-count // _THRUST_UNIQUE_TILE) + _PADDING_TILES) * 16, 1, *_control(device))
 
 
 def bits_for(largest: int) -> int:

@@ -49,7 +49,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     is_contiguous,
     tensor_at,
 )
-from analyzer.runtimes.pytorch.scratch.reduction import Kernel, converted, reduce
+from analyzer.runtimes.pytorch.scratch.reduction import BOTH_AT_ONCE, Kernel, both_extremes, converted, reduce
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 from analyzer.runtimes.pytorch.scratch.selection import looked_through, selected
 
@@ -58,6 +58,8 @@ _DIRECT_INDICES, _ROWS_PER_SEGMENT, _ATOMIC_BLOCKS_PER_SM = 3072, 10, 4
 # The releases of torch that sort an embedding's indices by the bits its number of rows has, not by all of theirs (seen in the
 # binaries of 2.6 to 2.15: `tests/data/releases`).
 _SORTS_FEWER_BITS = Span(since=(2, 13))
+# Those that add few segments up atomically, by their binaries likewise (500 rows, 50,000 indices on an H200).
+_ADDS_ATOMICALLY = Span(since=(2, 11))
 _MAXIMUM = 2  # of the modes of embedding bags
 
 
@@ -153,14 +155,15 @@ def _sorted_gradient(
     segments = min(count, weights)
     script.temporary(segments * width)
     script.temporary(segments * width)
-    script.release(script.temporary(scan_bytes(segments)))
+    script.release(script.temporary(scan_bytes(device, segments)))
     script.temporary(_INDEX_BYTES)
     partial = count // _ROWS_PER_SEGMENT + segments
     script.temporary(partial * width)
     columns = grad.shape[-1]
     lanes = -(-columns // 32) * 32
     blocks = -(-segments * lanes // min(lanes, 1024))
-    if blocks < device.sm_count * _ATOMIC_BLOCKS_PER_SM and partial > 4 * blocks:
+    atomic = script.torch_release in _ADDS_ATOMICALLY
+    if atomic and blocks < device.sm_count * _ATOMIC_BLOCKS_PER_SM and partial > 4 * blocks:
         script.temporary(partial * width)
         if accumulator_bytes(grad.dtype) != dtype_bytes(grad.dtype):
             script.temporary(weights * columns * accumulator_bytes(grad.dtype))
@@ -262,6 +265,13 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
 
 def _check_bounds(script: Script, device: DeviceProfile, entry: TensorMeta) -> None:
     """The largest and the smallest index are read back (`wrapIndexOnce`); autograd's own calls skip this."""
+    if script.torch_release in BOTH_AT_ONCE:
+        extremes = both_extremes(script, device, entry)
+        for _ in extremes:
+            script.release(script.temporary(1))
+        for token in extremes:
+            script.release(token)
+        return
     flat = replace(entry, shape=(entry.element_count,), stride=(1,))
     for _ in range(2):
         extreme = script.temporary(_INDEX_BYTES)
@@ -291,7 +301,7 @@ def roll(operator: Operator, _device: DeviceProfile, script: Script) -> None:
 
 
 @rule("aten::cumsum", "aten::cumprod", "aten::cumsum_", "aten::cumprod_", "aten::logcumsumexp")
-def cumulative(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+def cumulative(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Running sums and products convert the input to the result's type and copy what is not contiguous; over a whole
     1-D tensor CUB's scan takes its temporary.
 
@@ -305,4 +315,4 @@ def cumulative(operator: Operator, _device: DeviceProfile, script: Script) -> No
     script.temporary(contiguous_copy_bytes(source))
     dim = integer_at(operator, 1, "dim", 0)
     if source.shape and source.element_count and source.shape[dim] == source.element_count:
-        script.temporary(scan_bytes(source.element_count, dtype_bytes(source.dtype)))
+        script.temporary(scan_bytes(device, source.element_count, dtype_bytes(source.dtype)))

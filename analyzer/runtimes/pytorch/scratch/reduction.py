@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import TensorMeta, dtype_bytes
+from analyzer.releases import Span
 from analyzer.runtimes.pytorch.scratch.layout import (
     accumulator_bytes,
     bytes_of,
@@ -182,6 +183,23 @@ def reduced_dims(source: TensorMeta, dims: tuple[int, ...] | None) -> frozenset[
     if not dims:
         return frozenset(range(rank))
     return frozenset(dim % rank if rank else 0 for dim in dims) & frozenset(range(rank))
+
+
+# Releases of torch that ask for the smallest and the largest value of an index or of what is counted in one pass (their binaries:
+# `index_put_` with accumulation, `bincount`; tests/runtimes/pytorch/scratch/test_older_releases.py).
+BOTH_AT_ONCE = Span(since=(2, 13))
+
+
+def both_extremes(script: Script, device: DeviceProfile, source: TensorMeta) -> tuple[int, int]:
+    """The tokens of the smallest and the largest value of all, found in one pass over pairs of values."""
+    width = dtype_bytes(source.dtype)
+    found = script.temporary(width), script.temporary(width)
+    both = (source.dtype, source.dtype)
+    kernel = Kernel(2 * width)
+    reduce(
+        script, device, source, reduced_dims(source, None), both, kernel=kernel, accumulates_in_result=False
+    )
+    return found
 
 
 def sum_over(

@@ -26,7 +26,14 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     integer_at,
     tensor_at,
 )
-from analyzer.runtimes.pytorch.scratch.reduction import Kernel, reduce, reduced_dims, sum_over
+from analyzer.runtimes.pytorch.scratch.reduction import (
+    BOTH_AT_ONCE,
+    Kernel,
+    both_extremes,
+    reduce,
+    reduced_dims,
+    sum_over,
+)
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 from analyzer.runtimes.pytorch.scratch.sorting import topk_temporaries
 
@@ -107,7 +114,7 @@ def _checks(script: Script, device: DeviceProfile, weights: TensorMeta) -> None:
 
 @rule("aten::bincount")
 def bincount(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Smallest and largest value, one after the other, each with a reduction's staging memory; then the counts. Weights other than
+    """Smallest and largest value, one after the other (from torch 2.13 on in one pass), each with a reduction's staging memory; then the counts. Weights other than
     float32 are converted to float64 first.
 
     Arguments: (self, weights, minlength)
@@ -118,8 +125,12 @@ def bincount(operator: Operator, device: DeviceProfile, script: Script) -> None:
     weights = tensor_at(operator, 1, "weights")
     if weights is not None and weights.dtype not in ("float32", "float64"):
         script.temporary(weights.element_count * _DOUBLE_BYTES)
-    for _ in range(1 if source.dtype == "uint8" else 2):
-        script.release(_extreme(script, device, source))
+    if source.dtype != "uint8" and script.torch_release in BOTH_AT_ONCE:
+        for token in both_extremes(script, device, source):
+            script.release(token)
+    else:
+        for _ in range(1 if source.dtype == "uint8" else 2):
+            script.release(_extreme(script, device, source))
     script.outputs()
 
 

@@ -113,7 +113,7 @@ def masked_select(operator: Operator, device: DeviceProfile, script: Script) -> 
 
 
 @rule("aten::masked_scatter", "aten::masked_scatter_", name="masked-scatter")
-def masked_scatter(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+def masked_scatter(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The mask's running sum says which value goes where: 8 bytes an element, and CUB's scan.
 
     Arguments: (self, mask, source)
@@ -122,7 +122,7 @@ def masked_scatter(operator: Operator, _device: DeviceProfile, script: Script) -
     script.outputs()
     if target is not None and target.element_count:
         script.temporary(target.element_count * _COUNT_BYTES)
-        script.release(script.temporary(scan_bytes(target.element_count, _COUNT_BYTES)))
+        script.release(script.temporary(scan_bytes(device, target.element_count, _COUNT_BYTES)))
 
 
 @rule("aten::masked_scatter_backward", name="masked-scatter-grad", sure=(Basis.EXACT, Basis.BOUNDED))

@@ -5,7 +5,7 @@
    with (segment, position) pairs, then by segment; more of them each for itself, with second buffers of keys and
    indices. A dimension that is not the fast one is copied first.
 3. `topk` copies what is not contiguous. Few long rows are shared by several thread blocks, with counts per block and
-   256-bin histograms of digits. A block of 256 threads takes 4 to 64 elements a thread: as many as it needs for all
+   256-bin histograms of digits (until torch 2.9 summed up within the last block of a row). A block of 256 threads takes 4 to 64 elements a thread: as many as it needs for all
    blocks to run at once, at 40 of a multiprocessor's 65,536 registers a thread.
 4. The median of all elements is picked from the sorted ones.
 5. `randperm` sorts random keys with the positions: as many bits as make repeated keys rare enough, so 32-bit keys up
@@ -23,7 +23,8 @@ import math
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
-from analyzer.runtimes.pytorch.scratch.cub import aliased_bytes, radix_sort_bytes, scan_bytes
+from analyzer.releases import Span
+from analyzer.runtimes.pytorch.scratch.cub import aliased_bytes, radix_sort_bytes, scan_by_key_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     contiguous_copy_bytes,
@@ -40,6 +41,9 @@ _SHARED_ROWS = ((20, 20000), (40, 10000), (80, 8000), (199, 5000), (799, 3000), 
 _BLOCK_THREADS = 256
 _BLOCKS_AT_ONCE = 65536 // (40 * _BLOCK_THREADS)
 _LEAST_ITEMS, _MOST_ITEMS = 4, 64
+# Releases of torch in which a row's last thread block sums its digits up itself, instead of a kernel with sums in memory, and those that
+# keep what is wanted in place, not in two sets (their binaries' requests: `python -m benchmarks releases matrix`).
+_COUNTS_WITHIN, _ONE_SET = Span(until=(2, 9)), Span(until=(2, 6))
 
 
 def _along(tensor: TensorMeta, dim: int) -> tuple[int, int]:
@@ -138,18 +142,22 @@ def topk_temporaries(script: Script, device: DeviceProfile, source: TensorMeta, 
         return
     items = -(-size * rows // (device.sm_count * _BLOCKS_AT_ONCE * _BLOCK_THREADS))
     blocks = rows * -(-size // (_BLOCK_THREADS * max(_LEAST_ITEMS, min(items, _MOST_ITEMS))))
+    sets = 1 if script.torch_release in _ONE_SET else 2
+    counted = script.torch_release in _COUNTS_WITHIN
+    digits = max(4, dtype_bytes(source.dtype))
     for nbytes in (
         rows * dtype_bytes(source.dtype),
-        rows * 8,
-        rows * 8,
+        rows * 4 if counted else 0,  # which block is the row's last
+        sets * rows * 4,  # how many are wanted still
+        sets * rows * digits,  # of which digits
         blocks * 512,
-        rows * 1024,
+        0 if counted else rows * 1024,
         blocks * 4,
         blocks * 4,
     ):
         script.temporary(nbytes)
     for _ in range(2):
-        script.release(script.temporary(scan_bytes(blocks), Basis.MEASURED))
+        script.release(script.temporary(scan_by_key_bytes(blocks), Basis.MEASURED))
 
 
 @rule("aten::randperm")

@@ -22,13 +22,19 @@ from __future__ import annotations
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, dtype_bytes
-from analyzer.runtimes.pytorch.scratch.cub import merge_sort_bytes, scan_bytes, thrust_unique_bytes
+from analyzer.runtimes.pytorch.scratch.cub import (
+    aliased_bytes,
+    look_back_bytes,
+    merge_sort_bytes,
+    scan_bytes,
+    thrust_unique_bytes,
+)
 from analyzer.runtimes.pytorch.scratch.layout import contiguous_copy_bytes, integer_at, tensor_at
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
 
 @rule("aten::_coalesce", name="coalesce")
-def coalesce(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+def coalesce(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Thrust sorts the indices with their positions by merging, then keeps one of each: temporaries one after the other.
     The result follows; values that are not contiguous are copied.
 
@@ -39,7 +45,7 @@ def coalesce(operator: Operator, _device: DeviceProfile, script: Script) -> None
         return
     count = flat.element_count
     script.release(script.temporary(merge_sort_bytes(count)))
-    script.release(script.temporary(thrust_unique_bytes(count)))
+    script.release(script.temporary(thrust_unique_bytes(device, count)))
     script.outputs()
     script.temporary(contiguous_copy_bytes(values))
 
@@ -82,7 +88,7 @@ def product_of_sparse(operator: Operator, _device: DeviceProfile, script: Script
     values, pairs = tensor_at(operator, 2), integer_at(operator, 7, "pairs", 0)
     if values is not None and pairs:
         entries = values.element_count
-        script.temporary(12 * entries + scan_bytes(entries) - 256 + 56, Basis.MEASURED)
+        script.temporary(12 * entries + aliased_bytes(look_back_bytes(entries)) + 56, Basis.MEASURED)
         script.temporary(2 * pairs * (8 + dtype_bytes(values.dtype)) + pairs // 4 + (16 << 10), Basis.BOUNDED)
     script.outputs()
 
@@ -93,7 +99,7 @@ def product_of_sparse(operator: Operator, _device: DeviceProfile, script: Script
     name="sparse-softmax",
     sure=(Basis.EXACT, Basis.BOUNDED),
 )
-def sparse_softmax(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+def sparse_softmax(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Strides; positions sorted by their row's number with thrust; how long each row is, by thrust's reduction, whose
     temporary is bounded by half a byte an entry; where each begins, and its largest value.
 
@@ -109,7 +115,7 @@ def sparse_softmax(operator: Operator, _device: DeviceProfile, script: Script) -
     script.temporary(8 * entries)  # lengths
     script.release(script.temporary(entries // 2 + 1024, Basis.BOUNDED))
     script.temporary(8 * rows)  # beginnings
-    script.release(script.temporary(scan_bytes(rows), Basis.BOUNDED))
+    script.release(script.temporary(scan_bytes(device, rows), Basis.BOUNDED))
     script.outputs()
 
 

@@ -129,7 +129,7 @@ def test_cub_arithmetic() -> None:
     assert radix_sort_bytes(H200, 2000) == 1
     assert radix_sort_bytes(H200, 2401, 8) == 3583
     assert radix_sort_bytes(H200, 4096) == 83455
-    assert scan_bytes(4096) == 1279
+    assert scan_bytes(H200, 4096) == 1279
 
 
 def test_loop_of_a_channel_reduction() -> None:

@@ -11,6 +11,7 @@ from analyzer.runtimes.pytorch.scratch.cub import (
     aliased_bytes,
     bits_for,
     radix_sort_bytes,
+    scan_by_key_bytes,
     scan_bytes,
     unique_bytes,
 )
@@ -54,12 +55,12 @@ def test_radix_sort_of_one_pass_or_one_block() -> None:
 
 def test_scan_and_unique() -> None:
     """A look-back entry a tile (896 elements of 8 bytes, 1,920 of 4) and 32 more, and a control word."""
-    assert scan_bytes(128 * 7 * 32) == up(64 * 16) + 256 + 255
-    assert scan_bytes(128 * 7 * 32 + 1) == up(65 * 16) + 256 + 255
-    assert scan_bytes(128 * 15 * 33, 4) == up(65 * 8) + 256 + 255
-    assert scan_bytes(128 * 15 * 33, 5) == up((-(-33 * 15 // 7) + 32) * 10) + 256 + 255
-    assert scan_bytes(1920 * 33, 1) == up(65 * 4) + 256 + 255
-    assert scan_bytes(1920 * 96, 1) == up(128 * 4) + 256 + 255
+    assert scan_bytes(H200, 128 * 7 * 32) == up(64 * 16) + 256 + 255
+    assert scan_bytes(H200, 128 * 7 * 32 + 1) == up(65 * 16) + 256 + 255
+    assert scan_bytes(H200, 128 * 15 * 33, 4) == up(65 * 8) + 256 + 255
+    assert scan_bytes(H200, 128 * 15 * 33, 5) == up((-(-33 * 15 // 7) + 32) * 10) + 256 + 255
+    assert scan_bytes(H200, 1920 * 33, 1) == up(65 * 4) + 256 + 255
+    assert scan_bytes(H200, 1920 * 96, 1) == up(128 * 4) + 256 + 255
     assert unique_bytes(H200, 2304 * 32) == 512 + 256 + 256 + 255
     assert unique_bytes(H200, 2304 * 32 + 1) == 768 + 256 + 256 + 255
 
@@ -138,7 +139,7 @@ def test_topk_shares_few_long_rows(rows: int, size: int) -> None:
 def test_topk_counts_and_histograms(rows: int, size: int, items: int) -> None:
     blocks = rows * -(-size // (256 * items))
     held = (rows * 4, rows * 8, rows * 8, blocks * 512, rows * 1024, blocks * 4, blocks * 4)
-    scan = f"+{scan_bytes(blocks)}? -{scan_bytes(blocks)}?"
+    scan = f"+{scan_by_key_bytes(blocks)}? -{scan_by_key_bytes(blocks)}?"
     taken, given = (f"+{nbytes}" for nbytes in held), (f"-{nbytes}" for nbytes in reversed(held))
     story = words(
         call("aten::topk", (tensor(rows, size), 5), (tensor(rows, 5), tensor(rows, 5, dtype="int64")))
