@@ -54,6 +54,7 @@ VALID: dict[str, list[tuple[Any, Any]]] = {
     "length": [(None, None), (2048, 2048)],
     "new_tokens": [(128, 128), (1, 1)],
     "lora": [(None, None), ("r=16", "r=16")],
+    "load_in_8bit": [(False, False), (True, True)],
     "load_in_4bit": [(False, False), (True, True)],
     "no_double_quant": [(False, False), (True, True)],
     "gradient_checkpointing": [(False, False), (True, True)],
