@@ -197,6 +197,10 @@ def _notes(found: Mapping[str, Any], played: Played) -> tuple[str, ...]:
         notes.append(f"{_short(line)}: {said} ({count:,} x), since kernels compute nothing here")
     for name in found["refused"]:
         notes.append(f"the program called {name}, which is not emulated")
+    if found.get("others"):
+        notes.append(
+            f"{found['others']:,} bytes lie reserved on other GPUs than this process's own, with a context each; they are not counted"
+        )
     if found.get("pools"):
         notes.append(
             "the program keeps private pools, as CUDA graphs do: in the one case that was measured reserved memory was 4.8 % more"

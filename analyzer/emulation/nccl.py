@@ -1,0 +1,33 @@
+"""What NCCL takes of a device, for the emulated library: the figures of `libraries/nccl.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from analyzer.devices import DeviceProfile
+from analyzer.emulation.questions import Question, Topic
+from analyzer.graph import Communicator
+from analyzer.libraries import nccl
+from analyzer.runtimes.pytorch.outside import notes_on_nccl
+
+
+class Nccl:
+    """Answers for a GPU. `topics`: what it answers."""
+
+    def __init__(self, profile: DeviceProfile) -> None:
+        self._profile = profile
+        self._sizes = set[int]()
+        self.topics: Mapping[str, Topic] = {"nccl": self.figures}
+
+    def figures(self, question: Question) -> Sequence[int]:
+        """`nccl.figures` of a communicator of "size" ranks."""
+        self._sizes.add(int(question["size"]))
+        return nccl.figures(int(question["size"]), self._profile)
+
+    def doubts(self) -> tuple[str, ...]:
+        """Which topologies were not measured on this GPU."""
+        return tuple(
+            note
+            for size in sorted(self._sizes)
+            for note in notes_on_nccl({"": Communicator(size)}, self._profile)
+        )
