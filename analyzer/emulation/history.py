@@ -194,7 +194,8 @@ def _notes(found: Mapping[str, Any], played: Played) -> tuple[str, ...]:
     reads = sorted(found["reads"].items(), key=lambda item: -item[1])
     for what, count in reads:
         line, _, said = what.partition(": ")
-        notes.append(f"{_short(line)}: {said} ({count:,} x), since kernels compute nothing here")
+        where = _short(line) or "outside the program's own lines"
+        notes.append(f"{where}: {said} ({count:,} x), since kernels compute nothing here")
     for name in found["refused"]:
         notes.append(f"the program called {name}, which is not emulated")
     if found.get("others"):

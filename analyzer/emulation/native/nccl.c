@@ -392,6 +392,7 @@ ANSWER int ncclCommInitAll(Comm **comms, int count, const int *devices) {
 ANSWER int ncclCommSplit(Comm *comm, int color, int key, Comm **made, const void *config) {
   (void)config;
   char name[96];
+  if (strlen(comm->key) > 60) return failed(INVALID_ARGUMENT, "a split of a split of a split: too many");
   snprintf(name, sizeof name, "%.60s/%llu.%d", comm->key, (unsigned long long)comm->collectives, color);
   *made = color < 0 ? NULL : new_comm(name, 0, comm->size, comm->device); /* NCCL_SPLIT_NOCOLOR: in none */
   if (color >= 0 && !*made) return failed(SYSTEM_ERROR, "no memory left on this machine");
