@@ -114,6 +114,8 @@ def test_ranks_meet_and_tell_each_other(python: Path, capfd: pytest.CaptureFixtu
     assert found.device_used == outside.device_used(
         found.peak_reserved, ["cublas", "cublas@autograd"], load("h200"), {"default": use}
     )
+    assert any("NCCL's watchdog" in note for note in found.notes)
+    assert any("what is sent to another rank" in note for note in found.notes)
     assert not any("not computed" in note or "stand-in" in note for note in found.notes)
 
 

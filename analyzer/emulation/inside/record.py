@@ -245,6 +245,12 @@ class Recorder:
             "cudnn": sorted(self.settings),
             "pools": any(tuple(s.get("segment_pool_id", _COMMON)) != _COMMON for s in snapshot["segments"]),
             "others": sum(s["total_size"] for s in snapshot["segments"] if s["device"] != self._device),
+            "reduces": any(
+                isinstance(module, torch.nn.parallel.DistributedDataParallel)
+                for root in self.places.roots
+                for module in root.modules()
+            ),
+            "sends": bool(_RUNTIME.emulated_sent_messages(self._device)),
             # What libraries gave back, as NCCL does with its communicators, counts: they held it beside the rest.
             "used_bytes": total - free + _RUNTIME.emulated_given_back_bytes(self._device),
         }

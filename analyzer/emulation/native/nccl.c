@@ -89,8 +89,8 @@ static int hold(Comm *comm, int64_t bytes) {
   comm->held += (uint64_t)bytes;
   return OK;
 }
+static char loaded[DEVICES][2]; /* the library's code, and that of messages */
 static int load_code(const Comm *comm, int which, int64_t bytes) { /* stays, once a device */
-  static char loaded[DEVICES][2];
   int has = 1;
   LOCKED {
     if (!loaded[comm->device][which]) {
@@ -100,6 +100,7 @@ static int load_code(const Comm *comm, int which, int64_t bytes) { /* stays, onc
   }
   return has ? OK : failed(CUDA_ERROR, "out of memory");
 }
+ANSWER int emulated_sent_messages(int device) { return loaded[device][1]; }
 static int occupy(Comm *comm) {
   struct line line = {0};
   int64_t *told;
