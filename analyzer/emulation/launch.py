@@ -123,7 +123,9 @@ class Process:
 
 def run(command: Sequence[str | os.PathLike[str]], variables: Mapping[str, str]) -> int:
     """The exit code of a command; what it prints goes to this process's stderr. A signal's number is negative."""
-    return run_together([Process(command, variables)])[0]
+    (code,) = run_together([Process(command, variables)])
+    assert code is not None  # it decides, so it ended by itself
+    return code
 
 
 def run_together(

@@ -124,7 +124,7 @@ static int64_t ask(int over, struct line *line, int64_t **numbers) {
   *numbers = NULL;
   line_add(line, "\n");
   if (over < 0) {
-    complain("the analyzer was asked and does not answer; start the program with `analyze emulate`");
+    complain("a question was asked and the analyzer does not answer; start the program with `analyze emulate`");
   } else if (send_all(over, line->text, line->length) != 0 || receive_line(over, &answer) != 0) {
     complain("the analyzer went away while the program was running");
   } else {
