@@ -17,7 +17,6 @@ from analyzer.cli._output import check_writable, working
     short_help="Run a script with PyTorch's own CUDA build, without a GPU.",
     examples=(
         "analyze emulate --device rtx4090 train.py --epochs 1",
-        "analyze emulate --python venv/bin/python --device t4 -m package.train",
         "analyze emulate --python venv/bin/python --nproc-per-node 2 ddp.py",
     ),
     context_settings=SCRIPT_SETTINGS,

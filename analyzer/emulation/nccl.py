@@ -8,7 +8,6 @@ from analyzer.devices import DeviceProfile
 from analyzer.emulation.questions import Question, Topic
 from analyzer.graph import Communicator
 from analyzer.libraries import nccl
-from analyzer.runtimes.pytorch.outside import notes_on_nccl
 
 
 class Nccl:
@@ -26,8 +25,13 @@ class Nccl:
 
     def doubts(self) -> tuple[str, ...]:
         """Which topologies were not measured on this GPU."""
-        return tuple(
-            note
+        missing = {
+            size: nccl.taken({"": Communicator(size)}, self._profile).stands_in
             for size in sorted(self._sizes)
-            for note in notes_on_nccl({"": Communicator(size)}, self._profile)
+        }
+        return tuple(
+            f"NCCL bounded: what it takes for {size} ranks is as measured for {stands_in}; other topologies have other channels "
+            "(analyze calibrate --ranks N measures them)"
+            for size, stands_in in missing.items()
+            if stands_in
         )

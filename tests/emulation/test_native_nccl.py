@@ -265,6 +265,19 @@ def test_wrong_arguments_are_refused(job: Job) -> None:
     assert rank.call("Broadcast", 1, INT32, 1) == INVALID_ARGUMENT
 
 
+def test_topologies_nobody_measured_are_named() -> None:
+    answers = Nccl(load("a100-80gb"))
+    for size in (1, 4):
+        answers.figures({"size": size})
+    (said,) = answers.doubts()
+    assert said.startswith(
+        "NCCL bounded: what it takes for 4 ranks is as measured for 2 ranks on NVLink (h200)"
+    )
+    measured = Nccl(H200)
+    measured.figures({"size": 2})
+    assert measured.doubts() == ()
+
+
 def test_its_own_memory_takes_whole_pages(job: Job) -> None:
     address, before = ctypes.c_void_p(), job.library.emulated_page_bytes(0)
     assert job.library.ncclMemAlloc(ctypes.byref(address), ctypes.c_size_t(1)) == 0
