@@ -92,7 +92,7 @@ class Values:
         self._operators: dict[Any, _Operator] = {}
         self._stand_ins: set[int] = set()
         self._generator = torch.Generator()
-        self._has_ranks = int(os.environ.get("WORLD_SIZE", "1")) > 1
+        self._has_ranks = os.environ.get("WORLD_SIZE", "1") != "1"
         self._waits = Counter[str]()
         self._waited: tuple[str, Any] = ("", None)
         self._loops: dict[str, bool] = {}
