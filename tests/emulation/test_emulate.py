@@ -20,6 +20,7 @@ from tests.paths import ROOT
 
 PROGRAM = ROOT / "tests/emulation/programs/train.py"
 RANKS = ROOT / "tests/emulation/programs/ranks.py"
+SPREAD = ROOT / "tests/emulation/programs/spread.py"
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +118,20 @@ def test_ranks_meet_and_tell_each_other(python: Path, capfd: pytest.CaptureFixtu
     assert any("NCCL's watchdog" in note for note in found.notes)
     assert any("what is sent to another rank" in note for note in found.notes)
     assert not any("not computed" in note or "stand-in" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("how", "ranks"), [("fsdp1", 2), ("pipeline", 2), ("mesh", 4)])
+def test_models_are_spread_by_pytorch_itself(
+    python: Path, capfd: pytest.CaptureFixture[str], how: str, ranks: int
+) -> None:
+    import json
+
+    rank = ranks - 1
+    found = analyzer.emulate(SPREAD, [how], python=python, device="h200", ranks=ranks, rank=rank)
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines() if line.startswith("{")]
+    said = next(line["figures"] for line in lines if line["rank"] == rank)
+    assert found.incomplete is None
+    assert (found.peak_allocated, found.peak_reserved) == tuple(said)
 
 
 def test_a_rank_that_fails_ends_all(python: Path) -> None:
