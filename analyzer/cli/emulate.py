@@ -17,7 +17,7 @@ from analyzer.cli._output import check_writable, working
     short_help="Run a script with PyTorch's own CUDA build, without a GPU.",
     examples=(
         "analyze emulate --device rtx4090 train.py --epochs 1",
-        "analyze emulate --python venv/bin/python --device t4 -m package.train",
+        "analyze emulate --python venv/bin/python --nproc-per-node 2 ddp.py",
     ),
     context_settings=SCRIPT_SETTINGS,
 )
@@ -26,6 +26,15 @@ from analyzer.cli._output import check_writable, working
     "--python",
     metavar="PATH",
     help="The Python whose PyTorch runs it, or its environment's folder (default: this one).",
+)
+@click.option(
+    "--nproc-per-node",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="As torchrun starts it: N processes, all of them emulated.",
+)
+@click.option(
+    "--rank", type=click.IntRange(min=0), default=0, metavar="R", help="The rank whose memory is shown."
 )
 @options_named("device", "budget")
 @view_options
@@ -39,6 +48,9 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     truth values of up to 65,536 elements are really computed. What the script prints goes to stderr. Options of this command
     come before SCRIPT, the script's own after it.
 
+    With --nproc-per-node the ranks are processes of this machine, which meet over localhost. When the one that is shown ends, or one
+    fails, all end.
+
     Exit code 0: it ran, and fits the device and budget given; 1: it ran out of memory, or does not fit; 2: bad usage, or a program that
     ended before its end: the estimate is of what ran until then.
     """
@@ -47,7 +59,11 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     with working(script, options["quiet"]):
         from analyzer.emulation.emulate import followed
         from analyzer.options import Options
+        from analyzer.ranks import Rank
 
+        launched = options["nproc_per_node"] is not None
+        count = options["nproc_per_node"] or 1
+        job = Rank(options["rank"], count, count, launched)
         known = Options.of({"device": options["device"], "budget": options["budget"]})
-        estimate = followed(name, arguments, known, options["python"], {})
+        estimate = followed(name, arguments, known, options["python"], {}, job)
     return show(estimate, options, limited=options["device"] is not None)

@@ -185,6 +185,15 @@ def _none() -> Any:
     raise AssertionError("what happened is not played again")
 
 
+# Here a collective is done at once, and the host is slower than beside a GPU (`capture/pytorch/world/collectives.py`, rules 3 and 5).
+_LATER = {
+    "reduces": "gradient buckets that DDP replaces are given back when NCCL's watchdog, which looks every 100 ms, has seen their reduction: "
+    "beside a GPU steps are shorter, they live longer, and the peak is higher by up to as much as the gradients",
+    "sends": "what is sent to another rank is through at once; where the device lags behind the host, its memory serves again later, and the "
+    "peak is higher by up to what a step sends",
+}
+
+
 def _notes(found: Mapping[str, Any], played: Played) -> tuple[str, ...]:
     """What a reader should know: how it ended, what was read, what was not answered."""
     steps = len(found["steps"])
@@ -194,9 +203,15 @@ def _notes(found: Mapping[str, Any], played: Played) -> tuple[str, ...]:
     reads = sorted(found["reads"].items(), key=lambda item: -item[1])
     for what, count in reads:
         line, _, said = what.partition(": ")
-        notes.append(f"{_short(line)}: {said} ({count:,} x), since kernels compute nothing here")
+        where = _short(line) or "outside the program's own lines"
+        notes.append(f"{where}: {said} ({count:,} x), since kernels compute nothing here")
     for name in found["refused"]:
         notes.append(f"the program called {name}, which is not emulated")
+    if found.get("others"):
+        notes.append(
+            f"{found['others']:,} bytes lie reserved on other GPUs than this process's own, with a context each; they are not counted"
+        )
+    notes += [text for name, text in _LATER.items() if found.get(name)]
     if found.get("pools"):
         notes.append(
             "the program keeps private pools, as CUDA graphs do: in the one case that was measured reserved memory was 4.8 % more"

@@ -4,7 +4,7 @@
    that open the driver or NVML by name find it in a folder of links (LD_LIBRARY_PATH). Both variables are as before for whatever the
    program starts itself: `inside` puts them back before it runs.
 2. A GPU that is there is not touched: its driver is never opened.
-3. The process is in a group of its own; whatever ends this one (Ctrl-C included) ends that group.
+3. Each process is in a group of its own; whatever ends this one (Ctrl-C included) ends those groups.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -112,25 +113,66 @@ def environment(
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What is to run, and the variables it sees."""
+
+    command: Sequence[str | os.PathLike[str]]
+    variables: Mapping[str, str]
+
+
 def run(command: Sequence[str | os.PathLike[str]], variables: Mapping[str, str]) -> int:
     """The exit code of a command; what it prints goes to this process's stderr. A signal's number is negative."""
-    with _uninterrupted() as check:
-        process = subprocess.Popen(
-            command, env=dict(variables), stdout=sys.stderr.fileno(), start_new_session=True
-        )
+    (code,) = run_together([Process(command, variables)])
+    assert code is not None  # it decides, so it ended by itself
+    return code
+
+
+def run_together(
+    processes: Sequence[Process], decides: int = 0, stops: Callable[[int, int], bool] | None = None
+) -> list[int | None]:
+    """Processes beside each other, until the one that decides has ended, or one that ended stops all; then all are ended.
+
+    stops: told the number and the exit code of each other one that ended. Returns exit codes as `run` does; None: it was ended here.
+    """
+    started: list[subprocess.Popen[bytes]] = []
+    codes: list[int | None] = [None] * len(processes)
     try:
+        with _uninterrupted() as check:
+            for process in processes:
+                started.append(
+                    subprocess.Popen(
+                        process.command,
+                        env=dict(process.variables),
+                        stdout=sys.stderr.fileno(),
+                        start_new_session=True,
+                    )
+                )
         check()
-        return process.wait()
+        if len(started) == 1:
+            codes[0] = started[0].wait()
+            return codes
+        while True:
+            for number, one in enumerate(started):
+                if codes[number] is None and (code := one.poll()) is not None:
+                    codes[number] = code
+                    if number == decides or (stops is not None and stops(number, code)):
+                        return codes
+            time.sleep(0.02)
     except BaseException:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C would: the program may clean up
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(10)
+        for one in started:
+            with suppress(ProcessLookupError):
+                os.killpg(one.pid, signal.SIGINT)  # as Ctrl-C would: the program may clean up
+        for one in started:
+            with suppress(subprocess.TimeoutExpired):
+                one.wait(10)
         raise
     finally:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        for one in started:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(one.pid, signal.SIGKILL)
+        for one in started:
+            one.wait()
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 1. A question is one line, {"about": TOPIC, ...}. The answer is one line: a list of whole numbers, or a string that says why
    there is none (`Unanswered`).
 2. Every process of the program opens a connection of its own (`native/question.c`); each is served by a thread, one question
-   at a time among all of them. Equal questions get the answer that was given first.
+   at a time among all of them. Equal questions get the answer that was given first. Topics that wait for other processes are
+   answered beside them, each question anew.
 3. The socket lies in a directory that only this user may enter, and is gone when the server is closed.
 
 Nothing that comes in is trusted: what is no question, or longer than any question can be, ends its connection.
@@ -43,8 +44,10 @@ class Questions:
     b'[3]\\n'
     """
 
-    def __init__(self, topics: Mapping[str, Topic]) -> None:
+    def __init__(self, topics: Mapping[str, Topic], waiting: Mapping[str, Topic] | None = None) -> None:
+        """waiting: topics whose answers wait for other processes (`exchange.py`)."""
         self._topics = topics
+        self._waiting = waiting or {}
         self._turn = threading.Lock()
         self._answers: dict[bytes, bytes] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="analyze-")
@@ -65,14 +68,17 @@ class Questions:
         self._folder.cleanup()
 
     def _reply(self, line: bytes) -> bytes:
+        question = json.loads(line)
+        waits = self._waiting.get(question["about"])
+        if waits is not None:
+            return self._answer(question, waits)
         with self._turn:
             if line not in self._answers:
-                self._answers[line] = self._answer(line)
+                self._answers[line] = self._answer(question, self._topics.get(question["about"]))
             return self._answers[line]
 
-    def _answer(self, line: bytes) -> bytes:
-        question = json.loads(line)
-        topic = self._topics.get(question["about"])
+    @staticmethod
+    def _answer(question: Question, topic: Topic | None) -> bytes:
         try:
             if topic is None:
                 raise Unanswered(f"nobody answers what is asked about {question['about']}")

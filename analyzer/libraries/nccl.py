@@ -66,6 +66,20 @@ def taken(communicators: Mapping[str, Communicator], profile: DeviceProfile) -> 
     return Taken(nbytes, f"{missing[0].ranks} ranks on {missing[0].link}{where}")
 
 
+def figures(size: int, profile: DeviceProfile) -> tuple[int, int, int, int, int, int]:
+    """Of a communicator of so many ranks, in bytes: the library's code, the code of messages, the communicator, its connections for
+    collectives, and those for messages to a rank and from one."""
+    topology = _nearest(size, profile.nccl or load(DEFAULT).nccl)
+    return (
+        topology.code_bytes,
+        topology.exchange_code_bytes,
+        _communicator(Communicator(size), topology),
+        topology.ring_bytes,
+        topology.send_bytes,
+        topology.receive_bytes,
+    )
+
+
 def _nearest(size: int, known: Sequence[Topology]) -> Topology:
     return min(known, key=lambda topology: (abs(topology.ranks - size), -topology.ranks))
 

@@ -1,8 +1,9 @@
-"""The measured programs beside the same ones emulated: the second table of docs/EMULATION.md.
+"""The measured programs beside the same ones emulated: the second and the third table of docs/EMULATION.md.
 
     python benchmarks/emulation/programs.py FOLDER PYTHON [NAME ...]
 
-FOLDER: programs measured on an H200 (`programs/jobs.json`, `h200/programs/rows.json`). PYTHON: of an environment with torch
+FOLDER: programs measured on an H200 (`programs/jobs.json`, `h200/programs/rows.json`) and on two (`programs/jobs_x2.json`,
+`h200/programs_x2/rows.json`), whose ranks are a row each, "ddp rank 0". PYTHON: of an environment with torch
 2.11.0+cu130 and what the programs need. NAME: only these are run anew, the others' rows are kept; NAME* for all that begin so.
 """
 
@@ -22,28 +23,45 @@ from analyzer.emulation.emulate import emulate
 from analyzer.errors import AnalyzerError
 
 PAGE = Path(__file__).parents[2] / "docs" / "EMULATION.md"
-MARKS = re.compile(r"(<!-- programs: [^>]*-->\n).*?(<!-- /programs -->)", re.S)
+MARKS = r"(<!-- {0}: [^>]*-->\n).*?(<!-- /{0} -->)"
+# A table's name -> what ran, and what was measured.
+TABLES = {
+    "programs": ("programs/jobs.json", "h200/programs/rows.json"),
+    "ranks": ("programs/jobs_x2.json", "h200/programs_x2/rows.json"),
+}
 FIGURES = {"peak_allocated": "peak_allocated", "peak_reserved": "peak_reserved", "device_used": "nvml_peak"}
 MIB = 2**20
-_ROW = re.compile(r"\| (\w+) \| ")
+_ROW = re.compile(r"\| (\w+(?: rank \d+)?) \| ")
+
+
+def name_of(row: dict[str, Any]) -> str:
+    """A measured row's name, with its rank where it has one."""
+    return row["name"] if row.get("world") in (None, "1") else f"{row['name']} rank {row['rank']}"
 
 
 def row(folder: Path, python: str, job: dict[str, Any], measured: dict[str, Any]) -> str:
     """A program: what was measured in MiB, and how far what is emulated is off."""
+    name, ranks = name_of(measured), int(measured.get("world") or 1)
     started = time.monotonic()
     try:
         found = emulate(
-            folder / job["program"], job["args"], python=python, environment=job["environment"], device="h200"
+            folder / job["program"],
+            job["args"],
+            python=python,
+            environment=job["environment"],
+            device="h200",
+            ranks=ranks if ranks > 1 else None,
+            rank=measured["rank"] if ranks > 1 else 0,
         )
     except AnalyzerError as error:
-        return f"| {job['name']} | - | - | - | {error.message[:60]} |"
+        return f"| {name} | - | - | - | {error.message[:60]} |"
     if found.incomplete and not found.out_of_memory:
-        return f"| {job['name']} | - | - | - | {found.incomplete[:60].replace('|', ' ')} |"
+        return f"| {name} | - | - | - | {found.incomplete[:60].replace('|', ' ')} |"
     cells = []
     for mine, theirs in FIGURES.items():
         off = 100 * (getattr(found, mine) / measured[theirs] - 1)
         cells.append(f"{measured[theirs] / MIB:,.1f} MiB {'exact' if not off else f'{off:+.3f} %'}")
-    return f"| {job['name']} | {' | '.join(cells)} | {time.monotonic() - started:.0f} s |"
+    return f"| {name} | {' | '.join(cells)} | {time.monotonic() - started:.0f} s |"
 
 
 def summary(rows: Iterable[str]) -> str:
@@ -63,34 +81,40 @@ def summary(rows: Iterable[str]) -> str:
     return "; ".join(told) + "."
 
 
-def main() -> None:
-    """Run and write."""
-    folder, python, only = Path(sys.argv[1]), sys.argv[2], sys.argv[3:] or ["*"]
-    page = PAGE.read_text("utf-8")
-    part = MARKS.search(page)
+def table(folder: Path, python: str, only: list[str], name: str, page: str) -> str:
+    """The page with one of the tables anew."""
+    jobs_file, measured_file = TABLES[name]
+    marks = re.compile(MARKS.format(name), re.S)
+    part = marks.search(page)
     old = {found[1]: line for line in (part[0] if part else "").splitlines() if (found := _ROW.match(line))}
-    measured = {
-        row["name"]: row for row in json.loads((folder / "h200/programs/rows.json").read_text("utf-8"))
-    }
+    jobs = {job["name"]: job for job in json.loads((folder / jobs_file).read_text("utf-8"))}
+    measured = json.loads((folder / measured_file).read_text("utf-8"))
+    measured.sort(key=lambda row: list(jobs).index(row["name"]))
     rows = []
-    for job in json.loads((folder / "programs/jobs.json").read_text("utf-8")):
-        if job["name"] in measured and any(fnmatch.fnmatch(job["name"], name) for name in only):
-            old[job["name"]] = row(folder, python, job, measured[job["name"]])
-            print(old[job["name"]], flush=True)
-        if job["name"] in old:
-            rows.append(old[job["name"]])
-    table = "\n".join(
+    for one in measured:
+        named = name_of(one)
+        if any(fnmatch.fnmatch(named, pattern) for pattern in only):
+            old[named] = row(folder, python, jobs[one["name"]], one)
+            print(old[named], flush=True)
+        if named in old:
+            rows.append(old[named])
+    told = "\n".join(
         [
             summary(rows),
             "",
-            "| program | allocated | reserved | device | takes |",
+            f"| {'program' if name == 'programs' else 'rank'} | allocated | reserved | device | takes |",
             "|---|---|---|---|---|",
             *rows,
         ]
     )
-    PAGE.write_text(
-        MARKS.sub(lambda found: f"{found[1]}{table}\n{found[2]}", PAGE.read_text("utf-8")), "utf-8"
-    )
+    return marks.sub(lambda found: f"{found[1]}{told}\n{found[2]}", page)
+
+
+def main() -> None:
+    """Run and write."""
+    folder, python, only = Path(sys.argv[1]), sys.argv[2], sys.argv[3:] or ["*"]
+    for name in TABLES:
+        PAGE.write_text(table(folder, python, only, name, PAGE.read_text("utf-8")), "utf-8")
 
 
 if __name__ == "__main__":

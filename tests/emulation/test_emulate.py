@@ -13,10 +13,14 @@ import pytest
 import analyzer
 from analyzer.devices import load
 from analyzer.emulation import device, launch, library
-from analyzer.errors import MissingDependencyError, OptionError
+from analyzer.errors import MissingDependencyError, OptionError, RunError
+from analyzer.graph import Communicator
+from analyzer.runtimes.pytorch import outside
 from tests.paths import ROOT
 
 PROGRAM = ROOT / "tests/emulation/programs/train.py"
+RANKS = ROOT / "tests/emulation/programs/ranks.py"
+SPREAD = ROOT / "tests/emulation/programs/spread.py"
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +81,79 @@ def test_the_process_ends_with_this_one(tmp_path: Path) -> None:
             return
         time.sleep(0.01)
     pytest.fail("the child still runs")
+
+
+def test_processes_end_with_the_one_that_decides() -> None:
+    started = time.monotonic()
+    sleeps, ends = (
+        launch.Process(["sh", "-c", command], os.environ) for command in ("sleep 1000", "sleep 0.2; exit 3")
+    )
+    assert launch.run_together([sleeps, ends, sleeps], decides=1) == [None, 3, None]
+    told: list[tuple[int, int]] = []
+    assert launch.run_together([sleeps, ends], stops=lambda *one: told.append(one) is None) == [None, 3]
+    assert told == [(1, 3)] and time.monotonic() - started < 60
+
+
+def test_ranks_that_cannot_be_are_refused() -> None:
+    for wrong in ({"ranks": 17}, {"ranks": 0}, {"ranks": 2, "rank": 2}, {"rank": 1}):
+        with pytest.raises(OptionError, match="rank"):
+            analyzer.emulate(PROGRAM, **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_ranks_meet_and_tell_each_other(python: Path, capfd: pytest.CaptureFixture[str], rank: int) -> None:
+    """What the program finds of its own allocator is what is shown, and what NCCL and other libraries hold is what `analyze run` counts."""
+    import json
+
+    found = analyzer.emulate(RANKS, python=python, device="h200", ranks=2, rank=rank)
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines() if line.startswith("{")]
+    said = next(line["figures"] for line in lines if line["rank"] == rank)
+    assert found.incomplete is None
+    assert (found.peak_allocated, found.peak_reserved) == tuple(said)
+    peer = frozenset({1 - rank})
+    use = Communicator(2, True, *((peer, frozenset()) if rank == 0 else (frozenset(), peer)))
+    assert found.device_used == outside.device_used(
+        found.peak_reserved, ["cublas", "cublas@autograd"], load("h200"), {"default": use}
+    )
+    assert any("NCCL's watchdog" in note for note in found.notes)
+    assert any("what is sent to another rank" in note for note in found.notes)
+    assert not any("not computed" in note or "stand-in" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("how", "ranks"), [("fsdp1", 2), ("pipeline", 2), ("mesh", 4)])
+def test_models_are_spread_by_pytorch_itself(
+    python: Path, capfd: pytest.CaptureFixture[str], how: str, ranks: int
+) -> None:
+    import json
+
+    rank = ranks - 1
+    found = analyzer.emulate(SPREAD, [how], python=python, device="h200", ranks=ranks, rank=rank)
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines() if line.startswith("{")]
+    said = next(line["figures"] for line in lines if line["rank"] == rank)
+    assert found.incomplete is None
+    assert (found.peak_allocated, found.peak_reserved) == tuple(said)
+
+
+def test_a_rank_that_fails_ends_all(python: Path) -> None:
+    with pytest.raises(RunError, match="rank 1 of 2 ended before its end: ValueError: this rank has no data"):
+        analyzer.emulate(RANKS, ["--fails"], python=python, device="h200", ranks=2)
+
+
+def test_ctrl_c_ends_all_ranks(python: Path) -> None:
+    command = ["-m", "analyzer", "emulate", "--python", str(python), "--nproc-per-node", "2", str(RANKS)]
+    ours = subprocess.Popen(
+        [sys.executable, *command, "--waits"], cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    assert ours.stderr is not None
+    for line in ours.stderr:
+        if b"waits" in line:
+            break
+    children = Path(f"/proc/{ours.pid}/task/{ours.pid}/children").read_text().split()
+    assert len(children) == 2
+    ours.send_signal(2)
+    ours.communicate(timeout=60)
+    assert ours.returncode not in (0, None)
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
 
 
 def test_a_program_runs_by_pytorch_itself(python: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -20,9 +20,9 @@ from typing import Any
 class AfterTorch(importlib.abc.MetaPathFinder):
     """Begins to watch as soon as torch is imported."""
 
-    def __init__(self, kernels: dict[str, list[str]]) -> None:
+    def __init__(self, kernels: dict[str, list[str]], device: int) -> None:
         self.recorder: Any = None
-        self._kernels = kernels
+        self._kernels, self._device = kernels, device
 
     def find_spec(self, name: str, *_: Any) -> Any:
         """Torch's own spec, with a loader that begins to watch behind it."""
@@ -49,19 +49,19 @@ class AfterTorch(importlib.abc.MetaPathFinder):
             from record import Recorder
         finally:
             sys.path.remove(folder)
-        self.recorder = Recorder(self._kernels)
+        self.recorder = Recorder(self._kernels, self._device)
 
 
 def main() -> None:
-    """JOB: a JSON file with "script", "module" (whether it is a module's name), "arguments" and "kernels" (`allocators/process.py`);
-    OUT: where what was seen is written."""
+    """JOB: a JSON file with "script", "module" (whether it is a module's name), "arguments", "kernels" (`allocators/process.py`),
+    "device" (whose history it is) and "figures" (whether anyone wants it); OUT: where what was seen is written."""
     for name in ("LD_PRELOAD", "LD_LIBRARY_PATH"):  # as before, for whatever the program starts
         before = os.environ.pop(f"ANALYZER_EMULATED_{name}", None)
         os.environ.pop(name, None)
         if before is not None:
             os.environ[name] = before
     job, out = json.loads(Path(sys.argv[1]).read_text("utf-8")), Path(sys.argv[2])
-    watch = AfterTorch(job["kernels"])
+    watch = AfterTorch(job["kernels"], job["device"])
     sys.meta_path.insert(0, watch)
     script, arguments = job["script"], job["arguments"]
     sys.argv = [script, *arguments]
@@ -89,7 +89,7 @@ def main() -> None:
         if ended["how"] == "error":
             traceback.print_exc()
     found: dict[str, Any] = {"ended": ended}
-    if watch.recorder is not None and sys.modules["torch"].cuda.is_initialized():
+    if job["figures"] and watch.recorder is not None and sys.modules["torch"].cuda.is_initialized():
         found |= watch.recorder.close()
     out.write_text(json.dumps(found), "utf-8")
     sys.stdout.flush()

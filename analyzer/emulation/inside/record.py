@@ -13,6 +13,7 @@ import ctypes
 import functools
 import threading
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -60,10 +61,23 @@ def _tensors_again(func: Any, plain: tuple[int, ...], args: Any) -> Any:
     return tuple(found)
 
 
+def _parts(tensor: Any) -> Iterator[torch.Tensor]:
+    """The tensors on the device that hold this one's values: of a DTensor, what lies on this rank; none of what is no tensor."""
+    if not isinstance(tensor, torch.Tensor):
+        return
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    if flatten is not None:
+        for name in flatten()[0]:
+            yield from _parts(getattr(tensor, name))
+    elif tensor.is_cuda and tensor.layout == torch.strided:
+        yield tensor
+
+
 class Recorder:
     """Sees every operator that runs on the device, on every thread."""
 
-    def __init__(self, kernels: dict[str, list[str]]) -> None:
+    def __init__(self, kernels: dict[str, list[str]], device: int) -> None:
+        self._device = device
         self._inside = threading.local()
         self._keys = _below()
         self._seen = 0
@@ -145,12 +159,11 @@ class Recorder:
         )
         self.settings.update(name for name, on in settings if on)
 
-    @staticmethod
-    def count() -> int:
-        """How many requests the allocator has served on the first device."""
+    def count(self) -> int:
+        """How many requests the allocator has served on this process's device."""
         if not torch.cuda.is_initialized():
             return 0
-        return int(torch._C._cuda_memoryStats(0)["allocation"]["all"]["allocated"])
+        return int(torch._C._cuda_memoryStats(self._device)["allocation"]["all"]["allocated"])
 
     def _launched(self, func: Any, result: Any) -> None:
         """Tell the driver's addresses which kind of kernel ran (`allocators/process.py`)."""
@@ -183,13 +196,13 @@ class Recorder:
         """What lies where now, by address: [request count, {address: category}]."""
         found: dict[int, str] = {}
         for p in parameters:
-            if p.is_cuda:
-                found[p.untyped_storage().data_ptr()] = "parameters"
-                if p.grad is not None and p.grad.layout == torch.strided:
-                    found[p.grad.untyped_storage().data_ptr()] = "gradients"
+            for t in _parts(p):
+                found[t.untyped_storage().data_ptr()] = "parameters"
+            for t in _parts(p.grad):
+                found[t.untyped_storage().data_ptr()] = "gradients"
         for kind, tensors in (("optimizer state", states), ("buffers", buffers)):
-            for t in tensors:
-                if isinstance(t, torch.Tensor) and t.is_cuda:
+            for whole in tensors:
+                for t in _parts(whole):
                     found[t.untyped_storage().data_ptr()] = kind
         self.roles[str(self.count())] = found
 
@@ -200,18 +213,19 @@ class Recorder:
         for root in self.places.roots:
             self._roles(root.parameters(), (), root.buffers())
         snapshot = torch.cuda.memory._snapshot()
-        stats = torch.cuda.memory_stats()
+        stats = torch.cuda.memory_stats(self._device)
         refused: list[str] = []
         _RUNTIME.emulated_refused.restype = ctypes.c_char_p
         while (name := _RUNTIME.emulated_refused(len(refused))) is not None:
             refused.append(name.decode())
-        _RUNTIME.emulated_used_bytes.restype = ctypes.c_uint64
-        free, total = torch.cuda.mem_get_info()
+        _RUNTIME.emulated_given_back_bytes.restype = ctypes.c_uint64
+        free, total = torch.cuda.mem_get_info(self._device)
         return {
             "torch": torch.__version__,
             "cuda": torch.version.cuda,
             "events": [
-                [e["action"], e["addr"], e["size"], e["stream"]] for e in snapshot["device_traces"][0]
+                [e["action"], e["addr"], e["size"], e["stream"]]
+                for e in snapshot["device_traces"][self._device]
             ],
             "counters": {
                 name: stats.get(f"{name}.all.{what}", 0)
@@ -230,5 +244,13 @@ class Recorder:
             "refused": refused,
             "cudnn": sorted(self.settings),
             "pools": any(tuple(s.get("segment_pool_id", _COMMON)) != _COMMON for s in snapshot["segments"]),
-            "used_bytes": total - free,
+            "others": sum(s["total_size"] for s in snapshot["segments"] if s["device"] != self._device),
+            "reduces": any(
+                isinstance(module, torch.nn.parallel.DistributedDataParallel)
+                for root in self.places.roots
+                for module in root.modules()
+            ),
+            "sends": bool(_RUNTIME.emulated_sent_messages(self._device)),
+            # What libraries gave back, as NCCL does with its communicators, counts: they held it beside the rest.
+            "used_bytes": total - free + _RUNTIME.emulated_given_back_bytes(self._device),
         }

@@ -10,12 +10,14 @@ that do nothing.
 4. The size of a result that depends on data comes from known values; else it is the largest it can be.
 5. A stand-in, or an unknown number (which reads 1), that is brought to the host is listed with its line. One that a `while` waits for
    ends the program with its line when nothing has changed for `MOST_WAITS` reads.
+6. What other ranks send is as known as it is there (`native/nccl.c`).
 """
 
 from __future__ import annotations
 
 import ast
 import ctypes
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -90,6 +92,7 @@ class Values:
         self._operators: dict[Any, _Operator] = {}
         self._stand_ins: set[int] = set()
         self._generator = torch.Generator()
+        self._has_ranks = os.environ.get("WORLD_SIZE", "1") != "1"
         self._waits = Counter[str]()
         self._waited: tuple[str, Any] = ("", None)
         self._loops: dict[str, bool] = {}
@@ -105,7 +108,7 @@ class Values:
         given = _tensors(args, kwargs)
         written = [args[i] if i < len(args) else kwargs.get(op.names[i]) for i in op.writes]
         known = self._known(given, written if op.only_writes else []) if self._worth(given, kwargs) else None
-        tainted = any(tensor.is_cuda and tensor.data_ptr() in self._stand_ins for tensor in given)
+        tainted = any(tensor.is_cuda and self._stands_in(tensor) for tensor in given)
         sizes = self._sizes(op, args, kwargs, tainted) if op.sized and any(t.is_cuda for t in given) else []
         _RUNTIME.emulated_begin(int(not op.reads), (ctypes.c_int64 * len(sizes))(*sizes), len(sizes))
         try:
@@ -159,6 +162,14 @@ class Values:
             return None
         return torch.frombuffer(content, dtype=tensor.dtype).as_strided(tensor.shape, tensor.stride())
 
+    def _stands_in(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor's values stand in for something, here or where another rank sent them from."""
+        address = tensor.data_ptr()
+        return address in self._stand_ins or (
+            self._has_ranks
+            and bool(_RUNTIME.emulated_was_sent_a_stand_in(ctypes.c_uint64(address), ctypes.c_uint64(1)))
+        )
+
     def _keep(self, tensor: torch.Tensor, value: torch.Tensor, stand_in: bool) -> None:
         """The tensor holds this value."""
         nbytes = _extent(tensor)
@@ -173,6 +184,8 @@ class Values:
         _RUNTIME.emulated_poke(
             ctypes.c_uint64(tensor.data_ptr()), ctypes.c_uint64(nbytes), ctypes.c_void_p(laid.data_ptr())
         )
+        if stand_in:
+            _RUNTIME.emulated_mark(ctypes.c_uint64(tensor.data_ptr()), ctypes.c_uint64(nbytes))
         (self._stand_ins.add if stand_in else self._stand_ins.discard)(tensor.data_ptr())
 
     def _forget(self, tensor: torch.Tensor) -> None:
@@ -241,6 +254,8 @@ class Values:
             more["generator"] = self._generator
         try:
             told = [here(value) for value in args]
+            if op.name == "resize_":  # what was looked up lies in memory that cannot grow
+                told[0] = told[0].clone()
             result = func(*told, **more)
         except (RuntimeError, NotImplementedError, IndexError, TypeError, ValueError):
             return None
@@ -286,7 +301,7 @@ class Values:
         sizes = []
         for tensor in asked:
             value = self._value(tensor) if tensor.is_cuda else tensor
-            if value is None or tainted or tensor.data_ptr() in self._stand_ins:
+            if value is None or tainted or self._stands_in(tensor):
                 self._list(
                     f"the size of {op.name}'s result depends on data: taken to be the largest, {tensor.numel():,}"
                 )
@@ -298,7 +313,7 @@ class Values:
                 sizes += [self._distinct(op, args, value)] * 4
             else:
                 count = int((value != 0).sum())
-                sizes.append(count if tensor.data_ptr() not in self._stand_ins else tensor.numel())
+                sizes.append(tensor.numel() if self._stands_in(tensor) else count)
         return sizes
 
     def _distinct(self, op: _Operator, args: Any, value: torch.Tensor) -> int:

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct { uint64_t address, bytes; unsigned char *data; } Piece;
+typedef struct { uint64_t address, bytes; unsigned char *data; int stands_in; } Piece;
 static Piece *pieces; /* sorted, none overlaps another */
 static size_t count, room;
 
@@ -23,7 +23,7 @@ static size_t place(uint64_t address) {
   }
   return low;
 }
-static void put(size_t at, uint64_t address, uint64_t bytes, const void *from) {
+static void put(size_t at, uint64_t address, uint64_t bytes, const void *from, int stands_in) {
   if (!bytes) return;
   unsigned char *data = malloc(bytes);
   if (count == room) {
@@ -35,7 +35,7 @@ static void put(size_t at, uint64_t address, uint64_t bytes, const void *from) {
   if (!data) return;
   memcpy(data, from, bytes);
   memmove(pieces + at + 1, pieces + at, (count - at) * sizeof *pieces);
-  pieces[at] = (Piece){address, bytes, data};
+  pieces[at] = (Piece){address, bytes, data, stands_in};
   count++;
 }
 void contents_forget(uint64_t address, uint64_t bytes) {
@@ -51,14 +51,14 @@ void contents_forget(uint64_t address, uint64_t bytes) {
     if (pieces[at].data != keep_head && pieces[at].data != keep_tail) free(pieces[at].data);
   memmove(pieces + first, pieces + last, (count - last) * sizeof *pieces);
   count -= last - first;
-  if (after) put(first, address + bytes, after, keep_tail + (tail.bytes - after));
-  if (before) put(first, head.address, before, keep_head);
+  if (after) put(first, address + bytes, after, keep_tail + (tail.bytes - after), tail.stands_in);
+  if (before) put(first, head.address, before, keep_head, head.stands_in);
   free(keep_head);
   if (keep_tail != keep_head) free(keep_tail);
 }
 void contents_set(uint64_t address, uint64_t bytes, const void *from) {
   contents_forget(address, bytes);
-  if (bytes <= the_device()->known) put(place(address), address, bytes, from);
+  if (bytes <= the_device()->known) put(place(address), address, bytes, from, 0);
 }
 int contents_get(uint64_t address, uint64_t bytes, void *into) {
   uint64_t at = address, end = address + bytes;
@@ -70,6 +70,14 @@ int contents_get(uint64_t address, uint64_t bytes, void *into) {
     at += here;
   }
   return 1;
+}
+void contents_mark(uint64_t address, uint64_t bytes, int how) {
+  for (size_t i = place(address); i < count && pieces[i].address < address + bytes; i++) pieces[i].stands_in |= how;
+}
+int contents_stand_in(uint64_t address, uint64_t bytes) {
+  int found = 0;
+  for (size_t i = place(address); i < count && pieces[i].address < address + bytes; i++) found |= pieces[i].stands_in;
+  return found;
 }
 int copied(uint64_t to, uint64_t from, uint64_t bytes) {
   LOCKED {
@@ -86,7 +94,11 @@ int copied(uint64_t to, uint64_t from, uint64_t bytes) {
       } else memcpy((void *)(uintptr_t)to, &answers[answer_at++], bytes); /* little endian */
     } else {
       void *between = bytes <= the_device()->known ? malloc(bytes) : NULL;
-      if (between && !inside && contents_get(from, bytes, between)) contents_set(to, bytes, between);
+      if (between && !inside && contents_get(from, bytes, between)) {
+        int stands_in = contents_stand_in(from, bytes);
+        contents_set(to, bytes, between);
+        contents_mark(to, bytes, stands_in);
+      }
       else contents_forget(to, bytes);
       free(between);
     }
@@ -132,6 +144,8 @@ ANSWER int cublasGetVectorAsync(int n, int size, const void *from, int step_from
 /* -- for inside/values.py ---------------------------------------------------------------------------------------------- */
 ANSWER int emulated_peek(uint64_t address, uint64_t bytes, void *into) { int found; LOCKED found = contents_get(address, bytes, into); return found; }
 ANSWER void emulated_poke(uint64_t address, uint64_t bytes, const void *from) { LOCKED contents_set(address, bytes, from); }
+ANSWER void emulated_mark(uint64_t address, uint64_t bytes) { LOCKED contents_mark(address, bytes, 1); }
+ANSWER int emulated_was_sent_a_stand_in(uint64_t address, uint64_t bytes) { int found; LOCKED found = contents_stand_in(address, bytes); return (found & 2) != 0; }
 ANSWER void emulated_forget(uint64_t address, uint64_t bytes) { LOCKED contents_forget(address, bytes); }
 ANSWER void emulated_begin(int only_unknown, const int64_t *sizes, int size_count) {
   inside = only_unknown;

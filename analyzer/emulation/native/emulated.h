@@ -39,11 +39,15 @@ int on_device(uint64_t address);                  /* which device, -1: none */
 void process_launches(int kind);                  /* 1 plain, 2 stack, 3 asserting: allocators/process.py */
 void process_cublas(void);
 void process_cudnn(void);
+int process_holds(int device, int64_t bytes);        /* a library's memory outside the allocator; below 0: given back. 0: no room */
 
 /* contents.c */
 void contents_set(uint64_t address, uint64_t bytes, const void *from);
 void contents_forget(uint64_t address, uint64_t bytes);
 int contents_get(uint64_t address, uint64_t bytes, void *into); /* 1: all of it is known */
+/* What is known there stands in for something: since it was computed from such (1), or another rank sent it so (2). */
+void contents_mark(uint64_t address, uint64_t bytes, int how);
+int contents_stand_in(uint64_t address, uint64_t bytes);
 int copied(uint64_t to, uint64_t from, uint64_t bytes);         /* any direction */
 int filled(uint64_t to, int value, uint64_t bytes);
 

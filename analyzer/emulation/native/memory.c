@@ -17,7 +17,7 @@ typedef struct { Range *at; size_t count, room; } Ranges; /* sorted by address *
 
 typedef struct {
   Ranges holes, chunks, ranges, gaps, live;
-  uint64_t lowest, origin, page_bytes, besides;
+  uint64_t lowest, origin, page_bytes, besides, most_besides;
   int ready, had_kernel, has_handle;
 } Space;
 static Space spaces[DEVICES];
@@ -194,6 +194,15 @@ void process_cudnn(void) {
   for (int page = 0; page < 5; page++) pages(s, PAGE);
 }
 
+int process_holds(int device, int64_t bytes) {
+  Space *s = space_of(device);
+  if (bytes > 0 && full(s, (uint64_t)bytes)) return 0;
+  if (s->most_besides < s->besides) s->most_besides = s->besides;
+  s->besides += (uint64_t)bytes;
+  if (s->most_besides < s->besides) s->most_besides = s->besides;
+  return 1;
+}
+
 /* -- physical memory mapped into reserved addresses (expandable segments) --------------------------------------------- */
 
 typedef struct { uint64_t bytes; int device, uses; } Physical;
@@ -352,4 +361,6 @@ ANSWER int cuPointerGetAttribute(void *value, int which, uint64_t address) {
 /* -- for tests and the program's own process -------------------------------------------------------------------------- */
 ANSWER uint64_t emulated_page_bytes(int device) { return space_of(device)->page_bytes; }
 ANSWER uint64_t emulated_used_bytes(int device) { Space *s = space_of(device); return s->besides + s->page_bytes; }
+/* What libraries held besides when they held most, and have given back since. */
+ANSWER uint64_t emulated_given_back_bytes(int device) { Space *s = space_of(device); return s->most_besides > s->besides ? s->most_besides - s->besides : 0; }
 ANSWER void emulated_launches(int kind) { LOCKED process_launches(kind); }

@@ -2,6 +2,7 @@
 
    A question is one line of JSON, {"about": ..., ...}; the answer is one line, a list of whole numbers, or a string that says
    why there is none. Threads take turns. A process that was forked opens a connection of its own.
+   A question whose answer waits for other processes has one, too.
    The other side: analyzer/emulation/questions.py. */
 #define _GNU_SOURCE
 #include "question.h"
@@ -72,9 +73,9 @@ static int connect_to(const char *path) {
   return found;
 }
 
-static int send_all(const char *text, int64_t length) {
+static int send_all(int to, const char *text, int64_t length) {
   while (length > 0) {
-    ssize_t sent = send(connection, text, length, MSG_NOSIGNAL);
+    ssize_t sent = send(to, text, length, MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
     if (sent <= 0) return -1;
     text += sent;
@@ -83,10 +84,10 @@ static int send_all(const char *text, int64_t length) {
   return 0;
 }
 
-static int receive_line(struct line *line) {
+static int receive_line(int from, struct line *line) {
   for (;;) {
     make_room(line, 4096);
-    ssize_t got = recv(connection, line->text + line->length, line->room - line->length - 1, 0);
+    ssize_t got = recv(from, line->text + line->length, line->room - line->length - 1, 0);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return -1;
     line->length += got;
@@ -116,12 +117,27 @@ static int64_t read_answer(char *text, int64_t **numbers) {
   return count;
 }
 
-int64_t question_ask(struct line *line, int64_t **numbers) {
-  const char *path = getenv(PATH_VARIABLE);
+/* Over a connection that is there, or is not (-1). Returns the count of numbers; -2 where the connection is of no more use. */
+static int64_t ask(int over, struct line *line, int64_t **numbers) {
   struct line answer = {0};
-  int64_t count = -1;
+  int64_t count = -2;
   *numbers = NULL;
   line_add(line, "\n");
+  if (over < 0) {
+    complain("a question was asked and the analyzer does not answer; start the program with `analyze emulate`");
+  } else if (send_all(over, line->text, line->length) != 0 || receive_line(over, &answer) != 0) {
+    complain("the analyzer went away while the program was running");
+  } else {
+    count = read_answer(answer.text, numbers);
+  }
+  free(answer.text);
+  free(line->text);
+  *line = (struct line){0};
+  return count;
+}
+
+int64_t question_ask(struct line *line, int64_t **numbers) {
+  const char *path = getenv(PATH_VARIABLE);
   pthread_mutex_lock(&turn);
   if (connection >= 0 && connected_by != getpid()) {
     close(connection);
@@ -131,18 +147,19 @@ int64_t question_ask(struct line *line, int64_t **numbers) {
     connection = connect_to(path);
     connected_by = getpid();
   }
-  if (connection < 0) {
-    complain("cuDNN was asked for a plan and the analyzer does not answer; start the program with `analyze emulate`");
-  } else if (send_all(line->text, line->length) != 0 || receive_line(&answer) != 0) {
-    complain("the analyzer went away while the program was running");
+  int64_t count = ask(connection, line, numbers);
+  if (count == -2 && connection >= 0) {
     close(connection);
     connection = -1;
-  } else {
-    count = read_answer(answer.text, numbers);
   }
   pthread_mutex_unlock(&turn);
-  free(answer.text);
-  free(line->text);
-  *line = (struct line){0};
-  return count;
+  return count < 0 ? -1 : count;
+}
+
+int64_t question_wait(struct line *line, int64_t **numbers) {
+  const char *path = getenv(PATH_VARIABLE);
+  int over = path == NULL ? -1 : connect_to(path);
+  int64_t count = ask(over, line, numbers);
+  if (over >= 0) close(over);
+  return count < 0 ? -1 : count;
 }

@@ -19,4 +19,7 @@ void line_add_numbers(struct line *line, const char *name, int64_t count, const 
    there is none: nobody listens, or the analyzer does not know. The reason then stands on the standard error, once for each. */
 int64_t question_ask(struct line *line, int64_t **numbers);
 
+/* The same, over a connection of its own: an answer that waits for other processes keeps no other question waiting. */
+int64_t question_wait(struct line *line, int64_t **numbers);
+
 #endif

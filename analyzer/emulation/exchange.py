@@ -1,0 +1,59 @@
+"""What the processes of one emulated job send each other: words on named channels, said by one rank and heard by others.
+
+1. A collective whose result may steer the program is carried this way (`native/nccl.c`): every rank says what it gives, and
+   hears what the others give. Each thing said has a channel of its own, and is dropped when all that listen have heard it.
+2. Who listens waits, as long as the speaker's process runs, `LONGEST_SECONDS` at most (what ProcessGroupNCCL waits for a collective).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+from analyzer.emulation.questions import Question, Topic, Unanswered
+
+LONGEST_SECONDS = 600.0
+
+
+class Exchange:
+    """`topics`: "say" and "hear", for `Questions(waiting=...)`. `longest`: seconds a listener waits."""
+
+    def __init__(self, longest: float = LONGEST_SECONDS) -> None:
+        self._longest = longest
+        self._changed = threading.Condition()
+        self._said: dict[str, tuple[Sequence[int], int]] = {}
+        self._ended = set[int]()
+        self.topics: Mapping[str, Topic] = {"say": self.say, "hear": self.hear}
+
+    def say(self, question: Question) -> Sequence[int]:
+        """Words for a number of listeners on a channel."""
+        with self._changed:
+            self._said[question["channel"]] = question["words"], int(question["listeners"])
+            self._changed.notify_all()
+        return []
+
+    def hear(self, question: Question) -> Sequence[int]:
+        """The words of a channel. Raises Unanswered where the rank that would say them has ended, or nobody says them in time."""
+        channel, rank = question["channel"], int(question["rank"])
+        until = time.monotonic() + self._longest
+        with self._changed:
+            while channel not in self._said:
+                if rank in self._ended:
+                    raise Unanswered(f"rank {rank} ended before it took part in a collective")
+                left = until - time.monotonic()
+                if left <= 0:
+                    raise Unanswered(f"a collective waited {self._longest:,.0f} seconds for another rank")
+                self._changed.wait(left)
+            words, listeners = self._said[channel]
+            if listeners > 1:
+                self._said[channel] = words, listeners - 1
+            else:
+                del self._said[channel]
+        return words
+
+    def ended(self, rank: int) -> None:
+        """The process of a rank is no more: nobody needs to wait for it."""
+        with self._changed:
+            self._ended.add(rank)
+            self._changed.notify_all()
