@@ -79,6 +79,9 @@ class KnownValues:
 
     def __init__(self) -> None:
         self.effort: Effort | None = None
+        self.standing_in = (
+            False  # an operator is done by what stands in for it: what that leaves empty nobody has computed
+        )
         self._numbers: set[int] = set()  # twins that hold numbers of the program's, or what was made of them
         self._twins: dict[int, torch.UntypedStorage] = {}
         self._drawn: set[int] = set()  # storages of numbers drawn evenly from 0 to 1
@@ -336,7 +339,7 @@ class KnownValues:
         """Whether what is left empty can be zeros until it is written."""
         if func is aten.new_empty.default and made.numel() <= _SMALL_EMPTY and self._filled_with(made, 0):
             return True
-        if self.effort is None or not self.effort.lasts or not made.is_floating_point():
+        if self.effort is None or not self.effort.lasts or not made.is_floating_point() or self.standing_in:
             return False
         if made.numel() > self._most(made) or not self._affordable(func, args, [], [made]):
             return False

@@ -570,7 +570,7 @@ class Recorder(TorchDispatchMode):
         if self.phases is not None:
             self.phase = self.phases()
         if schema.choice is not None:
-            with self:
+            with self, self._standing_in():
                 return schema.choice(*args, **kwargs)
         if schema.composite:
             with self:
@@ -598,7 +598,8 @@ class Recorder(TorchDispatchMode):
             schema = self._schema(func)
         if func in sparse.MAKERS or ((self._sparse or func is aten._to_copy.default) and sparse.among(args)):
             self._sparse = True
-            return sparse.call(self, func, args, kwargs)
+            with self._standing_in():
+                return sparse.call(self, func, args, kwargs)
         if self.phase is Phase.BACKWARD:
             func, args = self._fan_in.on_cuda(func, args)
             schema = self._schema(func)
@@ -623,6 +624,15 @@ class Recorder(TorchDispatchMode):
                 out = self._without_meta_kernel(func, args, kwargs)
         self._record(func, schema, args, kwargs, out)
         return out
+
+    @contextlib.contextmanager
+    def _standing_in(self) -> Iterator[None]:
+        """While open, what is left empty is the result of an operator, which nobody has computed."""
+        before, self._known.standing_in = self._known.standing_in, True
+        try:
+            yield
+        finally:
+            self._known.standing_in = before
 
     @staticmethod
     def _exchanges(schema: _Schema) -> bool:
