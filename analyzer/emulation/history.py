@@ -185,7 +185,7 @@ def _none() -> Any:
     raise AssertionError("what happened is not played again")
 
 
-# Here a collective is done at once, and the host is slower than beside a GPU (`capture/pytorch/world/collectives.py`, rules 3 and 5).
+# Here a collective is done at once, and the host is slower than beside a GPU (`capture/pytorch/world/collectives.py`).
 _LATER = {
     "reduces": "gradient buckets that DDP replaces are given back when NCCL's watchdog, which looks every 100 ms, has seen their reduction: "
     "beside a GPU steps are shorter, they live longer, and the peak is higher by up to as much as the gradients",
