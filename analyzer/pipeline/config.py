@@ -50,8 +50,7 @@ def followed(name: str, options: Options, progress: Callable[[str], None] | None
         found = _ran(recipe, options, progress)
     if isinstance(found.ran.error, AnalyzerError):
         raise found.ran.error
-    one = recipe.parallel.rank if recipe.parallel else None
-    analysis = concluded(found, options, recipe.title, one)
+    analysis = concluded(found, options, recipe.title, recipe.rank)
     if options.mode != "train":
         return analysis
     estimate = dataclasses.replace(analysis.estimate, optimizer=recipe.optimizer)
@@ -63,8 +62,7 @@ def _ran(recipe: Recipe, options: Options, progress: Callable[[str], None] | Non
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "program.py"
         program.write_text(script(recipe), encoding="utf-8")
-        one = recipe.parallel.rank if recipe.parallel else None
-        return watched(program, (), options, _OFFLINE, progress=progress, job=one)
+        return watched(program, (), options, _OFFLINE, progress=progress, job=recipe.rank)
 
 
 @contextlib.contextmanager

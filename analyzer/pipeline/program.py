@@ -75,18 +75,16 @@ def follow(
     whole: bool = False,
     job: Rank | None = None,
     post: Post | None = None,
-    title: str | None = None,
 ) -> tuple[Analysis, BaseException | None]:
     """The analysis of a program, and what ended it before its end (None: nothing), an AnalyzerError where it failed or cannot
     be followed. whole: steps that repeat are stored
     like any other. job: the rank where its machine has another number of them than `Rank.of` takes it to have. post: brings
-    what other ranks say by value (None: they are followed beside this one where it asks). title: what reports call the program
-    instead of its file and arguments. Raises AnalyzerError."""
+    what other ranks say by value (None: they are followed beside this one where it asks). Raises AnalyzerError."""
     one = job or Rank.of(rank, ranks)
     followed = watched(
         script, args, options, environment, until=until, progress=progress, whole=whole, job=one, post=post
     )
-    name = title or " ".join((place_of(script)[0], *map(str, args)))
+    name = " ".join((place_of(script)[0], *map(str, args)))
     return concluded(followed, options, name, one), followed.ran.error
 
 
@@ -152,10 +150,8 @@ def watched(
     return Followed(ran, live, profile, device_note)
 
 
-def concluded(
-    followed: Followed, options: Options, name: str, one: Rank | None = None, notes: tuple[str, ...] = ()
-) -> Analysis:
-    """The analysis of what was followed, under a name. notes: said before any others."""
+def concluded(followed: Followed, options: Options, name: str, one: Rank | None = None) -> Analysis:
+    """The analysis of what was followed, under a name."""
     ran, one = followed.ran, one or Rank()
     captured = Captured(
         target=name + (f" (rank {one.rank} of {one.world_size})" if one.world_size > 1 else ""),
@@ -165,7 +161,7 @@ def concluded(
         profile=followed.profile,
         device_note=followed.device_note,
         naive=_naive(ran),
-        notes=(*notes, *_notes(ran), *one.notes(), *ran.caveats),
+        notes=(*_notes(ran), *one.notes(), *ran.caveats),
         incomplete=_incomplete(ran.error),
         caveats=ran.caveats,
     )

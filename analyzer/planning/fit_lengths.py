@@ -40,18 +40,19 @@ def over_lengths(
 ) -> Lengths:
     """The largest batch of every length on these devices. Raises AnalyzerError where not even the first length can be analysed."""
     subject = Subject(target, options, progress)
-    last = opened(target).number("max_position_embeddings", LAST) if subject.config else LAST
+    last = (opened(target).number("max_position_embeddings") if subject.config else None) or LAST
     found: dict[int, tuple[Fit | None, ...]] = {}
     notes: tuple[str, ...] = ()
     length = options.length or FIRST
     alive = set(range(len(devices)))
-    while alive and length <= (last or LAST):
+    while alive and length <= last:
         row: list[Fit | None] = [None] * len(devices)
         try:
+            sized = subject.of_length(length)  # what is captured for one device serves the others
             for place in sorted(alive):
                 if progress is not None:
                     progress(f"length {length:,} on {devices[place]}")
-                row[place] = fit = largest(subject.of_length(length).on(devices[place]), None, progress)
+                row[place] = fit = largest(sized.on(devices[place]), None, progress)
                 if fit.batch == 0:
                     alive.discard(place)
         except AnalyzerError as error:

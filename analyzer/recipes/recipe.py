@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from analyzer.errors import MissingDependencyError, OptionError, did_you_mean
 from analyzer.parallelism import Parallelism
+from analyzer.ranks import Rank
 from analyzer.recipes.config import Config
 
 TASKS = ("causal-lm", "seq2seq", "classification", "vision", "speech")
@@ -138,6 +139,11 @@ class Recipe:
             )
         if self.accumulation > 1:
             raise OptionError("micro-batches of a spread configuration are not followed", "leave them out")
+
+    @property
+    def rank(self) -> Rank | None:
+        """The rank that is shown, where there are several."""
+        return self.parallel.rank if self.parallel else None
 
     @property
     def optimizer_call(self) -> str:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import datetime
 import json
 import statistics
+import tempfile
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from accelerate import init_empty_weights
 from accelerate.commands.estimate import estimate_training_usage
 from accelerate.utils import calculate_maximum_sizes
@@ -34,8 +36,6 @@ _NAMES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 
 def answers(case: dict[str, Any], document: dict[str, Any], folder: Path) -> tuple[int, int | None]:
     """accelerate's bytes and hf-mem's (None where it has no word for it)."""
-    import transformers
-
     file = folder / "config.json"
     file.write_text(json.dumps(document))
     recipe = recipe_of(str(file), Options.of(case["options"]))
@@ -57,8 +57,6 @@ def answers(case: dict[str, Any], document: dict[str, Any], folder: Path) -> tup
 
 def main() -> None:
     """Every case, then the page."""
-    import tempfile
-
     cases = json.loads(MEASURED.read_text())
     rows = []
     errors: dict[str, list[float]] = {"accelerate": [], "hf-mem": []}

@@ -37,7 +37,7 @@ from analyzer.graph import Birth, Death
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.cuda.memory import Memory
-    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.recorder import Position, Recorder
     from analyzer.capture.pytorch.script import Phases
 
 _MODULE = "transformers.generation.utils"
@@ -59,20 +59,6 @@ _SEEN = (
 
 class _Ended(BaseException):
     """As many tokens as were wanted have been run."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """How much there was of everything when the model was called."""
-
-    operators: int
-    storages: int
-    moments: int
-    events: int
-
-    def cut(self, recorder: Recorder, names: Mapping[int, int]) -> None:
-        """Forget what was recorded since; storages alive now are known by other numbers."""
-        recorder.cut(self.operators, self.storages, self.moments, names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +129,11 @@ class Tokens:
             end, lives = self._apart(call, longest)
         except NotTold:
             return call()
-        recorder, memory, entry = self._recorder, self._memory, self._place()
+        recorder, memory, entry = self._recorder, self._memory, self._recorder.position()
         between = range(_BEGINNING + 1, _BEGINNING + longest + 1)
         begun: _Begun | None = None
 
-        def first(places: list[_Place]) -> None:
+        def first(places: list[Position]) -> None:
             nonlocal begun
             rounds, asked = memory.rounds([place.events for place in places[1:]], 1)
             live = self._lives(entry.storages, entry.storages)
@@ -162,42 +148,42 @@ class Tokens:
 
         again = self._phases.remembered()
         with contextlib.suppress(_Ended):
-            return _run(call.longer(0)[0], self._place, first)
+            return _run(call.longer(0)[0], recorder, first)
         assert begun is not None
         again(True)
         if self._left(entry):
             raise CaptureError("tokens of generate could not be told", "please report it")
-        begun.here.cut(recorder, {})
+        recorder.cut(begun.here, {})
         recorder.note(
             f"{recorder.where() or 'generate'}: of {call.new_tokens:,} tokens {call.new_tokens - len(between):,} were run and "
             f"{len(between):,} told from them: tokens {between[0] + 1:,} to {between[-1] + 1:,}"
         )
         long, made = call.longer(longest)
-        there = self._place()
+        there = recorder.position()
 
-        def last(_: list[_Place]) -> None:
+        def last(_: list[Position]) -> None:
             _release(made)
             self._join(begun, there)
 
-        return _run(long, self._place, last)
+        return _run(long, recorder, last)
 
     def _apart(self, call: _Call, longer: int) -> tuple[list[Any], dict[int, int]]:
         """The rounds that tell of a run with a prompt so much longer, which is forgotten; and what lived after them, as
         `_lives`. Raises NotTold."""
-        before = self._place()
+        before = self._recorder.position()
         found: list[tuple[list[Any], dict[int, int]]] = []
 
         def begin() -> None:
             long, made = call.longer(longer)
-            there = self._place()
+            there = self._recorder.position()
 
-            def enough(places: list[_Place]) -> None:
+            def enough(places: list[Position]) -> None:
                 _release(made)
                 rounds, _ = self._memory.rounds([place.events for place in places[1:]], longer + 1)
                 found.append((rounds[_SETTLING:], self._lives(before.storages, there.storages)))
                 raise _Ended
 
-            _run(long, self._place, enough)
+            _run(long, self._recorder, enough)
 
         again = self._phases.remembered()
         self._memory.aside()
@@ -212,16 +198,10 @@ class Tokens:
         left = self._left(before)
         self._memory.back(happened=left)
         if not left:
-            before.cut(self._recorder, {})
+            self._recorder.cut(before, {})
         if left or not found:
             raise NotTold("the model keeps what a prompt made" if left else why)
         return found[0]
-
-    def _place(self) -> _Place:
-        recorder = self._recorder
-        return _Place(
-            len(recorder.operators), len(recorder.storages), len(recorder.program), self._memory.position
-        )
 
     def _lives(self, before: int, since: int) -> dict[int, int]:
         """What lives now, with its bytes: storages numbered from `since` on from 0, those older than `before` below it."""
@@ -231,12 +211,12 @@ class Tokens:
             for storage in sorted(self._recorder.alive())
         }
 
-    def _left(self, place: _Place) -> bool:
+    def _left(self, place: Position) -> bool:
         """Whether something of what was made since then lives on, although nobody should hold it."""
         gc.collect()
         return any(storage >= place.storages for storage in self._recorder.alive())
 
-    def _join(self, begun: _Begun, there: _Place) -> None:
+    def _join(self, begun: _Begun, there: Position) -> None:
         """What lives now takes the place of what lived after the first tokens: the program goes on from there."""
         recorder, entry, here = self._recorder, begun.entry, begun.here
         lives = self._lives(entry.storages, there.storages)
@@ -247,7 +227,7 @@ class Tokens:
         growing = [recorder.storages[storage] for storage in told]
         pairs = [(partners[storage], storage) for storage in told]
         self._memory.join(begun.ahead, pairs, names, there.operators - entry.operators)
-        here.cut(recorder, names)
+        recorder.cut(here, names)
         recorder.storages.extend(growing)
         recorder.program.extend(Death(partners[storage]) for storage in told)
         recorder.program.extend(Birth(names[storage]) for storage in told)
@@ -257,8 +237,8 @@ class Tokens:
 class _Begun:
     """A program whose first tokens were run, and those told of which the memory knows. live: as `_lives`, after the first."""
 
-    entry: _Place
-    here: _Place
+    entry: Position
+    here: Position
     live: Mapping[int, int]
     ahead: Any
 
@@ -271,12 +251,12 @@ def _check_alike(ours: Mapping[int, int], others: Mapping[int, int], told: set[i
         raise NotTold("other tensors live after a longer prompt")
 
 
-def _run(call: _Call, place: Callable[[], _Place], begun: Callable[[list[_Place]], None]) -> Any:
+def _run(call: _Call, recorder: Recorder, begun: Callable[[list[Position]], None]) -> Any:
     """Call it. begun: told where the model was called, once the rounds of the beginning are over; it may raise."""
-    places: list[_Place] = []
+    places: list[Position] = []
 
     def called(*_: Any) -> None:
-        places.append(place())
+        places.append(recorder.position())
         if len(places) == _BEGINNING + 2:
             begun(places)
 

@@ -115,6 +115,16 @@ class _Growing:
     bounded: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How much there was of everything. events: of the memory's; 0 without one."""
+
+    operators: int
+    storages: int
+    moments: int
+    events: int
+
+
 class _Schema:
     """What the recorder needs of an operator's schema, computed once."""
 
@@ -995,12 +1005,18 @@ class Recorder(TorchDispatchMode):
         """Every storage that lives now."""
         return self._live.values()
 
-    def cut(self, operators: int, storages: int, moments: int, names: Mapping[int, int]) -> None:
-        """Keep only so many; storages alive now are known by other numbers from then on (`repetition.py`)."""
+    def position(self) -> Position:
+        """How much there is of everything now."""
+        events = 0 if self.memory is None else self.memory.position
+        return Position(len(self.operators), len(self.storages), len(self.program), events)
+
+    def cut(self, position: Position, names: Mapping[int, int]) -> None:
+        """Forget what was recorded since; storages alive now are known by other numbers from then on."""
         for key, storage in self._live.items():
             if storage in names:
                 self._live[key] = names[storage]
-        del self.operators[operators:], self.storages[storages:], self.program[moments:]
+        del self.operators[position.operators :], self.storages[position.storages :]
+        del self.program[position.moments :]
 
     def segment_over(self) -> None:
         """Nodes of autograd made before the last segment are taken to be gone: where they came from is forgotten."""

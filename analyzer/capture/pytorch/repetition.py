@@ -33,7 +33,7 @@ from analyzer.graph import Birth, Death, Mark, Moment, Operator, Run, TensorMeta
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.cuda.memory import Memory
-    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.recorder import Position, Recorder
 
 LONGEST = 8
 # So many segments are stored before the allocator's layout no longer matters, and so many layouts remembered.
@@ -69,16 +69,13 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Where a segment ends. operators, storages, moments, events: how many there were; steps: optimizer steps in it.
+    """Where a segment ends. at: how much had been recorded; steps: optimizer steps in it.
 
     held: what lives then, role -> (storage, bytes of its block). normal: the form of the segment that ends here. layouts: of
         the allocator, now and where segments since forgotten ended.
     """
 
-    operators: int
-    storages: int
-    moments: int
-    events: int
+    at: Position
     steps: int
     failures: int
     peaks: tuple[int, ...]
@@ -146,10 +143,7 @@ class Repetition:
         steps, self._steps = recorder.step - self._steps, recorder.step
         held = {role: (storage, memory.block_bytes(storage)) for storage, role in self._roles.items()}
         return Boundary(
-            operators=len(recorder.operators),
-            storages=len(recorder.storages),
-            moments=len(recorder.program),
-            events=memory.position,
+            at=recorder.position(),
             steps=steps,
             failures=memory.failures,
             peaks=memory.peaks,
@@ -166,7 +160,7 @@ class Repetition:
             boundaries[-1].normal == boundaries[-1 - period].normal
             and now.peaks == begin.peaks
             and now.failures == before.failures
-            and now.events - begin.events == begin.events - before.events
+            and now.at.events - begin.at.events == begin.at.events - before.at.events
             and all(boundaries[-1 - i].normal == boundaries[-1 - period - i].normal for i in range(1, period))
             and now.state == begin.state
         )
@@ -178,8 +172,8 @@ class Repetition:
             for role, (storage, _) in now.held.items()
             if storage != begin.held[role][0]
         }
-        self._memory.cut(begin.events, names)
-        self._recorder.cut(begin.operators, begin.storages, begin.moments, names)
+        self._memory.cut(begin.at.events, names)
+        self._recorder.cut(begin.at, names)
         self._roles = {names.get(storage, storage): role for storage, role in self._roles.items()}
 
     def _assign(self) -> None:
@@ -198,18 +192,18 @@ class Repetition:
         begin, recorder = self._boundaries[-1], self._recorder
         told = partial(
             _told,
-            recorder.program[begin.moments :],
-            recorder.operators[begin.operators :],
-            recorder.storages[begin.storages :],
+            recorder.program[begin.at.moments :],
+            recorder.operators[begin.at.operators :],
+            recorder.storages[begin.at.storages :],
             begin,
             dict(self._roles),
         )
         shapes = [
             output.shape if output is not None else None
-            for operator in recorder.operators[begin.operators :]
+            for operator in recorder.operators[begin.at.operators :]
             for output in operator.outputs[:1]
         ]
-        return Form((len(recorder.program) - begin.moments, shapes), told)
+        return Form((len(recorder.program) - begin.at.moments, shapes), told)
 
 
 def _told(
@@ -220,7 +214,7 @@ def _told(
     roles: Mapping[int, Role],
 ) -> Hashable:
     """What happened in a segment that began there; `operators` and `storages` are those since."""
-    first = begin.storages
+    first = begin.at.storages
 
     def told(storage: int) -> Hashable:
         return storage - first if storage >= first else roles.get(storage)
@@ -235,7 +229,7 @@ def _told(
     form: list[Hashable] = []
     for moment in moments:
         if isinstance(moment, Run):
-            operator = operators[moment.operator - begin.operators]
+            operator = operators[moment.operator - begin.at.operators]
             form.append(
                 (
                     operator.name, operator.phase, operator.module, operator.source, operator.stream,

@@ -99,7 +99,7 @@ def int8_mixed_scaled_mm(
     a: Any, ca: Any, cb: Any, sca: Any, scb: Any, outlier_cols: Any = None, bias: Any = None
 ) -> Any:
     """The same, with columns of `a` that stay in its own type: they are multiplied by that part of the weight, dequantized."""
-    part = weight = None
+    weight = None
     if outlier_cols is not None and outlier_cols.numel():
         part = a[:, outlier_cols].contiguous()
         columns = cb[:, outlier_cols].contiguous()
