@@ -170,7 +170,7 @@ def _is_topologies(value: Any) -> bool:
             isinstance(part[name], str) if kind == "str" else _is_count(part[name])
             for name, kind in names.items()
         )
-        and part["ranks"] > 1
+        and part["ranks"] > 0
         for part in value
     )
 

@@ -54,7 +54,10 @@ def named(uuid: str) -> Iterator[Any]:
 
 
 def link(uuids: Sequence[str]) -> str:
-    """How the GPUs with these UUIDs reach one another: "NVLink" where every two of them do so, else "PCIe"."""
+    """How the GPUs with these UUIDs reach one another: "NVLink" where every two of them do so, else "PCIe"; "none" for
+    a GPU alone."""
+    if len(uuids) == 1:
+        return "none"
     with _opened() as pynvml:
         handles = [pynvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in uuids]
         kind = pynvml.NVML_P2P_CAPS_INDEX_NVLINK

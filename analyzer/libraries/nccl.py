@@ -2,35 +2,35 @@
 
 1. Every allocation takes whole pages of 2 MiB (`ncclCudaMalloc` through cuMem). A communicator makes three small ones for
    each of its channels, and two more: 196 MiB for 32 channels. One of a single rank has 64 channels (`MAXCHANNELS`,
-   `device.h`): 388 MiB.
+   `device.h`): 388 MiB, and no connections.
 2. A **connection** for one channel takes 10 MiB at the receiver (4 KiB and the buffers of three protocols, 9,637,888
    bytes) and 2 MiB at the sender. Connections are made when first needed: by the first collective one to each neighbour
    in the ring for every collective channel (24 of them between two H200: 288 MiB), by the first message to a rank, or from
    it, one for every channel between two (32: 64 and 320 MiB).
-3. The library's code is loaded with the first communicator, that of sends and receives when first used. It stays after
-   `destroy_process_group`; everything else goes.
+3. The library's code is loaded with the first communicator and the first collective of several ranks: one of a single rank copies
+   and launches no kernel (`ncclLaunchOneRank`), and its process has 170 MiB of code where others have 356. That of sends and
+   receives is loaded when first used. Code stays after `destroy_process_group`; everything else goes.
 4. How many channels there are is what NCCL's search of the topology finds: the bytes are measured (`analyze calibrate
    --ranks N`) and stand in the device's profile, for each number of ranks (`devices/topology.py`).
 5. For a number of ranks nobody measured on this GPU, the figures of the nearest that was measured stand in, and the result
    is marked "bounded"; of a GPU without any, those of two H200 on NVLink.
 
-Source: `transport/p2p.cc`, `channel.cc`, `init.cc` (NCCL 2.28); NCCL's own log of 2 x H200, `NCCL_DEBUG_SUBSYS=ALLOC,GRAPH`,
-and NVML of 19 programs (`benchmarks/ranks`, `tests/data/h200/ranks.json`).
+Source: `transport/p2p.cc`, `channel.cc`, `init.cc`, `enqueue.cc` (NCCL 2.28); NCCL's own log of 2 x H200,
+`NCCL_DEBUG_SUBSYS=ALLOC,GRAPH`, NVML of 19 programs (`benchmarks/ranks`, `tests/data/h200/ranks.json`) and of a rank alone
+(`communicators_alone.json`).
 Not modelled: NVLink SHARP (as with `NCCL_NVLS_ENABLE=0`), trees of more than two ranks, network transports, registered
 user buffers, `ncclCommSplit` that shares resources.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from analyzer.devices import DeviceProfile, load
 from analyzer.devices.loader import DEFAULT
 from analyzer.devices.topology import Topology
 from analyzer.graph import Communicator
-
-_ALONE_BYTES = (3 * 64 + 2) * 2 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +46,12 @@ def taken(communicators: Mapping[str, Communicator], profile: DeviceProfile) -> 
     used = list(communicators.values())
     if not used:
         return Taken(0)
-    known = profile.nccl or load(DEFAULT).nccl
-    pairs = [(use, _nearest(use.size, known)) for use in used]
-    first = pairs[0][1]
-    exchanges = any(use.sent_to or use.received_from for use in used)
-    nbytes = (
-        first.code_bytes
-        + (first.exchange_code_bytes if exchanges else 0)
-        + sum(_communicator(use, topology) for use, topology in pairs)
+    pairs = [(use, _nearest(use.size, profile)) for use in used]
+    nbytes = max(topology.code_bytes for _, topology in pairs) + sum(
+        _communicator(use, topology) for use, topology in pairs
     )
+    if any(use.sent_to or use.received_from for use in used):
+        nbytes += max(topology.exchange_code_bytes for _, topology in pairs)
     missing = [
         topology
         for use, topology in pairs
@@ -69,7 +66,7 @@ def taken(communicators: Mapping[str, Communicator], profile: DeviceProfile) -> 
 def figures(size: int, profile: DeviceProfile) -> tuple[int, int, int, int, int, int]:
     """Of a communicator of so many ranks, in bytes: the library's code, the code of messages, the communicator, its connections for
     collectives, and those for messages to a rank and from one."""
-    topology = _nearest(size, profile.nccl or load(DEFAULT).nccl)
+    topology = _nearest(size, profile)
     return (
         topology.code_bytes,
         topology.exchange_code_bytes,
@@ -80,13 +77,16 @@ def figures(size: int, profile: DeviceProfile) -> tuple[int, int, int, int, int,
     )
 
 
-def _nearest(size: int, known: Sequence[Topology]) -> Topology:
-    return min(known, key=lambda topology: (abs(topology.ranks - size), -topology.ranks))
+def _nearest(size: int, profile: DeviceProfile) -> Topology:
+    """What was measured for the nearest number of ranks; a rank alone is like no other, and alike on all GPUs."""
+    for known in (profile.nccl, load(DEFAULT).nccl):
+        able = [topology for topology in known if (topology.ranks == 1) == (size == 1)]
+        if able:
+            return min(able, key=lambda topology: (abs(topology.ranks - size), -topology.ranks))
+    raise AssertionError(f"{DEFAULT}'s profile has figures of one rank and of several")
 
 
 def _communicator(use: Communicator, topology: Topology) -> int:
-    if use.size == 1:
-        return _ALONE_BYTES
     return (
         topology.communicator_bytes
         + (topology.ring_bytes if use.collective else 0)

@@ -3,7 +3,8 @@
 1. Every rank is a process of its own with a GPU of its own, as `torchrun` starts them; between two readings all of them
    wait for one another through gloo, which uses no GPU.
 2. In order: a communicator; its first all-reduce; every other collective of a ring; a second communicator; its all-reduce; a
-   message from rank 0 to rank 1, and one back; everything destroyed. Ranks above 1 only take part in collectives.
+   message from rank 0 to rank 1, and one back; everything destroyed. Ranks above 1 only take part in collectives, and a rank
+   alone sends no messages.
 3. What counts is the process's bytes that PyTorch's allocator has not reserved.
 
 The environment's `NCCL_*` variables act as they would on any program, and are written down.
@@ -44,7 +45,8 @@ def measured(ranks: int) -> dict[str, Any]:
     job = {"kind": "probe", "probe": {"name": "communicators"}}
     with ThreadPoolExecutor(ranks) as pool:
         environments = [
-            {**Rank(rank, ranks, ranks).environment(), "MASTER_PORT": str(port)} for rank in range(ranks)
+            {**Rank(rank, ranks, ranks, launched=True).environment(), "MASTER_PORT": str(port)}
+            for rank in range(ranks)
         ]
         done = list(pool.map(lambda variables: jobs.run(job, variables), environments))
     found = [jobs.result_of(result, f"rank {rank} of {ranks}") for rank, result in enumerate(done)]
@@ -97,7 +99,7 @@ def run(_: Mapping[str, Any]) -> dict[str, Any]:
     mark("second communicator")
     dist.all_reduce(whole, group=second)
     mark("second all_reduce")
-    for sender, receiver in ((0, 1), (1, 0)):
+    for sender, receiver in ((0, 1), (1, 0)) if ranks > 1 else ():
         if rank == sender:
             dist.send(whole, receiver)
         elif rank == receiver:

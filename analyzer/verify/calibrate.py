@@ -104,7 +104,8 @@ def calibrate(
         stage(f"library {family}", partial(probe, {"name": "library", "family": family}))
     if ranks > 1:
         tell("communicators", 0.22)
-        stage(f"communicators {ranks}", partial(communicators.measured, ranks))
+        for count in (1, ranks):
+            stage(f"communicators {count}", partial(communicators.measured, count))
     tell("convolutions", 0.25)
     table = output.with_name(f"{output.stem}.convolutions.npz")
     grid: dict[str, Any] = {"count": 0, "complete": False}
@@ -216,7 +217,10 @@ def topology(found: Mapping[str, Any]) -> dict[str, Any]:
 
     one, ring = most("second communicator"), most("second all_reduce")
     first = max(growth["communicator"] + growth["all_reduce"] for growth in growths)
-    send, receive = most("1 to 0", (1,)), most("1 to 0", (0,))
+    send = receive = exchange_code = 0
+    if len(growths) > 1:
+        send, receive = most("1 to 0", (1,)), most("1 to 0", (0,))
+        exchange_code = max(0, growths[0]["0 to 1"] - send, growths[1]["0 to 1"] - receive)
     told = "".join(f", {name}={value}" for name, value in sorted(found["environment"].items()))
     return {
         "ranks": len(growths),
@@ -225,7 +229,7 @@ def topology(found: Mapping[str, Any]) -> dict[str, Any]:
         "code_bytes": max(0, first - one - ring),
         "communicator_bytes": one,
         "ring_bytes": ring,
-        "exchange_code_bytes": max(0, growths[0]["0 to 1"] - send, growths[1]["0 to 1"] - receive),
+        "exchange_code_bytes": exchange_code,
         "send_bytes": send,
         "receive_bytes": receive,
     }

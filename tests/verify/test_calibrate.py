@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -240,6 +241,12 @@ def found_communicators() -> list[dict[str, Any]]:
     return list(found)
 
 
+def alone() -> dict[str, Any]:
+    """What a rank alone found."""
+    (found,) = json.loads((DATA / "h200" / "communicators_alone.json").read_text())["runs"]
+    return dict(found)
+
+
 def test_what_nccl_takes_is_told_by_a_second_communicator() -> None:
     off, on = map(calibrate.topology, found_communicators())
     assert off == {
@@ -248,6 +255,7 @@ def test_what_nccl_takes_is_told_by_a_second_communicator() -> None:
         "receive_bytes": 320 * MIB,
     }  # fmt: skip
     assert on == {**off, "link": "NVLink", "communicator_bytes": 232 * MIB}
+    assert calibrate.topology(alone()) == dataclasses.asdict(load("h200").nccl[1])
     # What the H200's profile has from NCCL's own log and eleven programs.
     shipped = load("h200").nccl[0]
     assert shipped.code_bytes + shipped.communicator_bytes + shipped.ring_bytes == (354 + 198 + 288) * MIB
@@ -260,7 +268,7 @@ def test_a_calibrated_topology_gives_other_programs_within_one_percent(
 ) -> None:
     """Models that were measured on the same two GPUs, and are not among those the figures were made with."""
     monkeypatch.setattr(
-        communicators, "measured", lambda ranks: found_communicators()[0] if ranks == 2 else {}
+        communicators, "measured", lambda ranks: found_communicators()[0] if ranks == 2 else alone()
     )
     path = tmp_path / "pair.json"
     calibrate.calibrate(path, convolution_seconds=0, ranks=2)

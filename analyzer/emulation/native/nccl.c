@@ -89,18 +89,16 @@ static int hold(Comm *comm, int64_t bytes) {
   comm->held += (uint64_t)bytes;
   return OK;
 }
-static char loaded[DEVICES][2]; /* the library's code, and that of messages */
-static int load_code(const Comm *comm, int which, int64_t bytes) { /* stays, once a device */
+static int64_t loaded[DEVICES][2]; /* bytes of the library's code, and of that for messages */
+static int load_code(const Comm *comm, int which, int64_t bytes) { /* stays; a rank alone needs less of it than several */
   int has = 1;
   LOCKED {
-    if (!loaded[comm->device][which]) {
-      has = process_holds(comm->device, bytes);
-      loaded[comm->device][which] = has;
-    }
+    int64_t more = bytes - loaded[comm->device][which];
+    if (more > 0 && (has = process_holds(comm->device, more))) loaded[comm->device][which] = bytes;
   }
   return has ? OK : failed(CUDA_ERROR, "out of memory");
 }
-ANSWER int emulated_sent_messages(int device) { return loaded[device][1]; }
+ANSWER int emulated_sent_messages(int device) { return loaded[device][1] > 0; }
 static int occupy(Comm *comm) {
   struct line line = {0};
   int64_t *told;
