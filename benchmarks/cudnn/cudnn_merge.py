@@ -7,6 +7,7 @@ A further file of the table comes out (`analyzer/libraries/cudnn/shards.py`), an
 2. Calls the table has keep what is known of them; figures they lack (other settings, other plans) are added.
 3. A first plan's workspace that is not what the table says is an error, and nothing is written: cuDNN answers the same
    question the same way, so one of the two files belongs to another version, GPU or list of calls.
+4. A winner of benchmark mode's trials the table has stays: of plans that are equally fast now one wins and now the other.
 
 With --new instead of --table the answers are a table of their own, whose first file comes out.
 """
@@ -26,6 +27,7 @@ from cudnn_calls import GROUPS, Calls
 
 from analyzer.libraries.cudnn.shards import more
 from analyzer.libraries.cudnn.table import (
+    FASTEST,
     FIGURES,
     FIRST,
     NOT_ASKED,
@@ -58,6 +60,8 @@ class Group:
         known = self.figures[places, operations]
         first = FIGURES.index(FIRST)
         both = (known[:, first] != NOT_ASKED) & (told[:, first] != NOT_ASKED)
+        winner = FIGURES.index(FASTEST)
+        told[:, winner] = np.where(known[:, winner] != NOT_ASKED, known[:, winner], told[:, winner])
         self.figures[places, operations] = np.where(told != NOT_ASKED, told, known)
         return int((both & (known[:, first] != told[:, first])).sum())
 

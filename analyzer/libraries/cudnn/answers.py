@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from analyzer.libraries.cudnn import table
 
-_TIMED_PLANS = 10
+TIMED_PLANS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def figures(plans: Iterable[Plan], dtype: str, *, whole: bool = True) -> tuple[i
             table.TRIAL: max(default, default=table.NO_PLAN),
             table.DETERMINISTIC_TRIAL: max(deterministic, default=table.NO_PLAN),
             table.STRICT_TRIAL: max(strict, default=table.NO_PLAN),
-            table.TIMED: max(default[:_TIMED_PLANS], default=table.NO_PLAN),
+            table.TIMED: max(default[:TIMED_PLANS], default=table.NO_PLAN),
         }
     told = {figure: table.AS_FIRST if nbytes == first else nbytes for figure, nbytes in found.items()}
     told[table.FIRST] = first

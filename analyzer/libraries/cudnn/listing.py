@@ -7,7 +7,7 @@ PyTorch's own code, which filters, builds, times and retries plans, comes to the
 2. The first deterministic plan, and the first without tensor cores (float32), where they are not among the steps: behind a step
    that takes no more, so that the ladder stays as it is.
 3. The plans whose workspaces are the largest, which benchmark mode takes for its trials, last.
-4. The one that wins benchmark mode's trials is marked; where nobody timed them it is the first.
+4. The one that wins benchmark mode's trials is marked. It is among the first ten, which are all that are timed.
 
 `tests/libraries/cudnn/test_listing.py` reads the figures off the lists again.
 """
@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from analyzer.libraries.cudnn.answers import Plan
+from analyzer.libraries.cudnn.answers import TIMED_PLANS, Plan
 from analyzer.libraries.cudnn.convolutions import Settings, Workspace, trial, workspace
 from analyzer.libraries.cudnn.ladders import steps
 from analyzer.libraries.cudnn.table import Convolution
@@ -65,10 +65,9 @@ def listing(call: Convolution, device: str) -> Listing:
     if not winner.source.startswith("measured"):  # any of those that are tried may win
         winner = replace(winner, high_bytes=max(winner.high_bytes, known[TRIALS].high_bytes))
     known[BENCHMARK] = winner
-    if not any(plan.workspace_bytes == winner.nbytes for plan in plans):
-        plans.insert(
-            _behind(plans, winner.nbytes), Plan(0, winner.nbytes, deterministic=False, tensor_core=True)
-        )
+    if not any(plan.workspace_bytes == winner.nbytes for plan in plans[:TIMED_PLANS]):
+        place = min(_behind(plans, winner.nbytes), TIMED_PLANS - 1)
+        plans.insert(place, Plan(0, winner.nbytes, deterministic=False, tensor_core=True))
     numbered = tuple(replace(plan, engine=place) for place, plan in enumerate(plans))
     fastest = next(plan.engine for plan in numbered if plan.workspace_bytes == winner.nbytes)
     return Listing(numbered, fastest, known)
