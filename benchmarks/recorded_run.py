@@ -7,6 +7,9 @@ took up to there is written, with "time is up" as the error. Writes OUT.json (wh
 history: `act` indexes `actions`, `addr` indexes `base`, `size` as requested, as taken for segments; `stream` 0 is the first
 seen). What the program raises is written to OUT.json, beside the figures up to there. `benchmarks/programs/measure.py` and
 `benchmarks/ranks/measure.py` start one of these for each program and rank.
+
+NVML is asked without a pause by a process of its own (`recorded_run.py --watch PID PLACE`): what PyTorch takes while it times
+algorithms is given back within milliseconds.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import json
 import os
 import runpy
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -29,7 +33,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 _EVENTS_MAX = 5_000_000
-_SECONDS_BETWEEN = 0.02
+_WATCH = "--watch"
 _PACKAGES = ("timm", "transformers")
 
 
@@ -39,27 +43,39 @@ class Nvml:
     def __init__(self, device: int) -> None:
         pynvml.nvmlInit()
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")  # NVML counts the others too
-        place = int(visible.split(",")[device]) if visible else device
-        self.handle = pynvml.nvmlDeviceGetHandleByIndex(place)
-        self.peak_bytes = 0
-        self.over = threading.Event()
-        self.watcher = threading.Thread(target=self.watch, daemon=True)
-
-    def process_bytes(self) -> int:
-        rows = pynvml.nvmlDeviceGetComputeRunningProcesses(self.handle)
-        return next((row.usedGpuMemory for row in rows if row.pid == os.getpid()), 0)
+        self.place = int(visible.split(",")[device]) if visible else device
+        self.watcher: subprocess.Popen[str] | None = None
 
     def watch(self) -> None:
-        while not self.over.wait(_SECONDS_BETWEEN):
-            self.peak_bytes = max(self.peak_bytes, self.process_bytes())
+        """From now on, until `end`."""
+        command = [sys.executable, str(Path(__file__).resolve()), _WATCH, str(os.getpid()), str(self.place)]
+        self.watcher = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
 
-    def end(self) -> int:
-        """Bytes now; nothing is watched any more."""
-        now = self.process_bytes()
-        self.over.set()
-        self.watcher.join()
-        self.peak_bytes = max(self.peak_bytes, now)
-        return now
+    def end(self) -> tuple[int, int]:
+        """The most bytes, and those of now; nothing is watched any more."""
+        now = process_bytes(self.place, os.getpid())
+        assert self.watcher
+        peak = self.watcher.communicate()[0]
+        return max(int(peak), now), now
+
+
+def process_bytes(place: int, pid: int) -> int:
+    """What NVML counts for a process on the GPU at this place."""
+    rows = pynvml.nvmlDeviceGetComputeRunningProcesses(pynvml.nvmlDeviceGetHandleByIndex(place))
+    return next((row.usedGpuMemory for row in rows if row.pid == pid), 0)
+
+
+def watched(pid: int, place: int) -> None:
+    """Ask NVML again and again until standard input ends, and print the most it counted."""
+    pynvml.nvmlInit()
+    peak_bytes = 0
+    over = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
+    while not over.is_set():
+        peak_bytes = max(peak_bytes, process_bytes(place, pid))
+    print(peak_bytes)
 
 
 def history(trace: list[dict[str, Any]]) -> dict[str, np.ndarray[Any, Any]]:
@@ -126,7 +142,7 @@ def record(out: str, device: int, program: Callable[[], object], until: int | No
     nvml = Nvml(device)
     torch.cuda.set_device(device)
     torch.cuda.memory._record_memory_history(max_entries=_EVENTS_MAX, context=None)
-    nvml.watcher.start()
+    nvml.watch()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _end_now)
         # A process the program forks ends as it would without this one: `terminate` would hang otherwise.
@@ -146,8 +162,8 @@ def record(out: str, device: int, program: Callable[[], object], until: int | No
         torch.cuda.synchronize()
     except RuntimeError as wrong:  # of a kernel, which is told only now
         error = error or str(wrong)
-    end = nvml.end()
-    row = figures(device) | {"nvml_peak": nvml.peak_bytes, "nvml_end": end, "seconds": round(seconds, 1)}
+    peak, end = nvml.end()
+    row = figures(device) | {"nvml_peak": peak, "nvml_end": end, "seconds": round(seconds, 1)}
     trace = torch.cuda.memory._snapshot()["device_traces"][device]
     np.savez_compressed(f"{out}.npz", allow_pickle=False, **history(trace))
     row |= {"events": len(trace)} | ({"error": error} if error else {})
@@ -190,6 +206,9 @@ def spawned(out: str, until: int | None) -> None:
 
 def main() -> None:
     """The command line."""
+    if sys.argv[1] == _WATCH:
+        watched(*map(int, sys.argv[2:]))
+        return
     out, *rest = sys.argv[1:]
     until, ranks = None, False
     while rest[0] in ("--until", "--spawned"):

@@ -132,11 +132,14 @@ def watched(
         Peers(work) if post is None and one.world_size > 1 else contextlib.nullcontext(post) as peers,
         as_main(place, arguments, {**one.environment(), **environment}) as main,
     ):
-        profile = runtime.profile(profile, options)
-        live = Live(profile, alloc_conf(options.runtime_options))
+
+        def settled() -> tuple[DeviceProfile, str]:
+            return runtime.profile(profile, options), alloc_conf(options.runtime_options)
+
+        live = Live(*settled(), settled)
         ran = captured_while_it_runs(
             main,
-            profile,
+            live.profile,
             live,
             rank=one,
             post=peers,
@@ -147,7 +150,7 @@ def watched(
         )
     if ran.error is not None and _is_out_of_memory(ran.error):
         live.caught_nothing()
-    return Followed(ran, live, profile, device_note)
+    return Followed(ran, live, live.profile, device_note)
 
 
 def concluded(followed: Followed, options: Options, name: str, one: Rank | None = None) -> Analysis:

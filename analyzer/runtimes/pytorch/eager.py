@@ -75,7 +75,7 @@ class Eager:
         self.libraries: set[str] = set()
         self.unknown: dict[str, tuple[int, int]] = {}
         self._graph = graph
-        self._story = story or (lambda operator: story_of(operator, device))
+        self.device, self._given = device, story
         self._alive: set[int] = set()
         self._workspaces: set[tuple[str, str, int]] = set()
         # Names of plans each thread has: PyTorch's cache of them is a thread's own.
@@ -109,6 +109,9 @@ class Eager:
             return False
         self._alive.remove(storage)
         return True
+
+    def _story(self, operator: Operator) -> Story:
+        return self._given(operator) if self._given else story_of(operator, self.device)
 
     def fork(self) -> Eager:
         """Another one that goes on from here by itself."""

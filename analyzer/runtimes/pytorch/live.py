@@ -10,9 +10,10 @@ What the allocator did is written down as it happens, and nothing is played agai
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from os import environ
 
 from analyzer.allocators import OutOfMemoryError
 from analyzer.allocators.process import Process
@@ -52,17 +53,25 @@ class Ahead:
 class Live:
     """The memory of one pretended device. All figures in bytes."""
 
-    def __init__(self, profile: DeviceProfile, conf: str) -> None:
-        self._profile, self._conf = profile, conf
+    def __init__(
+        self,
+        profile: DeviceProfile,
+        conf: str,
+        settled: Callable[[], tuple[DeviceProfile, str]] | None = None,
+    ) -> None:
+        """conf: the allocator's settings. settled: the profile and they, as the environment says them by now: programs set its
+        variables themselves, and PyTorch and cuBLAS read them when memory is first asked for, and when a handle is made."""
+        self._profile, self._conf, self._settled = profile, conf, settled
         self._program: Program | None = None
         self._eager: Eager | None = None
         self._process = Process()
+        self._workspaces = environ.get("CUBLAS_WORKSPACE_CONFIG")
         self._cudnn_threads = self._libraries = 0
         self._events: list[AllocationEvent] = []
         self._handles: dict[int, tuple[int, int]] = {}
         self._plans = Plans()
         self._failed: Failure | None = None
-        self._ended = False
+        self._ended = self._begun = False
         # What is written down apart, who knows what it asks for, and the most in use while something happened unwritten.
         self._apart: list[AllocationEvent] | None = None
         self._kept: Eager | None = None
@@ -83,6 +92,11 @@ class Live:
             device_total_bytes=self._profile.capacity_bytes,
         )
 
+    @property
+    def profile(self) -> DeviceProfile:
+        """The GPU, with what the program's environment said of cuBLAS."""
+        return self._profile
+
     def attach(self, program: Program) -> None:
         """Follow this program."""
         self._program, self._eager = program, Eager(program, self._profile)
@@ -96,6 +110,9 @@ class Live:
             return
         begin = len(self._events)
         if type(moment) is Run:
+            if self._settled and environ.get("CUBLAS_WORKSPACE_CONFIG") != self._workspaces:
+                self._workspaces = environ.get("CUBLAS_WORKSPACE_CONFIG")
+                self._profile = self._eager.device = self._settled()[0]
             asked = self._eager.run(self._program.operators[moment.operator])
         else:
             asked = self._eager.follow(moment)
@@ -113,6 +130,8 @@ class Live:
         assert self._eager is not None
         if len(self._eager.libraries) != self._libraries:
             self._libraries = len(self._eager.libraries)
+            if any(name.startswith("cublas") for name in self._eager.libraries):
+                self._settled = None
             besides = device_used(0, self._eager.libraries, self._profile)
             self.allocator.leave(max(self._profile.capacity_bytes - besides, 0))
             cudnn = sum(name.startswith("cudnn") for name in self._eager.libraries)
@@ -132,6 +151,8 @@ class Live:
         asked = 0
         handle: int | None = None
         if isinstance(event, Malloc):
+            if not self._begun:
+                self._begin()
             if event.category is Category.WORKSPACE and event.label == "cublas":
                 self._process.cublas()
             if event.plan:
@@ -152,6 +173,18 @@ class Live:
         self._happened(event, asked, handle)
         if isinstance(event, Event):
             self.allocator.over(event.name, event.value)
+
+    def _begin(self) -> None:
+        """Memory is asked for the first time: from now on the allocator's settings are what they are."""
+        self._begun = True
+        conf = self._settled()[1] if self._settled else self._conf
+        if conf == self._conf:
+            return
+        self._conf, events, self._events = conf, self._events, []
+        self.allocator = self.fresh()
+        self._states = States(self.allocator, places=True)
+        for event in events:
+            self._play(event)
 
     def _happened(self, event: AllocationEvent, asked: int, handle: int | None = None) -> None:
         states = self._states

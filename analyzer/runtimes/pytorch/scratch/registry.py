@@ -33,8 +33,15 @@ _OWN_KERNELS = (
     "aten::linalg_cross",
     "aten::linalg_vecdot",
     "aten::linalg_diagonal",
+    "aten::_linalg_check_errors",
 )
-_LIBRARY_BY_PREFIX = {"aten::linalg_": "cusolver", "aten::_linalg_": "cusolver", "aten::_fft_": "cufft"}
+# Triangular systems are cuBLAS's (`BatchLinearAlgebra.cpp`, `triangular_solve_kernel`); of two prefixes the first counts.
+_LIBRARY_BY_PREFIX = {
+    "aten::linalg_solve_triangular": "cublas",
+    "aten::linalg_": "cusolver",
+    "aten::_linalg_": "cusolver",
+    "aten::_fft_": "cufft",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +90,9 @@ def story_of(operator: Operator, device: DeviceProfile) -> Story:
     if found is not None:
         _tell(found, operator, device, script)
     known = found is not None or is_inert(operator.name)
-    for prefix, family in _LIBRARY_BY_PREFIX.items():
-        if operator.name.startswith(prefix) and not operator.name.startswith(_OWN_KERNELS):
-            script.library(family)
+    family = next((of for prefix, of in _LIBRARY_BY_PREFIX.items() if operator.name.startswith(prefix)), None)
+    if family is not None and not operator.name.startswith(_OWN_KERNELS):
+        script.library(family)
     bound_bytes = 0 if known else unknown_bound(operator)
     return Story(script.finish(), frozenset(script.libraries), known, bound_bytes)
 
