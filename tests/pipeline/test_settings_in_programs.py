@@ -27,7 +27,7 @@ def figures(estimate: Any) -> tuple[int, int, int]:
     ("name", "value"),
     [
         ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
-        ("PYTORCH_ALLOC_CONF", "roundup_power2_divisions:1"),
+        ("PYTORCH_ALLOC_CONF", "roundup_power2_divisions:2"),
         ("CUBLAS_WORKSPACE_CONFIG", ":4096:2"),
     ],
 )
