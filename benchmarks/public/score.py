@@ -3,7 +3,8 @@
     python benchmarks/public/score.py [NAME ...] [--sources .public] [-o docs/evidence/PROGRAMS.md]
     python benchmarks/public/score.py --try [NAME ...]
 
-Measured: `tests/data/h200/public.json`, by `measure.py` (its rows say with which GPU and versions). -o: writes its part of
+Measured: `tests/data/h200/public.json` and, in place of rows there, `public_watched.json`, by `measure.py` (its rows say with which GPU
+and versions). -o: writes its part of
 the page, between two marks. --try: only follows, measured or not, and says what came of it. NAME: a job, NAME* or DOMAIN/.
 """
 
@@ -51,7 +52,8 @@ MiB measured, and how far the prediction is from it:
 
 def measured() -> list[dict[str, Any]]:
     """The rows of the recorded runs that ended as the program wanted."""
-    return [row for row in json.loads(ROWS.read_text()) if "error" not in row]
+    rows = json.loads(ROWS.read_text()) + json.loads(ROWS.with_name("public_watched.json").read_text())
+    return list({name_of(row): row for row in rows if "error" not in row}.values())
 
 
 def name_of(row: dict[str, Any]) -> str:
