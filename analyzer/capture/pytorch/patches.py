@@ -189,6 +189,8 @@ PATCHES: dict[str, Patch] = {
     ),
     "torch.compile": Patch("what a compiler would make of a program is not followed: it runs as eager code (`compiling.py`)"),
     "torch.jit.trace": Patch("what is traced runs as eager code, as often as it would (`tracing.py`)"),
+    "torch.jit.ScriptModule": Patch("its classes are plain modules, as with PYTORCH_JIT=0 (`tracing.py`)"),
+    "torch.jit.script_method": Patch("what TorchScript's interpreter would run is run as eager code (`tracing.py`)"),
     "torch.export.export": Patch("its fake tensors are not the pretended device's (`exporting.py`)"),
     **{
         name: Patch("the rank that is followed runs here instead of in a process of its own")

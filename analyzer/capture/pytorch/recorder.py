@@ -75,6 +75,7 @@ from analyzer.graph import (
 )
 
 aten = torch.ops.aten
+_NUMBERS = (float, int, bool, complex)
 META, _CPU = torch.device("meta"), torch.device("cpu")
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
 _LIBRARY_FOLDERS = (
@@ -190,6 +191,18 @@ class _Here(threading.local):
         self.modules: list[str] = []
         self.callers: list[str | None] = []
         self.handle: int | None = None
+
+
+def _tensors_again(func: Any, args: Any) -> tuple[Any, ...]:
+    """Arguments, with tensors where the operator wants them: TorchScript's constants come as plain numbers, which few operators take
+    (`should_allow_numbers_as_tensors`, `torch/csrc/utils/python_arg_parser.cpp`)."""
+    wanted = (isinstance(argument.type, torch.TensorType) for argument in func._schema.arguments)
+    return tuple(
+        torch.scalar_tensor(value, dtype=torch.float64 if type(value) is float else None)
+        if tensor and type(value) in _NUMBERS
+        else value
+        for value, tensor in zip(args, wanted, strict=False)
+    )
 
 
 class Recorder(TorchDispatchMode):
@@ -576,6 +589,8 @@ class Recorder(TorchDispatchMode):
     def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
         schema = self._schemas.get(id(func)) or self._schema(func)
         if schema.skip or not (_reaches_device(args, kwargs) or self._exchanges(schema)):
+            if args and type(args[0]) in _NUMBERS:
+                args = _tensors_again(func, args)
             return func(*args, **kwargs)
         if self.phases is not None:
             self.phase = self.phases()

@@ -53,7 +53,7 @@ from analyzer.capture.pytorch.recorder import Recorder, inside
 from analyzer.capture.pytorch.repetition import Repetition
 from analyzer.capture.pytorch.step import label_gradients, label_state
 from analyzer.capture.pytorch.threads import Threads
-from analyzer.capture.pytorch.tracing import tracing
+from analyzer.capture.pytorch.tracing import ScriptModule, script_method, tracing
 from analyzer.capture.pytorch.triton_kernels import triton_kernels
 from analyzer.capture.pytorch.world.groups import world
 from analyzer.errors import AnalyzerError
@@ -264,6 +264,8 @@ def follow(
                     "torch.export.export": exporting(recorder),
                     "torch.compile": compiling(recorder),
                     "torch.jit.trace": tracing(recorder),
+                    "torch.jit.ScriptModule": ScriptModule,
+                    "torch.jit.script_method": script_method(recorder),
                 }
             ),
             world(rank, recorder, post) as communicators,

@@ -1,10 +1,12 @@
-"""`torch.jit.trace` called by a program that is followed: what is traced runs as often as it would, and stays eager code.
+"""`torch.jit.trace` and `torch.jit.ScriptModule` in a program that is followed: what they compile stays eager code.
 
 1. PyTorch runs what it traces once; to check the trace (`check_trace`, the default) it traces it once more and runs both
    traces and the original again, whose results, with what autograd has kept for them, live until they are compared
    (`torch/jit/_trace.py`, `_check_trace`).
 2. What comes out is the module, or function, itself with the graph beside it: `graph`, `code` and whatever else is asked of
    a traced one is answered by a trace that was made outside all that watches the program, where that is possible.
+3. A class of the program's that is a `ScriptModule` is a plain module, and `script_method` gives its function back, as with
+   `PYTORCH_JIT=0` (`torch/jit/_script.py`): TorchScript's interpreter calls kernels that only a real GPU has.
 
 Not modelled: what TorchScript's own execution keeps otherwise than eager code; a note says so.
 """
@@ -23,9 +25,11 @@ from analyzer.capture.pytorch.exporting import outside
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recorder import Recorder
 
+_COMPILED = torch.jit.ScriptModule
 _CHECKS = 3  # results that live beside one another while they are compared
 _MOST_BYTES = 1 << 28  # of a module that is traced for real besides
 _NOTE = "what torch.jit.trace returns is followed as the eager code it was made of"
+_SCRIPT_NOTE = "methods that torch.jit.script_method compiles are followed as the eager code they are"
 
 
 class TracedModule(torch.nn.Module):
@@ -76,6 +80,27 @@ def tracing(recorder: Recorder) -> Callable[..., Any]:
         if not isinstance(func, torch.nn.Module):
             return func
         return TracedModule(func, _traced_outside(trace, func, inputs, named, options))
+
+    return call
+
+
+class _LikeScriptModules(type):
+    """Modules TorchScript made count as instances too."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return super().__instancecheck__(instance) or isinstance(instance, _COMPILED)
+
+
+class ScriptModule(torch.nn.Module, metaclass=_LikeScriptModules):
+    """What stands for `torch.jit.ScriptModule`, for the classes a program makes of it."""
+
+
+def script_method(recorder: Recorder) -> Callable[[Any], Any]:
+    """What stands for `torch.jit.script_method`."""
+
+    def call(function: Any) -> Any:
+        recorder.note(_SCRIPT_NOTE)
+        return function
 
     return call
 

@@ -66,6 +66,8 @@ def test_every_entry_of_the_table_is_used() -> None:
         "torch.compile",
         "torch.Tensor.__new__",
         "torch.jit.trace",
+        "torch.jit.ScriptModule",
+        "torch.jit.script_method",
         "torch.Tensor._reduce_ex_internal",
         "torch.Tensor.normal_",
         "torch.Tensor.uniform_",

@@ -296,6 +296,33 @@ assert torch.jit.script(net.layer)(x).is_cuda
     assert any("torch.jit.trace" in note for note in found.notes)
 
 
+def test_script_modules_are_followed_as_the_eager_code_they_are(followed: Callable[[str], Estimate]) -> None:
+    """With a trace made of them, whose constants are folded; what else is a module is no script module."""
+    text = """
+class Block(BASE):
+    def __init__(self, p):
+        super().__init__()
+        self.p, self.layers = p, torch.nn.Sequential(torch.nn.Conv2d(8, 8, 3, padding=1), torch.nn.BatchNorm2d(8))
+    DECORATOR
+    def forward(self, x):
+        return self.layers(x) * self.p + x
+net = torch.nn.Sequential(Block(0.25), Block(0.5)).cuda()
+x = torch.randn(4, 8, 16, 16, device="cuda")
+graph = torch.jit.trace(net, x).graph
+torch._C._jit_pass_inline(graph)
+assert "aten::mul" in str(graph) and isinstance(net[0], BASE)
+assert not isinstance(net, torch.jit.ScriptModule)
+assert isinstance(torch.jit.script(torch.nn.Linear(2, 2)), torch.jit.ScriptModule)
+net(x).sum().backward()
+"""
+    scripted = followed(
+        text.replace("BASE", "torch.jit.ScriptModule").replace("DECORATOR", "@torch.jit.script_method")
+    )
+    eager = followed(text.replace("BASE", "torch.nn.Module").replace("DECORATOR", ""))
+    assert scripted.peak_allocated == eager.peak_allocated
+    assert any("torch.jit.script_method" in note for note in scripted.notes)
+
+
 def test_arrays_of_more_values_than_anyone_looks_at(followed: Callable[[str], Estimate]) -> None:
     followed(
         """
