@@ -22,10 +22,10 @@ from typing import Any
 
 from analyzer.allocators import create, names
 from analyzer.allocators.pytorch.settings import ties_of
+from analyzer.allocators.tensorflow_bfc import system_bytes
 from analyzer.analysis import Analysis
 from analyzer.errors import OptionError, did_you_mean
 from analyzer.runtimes.events import Free, Malloc
-from analyzer.runtimes.tensorflow.settings import system_bytes
 from analyzer.runtimes.timeline import play
 
 ASYNCHRONOUS = "pytorch_cudamallocasync"

@@ -25,9 +25,9 @@ from analyzer.devices import resolve, stands_in
 from analyzer.errors import AnalyzerError, InputError
 from analyzer.estimate import Estimate, TensorRow
 from analyzer.options import Options, takes_options
-from analyzer.planning.figures import Figures
 from analyzer.planning.pieces import Pieces, figures_of, uncollected
 from analyzer.planning.subject import Subject
+from analyzer.runtimes.batches import Figures
 
 if TYPE_CHECKING:
     import torch
@@ -133,7 +133,7 @@ def curve(
 ) -> Curve:
     """As `sweep`, of a target that is open; `batches` ascend."""
     pieces: Pieces | None = None
-    if len(batches) > FEW and subject.joined:
+    if len(batches) > FEW and subject.runtime is not None:
         pieces = Pieces(subject, batches[0], batches[-1])
     rows: list[Row] = []
     estimates: dict[int, Estimate] = {}
@@ -195,8 +195,8 @@ def _capacity(options: Options) -> int | None:
 
 def _may_run(pieces: Pieces | None, found: Figures, capacity: int) -> bool:
     """Whether it is worth an analysis that a batch which needs more with room runs nevertheless: as evaluated, it does."""
-    if pieces is None or not pieces.subject.eager:
-        # A session's figures are those on its device; a budget leaves it less.
+    if pieces is None or pieces.subject.runtime is None or not pieces.subject.runtime.takes_limits:
+        # Figures of one without limits are those on its device; a budget leaves it less.
         return pieces is None or pieces.subject.options.budget is not None
     room = capacity - (found.device_used - found.peak_reserved)
     return room > 0 and not pieces.at(found.batch, (room, True)).fails

@@ -1,14 +1,16 @@
-"""The batch as a variable: a range of batches in pieces, each one program (`program.py`), and where one ends and why.
+"""The batch as a variable: a range of batches in pieces, each one program (`analyzer/family`), and where one ends and why.
 
 1. Batch 1 is a piece of its own: dimensions of size 1 have no order among strides, broadcast, and are squeezed away.
 2. A range is captured at its ends and in between; when the three are one program, the range is one piece. A number that
    three captures cannot check (a square) is given a fourth. All steps are captured once; elsewhere the first, where
-   the later ones repeat it (`steps.py`).
+   the later ones repeat it (`family/steps.py`).
 3. Otherwise the largest batch is searched, by bisection, up to which the program is that of the range's beginning: there
    the piece ends, and the next begins. A batch that is like none of its neighbours, or cannot be captured, is a piece of
    its own; what the target said is kept.
-4. A batch at which a question about sizes is answered otherwise than at the captures (`questions.py`) is captured itself.
-5. After `MOST_CAPTURES` captures the rest is taken one by one: such a range is no piece (`program` is None), each of its
+4. A batch at which a question about sizes is answered otherwise than at the captures (`family/questions.py`) is captured itself.
+5. What a piece's batches need, its runtime says (`Runtime.over_batches`). One that cannot leaves no piece: each batch is captured
+   and analysed.
+6. After `MOST_CAPTURES` captures the rest is taken one by one: such a range is no piece (`figures` is None), each of its
    batches is captured when it is asked for.
 
 Not modelled: a batch inside a piece, never captured, at which the program is another one and then the same again for a reason
@@ -25,13 +27,11 @@ from dataclasses import dataclass, replace
 
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
+from analyzer.family.numbers import NotTheSame
+from analyzer.family.steps import Repetition
 from analyzer.pipeline.assemble import Captured
-from analyzer.planning.figures import EagerFigures, Figures
-from analyzer.planning.program import BatchProgram, NotTheSame
-from analyzer.planning.session_figures import SessionFigures
-from analyzer.planning.steps import Repetition
 from analyzer.planning.subject import Subject
-from analyzer.runtimes.pytorch.settings import alloc_conf
+from analyzer.runtimes.batches import Batches, Family, Figures
 
 MOST_CAPTURES = 40
 _SHORT = 4
@@ -40,16 +40,16 @@ _MOST_POINTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Batches `low` to `high`, both included. figures: what tells theirs, None where each batch is captured by itself.
+    """Batches `low` to `high`, both included. family: the captures that say what they are; figures: what they need. Both None where
+    each batch is captured by itself.
 
-    program: the one they share; None for a session, too, which plans its graph anew at each batch.
     ends: why the next batch is another program, "" at the end of the range. error: why it cannot be captured.
     """
 
     low: int
     high: int
-    program: BatchProgram | None
-    figures: EagerFigures | SessionFigures | None
+    family: Family | None = None
+    figures: Batches | None = None
     ends: str = ""
     error: str = ""
 
@@ -75,9 +75,8 @@ class Pieces:
         self.subject = subject
         self.captured: dict[int, Captured | AnalyzerError] = {}
         self._repetition: Repetition | None = None
-        self._conf = alloc_conf(subject.options.runtime_options)
         self.pieces: tuple[Piece, ...] = ()
-        if subject.joined:
+        if subject.runtime is not None:
             with uncollected():
                 self.pieces = tuple(self._found(low, high))
 
@@ -96,13 +95,11 @@ class Pieces:
                 return None
             other.captured[batch] = known
         for piece in self.pieces:
-            if piece.figures is None:
-                pieces.append(piece)
-            elif piece.program is None:
-                return None  # a session is planned for its device
-            else:
-                program = piece.program.on([_made(other.captured[batch]) for batch in piece.program.batches])
-                pieces.append(replace(piece, program=program, figures=EagerFigures(program, self._conf)))
+            figures = None
+            if piece.family is not None:
+                first = _made(other.captured[piece.family.batches[0]])
+                figures = subject.over_batches(piece.family, first.profile)
+            pieces.append(replace(piece, figures=figures))
         other.pieces = tuple(pieces)
         return other
 
@@ -115,7 +112,7 @@ class Pieces:
             raise problem
         if piece is not None and piece.figures is not None:
             try:
-                if not _changed(piece, batch):
+                if not self._changed(piece, batch):
                     return piece.figures.at(batch, limit)
             except ArithmeticError:  # a number that is whole only at some batches
                 pass
@@ -130,13 +127,27 @@ class Pieces:
 
     def analysis(self, batch: int, limit: tuple[int, bool] | None = None) -> Analysis:
         """A batch with all there is to know of it. Raises AnalyzerError."""
-        if not self.subject.joined:
+        if self.subject.runtime is None:
             return self.subject.analysis(batch)
         piece = self.piece(batch)
-        program = None if piece is None or piece.error or _changed(piece, batch) else piece.program
-        if batch not in self.captured and program is not None:
-            return self.subject.assembled(program.at(batch), batch, limit)
-        return self.subject.assembled(self._at(batch), batch, limit)
+        if batch in self.captured or piece is None or piece.family is None or self._changed(piece, batch):
+            return self.subject.assembled(self._at(batch), batch, limit)
+        return self.subject.assembled(self._joined_at(piece.family, batch), batch, limit)
+
+    def _joined_at(self, family: Family, batch: int) -> Captured:
+        """What a capture at a batch would have made; a file is read there, which is sooner done."""
+        if self.subject.model is None:
+            return self._at(batch)
+        first = _made(self.captured[family.batches[0]])
+        source = replace(first.source, graph=family.program.at(batch))
+        return replace(first, batch=batch, source=source, naive=family.naive(batch))
+
+    def _changed(self, piece: Piece, batch: int) -> bool:
+        """Whether a batch of the piece may be another program after all: what it asks about sizes is answered otherwise."""
+        family = piece.family
+        if self.subject.model is None or family is None or batch in family.batches:
+            return False
+        return family.program.questions.changed(batch)
 
     def piece(self, batch: int) -> Piece | None:
         """The piece a batch belongs to; None outside the range, and for targets that have no pieces."""
@@ -159,19 +170,16 @@ class Pieces:
         if batch not in self.captured and self._repetition is not None:
             try:
                 first = self.subject.captured(batch, steps=1, listen=True)
-                self.captured[batch] = self._repetition.with_all_steps(first)
+                graph = self._repetition.with_all_steps(first.source.graph)
+                self.captured[batch] = replace(first, source=replace(first.source, graph=graph))
             except (AnalyzerError, NotTheSame):
                 pass  # what all steps say of it is what the user should read
         return self._at(batch)
 
-    def _joined(self, *batches: int) -> tuple[BatchProgram | None, EagerFigures | SessionFigures]:
-        """The program captured at the range's ends and in between. Raises NotTheSame, also for a batch that cannot be captured."""
+    def _joined(self, *batches: int) -> tuple[Family, Batches]:
+        """The range's ends and what is in between, joined. Raises NotTheSame, also for a batch that cannot be captured."""
         try:
-            captures = [self.captured_at(batch) for batch in batches]
-            if not self.subject.eager:
-                return None, SessionFigures(batches, captures, self.subject.options.runtime_options)
-            program = BatchProgram(batches, captures)
-            return program, EagerFigures(program, self._conf)
+            return self._family(*batches)
         except AnalyzerError as error:
             raise NotTheSame(error.message) from error
         except NotTheSame as different:
@@ -183,14 +191,23 @@ class Pieces:
                 raise
         return self._joined(*batches, more)
 
+    def _family(self, *batches: int) -> tuple[Family, Batches]:
+        """The target captured at these batches, and what its runtime makes of that. Raises NotTheSame, AnalyzerError."""
+        captures = [self.captured_at(batch) for batch in batches]
+        family = Family(batches, [each.source for each in captures], [each.naive for each in captures])
+        figures = self.subject.over_batches(family, captures[0].profile)
+        if figures is None:
+            raise NotTheSame("a runtime that is asked about each batch", anywhere=True)
+        return family, figures
+
     def _found(self, low: int, high: int) -> list[Piece]:
         found: list[Piece] = []
         for end in (high, low):
             try:
                 whole = self._at(end)
                 with contextlib.suppress(NotTheSame):
-                    if self.subject.eager and self.subject.options.steps > 1:
-                        self._repetition = Repetition(whole)
+                    if self.subject.model is not None and self.subject.options.steps > 1:
+                        self._repetition = Repetition(whole.source.graph)
                 break
             except AnalyzerError:
                 continue
@@ -200,7 +217,7 @@ class Pieces:
             if low == 1 or high - low < _SHORT - 1:
                 found.append(self._alone(low))
             elif len(self.captured) >= MOST_CAPTURES:
-                found.append(Piece(low, high, None, None))
+                found.append(Piece(low, high))
             else:
                 found.append(self._next(low, high))
             low = found[-1].high + 1
@@ -208,15 +225,11 @@ class Pieces:
 
     def _alone(self, batch: int, ends: str = "") -> Piece:
         try:
-            captured = self.captured_at(batch)
-            if not self.subject.eager:
-                return Piece(batch, batch, None, None, ends)
-            program = BatchProgram([batch], [captured])
-            return Piece(batch, batch, program, EagerFigures(program, self._conf), ends)
+            return Piece(batch, batch, *self._family(batch), ends)
         except AnalyzerError as error:
-            return Piece(batch, batch, None, None, ends, error.message)
+            return Piece(batch, batch, ends=ends, error=error.message)
         except NotTheSame:
-            return Piece(batch, batch, None, None, ends)
+            return Piece(batch, batch, ends=ends)
 
     def _next(self, low: int, high: int) -> Piece:
         """The piece that begins at `low`."""
@@ -224,7 +237,7 @@ class Pieces:
             return Piece(low, high, *self._joined(low, (low + high) // 2 | 1, high))
         except NotTheSame as different:
             if different.anywhere:
-                return Piece(low, high, None, None)
+                return Piece(low, high)
             reason = different.where
         try:
             best = self._joined(low, low + 1, low + 2)
@@ -254,12 +267,6 @@ def pieces_of(subject: Subject, low: int, high: int) -> Pieces:
 def _made(captured: Captured | AnalyzerError) -> Captured:
     assert isinstance(captured, Captured)
     return captured
-
-
-def _changed(piece: Piece, batch: int) -> bool:
-    """Whether a batch of the piece may be another program after all: what it asks about sizes is answered otherwise."""
-    program = piece.program
-    return program is not None and batch not in program.batches and program.questions.changed(batch)
 
 
 def figures_of(analysis: Analysis, with_room: bool = True) -> Figures:

@@ -11,8 +11,8 @@ from onnx import parser
 
 from analyzer.options import Options
 from analyzer.planning.pieces import Pieces, figures_of
-from analyzer.planning.session_figures import SessionFigures
 from analyzer.planning.subject import Subject
+from analyzer.runtimes.onnxruntime.batches import SessionBatches
 
 CONVOLUTIONS = """
     g (float[N,3,32,32] x) => (float[N,10] y)
@@ -115,7 +115,7 @@ def subject_of(name: str, folder: Path, **runtime_options: str) -> Subject:
 
 def recordings(pieces: Pieces) -> list[int]:
     """How many batches are recorded at once, each time."""
-    figures = [piece.figures for piece in pieces.pieces if isinstance(piece.figures, SessionFigures)]
+    figures = [piece.figures for piece in pieces.pieces if isinstance(piece.figures, SessionBatches)]
     every = {id(runs): runs for one in figures for runs, _ in one.prepared.values()}
     return sorted(len(runs.beside) for runs in every.values() if runs is not None)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from unittest import mock
 
+from analyzer.family.program import BatchProgram
 from analyzer.options import Options
 from analyzer.planning.fit import fit, fits
-from analyzer.planning.pieces import BatchProgram, pieces_of
+from analyzer.planning.pieces import pieces_of
 from analyzer.planning.subject import Subject
 from tests.paths import ROOT
 

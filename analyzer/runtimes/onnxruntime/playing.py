@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
+from analyzer.family.lanes import Lanes, NotTogether
 from analyzer.graph import Category
-from analyzer.graph.lanes import Lanes, NotTogether
 from analyzer.runtimes.events import AllocationEvent, Event, Malloc
 from analyzer.runtimes.onnxruntime.arena import SessionArena
 from analyzer.runtimes.onnxruntime.options import SessionOptions

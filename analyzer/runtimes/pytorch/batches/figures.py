@@ -1,9 +1,9 @@
-"""The figures of one captured program at any batch, without its graph: peak allocated, peak reserved, device, naive.
+"""The figures of one captured PyTorch program at any batch, without its graph: peak allocated, peak reserved, device, naive.
 
-Nothing here decides what is requested or where it goes: scratch rules tell the operators' stories, `eager` puts them in
-order, the allocator plays them. Only what cannot differ between two batches is not done twice:
+Nothing here decides what is requested or where it goes: scratch rules say what operators take, `eager` puts that in
+order, the allocator serves it. Only what cannot differ between two batches is not done twice:
 
-1. Stories are told as seldom as can be (`stories.py`), and for many batches at once.
+1. Scratch rules are asked as seldom as can be (`classes.py`), and for many batches at once.
 2. `eager` only moves sizes about, it never looks at them. So it runs once with a number in place of each size, and what
    comes out is the program's **script**: which request has which size.
 3. The script has every step seen so far; what a batch leaves out has no bytes there. It is written anew when a batch
@@ -25,34 +25,20 @@ from analyzer.allocators import OutOfMemoryError
 from analyzer.allocators.compiled import FREE
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.allocators.pytorch.peaks import UNIT_BYTES, peaks, plain
-from analyzer.graph.lanes import Integers, NotTogether
-from analyzer.liveness.naive import Naive
-from analyzer.planning.program import BatchProgram
-from analyzer.planning.stories import Stories
+from analyzer.devices import DeviceProfile
+from analyzer.family.lanes import Integers, NotTogether
+from analyzer.runtimes.batches import Family, Figures
 from analyzer.runtimes.events import EmptyCache, Event, Free, Malloc, Use, Wait
 from analyzer.runtimes.plans import Plans
+from analyzer.runtimes.pytorch.allocator import limited, make_allocator
+from analyzer.runtimes.pytorch.batches.classes import Classes
 from analyzer.runtimes.pytorch.eager import requests
 from analyzer.runtimes.pytorch.outside import device_used
-from analyzer.runtimes.pytorch.runtime import limited, make_allocator
 from analyzer.runtimes.pytorch.scratch import Give, Step
 from analyzer.runtimes.timeline import iteration_start
 
 # What an event of the script does instead of asking for a size, besides FREE.
 _USE, _WAIT, _EMPTY_CACHE = -2, -3, -4
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """What a program needs at one batch, in bytes; all but `naive` as reached until `fails`, if the allocator's limit
-    ends the program. refused: how often a plan had no room (`plans.py`)."""
-
-    batch: int
-    peak_allocated: int
-    peak_reserved: int
-    device_used: int
-    naive: int
-    fails: bool = False
-    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,36 +58,32 @@ class _Script:
     plain: Integers | None
 
 
-class EagerFigures:
+class EagerBatches:
     """Figures of a PyTorch program on one device, at any batch the program holds for."""
 
-    def __init__(self, program: BatchProgram, conf: str) -> None:
-        """conf: the allocator's settings. Raises NotTheSame when an operator that needs memory of its own has numbers that
-        are no polynomials."""
-        self._program, self._profile, self._conf = program, program.first.profile, conf
-        self._graph = program.first.source.graph
+    def __init__(self, family: Family, profile: DeviceProfile, conf: str) -> None:
+        """conf: the allocator's settings. Raises NotTheSame, also when an operator that needs memory of its own has numbers
+        that are no polynomials."""
+        self._program, self._naive, self._profile, self._conf = family.program, family.naive, profile, conf
+        self._graph = family.program.first
         self._storages = [storage.nbytes for storage in self._graph.storages]
-        self._stories = Stories(program, self._profile)
-        made = make_allocator(conf, self._profile)
+        self._classes = Classes(self._program, profile)
+        made = make_allocator(conf, profile)
         self._plain = made.settings if plain(made) else None
         self._script: _Script | None = None
         self._prepared: dict[int, Integers] = {}
         self._last: tuple[int, Integers] | None = None
-
-    def naive(self, batch: int) -> Naive:
-        """The textbook sum."""
-        return self._program.naive(batch)
 
     def prepare(self, batches: Sequence[int]) -> None:
         """Works out the sizes at many batches at once, and writes the script once for all; the others `at` finds itself."""
         if not batches:
             return
         self._last = None
-        told = list(self._stories.at_many(batches))
+        told = list(self._classes.at_many(batches))
         for number, stories in told:
-            if self._stories.learn([(number, story) for _, story in stories]):
+            if self._classes.learn([(number, story) for _, story in stories]):
                 self._script = None
-        found, holds = self._stories.sizes_at(told, len(batches))
+        found, holds = self._classes.sizes_at(told, len(batches))
         storages = np.repeat(np.array(self._storages, np.int64)[:, None], len(batches), axis=1)
         try:
             for index, polynomial in self._program.storages.items():
@@ -127,7 +109,7 @@ class EagerFigures:
                 return found
             prepared = None
         sizes = self._sizes(batch) if prepared is None else prepared
-        smaller = self._stories.smaller(len(self._storages)) if limit is not None else {}
+        smaller = self._classes.smaller(len(self._storages)) if limit is not None else {}
         return self._figures(batch, sizes, smaller, limit)
 
     def _figures(
@@ -155,7 +137,7 @@ class EagerFigures:
             allocated,
             reserved,
             device_used(reserved, script.libraries, self._profile, self._graph.communicators),
-            self.naive(batch).total,
+            self._naive(batch).total,
             not served,
             refused,
         )
@@ -164,13 +146,13 @@ class EagerFigures:
         """Every size at one batch, with the stories told there."""
         if self._last is not None and self._last[0] == batch:  # once with room, once under a limit
             return self._last[1]
-        if self._stories.learn(self._stories.at(batch)):
+        if self._classes.learn(self._classes.at(batch)):
             self._script = None
             self._prepared.clear()
         sizes = self._storages.copy()
         for index, polynomial in self._program.storages.items():
             sizes[index] = polynomial.at(batch)
-        self._last = (batch, np.array(sizes + self._stories.sizes(), np.int64))
+        self._last = (batch, np.array(sizes + self._classes.sizes(), np.int64))
         return self._last[1]
 
     def _written(self) -> _Script:
@@ -178,13 +160,13 @@ class EagerFigures:
         numbers = itertools.count(len(self._storages))
         numbered = [
             dataclasses.replace(story, steps=_numbered(steps, numbers))
-            for story, steps in zip(self._stories.told, self._stories.steps, strict=True)
+            for story, steps in zip(self._classes.latest, self._classes.steps, strict=True)
         ]
         storages = tuple([dataclasses.replace(s, nbytes=s.index) for s in self._graph.storages])
         asked = requests(
             dataclasses.replace(self._graph, storages=storages),
             self._profile,
-            lambda operator: numbered[self._stories.class_of[operator.index]],
+            lambda operator: numbered[self._classes.class_of[operator.index]],
         )
         first = iteration_start(asked.events)
         events: list[tuple[int, int, int | None]] = []

@@ -1,15 +1,14 @@
-"""The largest batch of a PyTorch program, from captures at a few sizes.
+"""The largest batch under a runtime whose programs are played under any limit, from captures at a few sizes.
 
 1. A batch **runs** when every request of its steps is served by the allocator under the limit: cached blocks are given
    back and the request is tried again before it fails, as the allocator does.
 2. Doubling and bisection, as a trial finder goes, give a batch that runs with one that does not right above it. Memory in
    pieces is not monotonic: so the batches below are tried too, down to where no block had to be given back. The batch
-   above a **gap** is the answer only where no size it asks for is inferred (every convolution was asked of cuDNN
-   at that very batch); else it is the largest with every smaller batch running. Gaps below the answer are named (`gaps`), and
-   so are larger batches that would run (`also`).
-3. Where convolutions have no room for their workspace, PyTorch goes on to cuDNN's next plans: what those ask for is part of
-   what is played (`libraries/cudnn/ladders.py`). A batch of which it is in doubt whether it runs (`runtimes/bounded.py`) is no
-   answer; it is named in the notes.
+   above a **gap** is the answer only where no size it asks for is inferred (each was measured at that very batch); else it
+   is the largest with every smaller batch running. Gaps below the answer are named (`gaps`), and so are larger batches that
+   would run (`also`).
+3. What is played makes a request smaller where it may be and there is no room (`runtimes/plans.py`). A batch of which it is in
+   doubt whether it runs (`runtimes/bounded.py`) is no answer; it is named in the notes.
 4. A batch at which the program itself fails is no answer, and says nothing of memory: the next one does. What was said is
    kept.
 5. Batches are evaluated (`pieces.py`) from captures at small sizes; the answer and the one beyond it are captured
@@ -23,10 +22,10 @@ from collections.abc import Iterator
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
 from analyzer.estimate import Estimate
-from analyzer.planning.figures import Figures
 from analyzer.planning.fit_result import MOST, Fit, assumptions, bisected
 from analyzer.planning.pieces import Pieces, pieces_of
 from analyzer.planning.subject import Progress, Subject
+from analyzer.runtimes.batches import Figures
 from analyzer.runtimes.bounded import inferred
 
 _START, _WIDER = 16, 8
