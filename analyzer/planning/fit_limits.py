@@ -29,12 +29,14 @@ from analyzer.runtimes.batches import Figures
 from analyzer.runtimes.bounded import inferred
 
 _START, _WIDER = 16, 8
-_TOGETHER = 256  # batches whose sizes are worked out at once, where one after the other is tried
+# Batches whose sizes are worked out at once, where one after the other is tried: at first, and where that went on.
+_FIRST_TOGETHER, _TOGETHER = 256, 1024
 
 
 class Search:
     """One search. known, easy: of an evaluated batch whether it runs, and whether it does without giving back. limit: bytes the
-    allocator may hold, None where the device, or a budget, says it: `capacity` then, less what the process takes besides."""
+    allocator may hold, None where the device, or a budget, says it: `capacity` then, less what the process takes besides. last: the limit of the batch evaluated last, as
+    `bound` says it."""
 
     def __init__(self, subject: Subject, limit: int | None, progress: Progress | None) -> None:
         """limit: bytes the allocator may hold; None: what the device has. Raises AnalyzerError where no batch can be analysed."""
@@ -46,6 +48,7 @@ class Search:
         self.known: dict[int, bool] = {}
         self.easy: dict[int, bool] = {}
         self.pieces: Pieces | None = None
+        self.last: tuple[int, bool] | None = None
 
     def first(self) -> Analysis:
         """The analysis of one sample, or of two where the program does not take one: a batch norm has nothing to average."""
@@ -95,24 +98,36 @@ class Search:
         if batch not in self.known:
             if self.progress is not None:
                 self.progress(f"batch {batch}")
-            assert self.pieces is not None
             try:
-                free = self.pieces.at(batch)
+                self.known[batch], self.easy[batch] = self.evaluated(batch)
             except AnalyzerError as error:
                 self.refused[batch] = error.message
                 return batch - 1 not in self.refused and batch < MOST and self.runs(batch + 1)
-            bound = self.bound(free)
-            self.easy[batch] = free.peak_reserved <= bound[0] and not free.fails
-            self.known[batch] = self.easy[batch] or not self.pieces.at(batch, bound).fails
         return self.known[batch]
+
+    def evaluated(self, batch: int) -> tuple[bool, bool]:
+        """Whether a batch runs, and whether no block is given back for that. Raises AnalyzerError."""
+        assert self.pieces is not None
+        # What the process takes besides is the same at nearly every batch: under the last one's limit it is played once.
+        bounded = None if self.last is None else self.pieces.at(batch, self.last)
+        if bounded is not None and bounded.returned is not None and self.bound(bounded) == self.last:
+            return not bounded.fails, not bounded.fails and not bounded.returned
+        free = self.pieces.at(batch)
+        bound = self.bound(free)
+        if bounded is None or bound != self.last:
+            self.last, bounded = bound, None
+        if free.peak_reserved <= bound[0] and not free.fails:
+            return True, True
+        return not (bounded or self.pieces.at(batch, bound)).fails, False
 
     def without_gaps(self, batch: int) -> int:
         """The largest batch up to `batch` with all below it running."""
         assert self.pieces is not None
-        lowest, below = batch, batch
+        lowest, below, prepared, together = batch, batch, batch, _FIRST_TOGETHER
         while below > 1:
-            if (batch - below) % _TOGETHER == 0:
-                self.pieces.prepare(range(max(below - _TOGETHER + 1, 1), below + 1))
+            if below == prepared:
+                prepared, together = max(below - together, 0), _TOGETHER
+                self.pieces.prepare(range(prepared + 1, below + 1))
             if not self.runs(below):
                 lowest = below - 1
             elif self.easy.get(below):

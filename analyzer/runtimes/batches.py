@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Figures:
     """What a target needs at one batch, in bytes; all but `naive` as reached until `fails`, if the allocator's limit
-    ends the program. refused: how often a plan had no room (`plans.py`)."""
+    ends the program. refused: how often a plan had no room (`plans.py`). returned: whether cached blocks were given back for want
+    of room; None where that is not known."""
 
     batch: int
     peak_allocated: int
@@ -39,6 +40,7 @@ class Figures:
     naive: int
     fails: bool = False
     refused: int = 0
+    returned: bool | None = field(default=None, compare=False)
 
 
 class Family:

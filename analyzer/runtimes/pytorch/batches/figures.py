@@ -118,10 +118,11 @@ class EagerBatches:
         """A batch's sizes played. smaller: number of a size → what its plan is asked for instead."""
         if self._script is None:
             self._script = self._written()
-        script, served, refused = self._script, True, 0
+        script, refused = self._script, 0
+        returned: bool | None = None
         if not smaller and script.plain is not None and self._plain is not None:
             units = -(-sizes // UNIT_BYTES)
-            allocated, reserved, served = peaks(
+            allocated, reserved, served, returned = peaks(
                 script.plain, units, script.setup_count, self._plain, limit and limit[0]
             )
         else:
@@ -140,6 +141,7 @@ class EagerBatches:
             self._naive(batch).total,
             not served,
             refused,
+            returned,
         )
 
     def _sizes(self, batch: int) -> Integers:
