@@ -20,8 +20,8 @@ from analyzer.errors import AnalyzerError, InputError
 from analyzer.options import Options, takes_options
 from analyzer.planning.fit_analyses import by_analyses
 from analyzer.planning.fit_limits import Search
-from analyzer.planning.fit_result import Fit
 from analyzer.planning.subject import Progress, Subject
+from analyzer.results.fit import Fit
 
 if TYPE_CHECKING:
     import torch

@@ -18,10 +18,11 @@ from collections.abc import Callable, Mapping
 
 from analyzer.analysis import Analysis
 from analyzer.errors import OptionError
-from analyzer.estimate import Estimate
-from analyzer.planning.fit_result import MOST, Fit, assumptions, bisected
 from analyzer.planning.pieces import Pieces, pieces_of
+from analyzer.planning.search import MOST, assumptions, bisected
 from analyzer.planning.subject import Progress, Subject
+from analyzer.results.estimate import Estimate
+from analyzer.results.fit import Fit
 
 _START, _WIDER = 16, 8
 

@@ -21,10 +21,11 @@ from collections.abc import Iterator
 
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
-from analyzer.estimate import Estimate
-from analyzer.planning.fit_result import MOST, Fit, assumptions, bisected
 from analyzer.planning.pieces import Pieces, pieces_of
+from analyzer.planning.search import MOST, assumptions, bisected
 from analyzer.planning.subject import Progress, Subject
+from analyzer.results.estimate import Estimate
+from analyzer.results.fit import Fit
 from analyzer.runtimes.batches import Figures
 from analyzer.runtimes.bounded import inferred
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analyzer.estimate import Estimate
-from analyzer.verification import Figure, MarkComparison, OutOfMemory
+from analyzer.results.estimate import Estimate
+from analyzer.results.verification import Figure, MarkComparison, OutOfMemory
 
 
 def figures(estimate: Estimate, measured: Mapping[str, Any], live_peak: int | None) -> tuple[Figure, ...]:

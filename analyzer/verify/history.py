@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from analyzer.graph import Graph
+from analyzer.results.verification import Difference, HistoryComparison
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
-from analyzer.verification import Difference, HistoryComparison
 
 _LISTED = 8
 

@@ -9,8 +9,8 @@ from analyzer.analysis import Analysis
 from analyzer.errors import OptionError
 from analyzer.options import Options
 from analyzer.pipeline import analysis
+from analyzer.results.verification import Verification
 from analyzer.runs import jobs, machine
-from analyzer.verification import Verification
 from analyzer.verify import comparison, history
 
 

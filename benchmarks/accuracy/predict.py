@@ -12,8 +12,8 @@ from sets import MeasuredCase, zoo
 import analyzer
 from analyzer.options import Options
 from analyzer.pipeline import analysis
+from analyzer.results.verification import HistoryComparison
 from analyzer.runtimes.events import Event
-from analyzer.verification import HistoryComparison
 from analyzer.verify.history import compare
 
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}

@@ -10,10 +10,11 @@ from analyzer.allocators import create
 from analyzer.devices import DeviceProfile
 from analyzer.errors import OptionError
 from analyzer.options import Options
-from analyzer.planning.curve import Row, curve
+from analyzer.planning.curve import curve
 from analyzer.planning.fit import fit
 from analyzer.planning.pieces import figures_of
 from analyzer.planning.subject import Subject
+from analyzer.results.curve import Row
 from analyzer.runtimes import base
 from analyzer.runtimes.base import Prediction, Runtime, Source
 from analyzer.runtimes.batches import Batches, Family, OfGraph
