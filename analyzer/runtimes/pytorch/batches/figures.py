@@ -17,45 +17,40 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from analyzer.allocators import OutOfMemoryError
 from analyzer.allocators.compiled import FREE
-from analyzer.allocators.pytorch.caching import PyTorchAllocator
+from analyzer.allocators.pytorch.caching import HEEDED, PyTorchAllocator
 from analyzer.allocators.pytorch.peaks import UNIT_BYTES, peaks, plain
 from analyzer.devices import DeviceProfile
 from analyzer.family.lanes import Integers, NotTogether
 from analyzer.runtimes.batches import Family, Figures
-from analyzer.runtimes.events import EmptyCache, Event, Free, Malloc, Use, Wait
-from analyzer.runtimes.plans import Plans
+from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
 from analyzer.runtimes.pytorch.allocator import limited, make_allocator
 from analyzer.runtimes.pytorch.batches.classes import Classes
 from analyzer.runtimes.pytorch.eager import requests
 from analyzer.runtimes.pytorch.outside import device_used
 from analyzer.runtimes.pytorch.scratch import Give, Step
-from analyzer.runtimes.timeline import iteration_start
-
-# What an event of the script does instead of asking for a size, besides FREE.
-_USE, _WAIT, _EMPTY_CACHE = -2, -3, -4
+from analyzer.runtimes.timeline import Server, iteration_start
 
 
 @dataclass(frozen=True, slots=True)
 class _Script:
-    """Requests in order: (key, which size, stream); (key, FREE, 0); (key, _USE, stream) where another stream uses it; (0,
-    _WAIT, 0) where the host waits; (0, _EMPTY_CACHE, 0). The first `setup_count` come before the first iteration.
+    """Requests in order, each with the number of its size in place of its bytes. The first `setup_count` come before the first
+    iteration.
 
-    plans: number of a size → the plan that takes it, of those that may be asked for less. plain: the events without streams, as
-    `peaks` takes them, where the program has one stream and does not empty the cache; else None.
+    plans: number of a size → the plan that takes it, of those that may be asked for less. plain: the requests alone, as `peaks`
+    takes them, where the program has one stream and does not empty the cache; else None. plain_setup_count: as `setup_count`.
     """
 
-    events: tuple[tuple[int, int, int | None], ...]
+    events: tuple[AllocationEvent, ...]
     setup_count: int
-    key_count: int
     libraries: frozenset[str]
     plans: dict[int, str]
     plain: Integers | None
+    plain_setup_count: int
 
 
 class EagerBatches:
@@ -123,7 +118,7 @@ class EagerBatches:
         if not smaller and script.plain is not None and self._plain is not None:
             units = -(-sizes // UNIT_BYTES)
             allocated, reserved, served, returned = peaks(
-                script.plain, units, script.setup_count, self._plain, limit and limit[0]
+                script.plain, units, script.plain_setup_count, self._plain, limit and limit[0]
             )
         else:
             made = (
@@ -170,29 +165,31 @@ class EagerBatches:
             self._profile,
             lambda operator: numbered[self._classes.class_of[operator.index]],
         )
-        first = iteration_start(asked.events)
-        events: list[tuple[int, int, int | None]] = []
-        plans: dict[int, str] = {}
-        places: dict[int, int] = {}  # of a request's key
-        setup_count = 0
-        for position, event in enumerate(asked.events):
-            if isinstance(event, Malloc):
-                events.append((places.setdefault(event.key, len(places)), event.nbytes, event.stream))
-                if event.plan:
-                    plans[event.nbytes] = event.plan
-            elif isinstance(event, Free):
-                events.append((places[event.key], FREE, 0))
-            elif isinstance(event, Use):
-                events.append((places[event.key], _USE, event.stream))
-            elif isinstance(event, Wait):
-                events.append((0, _WAIT, 0))
-            elif isinstance(event, EmptyCache):
-                events.append((0, _EMPTY_CACHE, 0))
-            elif isinstance(event, Event) and position == first:
-                setup_count = len(events)
-        alone = all(number >= FREE and not stream for _, number, stream in events)
-        without = np.array([event[:2] for event in events], np.int64).reshape(-1, 2) if alone else None
-        return _Script(tuple(events), setup_count, len(places), asked.libraries, plans, without)
+        events, setup_count = asked.events, iteration_start(asked.events) + 1
+        plans = {event.nbytes: event.plan for event in events if isinstance(event, Malloc) and event.plan}
+        setup, rest = _plain(events[:setup_count]), _plain(events[setup_count:])
+        plain = None if setup is None or rest is None else _numbered_keys(setup + rest)
+        return _Script(events, setup_count, asked.libraries, plans, plain, len(setup or ()))
+
+
+def _plain(events: Sequence[AllocationEvent]) -> list[tuple[int, int]] | None:
+    """The events as (key, which size) and (key, FREE); None where they say more than that to an allocator."""
+    found: list[tuple[int, int]] = []
+    for event in events:
+        if isinstance(event, Malloc) and not event.stream:
+            found.append((event.key, event.nbytes))
+        elif isinstance(event, Free):
+            found.append((event.key, FREE))
+        elif not isinstance(event, Event) or event.name in HEEDED:
+            return None
+    return found
+
+
+def _numbered_keys(events: list[tuple[int, int]]) -> Integers:
+    """The events with keys counted from 0."""
+    places: dict[int, int] = {}
+    rows = [(places.setdefault(key, len(places)), number) for key, number in events]
+    return np.array(rows, np.int64).reshape(-1, 2)
 
 
 def _play(
@@ -203,35 +200,20 @@ def _play(
 
     smaller: number of a size → what its plan is asked for instead.
     """
-    malloc, free = allocator.malloc, allocator.free
-    handles = [0] * script.key_count
-    plans = Plans()
+    server = Server(allocator)
     for events in (script.events[: script.setup_count], script.events[script.setup_count :]):
         allocator.reset_peaks()
-        for key, number, stream in events:
-            if number < 0:
-                if number == FREE:
-                    free(handles[key])
-                elif number == _USE:
-                    allocator.use(handles[key], stream or 0)
-                elif number == _WAIT:
-                    allocator.wait()
-                else:
-                    allocator.empty_cache()
-                continue
+        for event in events:
             try:
-                if number in script.plans:
-                    handles[key], _ = plans.served(
-                        partial(malloc, stream=stream),
-                        sizes[number],
-                        script.plans[number],
-                        smaller.get(number, ()),
-                    )
+                if isinstance(event, Malloc):
+                    server.serve(event, sizes[event.nbytes], smaller.get(event.nbytes, ()))
+                elif isinstance(event, Event):
+                    allocator.over(event.name, event.value)
                 else:
-                    handles[key] = malloc(sizes[number], stream)
+                    server.serve(event)
             except OutOfMemoryError:
-                return False, plans.refused
-    return True, plans.refused
+                return False, server.refused
+    return True, server.refused
 
 
 def _numbered(steps: tuple[Step, ...], numbers: Iterator[int]) -> tuple[Step, ...]:
