@@ -3,7 +3,7 @@
 1. The user's module is copied in structure only: every parameter and buffer becomes a meta tensor of the same shape,
    strides, dtype and sharing. The original is neither changed nor run, its weights are not copied.
 2. The step (`step.py`) runs on the copy under the recorder, with Python, autograd and the dispatcher believing in a
-   CUDA device (`cuda_device.py`, `cuda_kernels.py`, `autocast.py`).
+   CUDA device (`cuda/functions.py`, `cuda/decisions.py`, `cuda/autocast.py`).
 3. An exception in the model becomes a `CaptureError` that names the innermost module and source line.
 4. Random numbers drawn on the host (layer drop) come from generators seeded anew and put back afterwards: equal
    analyses are equal, and the caller's own sequence goes on undisturbed.
