@@ -24,7 +24,7 @@ from analyzer.family.numbers import NotTheSame
 from analyzer.graph import Argument, Birth, Graph, Mark, Operator, Run, TensorMeta
 
 
-class Repetition:
+class RepeatedSteps:
     """How the later steps of a whole capture repeat the first."""
 
     def __init__(self, whole: Graph) -> None:

@@ -62,8 +62,8 @@ class Subject:
         self._file: OpenedModel | None = None
         self._before: Captured | None = None  # another capture of the file under these options
         self._captures: dict[tuple[int, int | None, bool], list[tuple[Any, Captured]]] = {}
-        # Of a range of batches what `pieces.py` found, on any device.
-        self.pieces: dict[tuple[int, int], Any] = {}
+        # Of a range of batches what `intervals.py` found, on any device.
+        self.intervals: dict[tuple[int, int], Any] = {}
         self._samples: int | None = None  # of a configuration's batch, where the length is what is planned
         kind = self._target.kind if isinstance(self._target, Target) else ""
         self.config = kind == "config"
@@ -119,13 +119,13 @@ class Subject:
     def under(self, options: Options) -> Subject:
         """The same with other options."""
         other = copy.copy(self)
-        other.options, other._before, other._captures, other.pieces = options, None, {}, {}
+        other.options, other._before, other._captures, other.intervals = options, None, {}, {}
         return other
 
     def on(self, device: str | int | None) -> Subject:
         """The same on another device; what was captured on this one serves there too, where it is the same program."""
         other = self.under(replace(self.options, device=device))
-        other._captures, other.pieces = self._captures, self.pieces
+        other._captures, other.intervals = self._captures, self.intervals
         return other
 
     @property

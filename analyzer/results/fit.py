@@ -17,7 +17,7 @@ class Fit:
     limit: what the allocator may hold. device_bound: whether the device says so, rather than a limit of its own.
     notes: what a reader of the answer should know. samples: None; with it `batch` is the length that so many samples may
         have at most (`longest`).
-    also: larger batches that would run nevertheless, since memory in pieces is not monotonic. gaps: smaller ones that
+    also: larger batches that would run nevertheless, since fragmented memory is not monotonic. gaps: smaller ones that
         would not. captures: batches that were captured. refused: what the program itself said at `fails`, "" where it is
         memory that lacks.
     """

@@ -69,7 +69,7 @@ def compared(
         marks=comparison.marks(estimate, measured["marks"]),
         history=None
         if failed or measured["history"] is None
-        else history.compare(predicted.events, measured["history"], predicted.graph),
+        else history.compare_history(predicted.events, measured["history"], predicted.graph),
         out_of_memory=failed,
         environment=environment,
         notes=(*notes, *machine.differences(predicted.profile, environment)),

@@ -12,7 +12,7 @@ from analyzer.errors import OptionError
 from analyzer.options import Options
 from analyzer.planning.curve import curve
 from analyzer.planning.fit import fit
-from analyzer.planning.pieces import figures_of
+from analyzer.planning.intervals import figures_of
 from analyzer.planning.subject import Subject
 from analyzer.results.curve import Row
 from analyzer.runtimes import base

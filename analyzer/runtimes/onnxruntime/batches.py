@@ -11,7 +11,7 @@
 5. Many batches are recorded at once, with dimensions that are another number at each (`family/lanes.py`); those at which the
    session asks for something else are recorded apart.
 
-Not modelled: as in `planning/pieces.py`.
+Not modelled: as in `planning/intervals.py`.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""The batch as a variable: a range of batches in pieces, each one program (`analyzer/family`), and where one ends and why.
+"""The batch as a variable: a range of batches in intervals, each one program (`analyzer/family`), and where one ends and why.
 
-1. Batch 1 is a piece of its own: dimensions of size 1 have no order among strides, broadcast, and are squeezed away.
-2. A range is captured at its ends and in between; when the three are one program, the range is one piece. A number that
+1. Batch 1 is an interval of its own: dimensions of size 1 have no order among strides, broadcast, and are squeezed away.
+2. A range is captured at its ends and in between; when the three are one program, the range is one interval. A number that
    three captures cannot check (a square) is given a fourth. All steps are captured once; elsewhere the first, where
    the later ones repeat it (`family/steps.py`).
 3. Otherwise the largest batch is searched, by bisection, up to which the program is that of the range's beginning: there
-   the piece ends, and the next begins. A batch that is like none of its neighbours, or cannot be captured, is a piece of
+   the interval ends, and the next begins. A batch that is like none of its neighbours, or cannot be captured, is an interval of
    its own; what the target said is kept.
 4. A batch at which a question about sizes is answered otherwise than at the captures (`family/questions.py`) is captured itself.
-5. What a piece's batches need, its runtime says (`Runtime.over_batches`). One that cannot leaves no piece: each batch is captured
+5. What an interval's batches need, its runtime says (`Runtime.over_batches`). One that cannot leaves no interval: each batch is captured
    and analysed.
-6. After `MOST_CAPTURES` captures the rest is taken one by one: such a range is no piece (`figures` is None), each of its
+6. After `MOST_CAPTURES` captures the rest is taken one by one: such a range is no interval (`figures` is None), each of its
    batches is captured when it is asked for.
 
-Not modelled: a batch inside a piece, never captured, at which the program is another one and then the same again for a reason
+Not modelled: a batch inside an interval, never captured, at which the program is another one and then the same again for a reason
 that no question about sizes tells.
 """
 
@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
 from analyzer.family.numbers import NotTheSame
-from analyzer.family.steps import Repetition
+from analyzer.family.steps import RepeatedSteps
 from analyzer.pipeline.assemble import Captured
 from analyzer.planning.subject import Subject
 from analyzer.runtimes.batches import Batches, Family, Figures
@@ -39,7 +39,7 @@ _MOST_POINTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class Interval:
     """Batches `low` to `high`, both included. family: the captures that say what they are; figures: what they need. Both None where
     each batch is captured by itself.
 
@@ -67,24 +67,24 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-class Pieces:
-    """The pieces of a range, captured as needed. `captured`: batch → what was captured there."""
+class Intervals:
+    """The intervals of a range, captured as needed. `captured`: batch → what was captured there."""
 
     def __init__(self, subject: Subject, low: int, high: int) -> None:
         """Raises AnalyzerError when neither end of the range can be captured."""
         self.subject = subject
         self.captured: dict[int, Captured | AnalyzerError] = {}
-        self._repetition: Repetition | None = None
-        self.pieces: tuple[Piece, ...] = ()
+        self._repetition: RepeatedSteps | None = None
+        self.intervals: tuple[Interval, ...] = ()
         if subject.runtime is not None:
             with uncollected():
-                self.pieces = tuple(self._found(low, high))
+                self.intervals = tuple(self._found(low, high))
 
-    def on(self, subject: Subject) -> Pieces | None:
-        """The same pieces on the subject's device: programs are not joined once more. None where one is another program there."""
+    def on(self, subject: Subject) -> Intervals | None:
+        """The same intervals on the subject's device: programs are not joined once more. None where one is another program there."""
         other = copy.copy(self)
         other.subject, other.captured = subject, {}
-        pieces: list[Piece] = []
+        intervals: list[Interval] = []
         for batch, captured in self.captured.items():
             known = (
                 captured
@@ -94,26 +94,26 @@ class Pieces:
             if known is None:
                 return None
             other.captured[batch] = known
-        for piece in self.pieces:
+        for interval in self.intervals:
             figures = None
-            if piece.family is not None:
-                first = _made(other.captured[piece.family.batches[0]])
-                figures = subject.over_batches(piece.family, first.profile)
-            pieces.append(replace(piece, figures=figures))
-        other.pieces = tuple(pieces)
+            if interval.family is not None:
+                first = _made(other.captured[interval.family.batches[0]])
+                figures = subject.over_batches(interval.family, first.profile)
+            intervals.append(replace(interval, figures=figures))
+        other.intervals = tuple(intervals)
         return other
 
     def at(self, batch: int, limit: tuple[int, bool] | None = None) -> Figures:
         """The figures at a batch of the range, under a limit if there is one. Raises AnalyzerError."""
-        piece = self.piece(batch)
-        if piece is not None and piece.error:
+        interval = self.interval(batch)
+        if interval is not None and interval.error:
             problem = self.captured[batch]
             assert isinstance(problem, AnalyzerError)
             raise problem
-        if piece is not None and piece.figures is not None:
+        if interval is not None and interval.figures is not None:
             try:
-                if not self._changed(piece, batch):
-                    return piece.figures.at(batch, limit)
+                if not self._changed(interval, batch):
+                    return interval.figures.at(batch, limit)
             except ArithmeticError:  # a number that is whole only at some batches
                 pass
             self._at(batch)
@@ -121,18 +121,25 @@ class Pieces:
 
     def prepare(self, batches: Sequence[int]) -> None:
         """What `at` will be asked for, so that what these batches share is done once."""
-        for piece in self.pieces:
-            if piece.figures is not None:
-                piece.figures.prepare([batch for batch in batches if piece.low <= batch <= piece.high])
+        for interval in self.intervals:
+            if interval.figures is not None:
+                interval.figures.prepare(
+                    [batch for batch in batches if interval.low <= batch <= interval.high]
+                )
 
     def analysis(self, batch: int, limit: tuple[int, bool] | None = None) -> Analysis:
         """A batch with all there is to know of it. Raises AnalyzerError."""
         if self.subject.runtime is None:
             return self.subject.analysis(batch)
-        piece = self.piece(batch)
-        if batch in self.captured or piece is None or piece.family is None or self._changed(piece, batch):
+        interval = self.interval(batch)
+        if (
+            batch in self.captured
+            or interval is None
+            or interval.family is None
+            or self._changed(interval, batch)
+        ):
             return self.subject.assembled(self._at(batch), batch, limit)
-        return self.subject.assembled(self._joined_at(piece.family, batch), batch, limit)
+        return self.subject.assembled(self._joined_at(interval.family, batch), batch, limit)
 
     def _joined_at(self, family: Family, batch: int) -> Captured:
         """What a capture at a batch would have made; a file is read there, which is sooner done."""
@@ -142,16 +149,16 @@ class Pieces:
         source = replace(first.source, graph=family.program.at(batch))
         return replace(first, batch=batch, source=source, naive=family.naive(batch))
 
-    def _changed(self, piece: Piece, batch: int) -> bool:
-        """Whether a batch of the piece may be another program after all: what it asks about sizes is answered otherwise."""
-        family = piece.family
+    def _changed(self, interval: Interval, batch: int) -> bool:
+        """Whether a batch of the interval may be another program after all: what it asks about sizes is answered otherwise."""
+        family = interval.family
         if self.subject.model is None or family is None or batch in family.batches:
             return False
         return family.program.questions.changed(batch)
 
-    def piece(self, batch: int) -> Piece | None:
-        """The piece a batch belongs to; None outside the range, and for targets that have no pieces."""
-        return next((piece for piece in self.pieces if piece.low <= batch <= piece.high), None)
+    def interval(self, batch: int) -> Interval | None:
+        """The interval a batch belongs to; None outside the range, and for targets that have no intervals."""
+        return next((interval for interval in self.intervals if interval.low <= batch <= interval.high), None)
 
     def _at(self, batch: int) -> Captured:
         """Raises AnalyzerError, the same one again for a batch that failed before."""
@@ -200,14 +207,14 @@ class Pieces:
             raise NotTheSame("a runtime that is asked about each batch", anywhere=True)
         return family, figures
 
-    def _found(self, low: int, high: int) -> list[Piece]:
-        found: list[Piece] = []
+    def _found(self, low: int, high: int) -> list[Interval]:
+        found: list[Interval] = []
         for end in (high, low):
             try:
                 whole = self._at(end)
                 with contextlib.suppress(NotTheSame):
                     if self.subject.model is not None and self.subject.options.steps > 1:
-                        self._repetition = Repetition(whole.source.graph)
+                        self._repetition = RepeatedSteps(whole.source.graph)
                 break
             except AnalyzerError:
                 continue
@@ -217,27 +224,27 @@ class Pieces:
             if low == 1 or high - low < _SHORT - 1:
                 found.append(self._alone(low))
             elif len(self.captured) >= MOST_CAPTURES:
-                found.append(Piece(low, high))
+                found.append(Interval(low, high))
             else:
                 found.append(self._next(low, high))
             low = found[-1].high + 1
         return found
 
-    def _alone(self, batch: int, ends: str = "") -> Piece:
+    def _alone(self, batch: int, ends: str = "") -> Interval:
         try:
-            return Piece(batch, batch, *self._family(batch), ends)
+            return Interval(batch, batch, *self._family(batch), ends)
         except AnalyzerError as error:
-            return Piece(batch, batch, ends=ends, error=error.message)
+            return Interval(batch, batch, ends=ends, error=error.message)
         except NotTheSame:
-            return Piece(batch, batch, ends=ends)
+            return Interval(batch, batch, ends=ends)
 
-    def _next(self, low: int, high: int) -> Piece:
-        """The piece that begins at `low`."""
+    def _next(self, low: int, high: int) -> Interval:
+        """The interval that begins at `low`."""
         try:
-            return Piece(low, high, *self._joined(low, (low + high) // 2 | 1, high))
+            return Interval(low, high, *self._joined(low, (low + high) // 2 | 1, high))
         except NotTheSame as different:
             if different.anywhere:
-                return Piece(low, high)
+                return Interval(low, high)
             reason = different.where
         try:
             best = self._joined(low, low + 1, low + 2)
@@ -250,16 +257,16 @@ class Pieces:
                 best, good = self._joined(low, low + 1, middle), middle
             except NotTheSame as different:
                 bad, reason = middle, different.where
-        return Piece(low, good, *best, ends=reason)
+        return Interval(low, good, *best, ends=reason)
 
 
-def pieces_of(subject: Subject, low: int, high: int) -> Pieces:
-    """The pieces of a range, from those of another device where it is the same program there. Raises AnalyzerError."""
-    known = subject.pieces.setdefault((low, high), [])
+def intervals_of(subject: Subject, low: int, high: int) -> Intervals:
+    """The intervals of a range, from those of another device where it is the same program there. Raises AnalyzerError."""
+    known = subject.intervals.setdefault((low, high), [])
     with uncollected():
-        found = next(filter(None, (pieces.on(subject) for pieces in known)), None)
+        found = next(filter(None, (intervals.on(subject) for intervals in known)), None)
     if found is None:
-        found = Pieces(subject, low, high)
+        found = Intervals(subject, low, high)
         known.append(found)
     return found
 
