@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor, nn
 
 from analyzer.allocators import create
 from analyzer.devices import DeviceProfile
@@ -96,3 +98,27 @@ def test_the_largest_batch(runtime: str) -> None:
 def test_no_limit_of_its_own() -> None:
     with pytest.raises(OptionError, match="keeping has no option for what its allocator may hold"):
         fit(Small(), small_batch, runtime="keeping", limit="1GiB")
+
+
+class TwoStreams(nn.Module):
+    """Waits for one stream while another still uses a tensor that is gone: its block serves nobody yet."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        one, two = torch.cuda.Stream(), torch.cuda.Stream()
+        with torch.cuda.stream(one):
+            y = torch.relu(x)
+        y.record_stream(two)
+        del y
+        one.synchronize()
+        with torch.cuda.stream(one):
+            return torch.relu(x) * torch.relu(x)
+
+
+def test_a_wait_is_for_the_stream_it_names() -> None:
+    def subject() -> Subject:
+        given: Any = {"inputs": lambda batch: ((torch.randn(batch, 4096),), ()), "device": "h200"}
+        return Subject(TwoStreams(), Options.of(given))
+
+    found = curve(subject(), range(1000, 1010))
+    assert len(found.captures) <= 4
+    assert list(found.rows) == rows_of(subject(), range(1000, 1010))
