@@ -25,13 +25,13 @@ from analyzer.errors import (
 
 if TYPE_CHECKING:
     from analyzer.emulation.emulate import emulate
-    from analyzer.estimate import Estimate
     from analyzer.pipeline.analyze import analyze
     from analyzer.pipeline.program import run
     from analyzer.planning.compare import compare
     from analyzer.planning.curve import sweep
     from analyzer.planning.fit import fit
     from analyzer.planning.what_if import what_if
+    from analyzer.results.estimate import Estimate
     from analyzer.runtimes.pytorch.scratch import rule
     from analyzer.spec import TensorSpec
 
@@ -65,7 +65,7 @@ _LAZY = {
     "fit": "analyzer.planning.fit",
     "compare": "analyzer.planning.compare",
     "what_if": "analyzer.planning.what_if",
-    "Estimate": "analyzer.estimate",
+    "Estimate": "analyzer.results.estimate",
     "TensorSpec": "analyzer.spec",
     "rule": "analyzer.runtimes.pytorch.scratch",
 }

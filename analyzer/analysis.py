@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from analyzer.devices import DeviceProfile
-from analyzer.estimate import Estimate
 from analyzer.graph import Graph
 from analyzer.options import Options
+from analyzer.results.estimate import Estimate
 from analyzer.runtimes.base import Prediction
 from analyzer.runtimes.events import AllocationEvent
 from analyzer.runtimes.timeline import Played

@@ -2,8 +2,8 @@
 
 Runs forward and backward of small, varied cases under a dispatch mode, each twice (the second time without first-use
 workspaces), and writes for every ATen call of the second run: the allocator's own sequence of requests and frees
-during the call, its arguments, and its results with device and storage. `tests/test_scratch_recorded.py` compares the
-scratch rules with it. Needs PyTorch with CUDA; a case that fails is recorded with its error.
+during the call, its arguments, and its results with device and storage.
+`tests/runtimes/pytorch/scratch/test_recorded.py` compares the scratch rules with it. Needs PyTorch with CUDA; a case that fails is recorded with its error.
 """
 
 from __future__ import annotations

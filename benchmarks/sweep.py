@@ -82,8 +82,9 @@ def subjects(name: str) -> Iterator[tuple[str, Subject]]:
 
 def compare(shown: str, subject: Subject, sizes: int, batches: int) -> list[int]:
     """Prints what the curve costs. Returns the batches, of so many looked at, at which a row differs from an analysis."""
-    from analyzer.planning.curve import Row, curve
-    from analyzer.planning.pieces import figures_of
+    from analyzer.planning.curve import curve
+    from analyzer.planning.intervals import figures_of
+    from analyzer.results.curve import Row
 
     subject.analysis(batches + 2)  # what is imported and loaded once
     captures, analyses = [], []

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import io
 import os
 import re
 import subprocess
 import sys
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -33,6 +36,46 @@ def test_the_table_of_rooms_is_complete() -> None:
 def test_links_lead_somewhere(document: Path) -> None:
     for link in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text()):
         assert link.startswith("https://") or (document.parent / link).exists(), link
+
+
+# Files of other projects that are named without their folder.
+ELSEWHERE = {
+    "_cuops.py", "_fsdp_collectives.py", "_meta_registrations.py", "conv.py", "distributed_c10d.py", "functional.py",
+    "masking_utils.py", "training_args.py", "zero_redundancy_optimizer.py",
+}  # fmt: skip
+
+
+def named_files(path: Path) -> set[str]:
+    """The Python files that a module's docstrings and comments name, with capital letters for none in particular left out."""
+    source = path.read_text()
+    words = [
+        token.string
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    ]
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    words += [
+        ast.get_docstring(node) or "" for node in ast.walk(ast.parse(source)) if isinstance(node, documented)
+    ]
+    found = {name for text in words for name in re.findall(r"`([\w./]+\.py)`", text)}
+    return {name for name in found if not Path(name).stem.isupper()}
+
+
+@pytest.mark.parametrize("top", ["analyzer", "benchmarks", "docs", "tests"])
+def test_docstrings_name_files_that_are_there(top: str) -> None:
+    ours = ("analyzer", "benchmarks", "docs", "examples", "models", "tests")
+    paths = [path for folder in ours for path in (ROOT / folder).rglob("*.py")]
+    there = {"/" + path.relative_to(ROOT).as_posix() for path in paths}
+    rooms = {path.name for path in (ROOT / "analyzer").iterdir() if path.is_dir()} | set(ours)
+    gone = []
+    for path in paths:
+        if path.relative_to(ROOT).parts[0] != top:
+            continue
+        for name in named_files(path):
+            mine = ("/" not in name and name not in ELSEWHERE) or name.split("/")[0] in rooms
+            if mine and not any(known.endswith("/" + name) for known in there):
+                gone.append((path.relative_to(ROOT).as_posix(), name))
+    assert gone == []
 
 
 def test_the_readme_opens_with_two_commands_and_ci_runs_them() -> None:

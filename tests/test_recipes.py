@@ -18,8 +18,8 @@ import pytest
 
 from analyzer.cli import main
 from analyzer.devices import loader
-from analyzer.estimate import Estimate
 from analyzer.report import json as json_report
+from analyzer.results.estimate import Estimate
 from analyzer.runtimes import base
 from tests.paths import MODELS, ROOT
 

@@ -11,7 +11,7 @@ from analyzer.report import formats
 from analyzer.report.formats import View
 
 if TYPE_CHECKING:
-    from analyzer.estimate import Estimate
+    from analyzer.results.estimate import Estimate
 
 
 def show(estimate: Estimate, options: Mapping[str, Any], limited: bool, budget: int | None = None) -> int:

@@ -20,7 +20,7 @@ from analyzer.cli._output import check_writable, columns, complain, deliver, wor
 from analyzer.report import formats
 
 if TYPE_CHECKING:
-    from analyzer.verification import Verification
+    from analyzer.results.verification import Verification
 
 Tell = Callable[[str], None]
 

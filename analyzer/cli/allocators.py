@@ -57,7 +57,7 @@ def command(target: str, **options: Any) -> int:
     with working(target, options["quiet"]) as tell:
         found = pipeline.analysis(target, Options.of(keywords), tell)
         tell("allocators")
-        comparison = planning.compare(found, choices)
+        comparison = planning.side_by_side(found, choices)
     view = formats.View(color=wants_color(options["output"]), verbose=options["verbose"])
     deliver(formats.render("allocators", options["form"], comparison, view), options["output"])
     return int(options["device"] is not None and not all(row.fits for row in comparison.rows))

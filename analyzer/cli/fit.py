@@ -21,7 +21,7 @@ from analyzer.report import formats
 from analyzer.report.formats import View
 
 if TYPE_CHECKING:
-    from analyzer.planning.fit_result import Fit
+    from analyzer.results.fit import Fit
 
 
 @click.command(

@@ -13,7 +13,7 @@ from analyzer.cli._verify_run import Tell, answer
 from analyzer.cli._verify_run import command as verify_run
 
 if TYPE_CHECKING:
-    from analyzer.verification import Verification
+    from analyzer.results.verification import Verification
 
 
 class _Verify(Command):

@@ -19,10 +19,10 @@ from analyzer.emulation.kernels import Kernels
 from analyzer.emulation.nccl import Nccl
 from analyzer.emulation.questions import Questions
 from analyzer.errors import OptionError, RunError
-from analyzer.estimate import Estimate
 from analyzer.options import Options
 from analyzer.pipeline.program import place_of
 from analyzer.ranks import Rank
+from analyzer.results.estimate import Estimate
 from analyzer.runtimes.pytorch import launches
 
 ALONE = Rank()

@@ -21,11 +21,11 @@ from typing import Any
 
 from analyzer import releases
 from analyzer.devices import DeviceProfile, stands_in
-from analyzer.estimate import Estimate
 from analyzer.graph import Category, Graph
 from analyzer.liveness.naive import Naive
 from analyzer.options import Options
 from analyzer.pipeline.assemble import Captured, assemble
+from analyzer.results.estimate import Estimate
 from analyzer.runtimes import base
 from analyzer.runtimes.base import Description, Prediction, Source
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc

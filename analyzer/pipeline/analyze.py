@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.analysis import Analysis
 from analyzer.errors import OptionError
-from analyzer.estimate import Estimate
 from analyzer.options import Options, takes_options
 from analyzer.pipeline.assemble import assemble, check_runtime, check_trains
+from analyzer.results.estimate import Estimate
 from analyzer.runtimes import base
 from analyzer.spec import TensorSpec
 from analyzer.targets import Target, parse, require_torch

@@ -15,7 +15,11 @@ from analyzer import releases
 from analyzer.analysis import Analysis
 from analyzer.devices import DeviceProfile, stands_in
 from analyzer.errors import OptionError, UnknownOperatorError
-from analyzer.estimate import (
+from analyzer.graph import Graph, TensorMeta
+from analyzer.liveness.lifetimes import lifetimes, peak, saved_for_backward
+from analyzer.liveness.naive import Naive
+from analyzer.options import Options
+from analyzer.results.estimate import (
     Allocations,
     Certainty,
     Estimate,
@@ -27,10 +31,6 @@ from analyzer.estimate import (
     TensorRow,
     Timeline,
 )
-from analyzer.graph import Graph, TensorMeta
-from analyzer.liveness.lifetimes import lifetimes, peak, saved_for_backward
-from analyzer.liveness.naive import Naive
-from analyzer.options import Options
 from analyzer.runtimes.base import Description, Prediction, Runtime, Source
 from analyzer.runtimes.bounded import bounded
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc

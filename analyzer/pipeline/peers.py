@@ -26,9 +26,9 @@ from types import TracebackType
 from typing import Self
 
 from analyzer.errors import CaptureError
-from analyzer.estimate import Estimate
 from analyzer.options import Options
 from analyzer.ranks import Rank
+from analyzer.results.estimate import Estimate
 
 # How many ranks are asked for what any rank may have written: those of a machine.
 _TRIED = 8

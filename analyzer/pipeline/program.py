@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from analyzer.analysis import Analysis
 from analyzer.devices import DeviceProfile, resolve
 from analyzer.errors import AnalyzerError, OptionError, TargetError, did_you_mean
-from analyzer.estimate import Estimate
 from analyzer.graph import Category
 from analyzer.options import Options
 from analyzer.pipeline.assemble import Captured, assemble
 from analyzer.pipeline.peers import Peers, Work
 from analyzer.ranks import Post, Rank
+from analyzer.results.estimate import Estimate
 from analyzer.runtimes import base
 from analyzer.runtimes.base import Source
 from analyzer.targets import require_torch

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from analyzer.estimate import Estimate, RankCourse
 from analyzer.options import Options
 from analyzer.pipeline import order
 from analyzer.pipeline.peers import Peers, Work
 from analyzer.ranks import Rank, calls_of
+from analyzer.results.estimate import Estimate, RankCourse
 
 _SHOWN = 16
 # Points of a rank's course: as many as a page is wide.

@@ -22,10 +22,11 @@ from typing import Any
 
 from analyzer.allocators import create, names
 from analyzer.allocators.pytorch.settings import ties_of
+from analyzer.allocators.tensorflow_bfc import system_bytes
 from analyzer.analysis import Analysis
 from analyzer.errors import OptionError, did_you_mean
+from analyzer.results.allocators import Comparison, UnderAllocator
 from analyzer.runtimes.events import Free, Malloc
-from analyzer.runtimes.tensorflow.settings import system_bytes
 from analyzer.runtimes.timeline import play
 
 ASYNCHRONOUS = "pytorch_cudamallocasync"
@@ -70,48 +71,7 @@ CHOICES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A program under one allocator: peaks in bytes, calls of the driver.
-
-    at_least: the figures are lower bounds. out_of_memory: what failed, "" if nothing did; then the figures are those
-    reached before. fits: reserved memory is within what the device leaves the allocator.
-    """
-
-    allocator: str
-    setting: str
-    requested: int
-    allocated: int
-    reserved: int
-    device_calls: int
-    fits: bool
-    at_least: bool = False
-    out_of_memory: str = ""
-
-    @property
-    def unused(self) -> int:
-        """Reserved bytes the allocated peak leaves over."""
-        return self.reserved - self.allocated
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One program under several allocators. `available_bytes`: what the device leaves an allocator."""
-
-    target: str
-    runtime: str
-    mode: str
-    batch: int | None
-    optimizer: str
-    device: str
-    device_note: str
-    available_bytes: int
-    request_count: int
-    rows: tuple[Row, ...]
-    notes: tuple[str, ...]
-
-
-def compare(analysis: Analysis, choices: Sequence[Choice] = CHOICES) -> Comparison:
+def side_by_side(analysis: Analysis, choices: Sequence[Choice] = CHOICES) -> Comparison:
     """The analysed program under each allocator. Raises OptionError for settings an allocator refuses."""
     estimate = analysis.estimate
     beyond = estimate.device_used - estimate.peak_reserved
@@ -162,12 +122,12 @@ def parse_choice(text: str) -> Choice:
     return Choice(name, settings)
 
 
-def _row(choice: Choice, analysis: Analysis, available: int) -> Row:
+def _row(choice: Choice, analysis: Analysis, available: int) -> UnderAllocator:
     if choice.allocator == ASYNCHRONOUS:
         return _lower_bound(choice, analysis, available)
     allocator = _made(choice, analysis, available)
     played = play(analysis.events, allocator)
-    return Row(
+    return UnderAllocator(
         choice.allocator,
         choice.shown,
         played.peak_requested,
@@ -201,7 +161,7 @@ def _made(choice: Choice, analysis: Analysis, available: int) -> Any:
         ) from error
 
 
-def _lower_bound(choice: Choice, analysis: Analysis, available: int) -> Row:
+def _lower_bound(choice: Choice, analysis: Analysis, available: int) -> UnderAllocator:
     """What cudaMallocAsync holds at least: the requests alive at once, each rounded up to 512 B."""
     sizes: dict[int, int] = {}
     now = peak = 0
@@ -213,4 +173,6 @@ def _lower_bound(choice: Choice, analysis: Analysis, available: int) -> Row:
         elif isinstance(event, Free):
             now -= sizes.pop(event.key)
     requested = analysis.played.peak_requested
-    return Row(choice.allocator, choice.shown, requested, peak, peak, 0, peak <= available, at_least=True)
+    return UnderAllocator(
+        choice.allocator, choice.shown, requested, peak, peak, 0, peak <= available, at_least=True
+    )

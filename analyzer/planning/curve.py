@@ -1,10 +1,10 @@
 """What a target needs at many batches: a row a batch, and where and why the curve bends.
 
-1. Rows are exact: each is what an analysis at that batch would say of a device with room (`pieces.py`). A few batches (`FEW`)
+1. Rows are exact: each is what an analysis at that batch would say of a device with room (`intervals.py`). A few batches (`FEW`)
    are simply analysed. Whether one that takes more than the device has runs there nevertheless, the analysis says too.
 2. A batch at which the target fails is no row but a failure with what was said; the others are kept.
 3. A **kink** is where one straight line no longer passes all rows of peak allocated closely (within 1 % of the largest,
-   or 8 MiB), or where a piece ends. With `explain` the sharpest few are explained by what makes the peak before and
+   or 8 MiB), or where an interval ends. With `explain` the sharpest few are explained by what makes the peak before and
    after: an analysis each, which costs more than many rows.
 4. The **slope** is bytes of peak allocated a sample, over the rows between two kinks: (last - first) / (their batches).
 
@@ -16,18 +16,17 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from analyzer.devices import resolve, stands_in
 from analyzer.errors import AnalyzerError, InputError
-from analyzer.estimate import Estimate, TensorRow
 from analyzer.options import Options, takes_options
-from analyzer.planning.figures import Figures
-from analyzer.planning.pieces import Pieces, figures_of, uncollected
+from analyzer.planning.intervals import Intervals, figures_of, uncollected
 from analyzer.planning.subject import Subject
+from analyzer.results.curve import Curve, Kink, Row, Slope
+from analyzer.results.estimate import Estimate, TensorRow
+from analyzer.runtimes.batches import Figures
 
 if TYPE_CHECKING:
     import torch
@@ -38,62 +37,6 @@ _SHOWN_TENSORS = 3
 # How far from a straight line rows may lie: rests of blocks not worth splitting come and go with the batch.
 _CLOSE = 0.01
 _CLOSE_BYTES = 8 * 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One batch. All sizes in bytes, as they are on a device with room; `naive` is the textbook sum. fits: whether it runs on
-    the device, or within the budget; None where nobody said one."""
-
-    batch: int
-    peak_allocated: int
-    peak_reserved: int
-    device_used: int
-    naive: int
-    fits: bool | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Slope:
-    """Rows from batch `first` to `last` on one straight line: `bytes_per_sample` of peak allocated."""
-
-    first: int
-    last: int
-    bytes_per_sample: float
-
-
-@dataclass(frozen=True, slots=True)
-class Kink:
-    """Where the curve bends: between batches `before` and `after`. reason: why the program is another one, if it is.
-
-    peak_before, peak_after: the event and the largest tensors at the peak on either side; empty where not looked at.
-    """
-
-    before: int
-    after: int
-    reason: str = ""
-    peak_before: tuple[str, tuple[TensorRow, ...]] = ("", ())
-    peak_after: tuple[str, tuple[TensorRow, ...]] = ("", ())
-
-
-@dataclass(frozen=True)
-class Curve:
-    """The rows in ascending order of batch, with what failed: batch → what was said.
-
-    captures: batches at which the target was captured; the other rows were evaluated.
-    """
-
-    rows: tuple[Row, ...]
-    failures: dict[int, str]
-    slopes: tuple[Slope, ...]
-    kinks: tuple[Kink, ...]
-    captures: tuple[int, ...]
-    _last: Callable[[], Estimate] = field(repr=False, compare=False)
-
-    @cached_property
-    def estimate(self) -> Estimate:
-        """The last row's, with target, device and certainty: analysed when it is first asked for, which takes longer than many rows."""
-        return self._last()
 
 
 @takes_options
@@ -132,9 +75,9 @@ def curve(
     explain: bool = False,
 ) -> Curve:
     """As `sweep`, of a target that is open; `batches` ascend."""
-    pieces: Pieces | None = None
-    if len(batches) > FEW and subject.joined:
-        pieces = Pieces(subject, batches[0], batches[-1])
+    intervals: Intervals | None = None
+    if len(batches) > FEW and subject.runtime is not None:
+        intervals = Intervals(subject, batches[0], batches[-1])
     rows: list[Row] = []
     estimates: dict[int, Estimate] = {}
     failures: dict[int, str] = {}
@@ -143,18 +86,18 @@ def curve(
 
     def estimate_at(batch: int) -> Estimate:
         if batch not in estimates:
-            estimates[batch] = (pieces.analysis(batch) if pieces else subject.analysis(batch)).estimate
+            estimates[batch] = (intervals.analysis(batch) if intervals else subject.analysis(batch)).estimate
         return estimates[batch]
 
-    with uncollected() if pieces is not None else contextlib.nullcontext():
-        if pieces is not None:
-            pieces.prepare(batches)
+    with uncollected() if intervals is not None else contextlib.nullcontext():
+        if intervals is not None:
+            intervals.prepare(batches)
         for batch in batches:
             if progress is not None:
                 progress(f"batch {batch}")
             try:
-                if pieces is not None:
-                    found = pieces.at(batch)
+                if intervals is not None:
+                    found = intervals.at(batch)
                 else:
                     analysed = subject.analysis(batch)
                     estimates[batch] = analysed.estimate
@@ -166,7 +109,7 @@ def curve(
             fits = None
             if capacity is not None:
                 fits = found.device_used <= capacity or (
-                    _may_run(pieces, found, capacity) and estimate_at(batch).fits()
+                    _may_run(intervals, found, capacity) and estimate_at(batch).fits()
                 )
             rows.append(
                 Row(batch, found.peak_allocated, found.peak_reserved, found.device_used, found.naive, fits)
@@ -175,13 +118,13 @@ def curve(
         assert problem is not None
         raise problem
 
-    captures = [*pieces.captured] if pieces is not None else [*estimates]
+    captures = [*intervals.captured] if intervals is not None else [*estimates]
     slopes = _slopes(rows)
     return Curve(
         tuple(rows),
         failures,
         slopes,
-        _kinks(rows, slopes, pieces, estimate_at if explain else None),
+        _kinks(rows, slopes, intervals, estimate_at if explain else None),
         tuple(sorted(captures)),
         lambda: estimate_at(rows[-1].batch),
     )
@@ -193,13 +136,13 @@ def _capacity(options: Options) -> int | None:
     return min((nbytes for nbytes in (device, options.budget_bytes) if nbytes is not None), default=None)
 
 
-def _may_run(pieces: Pieces | None, found: Figures, capacity: int) -> bool:
+def _may_run(intervals: Intervals | None, found: Figures, capacity: int) -> bool:
     """Whether it is worth an analysis that a batch which needs more with room runs nevertheless: as evaluated, it does."""
-    if pieces is None or not pieces.subject.eager:
-        # A session's figures are those on its device; a budget leaves it less.
-        return pieces is None or pieces.subject.options.budget is not None
+    if intervals is None or intervals.subject.runtime is None or not intervals.subject.runtime.takes_limits:
+        # Figures of one without limits are those on its device; a budget leaves it less.
+        return intervals is None or intervals.subject.options.budget is not None
     room = capacity - (found.device_used - found.peak_reserved)
-    return room > 0 and not pieces.at(found.batch, (room, True)).fails
+    return room > 0 and not intervals.at(found.batch, (room, True)).fails
 
 
 def _slopes(rows: Sequence[Row]) -> tuple[Slope, ...]:
@@ -238,10 +181,10 @@ def _slopes(rows: Sequence[Row]) -> tuple[Slope, ...]:
 def _kinks(
     rows: Sequence[Row],
     slopes: Sequence[Slope],
-    pieces: Pieces | None,
+    intervals: Intervals | None,
     estimate_at: Callable[[int], Estimate] | None,
 ) -> tuple[Kink, ...]:
-    """The bends between slopes that last, the sharpest explained if there is a way; and where pieces end."""
+    """The bends between slopes that last, the sharpest explained if there is a way; and where intervals end."""
     known = [row.batch for row in rows]
     following = dict(pairwise(known))
     bends = {
@@ -256,9 +199,9 @@ def _kinks(
         if estimate_at is not None and batch in explained:
             before, after = _peak(estimate_at(batch)), _peak(estimate_at(following[batch]))
         kinks.append(Kink(batch, following[batch], "", before, after))
-    for piece in pieces.pieces if pieces else ():
-        if piece.ends and piece.high < known[-1]:
-            kinks.append(Kink(piece.high, piece.high + 1, piece.ends))
+    for interval in intervals.intervals if intervals else ():
+        if interval.ends and interval.high < known[-1]:
+            kinks.append(Kink(interval.high, interval.high + 1, interval.ends))
     return tuple(sorted(kinks, key=lambda kink: kink.before))
 
 

@@ -2,8 +2,8 @@
 
 1. The limit is what `--limit` says the allocator may hold (`torch.cuda.set_per_process_memory_fraction`); else what the
    device has beyond what the process takes besides (context, libraries): there `cudaMalloc` itself has no more to give.
-2. How a batch is found to run, and which is the largest: `fit_program.py` for PyTorch programs, `fit_session.py` for runtimes
-   that plan a whole graph.
+2. How a batch is found to run, and which is the largest: `fit_limits.py` under runtimes whose programs are played under any limit
+   (`Runtime.takes_limits`: PyTorch), `fit_analyses.py` under all others.
 
 Not modelled: other processes on the device.
 """
@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from analyzer.devices import parse_size, resolve
 from analyzer.errors import AnalyzerError, InputError
 from analyzer.options import Options, takes_options
-from analyzer.planning.fit_program import Search
-from analyzer.planning.fit_result import Fit
-from analyzer.planning.fit_session import of_session
+from analyzer.planning.fit_analyses import by_analyses
+from analyzer.planning.fit_limits import Search
 from analyzer.planning.subject import Progress, Subject
+from analyzer.results.fit import Fit
 
 if TYPE_CHECKING:
     import torch
@@ -86,9 +86,9 @@ def largest(subject: Subject, limit: str | int | None = None, progress: Progress
     if nbytes is None and subject.options.device is None:
         # The answer is about a device, also where it is one nobody named.
         subject = subject.on(resolve(None)[0].name)
-    return (
-        Search(subject, nbytes, progress).answer() if subject.eager else of_session(subject, nbytes, progress)
-    )
+    if subject.runtime is not None and subject.runtime.takes_limits:
+        return Search(subject, nbytes, progress).answer()
+    return by_analyses(subject, nbytes, progress)
 
 
 def _bytes(limit: str | int) -> int:

@@ -7,32 +7,15 @@ sample. Each batch is an answer of `fit`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from analyzer.errors import AnalyzerError
 from analyzer.options import Options
 from analyzer.planning.fit import largest
-from analyzer.planning.fit_result import Fit
 from analyzer.planning.subject import Progress, Subject
 from analyzer.recipes.config import opened
+from analyzer.results.fit import Fit, Lengths
 
 FIRST, LAST = 512, 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """The answer. target: its name. devices: as asked. lengths: samples' lengths, ascending; fits: by length, an answer a device
-    (None: nothing larger was tried there, or the program itself fails at this length). notes: why it ends where it ends."""
-
-    target: str
-    devices: tuple[str, ...]
-    fits: dict[int, tuple[Fit | None, ...]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-    def batch(self, length: int, place: int) -> int:
-        """The largest batch of a length on a device; 0 where not one sample runs."""
-        fit = self.fits[length][place]
-        return 0 if fit is None else fit.batch
 
 
 def over_lengths(

@@ -16,13 +16,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from analyzer.analysis import Analysis
-from analyzer.devices import resolve
+from analyzer.devices import DeviceProfile, resolve
 from analyzer.errors import OptionError, TargetError
 from analyzer.options import Options
 from analyzer.pipeline import analysis
 from analyzer.pipeline.assemble import Captured, assemble, check_runtime
 from analyzer.runtimes import base
-from analyzer.runtimes.onnxruntime.options import parse as session_options
+from analyzer.runtimes.base import Runtime
+from analyzer.runtimes.batches import Batches, Family
 from analyzer.spec import TensorSpec
 from analyzer.targets import Program, Target, arguments, load, parse
 
@@ -37,8 +38,9 @@ Progress = Callable[[str], None]
 class Subject:
     """A target and its options without a batch.
 
-    eager: a PyTorch program under PyTorch. config: a configuration, whose program is followed as a whole at every batch. joined: one whose batches can be joined (`pieces.py`): that, or a session of ONNX
-    Runtime of its own.
+    runtime: who runs it, where one batch can be captured by itself (`captured`); None where only an analysis knows what a batch
+    is, or what is wrong with it: of a configuration, whose program is followed as a whole (`config`), of an ONNX file that is
+    trained or runs at several sizes.
     """
 
     def __init__(
@@ -60,24 +62,31 @@ class Subject:
         self._file: OpenedModel | None = None
         self._before: Captured | None = None  # another capture of the file under these options
         self._captures: dict[tuple[int, int | None, bool], list[tuple[Any, Captured]]] = {}
-        # Of a range of batches what `pieces.py` found, on any device.
-        self.pieces: dict[tuple[int, int], Any] = {}
-        kind = self._target.kind if isinstance(self._target, Target) else ""
-        onnx, self.config = kind == "onnx", kind == "config"
+        # Of a range of batches what `intervals.py` found, on any device.
+        self.intervals: dict[tuple[int, int], Any] = {}
         self._samples: int | None = None  # of a configuration's batch, where the length is what is planned
-        self.eager = not onnx and not self.config and options.runtime in (None, "pytorch")
-        self.joined = self.eager or (onnx and _alone(options))
+        kind = self._target.kind if isinstance(self._target, Target) else ""
+        self.config = kind == "config"
         self.name = self._target.name if isinstance(self._target, Target) else type(target).__name__
-        if self.eager:
-            if not isinstance(self._target, Target) and not hasattr(self._target, "named_parameters"):
-                raise TargetError(
-                    f"a {self.name} is no model", "give an nn.Module, a path or package.module:attr"
-                )
-            self.runtime = base.named("pytorch")
-            check_runtime(self.runtime, "pytorch", self.name)
-            self._program = load(self._target) if isinstance(self._target, Target) else Program(self._target)
-        elif self.joined:
-            self.runtime = base.named("onnxruntime")
+        self.runtime: Runtime | None = None
+        if kind == "onnx":
+            if options.mode == "infer" and options.batches is None and options.parallel is None:
+                self.runtime = base.named(options.runtime or "onnxruntime")
+                check_runtime(self.runtime, "onnx", self.name)
+        elif not self.config:
+            self._open(options)
+
+    def _open(self, options: Options) -> None:
+        """A PyTorch target: its module is built."""
+        if not isinstance(self._target, Target) and not hasattr(self._target, "named_parameters"):
+            raise TargetError(
+                f"a {self.name} is no model", "give an nn.Module, a path or package.module:attr"
+            )
+        runtime = base.named(options.runtime or "pytorch")
+        check_runtime(runtime, "pytorch", self.name)
+        self._program = load(self._target) if isinstance(self._target, Target) else Program(self._target)
+        if options.batches is None and (options.parallel is None or runtime.name == "pytorch"):
+            self.runtime = runtime
 
     def over_length(self, batch: int) -> Subject:
         """The same at one batch, with the length of its samples in the batch's place: `make_batch(batch, length)` makes
@@ -110,13 +119,13 @@ class Subject:
     def under(self, options: Options) -> Subject:
         """The same with other options."""
         other = copy.copy(self)
-        other.options, other._before, other._captures, other.pieces = options, None, {}, {}
+        other.options, other._before, other._captures, other.intervals = options, None, {}, {}
         return other
 
     def on(self, device: str | int | None) -> Subject:
         """The same on another device; what was captured on this one serves there too, where it is the same program."""
         other = self.under(replace(self.options, device=device))
-        other._captures, other.pieces = self._captures, self.pieces
+        other._captures, other.intervals = self._captures, self.intervals
         return other
 
     @property
@@ -142,7 +151,7 @@ class Subject:
             first, second = arguments(made[0]), arguments(made[1])
             second = (second,) if isinstance(second, Mapping) else second
             return replace(options, inputs=first, targets=second if options.mode == "train" else None)
-        if not self.eager or not given:
+        if self._program is None or not given:
             return options
         named = isinstance(given, Mapping)
         tensors = list(given.values() if named else given)
@@ -155,64 +164,63 @@ class Subject:
         return replace(options, inputs=inputs, targets=targets)
 
     def captured(self, batch: int, steps: int | None = None, listen: bool = False) -> Captured:
-        """The program captured at a batch, with as many steps as the options say or fewer; for `joined` subjects only.
+        """The program captured at a batch, with as many steps as the options say or fewer; where there is a `runtime`.
 
         listen: remember what it asks about sizes. Raises AnalyzerError.
         """
-        options = self.at(batch)
-        if self._program is None:
-            from analyzer.onnx.model import opened
-            from analyzer.pipeline.onnx import captured_onnx
-
-            self._file = self._file or opened(self._target.path)
-            self._before = captured_onnx(self._target, options, self.runtime, self._file, self._before)
-            return self._before
-        from analyzer.pipeline.pytorch import captured_program
-
-        if steps is not None:
-            options = replace(options, steps=min(steps, options.steps))
+        assert self.runtime is not None
         known = self._captures.setdefault((batch, steps, listen), [])
         for device, found in known:
             moved = self.moved(found, device)
             if moved is not None:
                 return moved
-        made = captured_program(self._program, self.name, options, self.runtime, self._progress, listen)
-        known.append((options.device, made))
+        made = self._made(self.at(batch), self.runtime, steps, listen)
+        known.append((self.options.device, made))
         return made
+
+    def _made(self, options: Options, runtime: Runtime, steps: int | None, listen: bool) -> Captured:
+        """A fresh capture."""
+        if self._program is None:
+            from analyzer.onnx.model import opened
+            from analyzer.pipeline.onnx import captured_onnx
+
+            self._file = self._file or opened(self._target.path)
+            self._before = captured_onnx(self._target, options, runtime, self._file, self._before)
+            return self._before
+        from analyzer.pipeline.pytorch import captured_program
+
+        if steps is not None:
+            options = replace(options, steps=min(steps, options.steps))
+        return captured_program(self._program, self.name, options, runtime, self._progress, listen)
 
     def moved(self, found: Captured, device: str | int | None) -> Captured | None:
         """What was captured for a device, on this one; None where it is another program here."""
+        assert self.runtime is not None
         profile, note = resolve(self.options.device)
-        graph = found.source.graph
-        if self.eager and device != self.options.device and profile.compute_capability not in graph.alike:
+        alike = self._program is None or profile.compute_capability in found.source.graph.alike
+        if device != self.options.device and not alike:
             return None
         profile = self.runtime.profile(profile, self.options, self.model)
         return replace(found, profile=profile, device_note=note)
 
+    def over_batches(self, family: Family, profile: DeviceProfile) -> Batches | None:
+        """What the runtime says of a range of batches. Raises NotTheSame, AnalyzerError."""
+        assert self.runtime is not None
+        return self.runtime.over_batches(family, profile, self.options)
+
     def analysis(self, batch: int, limit: tuple[int, bool] | None = None) -> Analysis:
-        """A fresh analysis at a batch; of PyTorch, `limit` is a limit as `assemble` takes it. Raises AnalyzerError."""
-        if self.joined:
+        """A fresh analysis at a batch, under a limit as `assemble` takes it. Raises AnalyzerError."""
+        if self.runtime is not None:
             return self.assembled(self.captured(batch), batch, limit)
         return analysis(self._target, self.at(batch), self._progress)
 
     def assembled(self, captured: Captured, batch: int, limit: tuple[int, bool] | None = None) -> Analysis:
         """The analysis of a capture, or of a program put together for a batch; `limit`: as `Prediction.limited`."""
+        assert self.runtime is not None
         options = replace(self.options, batch=batch)
-        if self.eager:
+        if self._program is not None:
             options = replace(options, inputs=None, targets=None)
         return assemble(captured, options, self.runtime, limit)
-
-
-def _alone(options: Options) -> bool:
-    """Whether an ONNX file is one session of ONNX Runtime, with runs of one size, under these options."""
-    return (
-        options.mode == "infer"
-        and options.runtime in (None, "onnxruntime")
-        and options.parallel is None
-        and options.batches is None
-        and not options.strict
-        and not session_options(options.runtime_options).shared_with
-    )
 
 
 def _resized(tensor: Any, size: int | None, batch: int) -> Any:

@@ -21,16 +21,17 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
-from analyzer.estimate import Estimate
 from analyzer.options import Options, takes_options
 from analyzer.parallelism import parse
 from analyzer.pipeline import analysis
 from analyzer.planning.subject import Subject
+from analyzer.results.estimate import Estimate
+from analyzer.results.strategy import Strategy
 
 if TYPE_CHECKING:
     import torch
@@ -47,25 +48,6 @@ _ARENA = {
     "cudnn_conv_algo_search": "HEURISTIC",
     "enable_mem_pattern": "0",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Strategy:
-    """One way to run the job. name: "amp bf16 + checkpoint layers.*". changes: options that differ from the base.
-
-    estimate: what it needs, None where it does not run; error: what was said then.
-    extra_compute: operations a sample added, as a share of the base's (0.33: a third more).
-    saved: bytes of device memory less than the base, both with room. largest: batch that fits afterwards, None where not asked.
-    """
-
-    name: str
-    changes: Mapping[str, Any]
-    estimate: Estimate | None
-    cost: int = 0
-    extra_compute: float = 0.0
-    saved: int = 0
-    error: str = ""
-    largest: int | None = None
 
 
 @takes_options

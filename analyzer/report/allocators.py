@@ -22,7 +22,7 @@ from analyzer.report.words import clean, folded, mib, percent, size
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from analyzer.planning.allocators import Comparison, Row
+    from analyzer.results.allocators import Comparison, UnderAllocator
 
 SCHEMA = 1
 WIDTH = 80
@@ -110,7 +110,7 @@ def verdict(comparison: Comparison) -> str:
     return f"{head}; least reserved: {size(least.reserved)}, {name_of(least)} ({clean(least.setting)})"
 
 
-def name_of(row: Row) -> str:
+def name_of(row: UnderAllocator) -> str:
     """The framework, and its strategy."""
     return _FRAMEWORKS.get(row.allocator, clean(row.allocator))
 
@@ -129,11 +129,11 @@ def subject(comparison: Comparison) -> str:
     return " · ".join([*words, f"{comparison.request_count:,} requests"])
 
 
-def _fragmentation(row: Row) -> str:
+def _fragmentation(row: UnderAllocator) -> str:
     return "-" if row.at_least or row.out_of_memory else percent(row.unused, row.reserved)
 
 
-def _shown(row: Row, nbytes: int) -> str:
+def _shown(row: UnderAllocator, nbytes: int) -> str:
     return f"{'≥ ' if row.at_least else ''}{mib(nbytes)}"
 
 
@@ -177,7 +177,7 @@ def _parts(comparison: Comparison, view: View) -> list[RenderableType]:
     return parts if comparison.notes else parts[:-2]
 
 
-def _setting(row: Row) -> str:
+def _setting(row: UnderAllocator) -> str:
     """The setting, its value on a line of its own where both have no room on one."""
     said = clean(row.setting)
     return said if len(said) + 2 <= _NAME_WIDTH else said.replace("=", "=\n  ", 1)
@@ -188,7 +188,7 @@ def _ceiling(comparison: Comparison) -> int:
     return 2 * sorted(row.reserved for row in comparison.rows)[len(comparison.rows) // 2] or 1
 
 
-def _bar(row: Row, ceiling: int) -> tuple[tuple[str, str], ...]:
+def _bar(row: UnderAllocator, ceiling: int) -> tuple[tuple[str, str], ...]:
     def columns(nbytes: int) -> int:
         return min(_BAR_WIDTH, -(-nbytes * _BAR_WIDTH // ceiling))
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from analyzer.report.words import operator_name
 
 if TYPE_CHECKING:
-    from analyzer.estimate import Estimate, Origin, TensorRow
+    from analyzer.results.estimate import Estimate, Origin, TensorRow
 
 KINDS = ("module", "line", "operator", "category", "tensor")
 # What a row is called whose name is empty.

@@ -10,9 +10,9 @@ from __future__ import annotations
 import csv
 import io
 
-from analyzer.estimate import Estimate
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean
+from analyzer.results.estimate import Estimate
 
 HEADER = (
     "index",

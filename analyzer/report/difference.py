@@ -18,7 +18,7 @@ from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean, percent, size
 
 if TYPE_CHECKING:
-    from analyzer.planning.compare import Change, Difference
+    from analyzer.results.difference import Change, Difference
 
 WORDS = {"peak_allocated": "allocated", "peak_reserved": "reserved", "device_used": "device"}
 _TOP_LEVEL = "(top level)"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from analyzer.estimate import Estimate
 from analyzer.report import attribution
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean, operator_name
+from analyzer.results.estimate import Estimate
 
 
 def render(estimate: Estimate, _: View = PLAIN) -> str:

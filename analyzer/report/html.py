@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from analyzer.estimate import Estimate
 from analyzer.report import attribution, moments, page, text
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean, folded, operator_name, percent, size
+from analyzer.results.estimate import Estimate
 
 # From the ground up: what stays lies below what comes and goes.
 _CATEGORIES = (

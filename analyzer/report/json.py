@@ -17,7 +17,9 @@ from typing import Any
 
 from analyzer import __version__
 from analyzer.errors import InputError
-from analyzer.estimate import (
+from analyzer.liveness.naive import Naive
+from analyzer.report.formats import PLAIN, View
+from analyzer.results.estimate import (
     Allocations,
     Certainty,
     Estimate,
@@ -30,8 +32,6 @@ from analyzer.estimate import (
     TensorRow,
     Timeline,
 )
-from analyzer.liveness.naive import Naive
-from analyzer.report.formats import PLAIN, View
 
 SCHEMA = 1
 # What sweep, fit, what-if and compare write lists under.

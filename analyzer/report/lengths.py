@@ -13,7 +13,7 @@ from analyzer.report.picture import drawing, label, saved
 from analyzer.report.words import clean
 
 if TYPE_CHECKING:
-    from analyzer.planning.fit_lengths import Lengths
+    from analyzer.results.fit import Lengths
 
 
 def render(found: Lengths, view: View = PLAIN) -> str:

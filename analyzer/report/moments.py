@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from analyzer.estimate import Estimate
+from analyzer.results.estimate import Estimate
 
 _NUMBERED = re.compile(r"(\d+)\.")
 

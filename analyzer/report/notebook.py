@@ -6,10 +6,10 @@ without being trusted. `--format html` is the page to explore.
 
 from __future__ import annotations
 
-from analyzer.estimate import Estimate
 from analyzer.report import page, text
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import mib, percent, size
+from analyzer.results.estimate import Estimate
 
 _BAR_WIDTH = 200
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from analyzer.estimate import Estimate
 from analyzer.report import moments
 from analyzer.report.words import clean
+from analyzer.results.estimate import Estimate
 
 
 def chart(before: Estimate, after: Estimate, names: tuple[str, str]) -> dict[str, Any] | None:

@@ -19,12 +19,12 @@ from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean, mib, percent, size
 
 if TYPE_CHECKING:
-    from analyzer.estimate import Estimate
-    from analyzer.planning.compare import Change, Difference
-    from analyzer.planning.curve import Curve
-    from analyzer.planning.fit import Fit
-    from analyzer.planning.what_if import Strategy
-    from analyzer.verification import Verification
+    from analyzer.results.curve import Curve
+    from analyzer.results.difference import Change, Difference
+    from analyzer.results.estimate import Estimate
+    from analyzer.results.fit import Fit
+    from analyzer.results.strategy import Strategy
+    from analyzer.results.verification import Verification
 
 
 # GPUs that a title names, and rows a page shows unasked.

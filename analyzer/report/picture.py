@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from analyzer.errors import MissingDependencyError, install
-from analyzer.estimate import Estimate, MarkRow
 from analyzer.report import text
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import MIB, clean, tail
+from analyzer.results.estimate import Estimate, MarkRow
 
 FORMS = ("svg", "png")
 # Seen apart also by those who see few colours (Paul Tol's qualitative schemes).

@@ -19,9 +19,9 @@ from analyzer.report.text import subject, who
 from analyzer.report.words import clean, folded, mib, percent, size
 
 if TYPE_CHECKING:
-    from analyzer.estimate import Estimate, OutOfMemory
-    from analyzer.planning.curve import Curve, Kink
-    from analyzer.planning.fit import Fit
+    from analyzer.results.curve import Curve, Kink
+    from analyzer.results.estimate import Estimate, OutOfMemory
+    from analyzer.results.fit import Fit
 
 LINES = ("peak_allocated", "peak_reserved", "device_used", "naive")
 WORDS = {

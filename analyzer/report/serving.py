@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from analyzer.report.words import clean, size
 
 if TYPE_CHECKING:
-    from analyzer.pipeline.serving import Serving
+    from analyzer.results.serving import Serving
 
 
 def wrapped(note: str) -> list[str]:

@@ -22,9 +22,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from analyzer.errors import InputError
-from analyzer.estimate import Allocations, Estimate, Origin, Segment
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean, operator_name
+from analyzer.results.estimate import Allocations, Estimate, Origin, Segment
 
 _BASE = 0x7F0000000000
 # A segment of the small pool; larger ones serve the large pool (`allocators/pytorch/caching.py`).

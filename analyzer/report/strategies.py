@@ -14,8 +14,8 @@ from analyzer.report.text import subject
 from analyzer.report.words import clean, mib, percent
 
 if TYPE_CHECKING:
-    from analyzer.estimate import Estimate
-    from analyzer.planning.what_if import Strategy
+    from analyzer.results.estimate import Estimate
+    from analyzer.results.strategy import Strategy
 
 _NAME_WIDTH = 40
 COSTS = ("free", "slower", "changes results", "more GPUs")

@@ -23,7 +23,7 @@ from analyzer.report.words import clean, folded, mib, operator_name, percent, si
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from analyzer.estimate import Estimate, OutOfMemory, TensorRow
+    from analyzer.results.estimate import Estimate, OutOfMemory, TensorRow
 
 _BAR_WIDTH = 30
 # What a line of the breakdown has besides its bar; narrower than this, tensors stand in one column.

@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from analyzer.estimate import Estimate
 from analyzer.report import moments
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean, operator_name
+from analyzer.results.estimate import Estimate
 
 _PROCESS = 1
 _ITERATIONS, _PHASES, _BLOCKS = 1, 2, 3

@@ -9,7 +9,7 @@ from analyzer import releases
 from analyzer.report.columns import Column, table, within
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean, size, tail, unit
-from analyzer.verification import Verification
+from analyzer.results.verification import Verification
 
 _EVENTS_SHOWN = 12
 _ENVIRONMENT = ("gpu", "driver", "torch", "cuda", "cudnn", "onnxruntime", "python")

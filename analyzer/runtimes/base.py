@@ -33,6 +33,7 @@ from analyzer.runtimes.timeline import Played
 
 if TYPE_CHECKING:
     from analyzer.onnx.model import ShapedModel
+    from analyzer.runtimes.batches import Batches, Family
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +117,14 @@ class Runtime(ABC):
 
     name: what `--runtime` calls it. frameworks: the front ends whose programs it runs ("pytorch", "onnx").
     depends_on: what its figures depend on, by the names of `analyzer/releases.py`, itself first.
+    takes_limits: whether a program can be played under any limit (`Prediction.limited`, `Batches.at`); else what a batch needs
+        is known with room alone, and whether it runs is what its analysis says.
     """
 
     name: ClassVar[str]
     frameworks: ClassVar[tuple[str, ...]] = ("pytorch", "onnx")
     depends_on: ClassVar[tuple[str, ...]] = ()
+    takes_limits: ClassVar[bool] = False
 
     def profile(self, profile: DeviceProfile, options: Options, module: Any = None) -> DeviceProfile:
         """The profile with what the user's settings change in it. `module`: the PyTorch model, if it is one.
@@ -163,6 +167,23 @@ class Runtime(ABC):
     @abstractmethod
     def predict(self, source: Source, options: Options, profile: DeviceProfile) -> Prediction:
         """What the runtime would do with the program on that device. Raises AnalyzerError."""
+
+    def over_batches(self, family: Family, profile: DeviceProfile, options: Options) -> Batches | None:
+        """Its figures at any batch of a range, from a few captures; None where every batch has to be captured and analysed.
+
+        One that looks at the graph alone returns `OfGraph(self, family, profile, options)`. Raises NotTheSame where the captures
+        are no one program to it, and AnalyzerError.
+        """
+        del family, profile, options
+        return None
+
+    def limited_to(self, options: Options, nbytes: int) -> Options:
+        """The options with a limit of the runtime's own on what its allocator may hold. Raises OptionError where it has none."""
+        del options
+        raise OptionError(
+            f"{self.name} has no option for what its allocator may hold at most ({nbytes:,} bytes)",
+            "say --device SIZE, or --budget",
+        )
 
 
 # name -> module:attribute of the runtimes this project has; imported when asked for.

@@ -29,7 +29,6 @@ from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, M
 from analyzer.runtimes.plans import Plans
 
 _INPUT = re.compile(r"(\d+)\.input")
-_NOT_SERVED = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +170,67 @@ class States:
         self.held.cut(position)
 
 
+class Server:
+    """An allocator that is asked one event after the other."""
+
+    def __init__(self, allocator: Allocator) -> None:
+        self.allocator = allocator
+        self._plans = Plans()
+        self._live: dict[
+            int, tuple[int | None, int]
+        ] = {}  # by key: handle (None: there was no room), bytes asked for
+
+    @property
+    def refused(self) -> int:
+        """How often a plan had no room so far."""
+        return self._plans.refused
+
+    def serve(
+        self, event: AllocationEvent, nbytes: int | None = None, smaller: Sequence[int] | None = None
+    ) -> tuple[int, int | None]:
+        """Bytes the event asks for (negative: gives back), and the handle of what it takes. nbytes, smaller: in place of the
+        request's own.
+
+        Raises OutOfMemoryError where that ends the program, KeyError for an event that frees what is not alive.
+        """
+        allocator = self.allocator
+        if isinstance(event, Malloc):
+            if event.key in self._live:
+                raise KeyError(f"a request has the key {event.key}, which is alive")
+            self._live[event.key] = handle, asked = self._taken(
+                event,
+                event.nbytes if nbytes is None else nbytes,
+                event.smaller if smaller is None else smaller,
+            )
+            return asked, handle
+        if isinstance(event, Free):
+            handle, asked = self._live.pop(event.key)
+            if handle is not None:
+                allocator.free(handle)
+            return -asked, None
+        if isinstance(event, Use):
+            handle = self._live[event.key][0]
+            if handle is not None:
+                allocator.use(handle, event.stream)
+        elif isinstance(event, Wait):
+            allocator.wait(event.stream, event.by)
+        elif isinstance(event, EmptyCache):
+            allocator.over("empty_cache")
+        return 0, None
+
+    def _taken(self, event: Malloc, nbytes: int, smaller: Sequence[int]) -> tuple[int | None, int]:
+        try:
+            if event.apart:
+                return self.allocator.reserve(nbytes), nbytes
+            malloc = partial(self.allocator.malloc, stream=event.stream)
+            return self._plans.served(malloc, nbytes, event.plan, smaller)
+        except OutOfMemoryError:
+            # A program that caught the error goes on: cached blocks went back, nothing was taken.
+            if event.fails:
+                return None, 0
+            raise
+
+
 def play(events: Iterable[AllocationEvent], allocator: Allocator, places: bool = False) -> Played:
     """Play `events` on `allocator`, which may already hold something. places: remember addresses and pieces.
 
@@ -178,45 +238,19 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator, places: bool =
     """
     events = tuple(events)
     failure = None
-    plans = Plans()
-    live: dict[int, tuple[int, int]] = {}
+    server = Server(allocator)
     states = States(allocator, places)
     for position, event in enumerate(events):
-        asked = 0
-        if isinstance(event, Malloc):
-            if event.key in live:
-                raise KeyError(f"event {position} allocates key {event.key}, which is alive")
-            handle, asked, refused = _NOT_SERVED, event.nbytes, plans.refused
-            try:
-                if event.apart:
-                    handle = allocator.reserve(asked)
-                else:
-                    malloc = partial(allocator.malloc, stream=event.stream)
-                    handle, asked = plans.served(malloc, event.nbytes, event.plan, event.smaller)
-            except OutOfMemoryError as error:
-                # A program that caught the error goes on: cached blocks went back, nothing was taken.
-                if not event.fails:
-                    failure = Failure.of(position, event, error)
-                    break
-                asked = 0
-            if plans.refused > refused:
-                states.refused.append(position)
-            live[event.key] = (handle, asked)
-        elif isinstance(event, Free):
-            handle, nbytes = live.pop(event.key)
-            if handle != _NOT_SERVED:
-                allocator.free(handle)
-            asked = -nbytes
-        elif isinstance(event, Use):
-            handle = live[event.key][0]
-            if handle != _NOT_SERVED:
-                allocator.use(handle, event.stream)
-        elif isinstance(event, Wait):
-            allocator.wait(event.stream, event.by)
-        elif isinstance(event, EmptyCache):
-            allocator.over("empty_cache")
-        served = isinstance(event, Malloc) and handle != _NOT_SERVED
-        states.add(asked, handle if served else None)
+        refused = server.refused
+        try:
+            asked, handle = server.serve(event)
+        except OutOfMemoryError as error:
+            assert isinstance(event, Malloc)
+            failure = Failure.of(position, event, error)
+            break
+        if server.refused > refused:
+            states.refused.append(position)
+        states.add(asked, handle)
         if isinstance(event, Event):
             allocator.over(event.name, event.value)
     return gathered(events, states, failure)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from analyzer.estimate import Estimate
+    from analyzer.results.estimate import Estimate
 
 _NAME = "gpu_memory_budget"
 _SHOWN = 3

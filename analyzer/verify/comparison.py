@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analyzer.estimate import Estimate
-from analyzer.verification import Figure, MarkComparison, OutOfMemory
+from analyzer.results.estimate import Estimate
+from analyzer.results.verification import Figure, MarkComparison, RunOutOfMemory
 
 
 def figures(estimate: Estimate, measured: Mapping[str, Any], live_peak: int | None) -> tuple[Figure, ...]:
@@ -52,14 +52,14 @@ def marks(estimate: Estimate, measured: Sequence[Mapping[str, Any]]) -> tuple[Ma
     return tuple(rows)
 
 
-def out_of_memory(estimate: Estimate, measured: Mapping[str, Any]) -> OutOfMemory | None:
+def out_of_memory(estimate: Estimate, measured: Mapping[str, Any]) -> RunOutOfMemory | None:
     """What is known of a run that ended without memory, None if it did not."""
     failed = measured.get("out_of_memory")
     if failed is None:
         return None
     place = len(measured["marks"])
     ahead = estimate.marks[place] if place < len(estimate.marks) else None
-    return OutOfMemory(
+    return RunOutOfMemory(
         after=failed["after"],
         message=failed["message"],
         allocated=failed["counters"]["allocated"],

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from analyzer.graph import Graph
+from analyzer.results.verification import Divergence, HistoryComparison
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
-from analyzer.verification import Difference, HistoryComparison
 
 _LISTED = 8
 
@@ -32,7 +32,7 @@ class _Slot:
     event: str = ""
 
 
-def compare(
+def compare_history(
     events: Iterable[AllocationEvent], recorded: Sequence[int], graph: Graph | None
 ) -> HistoryComparison:
     """Compare predicted `events` with a recorded history (`program.encode`). `graph` names the operators."""
@@ -105,7 +105,7 @@ def _recorded(history: Sequence[int]) -> list[_Slot]:
 
 def _difference(
     number: int, ours: _Slot, theirs: _Slot, labels: list[str], graph: Graph | None
-) -> Difference:
+) -> Divergence:
     operator = None
     if graph is not None and ours.malloc is not None and ours.malloc.operator >= 0:
         operator = graph.operators[ours.malloc.operator]
@@ -119,7 +119,7 @@ def _difference(
         what = "; ".join(said)
     else:
         what = f"predicted {_request(ours)}, recorded {_request(theirs)}"
-    return Difference(
+    return Divergence(
         request=number,
         what=what,
         event=ours.event,

@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.errors import MissingDependencyError, OptionError, RunError
-from analyzer.estimate import Estimate
 from analyzer.onnx import file as onnx_file
 from analyzer.options import Options
 from analyzer.pipeline import analysis
 from analyzer.report.words import clean
+from analyzer.results.estimate import Estimate
+from analyzer.results.verification import Figure, MarkComparison, Verification
 from analyzer.runs import feeds, jobs, machine
 from analyzer.runs.session import NO_KERNEL
 from analyzer.runtimes.onnxruntime import SessionPrediction, parse
 from analyzer.runtimes.onnxruntime.options import FOLLOWED_ON_CPU
 from analyzer.spec import TensorSpec
-from analyzer.verification import Figure, MarkComparison, Verification
 from analyzer.verify.comparison import process_bytes
 
 _EXTERNAL = 1  # TensorProto.DataLocation.EXTERNAL

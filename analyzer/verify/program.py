@@ -11,8 +11,8 @@ from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
 from analyzer.options import Options
 from analyzer.pipeline.program import follow, place_of
+from analyzer.results.verification import Verification
 from analyzer.runs import jobs, machine
-from analyzer.verification import Verification
 from analyzer.verify import pytorch
 
 TIMEOUT_SECONDS = 24 * 3600

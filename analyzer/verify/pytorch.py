@@ -9,8 +9,8 @@ from analyzer.analysis import Analysis
 from analyzer.errors import OptionError
 from analyzer.options import Options
 from analyzer.pipeline import analysis
+from analyzer.results.verification import Verification
 from analyzer.runs import jobs, machine
-from analyzer.verification import Verification
 from analyzer.verify import comparison, history
 
 
@@ -69,7 +69,7 @@ def compared(
         marks=comparison.marks(estimate, measured["marks"]),
         history=None
         if failed or measured["history"] is None
-        else history.compare(predicted.events, measured["history"], predicted.graph),
+        else history.compare_history(predicted.events, measured["history"], predicted.graph),
         out_of_memory=failed,
         environment=environment,
         notes=(*notes, *machine.differences(predicted.profile, environment)),

@@ -8,8 +8,8 @@ from typing import Any
 
 from analyzer.errors import OptionError
 from analyzer.options import Options
+from analyzer.results.verification import Verification
 from analyzer.targets import parse, require_torch
-from analyzer.verification import Verification
 
 
 def verify(

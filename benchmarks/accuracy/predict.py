@@ -12,9 +12,9 @@ from sets import MeasuredCase, zoo
 import analyzer
 from analyzer.options import Options
 from analyzer.pipeline import analysis
+from analyzer.results.verification import HistoryComparison
 from analyzer.runtimes.events import Event
-from analyzer.verification import HistoryComparison
-from analyzer.verify.history import compare
+from analyzer.verify.history import compare_history
 
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -71,7 +71,7 @@ def predict(measured: MeasuredCase, events: bool = False, device: str = "h200") 
             # Those recordings end with the last event, before Python drops the loop's variables.
             last = max(place for place, event in enumerate(program) if isinstance(event, Event))
             program = program[: last + 1]
-        comparison = compare(program, measured.history(), found.graph)
+        comparison = compare_history(program, measured.history(), found.graph)
     estimate = found.estimate
     return Prediction(
         measured, estimate.peak_allocated, estimate.peak_reserved, estimate.device_used, comparison=comparison

@@ -18,14 +18,14 @@ from experiment_cases import CASES, MODELS, SCRIPTS, Case, Script
 from analyzer.allocators import create
 from analyzer.capture.pytorch.capture import capture_script
 from analyzer.devices import load
-from analyzer.estimate import Estimate
 from analyzer.options import Options
 from analyzer.pipeline import analysis
+from analyzer.results.estimate import Estimate
+from analyzer.results.verification import Verification
 from analyzer.runtimes.events import Event, Free, Malloc
 from analyzer.runtimes.pytorch.eager import requests
 from analyzer.runtimes.pytorch.settings import with_workspaces
 from analyzer.runtimes.timeline import Played, play
-from analyzer.verification import Verification
 from analyzer.verify.pytorch import compared
 
 FOLDER = Path(__file__).parent

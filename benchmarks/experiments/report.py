@@ -373,7 +373,7 @@ category; marks: measured.
 
 def emptied() -> tuple[int, int]:
     """Allocated and reserved after 1,024 elements came and went and the simulated cache was emptied."""
-    from analyzer.allocators.pytorch.caching import create
+    from analyzer.allocators.pytorch.create import create
 
     allocator = create()
     allocator.free(allocator.malloc(4096))

@@ -65,5 +65,5 @@ ROOMS = (
         ("tests/libraries/cudnn",),
         ("tests/libraries/cudnn/test_convolutions.py",),
     ),
-    Room("graph", ("analyzer/graph",), ("tests/graph",)),
+    Room("graph", ("analyzer/family", "analyzer/graph"), ("tests/family", "tests/graph")),
 )

@@ -70,7 +70,7 @@ def one(row: dict[str, Any], history: bool) -> dict[str, Any]:
     """Follow a program here; with `history`, also where its requests part from the recorded ones."""
     from analyzer.options import Options
     from analyzer.pipeline.program import follow
-    from analyzer.verify.history import compare
+    from analyzer.verify.history import compare_history
 
     sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks/accuracy")]
     __import__("torchvision_cpu").enable()
@@ -87,7 +87,7 @@ def one(row: dict[str, Any], history: bool) -> dict[str, Any]:
         "bounded": estimate.certainty.bounded,
     }
     if history:
-        compared = compare(analysis.prediction.events, recorded(row["name"]), analysis.graph)
+        compared = compare_history(analysis.prediction.events, recorded(row["name"]), analysis.graph)
         found["first"] = None if compared.first is None else str(compared.first)
         found |= {"missing": compared.missing, "extra": compared.extra}
         found["requests"] = [compared.predicted_count, compared.recorded_count]

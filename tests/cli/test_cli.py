@@ -19,9 +19,9 @@ from analyzer import pipeline
 from analyzer.cli import _output, main
 from analyzer.devices import parse_size
 from analyzer.errors import CaptureError
-from analyzer.estimate import Certainty, Estimate
 from analyzer.options import Options
 from analyzer.report import json as json_report
+from analyzer.results.estimate import Certainty, Estimate
 from analyzer.spec import TensorSpec
 from tests.report.estimates import GOLDEN, MIB, TRAINING, hostile
 

@@ -10,9 +10,9 @@ import pytest
 
 from analyzer.devices import load
 from analyzer.emulation.history import estimate_of
-from analyzer.estimate import Estimate
 from analyzer.options import Options
 from analyzer.report import formats
+from analyzer.results.estimate import Estimate
 from tests.paths import ROOT
 
 MIB = 2**20

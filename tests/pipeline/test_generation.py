@@ -11,7 +11,7 @@ import pytest
 
 import analyzer
 from analyzer.capture.pytorch import generating
-from analyzer.estimate import Estimate
+from analyzer.results.estimate import Estimate
 
 pytestmark = pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in ("transformers", "accelerate")),

@@ -13,8 +13,8 @@ from onnx import TensorProto, numpy_helper, parser
 import analyzer
 from analyzer.cli import main
 from analyzer.errors import OptionError, TargetError
-from analyzer.estimate import Estimate
 from analyzer.report import formats
+from analyzer.results.estimate import Estimate
 
 _HEADER = '<ir_version: 9, opset_import: ["":17]> '
 

@@ -10,11 +10,11 @@ import pytest
 pytest.importorskip("torch")
 
 from analyzer.errors import CaptureError
-from analyzer.estimate import Estimate
 from analyzer.options import Options
 from analyzer.pipeline import order
 from analyzer.pipeline.ranks import every_rank
 from analyzer.ranks import Call, Rank
+from analyzer.results.estimate import Estimate
 
 EVERYBODY = ((0, 1), 0)
 REDUCE, GATHER = ("allreduce", "train.py:4"), ("_allgather_base", "train.py:9")

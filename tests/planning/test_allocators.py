@@ -17,8 +17,9 @@ from analyzer import pipeline
 from analyzer.cli import main
 from analyzer.errors import OptionError
 from analyzer.options import Options
-from analyzer.planning.allocators import ASYNCHRONOUS, CHOICES, Choice, Comparison, compare, parse_choice
+from analyzer.planning.allocators import ASYNCHRONOUS, CHOICES, Choice, parse_choice, side_by_side
 from analyzer.report import formats
+from analyzer.results.allocators import Comparison
 from tests.paths import MODELS, ROOT
 
 MIB = 2**20
@@ -29,7 +30,7 @@ CHAIN = ROOT / "tests" / "documents" / "model_003_chain.py"
 def chain() -> Comparison:
     """A feed and five results of 64 MiB each, two of them alive at a time; the last lives into the next iteration."""
     found = pipeline.analysis(str(CHAIN), Options.of({"batch": 1, "device": "rtx4090"}))
-    return compare(found)
+    return side_by_side(found)
 
 
 def row_of(comparison: Comparison, allocator: str, **settings: Any) -> Any:
@@ -78,7 +79,7 @@ def test_the_asynchronous_backend_is_a_lower_bound_and_says_so(chain: Comparison
 def test_a_limit_that_does_not_hold_is_said(chain: Comparison) -> None:
     found = pipeline.analysis(str(CHAIN), Options.of({"batch": 1, "device": "rtx4090"}))
     small = parse_choice("paddle_auto_growth:gpu_memory_limit_mb=100")
-    row = compare(found, [small]).rows[0]
+    row = side_by_side(found, [small]).rows[0]
     assert not row.fits
     assert "bytes requested" in row.out_of_memory
     text = formats.render("allocators", "text", replace(chain, rows=(row,)))

@@ -16,10 +16,11 @@ import torch
 from sweep import MODELS as ZOO
 
 from analyzer.options import Options
-from analyzer.planning.curve import Row, curve
+from analyzer.planning.curve import curve
 from analyzer.planning.fit import largest
-from analyzer.planning.pieces import figures_of
+from analyzer.planning.intervals import figures_of
 from analyzer.planning.subject import Subject
+from analyzer.results.curve import Row
 from tests.paths import DATA, MODELS
 
 SIZES = 12

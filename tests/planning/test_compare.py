@@ -14,10 +14,11 @@ import pytest
 import analyzer
 from analyzer.cli import main
 from analyzer.errors import InputError, OptionError
-from analyzer.estimate import TensorRow
-from analyzer.planning.compare import Change, compare, shares
+from analyzer.planning.compare import compare, shares
 from analyzer.report import formats
 from analyzer.report import json as json_report
+from analyzer.results.difference import Change
+from analyzer.results.estimate import TensorRow
 from analyzer.testing.plugin import Budget
 from tests.paths import ROOT
 from tests.report.estimates import MIB, TRAINING

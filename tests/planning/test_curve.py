@@ -10,8 +10,9 @@ import torch
 
 import analyzer
 from analyzer.errors import CaptureError, InputError
-from analyzer.estimate import Estimate
-from analyzer.planning.curve import Curve, Row, sweep
+from analyzer.planning.curve import sweep
+from analyzer.results.curve import Curve, Row
+from analyzer.results.estimate import Estimate
 from tests.paths import MODELS
 from tests.planning.targets import Small, Stepped, small_batch, stepped_batch
 

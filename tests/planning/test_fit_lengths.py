@@ -14,8 +14,9 @@ import pytest
 import analyzer
 from analyzer.cli import main
 from analyzer.options import Options
-from analyzer.planning.fit_lengths import Lengths, over_lengths
+from analyzer.planning.fit_lengths import over_lengths
 from analyzer.report.formats import View, names, render
+from analyzer.results.fit import Lengths
 
 pytestmark = pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in ("transformers", "accelerate")),

@@ -14,7 +14,8 @@ from analyzer.cli import _output, main
 from analyzer.devices import load, names
 from analyzer.errors import AnalyzerError, OptionError
 from analyzer.planning import subject
-from analyzer.planning.fit import Fit, fit, fits
+from analyzer.planning.fit import fit, fits
+from analyzer.results.fit import Fit
 from tests.capture.pytorch.captures import inference, traced
 from tests.planning.targets import Small, small_batch
 

@@ -11,7 +11,7 @@ import analyzer
 from analyzer.cli import main
 from analyzer.planning.curve import sweep
 from analyzer.planning.fit import fit
-from analyzer.planning.fit_result import MOST
+from analyzer.planning.search import MOST
 from tests.paths import MODELS
 
 GIB = 2**30

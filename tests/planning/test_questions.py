@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 import analyzer
 from analyzer.capture.pytorch.asked_sizes import Asked
+from analyzer.family.questions import Questions
 from analyzer.graph.question import Question
 from analyzer.planning.curve import sweep
 from analyzer.planning.fit import fit
-from analyzer.planning.questions import Questions
 from tests.planning.targets import stepped_batch
 
 MIB = 2**20

@@ -10,9 +10,9 @@ import pytest
 from onnx import parser
 
 from analyzer.options import Options
-from analyzer.planning.pieces import Pieces, figures_of
-from analyzer.planning.session_figures import SessionFigures
+from analyzer.planning.intervals import Intervals, figures_of
 from analyzer.planning.subject import Subject
+from analyzer.runtimes.onnxruntime.batches import SessionBatches
 
 CONVOLUTIONS = """
     g (float[N,3,32,32] x) => (float[N,10] y)
@@ -72,7 +72,7 @@ CONTROL = """
                       else_branch = e () => (float[N,300] p) { p = Neg(carried) }>
     }
 """
-# Concat joins batches, sizes of pieces decide whether its tables are needed; normalization repeats its scale for each
+# Concat joins batches, sizes of intervals decide whether its tables are needed; normalization repeats its scale for each
 # sample; the sum over samples goes by partial sums.
 TABLES = """
     g (float[N,12,40] x) => (float[N,12,40] y, float[12,40] s) <float[5,12,40] c, float[12] scale> {
@@ -113,9 +113,11 @@ def subject_of(name: str, folder: Path, **runtime_options: str) -> Subject:
     return Subject(folder / f"{name}.onnx", options)
 
 
-def recordings(pieces: Pieces) -> list[int]:
+def recordings(intervals: Intervals) -> list[int]:
     """How many batches are recorded at once, each time."""
-    figures = [piece.figures for piece in pieces.pieces if isinstance(piece.figures, SessionFigures)]
+    figures = [
+        interval.figures for interval in intervals.intervals if isinstance(interval.figures, SessionBatches)
+    ]
     every = {id(runs): runs for one in figures for runs, _ in one.prepared.values()}
     return sorted(len(runs.beside) for runs in every.values() if runs is not None)
 
@@ -137,12 +139,12 @@ def test_every_batch_is_a_fresh_analysis(
     name: str, options: dict[str, str], recorded: list[int], tmp_path: Path
 ) -> None:
     subject = subject_of(name, tmp_path, **options)
-    pieces = Pieces(subject, 2, 40)
-    pieces.prepare(range(2, 41))
-    assert recordings(pieces) == recorded
-    alone = Pieces(subject, 2, 40)
+    intervals = Intervals(subject, 2, 40)
+    intervals.prepare(range(2, 41))
+    assert recordings(intervals) == recorded
+    alone = Intervals(subject, 2, 40)
     for batch in range(2, 41, 3 if options else 1):
-        found = pieces.at(batch)
+        found = intervals.at(batch)
         assert found == figures_of(subject.analysis(batch)), batch
         assert batch % 5 or found == alone.at(batch)  # nothing prepared
-    assert len(pieces.captured) <= 4
+    assert len(intervals.captured) <= 4

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from unittest import mock
 
+from analyzer.family.program import BatchProgram
 from analyzer.options import Options
 from analyzer.planning.fit import fit, fits
-from analyzer.planning.pieces import BatchProgram, pieces_of
+from analyzer.planning.intervals import intervals_of
 from analyzer.planning.subject import Subject
 from tests.paths import ROOT
 
@@ -15,11 +16,11 @@ CNN = str(ROOT / "models" / "cnn.py")
 
 def test_batches_are_joined_once_for_all_devices() -> None:
     subject = Subject(CNN, Options.of({"mode": "train", "device": "h200"}))
-    first = pieces_of(subject, 1, 64)
+    first = intervals_of(subject, 1, 64)
     other = subject.on("l4")
     with mock.patch.object(BatchProgram, "__init__", side_effect=AssertionError):
-        shared = pieces_of(other, 1, 64)
-    alone = pieces_of(Subject(CNN, Options.of({"mode": "train", "device": "l4"})), 1, 64)
+        shared = intervals_of(other, 1, 64)
+    alone = intervals_of(Subject(CNN, Options.of({"mode": "train", "device": "l4"})), 1, 64)
     for batch in (1, 2, 40, 64):
         assert shared.at(batch) == alone.at(batch)
         assert shared.at(batch, (10**8, True)) == alone.at(batch, (10**8, True))

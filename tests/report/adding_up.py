@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from analyzer.estimate import Estimate
 from analyzer.report import attribution, folded
+from analyzer.results.estimate import Estimate
 
 
 def adds_up(estimate: Estimate) -> None:

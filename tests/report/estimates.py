@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from analyzer.estimate import (
+from analyzer.liveness.naive import Naive
+from analyzer.results.estimate import (
     Allocations,
     Certainty,
     Estimate,
@@ -15,8 +16,7 @@ from analyzer.estimate import (
     TensorRow,
     Timeline,
 )
-from analyzer.liveness.naive import Naive
-from analyzer.verification import Figure, Verification
+from analyzer.results.verification import Figure, Verification
 
 MIB = 2**20
 

@@ -9,10 +9,10 @@ import pytest
 
 import analyzer
 from analyzer.capture.onnx import _scope
-from analyzer.estimate import Estimate, TensorRow
 from analyzer.report import attribution, folded, text
 from analyzer.report import csv as csv_report
 from analyzer.report.formats import View
+from analyzer.results.estimate import Estimate, TensorRow
 from tests.paths import MODELS
 from tests.report.adding_up import adds_up
 from tests.report.estimates import TRAINING

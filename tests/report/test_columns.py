@@ -15,7 +15,7 @@ from analyzer.report import formats
 from analyzer.report.columns import Column, table, within
 from analyzer.report.formats import View
 from analyzer.report.words import mib
-from analyzer.verification import Figure, MarkComparison
+from analyzer.results.verification import Figure, MarkComparison
 from tests.paths import MODELS
 from tests.report.estimates import MIB, TRAINING, VERIFICATION
 

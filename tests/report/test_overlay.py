@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from analyzer.estimate import Estimate, Timeline
 from analyzer.report import overlay
+from analyzer.results.estimate import Estimate, Timeline
 from tests.report.estimates import TRAINING
 
 

@@ -15,10 +15,10 @@ import pytest
 
 import analyzer
 from analyzer.cli import main
-from analyzer.estimate import Allocations, Estimate, Origin, Segment, Timeline
 from analyzer.planning.compare import compare
 from analyzer.report import attribution, formats, html, page, text
 from analyzer.report.words import mib, size
+from analyzer.results.estimate import Allocations, Estimate, Origin, Segment, Timeline
 from tests.paths import MODELS
 from tests.report.browser import chromium
 from tests.report.estimates import MIB, TRAINING, VERIFICATION, hostile

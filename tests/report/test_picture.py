@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from analyzer.cli import main
-from analyzer.estimate import MarkRow
 from analyzer.report import json, picture
+from analyzer.results.estimate import MarkRow
 from tests.report.estimates import MIB, TRAINING, hostile
 
 MARKED = replace(

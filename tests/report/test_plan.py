@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from analyzer.planning.curve import Curve, Kink, Row, Slope
 from analyzer.report.formats import View
 from analyzer.report.plan import curve_text, kink_lines
+from analyzer.results.curve import Curve, Kink, Row, Slope
 from tests.report.estimates import TRAINING
 
 PEAK = ("1.backward", TRAINING.top(2))

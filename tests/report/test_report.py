@@ -25,11 +25,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.errors import InputError
-from analyzer.estimate import Estimate, OutOfMemory
 from analyzer.report import attribution, folded, html, text, trace, words
 from analyzer.report import csv as csv_report
 from analyzer.report import json as json_report
 from analyzer.report.formats import View
+from analyzer.results.estimate import Estimate, OutOfMemory
 from tests.paths import ROOT
 from tests.report.estimates import GOLDEN, INFERENCE, MIB, TRAINING, hostile
 

@@ -19,10 +19,10 @@ import pytest
 import analyzer
 from analyzer import pipeline
 from analyzer.options import Options
-from analyzer.planning.allocators import compare as under_allocators
+from analyzer.planning.allocators import side_by_side as under_allocators
 from analyzer.planning.compare import compare
 from analyzer.report import formats
-from analyzer.verification import Figure, MarkComparison, Verification
+from analyzer.results.verification import Figure, MarkComparison, Verification
 from tests.paths import MODELS, ROOT
 from tests.report.browser import chromium
 

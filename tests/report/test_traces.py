@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import analyzer
 from analyzer.errors import InputError
-from analyzer.estimate import Allocations, Estimate, Origin, Timeline
 from analyzer.report import moments, snapshot, trace
+from analyzer.results.estimate import Allocations, Estimate, Origin, Timeline
 from tests.paths import MODELS, ROOT
 from tests.report.estimates import MIB, TRAINING
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from analyzer.graph import Category, Graph, Operator
 from analyzer.runs.program import encode
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
-from analyzer.verify.history import compare
+from analyzer.verify.history import compare_history
 
 
 def malloc(key: int, nbytes: int, operator: int = -1, label: str = "") -> Malloc:
@@ -34,13 +34,13 @@ GRAPH = Graph("pytorch", (), OPERATORS, ())
 
 def test_equal_sequences_have_no_difference_whatever_the_order_of_returns() -> None:
     for recorded in ([100, 40, -2, -1, 7], [100, 40, -1, -2, 7]):
-        found = compare(EVENTS, recorded, GRAPH)
+        found = compare_history(EVENTS, recorded, GRAPH)
         assert found.same and found.predicted_count == found.recorded_count == 3
         assert not found.missing and not found.extra
 
 
 def test_a_request_of_another_size_is_named_with_operator_module_and_line() -> None:
-    found = compare(EVENTS, [100, 48, -2, -1, 7], GRAPH)
+    found = compare_history(EVENTS, [100, 48, -2, -1, 7], GRAPH)
     assert found.first is not None
     assert (found.first.request, found.first.event) == (1, "0.forward")
     assert (found.first.operator, found.first.module, found.first.source) == ("aten::mm", "layer0", "m.py:0")
@@ -49,27 +49,27 @@ def test_a_request_of_another_size_is_named_with_operator_module_and_line() -> N
 
 
 def test_a_return_that_comes_too_late_is_told_by_its_label() -> None:
-    found = compare(EVENTS, [100, 40, -2, 7], GRAPH)
+    found = compare_history(EVENTS, [100, 40, -2, 7], GRAPH)
     assert found.first is not None and found.first.request == 2
     assert "request 0 (weight) should have been given back" in found.first.what
     assert found.first.operator == "aten::add" and not found.missing and not found.extra
 
 
 def test_a_return_nobody_predicted() -> None:
-    found = compare(EVENTS, [100, -1, 40, -2, 7], GRAPH)
+    found = compare_history(EVENTS, [100, -1, 40, -2, 7], GRAPH)
     assert found.first is not None and found.first.request == 1
     assert "request 0 (weight) was given back before it" in found.first.what
 
 
 def test_requests_beyond_the_prediction_and_short_of_it() -> None:
-    more = compare(EVENTS, [100, 40, -2, -1, 7, 5, 5], GRAPH).first
+    more = compare_history(EVENTS, [100, 40, -2, -1, 7, 5, 5], GRAPH).first
     assert more is not None and more.what == "predicted the end, recorded 5 bytes"
-    less = compare(EVENTS, [100, 40, -2, -1], GRAPH).first
+    less = compare_history(EVENTS, [100, 40, -2, -1], GRAPH).first
     assert less is not None and less.what == "predicted 7 bytes for aten::add, recorded the end"
 
 
 def test_what_is_left_at_the_end_counts() -> None:
-    found = compare([*EVENTS, Free(2)], [100, 40, -2, -1, 7], None)
+    found = compare_history([*EVENTS, Free(2)], [100, 40, -2, -1, 7], None)
     assert found.first is not None and found.first.request == 3
 
 
@@ -103,7 +103,7 @@ def test_a_history_made_from_a_prediction_agrees_with_it(steps: list[tuple[int, 
             gone = living.pop(0)
             events.append(Free(gone))
             recorded.append(-1 - gone)
-    assert compare(events, recorded, None).same
+    assert compare_history(events, recorded, None).same
     if recorded:
         recorded[0] += 1
-        assert not compare(events, recorded, None).same
+        assert not compare_history(events, recorded, None).same

@@ -15,8 +15,8 @@ from analyzer.cli import main  # noqa: E402
 from analyzer.options import Options  # noqa: E402
 from analyzer.pipeline.program import follow  # noqa: E402
 from analyzer.report.verification import render  # noqa: E402
+from analyzer.results.verification import Verification  # noqa: E402
 from analyzer.runtimes.events import Free, Malloc  # noqa: E402
-from analyzer.verification import Verification  # noqa: E402
 from analyzer.verify.program import compared  # noqa: E402
 from tests.paths import DATA, ROOT  # noqa: E402
 

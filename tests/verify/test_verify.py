@@ -15,9 +15,9 @@ from analyzer.errors import DoesNotFit, OptionError  # noqa: E402
 from analyzer.options import Options  # noqa: E402
 from analyzer.pipeline import analysis  # noqa: E402
 from analyzer.report.verification import render  # noqa: E402
+from analyzer.results.verification import Verification  # noqa: E402
 from analyzer.runs import machine  # noqa: E402
 from analyzer.runs.observer import Counters  # noqa: E402
-from analyzer.verification import Verification  # noqa: E402
 from analyzer.verify import verify  # noqa: E402
 from analyzer.verify.pytorch import compared  # noqa: E402
 from tests.paths import MODELS  # noqa: E402

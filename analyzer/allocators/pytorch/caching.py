@@ -54,6 +54,10 @@ class Pool(NamedTuple):
     stream: int
 
 
+# What of all that a program says the allocator heeds (`over`).
+HEEDED = ("empty_cache", "set_per_process_memory_fraction")
+
+
 class Block(Chunk):
     """A part of a segment.
 
@@ -244,7 +248,7 @@ class PyTorchAllocator(Allocator):
                     self._release(block)
 
     def over(self, event: str, value: float | None = None) -> None:
-        """What a program tells its allocator while it runs."""
+        """What a program tells its allocator while it runs (`HEEDED`)."""
         if event == "empty_cache":
             self.empty_cache()
         elif event == "set_per_process_memory_fraction":

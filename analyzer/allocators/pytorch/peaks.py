@@ -9,6 +9,8 @@ Not modelled: settings, streams, a cache emptied by the program: `plain` says wh
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from analyzer.allocators.compiled import AVAILABLE, Integers
 from analyzer.allocators.driver import ORIGIN, PAGE_BYTES, AddressSpace
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
@@ -32,15 +34,24 @@ class Ascending(AddressSpace):
         """Nothing is taken twice."""
 
 
+class Peaks(NamedTuple):
+    """Peak allocated and peak reserved in bytes; whether every request was served, and whether cached segments were given back for
+    that."""
+
+    allocated: int
+    reserved: int
+    served: bool
+    returned: bool
+
+
 def peaks(
     events: Integers,
     units: Integers,
     setup_count: int,
     settings: PyTorchSettings,
     limit_bytes: int | None = None,
-) -> tuple[int, int, bool]:
-    """Peak allocated and peak reserved in bytes, from event `setup_count` on, and whether every request was served; where one
-    was not, as reached until then.
+) -> Peaks:
+    """What is reached from event `setup_count` on; where a request was not served, as reached until then.
 
     events, units: as `compiled.py` has them. settings: of `caching.py`, of which only the size of a large segment matters.
     limit_bytes: what segments may take together: then wholly free ones are given back before a request fails.
@@ -49,6 +60,7 @@ def peaks(
     from analyzer.allocators import _played
 
     space = Ascending() if settings.ties == "segment" else AddressSpace()
+    given_back = []
 
     def take(count: int) -> int:
         page = space.take(count * UNIT_BYTES) // PAGE_BYTES - _FIRST_PAGE
@@ -57,12 +69,13 @@ def peaks(
         return page * (_PAGE + 1)
 
     def give(address: int, count: int) -> None:
+        given_back.append(address)
         space.give((address // (_PAGE + 1) + _FIRST_PAGE) * PAGE_BYTES, count * UNIT_BYTES)
 
     limit = _NO_LIMIT if limit_bytes is None else limit_bytes // UNIT_BYTES
     large_segment = settings.large_segment_bytes // UNIT_BYTES
     allocated, reserved, served = _played.peaks(events, units, setup_count, large_segment, limit, take, give)
-    return allocated * UNIT_BYTES, reserved * UNIT_BYTES, served
+    return Peaks(allocated * UNIT_BYTES, reserved * UNIT_BYTES, served, bool(given_back))
 
 
 def plain(allocator: PyTorchAllocator) -> bool:

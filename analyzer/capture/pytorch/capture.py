@@ -3,7 +3,7 @@
 1. The user's module is copied in structure only: every parameter and buffer becomes a meta tensor of the same shape,
    strides, dtype and sharing. The original is neither changed nor run, its weights are not copied.
 2. The step (`step.py`) runs on the copy under the recorder, with Python, autograd and the dispatcher believing in a
-   CUDA device (`cuda_device.py`, `cuda_kernels.py`, `autocast.py`).
+   CUDA device (`cuda/functions.py`, `cuda/decisions.py`, `cuda/autocast.py`).
 3. An exception in the model becomes a `CaptureError` that names the innermost module and source line.
 4. Random numbers drawn on the host (layer drop) come from generators seeded anew and put back afterwards: equal
    analyses are equal, and the caller's own sequence goes on undisturbed.
@@ -27,8 +27,8 @@ from analyzer.capture.pytorch.assumptions import Assumptions
 from analyzer.capture.pytorch.cuda.alike import Alike
 from analyzer.capture.pytorch.cuda.autocast import cuda_autocast
 from analyzer.capture.pytorch.cuda.decisions import cuda_choices
+from analyzer.capture.pytorch.cuda.fake_cuda import FakeCuda
 from analyzer.capture.pytorch.cuda.functions import cuda_functions
-from analyzer.capture.pytorch.cuda.pretence import CudaPretence
 from analyzer.capture.pytorch.explain import explained
 from analyzer.capture.pytorch.files import Files
 from analyzer.capture.pytorch.host import HostMemory
@@ -187,17 +187,17 @@ def cuda_environment(device: DeviceProfile, memory: Memory | None = None) -> Ite
 
 
 @contextlib.contextmanager
-def watching(recorder: Recorder, whole: bool = False) -> Iterator[CudaPretence]:
+def watching(recorder: Recorder, whole: bool = False) -> Iterator[FakeCuda]:
     """While open, every tensor made on "cuda" is a meta tensor the recorder follows.
 
     whole: a whole program, which also makes its host tensors (`host.py`).
     """
     host, files = (HostMemory(recorder), Files(recorder)) if whole else (None, None)
     with (
-        CudaPretence(recorder, host) as pretence,
-        pretence.saved_tensor_hooks(),
-        pretence.storages(),
+        FakeCuda(recorder, host) as fake,
+        fake.saved_tensor_hooks(),
+        fake.storages(),
         contextlib.nullcontext() if files is None else files.open(),
         recorder,
     ):
-        yield pretence
+        yield fake

@@ -259,7 +259,7 @@ RELIED_ON: dict[str, str] = {
     "torch._C._autograd._get_sequence_nr": "which forward operator made a node (`recorder.py`)",
     "torch._C._get_dispatch_mode": "whether fake tensors are asked for shapes (`recorder.py`)",
     **{
-        f"torch._C.{name}": "leaving the recorder for calls among host tensors (`pretence.py`)"
+        f"torch._C.{name}": "leaving the recorder for calls among host tensors (`fake_cuda.py`)"
         for name in (
             "_len_torch_dispatch_stack",
             "_pop_torch_dispatch_stack",
@@ -272,7 +272,7 @@ RELIED_ON: dict[str, str] = {
         for name in ("has_triton", "has_triton_package")
     },
     "torch._C._swap_tensor_impl": "a tensor that becomes another one and stays the same object (`host.py`)",
-    "torch._C._len_torch_function_stack": "whether a torch-function mode is on (`pretence.py`)",
+    "torch._C._len_torch_function_stack": "whether a torch-function mode is on (`fake_cuda.py`)",
     "torch._C._dispatch_has_kernel_for_dispatch_key": "whether an operator is composite (`recorder.py`)",
     "torch._C._ExcludeDispatchKeyGuard": "leaving autocast inside its own kernels (`autocast.py`)",
     "torch._C._dispatch_tls_set_dispatch_key_included": "switching AutocastCUDA on for meta tensors (`autocast.py`)",

@@ -5,8 +5,8 @@
 2. A storage is born where it first appears and dies when Python and autograd drop their last reference to it: a weak
    reference on the storage object tells when, exactly as the CUDA tensor would have been freed.
 3. Gradients that meet at a tensor are summed in place where autograd would on CUDA (`fan_in.py`).
-4. Composite operators that CUDA implements differently are replaced (`cuda_kernels.py`); operators without a usable
-   meta kernel have one in `meta_kernels.py`.
+4. Composite operators that CUDA implements differently are replaced (`cuda/decisions.py`); operators without a usable
+   meta kernel have one in `cuda/results.py`.
 5. Module path and source line: forward operators get them from the Python stack, backward operators from the forward
    operator that made their autograd node (equal sequence numbers).
 

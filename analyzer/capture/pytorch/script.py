@@ -253,7 +253,7 @@ def follow(
         tokens = None if memory is None or whole else Tokens(recorder, memory, phases)
         recorder.phases = phases.now
         with (
-            watching(recorder, whole=True) as pretence,
+            watching(recorder, whole=True) as fake,
             managed_memory(recorder),
             nvml(device, recorder),
             triton_kernels(device, recorder),
@@ -269,8 +269,8 @@ def follow(
                 }
             ),
             world(rank, recorder, post) as communicators,
-            DeviceThread(pretence.in_another_thread).open(),
-            Threads(recorder, pretence.in_another_thread).open() as threads,
+            DeviceThread(fake.in_another_thread).open(),
+            Threads(recorder, fake.in_another_thread).open() as threads,
             _exits(),
         ):
             try:

@@ -6,7 +6,7 @@
 """
 
 from analyzer.runtimes.onnxruntime.options import SessionOptions, parse
-from analyzer.runtimes.onnxruntime.playing import Region, RunFigures
+from analyzer.runtimes.onnxruntime.playing import ArenaRegion, RunFigures
 from analyzer.runtimes.onnxruntime.prediction import SessionPrediction, predict, prepare
 
-__all__ = ["Region", "RunFigures", "SessionOptions", "SessionPrediction", "parse", "predict", "prepare"]
+__all__ = ["ArenaRegion", "RunFigures", "SessionOptions", "SessionPrediction", "parse", "predict", "prepare"]

@@ -13,7 +13,7 @@ from analyzer.runtimes.base import Saving
 from analyzer.runtimes.events import AllocationEvent, Malloc
 from analyzer.runtimes.onnxruntime.frame import Frame
 from analyzer.runtimes.onnxruntime.options import FOLLOWED_ON_CPU, SessionOptions
-from analyzer.runtimes.onnxruntime.playing import Failure, PlayedSession, play_session
+from analyzer.runtimes.onnxruntime.playing import PlayedSession, SessionFailure, play_session
 from analyzer.runtimes.onnxruntime.session import record
 
 MIB = 2**20
@@ -40,7 +40,7 @@ def explanation(session: PlayedSession) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def out_of_memory(failure: Failure, options: SessionOptions) -> str:
+def out_of_memory(failure: SessionFailure, options: SessionOptions) -> str:
     """The line that says which request found no memory."""
     return (
         f"out of memory: {failure.requested_bytes:,} bytes for {failure.label} ({failure.phase}) with "

@@ -19,7 +19,7 @@ from analyzer.allocators.bfc import ROUND_BYTES, next_region, with_room
 from analyzer.allocators.compiled import ADDRESS_BITS, AVAILABLE, FREE, OVER, Integers
 from analyzer.allocators.driver import ONNXRUNTIME_LEFTOVER, ORIGIN, AddressSpace
 from analyzer.allocators.onnxruntime_bfc import INITIAL_CHUNK_BYTES, LARGEST_EXTENSION_BYTES, MAX_DEAD_BYTES
-from analyzer.graph.lanes import Lanes
+from analyzer.family.lanes import Lanes
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
 from analyzer.runtimes.onnxruntime.options import SessionOptions
 
@@ -45,7 +45,7 @@ class Steps:
 
 def steps(events: Iterable[AllocationEvent], options: SessionOptions, lane_count: int = 0) -> Steps | None:
     """The events as `PlainArena.play` takes them; None where the arena has rules that are not modelled here, sizes are
-    beyond all numbers, or nothing is compiled. lane_count: how many lanes there are where sizes may be `Lanes` (`graph/lanes.py`)."""
+    beyond all numbers, or nothing is compiled. lane_count: how many lanes there are where sizes may be `Lanes` (`family/lanes.py`)."""
     if not AVAILABLE or options.gpu_mem_limit is not None or options.enable_memory_arena_shrinkage:
         return None
     found: list[tuple[int, int, int]] = []

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
+from analyzer.family.lanes import Lanes, NotTogether
 from analyzer.graph import Category
-from analyzer.graph.lanes import Lanes, NotTogether
 from analyzer.runtimes.events import AllocationEvent, Event, Malloc
 from analyzer.runtimes.onnxruntime.arena import SessionArena
 from analyzer.runtimes.onnxruntime.options import SessionOptions
@@ -41,7 +41,7 @@ class RunFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class ArenaRegion:
     """A region the arena took: why (the request, and during what), and how much beyond the request."""
 
     nbytes: int
@@ -52,7 +52,7 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class SessionFailure:
     """The first request the arena could not serve."""
 
     requested_bytes: int
@@ -76,8 +76,8 @@ class PlayedSession:
     held: int
     page_bytes: int
     stages: Mapping[str, RunFigures] = field(default_factory=dict)
-    regions: tuple[Region, ...] = ()
-    failure: Failure | None = None
+    regions: tuple[ArenaRegion, ...] = ()
+    failure: SessionFailure | None = None
 
 
 def play_session(
@@ -113,7 +113,9 @@ def _stages(played: Played) -> dict[str, RunFigures]:
     return stages
 
 
-def _regions(events: tuple[AllocationEvent, ...], played: Played, arena: SessionArena) -> tuple[Region, ...]:
+def _regions(
+    events: tuple[AllocationEvent, ...], played: Played, arena: SessionArena
+) -> tuple[ArenaRegion, ...]:
     """Every extension of the arena beside the request that made it necessary."""
     requests = [
         (event, phase) for event, phase in zip(events, played.phase, strict=True) if isinstance(event, Malloc)
@@ -121,17 +123,21 @@ def _regions(events: tuple[AllocationEvent, ...], played: Played, arena: Session
     found = []
     for extension in arena.extensions:
         event, phase = requests[extension.malloc_count]
-        found.append(Region(extension.region_bytes, event.nbytes, extension.held_bytes, event.label, phase))
+        found.append(
+            ArenaRegion(extension.region_bytes, event.nbytes, extension.held_bytes, event.label, phase)
+        )
     return tuple(found)
 
 
-def _failure(events: tuple[AllocationEvent, ...], played: Played) -> Failure | None:
+def _failure(events: tuple[AllocationEvent, ...], played: Played) -> SessionFailure | None:
     """The request that ended the session, with the stage it belongs to."""
     lost = played.failure
     if lost is None:
         return None
     phase = next(item.name for item in events[lost.position :] if isinstance(item, Event))
-    return Failure(lost.malloc.nbytes, lost.allocated, lost.reserved, lost.limit, lost.malloc.label, phase)
+    return SessionFailure(
+        lost.malloc.nbytes, lost.allocated, lost.reserved, lost.limit, lost.malloc.label, phase
+    )
 
 
 def typical(

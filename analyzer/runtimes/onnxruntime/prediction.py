@@ -22,7 +22,7 @@ from analyzer.runtimes.onnxruntime.frame import Frame, frame
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
 from analyzer.runtimes.onnxruntime.load import load
 from analyzer.runtimes.onnxruntime.options import SessionOptions, parse
-from analyzer.runtimes.onnxruntime.playing import Failure, Region, RunFigures, typical
+from analyzer.runtimes.onnxruntime.playing import ArenaRegion, RunFigures, SessionFailure, typical
 from analyzer.runtimes.onnxruntime.recorder import Recording
 from analyzer.runtimes.onnxruntime.rewrite import optimise, unmodelled
 from analyzer.runtimes.onnxruntime.session import RUNS, record
@@ -48,8 +48,8 @@ class SessionPrediction(Prediction):
     first_run: RunFigures
     steady: RunFigures
     runs: tuple[tuple[str, RunFigures], ...]
-    regions: tuple[Region, ...]
-    failure: Failure | None
+    regions: tuple[ArenaRegion, ...]
+    failure: SessionFailure | None
     settings: SessionOptions
     graph: RuntimeGraph
     run_graphs: tuple[RuntimeGraph, ...]

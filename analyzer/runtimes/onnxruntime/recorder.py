@@ -46,7 +46,7 @@ class Recording:
 
 
 @dataclass(slots=True)
-class Recorder:
+class SessionRecorder:
     """A `Recording` in the making. graph: the outermost one that is followed. stream: the one requests are made for."""
 
     settings: Settings

@@ -2,7 +2,7 @@
 
 What the sizes do not change is done once: the plan (`frame.py`), and the arena after the initializers in each of their
 orders (`playing.Loaded`). Sizes at which the session asks for the same but for bytes are recorded at once: its values'
-dimensions are then `Lanes` (`graph/lanes.py`). What `prediction.predict` would say of the same sizes is the same.
+dimensions are then `Lanes` (`family/lanes.py`). What `prediction.predict` would say of the same sizes is the same.
 
 Not modelled: sessions that share an arena, runs of several sizes; limits, shrinking and requests apart from the arena's
 regions, as the CPU provider makes (`plain` says whether there are any).
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from analyzer.devices import DeviceProfile
-from analyzer.graph.lanes import Integers, Lanes
+from analyzer.family.lanes import Integers, Lanes
 from analyzer.runtimes.onnxruntime import outside
 from analyzer.runtimes.onnxruntime.frame import Frame
 from analyzer.runtimes.onnxruntime.options import SessionOptions

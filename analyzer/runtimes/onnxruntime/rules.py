@@ -1,4 +1,4 @@
-"""The named rules behind ONNX Runtime's requests (`session.Recorder.take`), for `analyze explain`.
+"""The named rules behind ONNX Runtime's requests (`session.SessionRecorder.take`), for `analyze explain`.
 
 1. What a session asks for by convention (initializers, inputs, results, the memory pattern, weights laid out anew) is
    described here, each with the file of ONNX Runtime that decides it.

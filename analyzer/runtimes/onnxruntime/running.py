@@ -23,7 +23,7 @@ from analyzer.runtimes.onnxruntime.graph import Node
 from analyzer.runtimes.onnxruntime.kernels.scratch import before_outputs
 from analyzer.runtimes.onnxruntime.plan.pattern import LanesPlanner, MemoryPattern, PatternPlanner
 from analyzer.runtimes.onnxruntime.plan.planner import Kind
-from analyzer.runtimes.onnxruntime.recorder import KernelMark, Recorder
+from analyzer.runtimes.onnxruntime.recorder import KernelMark, SessionRecorder
 
 _OWN = (Kind.ALLOCATE, Kind.OUTPUT)
 _ITERATIONS = 2
@@ -42,7 +42,7 @@ class Running:
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: SessionRecorder,
         current: Frame,
         number: int,
         patterns: Patterns,

@@ -8,6 +8,8 @@ from typing import Any
 from analyzer.devices import DeviceProfile
 from analyzer.options import Options
 from analyzer.runtimes.base import Prediction, Runtime, Source
+from analyzer.runtimes.batches import Batches, Family
+from analyzer.runtimes.onnxruntime.batches import SessionBatches
 from analyzer.runtimes.onnxruntime.options import parse
 from analyzer.runtimes.onnxruntime.prediction import SessionPrediction, predict
 
@@ -38,3 +40,15 @@ class OnnxRuntime(Runtime):
             found = predict(source.model, options=options.runtime_options, device=left, runs=source.runs)
             return found if found.settings.gpu_mem_limit is not None else replace(found, capped=None)
         return predict(source.model, options=options.runtime_options, device=profile, runs=source.runs)
+
+    def over_batches(self, family: Family, profile: DeviceProfile, options: Options) -> Batches | None:
+        """For a session that has its arena to itself."""
+        settings = parse(options.runtime_options)
+        if len(family.batches) == 1 or options.strict or settings.shared_with:
+            return None
+        return SessionBatches(family, settings, profile)
+
+    def limited_to(self, options: Options, nbytes: int) -> Options:
+        """The arena's own limit."""
+        limited: dict[str, Any] = {"gpu_mem_limit": nbytes}
+        return replace(options, runtime_options={**options.runtime_options, **limited})

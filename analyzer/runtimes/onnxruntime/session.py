@@ -36,7 +36,7 @@ from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels import packing
 from analyzer.runtimes.onnxruntime.kernels.scratch import Settings
 from analyzer.runtimes.onnxruntime.options import SessionOptions
-from analyzer.runtimes.onnxruntime.recorder import FIRST_RUN, Recorder, Recording
+from analyzer.runtimes.onnxruntime.recorder import FIRST_RUN, Recording, SessionRecorder
 from analyzer.runtimes.onnxruntime.rewrite.layout import NHWC
 from analyzer.runtimes.onnxruntime.running import Patterns, Running
 
@@ -56,7 +56,7 @@ def record(
     them but for its sizes: raises Apart where it is not, NotTogether where that cannot be told of all at once.
     """
     settings = Settings(options.provider, options.cudnn_conv_algo_search, device, options.threads)
-    recorder = Recorder(settings, options, lane_count)
+    recorder = SessionRecorder(settings, options, lane_count)
     if isinstance(sessions, Frame):
         sessions = [[sessions] * len(RUNS)]
     for frames in sessions:
@@ -74,7 +74,7 @@ def record(
     )
 
 
-def _load(recorder: Recorder, whole: Frame) -> None:
+def _load(recorder: SessionRecorder, whole: Frame) -> None:
     """Initializers one by one, then what kernels keep of their weights; all of it outside any stream."""
     recorder.stream, recorder.graph = None, whole.graph
     keys: dict[str, int] = {}
@@ -85,7 +85,7 @@ def _load(recorder: Recorder, whole: Frame) -> None:
         _kept_weights(recorder, part.graph, keys, packed)
 
 
-def _initializers(recorder: Recorder, part: Frame, keys: dict[str, int]) -> None:
+def _initializers(recorder: SessionRecorder, part: Frame, keys: dict[str, int]) -> None:
     """`keys`: where the requests of those on the device go, by their names."""
     graph, placements = part.graph, part.plan.placements
     names = [name for name in graph.initializers if name in placements]
@@ -103,7 +103,7 @@ def _initializers(recorder: Recorder, part: Frame, keys: dict[str, int]) -> None
 
 
 def _kept_weights(
-    recorder: Recorder, graph: RuntimeGraph, keys: dict[str, int], kept: set[tuple[str, str, int]]
+    recorder: SessionRecorder, graph: RuntimeGraph, keys: dict[str, int], kept: set[tuple[str, str, int]]
 ) -> None:
     """Weights as kernels rearrange them; kernels that rearrange the same ones alike share the first one's, in subgraphs too.
     kept: which there are already."""
@@ -140,7 +140,7 @@ def _kept_weights(
         _repack(recorder, node, graph, keys)
 
 
-def _repack(recorder: Recorder, node: Node, graph: RuntimeGraph, keys: dict[str, int]) -> None:
+def _repack(recorder: SessionRecorder, node: Node, graph: RuntimeGraph, keys: dict[str, int]) -> None:
     """Channels-last convolutions keep their weights in that order; what only they read is given back."""
     if node.domain != NHWC or node.op not in ("Conv", "ConvTranspose") or node.inputs[1] not in keys:
         return
@@ -156,7 +156,7 @@ def _repack(recorder: Recorder, node: Node, graph: RuntimeGraph, keys: dict[str,
         recorder.give(keys.pop(name))
 
 
-def _run(recorder: Recorder, whole: Frame, number: int, patterns: Patterns, name: str) -> Patterns:
+def _run(recorder: SessionRecorder, whole: Frame, number: int, patterns: Patterns, name: str) -> Patterns:
     """One run, with the patterns that earlier ones of the same shapes recorded. Returns those later ones have."""
     feeds: list[int] = []
     recorder.graph = whole.graph

@@ -23,6 +23,7 @@ from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator
 from analyzer.options import Options
 from analyzer.runtimes.base import Capped, Prediction, Runtime, Source
+from analyzer.runtimes.batches import Batches, Family, OfGraph
 from analyzer.runtimes.events import AllocationEvent
 from analyzer.runtimes.paddle.flags import Flags, parse
 from analyzer.runtimes.paddle.in_place import operands
@@ -80,6 +81,9 @@ class Paddle(Runtime):
             notes=(out_of_memory, *notes) if out_of_memory else notes,
             capped=capped,
         )
+
+    def over_batches(self, family: Family, profile: DeviceProfile, options: Options) -> Batches:
+        return OfGraph(self, family, profile, options)
 
 
 def _events(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from analyzer.allocators.pytorch.caching import PyTorchAllocator
-from analyzer.allocators.pytorch.create import create
-from analyzer.allocators.pytorch.settings import ties_of
 from analyzer.devices import DeviceProfile
 from analyzer.options import Options
 from analyzer.runtimes.base import Prediction, Runtime, Source
+from analyzer.runtimes.batches import Batches, Family
+from analyzer.runtimes.pytorch.allocator import limited, make_allocator
+from analyzer.runtimes.pytorch.batches.figures import EagerBatches
 from analyzer.runtimes.pytorch.eager import requests
 from analyzer.runtimes.pytorch.outside import device_used, notes_on_nccl
 from analyzer.runtimes.pytorch.scratch.fourier import notes_on_transforms
@@ -28,6 +28,7 @@ class PyTorch(Runtime):
     name = "pytorch"
     frameworks = ("pytorch",)
     depends_on = ("torch", "cuda", "cudnn")
+    takes_limits = True
 
     def profile(self, profile: DeviceProfile, options: Options, module: Any = None) -> DeviceProfile:
         return with_workspaces(self.settled(profile, options), options.runtime_options, module)
@@ -55,15 +56,5 @@ class PyTorch(Runtime):
             limited=lambda limit_bytes, device: limited(conf, profile, limit_bytes, device),
         )
 
-
-def make_allocator(conf: str, profile: DeviceProfile, **settings: Any) -> PyTorchAllocator:
-    """The allocator those settings ask for, as the profile's release of torch has it."""
-    return create(conf, ties=ties_of(profile.releases["torch"]), **settings)
-
-
-def limited(conf: str, profile: DeviceProfile, limit_bytes: int, device: bool) -> PyTorchAllocator:
-    """The allocator under a limit: the device's (`cudaMalloc` has no more to give), else its own, as
-    `torch.cuda.set_per_process_memory_fraction` sets it: a fraction of the device, of which only the product counts."""
-    if device:
-        return make_allocator(conf, profile, limit_bytes=limit_bytes)
-    return make_allocator(conf, profile, per_process_memory_fraction=0.5, device_total_bytes=2 * limit_bytes)
+    def over_batches(self, family: Family, profile: DeviceProfile, options: Options) -> Batches:
+        return EagerBatches(family, profile, alloc_conf(options.runtime_options))

@@ -6,7 +6,7 @@ the others are told from these:
 
 1. A round's **form** is the order of its requests and of what it gives back, an allocation being told by how many rounds ago it
    was made, and as the how manieth of its round. All rounds that were followed must have one form; else nothing is told.
-2. A size is a polynomial in the round's number, through every round that was followed (`graph/polynomial.py`): of at most
+2. A size is a polynomial in the round's number, through every round that was followed (`family/polynomial.py`): of at most
    the second degree, so that most of them check it.
 3. What an operator takes for itself is no polynomial (attention splits its keys at whole blocks): where its shapes change,
    its scratch rule is asked about every round, with the shapes that round has; and must say of the rounds that were followed what
@@ -29,8 +29,8 @@ import numpy as np
 from analyzer.allocators.compiled import Integers
 from analyzer.devices import DeviceProfile
 from analyzer.errors import NotTold
+from analyzer.family.polynomial import Polynomial, fit
 from analyzer.graph import Operator, TensorMeta
-from analyzer.graph.polynomial import Polynomial, fit
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc, Wait
 from analyzer.runtimes.pytorch.scratch import Output, Take, story_of
 

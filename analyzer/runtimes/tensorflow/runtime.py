@@ -24,6 +24,7 @@ from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator
 from analyzer.options import Options
 from analyzer.runtimes.base import Capped, Prediction, Runtime, Source
+from analyzer.runtimes.batches import Batches, Family, OfGraph
 from analyzer.runtimes.pytorch.outside import device_used
 from analyzer.runtimes.static_graph.executor import Collection, requests
 from analyzer.runtimes.static_graph.kernels import (
@@ -122,6 +123,9 @@ class TensorFlow(Runtime):
             notes=notes,
             capped=capped,
         )
+
+    def over_batches(self, family: Family, profile: DeviceProfile, options: Options) -> Batches:
+        return OfGraph(self, family, profile, options)
 
 
 def forwarded(operator: Operator) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from analyzer.allocators.tensorflow_bfc import system_bytes
 from analyzer.devices import DeviceProfile
 from analyzer.errors import OptionError, did_you_mean
 
@@ -86,13 +87,6 @@ def parse(
             * MIB
         ),
     )
-
-
-def system_bytes(available_bytes: int, major: int) -> int:
-    """What TensorFlow leaves to the system of what is available, by compute capability."""
-    if available_bytes < 2**31:
-        return 225 * MIB
-    return (500 if major <= 6 else 1050 if major <= 7 else 1536 if major <= 8 else 1800) * MIB
 
 
 def _switch(value: Any) -> bool:

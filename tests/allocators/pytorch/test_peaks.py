@@ -44,9 +44,13 @@ def programs(draw: st.DrawFn) -> tuple[list[tuple[int, int]], list[int], int]:
     return events, sizes, draw(st.integers(0, len(events)))
 
 
+def returned(allocator: PyTorchAllocator) -> bool:
+    return any(event.action == "segment_free" for event in allocator.segment_events)
+
+
 def simulated(
     program: tuple[list[tuple[int, int]], list[int], int], allocator: PyTorchAllocator
-) -> tuple[int, int, bool]:
+) -> tuple[int, int, bool, bool]:
     events, sizes, setup_count = program
     handles: dict[int, int] = {}
     for place, (key, number) in enumerate(events):
@@ -58,10 +62,10 @@ def simulated(
         try:
             handles[key] = allocator.malloc(sizes[number])
         except OutOfMemoryError:
-            return allocator.peak_allocated, allocator.peak_reserved, False
+            return allocator.peak_allocated, allocator.peak_reserved, False, returned(allocator)
     if setup_count == len(events):
         allocator.reset_peaks()
-    return allocator.peak_allocated, allocator.peak_reserved, True
+    return allocator.peak_allocated, allocator.peak_reserved, True, returned(allocator)
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +97,11 @@ def test_under_a_limit_free_segments_are_given_back_before_a_request_fails() -> 
     # 40 MiB are cached when 50 are asked for: with 89 MiB there is room for both, with 50 only for the second, with 49 for neither.
     events, units = np.array([(0, 0), (0, FREE), (1, 1)], np.int64), np.array([81920, 102400], np.int64)
     found = [peaks(events, units, 0, create("").settings, limit * MIB) for limit in (90, 50, 49)]
-    assert found == [(50 * MIB, 90 * MIB, True), (50 * MIB, 50 * MIB, True), (40 * MIB, 40 * MIB, False)]
+    assert found == [
+        (50 * MIB, 90 * MIB, True, False),
+        (50 * MIB, 50 * MIB, True, True),
+        (40 * MIB, 40 * MIB, False, True),
+    ]
 
 
 @pytest.mark.parametrize("units", [1 << 40, 1 << 62])

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzer.devices import load
-from analyzer.graph.lanes import Lanes
+from analyzer.family.lanes import Lanes
 from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels.scratch import Settings, scratch
 from analyzer.runtimes.onnxruntime.kernels.scratch.lanes import told

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from analyzer.allocators.tensorflow_bfc import system_bytes
 from analyzer.devices import load
 from analyzer.errors import OptionError
 from analyzer.options import Options
 from analyzer.pipeline import analysis
-from analyzer.runtimes.tensorflow.settings import MIB, parse, system_bytes
+from analyzer.runtimes.tensorflow.settings import MIB, parse
 from analyzer.spec import TensorSpec
 from tests.runtimes.paddle.twins import SIDE, TWINS
 

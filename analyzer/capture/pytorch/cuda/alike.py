@@ -8,6 +8,7 @@ that has, is a program of that GPU alone.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar
 
 from analyzer.devices import DeviceProfile, load, names
@@ -21,7 +22,7 @@ class Alike:
     def __init__(self, device: DeviceProfile) -> None:
         self.device = device
         self._own = device.compute_capability
-        self.capabilities = frozenset(load(name).compute_capability for name in names())
+        self.capabilities = _known()
 
     def decided(self, decide: Callable[[tuple[int, int]], _Answer]) -> _Answer:
         """What the device's compute capability decides."""
@@ -38,3 +39,9 @@ class Alike:
             return answer(*arguments, **keywords)
 
         return asked
+
+
+@cache
+def _known() -> frozenset[tuple[int, int]]:
+    """The compute capabilities of the known GPUs."""
+    return frozenset(load(name).compute_capability for name in names())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from analyzer.capture.pytorch.cuda.pretence import is_cuda
+from analyzer.capture.pytorch.cuda.fake_cuda import is_cuda
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recorder import Recorder

@@ -14,7 +14,7 @@
    output layer are whole on every rank. Split and whole parameters are in parameter groups of their own: a foreach kernel
    takes one kind.
 
-The same functions run a model for real, one process a GPU (`benchmarks/ranks/wrapped.py`).
+The same functions run a model for real, one process a GPU (`benchmarks/ranks/programs/spread.py`).
 Source: PyTorch's tutorials on DDP, FSDP2 (`intermediate/FSDP_tutorial`) and tensor parallelism (`intermediate/TP_tutorial`).
 """
 

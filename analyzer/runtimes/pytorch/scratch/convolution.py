@@ -33,8 +33,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from analyzer.devices import DeviceProfile
+from analyzer.family.lanes import Lanes, NotTogether
 from analyzer.graph import Operator, TensorMeta
-from analyzer.graph.lanes import Lanes, NotTogether
 from analyzer.libraries.cudnn.batches import workspaces
 from analyzer.libraries.cudnn.convolutions import Settings, trial
 from analyzer.libraries.cudnn.ladders import steps, was_asked

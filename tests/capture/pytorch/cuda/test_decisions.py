@@ -1,4 +1,4 @@
-"""What CUDA runs where a CPU or meta tensor would run something else: each decision of `cuda_kernels.py`."""
+"""What CUDA runs where a CPU or meta tensor would run something else: each decision of `cuda/decisions.py`."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ aten = torch.ops.aten
 # Operators whose result sizes depend on values, and the calls recorded of them.
 BY_VALUE = {"aten._unique2.default": 20, "aten.bincount.default": 10, "aten.nonzero.default": 10,
             "aten.unique_consecutive.default": 10, "aten.index.Tensor": 11}  # fmt: skip
-# Composite here: `cuda_kernels.py` takes it apart (`test_pytorch_decisions.py`).
+# Composite here: `cuda/decisions.py` takes it apart (`test_decisions.py`).
 COMPOSITE = {"aten._native_multi_head_attention.default": 1}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from analyzer.graph.lanes import Lanes, NotTogether
+from analyzer.family.lanes import Lanes, NotTogether
 from analyzer.libraries.cudnn.frontend_plans import Convolution, workspace, workspaces
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels.scratch.registry import (

@@ -1,4 +1,4 @@
-"""What a kernel takes where dimensions are `Lanes` (`graph/lanes.py`): one whole number for each of many batches.
+"""What a kernel takes where dimensions are `Lanes` (`family/lanes.py`): one whole number for each of many batches.
 
 A rule that decides alike for all batches is told once. Otherwise it is told for those that it decides alike for, and for one
 batch after the other where it needs a single number; what they say is put together again. Where a kernel takes fewer pieces
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from analyzer.graph.lanes import Integers, Lanes, in_parts
+from analyzer.family.lanes import Integers, Lanes, in_parts
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels.scratch.registry import Estimate, Settings, Takes
 

@@ -3,7 +3,7 @@
 A rule is a function (node, graph, settings) -> [(bytes, basis), ...]: memory a kernel takes after its outputs, or before
 them where it says so, in order, given back when the kernel returns.
 
-A dimension may stand for many batches at once (`graph/lanes.py`): it computes and compares as a whole number does, and a rule
+A dimension may stand for many batches at once (`family/lanes.py`): it computes and compares as a whole number does, and a rule
 that needs more of it is told batch by batch (`lanes.py`).
 """
 

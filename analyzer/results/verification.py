@@ -13,7 +13,7 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Divergence:
     """The first place where prediction and history part.
 
     request: the number of the request at which they part (both sequences have this many equal ones before it).
@@ -41,7 +41,7 @@ class HistoryComparison:
 
     predicted_count: int
     recorded_count: int
-    first: Difference | None
+    first: Divergence | None
     missing: Mapping[int, int]
     extra: Mapping[int, int]
 
@@ -87,7 +87,7 @@ class MarkComparison:
 
 
 @dataclass(frozen=True, slots=True)
-class OutOfMemory:
+class RunOutOfMemory:
     """The run ended without memory. States in bytes, None where unknown.
 
     after: the last named event that was over. message: the runtime's own words.
@@ -119,7 +119,7 @@ class Verification:
     figures: tuple[Figure, ...]
     marks: tuple[MarkComparison, ...]
     history: HistoryComparison | None
-    out_of_memory: OutOfMemory | None
+    out_of_memory: RunOutOfMemory | None
     environment: Mapping[str, str]
     notes: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)

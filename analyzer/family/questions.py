@@ -13,7 +13,7 @@ import operator
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from analyzer.graph.polynomial import Polynomial, fit
+from analyzer.family.polynomial import Polynomial, fit
 from analyzer.graph.question import Question, Tree
 
 # A tree with polynomials in place of sizes.

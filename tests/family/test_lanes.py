@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analyzer.graph.lanes import Apart, Lanes, NotTogether
+from analyzer.family.lanes import Apart, Lanes, NotTogether
 
 SMALL = st.integers(-50, 50)
 OPERATIONS: list[Callable[[Any, Any], Any]] = [
@@ -33,7 +33,7 @@ OPERATIONS: list[Callable[[Any, Any], Any]] = [
 
 
 def told(compute: Callable[[Any, Any], Any], first: list[int], second: list[int]) -> list[Any]:
-    """All lanes, divided where they part, as `stories.py` does it."""
+    """All lanes, divided where they part, as `in_parts` does it."""
     found: list[Any] = [None] * len(first)
     open_ = [np.arange(len(first))]
     while open_:

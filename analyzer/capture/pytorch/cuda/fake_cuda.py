@@ -83,7 +83,7 @@ def _device(*args: Any, **kwargs: Any) -> torch.device:
     return torch.device(*args, **kwargs)
 
 
-class CudaPretence(TorchFunctionMode):
+class FakeCuda(TorchFunctionMode):
     """The rules of the module docstring, as a mode around the captured program."""
 
     def __init__(self, recorder: Recorder, host: HostMemory | None = None) -> None:
@@ -517,7 +517,7 @@ def _real(values: Iterable[Any], some: bool = True, inner: bool = False) -> bool
 class _Again(TorchFunctionMode):
     """A mode that is entered once more, from inside itself."""
 
-    def __init__(self, mode: CudaPretence) -> None:
+    def __init__(self, mode: FakeCuda) -> None:
         super().__init__()
         self._mode = mode
 

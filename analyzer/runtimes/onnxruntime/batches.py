@@ -8,10 +8,10 @@
 3. Each dimension is a polynomial in the batch, checked at a batch that did not make it (`polynomial.py`).
 4. At a batch the values take their shapes there, and what depends on sizes is worked out by what always does: kernels'
    scratch, the memory pattern, the arena (`runtimes/onnxruntime/resized.py`).
-5. Many batches are recorded at once, with dimensions that are another number at each (`graph/lanes.py`); those at which the
+5. Many batches are recorded at once, with dimensions that are another number at each (`family/lanes.py`); those at which the
    session asks for something else are recorded apart.
 
-Not modelled: as in `pieces.py`.
+Not modelled: as in `planning/intervals.py`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from analyzer.graph.lanes import Integers, Lanes, in_parts
-from analyzer.pipeline.assemble import Captured
-from analyzer.planning.figures import Figures
-from analyzer.planning.program import NotTheSame, Numbers, naive_at
-from analyzer.runtimes.onnxruntime.frame import frame
+from analyzer.devices import DeviceProfile
+from analyzer.family.lanes import Integers, Lanes, in_parts
+from analyzer.family.numbers import NotTheSame, Numbers
+from analyzer.releases import Release
+from analyzer.runtimes.batches import Family, Figures
+from analyzer.runtimes.onnxruntime.frame import Frame, frame
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
-from analyzer.runtimes.onnxruntime.options import parse
+from analyzer.runtimes.onnxruntime.options import SessionOptions
 from analyzer.runtimes.onnxruntime.prediction import rewritten
 from analyzer.runtimes.onnxruntime.resized import ResizedSession, Runs
 
@@ -35,26 +36,41 @@ from analyzer.runtimes.onnxruntime.resized import ResizedSession, Runs
 Shape: TypeAlias = Callable[[Any], tuple[Any, ...]]
 
 
-class SessionFigures:
-    """Figures of a session, at any batch it holds for.
+class Sessions:
+    """A file's sessions at any batch, on any device: the frame they all run in, and which of its values take which shapes."""
+
+    def __init__(self, family: Family, settings: SessionOptions, release: Release) -> None:
+        """Raises NotTheSame, AnalyzerError."""
+        graphs = [rewritten(each.model, None, settings, release=release) for each in family.sources]
+        self.frame: Frame = frame(graphs[0], settings)
+        # Values of one shape have one function of the batch.
+        self._shapes: dict[Shape, list[Value]] = {}
+        for value, shape in _shapes(graphs, Numbers(family.batches)):
+            self._shapes.setdefault(shape, []).append(value)
+
+    def resize(self, batch: int | Lanes) -> None:
+        """The values of the frame take their shapes there. Raises as `Polynomial.at`."""
+        for shape, values in self._shapes.items():
+            there = shape(batch)
+            for value in values:
+                value.shape = there
+
+
+class SessionBatches:
+    """Figures of a session on one device, at any batch it holds for.
 
     prepared: batch → what the session asks for there, with others that were recorded at once; and the batch's lane among them.
     """
 
-    def __init__(
-        self, batches: Sequence[int], captures: Sequence[Captured], runtime_options: Mapping[str, Any]
-    ) -> None:
-        """captures: of the file, each at its batch, three at least. Raises NotTheSame, AnalyzerError."""
-        settings = parse(runtime_options)
-        numbers = Numbers(tuple(batches))
-        self._naive = naive_at(numbers, captures)
-        release = captures[0].profile.releases["onnxruntime"]
-        graphs = [rewritten(each.source.model, None, settings, release=release) for each in captures]
-        # Values of one shape have one function of the batch.
-        self._shapes: dict[Shape, list[Value]] = {}
-        for value, shape in _shapes(graphs, numbers):
-            self._shapes.setdefault(shape, []).append(value)
-        self._session = ResizedSession(frame(graphs[0], settings), settings, captures[0].profile)
+    def __init__(self, family: Family, settings: SessionOptions, profile: DeviceProfile) -> None:
+        """family: of a file, captured at three batches at least. Raises NotTheSame, AnalyzerError."""
+        self._naive = family.naive
+        release = profile.releases["onnxruntime"]
+        known = family.known.get((settings, release))
+        self._sessions: Sessions = known or Sessions(family, settings, release)
+        family.known[settings, release] = self._sessions
+        self._sessions.resize(family.batches[0])  # another device's batches may have gone before
+        self._session = ResizedSession(self._sessions.frame, settings, profile)
         if not self._session.plain:
             raise NotTheSame("the arena's other rules", anywhere=True)
         self.prepared: dict[int, tuple[Runs | None, int]] = {}
@@ -87,10 +103,7 @@ class SessionFigures:
 
     def _recorded(self, batch: int | Lanes, lane_count: int = 0) -> Runs | None:
         """What the session asks for there. Raises as `Polynomial.at` and `ResizedSession.runs`."""
-        for shape, values in self._shapes.items():
-            there = shape(batch)
-            for value in values:
-                value.shape = there
+        self._sessions.resize(batch)
         return self._session.runs(lane_count)
 
 
@@ -122,7 +135,9 @@ def _same_nodes(graphs: Sequence[RuntimeGraph]) -> None:
     first = graphs[0]
     for other in graphs[1:]:
         for node, same in zip(first.nodes.values(), other.nodes.values(), strict=False):
-            if _told(node) != _told(same) or not _alike(node.attributes, same.attributes):
+            if _all_but_attributes(node) != _all_but_attributes(same) or not _alike(
+                node.attributes, same.attributes
+            ):
                 raise NotTheSame(node.name or node.op)
         if list(first.nodes) != list(other.nodes):
             raise NotTheSame("how many nodes run")
@@ -134,7 +149,7 @@ def _same_nodes(graphs: Sequence[RuntimeGraph]) -> None:
             raise NotTheSame("the graph's inputs, outputs or initializers")
 
 
-def _told(node: Node) -> tuple[Any, ...]:
+def _all_but_attributes(node: Node) -> tuple[Any, ...]:
     """Everything of a node but its attributes."""
     return (
         node.index,

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from analyzer.family.numbers import NotTheSame
+from analyzer.family.steps import RepeatedSteps
 from analyzer.graph import Operator
 from analyzer.options import Options
-from analyzer.planning.program import NotTheSame
-from analyzer.planning.steps import Repetition
 from analyzer.planning.subject import Subject
 from tests.planning.targets import Small, small_batch
 
@@ -41,9 +41,9 @@ def plain(operator: Operator) -> Operator:
 def test_the_steps_are_those_captured(more: dict[str, Any]) -> None:
     given: Any = {"inputs": small_batch, "mode": "train", "device": "h200", **more}
     subject = Subject(Small(), Options.of(given))
-    repetition = Repetition(subject.captured(9))
+    repetition = RepeatedSteps(subject.captured(9).source.graph)
     for batch in (2, 12):
-        graph = repetition.with_all_steps(subject.captured(batch, steps=1)).source.graph.check()
+        graph = repetition.with_all_steps(subject.captured(batch, steps=1).source.graph).check()
         every = subject.captured(batch).source.graph
         assert graph.storages == every.storages
         assert graph.program == every.program
@@ -57,11 +57,13 @@ def test_steps_that_do_not_repeat_are_captured() -> None:
 
     subject = Subject(Growing(), Options.of({"inputs": rows, "device": "h200"}))
     with pytest.raises(NotTheSame):
-        Repetition(subject.captured(5))
+        RepeatedSteps(subject.captured(5).source.graph)
 
 
 def test_another_first_step_is_refused() -> None:
     subject = Subject(Small(), Options.of({"inputs": small_batch, "device": "h200"}))
     other = subject.under(replace(subject.options, mode="train"))
     with pytest.raises(NotTheSame):
-        Repetition(subject.captured(5)).with_all_steps(other.captured(3, steps=1))
+        RepeatedSteps(subject.captured(5).source.graph).with_all_steps(
+            other.captured(3, steps=1).source.graph
+        )

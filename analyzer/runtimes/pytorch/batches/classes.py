@@ -2,7 +2,7 @@
 
 1. Operators that are equal but for the tensors' names (at every captured batch, so at any) have one story: a **class**. One
    whose numbers do not vary has the same story at every batch; of one without a scratch rule only the results are allocated.
-2. The others are told at each batch. Many batches are told at once (`graph/lanes.py`): a rule runs once for all batches for
+2. The others are told at each batch. Many batches are told at once (`family/lanes.py`): a rule runs once for all batches for
    which it decides alike. A rule of the user's, and one that needs its numbers one by one, is told batch by batch.
 3. A story may leave out a temporary at one batch that it takes at another (a copy, a workspace of no bytes). A class has
    every step seen so far, and what is left out has no bytes: an allocator has no block for such a request.
@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.devices import DeviceProfile
+from analyzer.family.lanes import Lanes, NotTogether, in_parts
+from analyzer.family.numbers import AtBatch
+from analyzer.family.program import BatchProgram
 from analyzer.graph import Argument, Operator, Phase, TensorMeta
-from analyzer.graph.lanes import Lanes, NotTogether, in_parts
-from analyzer.planning.program import AtBatch, BatchProgram
 from analyzer.runtimes.pytorch.scratch import Give, Output, Step, Story, Take, story_of
 from analyzer.runtimes.pytorch.scratch.registry import rule_for
 
@@ -30,33 +31,33 @@ Integers = npt.NDArray[np.int64]
 Told: TypeAlias = tuple[Integers, Story]
 
 
-class Stories:
+class Classes:
     """The classes of a program's operators.
 
-    class_of: the class of each operator. told: of each class its story as last told. steps: all its steps seen so far.
+    class_of: the class of each operator. latest: of each class its story as last told. steps: all its steps seen so far.
     """
 
     def __init__(self, program: BatchProgram, profile: DeviceProfile) -> None:
         """Raises NotTheSame when an operator that needs memory of its own has numbers that are no polynomials."""
         self._profile = profile
         self.class_of: list[int] = []
-        self.told: list[Story] = []
+        self.latest: list[Story] = []
         self._varying: list[tuple[int, AtBatch]] = []
         known: dict[Signature, int] = {}
-        for operator in program.first.source.graph.operators:
+        for operator in program.first.operators:
             ruled = rule_for(operator.name) is not None
             signature: Signature = (operator.name, len(operator.outputs))
             if ruled:
                 signature = tuple(map(_signature, program.calls(operator.index)))
             number = known.get(signature)
             if number is None:
-                number = known[signature] = len(self.told)
-                self.told.append(story_of(operator, profile))
+                number = known[signature] = len(self.latest)
+                self.latest.append(story_of(operator, profile))
                 at = program.operator(operator.index) if ruled else None
                 if at is not None:
                     self._varying.append((number, at))
             self.class_of.append(number)
-        self.steps = [story.steps for story in self.told]
+        self.steps = [story.steps for story in self.latest]
 
     def at(self, batch: int) -> list[tuple[int, Story]]:
         """The stories of the classes that vary, each with the number of its class. Raises ArithmeticError."""
@@ -91,7 +92,7 @@ class Stories:
         """Take these stories for those of their classes; whether there are steps or libraries that were not known."""
         news = False
         for number, story in told:
-            known, self.told[number] = self.told[number], story
+            known, self.latest[number] = self.latest[number], story
             merged = _merged(self.steps[number], story.steps)
             if merged is not self.steps[number] or story.libraries != known.libraries:
                 self.steps[number], news = merged, True
@@ -100,7 +101,7 @@ class Stories:
     def sizes(self) -> list[int]:
         """The size of each step that has one, class by class, as last told: 0 for a step that a story leaves out."""
         found: list[int] = []
-        for story, steps in zip(self.told, self.steps, strict=True):
+        for story, steps in zip(self.latest, self.steps, strict=True):
             found += _sizes(story, steps)
         return found
 
@@ -121,7 +122,7 @@ class Stories:
             whole = np.zeros(batch_count, np.bool_)
             for lanes, story in stories:
                 in_order = _merged(steps, story.steps) is steps
-                whole[lanes] = in_order and story.libraries == self.told[number].libraries
+                whole[lanes] = in_order and story.libraries == self.latest[number].libraries
                 for place, size in enumerate(_sizes(story, steps)):
                     found[begin + place, lanes] = size.values if isinstance(size, Lanes) else size
             holds &= whole
@@ -130,7 +131,7 @@ class Stories:
     def smaller(self, first: int) -> dict[int, tuple[int, ...]]:
         """What plans are asked for instead, by the number of their size; the first step's size has number `first`."""
         found: dict[int, tuple[int, ...]] = {}
-        for story, steps in zip(self.told, self.steps, strict=True):
+        for story, steps in zip(self.latest, self.steps, strict=True):
             told = {
                 _name(step): step.smaller for step in story.steps if isinstance(step, Take) and step.smaller
             }

@@ -20,17 +20,16 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+from analyzer.family.numbers import NotTheSame
 from analyzer.graph import Argument, Birth, Graph, Mark, Operator, Run, TensorMeta
-from analyzer.pipeline.assemble import Captured
-from analyzer.planning.program import NotTheSame
 
 
-class Repetition:
+class RepeatedSteps:
     """How the later steps of a whole capture repeat the first."""
 
-    def __init__(self, whole: Captured) -> None:
+    def __init__(self, whole: Graph) -> None:
         """Raises NotTheSame where they do not."""
-        every = self._whole = whole.source.graph
+        every = self._whole = whole
         self._count = next((o.index for o in every.operators if o.step > 0), len(every.operators))
         self._counterparts = _counterparts(every, self._count)
         later = next((p for p, m in enumerate(every.program) if m == Run(self._count)), len(every.program))
@@ -41,9 +40,9 @@ class Repetition:
             if every.storages[index].nbytes != every.storages[other].nbytes:
                 raise NotTheSame(f"storage {index} ({every.storages[index].name})")
 
-    def with_all_steps(self, first: Captured) -> Captured:
-        """`first`, of which one step was captured, with the later steps of the whole. Raises NotTheSame."""
-        one, every = first.source.graph, self._whole
+    def with_all_steps(self, one: Graph) -> Graph:
+        """`one`, of which one step was captured, with the later steps of the whole. Raises NotTheSame."""
+        every = self._whole
         if len(one.operators) != self._count or one.program[: self._end] != every.program[: self._end]:
             raise NotTheSame("the first step")
         operators = list(one.operators)
@@ -54,7 +53,7 @@ class Repetition:
         storages[: len(one.storages)] = one.storages
         for index, other in self._storages:
             storages[index] = dataclasses.replace(every.storages[index], nbytes=one.storages[other].nbytes)
-        graph = dataclasses.replace(
+        return dataclasses.replace(
             every,
             storages=tuple(storages),
             operators=tuple(operators),
@@ -62,7 +61,6 @@ class Repetition:
             notes=one.notes,
             questions=one.questions,
         )
-        return dataclasses.replace(first, source=dataclasses.replace(first.source, graph=graph))
 
 
 def _counterparts(every: Graph, count: int) -> list[int]:

@@ -1,18 +1,17 @@
-"""The largest batch of a PyTorch program, from captures at a few sizes.
+"""The largest batch under a runtime whose programs are played under any limit, from captures at a few sizes.
 
 1. A batch **runs** when every request of its steps is served by the allocator under the limit: cached blocks are given
    back and the request is tried again before it fails, as the allocator does.
-2. Doubling and bisection, as a trial finder goes, give a batch that runs with one that does not right above it. Memory in
-   pieces is not monotonic: so the batches below are tried too, down to where no block had to be given back. The batch
-   above a **gap** is the answer only where no size it asks for is inferred (every convolution was asked of cuDNN
-   at that very batch); else it is the largest with every smaller batch running. Gaps below the answer are named (`gaps`), and
-   so are larger batches that would run (`also`).
-3. Where convolutions have no room for their workspace, PyTorch goes on to cuDNN's next plans: what those ask for is part of
-   what is played (`libraries/cudnn/ladders.py`). A batch of which it is in doubt whether it runs (`runtimes/bounded.py`) is no
-   answer; it is named in the notes.
+2. Doubling and bisection, as a trial finder goes, give a batch that runs with one that does not right above it. Fragmented
+   memory is not monotonic: so the batches below are tried too, down to where no block had to be given back. The batch
+   above a **gap** is the answer only where no size it asks for is inferred (each was measured at that very batch); else it
+   is the largest with every smaller batch running. Gaps below the answer are named (`gaps`), and so are larger batches that
+   would run (`also`).
+3. What is played makes a request smaller where it may be and there is no room (`runtimes/plans.py`). A batch of which it is in
+   doubt whether it runs (`runtimes/bounded.py`) is no answer; it is named in the notes.
 4. A batch at which the program itself fails is no answer, and says nothing of memory: the next one does. What was said is
    kept.
-5. Batches are evaluated (`pieces.py`) from captures at small sizes; the answer and the one beyond it are captured
+5. Batches are evaluated (`intervals.py`) from captures at small sizes; the answer and the one beyond it are captured
    themselves, and when they say otherwise, the search goes on from them.
 """
 
@@ -22,20 +21,23 @@ from collections.abc import Iterator
 
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
-from analyzer.estimate import Estimate
-from analyzer.planning.figures import Figures
-from analyzer.planning.fit_result import MOST, Fit, assumptions, bisected
-from analyzer.planning.pieces import Pieces, pieces_of
+from analyzer.planning.intervals import Intervals, intervals_of
+from analyzer.planning.search import MOST, assumptions, bisected
 from analyzer.planning.subject import Progress, Subject
+from analyzer.results.estimate import Estimate
+from analyzer.results.fit import Fit
+from analyzer.runtimes.batches import Figures
 from analyzer.runtimes.bounded import inferred
 
 _START, _WIDER = 16, 8
-_TOGETHER = 256  # batches whose sizes are worked out at once, where one after the other is tried
+# Batches whose sizes are worked out at once, where one after the other is tried: at first, and where that went on.
+_FIRST_TOGETHER, _TOGETHER = 256, 1024
 
 
 class Search:
     """One search. known, easy: of an evaluated batch whether it runs, and whether it does without giving back. limit: bytes the
-    allocator may hold, None where the device, or a budget, says it: `capacity` then, less what the process takes besides."""
+    allocator may hold, None where the device, or a budget, says it: `capacity` then, less what the process takes besides. last: the limit of the batch evaluated last, as
+    `bound` says it."""
 
     def __init__(self, subject: Subject, limit: int | None, progress: Progress | None) -> None:
         """limit: bytes the allocator may hold; None: what the device has. Raises AnalyzerError where no batch can be analysed."""
@@ -46,7 +48,8 @@ class Search:
         self.captured: dict[int, Analysis] = {}
         self.known: dict[int, bool] = {}
         self.easy: dict[int, bool] = {}
-        self.pieces: Pieces | None = None
+        self.intervals: Intervals | None = None
+        self.last: tuple[int, bool] | None = None
 
     def first(self) -> Analysis:
         """The analysis of one sample, or of two where the program does not take one: a batch norm has nothing to average."""
@@ -76,10 +79,10 @@ class Search:
         if not self.exactly(self.start):
             return self.found(0)
         high = _START
-        self.pieces = pieces_of(self.subject, self.start, high)
+        self.intervals = intervals_of(self.subject, self.start, high)
         while self.runs(high) and high < MOST:
             high = min(_WIDER * high, MOST)
-            self.pieces = pieces_of(self.subject, self.start, high)
+            self.intervals = intervals_of(self.subject, self.start, high)
         low = bisected(self.start, high, self.runs)
         batch = self.without_gaps(low)
         if low > batch and self.exactly(low) and not self.inferred(low):
@@ -96,24 +99,36 @@ class Search:
         if batch not in self.known:
             if self.progress is not None:
                 self.progress(f"batch {batch}")
-            assert self.pieces is not None
             try:
-                free = self.pieces.at(batch)
+                self.known[batch], self.easy[batch] = self.evaluated(batch)
             except AnalyzerError as error:
                 self.refused[batch] = error.message
                 return batch - 1 not in self.refused and batch < MOST and self.runs(batch + 1)
-            bound = self.bound(free)
-            self.easy[batch] = free.peak_reserved <= bound[0] and not free.fails
-            self.known[batch] = self.easy[batch] or not self.pieces.at(batch, bound).fails
         return self.known[batch]
+
+    def evaluated(self, batch: int) -> tuple[bool, bool]:
+        """Whether a batch runs, and whether no block is given back for that. Raises AnalyzerError."""
+        assert self.intervals is not None
+        # What the process takes besides is the same at nearly every batch: under the last one's limit it is played once.
+        bounded = None if self.last is None else self.intervals.at(batch, self.last)
+        if bounded is not None and bounded.returned is not None and self.bound(bounded) == self.last:
+            return not bounded.fails, not bounded.fails and not bounded.returned
+        free = self.intervals.at(batch)
+        bound = self.bound(free)
+        if bounded is None or bound != self.last:
+            self.last, bounded = bound, None
+        if free.peak_reserved <= bound[0] and not free.fails:
+            return True, True
+        return not (bounded or self.intervals.at(batch, bound)).fails, False
 
     def without_gaps(self, batch: int) -> int:
         """The largest batch up to `batch` with all below it running."""
-        assert self.pieces is not None
-        lowest, below = batch, batch
+        assert self.intervals is not None
+        lowest, below, prepared, together = batch, batch, batch, _FIRST_TOGETHER
         while below > 1:
-            if (batch - below) % _TOGETHER == 0:
-                self.pieces.prepare(range(max(below - _TOGETHER + 1, 1), below + 1))
+            if below == prepared:
+                prepared, together = max(below - together, 0), _TOGETHER
+                self.intervals.prepare(range(prepared + 1, below + 1))
             if not self.runs(below):
                 lowest = below - 1
             elif self.easy.get(below):
@@ -142,7 +157,9 @@ class Search:
         if batch not in self.captured:
             limit = None if self.limit is None else (self.limit, False)
             captured = (
-                self.pieces.captured_at(batch) if self.pieces is not None else self.subject.captured(batch)
+                self.intervals.captured_at(batch)
+                if self.intervals is not None
+                else self.subject.captured(batch)
             )
             self.captured[batch] = self.subject.assembled(captured, batch, limit)
         return self.captured[batch]
@@ -150,12 +167,12 @@ class Search:
     def span(self, batch: int) -> tuple[str, ...]:
         """The largest batches with the most and the least that the process may hold beside the allocator."""
         first = self.smallest.estimate
-        if first.certainty.beside_range is None or self.limit is not None or self.pieces is None:
+        if first.certainty.beside_range is None or self.limit is not None or self.intervals is None:
             return ()
         beside = first.needed.device_used - first.needed.peak_reserved
         least, most = first.certainty.beside_range
         ends = [self.largest_evaluated(batch, beside - taken) for taken in (most, least)]
-        # As the answer itself, an end has no gap below: memory in pieces would else put it on the answer's other side.
+        # As the answer itself, an end has no gap below: fragmented memory would else put it on the answer's other side.
         fewest, largest = min(ends[0], batch), max(ends[1], batch)
         return (
             f"between {fewest:,} and {largest:,}, as the context and library code may be larger or smaller",
@@ -165,11 +182,11 @@ class Search:
         """The largest batch that runs with so many bytes more (or fewer), by doubling and bisection from `batch`."""
 
         def runs(size: int) -> bool:
-            assert self.pieces is not None
-            if self.pieces.piece(size) is None:
-                self.pieces = pieces_of(self.subject, self.start, min(2 * size, MOST))
-            limit = self.bound(self.pieces.at(size))[0] + change
-            return limit > 0 and not self.pieces.at(size, (limit, True)).fails
+            assert self.intervals is not None
+            if self.intervals.interval(size) is None:
+                self.intervals = intervals_of(self.subject, self.start, min(2 * size, MOST))
+            limit = self.bound(self.intervals.at(size))[0] + change
+            return limit > 0 and not self.intervals.at(size, (limit, True)).fails
 
         low, high = (batch, 2 * batch) if runs(batch) else (0, batch)
         while low and high < MOST and runs(high):
@@ -202,7 +219,7 @@ class Search:
         shown = self.at(batch) if batch else self.smallest
         also = tuple(sorted(other for other, runs in self.known.items() if runs and other > batch))
         gaps = tuple(sorted(other for other, runs in self.known.items() if not runs and other < batch))
-        captures = {self.start, *self.captured, *(self.pieces.captured if self.pieces else ())}
+        captures = {self.start, *self.captured, *(self.intervals.captured if self.intervals else ())}
         return Fit(
             batch,
             self.at(batch).estimate if batch else None,

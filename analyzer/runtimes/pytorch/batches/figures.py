@@ -1,9 +1,9 @@
-"""The figures of one captured program at any batch, without its graph: peak allocated, peak reserved, device, naive.
+"""The figures of one captured PyTorch program at any batch, without its graph: peak allocated, peak reserved, device, naive.
 
-Nothing here decides what is requested or where it goes: scratch rules tell the operators' stories, `eager` puts them in
-order, the allocator plays them. Only what cannot differ between two batches is not done twice:
+Nothing here decides what is requested or where it goes: scratch rules say what operators take, `eager` puts that in
+order, the allocator serves it. Only what cannot differ between two batches is not done twice:
 
-1. Stories are told as seldom as can be (`stories.py`), and for many batches at once.
+1. Scratch rules are asked as seldom as can be (`classes.py`), and for many batches at once.
 2. `eager` only moves sizes about, it never looks at them. So it runs once with a number in place of each size, and what
    comes out is the program's **script**: which request has which size.
 3. The script has every step seen so far; what a batch leaves out has no bytes there. It is written anew when a batch
@@ -17,91 +17,68 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from analyzer.allocators import OutOfMemoryError
 from analyzer.allocators.compiled import FREE
-from analyzer.allocators.pytorch.caching import PyTorchAllocator
+from analyzer.allocators.pytorch.caching import HEEDED, PyTorchAllocator
 from analyzer.allocators.pytorch.peaks import UNIT_BYTES, peaks, plain
-from analyzer.graph.lanes import Integers, NotTogether
-from analyzer.liveness.naive import Naive
-from analyzer.planning.program import BatchProgram
-from analyzer.planning.stories import Stories
-from analyzer.runtimes.events import EmptyCache, Event, Free, Malloc, Use, Wait
-from analyzer.runtimes.plans import Plans
+from analyzer.devices import DeviceProfile
+from analyzer.family.lanes import Integers, NotTogether
+from analyzer.runtimes.batches import Family, Figures
+from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
+from analyzer.runtimes.pytorch.allocator import limited, make_allocator
+from analyzer.runtimes.pytorch.batches.classes import Classes
 from analyzer.runtimes.pytorch.eager import requests
 from analyzer.runtimes.pytorch.outside import device_used
-from analyzer.runtimes.pytorch.runtime import limited, make_allocator
 from analyzer.runtimes.pytorch.scratch import Give, Step
-from analyzer.runtimes.timeline import iteration_start
-
-# What an event of the script does instead of asking for a size, besides FREE.
-_USE, _WAIT, _EMPTY_CACHE = -2, -3, -4
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """What a program needs at one batch, in bytes; all but `naive` as reached until `fails`, if the allocator's limit
-    ends the program. refused: how often a plan had no room (`plans.py`)."""
-
-    batch: int
-    peak_allocated: int
-    peak_reserved: int
-    device_used: int
-    naive: int
-    fails: bool = False
-    refused: int = 0
+from analyzer.runtimes.timeline import Server, iteration_start
 
 
 @dataclass(frozen=True, slots=True)
 class _Script:
-    """Requests in order: (key, which size, stream); (key, FREE, 0); (key, _USE, stream) where another stream uses it; (0,
-    _WAIT, 0) where the host waits; (0, _EMPTY_CACHE, 0). The first `setup_count` come before the first iteration.
+    """Requests in order, each with the number of its size in place of its bytes. The first `setup_count` come before the first
+    iteration.
 
-    plans: number of a size → the plan that takes it, of those that may be asked for less. plain: the events without streams, as
-    `peaks` takes them, where the program has one stream and does not empty the cache; else None.
+    plans: number of a size → the plan that takes it, of those that may be asked for less. plain: the requests alone, as `peaks`
+    takes them, where the program has one stream and does not empty the cache; else None. plain_setup_count: as `setup_count`.
     """
 
-    events: tuple[tuple[int, int, int | None], ...]
+    events: tuple[AllocationEvent, ...]
     setup_count: int
-    key_count: int
     libraries: frozenset[str]
     plans: dict[int, str]
     plain: Integers | None
+    plain_setup_count: int
 
 
-class EagerFigures:
+class EagerBatches:
     """Figures of a PyTorch program on one device, at any batch the program holds for."""
 
-    def __init__(self, program: BatchProgram, conf: str) -> None:
-        """conf: the allocator's settings. Raises NotTheSame when an operator that needs memory of its own has numbers that
-        are no polynomials."""
-        self._program, self._profile, self._conf = program, program.first.profile, conf
-        self._graph = program.first.source.graph
+    def __init__(self, family: Family, profile: DeviceProfile, conf: str) -> None:
+        """conf: the allocator's settings. Raises NotTheSame, also when an operator that needs memory of its own has numbers
+        that are no polynomials."""
+        self._program, self._naive, self._profile, self._conf = family.program, family.naive, profile, conf
+        self._graph = family.program.first
         self._storages = [storage.nbytes for storage in self._graph.storages]
-        self._stories = Stories(program, self._profile)
-        made = make_allocator(conf, self._profile)
+        self._classes = Classes(self._program, profile)
+        made = make_allocator(conf, profile)
         self._plain = made.settings if plain(made) else None
         self._script: _Script | None = None
         self._prepared: dict[int, Integers] = {}
         self._last: tuple[int, Integers] | None = None
-
-    def naive(self, batch: int) -> Naive:
-        """The textbook sum."""
-        return self._program.naive(batch)
 
     def prepare(self, batches: Sequence[int]) -> None:
         """Works out the sizes at many batches at once, and writes the script once for all; the others `at` finds itself."""
         if not batches:
             return
         self._last = None
-        told = list(self._stories.at_many(batches))
+        told = list(self._classes.at_many(batches))
         for number, stories in told:
-            if self._stories.learn([(number, story) for _, story in stories]):
+            if self._classes.learn([(number, story) for _, story in stories]):
                 self._script = None
-        found, holds = self._stories.sizes_at(told, len(batches))
+        found, holds = self._classes.sizes_at(told, len(batches))
         storages = np.repeat(np.array(self._storages, np.int64)[:, None], len(batches), axis=1)
         try:
             for index, polynomial in self._program.storages.items():
@@ -127,7 +104,7 @@ class EagerFigures:
                 return found
             prepared = None
         sizes = self._sizes(batch) if prepared is None else prepared
-        smaller = self._stories.smaller(len(self._storages)) if limit is not None else {}
+        smaller = self._classes.smaller(len(self._storages)) if limit is not None else {}
         return self._figures(batch, sizes, smaller, limit)
 
     def _figures(
@@ -136,11 +113,12 @@ class EagerFigures:
         """A batch's sizes played. smaller: number of a size → what its plan is asked for instead."""
         if self._script is None:
             self._script = self._written()
-        script, served, refused = self._script, True, 0
+        script, refused = self._script, 0
+        returned: bool | None = None
         if not smaller and script.plain is not None and self._plain is not None:
             units = -(-sizes // UNIT_BYTES)
-            allocated, reserved, served = peaks(
-                script.plain, units, script.setup_count, self._plain, limit and limit[0]
+            allocated, reserved, served, returned = peaks(
+                script.plain, units, script.plain_setup_count, self._plain, limit and limit[0]
             )
         else:
             made = (
@@ -155,22 +133,23 @@ class EagerFigures:
             allocated,
             reserved,
             device_used(reserved, script.libraries, self._profile, self._graph.communicators),
-            self.naive(batch).total,
+            self._naive(batch).total,
             not served,
             refused,
+            returned,
         )
 
     def _sizes(self, batch: int) -> Integers:
         """Every size at one batch, with the stories told there."""
         if self._last is not None and self._last[0] == batch:  # once with room, once under a limit
             return self._last[1]
-        if self._stories.learn(self._stories.at(batch)):
+        if self._classes.learn(self._classes.at(batch)):
             self._script = None
             self._prepared.clear()
         sizes = self._storages.copy()
         for index, polynomial in self._program.storages.items():
             sizes[index] = polynomial.at(batch)
-        self._last = (batch, np.array(sizes + self._stories.sizes(), np.int64))
+        self._last = (batch, np.array(sizes + self._classes.sizes(), np.int64))
         return self._last[1]
 
     def _written(self) -> _Script:
@@ -178,37 +157,39 @@ class EagerFigures:
         numbers = itertools.count(len(self._storages))
         numbered = [
             dataclasses.replace(story, steps=_numbered(steps, numbers))
-            for story, steps in zip(self._stories.told, self._stories.steps, strict=True)
+            for story, steps in zip(self._classes.latest, self._classes.steps, strict=True)
         ]
         storages = tuple([dataclasses.replace(s, nbytes=s.index) for s in self._graph.storages])
         asked = requests(
             dataclasses.replace(self._graph, storages=storages),
             self._profile,
-            lambda operator: numbered[self._stories.class_of[operator.index]],
+            lambda operator: numbered[self._classes.class_of[operator.index]],
         )
-        first = iteration_start(asked.events)
-        events: list[tuple[int, int, int | None]] = []
-        plans: dict[int, str] = {}
-        places: dict[int, int] = {}  # of a request's key
-        setup_count = 0
-        for position, event in enumerate(asked.events):
-            if isinstance(event, Malloc):
-                events.append((places.setdefault(event.key, len(places)), event.nbytes, event.stream))
-                if event.plan:
-                    plans[event.nbytes] = event.plan
-            elif isinstance(event, Free):
-                events.append((places[event.key], FREE, 0))
-            elif isinstance(event, Use):
-                events.append((places[event.key], _USE, event.stream))
-            elif isinstance(event, Wait):
-                events.append((0, _WAIT, 0))
-            elif isinstance(event, EmptyCache):
-                events.append((0, _EMPTY_CACHE, 0))
-            elif isinstance(event, Event) and position == first:
-                setup_count = len(events)
-        alone = all(number >= FREE and not stream for _, number, stream in events)
-        without = np.array([event[:2] for event in events], np.int64).reshape(-1, 2) if alone else None
-        return _Script(tuple(events), setup_count, len(places), asked.libraries, plans, without)
+        events, setup_count = asked.events, iteration_start(asked.events) + 1
+        plans = {event.nbytes: event.plan for event in events if isinstance(event, Malloc) and event.plan}
+        setup, rest = _plain(events[:setup_count]), _plain(events[setup_count:])
+        plain = None if setup is None or rest is None else _numbered_keys(setup + rest)
+        return _Script(events, setup_count, asked.libraries, plans, plain, len(setup or ()))
+
+
+def _plain(events: Sequence[AllocationEvent]) -> list[tuple[int, int]] | None:
+    """The events as (key, which size) and (key, FREE); None where they say more than that to an allocator."""
+    found: list[tuple[int, int]] = []
+    for event in events:
+        if isinstance(event, Malloc) and not event.stream:
+            found.append((event.key, event.nbytes))
+        elif isinstance(event, Free):
+            found.append((event.key, FREE))
+        elif not isinstance(event, Event) or event.name in HEEDED:
+            return None
+    return found
+
+
+def _numbered_keys(events: list[tuple[int, int]]) -> Integers:
+    """The events with keys counted from 0."""
+    places: dict[int, int] = {}
+    rows = [(places.setdefault(key, len(places)), number) for key, number in events]
+    return np.array(rows, np.int64).reshape(-1, 2)
 
 
 def _play(
@@ -219,35 +200,20 @@ def _play(
 
     smaller: number of a size → what its plan is asked for instead.
     """
-    malloc, free = allocator.malloc, allocator.free
-    handles = [0] * script.key_count
-    plans = Plans()
+    server = Server(allocator)
     for events in (script.events[: script.setup_count], script.events[script.setup_count :]):
         allocator.reset_peaks()
-        for key, number, stream in events:
-            if number < 0:
-                if number == FREE:
-                    free(handles[key])
-                elif number == _USE:
-                    allocator.use(handles[key], stream or 0)
-                elif number == _WAIT:
-                    allocator.wait()
-                else:
-                    allocator.empty_cache()
-                continue
+        for event in events:
             try:
-                if number in script.plans:
-                    handles[key], _ = plans.served(
-                        partial(malloc, stream=stream),
-                        sizes[number],
-                        script.plans[number],
-                        smaller.get(number, ()),
-                    )
+                if isinstance(event, Malloc):
+                    server.serve(event, sizes[event.nbytes], smaller.get(event.nbytes, ()))
+                elif isinstance(event, Event):
+                    allocator.over(event.name, event.value)
                 else:
-                    handles[key] = malloc(sizes[number], stream)
+                    server.serve(event)
             except OutOfMemoryError:
-                return False, plans.refused
-    return True, plans.refused
+                return False, server.refused
+    return True, server.refused
 
 
 def _numbered(steps: tuple[Step, ...], numbers: Iterator[int]) -> tuple[Step, ...]:

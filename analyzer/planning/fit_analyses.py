@@ -1,8 +1,8 @@
-"""The largest batch of a session (ONNX Runtime and other runtimes that plan a whole graph), or of a configuration, by analyses alone.
+"""The largest batch by analyses alone: under a runtime whose programs cannot be played under any limit, or of a configuration.
 
-1. A batch runs when its analysis says that it fits: the arena's own limit (`gpu_mem_limit`) and the device are part of that
-   analysis, which follows the arena as it asks for less where the device has not what it wants.
-2. Doubling and bisection over evaluated batches (`pieces.py`) find the largest with room for all that the arena wants. An arena
+1. A batch runs when its analysis says that it fits: the runtime's own limit (`Runtime.limited_to`) and the device are part of that
+   analysis, which follows an arena as it asks for less where the device has not what it wants.
+2. Doubling and bisection over evaluated batches (`intervals.py`) find the largest with room for all that the runtime wants. An arena
    that makes do with less may hold more samples: from there on batches are analysed, the next one, then ever larger steps, then
    bisection. The answer and the one beyond it are therefore what `analyze` says.
 3. A configuration's program is followed as a whole at each batch: the first two say how it grows, and the search begins where
@@ -15,29 +15,25 @@ pieces, so that is not to be expected.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any
 
 from analyzer.analysis import Analysis
 from analyzer.errors import OptionError
-from analyzer.estimate import Estimate
-from analyzer.planning.fit_result import MOST, Fit, assumptions, bisected
-from analyzer.planning.pieces import Pieces, pieces_of
+from analyzer.planning.intervals import Intervals, intervals_of
+from analyzer.planning.search import MOST, assumptions, bisected
 from analyzer.planning.subject import Progress, Subject
+from analyzer.results.estimate import Estimate
+from analyzer.results.fit import Fit
 
 _START, _WIDER = 16, 8
 
 
-def of_session(subject: Subject, limit: int | None, progress: Progress | None) -> Fit:
-    """The answer; `limit`: bytes the arena may hold. Raises AnalyzerError, also for a runtime without such a limit."""
+def by_analyses(subject: Subject, limit: int | None, progress: Progress | None) -> Fit:
+    """The answer; `limit`: bytes the allocator may hold. Raises AnalyzerError, also for a runtime without such a limit."""
     if limit is not None:
-        if subject.config:
-            raise OptionError(
-                "a limit of the allocator is not for a configuration", "say --device SIZE, or --budget"
-            )
-        more: dict[str, Any] = {"gpu_mem_limit": limit}
-        options = replace(subject.options, runtime_options={**subject.options.runtime_options, **more})
-        subject = subject.under(options)
+        if subject.runtime is None:
+            what = "a configuration" if subject.config else "a target that is analysed as a whole"
+            raise OptionError(f"a limit of the allocator is not for {what}", "say --device SIZE, or --budget")
+        subject = subject.under(subject.runtime.limited_to(subject.options, limit))
 
     def analysed(batch: int) -> Analysis:
         if progress is not None:
@@ -89,24 +85,24 @@ def _by_slope(one: Estimate, runs: Callable[[int], bool], known: Mapping[int, Es
 def _with_room(subject: Subject, first: Estimate) -> int:
     """The largest batch for which the device has all that the arena wants, evaluated; 1 where batches cannot be evaluated."""
     low, high = 1, _START
-    pieces = pieces_of(subject, 2, high)
+    intervals = intervals_of(subject, 2, high)
 
     def has_room(batch: int) -> bool:
-        piece = pieces.piece(batch)
-        assert piece is not None and piece.figures is not None
+        interval = intervals.interval(batch)
+        assert interval is not None and interval.figures is not None
         try:
-            return piece.figures.at(batch).device_used <= first.allowed_bytes
+            return interval.figures.at(batch).device_used <= first.allowed_bytes
         except ArithmeticError:  # the device has not what the arena wants, or only an analysis knows
             return False
 
-    while _evaluated(pieces) and has_room(high) and high < MOST:
+    while _evaluated(intervals) and has_room(high) and high < MOST:
         low, high = high, min(_WIDER * high, MOST)
-        pieces = pieces_of(subject, 2, high)
-    if not _evaluated(pieces):
+        intervals = intervals_of(subject, 2, high)
+    if not _evaluated(intervals):
         return low
     return bisected(low, high, has_room)
 
 
-def _evaluated(pieces: Pieces) -> bool:
+def _evaluated(intervals: Intervals) -> bool:
     """Whether every batch of the range is evaluated, none analysed by itself."""
-    return bool(pieces.pieces) and all(piece.figures is not None for piece in pieces.pieces)
+    return bool(intervals.intervals) and all(interval.figures is not None for interval in intervals.intervals)

@@ -1,0 +1,291 @@
+"""The batch as a variable: a range of batches in intervals, each one program (`analyzer/family`), and where one ends and why.
+
+1. Batch 1 is an interval of its own: dimensions of size 1 have no order among strides, broadcast, and are squeezed away.
+2. A range is captured at its ends and in between; when the three are one program, the range is one interval. A number that
+   three captures cannot check (a square) is given a fourth. All steps are captured once; elsewhere the first, where
+   the later ones repeat it (`family/steps.py`).
+3. Otherwise the largest batch is searched, by bisection, up to which the program is that of the range's beginning: there
+   the interval ends, and the next begins. A batch that is like none of its neighbours, or cannot be captured, is an interval of
+   its own; what the target said is kept.
+4. A batch at which a question about sizes is answered otherwise than at the captures (`family/questions.py`) is captured itself.
+5. What an interval's batches need, its runtime says (`Runtime.over_batches`). One that cannot leaves no interval: each batch is captured
+   and analysed.
+6. After `MOST_CAPTURES` captures the rest is taken one by one: such a range is no interval (`figures` is None), each of its
+   batches is captured when it is asked for.
+
+Not modelled: a batch inside an interval, never captured, at which the program is another one and then the same again for a reason
+that no question about sizes tells.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import gc
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from analyzer.analysis import Analysis
+from analyzer.errors import AnalyzerError
+from analyzer.family.numbers import NotTheSame
+from analyzer.family.steps import RepeatedSteps
+from analyzer.pipeline.assemble import Captured
+from analyzer.planning.subject import Subject
+from analyzer.runtimes.batches import Batches, Family, Figures
+
+MOST_CAPTURES = 40
+_SHORT = 4
+_MOST_POINTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Batches `low` to `high`, both included. family: the captures that say what they are; figures: what they need. Both None where
+    each batch is captured by itself.
+
+    ends: why the next batch is another program, "" at the end of the range. error: why it cannot be captured.
+    """
+
+    low: int
+    high: int
+    family: Family | None = None
+    figures: Batches | None = None
+    ends: str = ""
+    error: str = ""
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """While open, Python looks for no cycles: much is made here and kept, and looking through captured programs again and
+    again would take longer than all the rest. (The command line does without for good.)"""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
+class Intervals:
+    """The intervals of a range, captured as needed. `captured`: batch → what was captured there."""
+
+    def __init__(self, subject: Subject, low: int, high: int) -> None:
+        """Raises AnalyzerError when neither end of the range can be captured."""
+        self.subject = subject
+        self.captured: dict[int, Captured | AnalyzerError] = {}
+        self._repetition: RepeatedSteps | None = None
+        self.intervals: tuple[Interval, ...] = ()
+        if subject.runtime is not None:
+            with uncollected():
+                self.intervals = tuple(self._found(low, high))
+
+    def on(self, subject: Subject) -> Intervals | None:
+        """The same intervals on the subject's device: programs are not joined once more. None where one is another program there."""
+        other = copy.copy(self)
+        other.subject, other.captured = subject, {}
+        intervals: list[Interval] = []
+        for batch, captured in self.captured.items():
+            known = (
+                captured
+                if isinstance(captured, AnalyzerError)
+                else subject.moved(captured, self.subject.options.device)
+            )
+            if known is None:
+                return None
+            other.captured[batch] = known
+        for interval in self.intervals:
+            figures = None
+            if interval.family is not None:
+                first = _made(other.captured[interval.family.batches[0]])
+                figures = subject.over_batches(interval.family, first.profile)
+            intervals.append(replace(interval, figures=figures))
+        other.intervals = tuple(intervals)
+        return other
+
+    def at(self, batch: int, limit: tuple[int, bool] | None = None) -> Figures:
+        """The figures at a batch of the range, under a limit if there is one. Raises AnalyzerError."""
+        interval = self.interval(batch)
+        if interval is not None and interval.error:
+            problem = self.captured[batch]
+            assert isinstance(problem, AnalyzerError)
+            raise problem
+        if interval is not None and interval.figures is not None:
+            try:
+                if not self._changed(interval, batch):
+                    return interval.figures.at(batch, limit)
+            except ArithmeticError:  # a number that is whole only at some batches
+                pass
+            self._at(batch)
+        return figures_of(self.analysis(batch, limit), with_room=limit is None)
+
+    def prepare(self, batches: Sequence[int]) -> None:
+        """What `at` will be asked for, so that what these batches share is done once."""
+        for interval in self.intervals:
+            if interval.figures is not None:
+                interval.figures.prepare(
+                    [batch for batch in batches if interval.low <= batch <= interval.high]
+                )
+
+    def analysis(self, batch: int, limit: tuple[int, bool] | None = None) -> Analysis:
+        """A batch with all there is to know of it. Raises AnalyzerError."""
+        if self.subject.runtime is None:
+            return self.subject.analysis(batch)
+        interval = self.interval(batch)
+        if (
+            batch in self.captured
+            or interval is None
+            or interval.family is None
+            or self._changed(interval, batch)
+        ):
+            return self.subject.assembled(self._at(batch), batch, limit)
+        return self.subject.assembled(self._joined_at(interval.family, batch), batch, limit)
+
+    def _joined_at(self, family: Family, batch: int) -> Captured:
+        """What a capture at a batch would have made; a file is read there, which is sooner done."""
+        if self.subject.model is None:
+            return self._at(batch)
+        first = _made(self.captured[family.batches[0]])
+        source = replace(first.source, graph=family.program.at(batch))
+        return replace(first, batch=batch, source=source, naive=family.naive(batch))
+
+    def _changed(self, interval: Interval, batch: int) -> bool:
+        """Whether a batch of the interval may be another program after all: what it asks about sizes is answered otherwise."""
+        family = interval.family
+        if self.subject.model is None or family is None or batch in family.batches:
+            return False
+        return family.program.questions.changed(batch)
+
+    def interval(self, batch: int) -> Interval | None:
+        """The interval a batch belongs to; None outside the range, and for targets that have no intervals."""
+        return next((interval for interval in self.intervals if interval.low <= batch <= interval.high), None)
+
+    def _at(self, batch: int) -> Captured:
+        """Raises AnalyzerError, the same one again for a batch that failed before."""
+        if batch not in self.captured:
+            try:
+                self.captured[batch] = self.subject.captured(batch, listen=True)
+            except AnalyzerError as error:
+                self.captured[batch] = error
+        found = self.captured[batch]
+        if isinstance(found, AnalyzerError):
+            raise found
+        return found
+
+    def captured_at(self, batch: int) -> Captured:
+        """What was captured at a batch, also outside the range: one step where later steps repeat it. Raises AnalyzerError."""
+        if batch not in self.captured and self._repetition is not None:
+            try:
+                first = self.subject.captured(batch, steps=1, listen=True)
+                graph = self._repetition.with_all_steps(first.source.graph)
+                self.captured[batch] = replace(first, source=replace(first.source, graph=graph))
+            except (AnalyzerError, NotTheSame):
+                pass  # what all steps say of it is what the user should read
+        return self._at(batch)
+
+    def _joined(self, *batches: int) -> tuple[Family, Batches]:
+        """The range's ends and what is in between, joined. Raises NotTheSame, also for a batch that cannot be captured."""
+        try:
+            return self._family(*batches)
+        except AnalyzerError as error:
+            raise NotTheSame(error.message) from error
+        except NotTheSame as different:
+            low, *_, high = sorted(batches)
+            more = next(
+                (b for b in ((3 * low + high) // 4, low + 3) if low < b < high and b not in batches), None
+            )
+            if not different.number or more is None or len(batches) > _MOST_POINTS:
+                raise
+        return self._joined(*batches, more)
+
+    def _family(self, *batches: int) -> tuple[Family, Batches]:
+        """The target captured at these batches, and what its runtime makes of that. Raises NotTheSame, AnalyzerError."""
+        captures = [self.captured_at(batch) for batch in batches]
+        family = Family(batches, [each.source for each in captures], [each.naive for each in captures])
+        figures = self.subject.over_batches(family, captures[0].profile)
+        if figures is None:
+            raise NotTheSame("a runtime that is asked about each batch", anywhere=True)
+        return family, figures
+
+    def _found(self, low: int, high: int) -> list[Interval]:
+        found: list[Interval] = []
+        for end in (high, low):
+            try:
+                whole = self._at(end)
+                with contextlib.suppress(NotTheSame):
+                    if self.subject.model is not None and self.subject.options.steps > 1:
+                        self._repetition = RepeatedSteps(whole.source.graph)
+                break
+            except AnalyzerError:
+                continue
+        else:
+            self._at(low)
+        while low <= high:
+            if low == 1 or high - low < _SHORT - 1:
+                found.append(self._alone(low))
+            elif len(self.captured) >= MOST_CAPTURES:
+                found.append(Interval(low, high))
+            else:
+                found.append(self._next(low, high))
+            low = found[-1].high + 1
+        return found
+
+    def _alone(self, batch: int, ends: str = "") -> Interval:
+        try:
+            return Interval(batch, batch, *self._family(batch), ends)
+        except AnalyzerError as error:
+            return Interval(batch, batch, ends=ends, error=error.message)
+        except NotTheSame:
+            return Interval(batch, batch, ends=ends)
+
+    def _next(self, low: int, high: int) -> Interval:
+        """The interval that begins at `low`."""
+        try:
+            return Interval(low, high, *self._joined(low, (low + high) // 2 | 1, high))
+        except NotTheSame as different:
+            if different.anywhere:
+                return Interval(low, high)
+            reason = different.where
+        try:
+            best = self._joined(low, low + 1, low + 2)
+        except NotTheSame as different:
+            return self._alone(low, different.where)
+        good, bad = low + 2, high
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            try:
+                best, good = self._joined(low, low + 1, middle), middle
+            except NotTheSame as different:
+                bad, reason = middle, different.where
+        return Interval(low, good, *best, ends=reason)
+
+
+def intervals_of(subject: Subject, low: int, high: int) -> Intervals:
+    """The intervals of a range, from those of another device where it is the same program there. Raises AnalyzerError."""
+    known = subject.intervals.setdefault((low, high), [])
+    with uncollected():
+        found = next(filter(None, (intervals.on(subject) for intervals in known)), None)
+    if found is None:
+        found = Intervals(subject, low, high)
+        known.append(found)
+    return found
+
+
+def _made(captured: Captured | AnalyzerError) -> Captured:
+    assert isinstance(captured, Captured)
+    return captured
+
+
+def figures_of(analysis: Analysis, with_room: bool = True) -> Figures:
+    """The figures of an analysis; with room, or as they are."""
+    estimate = analysis.estimate
+    needed = estimate.needed if with_room else estimate
+    return Figures(
+        estimate.batch or 0,
+        needed.peak_allocated,
+        needed.peak_reserved,
+        needed.device_used,
+        estimate.naive.total,
+        analysis.played.failure is not None,
+        len(analysis.played.refused),
+    )

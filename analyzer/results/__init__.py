@@ -1,0 +1,1 @@
+"""What comes out, frozen: an estimate, a verification, a curve, the largest batch, strategies, differences. Reports show these."""

@@ -1,0 +1,46 @@
+"""What differs between two estimates (`planning/compare.py` finds it)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analyzer.results.estimate import Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A figure or a share of the peak, before and after, in bytes."""
+
+    name: str
+    before: int
+    after: int
+
+    @property
+    def grown(self) -> int:
+        """After minus before."""
+        return self.after - self.before
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What changed. figures: peak allocated, peak reserved, device memory. categories, modules, lines: what changed at the peak, largest change first.
+
+    shares: by category and the module that encloses it, largest first. unlike: settings that differ, as (name, before,
+        after) in words. moved: the events of the two peaks, if they differ.
+    """
+
+    before: Estimate
+    after: Estimate
+    tolerance: float
+    figures: tuple[Change, ...]
+    categories: tuple[Change, ...]
+    modules: tuple[Change, ...]
+    lines: tuple[Change, ...]
+    shares: tuple[Change, ...]
+    unlike: tuple[tuple[str, str, str], ...]
+    moved: tuple[str, str] | None
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether one of the figures grew by more than the tolerance's share of what it was."""
+        return any(change.grown > self.tolerance * change.before for change in self.figures)

@@ -1,0 +1,57 @@
+"""The answer to "which is the largest batch?" (`planning/fit.py` looks for it), and for which length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from analyzer.results.estimate import Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The answer. All sizes in bytes.
+
+    batch: the largest, 0 when not even one sample runs. at: its estimate under the limit, None when batch is 0.
+    beyond: the estimate of the next batch that fails, whose `out_of_memory` says what; None when nothing larger was tried. fails:
+        that batch, 0 for the one after the answer.
+    limit: what the allocator may hold. device_bound: whether the device says so, rather than a limit of its own.
+    notes: what a reader of the answer should know. samples: None; with it `batch` is the length that so many samples may
+        have at most (`longest`).
+    also: larger batches that would run nevertheless, since fragmented memory is not monotonic. gaps: smaller ones that
+        would not. captures: batches that were captured. refused: what the program itself said at `fails`, "" where it is
+        memory that lacks.
+    """
+
+    batch: int
+    at: Estimate | None
+    beyond: Estimate | None
+    limit: int
+    device_bound: bool
+    also: tuple[int, ...] = ()
+    captures: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+    samples: int | None = None
+    gaps: tuple[int, ...] = ()
+    fails: int = 0
+    refused: str = ""
+
+    @property
+    def headroom(self) -> int:
+        """Bytes the allocator might still hold at that batch."""
+        return self.limit - (self.at.peak_reserved if self.at is not None else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """The answer. target: its name. devices: as asked. lengths: samples' lengths, ascending; fits: by length, an answer a device
+    (None: nothing larger was tried there, or the program itself fails at this length). notes: why it ends where it ends."""
+
+    target: str
+    devices: tuple[str, ...]
+    fits: dict[int, tuple[Fit | None, ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def batch(self, length: int, place: int) -> int:
+        """The largest batch of a length on a device; 0 where not one sample runs."""
+        fit = self.fits[length][place]
+        return 0 if fit is None else fit.batch
