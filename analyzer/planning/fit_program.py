@@ -24,7 +24,7 @@ from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
 from analyzer.estimate import Estimate
 from analyzer.planning.figures import Figures
-from analyzer.planning.fit_result import MOST, Fit, assumptions, bisected
+from analyzer.planning.fit_result import MOST, Fit, assumptions, bisected, standing
 from analyzer.planning.pieces import Pieces, pieces_of
 from analyzer.planning.subject import Progress, Subject
 from analyzer.runtimes.bounded import inferred
@@ -202,12 +202,14 @@ class Search:
         shown = self.at(batch) if batch else self.smallest
         also = tuple(sorted(other for other, runs in self.known.items() if runs and other > batch))
         gaps = tuple(sorted(other for other, runs in self.known.items() if not runs and other < batch))
+        limit = self.bound(shown.estimate)[0]
+        verdict, held = standing(shown, limit, self.limit is None, bool(batch))
         captures = {self.start, *self.captured, *(self.pieces.captured if self.pieces else ())}
         return Fit(
             batch,
             self.at(batch).estimate if batch else None,
             beyond.estimate if beyond is not None else None,
-            self.bound(shown.estimate)[0],
+            limit,
             self.limit is None,
             also,
             tuple(sorted(captures)),
@@ -221,4 +223,6 @@ class Search:
             gaps=gaps,
             fails=max(perhaps + 1, self.start),
             refused=refused,
+            verdict=verdict,
+            reserved_range=held,
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from analyzer.analysis import Analysis
 from analyzer.estimate import Estimate
+from analyzer.runtimes.ranges import held_under
 
 # Searched up to here; nobody trains with more samples at once.
 MOST = 1 << 20
@@ -33,6 +34,9 @@ class Fit:
     also: larger batches that would run nevertheless, since memory in pieces is not monotonic. gaps: smaller ones that
         would not. captures: batches that were captured. refused: what the program itself said at `fails`, "" where it is
         memory that lacks.
+    verdict, reserved_range: of the answer, "fits", or "may not fit" where it does not run on this GPU, which nobody measured, if what is
+        assumed of it is at its worst; of no answer, "does not fit", or "may not fit" where one sample runs if that is at its best. Between
+        what the allocator holds then, the figure itself on a GPU that was measured.
     """
 
     batch: int
@@ -47,11 +51,33 @@ class Fit:
     gaps: tuple[int, ...] = ()
     fails: int = 0
     refused: str = ""
+    verdict: str = ""
+    reserved_range: tuple[int, int] = (0, 0)
 
     @property
     def headroom(self) -> int:
         """Bytes the allocator might still hold at that batch."""
         return self.limit - (self.at.peak_reserved if self.at is not None else 0)
+
+
+def standing(analysis: Analysis, limit: int, device_bound: bool, runs: bool) -> tuple[str, tuple[int, int]]:
+    """`Fit.verdict` and `Fit.reserved_range` of a batch under a limit, which runs there, or does not, by the figures themselves."""
+    estimate, known = analysis.estimate, analysis.estimate.certainty
+    word, held = ("fits", estimate.peak_reserved) if runs else ("does not fit", limit)
+    if known.beside_range is None or analysis.prediction.limited is None:
+        return word, (held, held)
+    less, more = limit, limit
+    if device_bound:
+        beside, (fewest, most) = (
+            estimate.needed.device_used - estimate.needed.peak_reserved,
+            known.beside_range,
+        )
+        less, more = max(limit - (most - beside) - known.kept_bytes, 0), limit + beside - fewest
+    ends = held_under(analysis.prediction, (more, device_bound), (less, device_bound))
+    if (ends[1] is None) if runs else (ends[0] is not None):
+        word = "may not fit"
+    least, largest = (limit if end is None else end for end in ends)
+    return word, (min(least, held), max(largest, held))
 
 
 def assumptions(analysis: Analysis) -> tuple[str, ...]:
