@@ -1,17 +1,24 @@
 """Slices of a GPU (MIG): "a100-80gb:2g.20gb" is two of the seven slices of an A100, with a quarter of its memory.
 
-1. A slice's share of the memory and of the multiprocessors are those of NVIDIA's tables; the number behind the dot, its memory in GB
-   as NVIDIA rounds it, is not read.
-2. nvidia-smi lists some of the share's memory less: a twentieth of an eighth, a fortieth of a quarter, a fiftieth of a half (A100 with
-   80 GB: 9,728 MiB, 19,968 and 40,192; of 40 GB an eighth is 4,864).
+1. A slice's share of the memory and of the multiprocessors are those of NVIDIA's tables. The number behind the dot, its memory in GB
+   as NVIDIA rounds it, tells a slice of one seventh with a quarter of the memory ("1g.20gb") from the one with an eighth.
+2. NVML lists less than the share. Of the A100s what it lists is known: 4,864, 9,856, 19,968 and 40,192 MiB of 40 GB, 9,728, 19,968,
+   40,192 and 80,384 of 80 GB (a newer driver has 9,856 for the first). Of the others, taken from that: a twentieth less of an eighth, a
+   fortieth of a quarter, a fiftieth of a half, 3/160 of the whole.
 3. Everything else is the whole GPU's, its stacks less (`benchmarks/gpu_profiles.py`, rule 2), and assumed.
 
-Source: NVIDIA Multi-Instance GPU User Guide, "Supported MIG Profiles". Not modelled: slices with media extensions, 1g.20gb.
+Source: NVIDIA Multi-Instance GPU User Guide, "Supported MIG Profiles" (fractions); `MemorySizeMB` and `MultiprocessorCount` of NVML's
+GPU instance profiles in NVIDIA/go-nvml at 2f9e261, pkg/nvml/mock/gpus (a100.go, a30.go: 14 multiprocessors a slice; h100.go and
+h200.go: 16; b200.go: 18). What it has for an A30 (5,836, 11,672 and 23,344 MiB) and the round numbers for H100 and later are not taken:
+nothing else says them.
+Not modelled: slices with media extensions; those of RTX PRO GPUs, whose multiprocessors are not said.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Mapping
 from fractions import Fraction
 
 from analyzer.devices.profile import DeviceProfile
@@ -30,6 +37,12 @@ _HELD_BACK = {
     Fraction(1, 8): Fraction(1, 20),
     Fraction(1, 4): Fraction(1, 40),
     Fraction(1, 2): Fraction(1, 50),
+    Fraction(1): Fraction(3, 160),
+}
+# What NVML lists, MiB.
+_LISTED = {
+    "a100-40gb": {Fraction(1, 8): 4864, Fraction(1, 4): 9856, Fraction(1, 2): 19968, Fraction(1): 40192},
+    "a100-80gb": {Fraction(1, 8): 9728, Fraction(1, 4): 19968, Fraction(1, 2): 40192, Fraction(1): 80384},
 }
 _QUARTERS = {"1g": Fraction(1, 4), "2g": Fraction(1, 2), "4g": Fraction(1)}
 # GPU -> (multiprocessors of one slice, slice -> share of the memory).
@@ -44,7 +57,7 @@ _SLICED = {
 def slice_of(profile: DeviceProfile, said: str) -> DeviceProfile:
     """The profile of a slice, `said`: "2g.20gb" or "2g". Raises OptionError where the GPU has none such."""
     sms, shares = _SLICED.get(profile.name, (0, {}))
-    name = said.lower().partition(".")[0]
+    name, _, memory = said.lower().partition(".")
     if not shares:
         raise OptionError(f"{profile.name} has no slices", f"GPUs with slices: {', '.join(sorted(_SLICED))}")
     if name not in shares:
@@ -52,7 +65,8 @@ def slice_of(profile: DeviceProfile, said: str) -> DeviceProfile:
             f"{profile.name} has no slice {said!r}",
             f"{did_you_mean(name, shares)}its slices: {', '.join(shares)}",
         )
-    share = shares[name]
+    share = _share(profile, name, memory, shares)
+    listed = int(profile.capacity_bytes * share * (1 - _HELD_BACK[share])) // _MIB
     count = min(int(name[:-1]) * sms, profile.sm_count)
     stacks = (profile.sm_count - count) * profile.max_threads_per_sm * _STACK_BYTES
     least, most = profile.context_range_bytes
@@ -63,7 +77,7 @@ def slice_of(profile: DeviceProfile, said: str) -> DeviceProfile:
         name=f"{profile.name}:{said}",
         nvml_names=(),
         measured=False,
-        capacity_bytes=int(profile.capacity_bytes * share * (1 - _HELD_BACK.get(share, 0))) // _MIB * _MIB,
+        capacity_bytes=_LISTED.get(profile.name, {}).get(share, listed) * _MIB,
         sm_count=count,
         context_bytes=profile.context_bytes - stacks,
         context_range_bytes=(max(min(least - stacks, profile.context_bytes - stacks - quarter), 0), most),
@@ -75,3 +89,11 @@ def slice_of(profile: DeviceProfile, said: str) -> DeviceProfile:
             "context_bytes": f"assumed from {profile.name}, with fewer stacks",
         },
     )
+
+
+def _share(profile: DeviceProfile, name: str, memory: str, shares: Mapping[str, Fraction]) -> Fraction:
+    """The slice's share of the memory: "1g" with more GB than an eighth has a quarter."""
+    if name == "1g" and shares is _EIGHTHS and (size := re.match(r"\d+", memory)):
+        eighth = profile.capacity_bytes / 8 / 1e9
+        return Fraction(1, 4) if int(size[0]) > 1.5 * eighth else Fraction(1, 8)
+    return shares[name]

@@ -34,7 +34,7 @@ from analyzer.results.estimate import (
 from analyzer.runtimes.base import Description, Prediction, Runtime, Source
 from analyzer.runtimes.bounded import bounded
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
-from analyzer.runtimes.ranges import Range, beside_range, may_be_off, reserved_range
+from analyzer.runtimes.ranges import Range, beside_range, kept_bytes, may_be_off, reserved_range
 from analyzer.runtimes.timeline import Alive, Failure, Played, play
 
 _Contents: TypeAlias = Callable[[Malloc], tuple[tuple[Description, int], ...]]
@@ -228,6 +228,7 @@ class _Assumed:
     by_name: Mapping[str, int] = field(default_factory=dict)
     reserved: Range | None = None
     beside: Range | None = None
+    kept_bytes: int = 0
 
 
 def _assumed(profile: DeviceProfile, prediction: Prediction, outcome: _Outcome, device_used: int) -> _Assumed:
@@ -243,7 +244,7 @@ def _assumed(profile: DeviceProfile, prediction: Prediction, outcome: _Outcome, 
     if outcome.with_room is not None:  # the allocator holds what there is
         reserved = (min(reserved[0], played.peak_reserved), played.peak_reserved)
     named = {name: nbytes for name, nbytes in found.items() if nbytes}
-    return _Assumed(named, reserved, beside_range(profile, beside))
+    return _Assumed(named, reserved, beside_range(profile, beside), kept_bytes(profile))
 
 
 def _certainty(played: Played, unknown: Mapping[str, tuple[int, int]], assumed: _Assumed) -> Certainty:
@@ -258,8 +259,9 @@ def _certainty(played: Played, unknown: Mapping[str, tuple[int, int]], assumed: 
     }
     exact, measured, bounded = (sum(sums.values()) for sums in by_rule.values())
     return Certainty(
-        exact, measured, bounded, dict(unknown), by_rule, assumed.by_name, assumed.reserved, assumed.beside
-    )
+        exact, measured, bounded, dict(unknown), by_rule, assumed.by_name, assumed.reserved, assumed.beside,
+        assumed.kept_bytes,
+    )  # fmt: skip
 
 
 def _rows(alive: Alive, describe: Callable[[Malloc], Description], contents: _Contents) -> list[TensorRow]:

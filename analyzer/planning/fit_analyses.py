@@ -60,15 +60,23 @@ def by_analyses(subject: Subject, limit: int | None, progress: Progress | None) 
     at, beyond = known.get(batch), known.get(batch + 1)
     some = at or known[1]
     besides = some.device_used - some.peak_reserved
+    room = max(some.allowed_bytes - besides, 0) if limit is None else limit
     return Fit(
         batch,
         at,
         beyond,
-        max(some.allowed_bytes - besides, 0) if limit is None else limit,
+        room,
         limit is None,
         captures=tuple(sorted(known)),
         notes=(*(at.notes if at is not None else ()), *assumptions(first)),
+        verdict=_verdict(at, first.estimate),
+        reserved_range=at.reserved_range if at is not None else (room, room),
     )
+
+
+def _verdict(at: Estimate | None, one: Estimate) -> str:
+    """`Fit.verdict`, from the answer's own estimate, or one sample's where there is no answer."""
+    return at.verdict() if at is not None else one.verdict()
 
 
 def _by_slope(one: Estimate, runs: Callable[[int], bool], known: Mapping[int, Estimate]) -> int:

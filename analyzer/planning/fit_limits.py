@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
 from analyzer.planning.intervals import Intervals, intervals_of
-from analyzer.planning.search import MOST, assumptions, bisected
+from analyzer.planning.search import MOST, assumptions, bisected, standing
 from analyzer.planning.subject import Progress, Subject
 from analyzer.results.estimate import Estimate
 from analyzer.results.fit import Fit
@@ -219,12 +219,14 @@ class Search:
         shown = self.at(batch) if batch else self.smallest
         also = tuple(sorted(other for other, runs in self.known.items() if runs and other > batch))
         gaps = tuple(sorted(other for other, runs in self.known.items() if not runs and other < batch))
+        limit = self.bound(shown.estimate)[0]
+        verdict, held = standing(shown, limit, self.limit is None, bool(batch))
         captures = {self.start, *self.captured, *(self.intervals.captured if self.intervals else ())}
         return Fit(
             batch,
             self.at(batch).estimate if batch else None,
             beyond.estimate if beyond is not None else None,
-            self.bound(shown.estimate)[0],
+            limit,
             self.limit is None,
             also,
             tuple(sorted(captures)),
@@ -238,4 +240,6 @@ class Search:
             gaps=gaps,
             fails=max(perhaps + 1, self.start),
             refused=refused,
+            verdict=verdict,
+            reserved_range=held,
         )

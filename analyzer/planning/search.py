@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from analyzer.analysis import Analysis
+from analyzer.runtimes.ranges import held_under
 
 # Searched up to here; nobody trains with more samples at once.
 MOST = 1 << 20
@@ -16,6 +17,26 @@ def bisected(low: int, high: int, runs: Callable[[int], bool]) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if runs(middle) else (low, middle)
     return low
+
+
+def standing(analysis: Analysis, limit: int, device_bound: bool, runs: bool) -> tuple[str, tuple[int, int]]:
+    """`Fit.verdict` and `Fit.reserved_range` of a batch under a limit, which runs there, or does not, by the figures themselves."""
+    estimate, known = analysis.estimate, analysis.estimate.certainty
+    word, held = ("fits", estimate.peak_reserved) if runs else ("does not fit", limit)
+    if known.beside_range is None or analysis.prediction.limited is None:
+        return word, (held, held)
+    less, more = limit, limit
+    if device_bound:
+        beside, (fewest, most) = (
+            estimate.needed.device_used - estimate.needed.peak_reserved,
+            known.beside_range,
+        )
+        less, more = max(limit - (most - beside) - known.kept_bytes, 0), limit + beside - fewest
+    ends = held_under(analysis.prediction, (more, device_bound), (less, device_bound))
+    if (ends[1] is None) if runs else (ends[0] is not None):
+        word = "may not fit"
+    least, largest = (limit if end is None else end for end in ends)
+    return word, (min(least, held), max(largest, held))
 
 
 def assumptions(analysis: Analysis) -> tuple[str, ...]:

@@ -268,6 +268,11 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
     if fit.samples is not None:
         lines[0] += f", {fit.samples:,} {'sample' if fit.samples == 1 else 'samples'}"
     lines.append(about(known))
+    if known.certainty.beside_range is not None:
+        least, most = fit.reserved_range
+        held = f"{size(least)} held" if least == most else f"between {size(least)} and {size(most)} held"
+        by = "by" if fit.verdict == "may not fit" else "whatever"
+        lines.append(f"{fit.verdict}, {by} what nobody has measured of {clean(known.device)}: {held}")
     if fit.refused:
         lines.append(f"at {what} {fit.fails:,} the program itself fails: {clean(fit.refused)}")
     elif fit.beyond is not None and fit.beyond.out_of_memory is not None:
@@ -316,6 +321,8 @@ def fits_json(fits: Sequence[Fit], _: View = PLAIN) -> str:
                 "limit_bytes": fit.limit,
                 "device_bound": fit.device_bound,
                 "headroom_bytes": fit.headroom,
+                "verdict": fit.verdict,
+                "reserved_range": list(fit.reserved_range),
                 "peak_allocated": fit.at.peak_allocated if fit.at else None,
                 "peak_reserved": fit.at.peak_reserved if fit.at else None,
                 "also": list(fit.also),

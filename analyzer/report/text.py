@@ -111,6 +111,8 @@ def _verdict(words: Mapping[str, str], estimate: Estimate, limit: int, where: st
     if verdict == "may not fit":
         least, most = estimate.device_range
         span = f"{size(used)} of {size(limit)} {where}, between {size(least)} and {size(most)}"
+        if least <= used <= most <= limit:
+            span += f", and the driver may keep {size(estimate.certainty.kept_bytes)}"
         return False, f"{words[verdict]}: {span}"
     if verdict == "fits":
         return (

@@ -119,6 +119,7 @@ class Certainty:
     assumed: on a device nobody has measured, what is taken to be as on one that was: name -> bytes of `device_used`.
     reserved_range, beside_range: least and most bytes the allocator may hold there, and the process beside it; None where the device
         was measured (`runtimes/ranges.py`).
+    kept_bytes: of the device's capacity, what its driver may keep for itself.
     """
 
     exact: int
@@ -129,6 +130,7 @@ class Certainty:
     assumed: Mapping[str, int] = field(default_factory=dict)
     reserved_range: tuple[int, int] | None = None
     beside_range: tuple[int, int] | None = None
+    kept_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,13 +295,15 @@ class Estimate:
     def verdict(self, nbytes: int | None = None) -> str:
         """ "fits", "may not fit" or "does not fit" in so many bytes of device memory (default: what it may use).
 
-        "may not fit": the figure does, and on this GPU, which nobody measured, more may be taken; or it does not, and less may.
+        "may not fit": the figure does, and on this GPU, which nobody measured, more may be taken, or the driver may keep what is needed; or
+        it does not, and less may.
         """
         limit = self.allowed_bytes if nbytes is None else nbytes
+        given = min(limit, max(limit, self.capacity_bytes) - self.certainty.kept_bytes)
         least, most = self.device_range
         known = self.within(limit)
         possible = self.incomplete is None and self.certainty.beside_range is not None
-        if possible and (most > limit if known else least <= limit):
+        if possible and (most > given if known else least <= limit):
             return "may not fit"
         return "fits" if known else "does not fit"
 

@@ -20,6 +20,9 @@ class Fit:
     also: larger batches that would run nevertheless, since fragmented memory is not monotonic. gaps: smaller ones that
         would not. captures: batches that were captured. refused: what the program itself said at `fails`, "" where it is
         memory that lacks.
+    verdict, reserved_range: of the answer, "fits", or "may not fit" where it does not run on this GPU, which nobody measured, if what is
+        assumed of it is at its worst; of no answer, "does not fit", or "may not fit" where one sample runs if that is at its best. Between
+        what the allocator holds then, the figure itself on a GPU that was measured.
     """
 
     batch: int
@@ -34,6 +37,8 @@ class Fit:
     gaps: tuple[int, ...] = ()
     fails: int = 0
     refused: str = ""
+    verdict: str = ""
+    reserved_range: tuple[int, int] = (0, 0)
 
     @property
     def headroom(self) -> int:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from analyzer import releases
 from analyzer.allocators import Allocator
 from analyzer.devices import DeviceProfile
+from analyzer.devices.contexts import of_release
 from analyzer.errors import OptionError, did_you_mean
 from analyzer.graph import Graph
 from analyzer.options import Options
@@ -153,7 +154,7 @@ class Runtime(ABC):
             for name in self.depends_on
             if name in releases.ASKABLE
         }
-        return replace(profile, releases={**profile.releases, **found})
+        return of_release(replace(profile, releases={**profile.releases, **found}))
 
     def modelled(self, prediction: Prediction, profile: DeviceProfile) -> dict[str, str]:
         """What the figures depend on, and the release of it they are of: cuDNN only where it is loaded."""

@@ -7,13 +7,20 @@
 3. Beside the allocator the process holds the context and first kernels, `DeviceProfile.context_range_bytes`, and the code of
    libraries, of which a GPU with smaller code may hold half.
 
+4. Of the memory nvidia-smi lists the driver keeps some for itself, which CUDA gives nobody: up to 2 % (`KEPT_SHARE`), so that a program that
+   needs what is left may not fit. Published, of what PyTorch sees beside what nvidia-smi lists: RTX 4090 2.0 %, RTX 3090 Ti 1.8, T4 1.7,
+   RTX 5090 1.5, L40S 1.3, A100 80 GB 0.9, H100 0.6, V100 0.0.
+
 On a GPU that was measured both ends are the figure itself.
+Source of 4: kevinmusgrave.github.io/pytorch-metric-learning/benchmarks/gpu-3.0.0 (23.52, 31.36, 44.39, 79.25 and 79.18 GiB, torch 2.14),
+FanBB2333/FakeGPU at 7d5cf83 (24,120 MiB), FoundationVision/GenerateU#10 (14.75 GiB), transformers v4.21 (16,160 MiB).
 Not modelled: that requests are off in different directions.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 from analyzer.devices import DeviceProfile
 from analyzer.runtimes.base import Prediction
@@ -21,6 +28,7 @@ from analyzer.runtimes.events import AllocationEvent, Malloc
 from analyzer.runtimes.timeline import Played, play
 
 Range = tuple[int, int]
+KEPT_SHARE = Fraction(1, 50)
 # Its bytes were asked of cuDNN for the GPU, or say themselves how far they may be off.
 _ASKED = "cudnn-convolution"
 
@@ -46,6 +54,25 @@ def beside_range(profile: DeviceProfile, beside_bytes: int) -> Range:
     # Of what is no code (tensors the caller brings) nothing is in doubt.
     code = min(loaded, 2 * sum(profile.modules_bytes.values()))
     return least + loaded - code // 2, most + loaded
+
+
+def held_under(
+    prediction: Prediction, least: tuple[int, bool], most: tuple[int, bool]
+) -> tuple[int | None, int | None]:
+    """What the allocator holds at its peak where every assumed request is at its least, under the limit `least`, and at its most, under
+    `most` (limits as `Prediction.limited` takes them): bytes at the two ends, None where a request finds no room."""
+    assert prediction.limited is not None
+    ends = []
+    for sign, limit in ((-1, least), (1, most)):
+        events = tuple(_moved(event, sign) for event in prediction.events)
+        played = play(events, prediction.limited(*limit))
+        ends.append(None if played.failure is not None else played.peak_reserved)
+    return ends[0], ends[1]
+
+
+def kept_bytes(profile: DeviceProfile) -> int:
+    """Bytes of its capacity that the driver of a GPU nobody measured may keep."""
+    return 0 if profile.measured else int(profile.capacity_bytes * KEPT_SHARE)
 
 
 def _played_with(prediction: Prediction, sign: int) -> Played | None:

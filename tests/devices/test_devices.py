@@ -75,7 +75,14 @@ def test_slices() -> None:
     found = devices.load("a100-80gb:2g.20gb")
     assert (found.capacity_bytes, found.sm_count, found.name) == (19968 * 2**20, 28, "a100-80gb:2g.20gb")
     assert devices.load("A100-40GB:1g.5gb").capacity_bytes == 4864 * 2**20
-    assert devices.load("h200:7g").capacity_bytes == devices.load("h200").capacity_bytes
+    assert devices.load("a100-80gb:7g.80gb").capacity_bytes == 80384 * 2**20
+    # The same share less of a whole H200: 143,771 MiB x 157 / 160.
+    assert devices.load("h200:7g").capacity_bytes == 141075 * 2**20
+    # One seventh of the multiprocessors with a quarter of the memory.
+    wide = devices.load("a100-40gb:1g.10gb")
+    assert (wide.capacity_bytes, wide.sm_count) == (9856 * 2**20, 14)
+    assert devices.load("h200:1g.35gb").capacity_bytes == devices.load("h200:2g.35gb").capacity_bytes
+    assert devices.load("h200:1g.18gb").capacity_bytes == devices.load("h200:1g").capacity_bytes
     assert not devices.load("h200:3g.71gb").measured
     least, most = found.context_range_bytes
     assert least <= found.context_bytes <= most

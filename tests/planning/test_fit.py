@@ -147,3 +147,14 @@ def test_what_nobody_measured_is_said_with_its_span() -> None:
     measured = fit(Add(), megabytes, device="h200", limit=100 * MIB)
     assert not any("nobody" in note for note in measured.notes)
     assert measured.at is not None and set(measured.at.device_range) == {measured.at.device_used}
+
+
+def test_an_answer_says_whether_it_is_certain() -> None:
+    """Nothing is assumed of additions: under a limit the answer is certain on any GPU, and its range is the figure itself. On a device
+    the answer lies at the edge of what the context leaves, which nobody has measured."""
+    certain = fit(Add(), megabytes, device="t4", limit=100 * MIB)
+    assert (certain.batch, certain.verdict, certain.reserved_range) == (8, "fits", (96 * MIB, 96 * MIB))
+    assert fit(Add(), megabytes, device="t4", limit=2 * MIB).verdict == "does not fit"
+    edge = fit(Add(), megabytes, device="t4")
+    assert edge.verdict == "may not fit" and edge.device_bound
+    assert fit(Add(), megabytes, device="h200", limit=100 * MIB).verdict == "fits"

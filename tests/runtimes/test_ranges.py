@@ -14,7 +14,7 @@ from analyzer.graph import Category
 from analyzer.report import text
 from analyzer.runtimes.base import Prediction
 from analyzer.runtimes.events import AllocationEvent, Free, Malloc
-from analyzer.runtimes.ranges import beside_range, may_be_off, reserved_range
+from analyzer.runtimes.ranges import beside_range, held_under, kept_bytes, may_be_off, reserved_range
 from analyzer.runtimes.timeline import play
 from tests.report.estimates import TRAINING
 
@@ -51,6 +51,22 @@ def test_what_was_asked_for_the_gpu_is_not_in_doubt() -> None:
     assert reserved_range(asked, played) == (played.peak_reserved, played.peak_reserved)
 
 
+@pytest.mark.parametrize(
+    ("limit_mib", "ends"),
+    [(170, (126, None)), (200, (126, 196)), (110, (None, None))],
+)
+def test_what_is_held_under_a_limit(limit_mib: int, ends: tuple[int | None, int | None]) -> None:
+    """40 MiB exact, 100 that may be 25 off, 20 by a formula: 126 to 196 MiB, and no room where that is too much."""
+    asked = replace(
+        prediction(
+            malloc(1, 40), malloc(2, 100, "cudnn-convolution", "measured", assumed=25), malloc(3, 20, "cudnn-recurrent", "measured"),
+        ),
+        limited=lambda nbytes, device: create("pytorch", limit_bytes=nbytes),
+    )  # fmt: skip
+    limit = (limit_mib * MIB, False)
+    assert held_under(asked, limit, limit) == tuple(end and end * MIB for end in ends)
+
+
 def test_context_and_library_code() -> None:
     profile = replace(
         load("rtx4090"),
@@ -85,6 +101,26 @@ def test_the_verdict(limit_mib: int, verdict: str) -> None:
     measured = replace(estimate, certainty=TRAINING.certainty)
     assert measured.device_range == (1200 * MIB, 1200 * MIB)
     assert measured.verdict() == ("fits" if limit_mib >= 1200 else "does not fit")
+
+
+@pytest.mark.parametrize(
+    ("capacity_mib", "budget_mib", "verdict"),
+    [(1340, None, "fits"), (1320, None, "may not fit"), (2000, 1320, "fits"), (1320, 1310, "may not fit")],
+)
+def test_what_the_driver_may_keep_is_nobodys(capacity_mib: int, budget_mib: int | None, verdict: str) -> None:
+    """1,300 MiB at most: of 1,340 some 26 may be kept, which leaves 1,314; a budget below the rest is the program's own."""
+    known = replace(
+        TRAINING.certainty, reserved_range=(800 * MIB, 900 * MIB), beside_range=(300 * MIB, 400 * MIB),
+        kept_bytes=capacity_mib * MIB // 50,
+    )  # fmt: skip
+    estimate = replace(
+        TRAINING, peak_reserved=850 * MIB, device_used=1200 * MIB, capacity_bytes=capacity_mib * MIB, certainty=known,
+        device_assumed=False, out_of_memory=None, budget_bytes=budget_mib and budget_mib * MIB, incomplete=None,
+    )  # fmt: skip
+    assert estimate.verdict() == verdict
+    assert kept_bytes(load("h200")) == 0 and kept_bytes(load("t4")) == 15360 * MIB // 50
+    if verdict == "may not fit" and budget_mib is None:
+        assert text.verdicts(estimate)[0][1].endswith("and 1.3 GiB, and the driver may keep 26.4 MiB")
 
 
 def test_the_exit_code() -> None:

@@ -246,6 +246,7 @@ PATCHES: dict[str, Patch] = {
 }  # fmt: skip
 
 RELIED_ON: dict[str, str] = {
+    "torch._meta_registrations.meta__scaled_dot_product_flash_attention": "its results but the first, of older releases (`decisions.py`)",
     "torch.distributed.tensor.debug._clear_sharding_prop_cache": "so is where another rank lies on a mesh (`world/groups.py`)",
     "torch._subclasses.fake_tensor.FakeTensorMode.cache_clear": "shapes of another rank are forgotten (`world/groups.py`)",
     "torch.serialization._package_registry": "who puts storages of a file on their device (`files.py`)",

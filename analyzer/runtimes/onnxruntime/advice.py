@@ -14,10 +14,10 @@ from analyzer.runtimes.events import AllocationEvent, Malloc
 from analyzer.runtimes.onnxruntime.frame import Frame
 from analyzer.runtimes.onnxruntime.options import FOLLOWED_ON_CPU, SessionOptions
 from analyzer.runtimes.onnxruntime.playing import PlayedSession, SessionFailure, play_session
+from analyzer.runtimes.onnxruntime.rules import CONVOLUTION
 from analyzer.runtimes.onnxruntime.session import record
 
 MIB = 2**20
-_CONVOLUTION = "ort-cuda-conv"
 _WORTH_SAYING = 0.99  # of what is held: settings that hold more than this are not named
 
 
@@ -81,7 +81,7 @@ def unmeasured(events: Iterable[AllocationEvent]) -> tuple[str, ...]:
     names = {
         event.label
         for event in events
-        if isinstance(event, Malloc) and event.rule == _CONVOLUTION and event.basis == "bounded"
+        if isinstance(event, Malloc) and event.rule == CONVOLUTION and event.basis == "bounded"
     }
     if not names:
         return ()

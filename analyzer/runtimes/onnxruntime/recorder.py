@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from analyzer.graph import Category
+from analyzer.libraries.cudnn.frontend_plans import doubt
 from analyzer.runtimes.events import AllocationEvent, Free, Malloc
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels.scratch import Settings, Takes, scratch, unknown
 from analyzer.runtimes.onnxruntime.kernels.scratch.lanes import told
 from analyzer.runtimes.onnxruntime.options import SessionOptions
-from analyzer.runtimes.onnxruntime.rules import scratch_rule
+from analyzer.runtimes.onnxruntime.rules import CONVOLUTION, scratch_rule
 
 FIRST_RUN = 1
 
@@ -75,6 +76,7 @@ class SessionRecorder:
         *,
         rule: str,
         apart: bool = False,
+        assumed: int = 0,
     ) -> int:
         """A request, by the rule named (`rules`); returns its key."""
         key = self._keys
@@ -83,7 +85,19 @@ class SessionRecorder:
             self.graphs[key] = self.graph
         storage = -1 if category in (Category.SCRATCH, Category.WORKSPACE) else key
         self.events.append(
-            Malloc(key, nbytes, category, operator, storage, basis, label, self.stream, apart, rule=rule)
+            Malloc(
+                key,
+                nbytes,
+                category,
+                operator,
+                storage,
+                basis,
+                label,
+                self.stream,
+                apart,
+                rule=rule,
+                assumed=assumed,
+            )
         )
         return key
 
@@ -107,6 +121,7 @@ class SessionRecorder:
         if is_unknown and number == FIRST_RUN:
             calls, nbytes = self.unknown.get(node.operator, (0, 0))
             self.unknown[node.operator] = (calls + 1, nbytes + sum(size for size, _ in takes))
+        rule, device = scratch_rule(node), self.settings.device
         return [
             self.take(
                 nbytes,
@@ -114,7 +129,8 @@ class SessionRecorder:
                 f"{node.name or node.op} scratch",
                 node.index,
                 basis,
-                rule=scratch_rule(node),
+                rule=rule,
+                assumed=doubt(nbytes, basis, device) if rule == CONVOLUTION and not device.measured else 0,
             )
             for nbytes, basis in takes
         ]

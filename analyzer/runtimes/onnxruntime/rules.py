@@ -20,6 +20,9 @@ from analyzer.runtimes.onnxruntime.kernels.scratch import RULES, unknown
 from analyzer.runtimes.onnxruntime.kernels.scratch.registry import Estimate as Kernel
 from analyzer.runtimes.rules import UNKNOWN, Rule, source_in, told_by
 
+# What a convolution takes for itself on CUDA.
+CONVOLUTION = "ort-cuda-conv"
+
 _SESSION = "analyzer/runtimes/onnxruntime/session.py"
 _RUNNING = "analyzer/runtimes/onnxruntime/running.py"
 _PACKING = "analyzer/runtimes/onnxruntime/kernels/packing.py"

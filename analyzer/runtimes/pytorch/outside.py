@@ -5,10 +5,11 @@
    that uses them (they belong to handles, of which each thread has its own).
 3. The code of all other kernels, PyTorch's and the libraries', is loaded as they are first used: the family "kernels",
    once, in a program that uses any library. (The few kernels of one that uses none take 0 to 2 MiB.)
-4. What the allocator has reserved.
-5. Of one rank of a job, what NCCL holds for its communicators (`libraries/nccl.py`).
+4. What a library loads once, with its first use: "FAMILY code", which profiles of older releases have (`devices/contexts.py`).
+5. What the allocator has reserved.
+6. Of one rank of a job, what NCCL holds for its communicators (`libraries/nccl.py`).
 
-Source: NVML at the end of 180 runs on an H200 (`tests/data/h200`): once the reservation is known, these four are exact in
+Source: NVML at the end of 180 runs on an H200 (`tests/data/h200`): once the reservation is known, these are exact in
 122 and within 4 MiB, two pages, in all.
 Not modelled: which kernels a program loads (float32 training with many different convolutions takes 2 to 4 MiB more),
 memory for printf and local variables of kernels.
@@ -35,6 +36,7 @@ def device_used(
     for use in libraries:
         family, _, _ = use.partition("@")
         counted.add(use if family in profile.per_thread_modules else family)
+        counted.add(f"{family} code")
     if counted:
         counted.add("kernels")
     return (

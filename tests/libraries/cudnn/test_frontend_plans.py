@@ -11,7 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzer.devices import load
-from analyzer.libraries.cudnn.frontend_plans import Convolution, _form, _kind, _place, workspace, workspaces
+from analyzer.libraries.cudnn.frontend_plans import (
+    Convolution,
+    _form,
+    _kind,
+    _place,
+    doubt,
+    workspace,
+    workspaces,
+)
+from analyzer.libraries.cudnn.table import Convolution as Call
+from analyzer.libraries.cudnn.table import measurements, table_of_device
 
 H200 = load("h200")
 ONE = ((1, 1), (1, 1), (1, 1))
@@ -228,3 +238,40 @@ def test_many_batches_at_once(
         for b in batches
     ]
     assert workspaces(like, batches, search, H200) == tuple(alone)
+
+
+STEM = Convolution(False, (1, 3, 224, 224), (64, 3, 7, 7), (1, 64, 112, 112), (2, 2), (3, 3), (1, 1), 1)
+BODY = Convolution(False, (1, 64, 56, 56), (64, 64, 3, 3), (1, 64, 56, 56), *ONE, 1)
+
+
+@pytest.mark.parametrize("call", [STEM, BODY])
+@pytest.mark.parametrize("gpu", ["rtx3090", "t4", "a100-40gb", "rtx5090"])
+def test_a_gpu_without_plans_takes_what_its_capability_was_asked(call: Convolution, gpu: str) -> None:
+    """PyTorch's first plan, which is heuristics mode A's: known for HEURISTIC, a bound for EXHAUSTIVE, not asked for DEFAULT."""
+    profile = load(gpu)
+    known = measurements(table_of_device(profile))
+    asked = Call("forward", "float32", False, call.x, call.w, call.pad, call.stride, call.dilation)
+    row = known.family_row(asked)
+    assert row is not None
+    batches, sizes = known.batches(asked, row, "float32")
+    first = int(sizes[batches.tolist().index(1)])
+    assert workspace(call, "HEURISTIC", profile) == (first, "measured")
+    assert workspace(call, "EXHAUSTIVE", profile) == (first, "bounded")
+    assert workspace(call, "DEFAULT", profile)[1] == "bounded"
+    assert workspaces(call, (1, 2), "HEURISTIC", profile)[0] == first
+
+
+def test_heuristic_plans_are_pytorchs_first_ones_on_the_h200() -> None:
+    """Where both are known they are equal: what a GPU without plans rests on."""
+    stripped = dataclasses.replace(H200, data={})
+    for call in (STEM, BODY):
+        assert workspace(call, "HEURISTIC", stripped) == workspace(call, "HEURISTIC", H200)
+
+
+def test_how_far_a_plan_may_be_off() -> None:
+    """Half, or a MiB; what is known, and what the H200 was asked, is not in doubt."""
+    gpu = load("t4")
+    assert doubt(10 << 20, "bounded", gpu) == 5 << 20
+    assert doubt(512, "bounded", gpu) == 1 << 20
+    assert doubt(10 << 20, "measured", gpu) == 0
+    assert doubt(10 << 20, "bounded", H200) == 0

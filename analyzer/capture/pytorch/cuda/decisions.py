@@ -98,6 +98,24 @@ def log_softmax(x: Any, dim: int, dtype: Any = None) -> Any:
     return aten._log_softmax(x if dtype is None else x.to(dtype), dim, False)
 
 
+# Until torch 1.10 the gradient of a softmax holds its input, which it does not read (pytorch/pytorch#49600, mended by #65242).
+KEEPS_SOFTMAX_INPUT = Span(until=(1, 10))
+
+
+def keeping_input(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A softmax whose input lives until its gradient has been computed."""
+
+    def kept(x: Any, dim: int, dtype: Any = None) -> Any:
+        result = function(x, dim, dtype)
+        if result.grad_fn is not None:
+            held = [x]
+            result.grad_fn.metadata["input"] = held
+            result.grad_fn.register_hook(lambda *_: held.clear())
+        return result
+
+    return kept
+
+
 def weight_norm(v: Any, g: Any, dim: int = 0) -> Any:
     """`aten/src/ATen/native/WeightNorm.cpp`: one fused kernel when the kept dimension is the first or last."""
     if dim in (0, v.dim() - 1):
@@ -372,6 +390,7 @@ def choices(alike: Alike) -> dict[Any, Callable[..., Any]]:
     """Operator overload → the CUDA decision, for operators PyTorch decomposes by device."""
     attention = AttentionChoice(alike)
     dropout_state: list[Any] = []
+    keeps = alike.device.releases["torch"] in KEEPS_SOFTMAX_INPUT
     return {
         aten.scaled_dot_product_attention.default: attention,
         aten._native_multi_head_attention.default: _native_multi_head_attention(attention),
@@ -379,8 +398,8 @@ def choices(alike: Alike) -> dict[Any, Callable[..., Any]]:
         aten.linear.default: linear,
         aten.dropout.default: dropout,
         aten.batch_norm.default: batch_norm,
-        aten.softmax.int: softmax,
-        aten.log_softmax.int: log_softmax,
+        aten.softmax.int: keeping_input(softmax) if keeps else softmax,
+        aten.log_softmax.int: keeping_input(log_softmax) if keeps else log_softmax,
         aten._weight_norm.default: weight_norm,
         aten.one_hot.default: one_hot,
         aten.cumprod_backward.default: cumprod_backward,
@@ -440,10 +459,27 @@ KERNELS: dict[Any, Callable[..., Any]] = {
 HAS_KERNELS = Span(since=(2, 9))
 
 
+def first_flash(query: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    """FlashAttention 1, which torch 2.0 and 2.1 have: its result lies as (batch, length, heads, size), however the query does.
+
+    Source: `_scaled_dot_product_flash_attention_cuda` of torch 2.1, `transformers/cuda/attention.cu` (`attention.view({batch_size,
+    max_seqlen_batch_q, num_heads, head_dim}).transpose(1, 2)`); a model that has its heads elsewhere copies it once more.
+    Not modelled: copies of queries, keys and values for the time of the kernel.
+    """
+    _, *rest = torch._meta_registrations.meta__scaled_dot_product_flash_attention(query, *args, **kwargs)
+    batch, heads, length, size = query.shape
+    return query.new_empty((batch, length, heads, size)).transpose(1, 2), *rest
+
+
+FIRST_FLASH = Span(until=(2, 1))
+
+
 @contextlib.contextmanager
 def cuda_choices(alike: Alike) -> Iterator[dict[Any, Callable[..., Any]]]:
     """While open, meta tensors take CUDA's decisions; yields the table, for modes that see composite operators."""
     table = choices(alike)
-    kernels = KERNELS if alike.device.releases["torch"] in HAS_KERNELS else {}
+    kernels = dict(KERNELS) if alike.device.releases["torch"] in HAS_KERNELS else {}
+    if alike.device.releases["torch"] in FIRST_FLASH:
+        kernels[aten._scaled_dot_product_flash_attention.default] = first_flash
     with registered("AutogradMeta", table), registered("Meta", kernels):
         yield table

@@ -1,0 +1,63 @@
+"""What older releases of torch keep: a softmax its input, FlashAttention 1 a layout of its own."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import analyzer
+
+MIB = 1 << 20
+
+
+def said(tmp_path: Path, capsys: pytest.CaptureFixture[str], program: str, release: str) -> list[str]:
+    """What the program prints with that release."""
+    path = tmp_path / "program.py"
+    path.write_text(textwrap.dedent(program))
+    estimate = analyzer.run(path, device="a100-40gb", release={"torch": release})
+    assert estimate.incomplete is None
+    return capsys.readouterr().out.split()
+
+
+SOFTMAX = """
+    import torch
+
+    x = torch.randn(1024, 1024, device="cuda", requires_grad=True)
+    scores = x * 2
+    result = torch.{name}(scores, -1)
+    del scores
+    print(torch.cuda.memory_allocated())
+    loss = result.sum()
+    loss.backward()
+    print(torch.cuda.memory_allocated())
+"""
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+@pytest.mark.parametrize(("release", "kept"), [("1.10", 4), ("1.11", 0), ("2.11", 0)])
+def test_a_softmax_kept_its_input_until_its_gradient(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, release: str, kept: int
+) -> None:
+    """x, the result and, in torch 1.10, the scores are 4 MiB each; then x, the result, the gradient of x and the loss."""
+    before, after = map(int, said(tmp_path, capsys, SOFTMAX.format(name=name), release))
+    assert before == (8 + kept) * MIB
+    assert after == 12 * MIB + 512
+
+
+FLASH = """
+    import torch
+
+    q, k, v = (torch.randn(64, 2, 4, 32, device="cuda", dtype=torch.float16).permute(1, 2, 0, 3) for _ in range(3))
+    result = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    print(result.permute(2, 0, 1, 3).is_contiguous(), result.transpose(1, 2).is_contiguous())
+"""
+
+
+@pytest.mark.parametrize(("release", "layout"), [("2.1", ["False", "True"]), ("2.6", ["True", "False"])])
+def test_flash_attention_lies_as_its_query_since_the_second_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], release: str, layout: list[str]
+) -> None:
+    """Queries that lie as (length, batch, heads, size), as in `nn.MultiheadAttention`."""
+    assert said(tmp_path, capsys, FLASH, release) == layout
