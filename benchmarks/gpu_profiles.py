@@ -3,7 +3,11 @@
 Run: `python -m benchmarks gpu_profiles`. Writes `analyzer/devices/profiles/NAME.json` for every line of `_GPUS`; the H200's, which was measured, is not
 touched. Rules:
 
-1. Memory, multiprocessors and compute capability are NVIDIA's own figures; memory is what nvidia-smi lists, where that is known.
+1. Memory, multiprocessors and compute capability are NVIDIA's own figures; memory is what nvidia-smi lists. Looked up in public material
+   in November 2026, all of them as written here: the memory and NVML's name in logs of nvidia-smi of eighteen of these GPUs (`_SEEN`;
+   a profile's source says whether); multiprocessors of 33 in FanBB2333/FakeGPU's catalogue (at 7d5cf83, which cites NVIDIA's pages,
+   and measured 84 on an RTX 3090 Ti and 110 on an RTX PRO 5000), of a GH200 in a log of deviceQuery (132). That catalogue has 160 for
+   B200 and B300, where NVIDIA's data sheet has 148.
 2. **The context** of a process holds a stack for every thread the GPU can have resident: multiprocessors x threads x 1 KiB
    (`cudaLimitStackSize`, 1,024 bytes by default). What is left besides is alike on GPUs of an architecture. Published, of processes
    with lazily loaded kernels that had run PyTorch and cuBLAS (bytes in use less bytes reserved; MiB; stacks; the rest):
@@ -74,6 +78,13 @@ _RTX_BLACKWELL, _BLACKWELL = (
 _V100 = "NVIDIA Tesla V100 GPU Architecture whitepaper"
 
 
+# Whose memory and name were looked up in logs of nvidia-smi.
+_SEEN = frozenset((
+    "rtx5090", "b200", "b300", "l4", "rtx-pro-6000", "rtx-pro-5000", "rtx5080", "rtx5070ti", "rtx5070", "rtx5060ti-16gb", "rtx4070ti", "rtx4070",
+    "h100-nvl", "gh200", "l40s", "a40", "v100", "a10g",
+))  # fmt: skip
+
+
 def _geforce(name: str) -> str:
     return f"NVIDIA GeForce {name}|GeForce {name}"
 
@@ -114,7 +125,7 @@ _GPUS = (
     ("h100", 81559, "9.0", 132, f"{_HOPPER}, SXM5", "NVIDIA H100 80GB HBM3"),
     ("h100-pcie", 81559, "9.0", 114, f"{_HOPPER}, PCIe", "NVIDIA H100 PCIe"),
     ("h100-nvl", 95830, "9.0", 132, "NVIDIA H100 NVL product brief: 16,896 CUDA cores at 128 per SM", "NVIDIA H100 NVL"),
-    ("gh200", 97871, "9.0", 132, "NVIDIA GH200 Grace Hopper Superchip data sheet, 96 GB", "NVIDIA GH200 480GB"),
+    ("gh200", 97871, "9.0", 132, "NVIDIA GH200 Grace Hopper Superchip data sheet, 96 GB", "NVIDIA GH200 480GB|NVIDIA GH200 120GB"),
     ("b200", 183359, "10.0", 148, _BLACKWELL, "NVIDIA B200"),
     ("b300", 275040, "10.3", 148, "cudaGetDeviceProperties as published for B300", "NVIDIA B300 SXM6 AC"),
     ("rtx5060ti-16gb", 16311, "12.0", 36, _RTX_BLACKWELL, ""),
@@ -166,7 +177,8 @@ def _profile(
         "cublaslt_workspace_bytes": measured["cublaslt_workspace_bytes"],
         "measured": False,
         "sources": {
-            "capacity_bytes": f"specified: total memory as nvidia-smi lists it for this model ({mib:,} MiB)",
+            "capacity_bytes": f"specified: total memory as nvidia-smi lists it for this model ({mib:,} MiB)"
+            + (", seen in public logs of it" if name in _SEEN else ""),
             "compute_capability": "specified: NVIDIA, CUDA GPU Compute Capability (developer.nvidia.com/cuda-gpus)",
             "sm_count": f"specified: {source}",
             "max_threads_per_sm": "specified: CUDA C++ Programming Guide, technical specifications per compute capability",
