@@ -12,17 +12,16 @@ touched. Rules:
    (`cudaLimitStackSize`, 1,024 bytes by default). What is left besides is alike on GPUs of an architecture. Published, of processes
    with lazily loaded kernels that had run PyTorch and cuBLAS (bytes in use less bytes reserved; MiB; stacks; the rest):
 
-       RTX 3090 Ti   421.6   126   296    FakeGPU's validation (442,049,024 bytes), torch 2.12.1, CUDA 13.0
        A100 40 GB    501     216   285    TianheWu/CoSeR#10, out-of-memory message
        RTX 4090      495     192   303    pytorch/torchchat#1341, out-of-memory message, torch 2.6 dev, CUDA 12.1
        L40           507     213   294    QwenLM/Qwen3-VL#2097, out-of-memory message
-       RTX PRO 5000  421.6   165   257    FakeGPU's validation, torch 2.8 and 2.9, CUDA 12.8
+       RTX PRO 5000  421.6   165   257    FakeGPU's validation (442,049,024 bytes), torch 2.9, CUDA 12.8; less bytes allocated, so at most
        T4            141      40   101    FoundationVision/GenerateU#10, out-of-memory message (GPU by its 14.75 GiB)
        H200          678     264   414    measured here, torch 2.11, CUDA 13.0
        RTX 6000 Ada  426     213   213    unslothai/unsloth-zoo#1053, the context alone, torch 2.10, CUDA 13.0
 
    Messages round to 10 MiB. Of the rest 68 MiB are taken to be library code, as on the H200, which `modules_bytes` counts.
-3. The range is 10 % where four figures agree (compute capability 8), 12 % where one was published or the H200's stands for Hopper, and
+3. The range is 10 % where three figures agree (compute capability 8), 12 % where one was published or the H200's stands for Hopper, and
    25 % elsewhere.
 
 Not modelled: eager loading (CUDA before 11.7 or CUDA_MODULE_LOADING=EAGER), whose contexts hold every kernel: V100, CUDA 11.2:
@@ -51,11 +50,11 @@ _THREADS = {
     "12.0": 1536,
 }
 # Compute capability -> MiB of the context beside stacks, how far the whole may be off (percent), where that is from.
-_FOUR = "published: four processes on GPUs of compute capability 8 less stacks and library code (benchmarks/gpu_profiles.py)"
+_THREE = "published: three processes on GPUs of compute capability 8 less stacks and library code (benchmarks/gpu_profiles.py)"
 _CONTEXTS = {
     "7.0": (227, 25, "assumed from GPUs of compute capability 8"),
     "7.5": (33, 25, "published: one process on a T4 less stacks and library code (benchmarks/gpu_profiles.py)"),
-    "8.0": (227, 10, _FOUR), "8.6": (227, 10, _FOUR), "8.9": (227, 10, _FOUR),
+    "8.0": (227, 10, _THREE), "8.6": (227, 10, _THREE), "8.9": (227, 10, _THREE),
     "9.0": (346, 12, "assumed from h200, measured there, with this GPU's stacks"),
     "10.0": (346, 25, "assumed from h200, measured there, with this GPU's stacks"),
     "10.3": (346, 25, "assumed from h200, measured there, with this GPU's stacks"),
