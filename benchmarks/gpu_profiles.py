@@ -3,22 +3,25 @@
 Run: `python -m benchmarks gpu_profiles`. Writes `analyzer/devices/profiles/NAME.json` for every line of `_GPUS`; the H200's, which was measured, is not
 touched. Rules:
 
-1. Memory, multiprocessors and compute capability are NVIDIA's own figures; memory is what nvidia-smi lists, where that is known.
+1. Memory, multiprocessors and compute capability are NVIDIA's own figures; memory is what nvidia-smi lists. Looked up in public material
+   in November 2026, all of them as written here: the memory and NVML's name in logs of nvidia-smi of eighteen of these GPUs (`_SEEN`;
+   a profile's source says whether); multiprocessors of 33 in FanBB2333/FakeGPU's catalogue (at 7d5cf83, which cites NVIDIA's pages,
+   and measured 84 on an RTX 3090 Ti and 110 on an RTX PRO 5000), of a GH200 in a log of deviceQuery (132). That catalogue has 160 for
+   B200 and B300, where NVIDIA's data sheet has 148.
 2. **The context** of a process holds a stack for every thread the GPU can have resident: multiprocessors x threads x 1 KiB
    (`cudaLimitStackSize`, 1,024 bytes by default). What is left besides is alike on GPUs of an architecture. Published, of processes
    with lazily loaded kernels that had run PyTorch and cuBLAS (bytes in use less bytes reserved; MiB; stacks; the rest):
 
-       RTX 3090 Ti   421.6   126   296    FakeGPU's validation (442,049,024 bytes), torch 2.12.1, CUDA 13.0
        A100 40 GB    501     216   285    TianheWu/CoSeR#10, out-of-memory message
        RTX 4090      495     192   303    pytorch/torchchat#1341, out-of-memory message, torch 2.6 dev, CUDA 12.1
        L40           507     213   294    QwenLM/Qwen3-VL#2097, out-of-memory message
-       RTX PRO 5000  421.6   165   257    FakeGPU's validation, torch 2.8 and 2.9, CUDA 12.8
+       RTX PRO 5000  421.6   165   257    FakeGPU's validation (442,049,024 bytes), torch 2.9, CUDA 12.8; less bytes allocated, so at most
        T4            141      40   101    FoundationVision/GenerateU#10, out-of-memory message (GPU by its 14.75 GiB)
        H200          678     264   414    measured here, torch 2.11, CUDA 13.0
        RTX 6000 Ada  426     213   213    unslothai/unsloth-zoo#1053, the context alone, torch 2.10, CUDA 13.0
 
    Messages round to 10 MiB. Of the rest 68 MiB are taken to be library code, as on the H200, which `modules_bytes` counts.
-3. The range is 10 % where four figures agree (compute capability 8), 12 % where one was published or the H200's stands for Hopper, and
+3. The range is 10 % where three figures agree (compute capability 8), 12 % where one was published or the H200's stands for Hopper, and
    25 % elsewhere.
 
 Not modelled: eager loading (CUDA before 11.7 or CUDA_MODULE_LOADING=EAGER), whose contexts hold every kernel: V100, CUDA 11.2:
@@ -47,11 +50,11 @@ _THREADS = {
     "12.0": 1536,
 }
 # Compute capability -> MiB of the context beside stacks, how far the whole may be off (percent), where that is from.
-_FOUR = "published: four processes on GPUs of compute capability 8 less stacks and library code (benchmarks/gpu_profiles.py)"
+_THREE = "published: three processes on GPUs of compute capability 8 less stacks and library code (benchmarks/gpu_profiles.py)"
 _CONTEXTS = {
     "7.0": (227, 25, "assumed from GPUs of compute capability 8"),
     "7.5": (33, 25, "published: one process on a T4 less stacks and library code (benchmarks/gpu_profiles.py)"),
-    "8.0": (227, 10, _FOUR), "8.6": (227, 10, _FOUR), "8.9": (227, 10, _FOUR),
+    "8.0": (227, 10, _THREE), "8.6": (227, 10, _THREE), "8.9": (227, 10, _THREE),
     "9.0": (346, 12, "assumed from h200, measured there, with this GPU's stacks"),
     "10.0": (346, 25, "assumed from h200, measured there, with this GPU's stacks"),
     "10.3": (346, 25, "assumed from h200, measured there, with this GPU's stacks"),
@@ -72,6 +75,13 @@ _RTX_BLACKWELL, _BLACKWELL = (
     "NVIDIA Blackwell data sheet: 148 SMs in two dies",
 )
 _V100 = "NVIDIA Tesla V100 GPU Architecture whitepaper"
+
+
+# Whose memory and name were looked up in logs of nvidia-smi.
+_SEEN = frozenset((
+    "rtx5090", "b200", "b300", "l4", "rtx-pro-6000", "rtx-pro-5000", "rtx5080", "rtx5070ti", "rtx5070", "rtx5060ti-16gb", "rtx4070ti", "rtx4070",
+    "h100-nvl", "gh200", "l40s", "a40", "v100", "a10g",
+))  # fmt: skip
 
 
 def _geforce(name: str) -> str:
@@ -114,7 +124,7 @@ _GPUS = (
     ("h100", 81559, "9.0", 132, f"{_HOPPER}, SXM5", "NVIDIA H100 80GB HBM3"),
     ("h100-pcie", 81559, "9.0", 114, f"{_HOPPER}, PCIe", "NVIDIA H100 PCIe"),
     ("h100-nvl", 95830, "9.0", 132, "NVIDIA H100 NVL product brief: 16,896 CUDA cores at 128 per SM", "NVIDIA H100 NVL"),
-    ("gh200", 97871, "9.0", 132, "NVIDIA GH200 Grace Hopper Superchip data sheet, 96 GB", "NVIDIA GH200 480GB"),
+    ("gh200", 97871, "9.0", 132, "NVIDIA GH200 Grace Hopper Superchip data sheet, 96 GB", "NVIDIA GH200 480GB|NVIDIA GH200 120GB"),
     ("b200", 183359, "10.0", 148, _BLACKWELL, "NVIDIA B200"),
     ("b300", 275040, "10.3", 148, "cudaGetDeviceProperties as published for B300", "NVIDIA B300 SXM6 AC"),
     ("rtx5060ti-16gb", 16311, "12.0", 36, _RTX_BLACKWELL, ""),
@@ -166,7 +176,8 @@ def _profile(
         "cublaslt_workspace_bytes": measured["cublaslt_workspace_bytes"],
         "measured": False,
         "sources": {
-            "capacity_bytes": f"specified: total memory as nvidia-smi lists it for this model ({mib:,} MiB)",
+            "capacity_bytes": f"specified: total memory as nvidia-smi lists it for this model ({mib:,} MiB)"
+            + (", seen in public logs of it" if name in _SEEN else ""),
             "compute_capability": "specified: NVIDIA, CUDA GPU Compute Capability (developer.nvidia.com/cuda-gpus)",
             "sm_count": f"specified: {source}",
             "max_threads_per_sm": "specified: CUDA C++ Programming Guide, technical specifications per compute capability",

@@ -2,26 +2,59 @@
 
 from __future__ import annotations
 
-from benchmarks.published.compare import CONTEXTS, FIGURES, PAGE, Figure, page
+import json
+from typing import Any
+
+from benchmarks.published.compare import CONTEXTS, HERE, KEPT, PAGE, device, key, page
+from benchmarks.published.figures import FIGURES, Figure
+
+MIB = 1 << 20
+
+
+def told(allocated: int, reserved: int, verdict: str = "fits") -> dict[str, Any]:
+    return {
+        "allocated": allocated * MIB, "reserved": reserved * MIB, "beside": 30 * MIB, "off": [-5 * MIB, 10 * MIB],
+        "beside_range": [20 * MIB, 40 * MIB], "verdict": verdict, "ended": "",
+    }  # fmt: skip
 
 
 def test_the_page_has_every_figure_and_its_error() -> None:
-    one = Figure("one", ("x.py",), "t4", "somebody", 100.0, 200.0, "why")
-    two = Figure("two", ("x.py",), "t4", "somebody", None, 300.0)
-    made = page([(one, 101.0, 240.0), (two, 5.0, 270.0)])
-    assert "| one | t4 | allocated | 100.0 | 101.0 | +1.0 % |  |" in made
-    assert "| one | t4 | reserved | 200.0 | 240.0 | +20.0 % | why |" in made
-    assert "| two | t4 | reserved | 300.0 | 270.0 | -10.0 % |  |" in made
+    one = Figure("one", ("x.py",), "t4", "2.6", "somebody", 100.0, 200.0, loose=(("reserved", "why"),))
+    two = Figure("two", ("x.py",), "t4", "2.6", "somebody", None, 300.0, 320.0)
+    three = Figure("three", ("x.py",), "t4", "2.6", "somebody", None, None, 350.0)
+    made = page(
+        [(one, told(101, 240)), (two, told(5, 270, "may not fit")), (three, told(5, 270, "does not fit"))]
+    )
+    assert "| one | t4 | 2.6 | allocated | 100.0 | 101.0 | +1.0 % |  |  |" in made
+    assert "| one | t4 | 2.6 | reserved | 200.0 | 240.0 | +20.0 % |  | why |" in made
+    assert "| two | t4 | 2.6 | reserved | 300.0 | 270.0 | -10.0 % |  |  |" in made
+    assert "| two | t4 | 2.6 | device | 320.0 | 300.0 | -6.2 % | 285 to 320 |  |" in made
     # What is loose is shown and not counted.
-    assert "- allocated: 1 figures, median error 1.0 %, largest 1.0 %" in made
-    assert "- reserved: 1 figures, median error 10.0 %, largest 10.0 %" in made
+    assert "- allocated: 1 figures, median error 1.00 %, 95 % within 1.0 %, largest 1.0 %" in made
+    assert "- reserved: 1 figures, median error 10.00 %, 95 % within 10.0 %, largest 10.0 %" in made
+    assert (
+        "- device: 1 of 2 inside the range, which is 10 % of the figure wide in the median and 11 % at most"
+        in made
+    )
+    assert '2 of 3 verdicts say "fits" or "may not fit"' in made
     assert made.count("- somebody") == 1 and all(f"| {name} |" in made for name in CONTEXTS)
 
 
-def test_the_written_page_has_the_figures() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    for figure in FIGURES:
-        for value in (figure.allocated, figure.reserved):
-            assert value is None or (
-                f"| {figure.name} | {figure.device} |" in text and f"{value:,.1f}" in text
-            )
+def test_a_range_is_the_allocators_and_what_is_beside_it() -> None:
+    assert device(told(1, 100)) == (130 * MIB, (100 - 5 + 20) * MIB, (100 + 10 + 40) * MIB)
+
+
+def test_every_figure_can_be_followed_and_is_told_apart() -> None:
+    assert len({(key(one), one.name) for one in FIGURES}) == len(FIGURES)
+    for one in FIGURES:
+        assert (HERE / "programs" / one.program[0]).is_file()
+        assert {kind for kind, _ in one.loose} <= {"allocated", "reserved", "device"}
+    assert (
+        sum(value is not None for one in FIGURES for value in (one.allocated, one.reserved, one.device)) >= 60
+    )
+
+
+def test_the_written_page_is_of_what_was_predicted() -> None:
+    kept = json.loads(KEPT.read_text(encoding="utf-8"))
+    assert {key(one) for one in FIGURES} == set(kept)
+    assert PAGE.read_text(encoding="utf-8") == page([(one, kept[key(one)]) for one in FIGURES])

@@ -9,11 +9,12 @@
 
 4. Of the memory nvidia-smi lists the driver keeps some for itself, which CUDA gives nobody: up to 2 % (`KEPT_SHARE`), so that a program that
    needs what is left may not fit. Published, of what PyTorch sees beside what nvidia-smi lists: RTX 4090 2.0 %, RTX 3090 Ti 1.8, T4 1.7,
-   RTX 5090 1.5, L40S 1.3, A100 80 GB 0.9, H100 0.6, V100 0.0.
+   RTX 5090 1.5, L40S 1.3, A100 80 GB 0.9, H100 and GH200 0.6, V100 0.0.
 
 On a GPU that was measured both ends are the figure itself.
 Source of 4: kevinmusgrave.github.io/pytorch-metric-learning/benchmarks/gpu-3.0.0 (23.52, 31.36, 44.39, 79.25 and 79.18 GiB, torch 2.14),
-FanBB2333/FakeGPU at 7d5cf83 (24,120 MiB), FoundationVision/GenerateU#10 (14.75 GiB), transformers v4.21 (16,160 MiB).
+FanBB2333/FakeGPU at 7d5cf83 (24,120 MiB), FoundationVision/GenerateU#10 (14.75 GiB), transformers v4.21 (16,160 MiB),
+a public log of deviceQuery (97,280 MiB).
 Not modelled: that requests are off in different directions.
 """
 

@@ -1,4 +1,4 @@
-"""What Hugging Face's "Efficient Training on a Single GPU" trains: `bert_large.py BATCH STEPS [checkpoint] [fp16] [adafactor]`.
+"""What Hugging Face's "Efficient Training on a Single GPU" trains: `bert_large.py BATCH STEPS [checkpoint] [fp16] [adafactor]`, or `load`.
 
 BERT-large for sequence classification, 512 tokens, no attention mask, attention and AdamW as the library had them then (its own, a
 parameter at a time); fp16 as the Trainer has it (autocast and a gradient scaler).
@@ -9,10 +9,13 @@ import sys
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-batch, accumulated, flags = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 config = BertConfig(vocab_size=30522, hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096,
                     attn_implementation="eager")  # fmt: skip
 model = BertForSequenceClassification(config).to("cuda")
+if sys.argv[1:] == ["load"]:
+    print(f"PEAKS {torch.cuda.max_memory_allocated()} {torch.cuda.max_memory_reserved()}")
+    sys.exit()
+batch, accumulated, flags = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 if "checkpoint" in flags:
     model.gradient_checkpointing_enable({"use_reentrant": True})
 model.train()

@@ -1,7 +1,8 @@
 """What github.com/WSShiro/vramexp trains, one model after the other in one process: `vramexp.py cnn|vgg16_bn|resnet50|vit_b_16|unetr`.
 
 The models before the named one are trained too, and their leftovers stay, as in its notebook (vramexp1.ipynb): 128 random images of
-224 x 224 (UNETR: 8 of 64 x 64 x 64), four batches an epoch, cross entropy against random scores, SGD without momentum.
+224 x 224 (UNETR: 8 of 64 x 64 x 64), four batches an epoch, cross entropy against random scores, SGD without momentum. torchinfo has
+run each model once: before its training, the first one's after it.
 """
 
 import sys
@@ -18,13 +19,14 @@ class CNN(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv, self.bn1 = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
-        self.relu, self.pool = nn.ReLU(inplace=True), nn.AvgPool2d(2, 2)
-        self.dropout, self.fc = nn.Dropout(inplace=True), nn.Linear(8 * 111 * 111, 10)
+        self.conv, self.pool = nn.Conv2d(3, 8, 3), nn.AvgPool2d(2, 2)
+        self.fc = nn.Linear(8 * 111 * 111, 10)
 
     def forward(self, x):
-        x = self.pool(self.relu(self.bn1(self.conv(x))))
-        return self.fc(self.dropout(x.view(x.size(0), -1)))
+        x = self.conv(x)
+        x = self.pool(x)
+        x = x.view(x.size(0), -1)
+        return self.fc(x)
 
 
 def made(name):
@@ -46,6 +48,13 @@ def made(name):
     else:
         model.fc = nn.Linear(model.fc.in_features, 10)
     return model
+
+
+def summary(model, batch, inputs):
+    """A forward pass on the GPU, in evaluation's memory."""
+    model.to("cuda")
+    with torch.no_grad():
+        model(torch.rand(batch, *inputs).to("cuda"))
 
 
 def train(model, batch, inputs, outputs):
@@ -70,11 +79,12 @@ kept = []
 for name in ORDER[: ORDER.index(sys.argv[1]) + 1]:
     kept.append(made(name))
     small = name == "unetr"
-    train(
-        kept[-1],
-        8 if small else 128,
-        (1, 64, 64, 64) if small else (3, 224, 224),
-        (2, 64, 64, 64) if small else (10,),
-    )
-# As it prints them: the most allocated, and what is reserved after the last step.
-print(f"PEAKS {torch.cuda.max_memory_allocated()} {torch.cuda.memory_reserved()}")
+    batch, inputs = (8, (1, 64, 64, 64)) if small else (128, (3, 224, 224))
+    if name != "cnn":
+        summary(kept[-1], batch, inputs)
+    train(kept[-1], batch, inputs, (2, 64, 64, 64) if small else (10,))
+    # As it prints them: the most allocated, and what is reserved after the last step.
+    peaks = f"PEAKS {torch.cuda.max_memory_allocated()} {torch.cuda.memory_reserved()}"
+    if name == "cnn":
+        summary(kept[-1], batch, inputs)
+print(peaks)

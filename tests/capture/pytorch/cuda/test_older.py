@@ -61,3 +61,21 @@ def test_flash_attention_lies_as_its_query_since_the_second_one(
 ) -> None:
     """Queries that lie as (length, batch, heads, size), as in `nn.MultiheadAttention`."""
     assert said(tmp_path, capsys, FLASH, release) == layout
+
+
+CONVOLUTION = """
+    import torch
+
+    torch.nn.functional.conv2d(torch.randn(4, 128, 64, 64, device="cuda"), torch.randn(128, 128, 3, 3, device="cuda"), padding=1)
+"""
+
+
+@pytest.mark.parametrize(("release", "certain"), [("2.3", False), ("2.4", True)])
+def test_cudnn_8_was_asked_nothing(tmp_path: Path, release: str, certain: bool) -> None:
+    """What cuDNN 9 was asked for an RTX 3090 is certain there, and may be half off with the cuDNN 8 of torch 2.3."""
+    path = tmp_path / "program.py"
+    path.write_text(textwrap.dedent(CONVOLUTION))
+    estimate = analyzer.run(path, device="rtx3090", release={"torch": release})
+    least, most = estimate.reserved_range
+    assert least <= estimate.peak_reserved <= most
+    assert (least == most) == certain
