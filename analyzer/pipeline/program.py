@@ -132,9 +132,16 @@ def watched(
         Peers(work) if post is None and one.world_size > 1 else contextlib.nullcontext(post) as peers,
         as_main(place, arguments, {**one.environment(), **environment}) as main,
     ):
+        begun = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
 
         def settled() -> tuple[DeviceProfile, str]:
-            return runtime.profile(profile, options), alloc_conf(options.runtime_options)
+            said = options
+            workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
+            if workspace and workspace != begun:  # by the program: no doubt that it is meant
+                said = replace(
+                    options, runtime_options={"cublas_workspace": workspace, **options.runtime_options}
+                )
+            return runtime.profile(profile, said), alloc_conf(said.runtime_options)
 
         live = Live(*settled(), settled)
         ran = captured_while_it_runs(

@@ -29,6 +29,7 @@ def figures(estimate: Any) -> tuple[int, int, int]:
         ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
         ("PYTORCH_ALLOC_CONF", "roundup_power2_divisions:2"),
         ("CUBLAS_WORKSPACE_CONFIG", ":4096:2"),
+        ("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),
     ],
 )
 def test_what_the_program_sets_counts_as_what_it_is_started_with(run: Any, name: str, value: str) -> None:
