@@ -185,10 +185,11 @@ def _none() -> Any:
     raise AssertionError("what happened is not played again")
 
 
-# Here a collective is done at once, and the host is slower than beside a GPU (`capture/pytorch/world/collectives.py`).
+# No clock tells here how a step beside a GPU compares with the watchdog's pauses (`native/watchdog.c`), or how far the device lags behind.
 _LATER = {
-    "reduces": "gradient buckets that DDP replaces are given back when NCCL's watchdog, which looks every 100 ms, has seen their reduction: "
-    "beside a GPU steps are shorter, they live longer, and the peak is higher by up to as much as the gradients",
+    "reduces": "gradient buckets that DDP replaces, and what its hooks make of them, are taken to be given back when the next step's gradients "
+    "are reduced (the first step's: at the next collective); NCCL's watchdog looks every 100 ms only, so where steps are shorter they live "
+    "longer, and the peak is higher by up to as much as the gradients",
     "sends": "what is sent to another rank is through at once; where the device lags behind the host, its memory serves again later, and the "
     "peak is higher by up to what a step sends",
 }

@@ -186,6 +186,7 @@ class Recorder:
             _RUNTIME.emulated_launches(kind)
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
+        _RUNTIME.emulated_stepped()
         self.steps.append(self.count())
         self._roles(
             [p for group in optimizer.param_groups for p in group["params"]],

@@ -60,6 +60,12 @@ int nothing_runs(void);              /* no library that is loaded has code for t
 void work(int64_t nanoseconds); /* something that takes so long was given to the device */
 void captured(void *stream); /* something ran on a stream: a node, if it is captured */
 
+/* watchdog.c */
+void collective_begins(const void *stream);
+void reduction_recorded(const void *event, const void *stream); /* any event */
+int reduction_is_seen(const void *event);
+void reduction_forgotten(const void *event);
+
 void *new_handle(void);
 int fail(int code); /* remembers the runtime's last error */
 /* refused.c: a function without an answer. Says its name once on stderr, and remembers it. */
