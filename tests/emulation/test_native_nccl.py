@@ -330,7 +330,9 @@ def test_the_watchdog_sees_a_reduction_when_the_next_step_reduces(job: Job) -> N
     first.runs()
     assert first.seen_by("python") and not first.watched
     job.library.emulated_stepped()
-    other.runs("python")  # outside of the backward pass: the first step's is seen by now, after a look that is waited for
+    other.runs(
+        "python"
+    )  # outside of the backward pass: the first step's is seen by now, after a look that is waited for
     assert other.watched and first.watched
     second.runs()
     job.library.emulated_stepped()
