@@ -231,7 +231,7 @@ class Recorder:
             "torch": torch.__version__,
             "cuda": torch.version.cuda,
             "events": [
-                [e["action"], e["addr"], e["size"], e["stream"]]
+                [e["action"], e.get("addr", 0), e["size"], e["stream"]]  # out of memory has none
                 for e in snapshot["device_traces"][self._device]
             ],
             "counters": {
