@@ -19,6 +19,7 @@ from analyzer.emulation.history import estimate_of
 from analyzer.emulation.kernels import Kernels
 from analyzer.emulation.nccl import Nccl
 from analyzer.emulation.questions import Questions
+from analyzer.emulation.workspaces import Workspaces
 from analyzer.errors import OptionError, RunError
 from analyzer.estimate import Estimate
 from analyzer.options import Options
@@ -76,9 +77,13 @@ def followed(
         )
     profile, note = resolve(options.device)
     torch = launch.find_torch(python)
-    cudnn, communicators = Cudnn(profile), Nccl(profile)
-    exchange = Exchange()
-    topics = {**cudnn.topics, **Kernels(torch.packages).topics, **communicators.topics}
+    cudnn, workspaces, communicators, exchange = (
+        Cudnn(profile),
+        Workspaces(profile),
+        Nccl(profile),
+        Exchange(),
+    )
+    topics = {**cudnn.topics, **workspaces.topics, **Kernels(torch.packages).topics, **communicators.topics}
     with (
         tempfile.TemporaryDirectory(prefix="analyze-emulate-") as folder,
         Questions(topics, exchange.topics) as questions,
@@ -94,7 +99,11 @@ def followed(
             + (f": {found['ended'].get('kind', 'it ended')}: {message}" if message else ""),
             "programs that use cuda are emulated; analyze run follows others, too",
         )
-    doubts = tuple(f"cuDNN: {doubt}" for doubt in cudnn.doubts(*found["cudnn"])) + communicators.doubts()
+    doubts = (
+        *(f"cuDNN: {doubt}" for doubt in cudnn.doubts(*found["cudnn"])),
+        *workspaces.doubts(),
+        *communicators.doubts(),
+    )
     estimate = estimate_of(found, program.name, options, profile, note, doubts)
     if job.world_size > 1:
         said = f"rank {job.rank} of {job.world_size}, all of them emulated"

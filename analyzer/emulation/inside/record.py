@@ -106,7 +106,7 @@ class Recorder:
         for name in torch._C._dispatch_get_all_op_names():
             if not name.startswith("aten::") or name in _UNSEEN or has(name, "BackendSelect"):
                 continue
-            if not has(name, "CUDA") and not has(name, "CompositeExplicitAutograd"):
+            if not any(has(name, key) for key in ("CUDA", "SparseCUDA", "CompositeExplicitAutograd")):
                 continue
             base, _, overload = name[6:].partition(".")
             func = getattr(getattr(torch.ops.aten, base, None), overload or "default", None)

@@ -32,7 +32,9 @@ _RUNTIME = ctypes.CDLL(None)  # the runtime was loaded before everything else
 _SORTS = ("sort", "argsort", "topk")
 _FALSE_IF_HEALTHY = ("any", "eq", "ne", "lt", "le", "gt", "ge", "logical", "isnan", "isinf", "isin")
 _WRITERS = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "geometric_", "log_normal_", "cauchy_")  # fmt: skip
-_SIZED = ("nonzero", "masked_select", "index", "index_put_", "_index_put_impl_", "_unique2", "unique_dim", "unique_consecutive", "repeat_interleave")  # fmt: skip
+_SIZED = ("nonzero", "masked_select", "index", "index_put_", "_index_put_impl_", "_unique2", "unique_dim", "unique_consecutive", "repeat_interleave", "_coalesce")  # fmt: skip
+# Products that coalesce a sparse matrix first (aten/src/ATen/native/sparse/cuda/SparseCUDATensorMath.cu).
+_COALESCING = ("mm", "addmm", "mv", "addmv", "bmm", "_sparse_addmm")
 
 
 class Stuck(Exception):
@@ -113,7 +115,12 @@ class Values:
         written = [args[i] if i < len(args) else kwargs.get(op.names[i]) for i in op.writes]
         known = self._known(given, written if op.only_writes else []) if self._worth(given, kwargs) else None
         tainted = any(tensor.is_cuda and self._stands_in(tensor) for tensor in given)
-        sizes = self._sizes(op, args, kwargs, tainted) if op.sized and any(t.is_cuda for t in given) else []
+        there = any(tensor.is_cuda for tensor in given)
+        sizes = self._sizes(op, args, kwargs, tainted) if op.sized and there else []
+        if op.name in _COALESCING and there:
+            sizes = [
+                self._coalesced(t) for t in given if t.layout == torch.sparse_coo and not t.is_coalesced()
+            ]
         _RUNTIME.emulated_begin(int(not op.reads), (ctypes.c_int64 * len(sizes))(*sizes), len(sizes))
         try:
             result = run(*args, **kwargs)
@@ -168,6 +175,8 @@ class Values:
 
     def _stands_in(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor's values stand in for something, here or where another rank sent them from."""
+        if tensor.layout != torch.strided:
+            return False
         address = tensor.data_ptr()
         return address in self._stand_ins or (
             self._has_ranks
@@ -296,6 +305,8 @@ class Values:
             asked = [t for t in args[1] if t is not None and t.dtype in (torch.bool, torch.uint8)]
         elif op.name == "masked_select":
             asked = [args[1]]
+        elif op.name == "_coalesce":
+            return [self._coalesced(args[0])]
         elif op.name == "repeat_interleave":
             if kwargs.get("output_size") is not None:
                 return []
@@ -322,6 +333,19 @@ class Values:
                 count = int((value != 0).sum())
                 sizes.append(tensor.numel() if self._stands_in(tensor) else count)
         return sizes
+
+    def _coalesced(self, tensor: torch.Tensor) -> int:
+        """How many places a sparse tensor has entries at."""
+        indices = tensor._indices()
+        said, value = self._said(), self._value(indices)
+        if said is not None:
+            return int(said)
+        if value is None or self._stands_in(indices):
+            self._list(
+                f"how many places a sparse tensor has entries at depends on data: as many as entries, {indices.shape[1]:,}"
+            )
+            return indices.shape[1]
+        return torch.unique(value, dim=1).shape[1]
 
     def _distinct(self, op: _Operator, args: Any, value: torch.Tensor) -> int:
         if op.name == "unique_consecutive":
