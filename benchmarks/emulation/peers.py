@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "evidence" / "EMULATION_PEERS.md"
 DATA = PAGE.with_name("emulation_peers.json")
 NAMES = (
-    "mnist", "gpt_char", "gpt_char_fp32", "lightning", "lora", "generate_static", "settings_gpt_default", "compile_gpt",
+    "mnist", "gpt_char", "gpt_char_fp32", "lora", "generate_static", "settings_gpt_default", "compile_gpt",
 )  # fmt: skip
 LONGEST_SECONDS = 180
 GIB = 2**30

@@ -25,20 +25,25 @@ class AfterTorch(importlib.abc.MetaPathFinder):
     def __init__(self, job: dict[str, Any]) -> None:
         self.recorder: Any = None
         self._job = job
+        self._asks = False
 
     def find_spec(self, name: str, *_: Any) -> Any:
-        """Torch's own spec, with a loader that begins to watch behind it."""
-        if name != "torch":
+        """Torch's own spec, with a loader that begins to watch behind it. (Who asks for the spec does not always import it.)"""
+        if name != "torch" or self._asks or self.recorder is not None:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec("torch")
+        self._asks = True
+        try:
+            spec = importlib.util.find_spec("torch")
+        finally:
+            self._asks = False
         if spec is None or spec.loader is None:
             return None
         load = spec.loader.exec_module
 
         def exec_module(module: Any) -> None:
             load(module)
-            self.begin()
+            if self.recorder is None:
+                self.begin()
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

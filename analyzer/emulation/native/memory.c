@@ -354,15 +354,18 @@ ANSWER int cudaPointerGetAttributes(PointerAttributes *found, const void *pointe
   }
   return OK;
 }
-/* CUpointer_attribute: 1 context, 2 memory type, 3 device pointer, 4 host pointer, 8 is managed, 9 device ordinal. */
+/* CUpointer_attribute: 1 context, 2 memory type (1 host, 2 device), 3 device pointer, 4 host pointer, 8 is managed, 9 device ordinal. Pinned
+   memory of the host has one address everywhere (unified addressing). */
 ANSWER int cuPointerGetAttribute(void *value, int which, uint64_t address) {
-  int device;
-  LOCKED device = on_device(address);
-  if (device < 0) return INVALID_VALUE;
+  int device, host;
+  LOCKED { device = on_device(address); host = device < 0 && is_pinned(address); }
+  if (device < 0 && !host) return INVALID_VALUE;
+  if (host) device = current_device();
   switch (which) {
     case 1: *(uint64_t *)value = (uint64_t)device + 1; return OK;
-    case 2: *(unsigned *)value = 2; return OK;
+    case 2: *(unsigned *)value = host ? 1 : 2; return OK;
     case 3: *(uint64_t *)value = address; return OK;
+    case 4: if (!host) return INVALID_VALUE; *(uint64_t *)value = address; return OK;
     case 8: *(unsigned *)value = 0; return OK;
     case 9: *(int *)value = device; return OK;
     default: return INVALID_VALUE;
