@@ -344,8 +344,8 @@ class Values:
             self._list(
                 f"how many places a sparse tensor has entries at depends on data: as many as entries, {indices.shape[1]:,}"
             )
-            return indices.shape[1]
-        return torch.unique(value, dim=1).shape[1]
+            return int(indices.shape[1])
+        return int(torch.unique(value, dim=1).shape[1])
 
     def _distinct(self, op: _Operator, args: Any, value: torch.Tensor) -> int:
         if op.name == "unique_consecutive":
