@@ -24,7 +24,6 @@ from analyzer.errors import (
 )
 
 if TYPE_CHECKING:
-    from analyzer.emulation.emulate import emulate
     from analyzer.pipeline.analyze import analyze
     from analyzer.pipeline.program import run
     from analyzer.planning.compare import compare
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from analyzer.planning.fit import fit
     from analyzer.planning.what_if import what_if
     from analyzer.results.estimate import Estimate
+    from analyzer.runs.emulated import emulate
     from analyzer.runtimes.pytorch.scratch import rule
     from analyzer.spec import TensorSpec
 
@@ -60,7 +60,7 @@ __all__ = [
 _LAZY = {
     "analyze": "analyzer.pipeline",
     "run": "analyzer.pipeline",
-    "emulate": "analyzer.emulation.emulate",
+    "emulate": "analyzer.runs.emulated",
     "sweep": "analyzer.planning.curve",
     "fit": "analyzer.planning.fit",
     "compare": "analyzer.planning.compare",

@@ -199,6 +199,19 @@ def test_the_command_line_has_every_option_that_names_flags(name: str) -> None:
     assert {name for name, field in FIELDS.items() if not field.metadata["flags"]} == {"targets", "steps"}
 
 
+def test_emulate_has_every_option_that_means_something_to_it() -> None:
+    """Not among them: what is of ONNX files, of another release than the one that runs, and of rules nobody asks."""
+    offered = {
+        option.name: option for option in command("emulate").params if isinstance(option, click.Option)
+    }
+    without = {"batches", "values", "parallel", "runtime", "release", "strict"}
+    for field in FIELDS.values():
+        if field.metadata["flags"] and field.name not in without:
+            assert tuple(offered[field.name].opts) == field.metadata["flags"]
+        else:
+            assert field.name not in offered
+
+
 @pytest.mark.parametrize("name", ["estimate", "verify"])
 def test_what_was_not_said_is_as_in_python(name: str) -> None:
     context = command(name).make_context(name, ["net.py"])

@@ -16,7 +16,7 @@ _KINDS = {
         "cache", "beams", "sample", "load", "write_script",
     ),
     "What it runs on": (
-        "device", "all_devices", "budget", "limit", "runtime", "runtime_options", "strict", "force", "no_graph", "workers", "ray",
+        "device", "all_devices", "budget", "limit", "runtime", "runtime_options", "strict", "force", "emulated", "python", "no_graph", "workers", "ray",
     ),
     "What is shown": (
         "by", "depth", "form", "output", "plot", "top", "dump_graph", "verbose", "quiet", "largest", "tolerance", "journal",

@@ -25,9 +25,25 @@ if TYPE_CHECKING:
 Tell = Callable[[str], None]
 
 
+def emulated_options(function: Any) -> Any:
+    """`--emulated` and `--python`."""
+    python = click.option(
+        "--python",
+        metavar="PATH",
+        help="With --emulated: the Python whose PyTorch is emulated (default: this one).",
+    )
+    emulated = click.option(
+        "--emulated",
+        is_flag=True,
+        help="Run it by PyTorch's own CUDA build on an emulated GPU, instead of a real one.",
+    )
+    return emulated(python(function))
+
+
 @click.command(context_settings=SCRIPT_SETTINGS)
 @script_words
 @click.option("--force", is_flag=True, help="Run it even if the estimate says it does not fit.")
+@emulated_options
 @options_named("device", "runtime_options")
 @format_option("verification")
 @output_option
@@ -37,7 +53,8 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     """Run SCRIPT with its ARGUMENTS twice: on a GPU that is not there, and on this one; compare event by event.
 
     The real run is the program as it is, in a process of its own, with the allocator's history recorded. Every step is
-    predicted and compared, so a short program says as much as a long one.
+    predicted and compared, so a short program says as much as a long one. With --emulated it is emulated instead
+    (`analyze emulate`).
 
     Exit code 0: it ran; 1: it does not fit (or ran out of memory); 2: bad usage or input, or no GPU to run it on.
     """
@@ -50,6 +67,10 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
             {"device": options["device"], "runtime_options": settings(options["runtime_options"])}
         )
         name = f"-m {script}" if options["module"] else script
+        if options["emulated"]:
+            from analyzer.verify.emulated import verify_script
+
+            return verify_script(name, arguments, chosen, options["python"], tell)
         return verify_program(name, arguments, chosen, force=options["force"], progress=tell)
 
     return answer(script, options, run)

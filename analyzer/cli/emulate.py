@@ -1,4 +1,4 @@
-"""`analyze emulate SCRIPT`: PyTorch's own CUDA build runs a program, without a GPU."""
+"""`analyze emulate SCRIPT|TARGET`: PyTorch's own CUDA build runs a program or a model, without a GPU."""
 
 from __future__ import annotations
 
@@ -8,16 +8,48 @@ import click
 
 from analyzer.cli._estimates import show
 from analyzer.cli._help import Command
-from analyzer.cli._options import SCRIPT_SETTINGS, debug_option, options_named, script_words, view_options
+from analyzer.cli._options import (
+    SCRIPT_SETTINGS,
+    analysis_keywords,
+    debug_option,
+    options_named,
+    script_words,
+    view_options,
+)
 from analyzer.cli._output import check_writable, working
+from analyzer.options import OF_CONFIGS
+
+# What may be said: of a script the first three, of a model all.
+_OPTIONS = (
+    "device", "budget", "assume", "batch", "mode", "inputs", "loss", "optimizer", "dtype", "amp", "channels_last",
+    "grad_accumulation", "checkpoint", "runtime_options", *OF_CONFIGS,
+)  # fmt: skip
+
+
+class _Emulate(Command):
+    """What follows a model are options like those before it; what follows a script are its arguments."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        words = list(args)
+        context = super().make_context(info_name, args, parent, **extra)
+        script, more = context.params.get("script"), list(context.params.get("arguments") or ())
+        if script is None or not more or context.params["module"]:
+            return context
+        from analyzer.runs.emulated import is_target
+
+        if not is_target(script) or words[-len(more) - 1 :] != [script, *more]:
+            return context
+        return super().make_context(info_name, [*words[: -len(more) - 1], *more, script], parent, **extra)
 
 
 @click.command(
-    cls=Command,
-    short_help="Run a script with PyTorch's own CUDA build, without a GPU.",
+    cls=_Emulate,
+    short_help="A script or model under PyTorch's own CUDA build, without a GPU.",
     examples=(
         "analyze emulate --device rtx4090 train.py --epochs 1",
-        "analyze emulate --python venv/bin/python --nproc-per-node 2 ddp.py",
+        "analyze emulate --python venv net.py:make_model --mode train --batch 8",
     ),
     context_settings=SCRIPT_SETTINGS,
 )
@@ -36,7 +68,7 @@ from analyzer.cli._output import check_writable, working
 @click.option(
     "--rank", type=click.IntRange(min=0), default=0, metavar="R", help="The rank whose memory is shown."
 )
-@options_named("device", "budget")
+@options_named(*_OPTIONS)
 @view_options
 @debug_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings.")
@@ -45,8 +77,11 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
 
     PyTorch runs as it is; the CUDA runtime below it answers as the device would: memory is addresses, kernels compute nothing. So the figures
     are those of that very release. What a kernel would compute has a stand-in, which the notes name with its line; integers and
-    truth values of up to 65,536 elements are really computed. What the script prints goes to stderr. Options of this command
-    come before SCRIPT, the script's own after it.
+    truth values of up to 65,536 elements are really computed. --assume FILE.py:LINE=VALUE says what is read at a line. What the
+    script prints goes to stderr. Options of this command come before SCRIPT, the script's own after it.
+
+    SCRIPT may be a model as `analyze` takes it, with the same options: file.py:attr, package.module:attr, program.pt2, a model's
+    config.json. (A file.py alone is a script.)
 
     With --nproc-per-node the ranks are processes of this machine, which meet over localhost. When the one that is shown ends, or one
     fails, all end.
@@ -56,14 +91,17 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     """
     check_writable("-o", options["output"])
     name = f"-m {script}" if options["module"] else script
+    keywords = analysis_keywords(name, {"values": (), "release": (), **options})
+    keywords = {key: value for key, value in keywords.items() if key in _OPTIONS}
     with working(script, options["quiet"]):
-        from analyzer.emulation.emulate import followed
-        from analyzer.options import Options
-        from analyzer.ranks import Rank
+        from analyzer.runs.emulated import emulate
 
-        launched = options["nproc_per_node"] is not None
-        count = options["nproc_per_node"] or 1
-        job = Rank(options["rank"], count, count, launched)
-        known = Options.of({"device": options["device"], "budget": options["budget"]})
-        estimate = followed(name, arguments, known, options["python"], {}, job)
+        estimate = emulate(
+            name,
+            arguments,
+            python=options["python"],
+            ranks=options["nproc_per_node"],
+            rank=options["rank"],
+            **keywords,
+        )
     return show(estimate, options, limited=options["device"] is not None)

@@ -9,7 +9,7 @@ import click
 
 from analyzer.cli._help import Command
 from analyzer.cli._options import analysis_keywords, analysis_options, format_option, output_option
-from analyzer.cli._verify_run import Tell, answer
+from analyzer.cli._verify_run import Tell, answer, emulated_options
 from analyzer.cli._verify_run import command as verify_run
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class _Verify(Command):
     help="Arrays to run an ONNX file with, by the names of its inputs (numpy.savez).",
 )
 @click.option("--force", is_flag=True, help="Run it even if the estimate says it does not fit.")
+@emulated_options
 @click.option("--no-graph", is_flag=True, help="Do not execute the captured graph as well.")
 @format_option("verification")
 @output_option
@@ -53,13 +54,19 @@ def command(target: str, **options: Any) -> int:
 
     PyTorch targets need an NVIDIA GPU. ONNX files run under ONNX Runtime: on the GPU if there is one, else on the CPU
     provider; weights the file does not have are made at random. `analyze verify run SCRIPT` does the same with a whole
-    program, as `analyze run` predicts it.
+    program, as `analyze run` predicts it. With --emulated no GPU is needed: PyTorch's own CUDA build runs it as under
+    `analyze emulate`.
 
     Exit code 0: it ran; 1: it does not fit (or ran out of memory); 2: bad usage or input, or nothing to run it on.
     """
     keywords = analysis_keywords(target, options)
 
     def run(tell: Tell) -> Verification:
+        if options["emulated"]:
+            from analyzer.options import Options
+            from analyzer.verify.emulated import verify_target
+
+            return verify_target(target, Options.of(keywords), options["python"], tell)
         from analyzer.verify import verify
 
         return verify(

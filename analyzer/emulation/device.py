@@ -68,6 +68,8 @@ def described(profile: DeviceProfile, cuda: tuple[int, int], count: int = 1) -> 
         "context": profile.context_bytes,
         "cublas_code": modules.get("cublas", 0),
         "cudnn_code": modules.get("cudnn", 0),
+        "cusolver_code": modules.get("cusolver", 0),
+        "cufft_code": modules.get("cufft", 0),
         "kernels_code": modules.get("kernels", 0),
         "known": KNOWN_BYTES,
     }

@@ -1,4 +1,4 @@
-"""`analyzer.emulate`: a program run by the user's own CUDA build of PyTorch, on a CUDA runtime that answers without a GPU."""
+"""A program run by the user's own CUDA build of PyTorch, on a CUDA runtime that answers without a GPU."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import os
 import socket
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from analyzer.devices import resolve
 from analyzer.emulation import launch
@@ -18,6 +19,7 @@ from analyzer.emulation.history import estimate_of
 from analyzer.emulation.kernels import Kernels
 from analyzer.emulation.nccl import Nccl
 from analyzer.emulation.questions import Questions
+from analyzer.emulation.workspaces import Workspaces
 from analyzer.errors import OptionError, RunError
 from analyzer.options import Options
 from analyzer.pipeline.program import place_of
@@ -29,48 +31,59 @@ ALONE = Rank()
 MOST_RANKS = 16  # native/emulated.h, DEVICES
 
 
-def emulate(
-    script: str | os.PathLike[str],
-    args: Sequence[str] = (),
-    *,
-    python: str | os.PathLike[str] | None = None,
-    environment: Mapping[str, str] | None = None,
-    device: str | int | None = None,
-    ranks: int | None = None,
-    rank: int = 0,
-) -> Estimate:
-    """What a program takes of a GPU, by running it with PyTorch's own CUDA build where no GPU is.
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What is run: a file, or a module by its name (`place`), with its arguments; what it is called (`name`). packages: folders it may
+    import from besides its own."""
 
-    script: a file, run as `python SCRIPT ARGS` would, or `-m` and a module's name as the script "-m MODULE". python: the Python (or its
-    environment's folder) whose PyTorch runs it; None: this one. environment: variables it sees besides its own. device: as in
-    `analyzer.analyze`. ranks: so many processes run it, as `torchrun --nproc-per-node` starts them (None: one, as Python starts it), and
-    the estimate is that of rank `rank`; it ends them all, and so does one that fails (RunError). Raises TargetError, OptionError, MissingDependencyError, and RunError where the process was ended from outside. A program
-    that raises gives the estimate up to there (`Estimate.incomplete`).
-    """
-    job = Rank() if ranks is None else Rank(rank, ranks, ranks, launched=True)
-    if ranks is None and rank:
-        raise OptionError(f"there is no rank {rank!r} of a single process", "say how many there are: ranks=N")
-    return followed(script, args, Options.of({"device": device}), python, environment or {}, job)
+    name: str
+    place: Path | str
+    arguments: tuple[str, ...] = ()
+    packages: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Emulated:
+    """What a program took: the estimate, and what its process wrote down (`inside/record.py`)."""
+
+    estimate: Estimate
+    seen: Mapping[str, Any]
+
+
+def script(words: str | os.PathLike[str], arguments: Sequence[str]) -> Program:
+    """A script as a program: a file, or "-m MODULE". Raises TargetError."""
+    name, place = place_of(words)
+    told = tuple(str(argument) for argument in arguments)
+    return Program(" ".join((name, *told)), place, told)
 
 
 def followed(
-    script: str | os.PathLike[str],
-    args: Sequence[str],
+    program: Program,
     options: Options,
     python: str | os.PathLike[str] | None,
     environment: Mapping[str, str],
     job: Rank = ALONE,
-) -> Estimate:
-    """As `emulate`, with the options of an analysis, as one rank of a job."""
-    name, place = place_of(script)
+) -> Emulated:
+    """What a program takes of a GPU, as one rank of a job.
+
+    python: the Python (or its environment's folder) whose PyTorch runs it; None: this one. environment: variables it sees besides its
+    own. When the rank asked for ends, the others are ended, and so does one that fails (RunError). Raises OptionError,
+    MissingDependencyError, and RunError where the process was ended from outside. A program that raises gives the estimate up to there
+    (`Estimate.incomplete`).
+    """
     if job.world_size > MOST_RANKS:
         raise OptionError(
             f"{job.world_size} ranks; emulated are {MOST_RANKS} at most", "the ranks of one machine"
         )
     profile, note = resolve(options.device)
     torch = launch.find_torch(python)
-    cudnn, exchange, communicators = Cudnn(profile), Exchange(), Nccl(profile)
-    topics = {**cudnn.topics, **Kernels(torch.packages).topics, **communicators.topics}
+    cudnn, workspaces, communicators, exchange = (
+        Cudnn(profile),
+        Workspaces(profile),
+        Nccl(profile),
+        Exchange(),
+    )
+    topics = {**cudnn.topics, **workspaces.topics, **Kernels(torch.packages).topics, **communicators.topics}
     with (
         tempfile.TemporaryDirectory(prefix="analyze-emulate-") as folder,
         Questions(topics, exchange.topics) as questions,
@@ -78,63 +91,83 @@ def followed(
             torch, profile, {**environment, **questions.environment}, job.world_size
         ) as variables,
     ):
-        outs = [Path(folder) / f"seen{rank}.json" for rank in range(job.world_size)]
-        processes = []
-        port = _free_port() if job.launched else 0
-        for rank, out in enumerate(outs):
-            one = replace(job, rank=rank)
-            told = Path(folder) / f"job{rank}.json"
-            told.write_text(
-                json.dumps(
-                    {
-                        "script": str(place),
-                        "module": not isinstance(place, Path),
-                        "arguments": [str(argument) for argument in args],
-                        "kernels": launches.by_name(),
-                        "device": one.local_rank,
-                        "figures": rank == job.rank,
-                    }
-                ),
-                "utf-8",
-            )
-            own = {**variables, **one.environment()}
-            if job.launched:
-                own["MASTER_PORT"] = str(port)
-            if job.world_size > 1:  # torchrun's default (torch/distributed/run.py)
-                own.setdefault("OMP_NUM_THREADS", "1")
-            processes.append(launch.Process([torch.python, launch.INSIDE, told, out], own))
-        failed: list[int] = []
-
-        def stops(rank: int, code: int) -> bool:
-            exchange.ended(rank)
-            if _ended(outs[rank], code) is not None:
-                failed.append(rank)
-            return bool(failed)
-
-        codes = launch.run_together(processes, job.rank, stops)
-        for rank in failed:
-            raise RunError(
-                f"rank {rank} of {job.world_size} ended before its end: {_ended(outs[rank], codes[rank] or 0)}",
-                f"all ranks were ended with it; --rank {rank} gives the figures of that one",
-            )
-        code, out = codes[job.rank] or 0, outs[job.rank]
-        if not out.exists():
-            raise RunError(f"the process of {name} was ended {_by(code)}", "what it wrote last stands above")
-        found = json.loads(out.read_text("utf-8"))
+        found = _ran(program, options, job, exchange, torch.python, variables, Path(folder))
     if "events" not in found:
         message = found["ended"].get("message", "")
         raise RunError(
-            f"{name} put nothing on the GPU"
+            f"{program.name} put nothing on the GPU"
             + (f": {found['ended'].get('kind', 'it ended')}: {message}" if message else ""),
             "programs that use cuda are emulated; analyze run follows others, too",
         )
-    doubts = tuple(f"cuDNN: {doubt}" for doubt in cudnn.doubts(*found["cudnn"])) + communicators.doubts()
-    estimate = estimate_of(found, " ".join((name, *map(str, args))), options, profile, note, doubts)
-    if job.world_size == 1:
-        return estimate
-    return replace(
-        estimate, notes=(*estimate.notes, f"rank {job.rank} of {job.world_size}, all of them emulated")
+    doubts = (
+        *(f"cuDNN: {doubt}" for doubt in cudnn.doubts(*found["cudnn"])),
+        *workspaces.doubts(),
+        *communicators.doubts(),
     )
+    estimate = estimate_of(found, program.name, options, profile, note, doubts)
+    if job.world_size > 1:
+        said = f"rank {job.rank} of {job.world_size}, all of them emulated"
+        estimate = replace(estimate, notes=(*estimate.notes, said))
+    return Emulated(estimate, found)
+
+
+def _ran(
+    program: Program,
+    options: Options,
+    job: Rank,
+    exchange: Exchange,
+    python: Path,
+    variables: Mapping[str, str],
+    folder: Path,
+) -> dict[str, Any]:
+    """What the process of the rank asked for wrote down. Raises RunError."""
+    outs = [folder / f"seen{rank}.json" for rank in range(job.world_size)]
+    processes = []
+    port = _free_port() if job.launched else 0
+    for rank, out in enumerate(outs):
+        one = replace(job, rank=rank)
+        told = folder / f"job{rank}.json"
+        told.write_text(
+            json.dumps(
+                {
+                    "script": str(program.place),
+                    "module": not isinstance(program.place, Path),
+                    "arguments": program.arguments,
+                    "packages": [str(path) for path in program.packages],
+                    "kernels": launches.by_name(),
+                    "assume": dict(options.assume),
+                    "device": one.local_rank,
+                    "figures": rank == job.rank,
+                }
+            ),
+            "utf-8",
+        )
+        own = {**variables, **one.environment()}
+        if job.launched:
+            own["MASTER_PORT"] = str(port)
+        if job.world_size > 1:  # torchrun's default (torch/distributed/run.py)
+            own.setdefault("OMP_NUM_THREADS", "1")
+        processes.append(launch.Process([python, launch.INSIDE, told, out], own))
+    failed: list[int] = []
+
+    def stops(rank: int, code: int) -> bool:
+        exchange.ended(rank)
+        if _ended(outs[rank], code) is not None:
+            failed.append(rank)
+        return bool(failed)
+
+    codes = launch.run_together(processes, job.rank, stops)
+    for rank in failed:
+        raise RunError(
+            f"rank {rank} of {job.world_size} ended before its end: {_ended(outs[rank], codes[rank] or 0)}",
+            f"all ranks were ended with it; --rank {rank} gives the figures of that one",
+        )
+    code, out = codes[job.rank] or 0, outs[job.rank]
+    if not out.exists():
+        raise RunError(
+            f"the process of {program.name} was ended {_by(code)}", "what it wrote last stands above"
+        )
+    return dict(json.loads(out.read_text("utf-8")))
 
 
 def _by(code: int) -> str:

@@ -157,7 +157,7 @@ def estimate_of(
             )
         ),
         naive=Naive(0, 0, 0, 0, 0, 1.0, 1, 0, "train" if kinds else "infer"),
-        notes=(*_notes(found, played), *doubts),
+        notes=(*_notes(found, played), *_assumed(found, options.assume), *doubts),
         incomplete=incomplete,
     )
     if kinds:
@@ -185,10 +185,11 @@ def _none() -> Any:
     raise AssertionError("what happened is not played again")
 
 
-# Here a collective is done at once, and the host is slower than beside a GPU (`capture/pytorch/world/collectives.py`).
+# No clock tells here how a step beside a GPU compares with the watchdog's pauses (`native/watchdog.c`), or how far the device lags behind.
 _LATER = {
-    "reduces": "gradient buckets that DDP replaces are given back when NCCL's watchdog, which looks every 100 ms, has seen their reduction: "
-    "beside a GPU steps are shorter, they live longer, and the peak is higher by up to as much as the gradients",
+    "reduces": "gradient buckets that DDP replaces, and what its hooks make of them, are taken to be given back when the next step's gradients "
+    "are reduced (the first step's: at the next collective); NCCL's watchdog looks every 100 ms only, so where steps are shorter they live "
+    "longer, and the peak is higher by up to as much as the gradients",
     "sends": "what is sent to another rank is through at once; where the device lags behind the host, its memory serves again later, and the "
     "peak is higher by up to what a step sends",
 }
@@ -228,6 +229,16 @@ def _notes(found: Mapping[str, Any], played: Played) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def _assumed(found: Mapping[str, Any], assume: Mapping[str, Any]) -> tuple[str, ...]:
+    """What came of what the user said is read, in the words of `analyze run`."""
+    return tuple(
+        f"{place}: {value} is assumed, as was said"
+        if place in found["assumed"]
+        else f"nothing was read at {place}: what was said to be assumed there had no effect"
+        for place, value in assume.items()
+    )
+
+
 def _short(line: str) -> str:
     path, _, number = line.rpartition(":")
     return f"{Path(path).name}:{number}" if path else line
@@ -255,6 +266,10 @@ def _played(found: Mapping[str, Any]) -> tuple[Played, tuple[AllocationEvent, ..
         (int(count), {int(a): kind for a, kind in lying.items()}) for count, lying in found["roles"].items()
     )
     steps = list(found["steps"])
+    frees = list(
+        found.get("freed_by_steps", ())
+    )  # a history recorded without them has its steps before the next request
+    freed = 0
     blocks, live = _Blocks(), dict[int, tuple[int, int, int, int]]()
     small = dict[int, bool]()
     events: list[AllocationEvent] = []
@@ -286,6 +301,11 @@ def _played(found: Mapping[str, Any]) -> tuple[Played, tuple[AllocationEvent, ..
         marks.append(PlayedMark(name, allocated, peak, blocks.reserved))
 
     for action, address, size, _stream in found["events"]:
+        if action == "free_completed":
+            while frees and steps and steps[0] <= count and frees[0] <= freed:
+                step(f"{len(found['steps']) - len(steps)}.step")
+                del steps[0], frees[0]
+            freed += 1
         if action in ("segment_alloc", "segment_map"):
             blocks.hold(address, size, action == "segment_map")
             held[address] = (size, len(events))
@@ -299,7 +319,7 @@ def _played(found: Mapping[str, Any]) -> tuple[Played, tuple[AllocationEvent, ..
         elif action == "alloc":
             while steps and steps[0] <= count:
                 step(f"{len(found['steps']) - len(steps)}.step")
-                steps.pop(0)
+                del steps[0], frees[:1]
             segment = blocks.segment_of(address)
             if segment not in small:
                 small[segment] = size <= SMALL_BYTES

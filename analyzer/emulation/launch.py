@@ -4,7 +4,8 @@
    that open the driver or NVML by name find it in a folder of links (LD_LIBRARY_PATH). Both variables are as before for whatever the
    program starts itself: `inside` puts them back before it runs.
 2. A GPU that is there is not touched: its driver is never opened.
-3. Each process is in a group of its own; whatever ends this one (Ctrl-C included) ends those groups.
+3. Each process is in a group of its own; whatever ends this one (Ctrl-C, SIGTERM, a terminal that is closed) ends those groups. Where
+   nothing can be done any more (SIGKILL), the kernel ends the processes (`inside/__main__.py`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from analyzer.emulation import library
 from analyzer.emulation.device import described
 from analyzer.errors import MissingDependencyError, OptionError
 
+_REQUESTS = (signal.SIGTERM, signal.SIGHUP)
 INSIDE = Path(__file__).parent / "inside"
 # What inside/__main__.py puts back.
 CHANGED = ("LD_PRELOAD", "LD_LIBRARY_PATH")
@@ -135,6 +137,13 @@ def run_together(
 
     stops: told the number and the exit code of each other one that ended. Returns exit codes as `run` does; None: it was ended here.
     """
+    with ends_on_request():
+        return _together(processes, decides, stops)
+
+
+def _together(
+    processes: Sequence[Process], decides: int, stops: Callable[[int, int], bool] | None
+) -> list[int | None]:
     started: list[subprocess.Popen[bytes]] = []
     codes: list[int | None] = [None] * len(processes)
     try:
@@ -176,19 +185,38 @@ def run_together(
 
 
 @contextmanager
+def ends_on_request() -> Iterator[None]:
+    """While open, what asks this process to end (SIGTERM, a closed terminal) does so by an exception, as Ctrl-C does, so that nothing is
+    left behind."""
+    with _handled(_REQUESTS, _end):
+        yield
+
+
+def _end(number: int, _: object = None) -> None:
+    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+
+@contextmanager
 def _uninterrupted() -> Iterator[Callable[[], None]]:
-    """Ctrl-C waits while a process starts, which nobody would end otherwise; what is yielded raises it afterwards."""
+    """Ctrl-C and its kin wait while a process starts, which nobody would end otherwise; what is yielded raises them afterwards."""
     waiting: list[int] = []
 
     def check() -> None:
         if waiting:
-            raise KeyboardInterrupt
+            _end(waiting[0])
 
-    if threading.current_thread() is not threading.main_thread():  # no other is interrupted
+    with _handled((signal.SIGINT, *_REQUESTS), lambda number, _: waiting.append(number)):
         yield check
-        return
-    before = signal.signal(signal.SIGINT, lambda number, _: waiting.append(number))
+
+
+@contextmanager
+def _handled(numbers: Sequence[int], how: Callable[[int, object], None]) -> Iterator[None]:
+    """Signals are handled so while open; in the main thread alone, since no other gets any."""
+    before = {}
     try:
-        yield check
+        if threading.current_thread() is threading.main_thread():
+            before = {number: signal.signal(number, how) for number in numbers}
+        yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

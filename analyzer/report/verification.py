@@ -12,7 +12,7 @@ from analyzer.report.words import clean, size, tail, unit
 from analyzer.results.verification import Verification
 
 _EVENTS_SHOWN = 12
-_ENVIRONMENT = ("gpu", "driver", "torch", "cuda", "cudnn", "onnxruntime", "python")
+_ENVIRONMENT = ("emulated", "gpu", "driver", "torch", "cuda", "cudnn", "onnxruntime", "python")
 
 
 def render(verification: Verification, view: View = PLAIN) -> str:
@@ -64,7 +64,7 @@ def _figures(verification: Verification, width: int) -> list[str]:
     columns = [
         Column(shown_as, 15, least=9),
         Column("predicted", 14),
-        Column("measured", 15),
+        Column("emulated" if "emulated" in verification.environment else "measured", 15),
         Column("error", 11),
     ]
     rows = []

@@ -13,17 +13,15 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from analyzer.emulation.launch import ends_on_request
 from analyzer.errors import OptionError, RunError, TargetError
 from analyzer.options import Options
 from analyzer.spec import TensorSpec
@@ -79,7 +77,7 @@ def environment_of(options: Options) -> dict[str, str]:
 
 def run(job: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Run the job in a process of its own and return its result, also when it dies without one."""
-    with _ends_on_request(), tempfile.TemporaryDirectory(prefix="analyzer-verify-") as folder:
+    with ends_on_request(), tempfile.TemporaryDirectory(prefix="analyzer-verify-") as folder:
         path = Path(folder) / "job.json"
         path.write_text(json.dumps({**job, "folder": folder}))
         command = [sys.executable, "-m", "analyzer.runs.worker", str(path)]
@@ -101,23 +99,6 @@ def run(job: Mapping[str, Any], environment: Mapping[str, str] | None = None) ->
             return dict(json.loads(result.read_text()))
     last = next(reversed(done.stderr.strip().splitlines()), "it said nothing")
     return {"error": f"the run ended with code {done.returncode}: {last}", "trace": done.stderr[-3000:]}
-
-
-@contextmanager
-def _ends_on_request() -> Iterator[None]:
-    """While a job runs, SIGTERM ends this process by an exception, as ctrl-C does, so that nothing is left behind."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, _end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _end(number: int, _: object) -> None:
-    raise SystemExit(128 + number)
 
 
 def result_of(result: Mapping[str, Any], what: str) -> dict[str, Any]:

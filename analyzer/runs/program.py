@@ -38,7 +38,7 @@ def run(target: str, options: Options) -> dict[str, Any]:
         step = build(target, options)
 
     def script(observer: Observer) -> None:
-        with _steps_taken():
+        with steps_taken():
             steps.run(step, observer)
 
     return watched(script)
@@ -135,7 +135,7 @@ def _real(given: Any) -> Any:
     return tensor
 
 
-def _steps_taken() -> Any:
+def steps_taken() -> Any:
     """`GradScaler` looks whether gradients are finite, and steps all the same."""
     from analyzer.capture.pytorch.patches import replaced
 

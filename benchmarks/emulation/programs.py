@@ -1,9 +1,9 @@
-"""The measured programs beside the same ones emulated: the second and the third table of docs/EMULATION.md.
+"""The measured programs beside the same ones emulated: three tables of docs/EMULATION.md.
 
     python benchmarks/emulation/programs.py FOLDER PYTHON [NAME ...]
 
 FOLDER: programs measured on an H200 (`programs/jobs.json`, `h200/programs/rows.json`) and on two (`programs/jobs_x2.json`,
-`h200/programs_x2/rows.json`), whose ranks are a row each, "ddp rank 0". PYTHON: of an environment with torch
+`h200/programs_x2/rows.json`), whose ranks are a row each, "ddp rank 0"; the last table is of `benchmarks/ranks`. PYTHON: of an environment with torch
 2.11.0+cu130 and what the programs need. NAME: only these are run anew, the others' rows are kept; NAME* for all that begin so.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import math
 import re
 import statistics
 import sys
@@ -19,15 +20,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from analyzer.emulation.emulate import emulate
+from analyzer import emulate
 from analyzer.errors import AnalyzerError
 
-PAGE = Path(__file__).parents[2] / "docs" / "EMULATION.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "EMULATION.md"
 MARKS = r"(<!-- {0}: [^>]*-->\n).*?(<!-- /{0} -->)"
-# A table's name -> what ran, and what was measured.
+# A table's name -> where its programs lie (None: FOLDER), what ran, and what was measured.
 TABLES = {
-    "programs": ("programs/jobs.json", "h200/programs/rows.json"),
-    "ranks": ("programs/jobs_x2.json", "h200/programs_x2/rows.json"),
+    "programs": (None, "programs/jobs.json", "h200/programs/rows.json"),
+    "ranks": (None, "programs/jobs_x2.json", "h200/programs_x2/rows.json"),
+    "other ranks": (ROOT / "benchmarks/ranks", "jobs.json", str(ROOT / "tests/data/h200/ranks.json")),
 }
 FIGURES = {"peak_allocated": "peak_allocated", "peak_reserved": "peak_reserved", "device_used": "nvml_peak"}
 MIB = 2**20
@@ -36,19 +39,28 @@ _ROW = re.compile(r"\| (\w+(?: rank \d+)?) \| ")
 
 def name_of(row: dict[str, Any]) -> str:
     """A measured row's name, with its rank where it has one."""
-    return row["name"] if row.get("world") in (None, "1") else f"{row['name']} rank {row['rank']}"
+    return row["name"] if ranks_of(row) == 1 else f"{row['name']} rank {row['rank']}"
+
+
+def ranks_of(row: dict[str, Any]) -> int:
+    """How many ranks there were."""
+    return int(row.get("world") or row.get("world_size") or 1)
 
 
 def row(folder: Path, python: str, job: dict[str, Any], measured: dict[str, Any]) -> str:
     """A program: what was measured in MiB, and how far what is emulated is off."""
-    name, ranks = name_of(measured), int(measured.get("world") or 1)
+    name, ranks = name_of(measured), ranks_of(measured)
     started = time.monotonic()
     try:
         found = emulate(
-            folder / job["program"],
+            next(
+                path
+                for path in (folder / job["program"], folder / "programs" / job["program"])
+                if path.exists()
+            ),
             job["args"],
             python=python,
-            environment=job["environment"],
+            environment=job.get("environment"),
             device="h200",
             ranks=ranks if ranks > 1 else None,
             rank=measured["rank"] if ranks > 1 else 0,
@@ -76,14 +88,16 @@ def summary(rows: Iterable[str]) -> str:
         )
         if off:
             told.append(
-                f"{name}: {sum(not value for value in off)} of {len(off)} exact, median {statistics.median(off):.3f} %, most {off[-1]:.3f} %"
+                f"{name}: {sum(not value for value in off)} of {len(off)} exact, median {statistics.median(off):.3f} %, 95 % within "
+                f"{off[math.ceil(0.95 * len(off)) - 1]:.3f} %, most {off[-1]:.3f} %"
             )
     return "; ".join(told) + "."
 
 
 def table(folder: Path, python: str, only: list[str], name: str, page: str) -> str:
     """The page with one of the tables anew."""
-    jobs_file, measured_file = TABLES[name]
+    own, jobs_file, measured_file = TABLES[name]
+    folder = own or folder
     marks = re.compile(MARKS.format(name), re.S)
     part = marks.search(page)
     old = {found[1]: line for line in (part[0] if part else "").splitlines() if (found := _ROW.match(line))}
@@ -98,9 +112,11 @@ def table(folder: Path, python: str, only: list[str], name: str, page: str) -> s
             print(old[named], flush=True)
         if named in old:
             rows.append(old[named])
+    compiled = [line for line in rows if line.startswith("| compile_")]
     told = "\n".join(
         [
             summary(rows),
+            *(["", f"Of these the {len(compiled)} compiled: {summary(compiled)}"] if compiled else []),
             "",
             f"| {'program' if name == 'programs' else 'rank'} | allocated | reserved | device | takes |",
             "|---|---|---|---|---|",

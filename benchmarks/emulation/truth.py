@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from analyzer.emulation.emulate import emulate
+from analyzer import emulate
 from analyzer.errors import AnalyzerError
 
 PAGE = Path(__file__).parents[2] / "docs" / "EMULATION.md"

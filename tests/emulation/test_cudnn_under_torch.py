@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from analyzer import emulate
 from analyzer.devices import load
 from analyzer.emulation import library
-from analyzer.emulation.emulate import emulate
 from analyzer.libraries.cudnn.convolutions import Settings, trial
 from analyzer.libraries.cudnn.recurrent import Recurrent
 from analyzer.libraries.cudnn.table import Convolution

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -21,16 +22,6 @@ from tests.paths import ROOT
 PROGRAM = ROOT / "tests/emulation/programs/train.py"
 RANKS = ROOT / "tests/emulation/programs/ranks.py"
 SPREAD = ROOT / "tests/emulation/programs/spread.py"
-
-
-@pytest.fixture(scope="module")
-def python() -> Path:
-    """The Python of `ANALYZER_CUDA_PYTHON`, or this one, where it has a CUDA build of PyTorch."""
-    try:
-        library.path()
-        return launch.find_torch(os.environ.get("ANALYZER_CUDA_PYTHON")).python
-    except MissingDependencyError as error:
-        pytest.skip(error.message)
 
 
 def test_a_python_without_a_cuda_build_is_named(tmp_path: Path) -> None:
@@ -154,6 +145,54 @@ def test_ctrl_c_ends_all_ranks(python: Path) -> None:
     ours.communicate(timeout=60)
     assert ours.returncode not in (0, None)
     assert not any(Path(f"/proc/{child}").exists() for child in children)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_what_ends_this_process_ends_those_it_started(number: signal.Signals) -> None:
+    sleeps = "import os, time; os.write(2, b'sleeps\\n'); time.sleep(60)"
+    ours = subprocess.Popen(
+        [
+            sys.executable, "-c",
+            "import os, signal, sys; from analyzer.emulation import launch; "
+            "signal.signal(signal.SIGINT, signal.default_int_handler); "  # a shell's background ignores it
+            f"launch.run_together([launch.Process([sys.executable, '-c', {sleeps!r}], os.environ)] * 2)",
+        ],
+        cwd=ROOT, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert ours.stderr is not None
+    for _ in range(2):
+        assert ours.stderr.readline().strip() == b"sleeps"
+    children = Path(f"/proc/{ours.pid}/task/{ours.pid}/children").read_text().split()
+    assert len(children) == 2
+    ours.send_signal(number)
+    ours.communicate(timeout=60)
+    assert ours.returncode == (-number if number is signal.SIGINT else 128 + number)
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
+
+
+def test_a_program_does_not_outlive_who_started_it(python: Path, tmp_path: Path) -> None:
+    """Where nothing can be done any more: SIGKILL."""
+    program = tmp_path / "waits.py"
+    program.write_text("import sys, time\nprint('waits', file=sys.stderr, flush=True)\ntime.sleep(60)\n")
+    ours = subprocess.Popen(
+        [sys.executable, "-m", "analyzer", "emulate", "--python", str(python), str(program)],
+        cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert ours.stderr is not None
+    while b"waits" not in ours.stderr.readline():
+        pass
+    child = Path(f"/proc/{ours.pid}/task/{ours.pid}/children").read_text().split()[0]
+    ours.kill()
+    ours.wait()
+    ended = time.monotonic() + 10
+    while _runs(child) and time.monotonic() < ended:
+        time.sleep(0.05)
+    assert not _runs(child)
+
+
+def _runs(process: str) -> bool:
+    status = Path(f"/proc/{process}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def test_a_program_runs_by_pytorch_itself(python: Path, capfd: pytest.CaptureFixture[str]) -> None:

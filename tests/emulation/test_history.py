@@ -23,7 +23,7 @@ def seen(events: list[tuple[str, int, int]], **more: Any) -> dict[str, Any]:
     live = {"allocated_bytes": 0, "reserved_bytes": 0, **more.pop("counters", {})}
     found = {
         "ended": {"how": "ended"}, "torch": "2.11.0+cu130", "cuda": "13.0", "events": [[*event, 0] for event in events],
-        "counters": live, "ooms": 0, "retries": 0, "operators": [], "steps": [], "roles": {}, "reads": {}, "refused": [],
+        "counters": live, "ooms": 0, "retries": 0, "operators": [], "steps": [], "roles": {}, "reads": {}, "assumed": [], "refused": [],
         "used_bytes": live["reserved_bytes"] + 610 * MIB,
     }  # fmt: skip
     return found | more

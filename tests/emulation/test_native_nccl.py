@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -285,3 +286,78 @@ def test_its_own_memory_takes_whole_pages(job: Job) -> None:
     assert job.library.ncclMemFree(address) == 0
     assert job.library.emulated_page_bytes(0) == before
     assert job.library.ncclMemFree(address) == INVALID_ARGUMENT
+
+
+def _on(name: str, act: Callable[[], Any]) -> Any:
+    """What `act` returns on a thread of this name."""
+    system = ctypes.CDLL(None)
+
+    def run() -> Any:
+        assert system.prctl(15, ctypes.c_char_p(name.encode())) == 0  # PR_SET_NAME
+        return act()
+
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(run).result()
+
+
+class Reduction:
+    """A reduction of a backward pass, with the event that ends it."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._rank, self._event = rank, ctypes.c_void_p()
+        assert rank.library.cudaEventCreateWithFlags(ctypes.byref(self._event), 2) == 0
+
+    def runs(self, thread: str = "pt_autograd_0") -> None:
+        def act() -> None:
+            assert self._rank.call("AllReduce", 1000, FLOAT, SUM) == 0
+            assert self._rank.library.cudaEventRecord(self._event, None) == 0
+
+        _on(thread, act)
+
+    def seen_by(self, thread: str) -> bool:
+        told = _on(thread, lambda: self._rank.library.cudaEventQuery(self._event))
+        assert told in (0, 600)
+        return told == 0
+
+    @property
+    def watched(self) -> bool:
+        return self.seen_by("pt_nccl_watchdg")
+
+
+def test_the_watchdog_sees_a_reduction_when_the_next_step_reduces(job: Job) -> None:
+    rank = job.ranks(1)[0]
+    first, second, third, other = (Reduction(rank) for _ in range(4))
+    first.runs()
+    assert first.seen_by("python") and not first.watched
+    job.library.emulated_stepped()
+    other.runs(
+        "python"
+    )  # outside of the backward pass: the first step's is seen by now, after a look that is waited for
+    assert other.watched and first.watched
+    second.runs()
+    job.library.emulated_stepped()
+    other.runs("python")
+    assert not second.watched  # a later step's is not
+    third.runs()
+    assert second.watched and not third.watched
+
+
+def test_a_watchdog_that_is_to_end_sees_all(job: Job) -> None:
+    """It no longer pauses between its looks (`terminateProcessGroup_`, ProcessGroupNCCL.cpp)."""
+    last = Reduction(job.ranks(1)[0])
+    last.runs()
+    assert not last.watched
+    assert any(last.watched for _ in range(100))
+
+
+def test_a_collective_waits_until_the_watchdog_has_looked(job: Job) -> None:
+    rank = job.ranks(1)[0]
+    first, second = Reduction(rank), Reduction(rank)
+    first.runs()
+    job.library.emulated_stepped()
+    with ThreadPoolExecutor(1) as threads:
+        later = threads.submit(second.runs)
+        time.sleep(0.2)
+        assert not later.done()
+        assert first.watched
+        later.result(timeout=20)

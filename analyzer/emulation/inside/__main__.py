@@ -6,11 +6,13 @@ to watch when the program imports torch, so that what the program sets before is
 
 from __future__ import annotations
 
+import ctypes
 import importlib.abc
 import importlib.util
 import json
 import os
 import runpy
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -20,23 +22,28 @@ from typing import Any
 class AfterTorch(importlib.abc.MetaPathFinder):
     """Begins to watch as soon as torch is imported."""
 
-    def __init__(self, kernels: dict[str, list[str]], device: int) -> None:
+    def __init__(self, job: dict[str, Any]) -> None:
         self.recorder: Any = None
-        self._kernels, self._device = kernels, device
+        self._job = job
+        self._asks = False
 
     def find_spec(self, name: str, *_: Any) -> Any:
-        """Torch's own spec, with a loader that begins to watch behind it."""
-        if name != "torch":
+        """Torch's own spec, with a loader that begins to watch behind it. (Who asks for the spec does not always import it.)"""
+        if name != "torch" or self._asks or self.recorder is not None:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec("torch")
+        self._asks = True
+        try:
+            spec = importlib.util.find_spec("torch")
+        finally:
+            self._asks = False
         if spec is None or spec.loader is None:
             return None
         load = spec.loader.exec_module
 
         def exec_module(module: Any) -> None:
             load(module)
-            self.begin()
+            if self.recorder is None:
+                self.begin()
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
@@ -49,19 +56,21 @@ class AfterTorch(importlib.abc.MetaPathFinder):
             from record import Recorder
         finally:
             sys.path.remove(folder)
-        self.recorder = Recorder(self._kernels, self._device)
+        self.recorder = Recorder(self._job["kernels"], self._job["device"], self._job["assume"])
 
 
 def main() -> None:
     """JOB: a JSON file with "script", "module" (whether it is a module's name), "arguments", "kernels" (`allocators/process.py`),
-    "device" (whose history it is) and "figures" (whether anyone wants it); OUT: where what was seen is written."""
+    "device" (whose history it is), "assume" (place -> value, `Values`), "packages" (folders to import from besides) and "figures" (whether
+    anyone wants them); OUT: where what was seen is written."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it does not outlive whoever started it
     for name in ("LD_PRELOAD", "LD_LIBRARY_PATH"):  # as before, for whatever the program starts
         before = os.environ.pop(f"ANALYZER_EMULATED_{name}", None)
         os.environ.pop(name, None)
         if before is not None:
             os.environ[name] = before
     job, out = json.loads(Path(sys.argv[1]).read_text("utf-8")), Path(sys.argv[2])
-    watch = AfterTorch(job["kernels"], job["device"])
+    watch = AfterTorch(job)
     sys.meta_path.insert(0, watch)
     script, arguments = job["script"], job["arguments"]
     sys.argv = [script, *arguments]
@@ -69,6 +78,7 @@ def main() -> None:
     try:
         if job["module"]:
             sys.path[0] = str(Path.cwd())
+            sys.path += job["packages"]
             runpy.run_module(script, run_name="__main__", alter_sys=True)
         else:
             sys.path[0] = str(Path(script).resolve().parent)

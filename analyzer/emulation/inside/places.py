@@ -1,6 +1,6 @@
 """Where in the user's program an operator runs: its line, its module, and for one of the backward pass those of its forward operator.
 
-1. The line is the innermost one outside PyTorch's own files.
+1. The line is the innermost one outside PyTorch's own files and this package's, which builds a target's step.
 2. The module is the innermost one whose `forward` runs, by its path in the outermost.
 3. An operator of the backward pass belongs where the autograd node was made that runs it, known by its sequence number.
 """
@@ -15,7 +15,10 @@ from typing import Any
 
 import torch
 
-_OWN = (f"{Path(torch.__file__).parent}{os.sep}", f"{Path(__file__).parent}{os.sep}", "<frozen ", "<string>")
+_FOLDERS = tuple(
+    f"{folder.resolve()}{os.sep}" for folder in (Path(torch.__file__).parent, Path(__file__).parents[2])
+)
+_OWN = (*_FOLDERS, "<frozen ", "<string>")
 _PHASES = {"zero_grad": "zero_grad", "step": "optimizer", "clip_grad_norm_": "optimizer"}
 
 
@@ -56,7 +59,9 @@ class Places:
     def _is_own(self, filename: str) -> bool:
         found = self._files.get(filename)
         if found is None:
-            found = self._files[filename] = filename.startswith(_OWN)
+            found = self._files[filename] = filename.startswith(_OWN) or os.path.realpath(
+                filename
+            ).startswith(_FOLDERS)
         return found
 
     def _walk(self) -> tuple[str, str, str]:

@@ -76,15 +76,16 @@ def _parts(tensor: Any) -> Iterator[torch.Tensor]:
 class Recorder:
     """Sees every operator that runs on the device, on every thread."""
 
-    def __init__(self, kernels: dict[str, list[str]], device: int) -> None:
+    def __init__(self, kernels: dict[str, list[str]], device: int, assume: dict[str, Any]) -> None:
         self._device = device
         self._inside = threading.local()
         self._keys = _below()
         self._seen = 0
         self.places = Places()
-        self.values = Values(self.places.line)
+        self.values = Values(self.places.line, assume)
         self.operators: list[list[Any]] = []
         self.steps: list[int] = []
+        self.freed_by_steps: list[int] = []
         self._kernels = kernels
         self._kinds: dict[str, int] = {}
         self.roles: dict[str, dict[int, str]] = {}
@@ -105,7 +106,7 @@ class Recorder:
         for name in torch._C._dispatch_get_all_op_names():
             if not name.startswith("aten::") or name in _UNSEEN or has(name, "BackendSelect"):
                 continue
-            if not has(name, "CUDA") and not has(name, "CompositeExplicitAutograd"):
+            if not any(has(name, key) for key in ("CUDA", "SparseCUDA", "CompositeExplicitAutograd")):
                 continue
             base, _, overload = name[6:].partition(".")
             func = getattr(getattr(torch.ops.aten, base, None), overload or "default", None)
@@ -161,9 +162,13 @@ class Recorder:
 
     def count(self) -> int:
         """How many requests the allocator has served on this process's device."""
+        return self._blocks("allocated")
+
+    def _blocks(self, what: str) -> int:
+        """How many blocks the allocator has "allocated" or "freed"."""
         if not torch.cuda.is_initialized():
             return 0
-        return int(torch._C._cuda_memoryStats(self._device)["allocation"]["all"]["allocated"])
+        return int(torch._C._cuda_memoryStats(self._device)["allocation"]["all"][what])
 
     def _launched(self, func: Any, result: Any) -> None:
         """Tell the driver's addresses which kind of kernel ran (`allocators/process.py`)."""
@@ -186,7 +191,9 @@ class Recorder:
             _RUNTIME.emulated_launches(kind)
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
+        _RUNTIME.emulated_stepped()
         self.steps.append(self.count())
+        self.freed_by_steps.append(self._blocks("freed"))
         self._roles(
             [p for group in optimizer.param_groups for p in group["params"]],
             (t for state in optimizer.state.values() for t in state.values()),
@@ -224,7 +231,7 @@ class Recorder:
             "torch": torch.__version__,
             "cuda": torch.version.cuda,
             "events": [
-                [e["action"], e["addr"], e["size"], e["stream"]]
+                [e["action"], e.get("addr", 0), e["size"], e["stream"]]  # out of memory has none
                 for e in snapshot["device_traces"][self._device]
             ],
             "counters": {
@@ -239,8 +246,10 @@ class Recorder:
             "retries": stats.get("num_alloc_retries", 0),
             "operators": self.operators,
             "steps": self.steps,
+            "freed_by_steps": self.freed_by_steps,
             "roles": self.roles,
             "reads": dict(self.values.reads),
+            "assumed": sorted(self.values.assumed),
             "refused": refused,
             "cudnn": sorted(self.settings),
             "pools": any(tuple(s.get("segment_pool_id", _COMMON)) != _COMMON for s in snapshot["segments"]),

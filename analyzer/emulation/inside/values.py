@@ -10,7 +10,8 @@ that do nothing.
 4. The size of a result that depends on data comes from known values; else it is the largest it can be.
 5. A stand-in, or an unknown number (which reads 1), that is brought to the host is listed with its line. One that a `while` waits for
    ends the program with its line when nothing has changed for `MOST_WAITS` reads.
-6. What other ranks send is as known as it is there (`native/nccl.c`).
+6. What the user says of a line (`--assume FILE.py:LINE=VALUE`) is what is read there, in every element, or how large a result is.
+7. What other ranks send is as known as it is there (`native/nccl.c`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ _RUNTIME = ctypes.CDLL(None)  # the runtime was loaded before everything else
 _SORTS = ("sort", "argsort", "topk")
 _FALSE_IF_HEALTHY = ("any", "eq", "ne", "lt", "le", "gt", "ge", "logical", "isnan", "isinf", "isin")
 _WRITERS = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "geometric_", "log_normal_", "cauchy_")  # fmt: skip
-_SIZED = ("nonzero", "masked_select", "index", "index_put_", "_index_put_impl_", "_unique2", "unique_dim", "unique_consecutive", "repeat_interleave")  # fmt: skip
+_SIZED = ("nonzero", "masked_select", "index", "index_put_", "_index_put_impl_", "_unique2", "unique_dim", "unique_consecutive", "repeat_interleave", "_coalesce")  # fmt: skip
+# Products that coalesce a sparse matrix first (aten/src/ATen/native/sparse/cuda/SparseCUDATensorMath.cu).
+_COALESCING = ("mm", "addmm", "mv", "addmv", "bmm", "_sparse_addmm")
 
 
 class Stuck(Exception):
@@ -85,10 +88,13 @@ def _tensors(args: Any, kwargs: dict[str, Any]) -> list[torch.Tensor]:
 
 
 class Values:
-    """The values of one process. `reads`: "line: what" -> how often it was read."""
+    """The values of one process. `reads`: "line: what" -> how often it was read; `assumed`: what was asked for of what is assumed."""
 
-    def __init__(self, line: Any) -> None:
+    def __init__(self, line: Any, assume: dict[str, Any]) -> None:
+        """line: what is under way, "path:12". assume: "FILE.py:12", where the end of a path counts -> a number or truth value."""
         self._line = line
+        self._assume = assume
+        self.assumed = set[str]()
         self._operators: dict[Any, _Operator] = {}
         self._stand_ins: set[int] = set()
         self._generator = torch.Generator()
@@ -109,7 +115,12 @@ class Values:
         written = [args[i] if i < len(args) else kwargs.get(op.names[i]) for i in op.writes]
         known = self._known(given, written if op.only_writes else []) if self._worth(given, kwargs) else None
         tainted = any(tensor.is_cuda and self._stands_in(tensor) for tensor in given)
-        sizes = self._sizes(op, args, kwargs, tainted) if op.sized and any(t.is_cuda for t in given) else []
+        there = any(tensor.is_cuda for tensor in given)
+        sizes = self._sizes(op, args, kwargs, tainted) if op.sized and there else []
+        if op.name in _COALESCING and there:
+            sizes = [
+                self._coalesced(t) for t in given if t.layout == torch.sparse_coo and not t.is_coalesced()
+            ]
         _RUNTIME.emulated_begin(int(not op.reads), (ctypes.c_int64 * len(sizes))(*sizes), len(sizes))
         try:
             result = run(*args, **kwargs)
@@ -164,6 +175,8 @@ class Values:
 
     def _stands_in(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor's values stand in for something, here or where another rank sent them from."""
+        if tensor.layout != torch.strided:
+            return False
         address = tensor.data_ptr()
         return address in self._stand_ins or (
             self._has_ranks
@@ -292,12 +305,17 @@ class Values:
             asked = [t for t in args[1] if t is not None and t.dtype in (torch.bool, torch.uint8)]
         elif op.name == "masked_select":
             asked = [args[1]]
+        elif op.name == "_coalesce":
+            return [self._coalesced(args[0])]
         elif op.name == "repeat_interleave":
             if kwargs.get("output_size") is not None:
                 return []
             asked = [args[0]]
         else:
             asked = [args[0]]
+        said = self._said()
+        if said is not None:
+            return [int(said)] * (4 if "unique" in op.name else len(asked))
         sizes = []
         for tensor in asked:
             value = self._value(tensor) if tensor.is_cuda else tensor
@@ -315,6 +333,19 @@ class Values:
                 count = int((value != 0).sum())
                 sizes.append(tensor.numel() if self._stands_in(tensor) else count)
         return sizes
+
+    def _coalesced(self, tensor: torch.Tensor) -> int:
+        """How many places a sparse tensor has entries at."""
+        indices = tensor._indices()
+        said, value = self._said(), self._value(indices)
+        if said is not None:
+            return int(said)
+        if value is None or self._stands_in(indices):
+            self._list(
+                f"how many places a sparse tensor has entries at depends on data: as many as entries, {indices.shape[1]:,}"
+            )
+            return int(indices.shape[1])
+        return int(torch.unique(value, dim=1).shape[1])
 
     def _distinct(self, op: _Operator, args: Any, value: torch.Tensor) -> int:
         if op.name == "unique_consecutive":
@@ -334,6 +365,9 @@ class Values:
     def _read(self, op: _Operator, args: Any, result: Any, known: Any, tainted: bool, unknown: int) -> Any:
         """What the host gets to see of device memory."""
         source = args[1] if op.name == "copy_" else args[0]
+        said = self._said()
+        if said is not None:
+            return self._tell(op, source, result, said)
         value = None if known is None else known.get(id(source))
         if value is None:
             value = self._value(source)
@@ -359,6 +393,29 @@ class Values:
                 self._wait(found)
             return found
         result.copy_(value.expand(result.shape) if value.dim() else value)
+        return result
+
+    def _said(self) -> Any:
+        """What the user says of the line under way; None: nothing."""
+        if not self._assume:
+            return None
+        path, _, number = self._line().rpartition(":")
+        for place, value in self._assume.items():
+            file, _, line = place.rpartition(":")
+            if line == number and (path == file or path.endswith(f"/{file}")):
+                self.assumed.add(place)
+                return value
+        return None
+
+    def _tell(self, op: _Operator, source: torch.Tensor, result: Any, said: Any) -> Any:
+        """The operator's result where all that is read is `said`."""
+        if op.name == "equal":
+            return bool(said)
+        value = torch.tensor(said, device="cpu").to(source.dtype)
+        if op.name == "_local_scalar_dense":
+            self._wait(value.item())
+            return value.item()
+        result.fill_(value)
         return result
 
     def _list(self, what: str) -> None:

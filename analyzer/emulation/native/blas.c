@@ -50,10 +50,7 @@ ANSWER int cublasLtMatmulAlgoGetHeuristic(void *handle, void *op, void *a, void 
   return OK;
 }
 
-/* Handles of cuSPARSE and cuSOLVER; what is asked of them besides is refused, since the sizes of their buffers are not known. */
-ANSWER int cusparseCreate(void **handle) { *handle = new_handle(); return OK; }
-ANSWER int cusparseDestroy(void *handle) { (void)handle; return OK; }
-ANSWER int cusparseSetStream(void *handle, void *stream) { (void)handle; (void)stream; return OK; }
-ANSWER int cusolverDnCreate(void **handle) { *handle = new_handle(); return OK; }
+/* Handles of cuSOLVER; what is asked of them besides is refused, since the sizes of its buffers are not known. */
+ANSWER int cusolverDnCreate(void **handle) { LOCKED process_library(LIBRARY_CUSOLVER); *handle = new_handle(); return OK; }
 ANSWER int cusolverDnDestroy(void *handle) { (void)handle; return OK; }
 ANSWER int cusolverDnSetStream(void *handle, void *stream) { (void)handle; (void)stream; return OK; }

@@ -22,7 +22,7 @@ typedef struct {
   char name[128];
   int count, major, minor, cuda; /* cuda: 13000 for CUDA 13.0, the release PyTorch was built with */
   int sm_count, threads_per_sm, blocks_per_sm, shared_per_sm, shared_per_block, l2;
-  uint64_t capacity, context, cublas_code, cudnn_code, kernels_code;
+  uint64_t capacity, context, cublas_code, cudnn_code, cusolver_code, cufft_code, kernels_code;
   uint64_t known; /* contents of copies up to so many bytes are kept */
 } Device;
 const Device *the_device(void);
@@ -39,6 +39,8 @@ int on_device(uint64_t address);                  /* which device, -1: none */
 void process_launches(int kind);                  /* 1 plain, 2 stack, 3 asserting: allocators/process.py */
 void process_cublas(void);
 void process_cudnn(void);
+enum { LIBRARY_CUFFT, LIBRARY_CUSOLVER };
+void process_library(int which);                     /* its code: cuFFT's once, cuSOLVER's for each handle */
 int process_holds(int device, int64_t bytes);        /* a library's memory outside the allocator; below 0: given back. 0: no room */
 
 /* contents.c */
@@ -59,6 +61,12 @@ int nothing_runs(void);              /* no library that is loaded has code for t
 /* streams.c */
 void work(int64_t nanoseconds); /* something that takes so long was given to the device */
 void captured(void *stream); /* something ran on a stream: a node, if it is captured */
+
+/* watchdog.c */
+void collective_begins(const void *stream);
+void reduction_recorded(const void *event, const void *stream); /* any event */
+int reduction_is_seen(const void *event);
+void reduction_forgotten(const void *event);
 
 void *new_handle(void);
 int fail(int code); /* remembers the runtime's last error */

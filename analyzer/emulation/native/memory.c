@@ -18,7 +18,7 @@ typedef struct { Range *at; size_t count, room; } Ranges; /* sorted by address *
 typedef struct {
   Ranges holes, chunks, ranges, gaps, live;
   uint64_t lowest, origin, page_bytes, besides, most_besides;
-  int ready, had_kernel, has_handle;
+  int ready, had_kernel, has_handle, has_kernels_code, has_cufft;
 } Space;
 static Space spaces[DEVICES];
 
@@ -174,14 +174,18 @@ void process_launches(int kind) {
   }
   if (had < 3 && kind >= 3) pages(s, 10 * MIB);
 }
+static void load_code(Space *s, uint64_t code) { /* with the first library's that of all kernels (runtimes/pytorch/outside.py) */
+  if (!s->has_kernels_code) s->besides += the_device()->kernels_code;
+  s->has_kernels_code = 1;
+  s->besides += code;
+}
 static void handle_of(Space *s, uint64_t code) {
   process_launches(1);
   if (!s->has_handle) {
     s->has_handle = 1;
     pages(s, PAGE);
-    s->besides += the_device()->kernels_code;
   }
-  s->besides += code;
+  load_code(s, code);
 }
 void process_cublas(void) {
   Space *s = space_of(current_device());
@@ -192,6 +196,13 @@ void process_cudnn(void) {
   Space *s = space_of(current_device());
   handle_of(s, the_device()->cudnn_code);
   for (int page = 0; page < 5; page++) pages(s, PAGE);
+}
+
+void process_library(int which) {
+  Space *s = space_of(current_device());
+  if (which == LIBRARY_CUSOLVER) load_code(s, the_device()->cusolver_code);
+  else if (!s->has_cufft) load_code(s, the_device()->cufft_code);
+  s->has_cufft |= which == LIBRARY_CUFFT;
 }
 
 int process_holds(int device, int64_t bytes) {
@@ -343,15 +354,18 @@ ANSWER int cudaPointerGetAttributes(PointerAttributes *found, const void *pointe
   }
   return OK;
 }
-/* CUpointer_attribute: 1 context, 2 memory type, 3 device pointer, 4 host pointer, 8 is managed, 9 device ordinal. */
+/* CUpointer_attribute: 1 context, 2 memory type (1 host, 2 device), 3 device pointer, 4 host pointer, 8 is managed, 9 device ordinal. Pinned
+   memory of the host has one address everywhere (unified addressing). */
 ANSWER int cuPointerGetAttribute(void *value, int which, uint64_t address) {
-  int device;
-  LOCKED device = on_device(address);
-  if (device < 0) return INVALID_VALUE;
+  int device, host;
+  LOCKED { device = on_device(address); host = device < 0 && is_pinned(address); }
+  if (device < 0 && !host) return INVALID_VALUE;
+  if (host) device = current_device();
   switch (which) {
     case 1: *(uint64_t *)value = (uint64_t)device + 1; return OK;
-    case 2: *(unsigned *)value = 2; return OK;
+    case 2: *(unsigned *)value = host ? 1 : 2; return OK;
     case 3: *(uint64_t *)value = address; return OK;
+    case 4: if (!host) return INVALID_VALUE; *(uint64_t *)value = address; return OK;
     case 8: *(unsigned *)value = 0; return OK;
     case 9: *(int *)value = device; return OK;
     default: return INVALID_VALUE;

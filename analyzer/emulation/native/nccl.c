@@ -230,6 +230,7 @@ static int start(Call *call) {
       if (receives && !code) code = connect_peer(comm, peer, !comm->peers[peer].received++, comm->figures.receive);
     }
   captured(call->stream);
+  if (call->kind <= REDUCE_SCATTER) collective_begins(call->stream);
   if (code || !is_carried(call)) return code;
   switch (call->kind) {
     case SEND: return say_given(call, call->root, 1);

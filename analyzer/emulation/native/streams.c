@@ -53,16 +53,17 @@ typedef struct { double milliseconds; } Event;
 ANSWER int cudaEventCreateWithFlags(void **event, unsigned flags) { (void)flags; return (*event = calloc(1, sizeof(Event))) ? OK : fail(OUT_OF_MEMORY); }
 ANSWER int cudaEventCreate(void **event) { return cudaEventCreateWithFlags(event, 0); }
 ANSWER int cudaEventRecordWithFlags(void *event, void *stream, unsigned flags) {
-  (void)stream; (void)flags;
+  (void)flags;
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   ((Event *)event)->milliseconds = now.tv_sec * 1e3 + (now.tv_nsec + worked) * 1e-6;
+  reduction_recorded(event, stream);
   return OK;
 }
 ANSWER int cudaEventRecord(void *event, void *stream) { return cudaEventRecordWithFlags(event, stream, 0); }
-ANSWER int cudaEventQuery(void *event) { (void)event; return OK; }
+ANSWER int cudaEventQuery(void *event) { return reduction_is_seen(event) ? OK : fail(NOT_READY); }
 ANSWER int cudaEventSynchronize(void *event) { (void)event; return OK; }
-ANSWER int cudaEventDestroy(void *event) { free(event); return OK; }
+ANSWER int cudaEventDestroy(void *event) { reduction_forgotten(event); free(event); return OK; }
 ANSWER int cudaEventElapsedTime(float *milliseconds, void *from, void *to) { *milliseconds = (float)(((Event *)to)->milliseconds - ((Event *)from)->milliseconds); return OK; }
 ANSWER int cudaEventElapsedTime_v2(float *milliseconds, void *from, void *to) { return cudaEventElapsedTime(milliseconds, from, to); }
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, dtype_bytes
+from analyzer.libraries import cusparse
 from analyzer.runtimes.pytorch.scratch.cub import (
     aliased_bytes,
     look_back_bytes,
@@ -58,7 +59,7 @@ def sparse_product(operator: Operator, _device: DeviceProfile, script: Script) -
     """
     values = tensor_at(operator, 3)
     if values is not None and values.element_count:
-        script.temporary(8 * -(-values.element_count // 512) + 7, Basis.MEASURED)
+        script.temporary(cusparse.product_bytes(values.element_count), Basis.MEASURED)
 
 
 @rule("aten::_sparse_addmm", name="compressed-product", sure=Basis.BOUNDED)
@@ -71,8 +72,8 @@ def compressed_product(operator: Operator, _device: DeviceProfile, script: Scrip
     """
     offsets, values = tensor_at(operator, 1), tensor_at(operator, 3)
     if offsets is not None and values is not None and values.element_count:
-        pieces = -(-(offsets.element_count - 1 + values.element_count) // 64)
-        script.temporary(16 * pieces + 528, Basis.BOUNDED)
+        nbytes = cusparse.compressed_product_bytes(offsets.element_count - 1, values.element_count)
+        script.temporary(nbytes, Basis.BOUNDED)
 
 
 @rule("aten::_sparse_sparse_matmul", name="product-of-sparse", sure=(Basis.MEASURED, Basis.BOUNDED))

@@ -1,0 +1,74 @@
+"""cuFFT's and cuSPARSE's side of an emulated program: how large the workspaces are that they ask of their caller.
+
+1. A plan of cuFFT is one of `libraries/cufft.py`: types, lengths and batch as they are asked for. It is strided where its numbers do not
+   follow each other, or where the complex result of real ones holds both halves ("row": how long its last dimension is).
+2. A product of cuSPARSE is one of `libraries/cusparse.py`, by its algorithm.
+3. What nothing recorded is like, and everything on another GPU than the measured one, is kept as a doubt, once for each kind.
+
+Source of the numbers: `library_types.h` (cudaDataType), `cusparse.h` (cusparseSpMMAlg_t, cusparseSpMVAlg_t).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from analyzer.devices import DeviceProfile
+from analyzer.emulation.questions import Question, Topic, Unanswered
+from analyzer.libraries import cufft, cusparse
+
+# cudaDataType -> bytes of a real number, and whether it is complex.
+_TYPES = {0: (4, False), 1: (8, False), 2: (2, False), 4: (4, True), 5: (8, True), 6: (2, True)}
+_CSR_ALG1, _CSR_ALG2, _SPMV_DEFAULT = 4, 6, 0
+
+
+class Workspaces:
+    """Answers for a GPU. `topics`: what it answers."""
+
+    def __init__(self, profile: DeviceProfile) -> None:
+        self._profile = profile
+        self._doubts: dict[str, None] = {}
+        self.topics: Mapping[str, Topic] = {"cufft.plan": self.plan, "cusparse.product": self.product}
+
+    def plan(self, question: Question) -> list[int]:
+        """Bytes of a plan's workspace."""
+        if question["from"] not in _TYPES or question["to"] not in _TYPES:
+            raise Unanswered(f"nothing is known of cuFFT's plans of data type {question['from']}")
+        (real_bytes, from_complex), (_, to_complex) = _TYPES[question["from"]], _TYPES[question["to"]]
+        lengths = tuple(question["lengths"])
+        real = not (from_complex and to_complex)
+        both_sides = real and to_complex and question["row"] == lengths[-1] > 1
+        plan = cufft.Plan(
+            lengths, question["batch"], real, real_bytes, strided=question["stride"] != 1 or both_sides
+        )
+        nbytes = cufft.workspace_bytes(plan)
+        self._doubt(
+            f"cuFFT plan of {'x'.join(map(str, lengths))}, {plan.batch} times",
+            nbytes,
+            cufft.is_recorded(plan),
+        )
+        return [nbytes]
+
+    def product(self, question: Question) -> list[int]:
+        """Bytes of a product's buffer."""
+        rows, entries, algorithm = question["rows"], question["entries"], question["algorithm"]
+        measured = question["what"] == "matrix" and algorithm == _CSR_ALG1
+        if measured:
+            nbytes = cusparse.product_bytes(entries)
+        elif (question["what"], algorithm) in (("matrix", _CSR_ALG2), ("vector", _SPMV_DEFAULT)):
+            nbytes = cusparse.compressed_product_bytes(rows, entries)
+        else:
+            raise Unanswered(
+                f"no buffer is known of cuSPARSE's algorithm {algorithm} for a {question['what']}"
+            )
+        self._doubt(f"cuSPARSE product of {rows:,} rows with {entries:,} entries", nbytes, measured)
+        return [nbytes]
+
+    def doubts(self) -> tuple[str, ...]:
+        """What was not measured, in the order it was asked for."""
+        return tuple(self._doubts)
+
+    def _doubt(self, what: str, nbytes: int, known: bool) -> None:
+        if known and self._profile.measured:
+            return
+        source = "by a formula measured on the h200" if known else "by a formula of something near"
+        self._doubts[f"{what}: {nbytes:,} bytes of workspace, {source}"] = None

@@ -1,0 +1,110 @@
+"""A target or a program predicted, beside PyTorch's own CUDA build that runs it on an emulated GPU (`analyze emulate`): no GPU is needed.
+
+1. Both are of the same GPU, and of the release of PyTorch that is emulated, where no other was asked for.
+2. Marks are the ends of optimizer steps, as the allocator's history tells them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from analyzer.analysis import Analysis
+from analyzer.emulation import launch
+from analyzer.emulation.emulate import Emulated
+from analyzer.errors import AnalyzerError, RunError
+from analyzer.options import Options
+from analyzer.pipeline import analysis
+from analyzer.pipeline.program import follow, place_of
+from analyzer.ranks import Rank
+from analyzer.runs import emulated, jobs, machine, program
+from analyzer.results.verification import Verification
+from analyzer.verify.program import compared
+
+_Tell = Callable[[str], None]
+
+
+def verify_target(
+    target: str, options: Options, python: str | None, progress: _Tell | None = None
+) -> Verification:
+    """Predict a PyTorch target, emulate it, compare. python: as in `analyzer.emulate`. Raises AnalyzerError."""
+    tell = progress or (lambda _: None)
+    options = _of_its_release(options, python)
+    predicted = analysis(target, options, progress)
+    tell("emulating")
+    found = emulated.of_target(target, options, python, {})
+    return beside(predicted, found, target)
+
+
+def verify_script(
+    script: str | os.PathLike[str],
+    arguments: Sequence[str],
+    options: Options,
+    python: str | None,
+    progress: _Tell | None = None,
+) -> Verification:
+    """As `verify_target`, of a whole program. Raises AnalyzerError."""
+    tell = progress or (lambda _: None)
+    name, _ = place_of(script)
+    options = _of_its_release(options, python)
+    predicted, error = follow(script, arguments, options, {}, progress=progress, whole=True)
+    if isinstance(error, AnalyzerError):
+        raise error
+    tell("emulating")
+    said = replace(options, runtime_options={}, release={})
+    found = emulated.of_script(script, arguments, said, python, jobs.environment_of(options), Rank())
+    return beside(predicted, found, name)
+
+
+def beside(predicted: Analysis, found: Emulated, name: str) -> Verification:
+    """An analysis beside what was emulated. Raises RunError where that ended before its end."""
+    estimate = found.estimate
+    if estimate.incomplete is not None:
+        raise RunError(
+            f"{name} could not be emulated: {estimate.incomplete}",
+            "analyze emulate shows what it did until then",
+        )
+    environment = {name: value for name, value in machine.fingerprint(None).items() if name != "torch"}
+    verification = compared(
+        predicted,
+        _measured(found),
+        {**environment, "emulated": estimate.device_note.removeprefix("emulated: ")},
+    )
+    return replace(verification, notes=(*verification.notes, *estimate.notes))
+
+
+def _of_its_release(options: Options, python: str | None) -> Options:
+    if "torch" in options.release:
+        return options
+    release = launch.find_torch(python).version
+    return replace(options, release={**options.release, "torch": release.partition("+")[0]})
+
+
+def _measured(found: Emulated) -> Mapping[str, Any]:
+    """What was emulated, as `runs/program.py` says what was measured."""
+    estimate = found.estimate
+    top = {name: getattr(estimate, name) for name in ("peak_allocated", "peak_reserved", "peak_requested")}
+    trace = (dict(zip(("action", "addr", "size"), entry, strict=False)) for entry in found.seen["events"])
+    measured: dict[str, Any] = {
+        "marks": [
+            {"event": mark.event, "allocated": mark.allocated, "reserved": mark.reserved}
+            for mark in estimate.marks
+        ],
+        "peaks": [top],
+        "nvml_process": {"end": estimate.device_used},
+        "nvml_device": {"before": None, "end": None},
+        "history": program.encode(trace),
+        "versions": {},
+        "seconds": 0.0,
+    }
+    failed = estimate.out_of_memory
+    if failed is not None:
+        last = estimate.timeline
+        measured["out_of_memory"] = {
+            "after": estimate.marks[-1].event if estimate.marks else "start",
+            "message": str(found.seen["ended"].get("message", "")),
+            "counters": {"allocated": last.allocated[-1], "reserved": last.reserved[-1]},
+        }
+    return measured
