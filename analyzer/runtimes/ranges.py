@@ -1,4 +1,5 @@
-"""Between what a program's memory lies on a GPU that nobody has measured: what is taken from another one may be more, or less.
+"""Between what a program's memory lies on a GPU that nobody has measured: what is taken from another one may be more, or less; and
+where threads ask for memory in an order that only a run has.
 
 1. A request whose bytes were not asked for this GPU may be off by `Malloc.assumed` bytes, up or down. One by a formula that was
    read off the H200 (attention, recurrent layers, transforms, ...) may be half as large, or half as large again.
@@ -7,7 +8,10 @@
 3. Beside the allocator the process holds the context and first kernels, `DeviceProfile.context_range_bytes`, and the code of
    libraries, of which a GPU with smaller code may hold half.
 
-On a GPU that was measured both ends are the figure itself.
+4. Where threads read a checkpoint while the program converts it, it is played in other orders as well
+   (`runtimes/pytorch/orders.py`), on any GPU.
+
+Otherwise both ends are the figure itself on a GPU that was measured.
 Not modelled: that requests are off in different directions.
 """
 
@@ -37,6 +41,17 @@ def reserved_range(prediction: Prediction, played: Played) -> Range:
     ends = [_played_with(prediction, sign) for sign in (-1, 1)]
     found = [played.peak_reserved, *(end.peak_reserved for end in ends if end is not None)]
     return min(found), max(found)
+
+
+def orders_range(prediction: Prediction, played: Played) -> Range | None:
+    """Least and most bytes the allocator may hold at its peak, in whatever order threads ask; None where none do, or all orders are
+    one. What is told and not played again (tokens of `generate`) takes as much in each."""
+    others = [play(events, prediction.allocator()).peak_reserved for events in prediction.others()]
+    if not others:
+        return None
+    own = play(prediction.events, prediction.allocator()).peak_reserved
+    least, most = (played.peak_reserved + end(own, *others) - own for end in (min, max))
+    return (least, most) if least < most else None
 
 
 def beside_range(profile: DeviceProfile, beside_bytes: int) -> Range:

@@ -21,9 +21,6 @@ import contextlib
 import copy
 import functools
 import gc
-import importlib.abc
-import importlib.machinery
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -32,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from analyzer.capture.pytorch.importing import once_imported
 from analyzer.errors import CaptureError, NotTold
 from analyzer.graph import Birth, Death
 
@@ -103,7 +101,7 @@ class Tokens:
                 mixin._sample = self._sampling(original)
                 stack.callback(setattr, mixin, "_sample", original)
 
-            with _once_imported(_MODULE, imported):
+            with once_imported(_MODULE, imported):
                 yield
 
     def _sampling(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -313,34 +311,3 @@ def _release(tensors: Sequence[torch.Tensor]) -> None:
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         for tensor in tensors:
             tensor.data = torch.empty(0, dtype=tensor.dtype, device="meta")
-
-
-@contextlib.contextmanager
-def _once_imported(name: str, tell: Callable[[ModuleType], None]) -> Iterator[None]:
-    """While open, the module is told of: now, or when the program imports it."""
-    if name in sys.modules:
-        tell(sys.modules[name])
-        yield
-        return
-
-    class Finder(importlib.abc.MetaPathFinder):
-        def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
-            if fullname != name:
-                return None
-            spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-            if spec is not None and spec.loader is not None:
-                run = spec.loader.exec_module
-
-                def exec_module(module: ModuleType) -> None:
-                    run(module)
-                    tell(module)
-
-                spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-            return spec
-
-    finder = Finder()
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
