@@ -26,7 +26,7 @@ AMP = ("bf16", "fp16")
 # What is said of a configuration alone (`recipes/recipe.py`), and what of everything else.
 OF_CONFIGS = (
     "task", "length", "new_tokens", "lora", "load_in_8bit", "load_in_4bit", "no_double_quant", "gradient_checkpointing",
-    "attn", "cache", "beams", "sample", "load",
+    "attn", "cache", "prefill_chunk", "beams", "sample", "load",
 )  # fmt: skip
 NOT_OF_CONFIGS = (
     "batches",
@@ -39,7 +39,7 @@ NOT_OF_CONFIGS = (
     "runtime",
 )
 _LINE = re.compile(r"[^:=]+\.py:\d+")
-_NUMBERS = ("batch", "grad_accumulation", "steps", "length", "new_tokens", "beams")
+_NUMBERS = ("batch", "grad_accumulation", "steps", "length", "new_tokens", "prefill_chunk", "beams")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -267,6 +267,15 @@ class Options:
         default=None,
         metadata=_said(
             "With --mode generate: the cache of keys and values.", "--cache", choices=CACHES, default=None
+        ),
+    )
+    prefill_chunk: int | None = field(
+        default=None,
+        metadata=_said(
+            "With --mode generate: tokens of the prompt read at a time.",
+            "--prefill-chunk",
+            type=int,
+            metavar="N",
         ),
     )
     beams: int = field(

@@ -113,6 +113,7 @@ def recipe_of(name: str, options: Options) -> Recipe:
         attention=options.attn,
         new_tokens=options.new_tokens if options.mode == "generate" else 0,
         cache=options.cache,
+        prefill_chunk=options.prefill_chunk,
         beams=options.beams,
         sample=options.sample,
         loading=options.load,

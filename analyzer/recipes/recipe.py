@@ -86,6 +86,7 @@ class Recipe:
     attention: str | None = None
     new_tokens: int = 0
     cache: str | None = None
+    prefill_chunk: int | None = None
     beams: int = 1
     sample: bool = False
     loading: str = "device-map"
@@ -93,17 +94,15 @@ class Recipe:
 
     def __post_init__(self) -> None:
         train, generate = self.mode == "train", self.mode == "generate"
-        for flag, said, means in (
-            ("--lora", self.lora, train),
-            ("--gradient-checkpointing", self.checkpointing, train),
-            ("--cache", self.cache, generate),
-            ("--sample", self.sample, generate),
+        for flag, said, mode in (
+            ("--lora", self.lora, "train"),
+            ("--gradient-checkpointing", self.checkpointing, "train"),
+            ("--cache", self.cache, "generate"),
+            ("--sample", self.sample, "generate"),
+            ("--prefill-chunk", self.prefill_chunk, "generate"),
         ):
-            if said and not means:
-                raise OptionError(
-                    f"{flag} means nothing with --mode {self.mode}",
-                    f"add --mode {'generate' if flag in ('--cache', '--sample') else 'train'}",
-                )
+            if said and mode != self.mode:
+                raise OptionError(f"{flag} means nothing with --mode {self.mode}", f"add --mode {mode}")
         if generate and self.task not in ("causal-lm", "seq2seq"):
             raise OptionError(f"a {self.task} model does not generate tokens", "use --mode infer")
         if self.parallel is not None:

@@ -195,13 +195,14 @@ def _inferred(recipe: Recipe) -> str:
 
 def _generated(recipe: Recipe) -> str:
     cache = None if recipe.cache == "dynamic" else recipe.cache
+    piece = f", prefill_chunk_size={recipe.prefill_chunk}" if recipe.prefill_chunk else ""
     beams = f", num_beams={recipe.beams}" if recipe.beams > 1 else ""
     made = [
         f"ids = {_tokens(recipe)}",
         "tokens = model.generate(",
         "    ids, attention_mask=torch.ones_like(ids), pad_token_id=0,",
         f"    max_new_tokens={recipe.new_tokens}, min_new_tokens={recipe.new_tokens}, do_sample={recipe.sample}{beams},",
-        f"    cache_implementation={cache!r}, disable_compile=True,",
+        f"    cache_implementation={cache!r}, disable_compile=True{piece},",
         ")",
     ]
     return "\n".join([made[0], *_autocast(recipe, *made[1:])])
