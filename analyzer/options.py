@@ -26,7 +26,8 @@ AMP = ("bf16", "fp16")
 # What is said of a configuration alone (`recipes/recipe.py`), and what of everything else.
 OF_CONFIGS = (
     "task", "length", "new_tokens", "lora", "load_in_8bit", "load_in_4bit", "no_double_quant", "gradient_checkpointing",
-    "attn", "cache", "prefill_chunk", "beams", "sample", "load",
+    "attn", "cache", "prefill_chunk", "beams", "sample", "packed",
+    "precompute_reference", "load",
 )  # fmt: skip
 NOT_OF_CONFIGS = (
     "batches",
@@ -285,6 +286,20 @@ class Options:
         default=False,
         metadata=_said(
             "With --mode generate: draw tokens instead of taking the likeliest.", "--sample", is_flag=True
+        ),
+    )
+    packed: bool = field(
+        default=False,
+        metadata=_said(
+            "With --task sft: documents packed into sequences of --length.", "--packed", is_flag=True
+        ),
+    )
+    precompute_reference: bool = field(
+        default=False,
+        metadata=_said(
+            "With --task dpo: what the reference says is computed beforehand, and no second model is kept.",
+            "--precompute-reference",
+            is_flag=True,
         ),
     )
     load: str = field(
