@@ -18,7 +18,7 @@ from analyzer.recipes.trainers import TRAINERS
 TASKS = ("causal-lm", "seq2seq", "classification", "vision", "speech", *TRAINERS)
 ATTENTION = ("sdpa", "eager")
 # `generate(cache_implementation=...)`: transformers/generation/configuration_utils.py, ALL_CACHE_IMPLEMENTATIONS.
-CACHES = ("dynamic", "static", "offloaded", "offloaded_static")
+CACHES = ("dynamic", "static", "offloaded", "offloaded_static", "quantized")
 LOADING = ("device-map", "cpu", "gpu")
 # What Trainer takes where nobody says (`training_args.py`, `default_optim`, with torch 2.8 or newer).
 DEFAULT_OPTIMIZER = "adamw_torch_fused"
@@ -196,6 +196,7 @@ class Recipe:
             "peft": self.lora is not None,
             "bitsandbytes": self.bits is not None
             or (self.mode == "train" and "bitsandbytes" in self.optimizer_call),
+            "hqq": self.cache == "quantized",
             "trl": self.task in TRAINERS,
             "datasets": self.task in TRAINERS,
         }

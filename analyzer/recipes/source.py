@@ -223,7 +223,11 @@ def _inferred(recipe: Recipe) -> str:
 
 
 def _generated(recipe: Recipe) -> str:
-    cache = None if recipe.cache == "dynamic" else recipe.cache
+    cache = repr(None if recipe.cache == "dynamic" else recipe.cache)
+    if (
+        recipe.cache == "quantized"
+    ):  # in 4 bits, as it is by default; quanto's kernels, which would be the default, are not followed
+        cache += ', cache_config={"backend": "hqq"}'
     piece = f", prefill_chunk_size={recipe.prefill_chunk}" if recipe.prefill_chunk else ""
     beams = f", num_beams={recipe.beams}" if recipe.beams > 1 else ""
     made = [
@@ -231,7 +235,7 @@ def _generated(recipe: Recipe) -> str:
         "tokens = model.generate(",
         "    ids, attention_mask=torch.ones_like(ids), pad_token_id=0,",
         f"    max_new_tokens={recipe.new_tokens}, min_new_tokens={recipe.new_tokens}, do_sample={recipe.sample}{beams},",
-        f"    cache_implementation={cache!r}, disable_compile=True{piece},",
+        f"    cache_implementation={cache}, disable_compile=True{piece},",
         ")",
     ]
     return "\n".join([made[0], *_autocast(recipe, *made[1:])])

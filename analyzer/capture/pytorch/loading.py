@@ -53,8 +53,9 @@ class Loading:
         with contextlib.ExitStack() as stack:
 
             def imported(module: ModuleType) -> None:
-                stack.callback(setattr, module, "ThreadPoolExecutor", module.ThreadPoolExecutor)
-                module.ThreadPoolExecutor = lambda *_, **__: Pool(self._recorder)
+                name = "ThreadPoolExecutor"
+                stack.callback(setattr, module, name, getattr(module, name))
+                setattr(module, name, lambda *_, **__: Pool(self._recorder))
 
             with once_imported(_MODULE, imported):
                 yield
