@@ -1,4 +1,4 @@
-"""LitGPT's own recipe on its longest sample: CHECKOUT (lora|adapter|adapter_v2|generate) MODEL LENGTH MICROBATCH QUANTIZE.
+"""LitGPT's own recipe on its longest sample: CHECKOUT (lora|generate) MODEL LENGTH MICROBATCH QUANTIZE.
 
 The recipe trains as it is, its first iteration, which it gives the longest sample of the data; "generate" makes 50 tokens. What is not of
 the GPU is left out: the checkpoint's file, the tokenizer, the data. It prints LitGPT's own figure ("Memory used"). QUANTIZE: none,
@@ -60,8 +60,7 @@ if name == "generate":
 sample = torch.zeros(int(length), dtype=torch.int)
 for part in ("train", "test"):
     torch.save([{"input_ids": sample, "labels": sample}], data / f"{part}.pt")
-for saved in ("save_lora_checkpoint", "save_adapter_checkpoint", "save_adapter_v2_checkpoint"):
-    setattr(recipe, saved, nothing)
+recipe.save_lora_checkpoint = nothing
 recipe.micro_batch_size = int(micro)
 recipe.gradient_accumulation_iters = recipe.batch_size // recipe.micro_batch_size
 recipe.max_iters = recipe.eval_iters = 1
