@@ -26,7 +26,8 @@ AMP = ("bf16", "fp16")
 # What is said of a configuration alone (`recipes/recipe.py`), and what of everything else.
 OF_CONFIGS = (
     "task", "length", "new_tokens", "lora", "load_in_8bit", "load_in_4bit", "no_double_quant", "gradient_checkpointing",
-    "attn", "cache", "beams", "sample", "load",
+    "attn", "cache", "prefill_chunk", "beams", "sample", "packed",
+    "precompute_reference", "load",
 )  # fmt: skip
 NOT_OF_CONFIGS = (
     "batches",
@@ -39,7 +40,7 @@ NOT_OF_CONFIGS = (
     "runtime",
 )
 _LINE = re.compile(r"[^:=]+\.py:\d+")
-_NUMBERS = ("batch", "grad_accumulation", "steps", "length", "new_tokens", "beams")
+_NUMBERS = ("batch", "grad_accumulation", "steps", "length", "new_tokens", "prefill_chunk", "beams")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -269,6 +270,15 @@ class Options:
             "With --mode generate: the cache of keys and values.", "--cache", choices=CACHES, default=None
         ),
     )
+    prefill_chunk: int | None = field(
+        default=None,
+        metadata=_said(
+            "With --mode generate: tokens of the prompt read at a time.",
+            "--prefill-chunk",
+            type=int,
+            metavar="N",
+        ),
+    )
     beams: int = field(
         default=1, metadata=_said("With --mode generate: beams.", "--beams", type=int, metavar="N")
     )
@@ -276,6 +286,20 @@ class Options:
         default=False,
         metadata=_said(
             "With --mode generate: draw tokens instead of taking the likeliest.", "--sample", is_flag=True
+        ),
+    )
+    packed: bool = field(
+        default=False,
+        metadata=_said(
+            "With --task sft: documents packed into sequences of --length.", "--packed", is_flag=True
+        ),
+    )
+    precompute_reference: bool = field(
+        default=False,
+        metadata=_said(
+            "With --task dpo: what the reference says is computed beforehand, and no second model is kept.",
+            "--precompute-reference",
+            is_flag=True,
         ),
     )
     load: str = field(

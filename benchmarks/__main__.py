@@ -5,10 +5,15 @@ from __future__ import annotations
 import sys
 
 from benchmarks import gpu_profiles
-from benchmarks.published import compare
+from benchmarks.published import compare, litgpt
 from benchmarks.releases import changes
 
-COMMANDS = {"releases": changes.main, "gpu_profiles": gpu_profiles.main, "published": compare.main}
+COMMANDS = {
+    "releases": changes.main,
+    "gpu_profiles": gpu_profiles.main,
+    "published": compare.main,
+    "litgpt": litgpt.main,
+}
 
 if __name__ == "__main__":
     if sys.argv[1:2] == [] or sys.argv[1] not in COMMANDS:

@@ -60,8 +60,11 @@ VALID: dict[str, list[tuple[Any, Any]]] = {
     "gradient_checkpointing": [(False, False), (True, True)],
     "attn": [(None, None), ("eager", "eager")],
     "cache": [(None, None), ("static", "static")],
+    "prefill_chunk": [(None, None), (128, 128)],
     "beams": [(1, 1), (4, 4)],
     "sample": [(False, False), (True, True)],
+    "packed": [(False, False), (True, True)],
+    "precompute_reference": [(False, False), (True, True)],
     "load": [("device-map", "device-map"), ("cpu", "cpu")],
 }
 INVALID: list[tuple[str, Any, type[AnalyzerError], str]] = [

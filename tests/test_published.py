@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from benchmarks.published import litgpt
 from benchmarks.published.compare import CONTEXTS, HERE, KEPT, PAGE, device, key, page
 from benchmarks.published.figures import FIGURES, Figure
 
@@ -58,3 +59,18 @@ def test_the_written_page_is_of_what_was_predicted() -> None:
     kept = json.loads(KEPT.read_text(encoding="utf-8"))
     assert {key(one) for one in FIGURES} == set(kept)
     assert PAGE.read_text(encoding="utf-8") == page([(one, kept[key(one)]) for one in FIGURES])
+
+
+def test_litgpt_s_page_has_every_row_and_its_error() -> None:
+    one, two = litgpt.Row("lora", "m", 10, 1, "none", 10.0), litgpt.Row("lora", "m", 10, 2, "bnb.nf4", 5.0)
+    made = litgpt.page([(one, 10.1), (two, 4.0)])
+    assert "| lora | m | 1 | none | 10.00 | 10.10 | +1.0 % |" in made
+    assert "| lora | m | 2 | bnb.nf4 | 5.00 | 4.00 | -20.0 % |" in made
+    assert "- whole: 1 figures, median error 1.0 %, largest 1.0 %, 1 within 3 %" in made
+    assert "- quantized: 1 figures, median error 20.0 %, largest 20.0 %, 0 within 3 %" in made
+
+
+def test_litgpt_s_written_page_has_the_rows() -> None:
+    text = litgpt.PAGE.read_text(encoding="utf-8")
+    for row in litgpt.ROWS:
+        assert f"| {row.recipe} | {row.model} | {row.micro} | {row.quantize} | {row.published:.2f} |" in text

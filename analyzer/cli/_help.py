@@ -13,7 +13,7 @@ _KINDS = {
     ),
     "A config.json": (
         "task", "length", "new_tokens", "lora", "load_in_8bit", "load_in_4bit", "no_double_quant", "gradient_checkpointing", "attn",
-        "cache", "beams", "sample", "load", "write_script",
+        "cache", "prefill_chunk", "beams", "sample", "packed", "precompute_reference", "load", "write_script",
     ),
     "What it runs on": (
         "device", "all_devices", "budget", "limit", "runtime", "runtime_options", "strict", "force", "emulated", "python", "no_graph", "workers", "ray",

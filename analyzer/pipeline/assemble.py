@@ -34,7 +34,14 @@ from analyzer.results.estimate import (
 from analyzer.runtimes.base import Description, Prediction, Runtime, Source
 from analyzer.runtimes.bounded import bounded
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
-from analyzer.runtimes.ranges import Range, beside_range, kept_bytes, may_be_off, reserved_range
+from analyzer.runtimes.ranges import (
+    Range,
+    beside_range,
+    kept_bytes,
+    may_be_off,
+    orders_range,
+    reserved_range,
+)
 from analyzer.runtimes.timeline import Alive, Failure, Played, play
 
 _Contents: TypeAlias = Callable[[Malloc], tuple[tuple[Description, int], ...]]
@@ -119,6 +126,7 @@ def assemble(
     )
     ranges = lifetimes(graph)
     device_used = prediction.device_used(played)
+    assumptions = _assumed(profile, prediction, outcome, device_used)
     modelled = runtime.modelled(prediction, profile)
     elsewhere = releases.others_installed(modelled)
     estimate = Estimate(
@@ -153,13 +161,14 @@ def assemble(
             played.phase,
             played.rule,
         ),
-        certainty=_certainty(played, prediction.unknown, _assumed(profile, prediction, outcome, device_used)),
+        certainty=_certainty(played, prediction.unknown, assumptions),
         notes=tuple(
             dict.fromkeys(
                 (
                     *prediction.notes,
                     *captured.notes,
                     *graph.notes,
+                    *assumptions.notes,
                     *_refusals(played),
                     *releases.notes(modelled, elsewhere),
                 )
@@ -187,6 +196,12 @@ def assemble(
     )
     profile = dataclasses.replace(profile, capacity_bytes=capacity)
     return Analysis(options, profile, graph, prediction, played, estimate)
+
+
+_ORDERS = (
+    "threads read the checkpoint while its experts are stacked: the figures are of the order a quick disk gives; in others {} to {} MiB "
+    "are reserved"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,22 +244,26 @@ class _Assumed:
     reserved: Range | None = None
     beside: Range | None = None
     kept_bytes: int = 0
+    notes: tuple[str, ...] = ()
 
 
 def _assumed(profile: DeviceProfile, prediction: Prediction, outcome: _Outcome, device_used: int) -> _Assumed:
-    if profile.measured:
-        return _Assumed()
     played = outcome.played
+    orders = None if outcome.with_room is not None else orders_range(prediction, played)
+    notes = () if orders is None else (_ORDERS.format(*(f"{nbytes / 2**20:,.0f}" for nbytes in orders)),)
+    if profile.measured:
+        return _Assumed(reserved=orders, notes=notes)
     beside = max(device_used - played.peak_reserved, 0)
     found = {
         "context and library code": beside,
         "libraries' choices": sum(alive.block_bytes for alive in played.alive if may_be_off(alive.malloc)),
     }
-    reserved = reserved_range(prediction, played)
+    ends = (*reserved_range(prediction, played), *(orders or ()))
+    reserved = min(ends), max(ends)
     if outcome.with_room is not None:  # the allocator holds what there is
         reserved = (min(reserved[0], played.peak_reserved), played.peak_reserved)
     named = {name: nbytes for name, nbytes in found.items() if nbytes}
-    return _Assumed(named, reserved, beside_range(profile, beside), kept_bytes(profile))
+    return _Assumed(named, reserved, beside_range(profile, beside), kept_bytes(profile), notes)
 
 
 def _certainty(played: Played, unknown: Mapping[str, tuple[int, int]], assumed: _Assumed) -> Certainty:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import logging
 import tempfile
 import warnings
@@ -30,8 +31,8 @@ from analyzer.recipes.recipe import (
 from analyzer.recipes.source import script
 from analyzer.targets import require_torch
 
-# Nothing is fetched, whatever the libraries would like to look up (huggingface_hub/constants.py).
-_OFFLINE = {"HF_HUB_OFFLINE": "1"}
+# Nothing is fetched, whatever the libraries would like to look up (huggingface_hub/constants.py), and no bars are drawn.
+_OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1"}
 
 
 def script_of(name: str, options: Options) -> str:
@@ -73,7 +74,7 @@ def _quiet() -> Iterator[None]:
     bars.disable_progress_bar()
     logging.disable(logging.CRITICAL)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -111,10 +112,13 @@ def recipe_of(name: str, options: Options) -> Recipe:
         double=not options.no_double_quant,
         checkpointing=options.gradient_checkpointing,
         attention=options.attn,
-        new_tokens=options.new_tokens if options.mode == "generate" else 0,
+        new_tokens=options.new_tokens if options.mode == "generate" or options.task == "grpo" else 0,
         cache=options.cache,
+        prefill_chunk=options.prefill_chunk,
         beams=options.beams,
         sample=options.sample,
+        packed=options.packed,
+        precomputed=options.precompute_reference,
         loading=options.load,
         parallel=None if options.parallel is None else parallelism.parse(options.parallel),
     )

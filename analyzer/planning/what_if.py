@@ -3,7 +3,7 @@
 1. Every strategy is the same target with other options, captured and played as any analysis is; one that the target does
    not take is kept with what was said.
 2. What changes the numbers of a model (precision, 8 bits, another optimizer) is offered beside what does not; `cost`
-   orders them: 0 free, 1 slower or other kernels, 2 changes results, 3 more GPUs.
+   orders them: 0 free, 1 slower or other kernels, 2 changes results, 3 more GPUs, 4 a larger GPU.
 3. **Checkpointing** is of the blocks a model repeats (`capture/pytorch/blocks.py`): of the stack with the most parameters.
    Its price is computing their forward pass again: `extra_compute` is the share of
    floating-point operations a sample added (`flops.py`).
@@ -12,6 +12,8 @@
    names are known. The batch is that of one rank, so the job does as many times more.
 6. Combinations are those people take together: mixed precision with checkpointing, both with accumulation, and each of
    what is free on top.
+
+7. A model's configuration has strategies of its own (`configurations.py`).
 
 Not modelled: time, but for the operations computed again; offloading; what a change does to a model's quality.
 """
@@ -32,6 +34,8 @@ from analyzer.pipeline import analysis
 from analyzer.planning.subject import Subject
 from analyzer.results.estimate import Estimate
 from analyzer.results.strategy import Strategy
+from analyzer.targets import Target
+from analyzer.targets import parse as parse_target
 
 if TYPE_CHECKING:
     import torch
@@ -101,6 +105,14 @@ def first_that_fits(
     return None
 
 
+def _is_config(target: Any) -> bool:
+    """Whether it is a model's configuration (`configurations.py`)."""
+    if not isinstance(target, (str, os.PathLike)):
+        return False
+    parsed = parse_target(target)
+    return isinstance(parsed, Target) and parsed.kind == "config"
+
+
 def _analysed(target: Any, options: Options, progress: Callable[[str], None] | None) -> Analysis:
     batch = options.batch
     if batch is None or not options.inputs:
@@ -134,8 +146,8 @@ def _tried(
 
 
 def _work(found: Analysis, options: Options) -> float:
-    """Floating-point operations a sample and step."""
-    if found.graph.framework != "pytorch":
+    """Floating-point operations a sample and step; 0 where they are not counted: of tokens that are told there is no record."""
+    if found.graph.framework != "pytorch" or options.mode == "generate":
         return 0.0
     from analyzer.planning.flops import flops
 
@@ -145,6 +157,10 @@ def _work(found: Analysis, options: Options) -> float:
 
 def variants(base: Analysis, options: Options, target: Any) -> list[tuple[str, int, dict[str, Any]]]:
     """(name, cost, changes) of every strategy the base's options leave open."""
+    if _is_config(target):
+        from analyzer.planning.configurations import variants as of_configuration
+
+        return of_configuration(options, os.fspath(target))
     if base.graph.framework == "onnx":
         given = options.runtime_options
         left = {key: value for key, value in _ARENA.items() if str(given.get(key, "")) != value}

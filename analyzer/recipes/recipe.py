@@ -13,11 +13,12 @@ from analyzer.errors import MissingDependencyError, OptionError, did_you_mean
 from analyzer.parallelism import Parallelism
 from analyzer.ranks import Rank
 from analyzer.recipes.config import Config
+from analyzer.recipes.trainers import TRAINERS
 
-TASKS = ("causal-lm", "seq2seq", "classification", "vision", "speech")
+TASKS = ("causal-lm", "seq2seq", "classification", "vision", "speech", *TRAINERS)
 ATTENTION = ("sdpa", "eager")
 # `generate(cache_implementation=...)`: transformers/generation/configuration_utils.py, ALL_CACHE_IMPLEMENTATIONS.
-CACHES = ("dynamic", "static", "offloaded", "offloaded_static")
+CACHES = ("dynamic", "static", "offloaded", "offloaded_static", "quantized")
 LOADING = ("device-map", "cpu", "gpu")
 # What Trainer takes where nobody says (`training_args.py`, `default_optim`, with torch 2.8 or newer).
 DEFAULT_OPTIMIZER = "adamw_torch_fused"
@@ -63,6 +64,7 @@ class Recipe:
     """Everything the program is made of. length, new_tokens: tokens (samples of audio, for a model that hears raw ones).
 
     bits: 4 or 8 (bitsandbytes), or None. double: whether their constants are quantized too.
+    packed: sequences of several documents each; precomputed: what the reference says is computed before training.
     parallel: how it is spread over ranks: "ddp" or "fsdp2"; the batch is one rank's. With "fsdp2" the model is made without memory,
         sharded block by block, and only then takes this rank's share.
     loading: "device-map": `from_pretrained(device_map=...)`; "cpu": loaded there, then `.cuda()`; "gpu": made on the GPU in
@@ -86,24 +88,33 @@ class Recipe:
     attention: str | None = None
     new_tokens: int = 0
     cache: str | None = None
+    prefill_chunk: int | None = None
     beams: int = 1
     sample: bool = False
+    packed: bool = False
+    precomputed: bool = False
     loading: str = "device-map"
     parallel: Parallelism | None = None
 
     def __post_init__(self) -> None:
         train, generate = self.mode == "train", self.mode == "generate"
-        for flag, said, means in (
-            ("--lora", self.lora, train),
-            ("--gradient-checkpointing", self.checkpointing, train),
-            ("--cache", self.cache, generate),
-            ("--sample", self.sample, generate),
+        for flag, said, mode in (
+            ("--lora", self.lora, "train"),
+            ("--gradient-checkpointing", self.checkpointing, "train"),
+            ("--cache", self.cache, "generate"),
+            ("--sample", self.sample, "generate"),
+            ("--prefill-chunk", self.prefill_chunk, "generate"),
         ):
-            if said and not means:
-                raise OptionError(
-                    f"{flag} means nothing with --mode {self.mode}",
-                    f"add --mode {'generate' if flag in ('--cache', '--sample') else 'train'}",
-                )
+            if said and mode != self.mode:
+                raise OptionError(f"{flag} means nothing with --mode {self.mode}", f"add --mode {mode}")
+        if self.task in TRAINERS:
+            self._check_trainer()
+        for flag, said, task in (
+            ("--packed", self.packed, "sft"),
+            ("--precompute-reference", self.precomputed, "dpo"),
+        ):
+            if said and self.task != task:
+                raise OptionError(f"{flag} means nothing with --task {self.task}", f"it is for --task {task}")
         if generate and self.task not in ("causal-lm", "seq2seq"):
             raise OptionError(f"a {self.task} model does not generate tokens", "use --mode infer")
         if self.parallel is not None:
@@ -116,6 +127,26 @@ class Recipe:
             raise OptionError(
                 f"weights of {self.bits} bits are not trained: adapters beside them are", "add --lora r=16"
             )
+
+    def _check_trainer(self) -> None:
+        """Raises OptionError for what TRL's trainer does not do."""
+        if self.mode != "train":
+            raise OptionError(f"{self.task} is a way to train", "add --mode train")
+        if self.parallel is not None:
+            raise OptionError(
+                f"--task {self.task} is followed on one GPU", "leave --parallel out, or use a script"
+            )
+        if self.task == "grpo" and self.batch < 2:
+            raise OptionError(
+                "grpo compares completions of a prompt: --batch is how many", "give --batch 2 or more"
+            )
+        if self.task == "dpo" and self.length < 4:
+            raise OptionError("a prompt and an answer share --length", "give --length 4 or more")
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether a second model is there, which is not trained."""
+        return self.task == "dpo" and self.lora is None and not self.precomputed
 
     def _check_parallel(self, parallel: Parallelism) -> None:
         """Raises OptionError for what a configuration's program does not do."""
@@ -165,13 +196,16 @@ class Recipe:
             "peft": self.lora is not None,
             "bitsandbytes": self.bits is not None
             or (self.mode == "train" and "bitsandbytes" in self.optimizer_call),
+            "hqq": self.cache == "quantized",
+            "trl": self.task in TRAINERS,
+            "datasets": self.task in TRAINERS,
         }
         return tuple(name for name, needed in wanted.items() if needed)
 
     @property
     def title(self) -> str:
         """The target in a report: the configuration, and the sizes its figures hang on."""
-        made = f", {self.new_tokens:,} new tokens" if self.mode == "generate" else ""
+        made = f", {self.new_tokens:,} new tokens" if self.new_tokens else ""
         return f"{self.config.name} ({self.task}, length {self.length:,}{made})"
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analyzer.parallelism import Parallelism
+from analyzer.recipes import trainers
 from analyzer.recipes.recipe import Recipe
 
 _AUTO = {
@@ -21,8 +22,13 @@ _AUTO = {
     "seq2seq": "AutoModelForSeq2SeqLM",
     "classification": "AutoModelForSequenceClassification",
     "vision": "AutoModelForImageClassification",
+    **dict.fromkeys(trainers.TRAINERS, "AutoModelForCausalLM"),
+    "reward": "AutoModelForSequenceClassification",
 }
-_PEFT_TASK = {"causal-lm": "CAUSAL_LM", "seq2seq": "SEQ_2_SEQ_LM", "classification": "SEQ_CLS"}
+_PEFT_TASK = {
+    "causal-lm": "CAUSAL_LM", "seq2seq": "SEQ_2_SEQ_LM", "classification": "SEQ_CLS",
+    **dict.fromkeys(trainers.TRAINERS, "CAUSAL_LM"), "reward": "SEQ_CLS",
+}  # fmt: skip
 _AMP = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 
 
@@ -44,18 +50,19 @@ def _head(recipe: Recipe) -> Iterator[str]:
     names = ["AutoConfig", auto_class(recipe)]
     if recipe.bits:
         names.append("BitsAndBytesConfig")
-    if recipe.mode == "train" and recipe.optimizer == "adafactor":
+    of_trl = recipe.task in trainers.TRAINERS
+    if recipe.mode == "train" and recipe.optimizer == "adafactor" and not of_trl:
         names.append("Adafactor")
     if recipe.parallel:
         yield "import os"
-    if "bitsandbytes" in recipe.packages:
+    if "bitsandbytes" in recipe.packages and not of_trl:
         yield "import bitsandbytes"
     yield "import torch"
     if recipe.parallel:
         yield "import torch.distributed"
     if recipe.lora:
-        yield "from peft import LoraConfig, get_peft_model" + (
-            ", prepare_model_for_kbit_training" if recipe.bits else ""
+        yield "from peft import LoraConfig" + (
+            "" if of_trl else ", get_peft_model" + ", prepare_model_for_kbit_training" * bool(recipe.bits)
         )
     sharded = recipe.parallel is not None and recipe.parallel.kind == "fsdp2"
     if sharded:
@@ -63,6 +70,8 @@ def _head(recipe: Recipe) -> Iterator[str]:
     yield f"from transformers import {', '.join(sorted(names))}"
     if recipe.loading != "gpu" and not sharded:
         yield "from transformers.core_model_loading import revert_weight_conversion"
+    if of_trl:
+        yield from trainers.imports(recipe)
     yield ""
     if recipe.parallel:
         yield 'torch.distributed.init_process_group("nccl")'
@@ -83,9 +92,13 @@ def _loaded(recipe: Recipe) -> Iterator[str]:
         yield 'with torch.device("meta"):'
         yield f"    model = {auto}.from_config(config, dtype={dtype}{attention})"
         return
+    models = ("model", "reference") if recipe.has_reference else ("model",)
+    if recipe.task == "reward":
+        yield "config.num_labels, config.pad_token_id = 1, 0"
     if recipe.loading == "gpu":
         yield 'with torch.device("cuda"):'
-        yield f"    model = {auto}.from_config(config, dtype=torch.float32{attention}).to({dtype})"
+        for model in models:
+            yield f"    {model} = {auto}.from_config(config, dtype=torch.float32{attention}).to({dtype})"
         return
     yield "# A checkpoint that takes no memory: each tensor is one zero, read as often as its shape asks for."
     yield 'with torch.device("meta"):'
@@ -95,43 +108,56 @@ def _loaded(recipe: Recipe) -> Iterator[str]:
     yield "    name: torch.zeros((), dtype=w.dtype).expand(w.shape)"
     yield "    for name, w in revert_weight_conversion(skeleton, held).items()"
     yield "}"
-    yield "model = type(skeleton).from_pretrained("
-    yield f"    None, config=config, state_dict=checkpoint, dtype={dtype}{attention},"
-    if recipe.loading == "device-map":
-        yield f'    device_map={{"": {"here" if recipe.parallel else 0}}},'
-    if recipe.bits == 8:
-        yield "    quantization_config=BitsAndBytesConfig(load_in_8bit=True),"
-    elif recipe.bits:
-        yield "    quantization_config=BitsAndBytesConfig("
-        yield f'        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant={recipe.double},'
-        yield f"        bnb_4bit_compute_dtype={dtype},"
-        yield "    ),"
-    yield ")"
+    for model in models:
+        yield f"{model} = type(skeleton).from_pretrained("
+        yield f"    None, config=config, state_dict=checkpoint, dtype={dtype}{attention},"
+        if recipe.loading == "device-map":
+            yield f'    device_map={{"": {"here" if recipe.parallel else 0}}},'
+        if recipe.bits == 8:
+            yield "    quantization_config=BitsAndBytesConfig(load_in_8bit=True),"
+        elif recipe.bits:
+            yield "    quantization_config=BitsAndBytesConfig("
+            yield f'        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant={recipe.double},'
+            yield f"        bnb_4bit_compute_dtype={dtype},"
+            yield "    ),"
+        yield ")"
     yield "del skeleton, held, checkpoint"
 
 
 def _adapted(recipe: Recipe) -> Iterator[str]:
-    lora = recipe.lora
-    if lora and recipe.bits:
+    placed = ".cuda()" if recipe.loading == "cpu" else ""
+    if recipe.task in trainers.TRAINERS:  # which adapts the model itself, and sets its mode
+        if placed:
+            yield f"model{placed}"
+            if recipe.has_reference:
+                yield f"reference{placed}"
+        return
+    if recipe.lora and recipe.bits:
         yield (
             "model = prepare_model_for_kbit_training("
             f"model, use_gradient_checkpointing={recipe.checkpointing})"
         )
-    if lora:
-        targets = lora.targets[0] if lora.targets == ("all-linear",) else list(lora.targets) or None
-        task = _PEFT_TASK.get(recipe.task)
-        yield (
-            f"model = get_peft_model(model, LoraConfig(r={lora.r}, lora_alpha={lora.alpha}, "
-            f"lora_dropout={lora.dropout}, target_modules={targets!r}, task_type={task!r}))"
-        )
-    if recipe.checkpointing and not (lora and recipe.bits):
+    if recipe.lora:
+        yield f"model = get_peft_model(model, {_adapter(recipe)})"
+    if recipe.checkpointing and not (recipe.lora and recipe.bits):
         yield "model.gradient_checkpointing_enable()"
-        if lora:
+        if recipe.lora:
             yield "model.enable_input_require_grads()"
-    placed = "model.cuda()" if recipe.loading == "cpu" else "model"
-    yield f"{placed}.{'train' if recipe.mode == 'train' else 'eval'}()"
+    yield f"model{placed}.{'train' if recipe.mode == 'train' else 'eval'}()"
     if recipe.parallel is not None:
         yield from _spread(recipe.parallel)
+
+
+def _adapter(recipe: Recipe) -> str | None:
+    """What makes peft's configuration."""
+    lora = recipe.lora
+    if lora is None:
+        return None
+    targets = lora.targets[0] if lora.targets == ("all-linear",) else list(lora.targets) or None
+    return (
+        f"LoraConfig(r={lora.r}, lora_alpha={lora.alpha}, lora_dropout={lora.dropout}, target_modules={targets!r}, "
+        f"task_type={_PEFT_TASK.get(recipe.task)!r})"
+    )
 
 
 def _spread(parallel: Parallelism) -> Iterator[str]:
@@ -155,6 +181,9 @@ def _spread(parallel: Parallelism) -> Iterator[str]:
 
 
 def _ends(recipe: Recipe) -> Iterator[str]:
+    if recipe.task in trainers.TRAINERS:
+        yield from trainers.trained(recipe, _adapter(recipe))
+        return
     yield {"train": _trained, "infer": _inferred, "generate": _generated}[recipe.mode](recipe)
 
 
@@ -194,14 +223,19 @@ def _inferred(recipe: Recipe) -> str:
 
 
 def _generated(recipe: Recipe) -> str:
-    cache = None if recipe.cache == "dynamic" else recipe.cache
+    cache = repr(None if recipe.cache == "dynamic" else recipe.cache)
+    if (
+        recipe.cache == "quantized"
+    ):  # in 4 bits, as it is by default; quanto's kernels, which would be the default, are not followed
+        cache += ', cache_config={"backend": "hqq"}'
+    piece = f", prefill_chunk_size={recipe.prefill_chunk}" if recipe.prefill_chunk else ""
     beams = f", num_beams={recipe.beams}" if recipe.beams > 1 else ""
     made = [
         f"ids = {_tokens(recipe)}",
         "tokens = model.generate(",
         "    ids, attention_mask=torch.ones_like(ids), pad_token_id=0,",
         f"    max_new_tokens={recipe.new_tokens}, min_new_tokens={recipe.new_tokens}, do_sample={recipe.sample}{beams},",
-        f"    cache_implementation={cache!r}, disable_compile=True,",
+        f"    cache_implementation={cache}, disable_compile=True{piece},",
         ")",
     ]
     return "\n".join([made[0], *_autocast(recipe, *made[1:])])

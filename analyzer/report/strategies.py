@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from analyzer.results.strategy import Strategy
 
 _NAME_WIDTH = 40
-COSTS = ("free", "slower", "changes results", "more GPUs")
+COSTS = ("free", "slower", "changes results", "more GPUs", "a larger GPU")
 
 
 def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:

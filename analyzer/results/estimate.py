@@ -118,7 +118,7 @@ class Certainty:
     by_rule: "exact", "measured", "bounded" -> the rules behind those bytes, name -> bytes, largest first.
     assumed: on a device nobody has measured, what is taken to be as on one that was: name -> bytes of `device_used`.
     reserved_range, beside_range: least and most bytes the allocator may hold there, and the process beside it; None where the device
-        was measured (`runtimes/ranges.py`).
+        was measured, and threads ask in one order (`runtimes/ranges.py`).
     kept_bytes: of the device's capacity, what its driver may keep for itself.
     """
 
@@ -295,14 +295,15 @@ class Estimate:
     def verdict(self, nbytes: int | None = None) -> str:
         """ "fits", "may not fit" or "does not fit" in so many bytes of device memory (default: what it may use).
 
-        "may not fit": the figure does, and on this GPU, which nobody measured, more may be taken, or the driver may keep what is needed; or
-        it does not, and less may.
+        "may not fit": the figure does, and on this GPU, which nobody measured, or in another order of the program's threads, more may be
+        taken, or the driver may keep what is needed; or it does not, and less may.
         """
         limit = self.allowed_bytes if nbytes is None else nbytes
         given = min(limit, max(limit, self.capacity_bytes) - self.certainty.kept_bytes)
         least, most = self.device_range
         known = self.within(limit)
-        possible = self.incomplete is None and self.certainty.beside_range is not None
+        ranges = (self.certainty.beside_range, self.certainty.reserved_range)
+        possible = self.incomplete is None and any(ends is not None for ends in ranges)
         if possible and (most > given if known else least <= limit):
             return "may not fit"
         return "fits" if known else "does not fit"

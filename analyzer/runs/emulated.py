@@ -21,9 +21,9 @@ from typing import Any
 
 from analyzer.emulation.emulate import Emulated, Program, followed, script
 from analyzer.errors import OptionError, TargetError
-from analyzer.results.estimate import Estimate
 from analyzer.options import Options
 from analyzer.ranks import Rank
+from analyzer.results.estimate import Estimate
 from analyzer.runs import jobs
 from analyzer.targets import parse
 

@@ -17,7 +17,7 @@ graph's own need. A package announces its runtime as an entry point of the group
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -96,6 +96,7 @@ class Prediction:
     describe: an allocation in the user's terms; by default from the graph's operators and storages. contents: for a block
         that many tensors share, each of them with its bytes; () for any other.
     played: what the allocator did with the events, where they were played while the program ran.
+    others: the same events in other orders that a run may have; only where threads make them.
     savings: what cheaper settings would take. capped: where a setting leaves less than the device has.
     """
 
@@ -111,6 +112,7 @@ class Prediction:
     capped: Capped | None = None
     limited: Callable[[int, bool], Allocator] | None = None
     played: Played | None = None
+    others: Callable[[], Iterable[tuple[AllocationEvent, ...]]] = tuple
 
 
 class Runtime(ABC):

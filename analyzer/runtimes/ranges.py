@@ -1,4 +1,5 @@
-"""Between what a program's memory lies on a GPU that nobody has measured: what is taken from another one may be more, or less.
+"""Between what a program's memory lies on a GPU that nobody has measured: what is taken from another one may be more, or less; and
+where threads ask for memory in an order that only a run has.
 
 1. A request whose bytes were not asked for this GPU may be off by `Malloc.assumed` bytes, up or down. One by a formula that was
    read off the H200 (attention, recurrent layers, transforms, ...) may be half as large, or half as large again.
@@ -10,8 +11,10 @@
 4. Of the memory nvidia-smi lists the driver keeps some for itself, which CUDA gives nobody: up to 2 % (`KEPT_SHARE`), so that a program that
    needs what is left may not fit. Published, of what PyTorch sees beside what nvidia-smi lists: RTX 4090 2.0 %, RTX 3090 Ti 1.8, T4 1.7,
    RTX 5090 1.5, L40S 1.3, A100 80 GB 0.9, H100 and GH200 0.6, V100 0.0.
+5. Where threads read a checkpoint while the program converts it, it is played in other orders as well
+   (`runtimes/pytorch/orders.py`), on any GPU.
 
-On a GPU that was measured both ends are the figure itself.
+Otherwise both ends are the figure itself on a GPU that was measured.
 Source of 4: kevinmusgrave.github.io/pytorch-metric-learning/benchmarks/gpu-3.0.0 (23.52, 31.36, 44.39, 79.25 and 79.18 GiB, torch 2.14),
 FanBB2333/FakeGPU at 7d5cf83 (24,120 MiB), FoundationVision/GenerateU#10 (14.75 GiB), transformers v4.21 (16,160 MiB),
 a public log of deviceQuery (97,280 MiB).
@@ -46,6 +49,17 @@ def reserved_range(prediction: Prediction, played: Played) -> Range:
     ends = [_played_with(prediction, sign) for sign in (-1, 1)]
     found = [played.peak_reserved, *(end.peak_reserved for end in ends if end is not None)]
     return min(found), max(found)
+
+
+def orders_range(prediction: Prediction, played: Played) -> Range | None:
+    """Least and most bytes the allocator may hold at its peak, in whatever order threads ask; None where none do, or all orders are
+    one. What is told and not played again (tokens of `generate`) takes as much in each."""
+    others = [play(events, prediction.allocator()).peak_reserved for events in prediction.others()]
+    if not others:
+        return None
+    own = play(prediction.events, prediction.allocator()).peak_reserved
+    least, most = (played.peak_reserved + end(own, *others) - own for end in (min, max))
+    return (least, most) if least < most else None
 
 
 def beside_range(profile: DeviceProfile, beside_bytes: int) -> Range:

@@ -19,8 +19,8 @@ from analyzer.options import Options
 from analyzer.pipeline import analysis
 from analyzer.pipeline.program import follow, place_of
 from analyzer.ranks import Rank
-from analyzer.runs import emulated, jobs, machine, program
 from analyzer.results.verification import Verification
+from analyzer.runs import emulated, jobs, machine, program
 from analyzer.verify.program import compared
 
 _Tell = Callable[[str], None]

@@ -98,7 +98,7 @@ def score() -> str:
             "",
             f"**To the byte: allocated {exact[0]} of {len(rows)}, reserved {exact[1]}. 95 % are within {p95[0]:.3f} % allocated, "
             f"{p95[1]:.2f} % reserved, {p95[2]:.2f} % NVML.** transformers loads experts (`moe_*`, `latent_*`, `hybrid_*`) in threads, "
-            "in an order that only a run has: two runs differ there.",
+            "in an order that only a run has: figures are of a likely one, `reserved_range` of others too.",
             "",
             "| case | configuration | allocated | reserved | NVML | allocated | reserved | NVML | s |",
             "|---|---|--:|--:|--:|--:|--:|--:|--:|",

@@ -27,7 +27,7 @@ def test_the_table_is_that_of_the_results() -> None:
 @pytest.mark.parametrize("line", COMMANDS)
 def test_commands_are_taken(line: str) -> None:
     words = shlex.split(line)[1:]
-    name = words.pop(0) if words[0] in ("serve", "grid", "fit") else "estimate"
+    name = words.pop(0) if words[0] in ("serve", "grid", "fit", "what-if") else "estimate"
     command = Commands().get_command(click.Context(group), name)
     assert command is not None
     context = command.make_context(name, [str(ROOT / words[0]), *words[1:]])

@@ -29,7 +29,7 @@ QUICK = ("lora_gc", "qlora_gc_8bit", "qlora_paged", "generate_static")
 # What is quick here, of every kind; the others with `-m campaign`.
 QUICK_CASES = (
     "full_fp32_amp_fp16", "full_adamw_8bit", "full_lion_accumulated", "seq2seq_train", "vision_train",
-    "speech_train", "classification_train", "states_mamba2", "phi3_full", "infer_8b_8k",
+    "speech_train", "classification_train", "states_mamba2", "phi3_full", "infer_8b_8k", "moe_full", "hybrid_qwen3_next",
 )  # fmt: skip
 # transformers loads experts in threads, in an order only a run has: what is allocated at the most may then lie in other blocks.
 BY_TIME = ("generate_moe", "moe_full", "moe_lora", "moe_qwen3", "latent_attention_infer", "latent_attention_train", "hybrid_qwen3_next")  # fmt: skip
@@ -69,7 +69,9 @@ def test_what_a_gpu_took_for_a_configuration(tmp_path: Path, row: dict[str, Any]
     estimate = analyzer.analyze(config, release={"torch": "2.11"}, device="h200", **row["options"])
     if row["name"] in BY_TIME:
         assert estimate.peak_allocated == pytest.approx(row["peak_allocated"], rel=0.002)
-        assert estimate.peak_reserved == pytest.approx(row["peak_reserved"], rel=0.05)
+        assert estimate.peak_reserved == pytest.approx(row["peak_reserved"], rel=0.035)
+        least, most = estimate.reserved_range
+        assert least <= row["peak_reserved"] <= most
         return
     assert (estimate.peak_allocated, estimate.peak_reserved) == (row["peak_allocated"], row["peak_reserved"])
     assert estimate.device_used == pytest.approx(row["nvml_peak"], rel=0.01)

@@ -31,7 +31,7 @@ def generated(folder: Path, document: dict[str, Any], **said: Any) -> Estimate:
 
 
 def told(estimate: Estimate) -> bool:
-    return any("told from them" in note for note in estimate.notes)
+    return any("were told from others" in note for note in estimate.notes)
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,9 @@ def told(estimate: Estimate) -> bool:
         {"length": 300, "new_tokens": 60, "batch": 8},
         {"length": 130, "new_tokens": 55, "batch": 64, "sample": True},
         {"length": 60, "new_tokens": 50, "batch": 16, "cache": "static"},
+        {"length": 300, "new_tokens": 60, "batch": 8, "prefill_chunk": 128},
     ],
-    ids=lambda said: str(said.get("cache", said["batch"])),
+    ids=lambda said: str(said.get("cache") or said.get("prefill_chunk") or said["batch"]),
 )
 def test_as_when_every_token_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: dict[str, Any]
@@ -61,7 +62,31 @@ def test_as_when_every_token_is_run(
     assert rows[0] == rows[1]
 
 
-def test_a_window_that_fills_on_the_way_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+FILLING = {**LLAMA, "model_type": "mistral", "sliding_window": 96, "num_hidden_layers": 2}
+SOME_WINDOWS = {
+    **LLAMA, "model_type": "gemma3_text", "num_hidden_layers": 3, "sliding_window": 80, "head_dim": 32,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cache", [None, "static"])
+@pytest.mark.parametrize("document", [FILLING, SOME_WINDOWS], ids=lambda document: document["model_type"])
+def test_a_window_that_fills_on_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: dict[str, Any], cache: str | None
+) -> None:
+    """Before it is full and after, tokens are told; those around are run."""
+    said = {"length": 20, "new_tokens": 140, "batch": 8, "cache": cache}
+    short = generated(tmp_path, document, **said)
+    monkeypatch.setattr(generating, "WORTH_TELLING", 10**9)
+    full = generated(tmp_path, document, **said)
+    stretches = [note for note in short.notes if "were told from others" in note]
+    assert len(stretches) == 2 and not told(full)
+    for figure in ("peak_allocated", "peak_reserved", "peak_requested", "device_used", "naive", "breakdown"):
+        assert getattr(short, figure) == getattr(full, figure), figure
+
+
+def test_a_window_that_fills_soon_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the tokens before are many nor those after."""
     said = {"length": 300, "new_tokens": 60, "batch": 8}
     estimate = generated(tmp_path, WINDOW, **said)
     assert not told(estimate)

@@ -72,6 +72,9 @@ def test_generating(config: Path) -> None:
     assert "max_new_tokens=7, min_new_tokens=7" in text and "num_beams=3" in text
     assert "cache_implementation='static'" in text and "checkpoint" not in text
     assert "cache_implementation=None" in told(config, mode="generate", cache="dynamic")
+    quantized = told(config, mode="generate", cache="quantized", prefill_chunk=16)
+    assert """cache_implementation='quantized', cache_config={"backend": "hqq"}""" in quantized
+    assert "prefill_chunk_size=16" in quantized
 
 
 def test_fp16_has_a_scaler(config: Path) -> None:

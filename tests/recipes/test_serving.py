@@ -2,7 +2,8 @@
 
 Logged (figures rounded to a hundredth of a GiB, so a count lies in the range these leave): github.com/vllm-project/vllm, issue
 10517 (comment of 2024-12-02: Llama-3.1-8B on an RTX 3090) and pull request 10511 (comment of 2024-12-14: Llama-3-8B on an 80 GB
-GPU).
+GPU); github.com/dennislee22/vLLM-benchmarking, log/ at commit b474d1e (vLLM 0.10.1.1, Qwen2-7B-Instruct, whose shapes are
+Qwen2.5-7B's, on one A100 or tensor parallel on two).
 """
 
 from __future__ import annotations
@@ -44,6 +45,24 @@ def test_blocks_that_were_logged(
     least, most = (cache.blocks(gib(logged_gib + off)) for off in (-0.005, 0.005))
     assert least <= blocks <= most < least + 7
     assert round(blocks * 16 / length, 2) == users
+
+
+@pytest.mark.parametrize(
+    ("ranks", "logged_gib", "tokens", "users"),
+    [
+        (1, 5.01, 93_872, 5.73),  # vllm-7B-1gpuA10080GB-0.25GRAM.log
+        (1, 24.83, 464_848, 28.37),  # vllm-7B-1gpuA10080GB-0.5GRAM.log
+        (2, 11.03, 412_944, 25.20),  # vllm-7B-2gpuA10040GB-0.5GRAM-diff-nodes.log
+        (2, 12.02, 450_192, 27.48),  # vllm-7B-2gpuA10080GB-0.25GRAM-same-node.log
+        (2, 31.83, 1_192_160, 72.76),  # vllm-7B-2gpuA10080GB-0.5GRAM-same-node.log
+    ],
+)
+def test_tokens_that_were_logged(ranks: int, logged_gib: float, tokens: int, users: float) -> None:
+    cache = cache_of(opened(str(ROOT / "benchmarks/language_models/configs/qwen2.5-7b")), ranks=ranks)
+    least, most = (cache.blocks(gib(logged_gib + off)) * 16 for off in (-0.005, 0.005))
+    assert tokens % 16 == 0
+    assert least <= tokens <= most < least * 1.003
+    assert round(tokens / 16384, 2) == users
 
 
 def test_the_budget_that_was_logged() -> None:

@@ -185,12 +185,13 @@ class _Schema:
 
 class _Here(threading.local):
     """What each thread knows for itself. modules: the paths of those that run; callers: the user's line that each was called
-    from, once it is asked for; handle: its number, once it has one."""
+    from, once it is asked for; handle: its number, once it has one; in_order: when it runs is decided here (`loading.py`)."""
 
     def __init__(self) -> None:
         self.modules: list[str] = []
         self.callers: list[str | None] = []
         self.handle: int | None = None
+        self.in_order = False
 
 
 def _tensors_again(func: Any, args: Any) -> tuple[Any, ...]:

@@ -10,7 +10,8 @@
 5. The program is over when all its threads are that are no daemons.
 
 Source: `aten/src/ATen/cuda/detail/DeviceThreadHandles.h` (`DeviceThreadHandlePool`).
-Not modelled: in which order threads that run at the same time ask for memory; here as this machine lets them run.
+Not modelled: in which order threads that run at the same time ask for memory; here as this machine lets them run, but for those
+that read a checkpoint (`loading.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ _LIBRARIES = (
     "vdot", "addr", "linalg_", "_linalg_", "cholesky", "convolution", "cudnn_", "_cudnn_", "_scaled_dot_product_cudnn",
 )  # fmt: skip
 
-# Measured on an H200 for models of experts that transformers loads in threads: docs/evidence/CONFIGURATIONS.md.
 ORDER = (
     "several threads of the program ask for memory: in which order only a run decides, and what is reserved may differ by some "
     "percent"
@@ -126,7 +126,7 @@ class Threads:
     def handle(self, operator: str) -> int:
         """The number of the handle this thread has; it takes one now if it has none and the operator needs one."""
         here = self._recorder.here
-        if threading.get_ident() != self._follower:
+        if threading.get_ident() != self._follower and not here.in_order:
             self._recorder.note(ORDER)
         if here.handle is None:
             if not operator.partition("::")[2].startswith(_LIBRARIES):

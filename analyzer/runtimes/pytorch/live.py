@@ -29,6 +29,7 @@ from analyzer.runtimes.pytorch import told
 from analyzer.runtimes.pytorch.allocator import limited, make_allocator
 from analyzer.runtimes.pytorch.eager import Eager, Program
 from analyzer.runtimes.pytorch.launches import kernel_of
+from analyzer.runtimes.pytorch.orders import Reading, others
 from analyzer.runtimes.pytorch.outside import device_used, notes_on_nccl
 from analyzer.runtimes.pytorch.scratch.fourier import notes_on_transforms
 from analyzer.runtimes.pytorch.settings import notes_on, pool_bytes
@@ -76,6 +77,7 @@ class Live:
         self._apart: list[AllocationEvent] | None = None
         self._kept: Eager | None = None
         self._told_peaks = (0, 0)
+        self._readings: list[Reading] = []
         self._peaks = (0, 0, 0)
         self.retries = self.failures = 0
         self.allocator = self.fresh()
@@ -326,10 +328,26 @@ class Live:
             raise ValueError("what was told does not add up")
         self._eager.rename(names)
 
+    def reads(self) -> None:
+        """Threads begin to read a checkpoint."""
+        if self._apart is None:
+            self._readings.append(Reading())
+
+    def piece(self, begin: int) -> None:
+        """A piece of it was made by what was asked for since that position."""
+        if self._apart is None and self._readings:
+            self._readings[-1].pieces.append((begin, self.position))
+
+    def awaits(self, number: int) -> None:
+        """The program waits for a piece of it."""
+        if self._apart is None and self._readings:
+            self._readings[-1].waits.append((self.position, number))
+
     def cut(self, position: int, names: Mapping[int, int]) -> None:
         """Forget the events from a position on; storages alive now are known by other numbers from then on."""
         assert self._eager is not None
         del self._events[position:]
+        self._readings = [reading for reading in self._readings if reading.end <= position]
         self._states.cut(position)
         moved = {new: self._handles.pop(old) for old, new in names.items() if old in self._handles}
         self._handles |= moved
@@ -380,6 +398,7 @@ class Live:
         return Prediction(
             events=events,
             played=gathered(events, self._states, failure),
+            others=partial(others, events, tuple(self._readings)),
             allocator=self.fresh,
             limited=lambda limit_bytes, device: limited(self._conf, self._profile, limit_bytes, device),
             device_used=lambda played: (

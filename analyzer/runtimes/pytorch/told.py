@@ -14,7 +14,7 @@ the others are told from these:
 4. The told rounds are played on the allocator as it stands after the first ones (`allocators/pytorch/onward.py`), and the last
    ones, which were followed, go on from there.
 
-Not modelled: rounds on several streams, or that empty the cache; rounds whose form changes on the way (a window that fills).
+Not modelled: rounds on several streams, or that empty the cache; rounds whose form changes on the way (a window that fills: one loop before it, another after).
 """
 
 from __future__ import annotations

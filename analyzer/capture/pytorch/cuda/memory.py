@@ -77,6 +77,15 @@ class Memory(Protocol):
     def cut(self, position: int, names: Mapping[int, int]) -> None:
         """Forget the events from a position on; storages alive now are known by other numbers."""
 
+    def reads(self) -> None:
+        """Threads begin to read a checkpoint, piece by piece."""
+
+    def piece(self, begin: int) -> None:
+        """The next piece of it was made by what was asked for since that position."""
+
+    def awaits(self, number: int) -> None:
+        """The program waits for a piece of it."""
+
     def aside(self) -> None:
         """What is asked for from now on is written down apart, and not played."""
 

@@ -1,0 +1,116 @@
+"""Recipes of TRL's trainers, as the end of a script: made-up samples that all have the same length, and the trainer as it is.
+
+1. Samples are of the task's own form: `sft` tokens; `dpo` and `grpo` words, of which a tokenizer made on the spot makes a token each;
+   `reward` pairs of tokens. A pair's prompt and its two answers share `--length` by halves.
+2. What is trained in which type, checkpointing and the optimizer are what was said, not TRL's own defaults (bfloat16 under autocast,
+   checkpointing on).
+3. `grpo` makes `--batch` completions of one prompt, each of `--new-tokens` tokens: none ends early. Without `beta` TRL has no reference.
+4. `dpo` without adapters has a second model for reference, unless its answers are computed beforehand (`--precompute-reference`).
+5. `--packed` packs documents of a quarter of `--length` (`packing_strategy` "bfd"), which TRL then lays in one row.
+
+Source: trl 1.16 (`sft_trainer.py`, `dpo_trainer.py`, `reward_trainer.py`, `grpo_trainer.py` and their configs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from analyzer.recipes.recipe import Recipe
+
+# The task, and how its trainer and its configuration are called.
+TRAINERS = {"sft": "SFT", "dpo": "DPO", "reward": "Reward", "grpo": "GRPO"}
+_DOCUMENTS = 4  # that are packed into one sequence
+
+
+def imports(recipe: Recipe) -> Iterator[str]:
+    """Lines at the beginning."""
+    kind = TRAINERS[recipe.task]
+    yield "import tempfile"
+    yield "from datasets import Dataset"
+    yield "from tokenizers import Tokenizer"
+    yield "from tokenizers.models import WordLevel"
+    yield "from tokenizers.pre_tokenizers import Whitespace"
+    yield "from transformers import PreTrainedTokenizerFast"
+    yield f"from trl import {kind}Config, {kind}Trainer"
+
+
+def trained(recipe: Recipe, adapter: str | None) -> Iterator[str]:
+    """The tokenizer, the samples and the trainer. adapter: what makes peft's configuration."""
+    kind = TRAINERS[recipe.task]
+    yield 'words = Tokenizer(WordLevel({"pad": 0, "end": 1, "word": 2}, unk_token="pad"))'
+    yield "words.pre_tokenizer = Whitespace()"
+    yield 'tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="pad", eos_token="end")'
+    yield f"count = {recipe.batch * recipe.accumulation * (recipe.steps + 1) * (_DOCUMENTS if recipe.packed else 1)}"
+    yield f"samples = Dataset.from_dict({_samples(recipe)})"
+    if recipe.task == "grpo":
+        yield from _rollouts(recipe)
+    yield "folder = tempfile.TemporaryDirectory()"
+    yield f"arguments = {kind}Config("
+    for name, value in _settings(recipe):
+        yield f"    {name}={value},"
+    yield ")"
+    said = {
+        "model": "model",
+        "ref_model": "reference" if recipe.has_reference else None,
+        "reward_funcs": "reward" if recipe.task == "grpo" else None,
+        "args": "arguments",
+        "train_dataset": "samples",
+        "processing_class": "tokenizer",
+        "peft_config": adapter,
+    }
+    made = "Whole" if recipe.task == "grpo" else f"{kind}Trainer"
+    yield f"trainer = {made}("
+    for name, what in said.items():
+        if what is not None:
+            yield f"    {name}={what},"
+    yield ")"
+    yield "trainer.train()"
+
+
+def _samples(recipe: Recipe) -> str:
+    half = recipe.length // 2
+    if recipe.task == "sft":
+        length = max(recipe.length // _DOCUMENTS, 1) if recipe.packed else recipe.length
+        return f'{{"input_ids": [[2] * {length}] * count}}'
+    if recipe.task == "reward":
+        return f'{{"chosen_ids": [[2] * {recipe.length}] * count, "rejected_ids": [[2] * {recipe.length}] * count}}'
+    if recipe.task == "grpo":
+        return f'{{"prompt": ["word " * {recipe.length}] * count}}'
+    answer = f'["word " * {recipe.length - half - 1}] * count'  # TRL adds the token that ends it
+    return f'{{"prompt": ["word " * {half}] * count, "chosen": {answer}, "rejected": {answer}}}'
+
+
+def _rollouts(recipe: Recipe) -> Iterator[str]:
+    """A reward, and a trainer whose completions all have their full length, whatever their tokens are."""
+    yield "def reward(completions, **_):"
+    yield "    return [float(len(completion)) for completion in completions]"
+    yield "class Whole(GRPOTrainer):"
+    yield "    def _generate_single_turn(self, prompt_ids, *args, **kwargs):"
+    yield "        super()._generate_single_turn(prompt_ids, *args, **kwargs)"
+    yield f"        return [[2] * {recipe.new_tokens} for _ in prompt_ids], None"
+
+
+def _settings(recipe: Recipe) -> Iterator[tuple[str, object]]:
+    yield "output_dir", "folder.name"
+    yield "per_device_train_batch_size", recipe.batch
+    yield "gradient_accumulation_steps", recipe.accumulation
+    yield "max_steps", recipe.steps
+    yield "optim", repr(recipe.optimizer)
+    yield "bf16", recipe.amp == "bf16"
+    yield "fp16", recipe.amp == "fp16"
+    yield "gradient_checkpointing", recipe.checkpointing
+    if recipe.task == "grpo":
+        yield "num_generations", recipe.batch
+        yield "max_completion_length", recipe.new_tokens
+        yield "generation_kwargs", {"min_new_tokens": recipe.new_tokens}
+    else:
+        yield "max_length", recipe.length
+    if recipe.packed:
+        yield "packing", True
+    if recipe.precomputed:
+        yield "precompute_ref_log_probs", True
+    yield "report_to", repr("none")
+    yield "save_strategy", repr("no")
+    yield "disable_tqdm", True

@@ -1,0 +1,69 @@
+"""Requests of threads that run beside the program's own: the orders in which they may reach the allocator as well.
+
+While a checkpoint is read (`capture/pytorch/loading.py`) the program's own thread waits for one piece after the other. At every
+wait the threads have begun some pieces beyond the one that is waited for. How many, a run decides; never fewer than none. The program
+is played again with none, and with so many as go by while CUDA loads a kernel.
+
+Not modelled: threads so fast, or a program so slow, that a whole checkpoint is read before the first of it is converted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from analyzer.runtimes.events import AllocationEvent, Free, Malloc
+
+# Pieces begun beyond the one that is waited for: none; as many as there are threads; as went by in seven loadings on an H200 while
+# CUDA loaded the kernel that stacks (19 to 36).
+BEYOND = (0, 4, 36)
+
+
+@dataclass(slots=True)
+class Reading:
+    """A checkpoint that was read, as positions among the events. pieces: where the events of each begin and end, in the order of the
+    pieces; waits: where the program waited, and for which piece."""
+
+    pieces: list[tuple[int, int]] = field(default_factory=list)
+    waits: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        """Where the last of it is."""
+        return max((self.pieces or [(0, 0)])[-1][1], (self.waits or [(0, 0)])[-1][0])
+
+
+def others(
+    events: Sequence[AllocationEvent], readings: Sequence[Reading]
+) -> Iterator[tuple[AllocationEvent, ...]]:
+    """The events in the other orders; those alone that are other ones."""
+    found = [tuple(events)]
+    for beyond in BEYOND:
+        other = list(events)
+        for reading in readings:
+            other[: reading.end] = _ordered(other[: reading.end], reading, beyond)
+        if tuple(other) not in found:
+            found.append(tuple(other))
+            yield found[-1]
+
+
+def _ordered(events: Sequence[AllocationEvent], reading: Reading, beyond: int) -> Iterator[AllocationEvent]:
+    """The events until the reading's end, every piece begun at the first wait that leaves at most so many before it."""
+    moved = [_own(events[begin:end]) for begin, end in reading.pieces]
+    elsewhere = {id(event) for piece in moved for event in piece}
+    done = here = 0
+    for position, number in reading.waits:
+        yield from (event for event in events[here:position] if id(event) not in elsewhere)
+        here = position
+        for piece in moved[done : number + beyond + 1]:
+            yield from piece
+        done = max(done, number + beyond + 1)
+    for piece in moved[done:]:
+        yield from piece
+    yield from (event for event in events[here:] if id(event) not in elsewhere)
+
+
+def _own(events: Sequence[AllocationEvent]) -> list[AllocationEvent]:
+    """What a piece asks for and gives back; what dies besides while it is made is not its own."""
+    asked = {event.key for event in events if isinstance(event, Malloc)}
+    return [event for event in events if isinstance(event, Malloc | Free) and event.key in asked]
