@@ -20,7 +20,8 @@ changes and views stay right.
    zeros until it is written. Afterwards only small floating-point tensors are known, for schedules and counters.
 8. Of the numbers a GPU draws evenly from 0 to 1 (`rand`) nobody knows one, but how many of them are below a number, or above it,
    is within bounds: more are not seen in a thousand million runs (Bernstein's inequality).
-9. How many different values there are (`unique`), and up to which they go (`bincount`), is known of what is known.
+9. An order (`sort`, `argsort`) has every place once: what is compared with one of them is equal once in each row.
+10. How many different values there are (`unique`), and up to which they go (`bincount`), is known of what is known.
 
 Not modelled: tensors over `LIMIT` elements; numbers drawn on the GPU.
 """
@@ -67,10 +68,13 @@ _LEFT_EMPTY = frozenset(
 _COMPARING = {
     aten.lt.Scalar: True, aten.le.Scalar: True, aten.gt.Scalar: False, aten.ge.Scalar: False,
 }  # fmt: skip
+# An order's places, among the results of what sorts.
+_SORTING = {aten.sort.default: 1, aten.sort.stable: 1}
+_EQUAL = (aten.eq.Scalar, aten.eq.Tensor)
 _RARE = 20  # the exponent of what is not expected: e^-20 is 2 in a thousand million
 # Operators whose result one known operand may decide, and those that need none that is known.
-DECIDING = frozenset({*_ABSORBING, *_TAKING, *_COMPARING})
-FROM_NOTHING = frozenset({aten._to_copy.default, aten.copy_.default, *_LEFT_EMPTY, *_LIKE})
+DECIDING = frozenset({*_ABSORBING, *_TAKING, *_COMPARING, *_EQUAL})
+FROM_NOTHING = frozenset({*_SORTING, aten._to_copy.default, aten.copy_.default, *_LEFT_EMPTY, *_LIKE})
 _ALIASING = ("set_",)  # no values change: the tensor now lies on a storage that is known or not
 
 
@@ -85,14 +89,15 @@ class KnownValues:
         self._numbers: set[int] = set()  # twins that hold numbers of the program's, or what was made of them
         self._twins: dict[int, torch.UntypedStorage] = {}
         self._drawn: set[int] = set()  # storages of numbers drawn evenly from 0 to 1
+        self._orders: dict[int, int] = {}  # storages of orders, one after the other: how many places each has
         self._at_most: dict[
             int, tuple[torch.Size, int]
-        ] = {}  # of masks made of them: how many are true at most
+        ] = {}  # of masks made of these: how many are true at most
         # Of device tensors that are copies of real host tensors too large to follow: how many elements are not zero.
         self._counts: dict[int, tuple[torch.Size, int]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._twins or self._counts or self._drawn)
+        return bool(self._twins or self._counts or self._drawn or self._orders)
 
     def _most(self, tensor: torch.Tensor) -> int:
         """Elements of the largest tensor of this type that is followed."""
@@ -123,6 +128,7 @@ class KnownValues:
         self._counts.pop(key, None)
         self._numbers.discard(key)
         self._drawn.discard(key)
+        self._orders.pop(key, None)
         self._at_most.pop(key, None)
         if self.effort is not None:
             self.effort.forget(key)
@@ -263,6 +269,8 @@ class KnownValues:
             return bool(results) and self._empty(func, args, results[0])
         if func is aten.rand.default and results:
             self._drawn.add(results[0].untyped_storage()._cdata)
+        if func in _SORTING:
+            self._sorted(results[_SORTING[func]], args, kwargs)
         if name.startswith(_UNKNOWABLE) or torch.Tag.nondeterministic_seeded in func.tags:
             return False
         if func.namespace == "_c10d_functional" and name != "wait_tensor":
@@ -355,6 +363,9 @@ class KnownValues:
         if func in _COMPARING:
             self._compared(func, args[0], args[1], results[0])
             return False
+        if func in _EQUAL:
+            self._found(args[0], args[1], results[0])
+            return False
         if func in _TAKING and results:
             return self._all_the_same(tensors[0], results[0])
         if func in _LIKE:
@@ -377,6 +388,25 @@ class KnownValues:
             below = min(max(float(number), 0.0), 1.0)
             share = below if _COMPARING[func] else 1 - below
             self._at_most[mask.untyped_storage()._cdata] = mask.shape, _seen_at_most(mask.numel(), share)
+
+    def _sorted(self, order: torch.Tensor, args: Any, kwargs: Any) -> None:
+        """What sorts gave an order of each row."""
+        stable = kwargs.get("stable", ...) is not ...
+        dimension = kwargs.get("dim", args[1] if len(args) > 1 and not stable else -1)
+        if order.dim() and order.is_contiguous() and dimension % order.dim() == order.dim() - 1:
+            self._orders[order.untyped_storage()._cdata] = order.size(-1)
+
+    def _found(self, order: torch.Tensor, place: Any, mask: torch.Tensor) -> None:
+        """A mask of where an order, or several, have one place."""
+        places = self._orders.get(order.untyped_storage()._cdata, 0)
+        whole = order.dim() > 0 and order.is_contiguous() and not order.storage_offset() % max(places, 1)
+        if (
+            places
+            and whole
+            and order.size(-1) == places
+            and (not isinstance(place, torch.Tensor) or place.numel() == 1)
+        ):
+            self._at_most[mask.untyped_storage()._cdata] = mask.shape, mask.numel() // places
 
     def _all_the_same(self, tensor: torch.Tensor, result: torch.Tensor) -> bool:
         """Whether what is taken of a tensor is known, since its elements are all the same."""

@@ -168,6 +168,23 @@ assert len(x[mask]) == 100_000
     assert any("counted at its bound" in note for note in estimate.notes)
 
 
+def test_an_order_has_every_place_once(run: Any) -> None:
+    """As rankings are evaluated: where is the right answer among all that were scored?"""
+    estimate = run(
+        """
+scores = torch.rand(8, 50_000, device="cuda").log()
+order, right = torch.argsort(scores, dim=1, descending=True), torch.arange(8, device="cuda")
+for i in range(8):
+    assert (order[i, :] == right[i]).nonzero().shape == (1, 1)
+assert (order == 3).nonzero().shape == (8, 2)
+assert (torch.sort(scores[0]).indices == 3).nonzero().shape == (1, 1)
+assert (order[:, :100] == 3).nonzero().shape == (800, 2), "a part of an order may lack it, and no part is told apart"
+assert (torch.argsort(scores, dim=0) == 3).nonzero().shape == (400_000, 2)
+"""
+    )
+    assert estimate.incomplete is None, estimate.incomplete
+
+
 def test_how_many_are_seen_at_most() -> None:
     """The exact distribution's share of more than the bound, summed here, is below e^-20; and what is sure stays sure."""
     for count, share in ((1, 0.5), (40, 0.1), (500, 0.8), (3000, 0.5)):
