@@ -53,9 +53,11 @@ def write(folder: Path) -> None:
 
 
 def joined(rows: Path) -> None:
-    """The cases that were measured, with what they took."""
+    """The cases that were measured, with what they took: now, or as the file has it."""
     cases = json.loads(CASES.read_text())
-    took = {row["name"]: row for row in json.loads(rows.read_text())}
+    took = {
+        row["name"]: row for row in (*json.loads(MEASURED.read_text())["rows"], *json.loads(rows.read_text()))
+    }
     measured = [
         {**case, **{name: took[case["name"]][name] for name in _FIGURES}}
         for case in cases["rows"]
