@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 
+from analyzer.capture.pytorch.importing import once_imported
 from analyzer.releases import Release, Span, parse
 
 
@@ -279,6 +280,9 @@ RELIED_ON: dict[str, str] = {
     "torch._C._dispatch_tls_set_dispatch_key_included": "switching AutocastCUDA on for meta tensors (`autocast.py`)",
 }
 
+# It imports FSDP and DTensor.
+_LATE = "torch.distributed.optim"
+
 
 def look_up(where: str) -> tuple[Any, str]:
     """The object a dotted name lies in, and its last part. Raises AttributeError if torch has no such name and should."""
@@ -297,32 +301,47 @@ def look_up(where: str) -> tuple[Any, str]:
 
 @contextlib.contextmanager
 def replaced(replacements: Mapping[str, Any]) -> Iterator[None]:
-    """While open, the named parts of PyTorch are the ones given; afterwards, also after an error, its own again.
+    """While open, the named parts of PyTorch are the ones given; afterwards, also after an error, its own again. Those of a package
+    that costs a second to import (`_LATE`) are, once the program has imported it.
 
     Raises KeyError for a name that is not in `PATCHES`, AttributeError for one this torch does not have.
     """
+    late = {where: new for where, new in replacements.items() if where.startswith(f"{_LATE}.")}
     with contextlib.ExitStack() as stack:
         for where, replacement in replacements.items():
-            if not PATCHES[where].needed:
-                continue
-            try:
-                owner, name = look_up(where)
-            except AttributeError:
-                if PATCHES[where].newer:
-                    continue
-                raise
-            own = name in vars(owner)
-            original = vars(owner)[name] if own else None
-            setattr(owner, name, replacement)
-            if own:
-                stack.callback(setattr, owner, name, original)
-            else:
-                stack.callback(delattr, owner, name)
-            home = sys.modules.get(getattr(original, "__module__", None) or "", owner)
-            if home is not owner and isinstance(owner, ModuleType) and vars(home).get(name) is original:
-                setattr(home, name, replacement)
-                stack.callback(setattr, home, name, original)
+            if where not in late:
+                _replace(where, replacement, stack)
+        if late:
+
+            def imported(_: ModuleType) -> None:
+                for where, replacement in late.items():
+                    _replace(where, replacement, stack)
+
+            stack.enter_context(once_imported(_LATE, imported))
         yield
+
+
+def _replace(where: str, replacement: Any, stack: contextlib.ExitStack) -> None:
+    """One part, until the stack is left."""
+    if not PATCHES[where].needed:
+        return
+    try:
+        owner, name = look_up(where)
+    except AttributeError:
+        if PATCHES[where].newer:
+            return
+        raise
+    own = name in vars(owner)
+    original = vars(owner)[name] if own else None
+    setattr(owner, name, replacement)
+    if own:
+        stack.callback(setattr, owner, name, original)
+    else:
+        stack.callback(delattr, owner, name)
+    home = sys.modules.get(getattr(original, "__module__", None) or "", owner)
+    if home is not owner and isinstance(owner, ModuleType) and vars(home).get(name) is original:
+        setattr(home, name, replacement)
+        stack.callback(setattr, home, name, original)
 
 
 def declared(namespace: str, schemas: Mapping[str, str]) -> tuple[torch.library.Library, list[str]]:

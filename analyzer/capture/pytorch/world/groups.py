@@ -161,7 +161,8 @@ def world(rank: Rank, recorder: Recorder, post: Post | None = None) -> Iterator[
 def _forget_shapes() -> None:
     """PyTorch keeps what DTensor asked of shapes for the whole process, with the rank's device and its place on the mesh:
     another rank's are others."""
-    if "torch.distributed.tensor" in sys.modules:
+    tensor = sys.modules.get("torch.distributed.tensor")
+    if tensor is not None and _were_asked(tensor.DTensor):
         clear = getattr(
             importlib.import_module("torch.distributed.tensor.debug"), "_clear_sharding_prop_cache", None
         )
@@ -170,6 +171,14 @@ def _forget_shapes() -> None:
     fake = sys.modules.get("torch._subclasses.fake_tensor")
     if fake is not None:
         fake.FakeTensorMode.cache_clear()
+
+
+def _were_asked(dtensor: Any) -> bool:
+    """Whether PyTorch keeps any of them; to forget them imports a compiler."""
+    dispatcher = getattr(dtensor, "_op_dispatcher", None)
+    propagate = getattr(getattr(dispatcher, "sharding_propagator", None), "propagate_op_sharding", None)
+    kept = getattr(propagate, "cache_info", None)
+    return kept is None or kept().currsize > 0
 
 
 def _replacements(
