@@ -290,10 +290,14 @@ def look_up(where: str) -> tuple[Any, str]:
     parts = head.split(".")
     owner: Any = importlib.import_module(parts[0])
     for position, part in enumerate(parts[1:], 2):
+        module = ".".join(parts[:position])
         if not hasattr(owner, part):
             with contextlib.suppress(ModuleNotFoundError):
-                importlib.import_module(".".join(parts[:position]))
-        owner = getattr(owner, part)
+                importlib.import_module(module)
+        if not hasattr(owner, part) and module in sys.modules:  # which its package learns once it is imported
+            owner = sys.modules[module]
+        else:
+            owner = getattr(owner, part)
     if where not in PATCHES or not PATCHES[where].cuda_only:
         getattr(owner, name)
     return owner, name
