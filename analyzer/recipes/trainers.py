@@ -8,7 +8,7 @@
 4. `dpo` without adapters has a second model for reference, unless its answers are computed beforehand (`--precompute-reference`).
 5. `--packed` packs documents of a quarter of `--length` (`packing_strategy` "bfd"), which TRL then lays in one row.
 
-Source: trl 1.16 (`sft_trainer.py`, `dpo_trainer.py`, `reward_trainer.py`, `grpo_trainer.py` and their configs).
+Source: trl 1.16 (`trl/trainer/sft_trainer.py`, `trl/trainer/dpo_trainer.py`, `trl/trainer/reward_trainer.py`, `trl/trainer/grpo_trainer.py` and their configs).
 """
 
 from __future__ import annotations

@@ -32,7 +32,10 @@ def figures(estimate: Any) -> tuple[int, int, int]:
         ("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),
     ],
 )
-def test_what_the_program_sets_counts_as_what_it_is_started_with(run: Any, name: str, value: str) -> None:
+def test_what_the_program_sets_counts_as_what_it_is_started_with(
+    run: Any, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.delenv(name, raising=False)  # another test's MONAI sets one
     plain = run(PROGRAM.format(set=""))
     outside = run(PROGRAM.format(set=""), environment={name: value})
     inside = run(PROGRAM.format(set=f"os.environ[{name!r}] = {value!r}"))

@@ -42,6 +42,7 @@ _LIBRARY_BY_PREFIX = {
     "aten::_linalg_": "cusolver",
     "aten::_fft_": "cufft",
 }
+_LOADING = tuple(_LIBRARY_BY_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +91,10 @@ def story_of(operator: Operator, device: DeviceProfile) -> Story:
     if found is not None:
         _tell(found, operator, device, script)
     known = found is not None or is_inert(operator.name)
-    family = next((of for prefix, of in _LIBRARY_BY_PREFIX.items() if operator.name.startswith(prefix)), None)
-    if family is not None and not operator.name.startswith(_OWN_KERNELS):
-        script.library(family)
+    if _loads(operator.name):
+        script.library(
+            next(of for prefix, of in _LIBRARY_BY_PREFIX.items() if operator.name.startswith(prefix))
+        )
     bound_bytes = 0 if known else unknown_bound(operator)
     return Story(script.finish(), frozenset(script.libraries), known, bound_bytes)
 
@@ -110,8 +112,12 @@ def _renamed(operator: Operator, name: str) -> Operator:
 def _needs_nothing(name: str) -> bool:
     """Whether an operator without a rule is known to need none, and loads no library."""
     name = name.removesuffix(_DEFAULT)
-    loads = name.startswith(tuple(_LIBRARY_BY_PREFIX)) and not name.startswith(_OWN_KERNELS)
-    return is_inert(name) and not loads
+    return is_inert(name) and not _loads(name)
+
+
+def _loads(name: str) -> bool:
+    """Whether an operator loads a library's code because of what it is."""
+    return name.startswith(_LOADING) and not name.startswith(_OWN_KERNELS)
 
 
 def _tell(found: ScratchRule, operator: Operator, device: DeviceProfile, script: Script) -> None:
