@@ -15,10 +15,11 @@ from typing import Any
 from analyzer.devices import load, names
 from analyzer.options import Options
 from analyzer.pipeline.config import recipe_of
+from analyzer.planning.what_if import expandable
 from analyzer.recipes.recipe import Recipe
 from analyzer.recipes.trainers import TRAINERS
 
-FREE, SLOWER, RESULTS, GPUS, LARGER = range(5)
+SLOWER, RESULTS, GPUS, LARGER = range(1, 5)  # as `what_if.py` numbers them
 Variant = tuple[str, int, dict[str, Any]]
 _LORA = "r=16,targets=all-linear"
 _PIECE = 512  # tokens of a prompt that are read at a time
@@ -28,21 +29,13 @@ _LARGER = 1.1  # cards of one size on their boxes differ by some percent
 def variants(options: Options, target: str) -> list[Variant]:
     """(name, cost, changes) of every strategy the options leave open. Raises AnalyzerError."""
     recipe = recipe_of(target, options)
-    found = [*_free(options), *(_training(recipe, options) if recipe.mode == "train" else _running(recipe))]
+    found = [
+        *expandable(options),
+        *(_training(recipe, options) if recipe.mode == "train" else _running(recipe)),
+    ]
     if recipe.length > 1:
         found.append((f"length {recipe.length // 2:,}", RESULTS, {"length": recipe.length // 2}))
     return [*found, *_larger(options)]
-
-
-def _free(options: Options) -> Iterator[Variant]:
-    known = options.runtime_options.get("alloc_conf")
-    if "expandable_segments" not in str(known or ""):
-        conf = ",".join(filter(None, (str(known or ""), "expandable_segments:True")))
-        yield (
-            "expandable segments",
-            FREE,
-            {"runtime_options": {**options.runtime_options, "alloc_conf": conf}},
-        )
 
 
 def _training(recipe: Recipe, options: Options) -> Iterator[Variant]:

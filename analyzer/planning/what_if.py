@@ -197,13 +197,18 @@ def _setting(options: Options, more: Mapping[str, Any]) -> dict[str, Any]:
     return {"runtime_options": {**options.runtime_options, **more}}
 
 
+def expandable(options: Options) -> list[tuple[str, int, dict[str, Any]]]:
+    """Segments that expand, where the allocator's settings say nothing of them."""
+    known = str(options.runtime_options.get("alloc_conf") or "")
+    if "expandable_segments" in known:
+        return []
+    conf = ",".join(filter(None, (known, "expandable_segments:True")))
+    return [("expandable segments", 0, _setting(options, {"alloc_conf": conf}))]
+
+
 def _free(base: Analysis, options: Options) -> list[tuple[str, int, dict[str, Any]]]:
     """What changes no number: the allocator, the optimizer's implementation, the memory format."""
-    found: list[tuple[str, int, dict[str, Any]]] = []
-    if "expandable_segments" not in str(options.runtime_options.get("alloc_conf", "")):
-        known = options.runtime_options.get("alloc_conf")
-        conf = ",".join(filter(None, (str(known or ""), "expandable_segments:True")))
-        found.append(("expandable segments", 0, _setting(options, {"alloc_conf": conf})))
+    found = expandable(options)
     name = options.optimizer
     if options.mode == "train" and isinstance(name, str) and name in _FUSED:
         found.append((f"{name}_fused", 0, {"optimizer": f"{name}_fused"}))

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable, Sequence
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -55,21 +57,44 @@ def ask(path: Path, part: int, parts: int, seconds: float, plans: str) -> Intege
     """The rows of every `parts`-th call of a list, as far as the time goes."""
     import torch
 
-    calls = Calls.read(path)
-    begin = time.monotonic()
+    end = time.monotonic() + seconds
     torch.zeros(1, device="cuda")
     cudnn = Cudnn()
+    return rows_of(path, part, parts, end, lambda call: answer(cudnn, call, plans))
+
+
+def rows_of(
+    path: Path, part: int, parts: int, end: float, told: Callable[[Convolution], Sequence[int] | None]
+) -> Integers:
+    """A row for each operation of every `parts`-th call of a list, until the end (`time.monotonic`); told: one number for each of
+    `FIGURES`, None: no row."""
+    calls = Calls.read(path)
     rows: list[tuple[int, ...]] = []
     for number in range(part, len(calls.entries), parts):
-        if time.monotonic() - begin > seconds:
+        if time.monotonic() > end:
             break
         family, group, batch = (int(value) for value in calls.entries[number])
         dtype, layout = GROUPS[group].split(".")
         for place, operation in enumerate(OPERATIONS):
             like = Convolution(operation, dtype, layout == "nhwc", (1, 1), (1, 1), (), (), ())
-            call = convolution_of(calls.families[family], batch, like)
-            rows.append((number, place, *answer(cudnn, call, plans)))
+            figures_told = told(convolution_of(calls.families[family], batch, like))
+            if figures_told is not None:
+                rows.append((number, place, *figures_told))
     return np.array(rows, np.int64).reshape(-1, 2 + len(FIGURES))
+
+
+def gather(task: Callable[..., Integers], path: Path, answers: Path, processes: int, *more: Any) -> None:
+    """Run the task (list, part, parts, *more) in so many processes, and write their rows with the list."""
+    work = [(path, part, processes, *more) for part in range(processes)]
+    # Each process has a CUDA context of its own, so none may be inherited.
+    with get_context("spawn").Pool(processes) as pool:
+        rows = np.concatenate(pool.starmap(task, work))
+    rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
+    calls = Calls.read(path)
+    np.savez_compressed(
+        answers, allow_pickle=False, families=calls.families, entries=calls.entries, rows=rows
+    )
+    print(f"{len(rows):,} answers to {len(calls.entries):,} calls")
 
 
 def main() -> None:
@@ -83,17 +108,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--processes", type=int, default=10)
     options = parser.parse_args()
-    parts = options.processes
-    work = [(options.calls, part, parts, options.seconds, options.plans) for part in range(parts)]
-    # Each process has a CUDA context of its own, so none may be inherited.
-    with get_context("spawn").Pool(parts) as pool:
-        rows = np.concatenate(pool.starmap(ask, work))
-    rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
-    calls = Calls.read(options.calls)
-    np.savez_compressed(
-        options.answers, allow_pickle=False, families=calls.families, entries=calls.entries, rows=rows
-    )
-    print(f"{len(rows):,} answers to {len(calls.entries):,} calls")
+    gather(ask, options.calls, options.answers, options.processes, options.seconds, options.plans)
 
 
 if __name__ == "__main__":

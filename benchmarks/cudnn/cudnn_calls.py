@@ -257,7 +257,7 @@ def select(
                 continue
             if max(math.prod(one.x_shape), math.prod(one.y_shape)) * images >= _ELEMENTS_MAX:
                 continue
-            for number, (name, of_group) in enumerate(_how_usual(wanted).items()):
+            for number, (name, of_group) in enumerate(how_usual(wanted).items()):
                 channels_last = name.endswith("nhwc")
                 # PyTorch gives cuDNN depthwise convolutions in float16 or NHWC only; 1-D ones have no NHWC.
                 if (depthwise and not channels_last and name != "float16.nchw") or (
@@ -268,7 +268,7 @@ def select(
                     yield usual * of_group, family, number, images
 
 
-def _how_usual(wanted: Wanted) -> dict[str, float]:
+def how_usual(wanted: Wanted) -> dict[str, float]:
     """How much each of `GROUPS` is wanted of a family."""
     found = {}
     for dtype, usual in _TYPES.items():

@@ -20,20 +20,18 @@ import math
 import random
 import time
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cudnn_calls import GROUPS, Calls, Families, list_of
-from cudnn_calls import _how_usual as how_usual
+from cudnn_ask import Integers, gather, rows_of
+from cudnn_calls import GROUPS, Calls, Families, how_usual, list_of
 
 from analyzer.libraries.cudnn.table import (
     FASTEST,
     FIGURES,
     MODELLED_ON,
     NOT_ASKED,
-    OPERATIONS,
     Convolution,
     convolution_of,
     measurements,
@@ -88,33 +86,27 @@ def wanted(shapes: list[Path], limit: int, answers: list[Path]) -> Calls:
     return list_of(chosen, limit)
 
 
-def timed(path: Path, part: int, parts: int, seconds: float) -> np.ndarray[Any, Any]:
+def timed(path: Path, part: int, parts: int, seconds: float) -> Integers:
     """The rows of every `parts`-th call, as far as the time goes."""
     import torch
 
-    begin = time.monotonic()
-    calls = Calls.read(path)
     torch.backends.cudnn.benchmark = True
-    rows: list[tuple[int, ...]] = []
-    for number in range(part, len(calls.entries), parts):
-        if time.monotonic() - begin > seconds:
-            break
-        family, group, batch = (int(value) for value in calls.entries[number])
-        dtype, layout = GROUPS[group].split(".")
-        for place, operation in enumerate(OPERATIONS):
-            like = Convolution(operation, dtype, layout == "nhwc", (1, 1), (1, 1), (), (), ())
-            try:
-                winner = winner_of(torch, convolution_of(calls.families[family], batch, like))
-            except RuntimeError:  # no memory, or nothing runs: not told
-                torch.cuda.empty_cache()
-                continue
-            told = {FASTEST: winner}
-            rows.append((number, place, *(told.get(figure, NOT_ASKED) for figure in FIGURES)))
-    return np.array(rows, np.int64).reshape(-1, 2 + len(FIGURES))
+
+    def told(call: Convolution) -> tuple[int, ...] | None:
+        try:
+            winner = winner_of(torch, call)
+        except RuntimeError:  # no memory, or nothing runs: not told
+            torch.cuda.empty_cache()
+            return None
+        return tuple(winner if figure == FASTEST else NOT_ASKED for figure in FIGURES)
+
+    return rows_of(path, part, parts, time.monotonic() + seconds, told)
 
 
 def winner_of(torch: Any, call: Convolution) -> int:
     """Bytes the second of two equal calls asks for beside its result."""
+    from cudnn_executed import taken  # which imports torch
+
     dtype, last = getattr(torch, call.dtype), call.channels_last
 
     def tensor(shape: tuple[int, ...]) -> Any:
@@ -128,12 +120,7 @@ def winner_of(torch: Any, call: Convolution) -> int:
         mask = [call.operation == "data", call.operation == "weight", False]
         run = partial(torch.ops.aten.convolution_backward, tensor(call.y_shape), x, w, None, *numbers, mask)
     run()
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    result = run()
-    stats = torch.cuda.memory_stats()
-    del result
-    return int(stats["requested_bytes.all.peak"]) - int(stats["requested_bytes.all.current"])
+    return taken(run)
 
 
 def main() -> None:
@@ -158,16 +145,7 @@ def main() -> None:
         np.savez_compressed(given.output, allow_pickle=False, families=calls.families, entries=calls.entries)
         print(f"{len(calls.entries):,} calls of {len(calls.families):,} convolutions")
         return
-    work = [(given.calls, part, given.processes, given.seconds) for part in range(given.processes)]
-    # Each process has a CUDA context of its own, so none may be inherited.
-    with get_context("spawn").Pool(given.processes) as pool:
-        rows = np.concatenate(pool.starmap(timed, work))
-    rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
-    calls = Calls.read(given.calls)
-    np.savez_compressed(
-        given.answers, allow_pickle=False, families=calls.families, entries=calls.entries, rows=rows
-    )
-    print(f"{len(rows):,} answers to {len(calls.entries):,} calls")
+    gather(timed, given.calls, given.answers, given.processes, given.seconds)
 
 
 if __name__ == "__main__":

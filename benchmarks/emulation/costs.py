@@ -8,17 +8,16 @@ PYTHON: of an environment with a CUDA build of torch, torchvision, transformers 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from emulation_page import PAGE, replaced
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-PAGE = ROOT / "docs" / "EMULATION.md"
-MARKS = re.compile(r"(<!-- costs: [^>]*-->\n).*?(<!-- /costs -->)", re.S)
 RUNS = 5
 GIB = 2**30
 
@@ -82,8 +81,7 @@ def main() -> None:
         "|---|--:|--:|--:|--:|",
     ]
     table = "\n".join([*head, *rows(sys.argv[1])])
-    page = PAGE.read_text("utf-8")
-    PAGE.write_text(MARKS.sub(lambda found: f"{found[1]}{table}\n{found[2]}", page), "utf-8")
+    PAGE.write_text(replaced("costs", table, PAGE.read_text("utf-8")), "utf-8")
     print(table)
 
 

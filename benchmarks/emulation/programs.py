@@ -20,12 +20,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from emulation_page import PAGE, part, replaced
+
 from analyzer import emulate
 from analyzer.errors import AnalyzerError
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "EMULATION.md"
-MARKS = r"(<!-- {0}: [^>]*-->\n).*?(<!-- /{0} -->)"
 # A table's name -> where its programs lie (None: FOLDER), what ran, and what was measured.
 TABLES = {
     "programs": (None, "programs/jobs.json", "h200/programs/rows.json"),
@@ -98,9 +98,7 @@ def table(folder: Path, python: str, only: list[str], name: str, page: str) -> s
     """The page with one of the tables anew."""
     own, jobs_file, measured_file = TABLES[name]
     folder = own or folder
-    marks = re.compile(MARKS.format(name), re.S)
-    part = marks.search(page)
-    old = {found[1]: line for line in (part[0] if part else "").splitlines() if (found := _ROW.match(line))}
+    old = {found[1]: line for line in part(name, page).splitlines() if (found := _ROW.match(line))}
     jobs = {job["name"]: job for job in json.loads((folder / jobs_file).read_text("utf-8"))}
     measured = json.loads((folder / measured_file).read_text("utf-8"))
     measured.sort(key=lambda row: list(jobs).index(row["name"]))
@@ -123,7 +121,7 @@ def table(folder: Path, python: str, only: list[str], name: str, page: str) -> s
             *rows,
         ]
     )
-    return marks.sub(lambda found: f"{found[1]}{told}\n{found[2]}", page)
+    return replaced(name, told, page)
 
 
 def main() -> None:

@@ -9,18 +9,16 @@ models' rows are made anew, the others are kept.
 from __future__ import annotations
 
 import json
-import re
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+from emulation_page import PAGE, replaced
+
 from analyzer import emulate
 from analyzer.errors import AnalyzerError
-
-PAGE = Path(__file__).parents[2] / "docs" / "EMULATION.md"
-MARKS = re.compile(r"(<!-- truth: [^>]*-->\n).*?(<!-- /truth -->)", re.S)
 
 
 def case_name(case: dict[str, Any]) -> str:
@@ -78,7 +76,7 @@ def main() -> None:
             *rows,
         ]
     )
-    PAGE.write_text(MARKS.sub(lambda found: f"{found[1]}{table}\n{found[2]}", page), "utf-8")
+    PAGE.write_text(replaced("truth", table, page), "utf-8")
 
 
 if __name__ == "__main__":

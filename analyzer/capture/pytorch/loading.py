@@ -41,24 +41,18 @@ _WORKERS = 4
 _PIECE_BYTES = 1 << 20
 
 
-class Loading:
-    """Orders what one program loads."""
+@contextlib.contextmanager
+def reading_in_order(recorder: Recorder) -> Iterator[None]:
+    """While open, transformers' threads follow the order above, from when it is imported on."""
+    with contextlib.ExitStack() as stack:
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+        def imported(module: ModuleType) -> None:
+            name = "ThreadPoolExecutor"
+            stack.callback(setattr, module, name, getattr(module, name))
+            setattr(module, name, lambda *_, **__: Pool(recorder))
 
-    @contextlib.contextmanager
-    def open(self) -> Iterator[None]:
-        """While open, transformers' threads follow the order above, from when it is imported on."""
-        with contextlib.ExitStack() as stack:
-
-            def imported(module: ModuleType) -> None:
-                name = "ThreadPoolExecutor"
-                stack.callback(setattr, module, name, getattr(module, name))
-                setattr(module, name, lambda *_, **__: Pool(self._recorder))
-
-            with once_imported(_MODULE, imported):
-                yield
+        with once_imported(_MODULE, imported):
+            yield
 
 
 class Piece(Future[Any]):

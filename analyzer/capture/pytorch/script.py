@@ -47,7 +47,7 @@ from analyzer.capture.pytorch.device_thread import DeviceThread
 from analyzer.capture.pytorch.explain import explained
 from analyzer.capture.pytorch.exporting import exporting
 from analyzer.capture.pytorch.generating import Tokens
-from analyzer.capture.pytorch.loading import Loading
+from analyzer.capture.pytorch.loading import reading_in_order
 from analyzer.capture.pytorch.modules import bytes_in
 from analyzer.capture.pytorch.patches import replaced
 from analyzer.capture.pytorch.recorder import Recorder, inside
@@ -260,7 +260,7 @@ def follow(
             triton_kernels(device, recorder),
             _told(recorder, phases),
             contextlib.nullcontext() if tokens is None else tokens.open(),
-            Loading(recorder).open(),
+            reading_in_order(recorder),
             replaced(
                 {
                     "torch.export.export": exporting(recorder),

@@ -189,16 +189,16 @@ _BENCHMARK = Settings(benchmark=True)
 
 def workspace(call: Convolution, device: str, settings: Settings = DEFAULT) -> Workspace:
     """What the plan that runs takes for one call, by the rules of the module docstring."""
-    found = _figure(call, device, settings.figure(call.dtype))
+    figure = settings.figure(call.dtype)
     if not settings.benchmark:
-        return found
-    highest = _asked(call, device, TIMED)
+        return _figure(call, device, figure)
     if settings == _BENCHMARK:
         fastest = _asked(call, device, FASTEST)
         if fastest is not None:
             return fastest
         if measurements(device).name == MODELLED_ON and not call.channels_last:
-            found = _figure(call, device, FASTEST)
+            figure = FASTEST
+    found, highest = _figure(call, device, figure), _asked(call, device, TIMED)
     high = found.high_bytes if highest is None else highest.high_bytes
     return replace(
         found,

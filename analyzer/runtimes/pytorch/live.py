@@ -112,8 +112,8 @@ class Live:
             return
         begin = len(self._events)
         if type(moment) is Run:
-            if self._settled and environ.get("CUBLAS_WORKSPACE_CONFIG") != self._workspaces:
-                self._workspaces = environ.get("CUBLAS_WORKSPACE_CONFIG")
+            if self._settled and (said := environ.get("CUBLAS_WORKSPACE_CONFIG")) != self._workspaces:
+                self._workspaces = said
                 self._profile = self._eager.device = self._settled()[0]
             asked = self._eager.run(self._program.operators[moment.operator])
         else:
