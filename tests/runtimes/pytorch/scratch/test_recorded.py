@@ -33,7 +33,6 @@ EXCEPTIONS = {
     "aten::_linalg_svd": "cuSOLVER's workspace",
     "aten::linalg_inv_ex": "cuSOLVER's workspace",
     "aten::linalg_cholesky_ex": "cuSOLVER's workspace",
-    "aten::linalg_solve_triangular": "unknown operator",
     "aten::_linalg_check_errors": "unknown operator",
     "aten::allclose": "unknown operator",
     "aten::unique_dim": "unknown operator",
