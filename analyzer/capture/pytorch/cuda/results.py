@@ -247,7 +247,9 @@ def laid_as_both(operator: Any) -> Callable[..., Any]:
 
     def result(*args: Any, **kwargs: Any) -> Any:
         found = operator(*args, **kwargs)
-        tensors = [one.expand(found.shape) for one in args[:2] if isinstance(one, torch.Tensor)]  # else numbers
+        tensors = [
+            one.expand(found.shape) for one in args[:2] if isinstance(one, torch.Tensor)
+        ]  # else numbers
         stride = compute_elementwise_output_strides(*tensors)
         return torch.empty_strided(found.shape, stride, dtype=found.dtype, device=META)
 

@@ -8,7 +8,8 @@
    the call and none of cuBLAS's. It is never more than cuBLAS's own (measured with `CUBLAS_WORKSPACE_CONFIG` unset,
    `:4096:8`, `:16:8` and `:0:0`: 1 MiB, 1 MiB, 128 KiB and none).
 3. A 2-D operand is read as it is if it is dense, or one of its strides is 1 and the other at least the row's length;
-   otherwise it is copied. A batched one must have stride 1 in one of its last two dimensions likewise.
+   otherwise it is copied. A batched one must have stride 1 in one of its last two dimensions likewise. The second one is copied
+   first: BLAS goes by columns, so that it is asked for the product's transpose.
 4. A stack of triangular systems is solved at once, from arrays of the matrices' addresses.
 
 Source: `aten/src/ATen/native/cuda/Blas.cpp` (`addmm_out_cuda_impl`, `prepare_matrix_for_cublas`,
@@ -159,7 +160,7 @@ def addmm(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 def _product(operator: Operator, device: DeviceProfile, script: Script, first: int, lt: bool = False) -> None:
     script.outputs()
-    for position in (first, first + 1):
+    for position in (first + 1, first):
         script.temporary(_matrix_copy(tensor_at(operator, position)))
     result = operator.outputs[0]
     if result is not None and result.element_count:
@@ -193,7 +194,7 @@ def bmm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """
     script.outputs()
     first = 0 if operator.name.startswith("aten::bmm") else 1
-    for position in (first, first + 1):
+    for position in (first + 1, first):
         script.temporary(_batch_copy(tensor_at(operator, position)))
     result = operator.outputs[0]
     if result is not None and result.element_count:

@@ -106,21 +106,22 @@ def binary_cross_entropy_with_logits(operator: Operator, device: DeviceProfile, 
 
 @rule("aten::soft_margin_loss_backward", name="soft-margin-loss-grad")
 def soft_margin_loss_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Products of the input's size, two at a time, beside the result.
+    """Products of the input's size, two at a time, beside the result, and then one more.
 
     Arguments: (grad_output, self, target, reduction)
     """
     source = tensor_at(operator, 1)
     script.outputs()
     if source is not None:
-        script.temporary(bytes_of(source))
+        products = [script.temporary(bytes_of(source)) for _ in range(2)]
+        for product in products:
+            script.release(product)
         script.temporary(bytes_of(source))
 
 
 @rule("aten::nll_loss_forward", "aten::nll_loss_backward")
 def nll_loss(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Negative log likelihood copies what is not contiguous: input, target and weight; its backward pass reads no
-    input.
+    """Negative log likelihood copies what is not contiguous: input, target and weight.
 
     Forward (self, target, weight, ...), backward (grad, self, target, weight, ...).
     Source: `nll_loss_forward_out_cuda_template`, `nll_loss_backward_out_cuda_template` (NLLLoss.cu).
@@ -128,10 +129,7 @@ def nll_loss(operator: Operator, _device: DeviceProfile, script: Script) -> None
     script.outputs()
     first = 1 if operator.name.endswith("backward") else 0
     for position in (first, first + 1, first + 2):
-        tensor = tensor_at(operator, position)
-        if position == first and first:
-            continue  # the backward kernel reads no input
-        script.temporary(contiguous_copy_bytes(tensor))
+        script.temporary(contiguous_copy_bytes(tensor_at(operator, position)))
 
 
 @rule("aten::nll_loss2d_forward", "aten::nll_loss2d_backward", name="nll-loss-2d")

@@ -21,6 +21,7 @@ Not modelled: fewer than 8 channels, and row-block sizes cuDNN chooses on other 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
@@ -236,6 +237,11 @@ def _uses_channels_last_kernels(source: TensorMeta) -> bool:
     return is_channels_last(source) or (is_contiguous(source) and source.stride[1] == 1)
 
 
+def _is_a_row(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    """Whether dimensions are one row of elements a fixed step apart, as `reshape` asks."""
+    return all(step == after * size for step, size, after in zip(stride, shape[1:], stride[1:], strict=False))
+
+
 @rule("aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update")
 def native_batch_norm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """PyTorch's own batch norm in training: a channels-last input is reduced over thread blocks through a staging
@@ -274,14 +280,20 @@ def native_batch_norm(operator: Operator, device: DeviceProfile, script: Script)
 @rule("aten::native_batch_norm_backward", "aten::batch_norm_backward", name="native-batch-norm-grad")
 def native_batch_norm_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Channels-last goes through two sums a channel, with a staging buffer, then an elementwise kernel; in evaluation
-    the inverse deviation is computed anew if the forward pass (cuDNN's) saved none. Contiguous input takes nothing.
+    the inverse deviation is computed anew if the forward pass (cuDNN's) saved none. Otherwise input and gradient are seen as batch,
+    channels and the rest, which takes a copy where that is not one row.
 
     Arguments: (grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, ...)
     """
-    source = tensor_at(operator, 1)
-    if source is None or source.element_count == 0 or not _uses_channels_last_kernels(source):
+    grad, source = tensor_at(operator, 0), tensor_at(operator, 1)
+    if source is None or source.element_count == 0:
         return
-    if is_contiguous(source) and len(source.shape) != 2:
+    if not _uses_channels_last_kernels(source) or (is_contiguous(source) and len(source.shape) != 2):
+        script.output(0)
+        for tensor in (source, grad):
+            if tensor is not None and not _is_a_row(tensor.shape[2:], tensor.stride[2:]):
+                script.temporary(bytes_of(tensor))
+        script.outputs()
         return
     per_channel = source.shape[1] * accumulator_bytes(source.dtype)
     saved = tensor_at(operator, 6, "save_invstd")

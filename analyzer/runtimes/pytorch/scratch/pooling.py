@@ -25,6 +25,8 @@ from analyzer.runtimes.pytorch.scratch.layout import (
 )
 from analyzer.runtimes.pytorch.scratch.script import Script, rule
 
+_IMAGES = 4  # dimensions of a batch of images
+
 
 def _format_copy(tensor: TensorMeta | None, channels_last: bool) -> int:
     if tensor is None:
@@ -33,12 +35,15 @@ def _format_copy(tensor: TensorMeta | None, channels_last: bool) -> int:
     return 0 if fits else bytes_of(tensor)
 
 
+# Below so many channels the nearest neighbour of a channels-last image is looked up in a contiguous copy of it.
+_FEW_CHANNELS = 4
+
+
 @rule(
     "aten::max_pool2d_with_indices",
     "aten::avg_pool2d",
-    "aten::upsample_nearest2d",
     "aten::upsample_nearest3d",
-    "aten::_upsample_nearest_exact2d",
+    "aten::_upsample_nearest_exact3d",
     name="pooling",
 )
 def either_format(operator: Operator, _device: DeviceProfile, script: Script) -> None:
@@ -78,46 +83,61 @@ def either_format_backward(operator: Operator, _device: DeviceProfile, script: S
     if grad is None or source is None:
         return
     channels_last = suggests_channels_last(source)
-    script.temporary(_format_copy(grad, channels_last))
     script.temporary(_format_copy(source, channels_last))
+    script.temporary(_format_copy(grad, channels_last))
     if operator.name.startswith("aten::max_pool2d"):
         script.temporary(_format_copy(tensor_at(operator, 7, "indices"), channels_last))
 
 
 @rule("aten::_adaptive_avg_pool2d", name="adaptive-average")
 def adaptive_average(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """An input in neither memory format is copied before the result is allocated.
+    """Images in neither memory format are copied before the result is allocated; a single one is read as it lies.
 
     Arguments: (self, output_size)
     """
     source = tensor_at(operator, 0)
-    if source is not None and not is_channels_last(source):
+    if source is not None and len(source.shape) == _IMAGES and not is_channels_last(source):
         script.temporary(contiguous_copy_bytes(source))
     script.outputs()
 
 
 @rule("aten::_adaptive_avg_pool2d_backward", name="adaptive-average-grad")
 def adaptive_average_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The gradient is copied if it is not in the memory format the input suggests.
+    """The gradient is read as it lies where the input is channels last, else copied if it is not contiguous.
 
     Arguments: (grad_output, self)
     """
     script.outputs()
     grad, source = tensor_at(operator, 0), tensor_at(operator, 1)
-    if grad is not None and source is not None:
-        script.temporary(_format_copy(grad, suggests_channels_last(source)))
+    if source is not None and not suggests_channels_last(source):
+        script.temporary(contiguous_copy_bytes(grad))
 
 
-@rule("aten::upsample_nearest2d_backward", "aten::upsample_bilinear2d_backward", name="resize-grad")
-def resize_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The gradient is read in place if it is dense in the memory format it suggests, else copied.
+@rule(
+    "aten::upsample_nearest2d",
+    "aten::upsample_nearest2d_backward",
+    "aten::_upsample_nearest_exact2d",
+    "aten::_upsample_nearest_exact2d_backward",
+    "aten::upsample_bilinear2d_backward",
+    name="resize",
+)
+def resize(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """The input, or the gradient, is read in place if it is dense in the memory format it suggests, else copied. One that is channels
+    last and has fewer than four channels is resized contiguous, into a contiguous result that is copied over (recorded with three
+    channels, and with 32 otherwise; four is where the kernels' source draws the line).
 
-    Arguments: (grad_output, ...)
+    Arguments: (self or grad_output, ...)
+    Source: UpSampleNearest2d.cu, UpSampleBilinear2d.cu.
     """
-    grad = tensor_at(operator, 0)
+    source, result = tensor_at(operator, 0), operator.outputs[0]
     script.outputs()
-    if grad is not None:
-        script.temporary(_format_copy(grad, suggests_channels_last(grad)))
+    if source is None or result is None:
+        return
+    channels_last = suggests_channels_last(source)
+    if channels_last and source.shape[1] < _FEW_CHANNELS:
+        script.temporary(contiguous_copy_bytes(result))
+        channels_last = False
+    script.temporary(_format_copy(source, channels_last))
 
 
 @rule("aten::adaptive_max_pool2d", "aten::adaptive_max_pool2d_backward", "aten::_upsample_bilinear2d_aa")
@@ -127,13 +147,16 @@ def contiguous_results(operator: Operator, _device: DeviceProfile, script: Scrip
     """
     script.outputs()
     backward = operator.name.endswith("_backward")
+    source = tensor_at(operator, 0)
+    if source is not None and len(source.shape) < _IMAGES and not backward:
+        return  # one image is read as it lies
     if backward:
-        script.temporary(contiguous_copy_bytes(tensor_at(operator, 0)))
+        script.temporary(contiguous_copy_bytes(source))
         script.temporary(contiguous_copy_bytes(tensor_at(operator, 2, "indices")))
     for result in operator.outputs:
         script.temporary(contiguous_copy_bytes(result))
     if not backward:
-        script.temporary(contiguous_copy_bytes(tensor_at(operator, 0)))
+        script.temporary(contiguous_copy_bytes(source))
 
 
 @rule("aten::im2col")
@@ -174,8 +197,8 @@ def col2im(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     "aten::max_pool3d_with_indices",
     "aten::max_pool3d_with_indices_backward",
     "aten::upsample_nearest1d",
-    "aten::upsample_linear1d",
-    "aten::upsample_trilinear3d",
+    "aten::_upsample_nearest_exact1d",
+    "aten::_upsample_nearest_exact1d_backward",
     "aten::upsample_nearest1d_backward",
     "aten::upsample_linear1d_backward",
     "aten::upsample_nearest3d_backward",

@@ -21,6 +21,8 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     accumulator_bytes,
     argument,
     bytes_of,
+    contiguous_copy_bytes,
+    contiguous_like,
     contiguous_strides,
     integer_at,
     integers_at,
@@ -158,6 +160,9 @@ def extremes(operator: Operator, device: DeviceProfile, script: Script) -> None:
         return  # pointwise
     source = operator.inputs[0]
     script.outputs()
+    if operator.name in ("aten::max", "aten::min"):  # of everything: `ReduceAllOps.cpp` makes it contiguous
+        script.temporary(contiguous_copy_bytes(source))
+        source = contiguous_like(source)
     dims = integers_at(operator, 1, "dim")
     keepdim = bool(integer_at(operator, 2, "keepdim", 0))
     kernel = Kernel(dtype_bytes(source.dtype))

@@ -25,6 +25,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     broadcast_shape,
     contiguous_copy_bytes,
     expanded,
+    is_contiguous,
     tensor_at,
 )
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
@@ -114,15 +115,21 @@ def masked_select(operator: Operator, device: DeviceProfile, script: Script) -> 
 
 @rule("aten::masked_scatter", "aten::masked_scatter_", name="masked-scatter")
 def masked_scatter(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The mask's running sum says which value goes where: 8 bytes an element, and CUB's scan.
+    """The mask's running sum says which value goes where: 8 bytes an element, and CUB's scan. Mask and values are copied where they are
+    not contiguous, a mask also where it is broadcast.
 
     Arguments: (self, mask, source)
     """
-    target = tensor_at(operator, 0)
+    target, mask, source = (
+        tensor_at(operator, place, name) for place, name in enumerate(("self", "mask", "source"))
+    )
     script.outputs()
-    if target is not None and target.element_count:
+    if target is not None and mask is not None and target.element_count:
         script.temporary(target.element_count * _COUNT_BYTES)
+        plain = mask.shape == target.shape and is_contiguous(mask)
+        script.temporary(0 if plain else target.element_count)
         script.release(script.temporary(scan_bytes(device, target.element_count, _COUNT_BYTES)))
+        script.temporary(contiguous_copy_bytes(source))
 
 
 @rule("aten::masked_scatter_backward", name="masked-scatter-grad", sure=(Basis.EXACT, Basis.BOUNDED))

@@ -10,6 +10,7 @@ from tests.runtimes.pytorch.scratch.stories import call, channels_last, spread, 
 SHAPE = (2, 3, 8, 8)
 N = 2 * 3 * 8 * 8 * 4
 PLAIN, LAST, GAPS = tensor(*SHAPE), channels_last(*SHAPE), spread(tensor(*SHAPE))
+MANY = channels_last(2, 32, 8, 8)
 LAST_GAPS = spread(channels_last(*SHAPE))
 SMALL = tensor(2, 3, 4, 4)
 COPY = f"=0 +{N} -{N}"
@@ -17,7 +18,7 @@ SMALL_BYTES = 2 * 3 * 4 * 4 * 4
 
 
 @pytest.mark.parametrize(
-    "name", ["aten::max_pool2d_with_indices", "aten::avg_pool2d", "aten::upsample_nearest2d"]
+    "name", ["aten::max_pool2d_with_indices", "aten::avg_pool2d", "aten::upsample_nearest3d"]
 )
 @pytest.mark.parametrize(
     ("source", "expected"), [(PLAIN, "=0"), (LAST, "=0"), (GAPS, COPY), (LAST_GAPS, COPY), (None, "=0")]
@@ -76,19 +77,28 @@ def test_adaptive_average() -> None:
     assert words(call(name, (PLAIN,), (SMALL,))) == words(call(name, (LAST,), (SMALL,))) == "=0"
     assert words(call(name, (GAPS,), (SMALL,))) == f"+{N} =0 -{N}"
     assert words(call(name, (None,), (SMALL,))) == "=0"
+    assert words(call(name, (spread(tensor(3, 8, 8)),), (tensor(3, 4, 4),))) == "=0"  # one image
     backward = f"{name}_backward"
     assert words(call(backward, (LAST, LAST), (LAST,))) == "=0"
-    assert words(call(backward, (PLAIN, LAST), (LAST,))) == COPY
+    assert words(call(backward, (PLAIN, LAST), (LAST,))) == "=0"
     assert words(call(backward, (LAST, PLAIN), (PLAIN,))) == COPY
 
 
 @pytest.mark.parametrize(
     ("grad", "expected"),
-    [(PLAIN, "=0"), (LAST, "=0"), (GAPS, COPY), (LAST_GAPS, COPY), (None, "=0")],
+    [(PLAIN, "=0"), (LAST, COPY), (GAPS, COPY), (LAST_GAPS, COPY), (MANY, "=0"), (None, "=0")],
 )
 def test_resizing_backward_in_the_gradients_format(grad: TensorMeta | None, expected: str) -> None:
+    """Three channels that are innermost are resized contiguous; 32 as they lie."""
     name = "aten::upsample_bilinear2d_backward"
     assert words(call(name, (grad, (8, 8), (2, 3, 4, 4), False), (SMALL,))) == expected
+
+
+def test_a_result_that_lies_otherwise_is_resized_beside() -> None:
+    result, few = channels_last(2, 3, 4, 4), f"=0 +{SMALL_BYTES} +{N} -{N} -{SMALL_BYTES}"
+    for name in ("aten::upsample_nearest2d", "aten::_upsample_nearest_exact2d"):
+        assert words(call(name, (LAST, (4, 4)), (result,))) == few
+        assert words(call(name, (GAPS, (4, 4)), (SMALL,))) == COPY
 
 
 def test_strided_results_are_computed_beside() -> None:

@@ -70,16 +70,16 @@ def test_a_batch_with_an_expanded_dimension_is_copied() -> None:
     )
 
 
-def test_copies_are_made_first_operand_first() -> None:
+def test_copies_are_made_second_operand_first() -> None:
     left, right = tensor(7, 50, 64, stride=(6400, 128, 2)), tensor(7, 64, 3, stride=(384, 6, 2))
     one, other = 7 * 50 * 64 * 4, 7 * 64 * 3 * 4
-    told = f"=0 +{one} +{other} {CUBLAS} -{other} -{one}"
+    told = f"=0 +{other} +{one} {CUBLAS} -{one} -{other}"
     result = tensor(7, 50, 3)
     assert words(call("aten::bmm", (left, right), (result,))) == told
     assert words(call("aten::baddbmm", (result, left, right), (result,))) == told
     left, right = tensor(50, 64, stride=(128, 2)), tensor(64, 3, stride=(6, 2))
     one, other = 50 * 64 * 4, 64 * 3 * 4
-    told = f"=0 +{one} +{other} {CUBLAS} -{other} -{one}"
+    told = f"=0 +{other} +{one} {CUBLAS} -{one} -{other}"
     assert words(call("aten::mm", (left, right), (tensor(50, 3),))) == told
 
 

@@ -118,7 +118,7 @@ def test_unknown_operator_is_bounded_not_counted() -> None:
 
 
 def test_the_default_overload_is_no_part_of_a_name() -> None:
-    arguments = (tensor(), tensor(4, 8, stride=(1, 4)), tensor(4, dtype="int64"), None, 1, -100, tensor())
+    arguments = (tensor(), tensor(4, 8), tensor(4, dtype="int64"), None, 1, -100, tensor())
     plain = Operator(0, "aten::nll_loss_backward", arguments, (tensor(4, 8),))
     named = dataclasses.replace(plain, name="aten::nll_loss_backward.default")
     assert story_of(plain, H200).steps == story_of(named, H200).steps == (Output(0),)
