@@ -1,4 +1,4 @@
-"""Write `docs/evidence/ALLOCATORS.md`: `python benchmarks/allocators.py`. Every figure in it is what a command prints now.
+"""Write `docs/evidence/ALLOCATORS.md`: `python -m benchmarks allocators table`. Every figure in it is what a command prints now.
 
 One model under every allocator, then document 003's strategies and flags on it, each by the command that asks for it.
 """
@@ -9,12 +9,11 @@ import contextlib
 import io
 import json
 import shlex
-from pathlib import Path
 from typing import Any
 
 from analyzer.cli import main as analyze
+from benchmarks import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "docs" / "evidence" / "ALLOCATORS.md"
 MIB = 2**20
 MODEL = "models/cnn.py --batch 128 --mode train --device rtx4090"
@@ -94,7 +93,7 @@ def document() -> str:
     lines = [
         "# One graph, any allocator",
         "",
-        "Written by `python benchmarks/allocators.py`; a test keeps it up to date. Sizes in MiB.",
+        "Written by `python -m benchmarks allocators table`; a test keeps it up to date. Sizes in MiB.",
         "",
         "## The same requests under every allocator",
         "",
@@ -137,5 +136,6 @@ def document() -> str:
     return "\n".join(lines) + "\n"
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Write the page."""
     OUT.write_text(document(), encoding="utf-8")

@@ -1,5 +1,5 @@
 """Which public functions of `torch.cuda` and `torch.accelerator` a followed program gets an answer from:
-python benchmarks/cuda_functions.py -o docs/evidence/CUDA_FUNCTIONS.md
+python -m benchmarks cuda_functions table
 
 A program that calls each of them, by position and by keyword where they take a device, is followed like any other
 (`analyzer.run`); what it was told is the table. What has no answer stands there with the reason (`WITHOUT`).
@@ -50,7 +50,7 @@ WITHOUT = {
 _HEAD = """# What `torch.cuda` answers in a program that is followed
 
 Every public name of `torch.cuda` and `torch.accelerator` (torch {version}), called in a program that `analyze run` follows on an
-h200. Made by `python benchmarks/cuda_functions.py -o docs/evidence/CUDA_FUNCTIONS.md`, never edited. Functions of a device are called with
+h200. Made by `python -m benchmarks cuda_functions table`, never edited. Functions of a device are called with
 `device="cuda"` by keyword and by position. Beside these, NVML (`pynvml`) answers with the predicted memory.
 
 {answered} of {count} answer.

@@ -1,4 +1,4 @@
-"""Which addresses CUDA's driver has left, step by step: `python benchmarks/driver_holes.py OUT.json.gz [--workers N]` on a GPU.
+"""Which addresses CUDA's driver has left, step by step: `python -m benchmarks driver_holes measure OUT.json.gz [--workers N]` on a GPU.
 
 A step is a line of Python. For every program below and every number of its steps, a fresh process runs that many and then
 asks the driver for 2 MiB after 2 MiB: since a request goes into the lowest hole that has room, the answers are the holes, and
@@ -412,7 +412,15 @@ def main() -> int:
     ]
 
     def record(one: tuple[str, int]) -> str:
-        command = [sys.executable, __file__, str(arguments.out), "--run", one[0], str(one[1])]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.driver_holes",
+            str(arguments.out),
+            "--run",
+            one[0],
+            str(one[1]),
+        ]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         if ended.returncode:
             print(one, ended.stderr[-300:], file=sys.stderr)

@@ -1,6 +1,6 @@
 """The curve beside fresh analyses, and what it costs: for the measured models, in training and inference, and four ONNX files.
 
-    PYTHONPATH=. python benchmarks/sweep.py [MODEL|FILE.onnx ...] [--sizes 12] [--batches 200]
+    python -m benchmarks sweep score [MODEL|FILE.onnx ...] [--sizes 12] [--batches 200]
 
 For each model the curve over `--batches` sizes is made and compared with a fresh analysis at `--sizes` of them that were not
 captured, to the byte. Prints seconds of CPU: one capture, one analysis, the whole curve, one further size. Exit code 1 if a row
@@ -14,14 +14,13 @@ import random
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from benchmarks import ROOT
 
 if TYPE_CHECKING:
     from analyzer.planning.subject import Subject
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "benchmarks" / "accuracy"))
 MODELS = (
     "resnet50",
     "gpt2",
@@ -65,8 +64,9 @@ def subjects(name: str) -> Iterator[tuple[str, Subject]]:
         yield "infer", Subject(ROOT / "models" / name, Options.of({"device": "h200"}))
         return
     import torch
-    import torchvision_cpu
-    from sets import zoo
+
+    from benchmarks.accuracy.sets import zoo
+    from benchmarks.networks import torchvision_cpu
 
     torchvision_cpu.enable()
     models = zoo("development")

@@ -1,6 +1,6 @@
 """What each strategy saves, predicted and measured on this machine's GPU: a row a strategy, for the committed record.
 
-    PYTHONPATH=. python benchmarks/what_if.py -o tests/data/h200/what_if.json [--jobs 8]
+    python -m benchmarks what_if measure -o tests/data/h200/what_if.json [--jobs 8]
 
 Every strategy `analyze what-if` names for RetinaNet, ViT and GPT-2 is run by `analyzer.verify` in a process of its own
 (three steps, random weights). Needs an NVIDIA GPU and the packages the models need; about a minute a strategy. `--check`
@@ -18,7 +18,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+from benchmarks import ROOT
+
 JOBS: dict[str, dict[str, Any]] = {
     "retinanet_r50_fpn.py": {"batch": 8, "mode": "train", "optimizer": "adam"},
     "vit_b_16.py": {"batch": 64, "mode": "train", "optimizer": "adamw"},

@@ -6,16 +6,15 @@ import pytest
 
 pytest.importorskip("torch")
 
-import onnx_operators
-
 from analyzer.capture.lowering.call import FUNCTIONS
 from analyzer.runtimes.onnxruntime.kernels.scratch import RULES
 from analyzer.runtimes.onnxruntime.rewrite.fusions import ORDER
+from benchmarks.onnx import operators as onnx_operators
 
 
 def test_the_committed_page_is_what_the_command_writes() -> None:
     assert onnx_operators.PAGE.read_text(encoding="utf-8") == onnx_operators.page(), (
-        "run: python benchmarks/onnx_operators.py"
+        "run: python -m benchmarks onnx_operators table"
     )
 
 

@@ -1,4 +1,4 @@
-"""`benchmarks/peers.py`: tools are asked as they are, what they cannot say is said so, and the page adds up."""
+"""`benchmarks/peers/table.py`: tools are asked as they are, what they cannot say is said so, and the page adds up."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-import peers
-from peer_tools.tool import Answer, CannotSayError, Case, Tool, ask
+from benchmarks.peers import table as peers
+from benchmarks.peers.tool import Answer, CannotSayError, Case, Tool, ask
 
 LINEAR = "development: mnist_fc 100 train sgd"
 ADAM = "development: mnist_fc 100 train adam"

@@ -71,9 +71,7 @@ def test_jobs_are_named_one_by_one_by_their_beginning_or_by_domain(tmp_path: Pat
 
 
 _READ = """
-import sys
-sys.path[:0] = [{accuracy!r}]
-import torchvision_cpu
+from benchmarks.networks import torchvision_cpu
 torchvision_cpu.enable()
 from torchvision import datasets
 folder = {folder!r}
@@ -88,13 +86,13 @@ except RuntimeError as error:
 
 
 def test_torchvision_reads_what_the_makers_make(tmp_path: Path) -> None:
-    pytest.importorskip("torchvision_cpu").enable()
+    pytest.importorskip("benchmarks.networks.torchvision_cpu").enable()
     pytest.importorskip("torchvision")
     prepared.maker("images.mnist")(tmp_path, train=20, test=10)
     prepared.maker("images.cifar10")(tmp_path, train=20, test=10)
     prepared.maker("images.cifar100")(tmp_path, train=20, test=10)
     prepared.maker("images.classes")(tmp_path, parts={"train": 2}, count=3, width=40, height=30)
-    program = _READ.format(accuracy=str(ROOT / "benchmarks/accuracy"), folder=str(tmp_path))
+    program = _READ.format(folder=str(tmp_path))
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False,
         env={**os.environ, "PYTHONPATH": f"{STAND_INS}{os.pathsep}{ROOT}"},

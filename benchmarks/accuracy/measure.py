@@ -1,4 +1,4 @@
-"""Measure a held-out set on this machine's GPU: `python benchmarks/accuracy/measure.py OUT_FOLDER [--workers N] [--set held_out_3]`.
+"""Measure a held-out set on this machine's GPU: `python -m benchmarks accuracy measure OUT_FOLDER [--workers N] [--set held_out_3]`.
 
 Each case runs in a process of its own: the step of `analyzer/capture/pytorch/step.py` on real CUDA tensors, random weights.
 Written: `SET.json` (a row a case: peaks, marks, NVML, versions) and `SET_histories.npz` (the allocator's own sequence of
@@ -23,13 +23,9 @@ import numpy as np
 import pynvml
 import torch
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1])]
-
-from cases import SETS  # noqa: E402
-from sets import zoo  # noqa: E402
-
-from analyzer.capture.pytorch.step import Step, run  # noqa: E402
+from analyzer.capture.pytorch.step import Step, run
+from benchmarks.accuracy.cases import SETS
+from benchmarks.accuracy.sets import zoo
 
 _PACKAGES = ("timm", "transformers", "torchvision", "monai")
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -175,7 +171,16 @@ def main() -> None:
     def one(numbered: tuple[int, dict[str, Any]]) -> dict[str, Any]:
         number, case = numbered
         out = str(work / f"{number:03d}")
-        command = [sys.executable, __file__, out, "--set", name, "--child", json.dumps(case)]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.accuracy.measure",
+            out,
+            "--set",
+            name,
+            "--child",
+            json.dumps(case),
+        ]
         if time.monotonic() > end:
             return {"case": case, "error": "no time left"}
         try:

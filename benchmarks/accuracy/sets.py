@@ -5,23 +5,20 @@ from __future__ import annotations
 import functools
 import io
 import json
-import sys
 import tarfile
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-HERE = Path(__file__).resolve().parent
-DATA = HERE.parents[1] / "tests" / "data" / "h200"
-sys.path.insert(0, str(HERE))
+from benchmarks import ROOT
+from benchmarks.accuracy.cases import SETS
 
-from cases import SETS  # noqa: E402
+DATA = ROOT / "tests" / "data" / "h200"
 
 NAMES = ("development", "held_out", "held_out_2", "held_out_3")
-_ZOOS = {"development": "development_zoo", "held_out_3": "third_zoo"}
+_ZOOS = {"development": "development", "held_out_3": "held_out_3"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +78,10 @@ def zoo(set_name: str) -> ModuleType:
     """The module with `M` (models) and `OPT` (optimizers) of a set."""
     import importlib
 
-    import torchvision_cpu
+    from benchmarks.networks import torchvision_cpu
 
     torchvision_cpu.enable()
-    return importlib.import_module(_ZOOS.get(set_name, "zoo"))
+    return importlib.import_module(f"benchmarks.networks.{_ZOOS.get(set_name, 'held_out')}")
 
 
 def _development_history(number: int) -> list[int]:

@@ -1,8 +1,8 @@
 """Damaged ONNX files: each must end in an estimate or in one clear error.
 
-    python benchmarks/damaged/campaign.py --count 20000 -o results.json              # two processes, a minute or two
-    python benchmarks/damaged/campaign.py --count 1000000 --processes 16 -o results.json --seconds 500
-    python benchmarks/damaged/campaign.py --seed 4711                                # one of them, with its traceback
+    python -m benchmarks damaged score --count 20000 -o results.json              # two processes, a minute or two
+    python -m benchmarks damaged score --count 1000000 --processes 16 -o results.json --seconds 500
+    python -m benchmarks damaged score --seed 4711                                # one of them, with its traceback
 
 With `-o` a campaign goes on where the file's ends: seeds it has are not tried again. `--seconds` stops it in between.
 
@@ -38,16 +38,15 @@ from typing import Any
 
 # Before NumPy is imported: a pool of threads for every core would not go into a process's 1 GiB.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
 
-import onnx  # noqa: E402
+import onnx
 
-import analyzer  # noqa: E402
-from analyzer.errors import AnalyzerError  # noqa: E402
-from analyzer.report import formats  # noqa: E402
-from benchmarks.damaged.damage import LINK, OUTSIDE, Damaged, damaged  # noqa: E402
-from benchmarks.damaged.models import WEIGHTS, WEIGHTS_DATA, bases, digest  # noqa: E402
+import analyzer
+from analyzer.errors import AnalyzerError
+from analyzer.report import formats
+from benchmarks import ROOT
+from benchmarks.damaged.damage import LINK, OUTSIDE, Damaged, damaged
+from benchmarks.damaged.models import WEIGHTS, WEIGHTS_DATA, bases, digest
 
 SECONDS = 10
 LIMIT_BYTES = 1 << 30

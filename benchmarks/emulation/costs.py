@@ -1,6 +1,6 @@
 """What emulation itself costs, in processor time and host memory: a table of docs/EMULATION.md.
 
-    python benchmarks/emulation/costs.py PYTHON
+    python -m benchmarks emulation costs PYTHON
 
 PYTHON: of an environment with a CUDA build of torch, torchvision, transformers and peft.
 """
@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulation_page import PAGE, replaced
+from benchmarks import ROOT
+from benchmarks.emulation.emulation_page import PAGE, replaced
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+HERE = ROOT / "benchmarks/emulation"
 RUNS = 5
 GIB = 2**30
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "EMULATION.md"
+from benchmarks import ROOT
+
+PAGE = ROOT / "docs" / "EMULATION.md"
 
 
 def _marks(name: str) -> re.Pattern[str]:

@@ -1,6 +1,6 @@
 """Which functions of CUDA's libraries PyTorch's builds import, and which of them have no answer: `native/refused.inc`.
 
-    python benchmarks/emulation/interface.py VENV [VENV ...]
+    python -m benchmarks emulation interface VENV [VENV ...]
 
 VENV: environments with a CUDA build of torch each. What none of the sources answers is written down by name, with its library's code for "not
 supported": a program that calls it is told so (`native/errors.c`). Functions that need no device (versions, texts of errors,
@@ -14,7 +14,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-NATIVE = Path(__file__).parents[2] / "analyzer" / "emulation" / "native"
+from benchmarks import ROOT
+
+NATIVE = ROOT / "analyzer" / "emulation" / "native"
 # Names as they begin -> "not supported" in that library: cuda.h, cublas_api.h, cusolver_common.h, cusparse.h, cusparseLt.h, cufft.h,
 # nccl.h (invalid usage), cudnn_graph.h.
 CODES = {

@@ -1,6 +1,6 @@
 """FakeGPU beside this package's emulation on measured programs: docs/evidence/EMULATION_PEERS.md.
 
-    python benchmarks/emulation/peers.py FAKEGPU FOLDER PYTHON [NAME ...]
+    python -m benchmarks emulation peers FAKEGPU FOLDER PYTHON [NAME ...]
 
 FAKEGPU: a checkout of github.com/FanBB2333/FakeGPU, built there (`cmake -S . -B build && cmake --build build`). FOLDER: programs measured on an
 H200 (`programs/jobs.json`, `h200/programs/rows.json`). PYTHON: of an environment with torch 2.11.0+cu130 and what the programs need, and
@@ -24,7 +24,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+from benchmarks import ROOT
+
 PAGE = ROOT / "docs" / "evidence" / "EMULATION_PEERS.md"
 DATA = PAGE.with_name("emulation_peers.json")
 NAMES = (
@@ -130,7 +131,7 @@ def page(rows: Mapping[str, Any], measured: Mapping[str, Any]) -> str:
     told = [
         "# Emulation, beside FakeGPU",
         "",
-        "Written by `python benchmarks/emulation/peers.py`; never edited. Programs measured on an H200 (torch 2.11.0+cu130), run without a GPU by "
+        "Written by `python -m benchmarks emulation peers`; never edited. Programs measured on an H200 (torch 2.11.0+cu130), run without a GPU by "
         f"`analyze emulate` and by [FakeGPU](https://github.com/FanBB2333/FakeGPU) {rows['version']}: its `fakecuda` runtime runs PyTorch's operators on "
         "the CPU and tracks tensors, its `native` runtime answers CUDA's libraries from host memory. Errors are against the measured peaks; seconds are "
         "those of all processors, host memory that of the largest process. FakeGPU's are those of `fakegpu preflight`'s report; no answer where the "

@@ -1,6 +1,6 @@
 """The measured programs beside the same ones emulated: three tables of docs/EMULATION.md.
 
-    python benchmarks/emulation/programs.py FOLDER PYTHON [NAME ...]
+    python -m benchmarks emulation programs FOLDER PYTHON [NAME ...]
 
 FOLDER: programs measured on an H200 (`programs/jobs.json`, `h200/programs/rows.json`) and on two (`programs/jobs_x2.json`,
 `h200/programs_x2/rows.json`), whose ranks are a row each, "ddp rank 0"; the last table is of `benchmarks/ranks`. PYTHON: of an environment with torch
@@ -20,12 +20,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from emulation_page import PAGE, part, replaced
-
 from analyzer import emulate
 from analyzer.errors import AnalyzerError
+from benchmarks import ROOT
+from benchmarks.emulation.emulation_page import PAGE, part, replaced
 
-ROOT = Path(__file__).parents[2]
 # A table's name -> where its programs lie (None: FOLDER), what ran, and what was measured.
 TABLES = {
     "programs": (None, "programs/jobs.json", "h200/programs/rows.json"),

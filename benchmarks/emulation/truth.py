@@ -1,6 +1,6 @@
 """The measured cases beside the same ones emulated: the table of docs/EMULATION.md.
 
-    python benchmarks/emulation/truth.py FOLDER PYTHON [MODEL ...]
+    python -m benchmarks emulation truth FOLDER PYTHON [MODEL ...]
 
 FOLDER: the measured cases (`cases.py`, `measure.py`, `h200/truth.json`). PYTHON: of an environment with torch 2.11.0+cu130 and what the cases need. MODEL: only these
 models' rows are made anew, the others are kept.
@@ -15,10 +15,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from emulation_page import PAGE, replaced
-
 from analyzer import emulate
 from analyzer.errors import AnalyzerError
+from benchmarks.emulation.emulation_page import PAGE, replaced
 
 
 def case_name(case: dict[str, Any]) -> str:

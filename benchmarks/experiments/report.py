@@ -1,7 +1,7 @@
-"""Write `docs/evidence/EXPERIMENTS.md` and its figures: `python benchmarks/experiments/report.py`.
+"""Write `docs/evidence/EXPERIMENTS.md` and its figures: `python -m benchmarks experiments table`.
 
 Measured figures come from the committed `data/h200` (made by `run.py` and `xla.py` on the GPU), predicted ones from this
-checkout, now (`experiment_results.py`); those of ONNX files as `analyze verify` printed them (`tests/data/verify`).
+checkout, now (`results.py`); those of ONNX files as `analyze verify` printed them (`tests/data/verify`).
 """
 
 from __future__ import annotations
@@ -9,13 +9,18 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
-import experiment_plots as plots
 import numpy as np
 import torch
-from experiment_cases import CASES, Case
-from experiment_results import (
+
+from analyzer.capture.pytorch.capture import capture_pytorch
+from analyzer.devices import load
+from analyzer.pipeline import analyze
+from analyzer.targets import load as load_target
+from analyzer.targets import parse
+from benchmarks.experiments import plots
+from benchmarks.experiments.cases import CASES, Case
+from benchmarks.experiments.results import (
     DATA,
     DEVICE,
     ROOT,
@@ -27,13 +32,7 @@ from experiment_results import (
     raw,
     script,
 )
-from experiment_torchinfo import torchinfo_bytes
-
-from analyzer.capture.pytorch.capture import capture_pytorch
-from analyzer.devices import load
-from analyzer.pipeline import analyze
-from analyzer.targets import load as load_target
-from analyzer.targets import parse
+from benchmarks.experiments.torchinfo import torchinfo_bytes
 
 OUT = ROOT / "docs" / "evidence"
 FIGURES = OUT / "experiments"
@@ -96,7 +95,7 @@ def head() -> str:
     known = {**recorded["environment"], **recorded["program"]["ok"]["versions"]}
     return f"""# Experiments: predicted and measured
 
-Written by `python benchmarks/experiments/report.py`; do not edit. Measured on one {known["gpu"]} (driver
+Written by `python -m benchmarks experiments table`; do not edit. Measured on one {known["gpu"]} (driver
 {known["driver"]}, torch {known["torch"]}, cuDNN {known["cudnn"]}, Python {known["python"]}) on {known["date"]} by
 `benchmarks/experiments/run.py`, each run in a process of its own, three iterations; raw results with the allocator's
 whole history are in `benchmarks/experiments/data/h200`. Predicted by this checkout without a GPU (torch
@@ -560,5 +559,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
     raise SystemExit(main())

@@ -1,4 +1,4 @@
-"""Run the experiments on this machine's GPU: `python benchmarks/experiments/run.py OUT [PATTERN] [--jobs N]`.
+"""Run the experiments on this machine's GPU: `python -m benchmarks experiments measure OUT [PATTERN] [--jobs N]`.
 
 Each case and script runs in a process of its own (`analyzer.runs.jobs`); its raw result goes to OUT/NAME.json.gz with
 the environment it was made in. Nothing is predicted here: `report.py` does that from these files.
@@ -15,12 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from experiment_cases import CASES, MODELS, SCRIPTS, Case, Script
-
 from analyzer.options import Options
 from analyzer.runs import execute, jobs, machine
+from benchmarks import ROOT
+from benchmarks.experiments.cases import CASES, MODELS, SCRIPTS, Case, Script
 
-FOLDER = Path(__file__).parent
+FOLDER = ROOT / "benchmarks/experiments"
 
 
 def run_case(case: Case) -> dict[str, Any]:
@@ -35,9 +35,9 @@ def run_case(case: Case) -> dict[str, Any]:
 
 
 def run_script(script: Script) -> dict[str, Any]:
-    """One function of `experiment_scripts.py`."""
+    """One function of `scripts.py`."""
     environment = {} if script.workspace is None else {"CUBLAS_WORKSPACE_CONFIG": script.workspace}
-    job = {"kind": "script", "script": f"{FOLDER / 'experiment_scripts.py'}:{script.function}"}
+    job = {"kind": "script", "script": f"{FOLDER / 'scripts.py'}:{script.function}"}
     return {"program": jobs.run(job, environment)}
 
 

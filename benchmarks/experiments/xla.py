@@ -1,6 +1,6 @@
 """Document 000's second framework: the variable and UNETR in JAX, what XLA says they need and what a run really took.
 
-    python benchmarks/experiments/xla.py OUT.json       (on a machine with JAX and a GPU)
+    python -m benchmarks experiments xla OUT.json       (on a machine with JAX and a GPU)
 
 1. Static: `jit(f).lower(shapes).compile().memory_analysis()`: bytes of arguments, outputs and temporaries of the compiled
    program, without running it. XLA knows the whole program, so this is a liveness estimate of its own, after fusion.

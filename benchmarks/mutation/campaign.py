@@ -1,4 +1,4 @@
-"""Do the tests notice? `python benchmarks/mutation/campaign.py --sample 150 --seed 2`.
+"""Do the tests notice? `python -m benchmarks mutation score --sample 150 --seed 2`.
 
 Draws small changes of the rooms' source, tries each with the tests of its room, and writes what came out to
 `benchmarks/mutation/results.json` and `docs/evidence/MUTATION.md`. The sample is shared among the rooms by their number of
@@ -19,10 +19,11 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-import findings
 from cosmic_ray.work_item import MutationSpec
-from mutants import attempts, copied_tree, draw, every_mutant, limit_s
-from rooms import ROOMS, Room
+
+from benchmarks.mutation import findings
+from benchmarks.mutation.mutants import attempts, copied_tree, draw, every_mutant, limit_s
+from benchmarks.mutation.rooms import ROOMS, Room
 
 
 def shares(counts: Sequence[int], sample: int, least: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Watch PaddlePaddle on a CPU: `python benchmarks/paddlepaddle/observe.py -o tests/data/paddle_cpu.json`, in an environment
+"""Watch PaddlePaddle on a CPU: `python -m benchmarks paddlepaddle measure -o tests/data/paddle_cpu.json`, in an environment
 with `paddlepaddle`.
 
 Written down: every flag with its default; the operators that have an in-place variant; which memory statistics the
@@ -24,8 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-from programs import PROGRAMS, SIDE, THRESHOLDS_GB
+from benchmarks.paddlepaddle.programs import PROGRAMS, SIDE, THRESHOLDS_GB
 
 RUN_COUNT, REPEAT_COUNT = 4, 4
 # Programs whose order of deletions is written down.
@@ -80,7 +79,7 @@ def peaks(name: str, threshold_gb: float, in_place: bool, repeats: int = REPEAT_
 def in_a_process(arguments: list[str], environment: dict[str, str] | None = None) -> str:
     """Both streams of this script in a fresh process."""
     ran = subprocess.run(
-        [sys.executable, "-W", "ignore", __file__, *arguments],
+        [sys.executable, "-W", "ignore", "-m", "benchmarks.paddlepaddle.observe", *arguments],
         capture_output=True,
         text=True,
         check=True,
@@ -156,7 +155,7 @@ def main() -> None:
         "paddlepaddle": paddle.__version__,
         "python": platform.python_version(),
         "date": datetime.date.today().isoformat(),
-        "command": "python benchmarks/paddlepaddle/observe.py -o tests/data/paddle_cpu.json",
+        "command": "python -m benchmarks paddlepaddle measure -o tests/data/paddle_cpu.json",
         "side": SIDE,
         "flags": flags(),
         "in_place": in_place_operators(),

@@ -1,6 +1,6 @@
-"""What the programs of `jobs.json` take on this machine's GPU: python benchmarks/programs/measure.py OUT [NAME ...]
+"""What the programs of `jobs.json` take on this machine's GPU: python -m benchmarks programs measure OUT [NAME ...]
 
-Each runs as it is (`tests/programs`), in a process of its own, recorded by `benchmarks/recorded_run.py`. Writes OUT/rows.json
+Each runs as it is (`tests/programs`), in a process of its own, recorded by `benchmarks/harness/recorded_run.py`. Writes OUT/rows.json
 (a row a program, as in `tests/data/h200/programs.json`) and OUT/histories.tgz (NAME.npz).
 """
 
@@ -17,9 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-PROGRAMS = HERE.parents[1] / "tests/programs"
-RECORDED = HERE.parent / "recorded_run.py"
+from benchmarks import ROOT
+
+PROGRAMS = ROOT / "tests/programs"
+RECORDED = ROOT / "benchmarks/harness/recorded_run.py"
 _SECONDS = 150
 
 
@@ -43,7 +44,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--jobs", type=Path, default=HERE / "jobs.json")
+    parser.add_argument("--jobs", type=Path, default=ROOT / "benchmarks/programs/jobs.json")
     parser.add_argument("--at-once", type=int, default=4)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)

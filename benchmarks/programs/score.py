@@ -1,6 +1,6 @@
 """The programs of `tests/programs` as predicted, beside what they took on an H200.
 
-    python benchmarks/programs/score.py [NAME ...] [-o docs/evidence/PROGRAMS.md] [--history]
+    python -m benchmarks programs score [NAME ...] [-o docs/evidence/PROGRAMS.md] [--history]
 
 Measured: `tests/data/h200/programs.json`, by `measure.py` (its rows say with which GPU and versions). Each program is followed
 in a process of its own. --history: where the predicted requests part from the recorded ones (`verify/history.py`), which is
@@ -19,7 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from benchmarks import ROOT
+from benchmarks.networks import torchvision_cpu
+
 DATA = ROOT / "tests/data/h200"
 FIGURES = ("allocated", "reserved", "device")
 _MEASURED = {"allocated": "peak_allocated", "reserved": "peak_reserved", "device": "nvml_peak"}
@@ -27,7 +29,7 @@ MIB = 2**20
 _HEAD = """# Programs, predicted and measured
 
 Each program of `tests/programs`, run as it is on one H200 (driver 580, torch 2.11.0+cu130, 22 November 2026) and followed by
-`analyze run` on a machine without one. Made by `python benchmarks/programs/score.py -o docs/evidence/PROGRAMS.md`, never edited; the
+`analyze run` on a machine without one. Made by `python -m benchmarks programs table`, never edited; the
 figures are predicted with the torch that is installed, 2.13 here.
 
 """
@@ -56,7 +58,7 @@ def measured() -> list[dict[str, Any]]:
 def predicted(row: dict[str, Any], history: bool) -> dict[str, Any]:
     """Figures of one program, followed in a process of its own; {"error": the last line it said} where that failed."""
     done = subprocess.run(
-        [sys.executable, __file__, "--one", row["name"], *(["--history"] if history else [])],
+        [sys.executable, "-m", "benchmarks.programs.score", "--one", row["name"], *(["--history"] if history else [])],
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -72,8 +74,7 @@ def one(row: dict[str, Any], history: bool) -> dict[str, Any]:
     from analyzer.pipeline.program import follow
     from analyzer.verify.history import compare_history
 
-    sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks/accuracy")]
-    __import__("torchvision_cpu").enable()
+    torchvision_cpu.enable()
     program = ROOT / "tests/programs" / row["program"]
     analysis, _ = follow(
         program, row["args"], Options.of({"device": "h200"}), row.get("environment", {}), whole=history

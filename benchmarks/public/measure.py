@@ -1,7 +1,7 @@
 """What the public programs take on this machine's GPU:
-python benchmarks/public/measure.py OUT [NAME ...] [--sources .public] [--processes 1] [--at-once 8] [--deadline S]
+python -m benchmarks public measure OUT [NAME ...] [--sources .public] [--processes 1] [--at-once 8] [--deadline S]
 
-Each runs as it is in a copy of its own (`prepared.py`), in a process of its own, recorded by `benchmarks/recorded_run.py`:
+Each runs as it is in a copy of its own (`prepared.py`), in a process of its own, recorded by `benchmarks/harness/recorded_run.py`:
 several at once, then, one after the other, those whose algorithms are timed (`alone`). No job begins that could not end before
 the deadline (seconds from now), and what still runs then is ended. Writes OUT/rows.json anew after every job (a row a program,
 and rank; `error`: what ended it early) and, at the end, OUT/histories.tgz (NAME.npz, NAME.rankR.npz; the longest are left out).
@@ -23,12 +23,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import job_files
-from prepared import Prepared, found, terminal
+from benchmarks import ROOT
+from benchmarks.public import job_files
+from benchmarks.public.prepared import Prepared, found, terminal
 
-HERE = Path(__file__).resolve().parent
-
-RECORDED = HERE.parent / "recorded_run.py"
+RECORDED = ROOT / "benchmarks/harness/recorded_run.py"
 _EVENTS_KEPT = 200_000
 _HISTORIES_BYTES = 15_000_000
 _PREPARING_SECONDS = 90
@@ -71,9 +70,9 @@ class Measuring:
         names = [str(self.sources), str(self.copies), job["name"]]
         try:
             done = subprocess.run(
-                [sys.executable, str(HERE / "prepared.py"), *names],
+                [sys.executable, "-m", "benchmarks.public.prepared", *names],
                 capture_output=True, text=True, timeout=_PREPARING_SECONDS, check=False,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                env={**os.environ, "OMP_NUM_THREADS": "1"}, cwd=ROOT,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             return f"not prepared within {_PREPARING_SECONDS} s"
@@ -187,7 +186,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*", help="jobs (NAME, NAME*, DOMAIN/); all of them, if none is named")
-    parser.add_argument("--sources", type=Path, default=HERE.parents[1] / ".public")
+    parser.add_argument("--sources", type=Path, default=ROOT / ".public")
     parser.add_argument("--copies", type=Path, default=Path("/tmp/public"))
     parser.add_argument("--processes", type=int, default=1, help="the jobs of so many ranks")
     parser.add_argument("--at-once", type=int, default=8)

@@ -1,7 +1,7 @@
 """A job made ready to run: a copy of its repository of its own, its data in it, its command and environment.
 
 Both sides use it, the measured (`measure.py`) and the followed (`score.py`), so that they differ in nothing but the GPU:
-python benchmarks/public/prepared.py SOURCES COPIES NAME makes one ready and prints how it is started.
+python -m benchmarks public prepare SOURCES COPIES NAME makes one ready and prints how it is started.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ import os
 import pty
 import shutil
 import struct
-import sys
 import termios
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import job_files
+from benchmarks.public import job_files
 
 HERE = Path(__file__).resolve().parent
 STAND_INS = HERE / "stand_ins"
@@ -58,10 +57,8 @@ def terminal() -> Iterator[int]:
 
 def maker(name: str) -> Any:
     """The function `data/FILE.py` calls FUNCTION, of "FILE.FUNCTION"."""
-    if str(HERE) not in sys.path:
-        sys.path.insert(0, str(HERE))
     file, function = name.split(".")
-    return getattr(importlib.import_module(f"data.{file}"), function)
+    return getattr(importlib.import_module(f"benchmarks.public.data.{file}"), function)
 
 
 def prepare(job: dict[str, Any], sources: Path, copies: Path) -> Prepared:

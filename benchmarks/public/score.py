@@ -1,7 +1,7 @@
 """The public programs as predicted, beside what they took on an H200.
 
-    python benchmarks/public/score.py [NAME ...] [--sources .public] [-o docs/evidence/PROGRAMS.md]
-    python benchmarks/public/score.py --try [NAME ...]
+    python -m benchmarks public score [NAME ...] [--sources .public] [-o docs/evidence/PROGRAMS.md]
+    python -m benchmarks public follow [NAME ...]
 
 Measured: `tests/data/h200/public.json` and, in place of rows there, `public_watched.json`, by `measure.py` (its rows say with which GPU
 and versions). -o: writes its part of
@@ -19,10 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import job_files
-from followed import follow
+from benchmarks import ROOT
+from benchmarks.public import job_files
+from benchmarks.public.followed import follow
 
-ROOT = Path(__file__).resolve().parents[2]
 ROWS = ROOT / "tests/data/h200/public.json"
 MISSES = Path(__file__).resolve().parent / "misses.json"
 FIGURES = ("allocated", "reserved", "device")
@@ -37,7 +37,7 @@ _HEAD = """
 
 {jobs} programs of {repos} public repositories (`benchmarks/public/jobs`), fetched by commit and unmodified, with data of the right
 form made at run time; run on one H200 (those of two ranks on two: driver 580, torch 2.11.0+cu130, 22 November 2026) and followed by
-`analyze run` on a machine without one. Made by `python benchmarks/public/score.py -o docs/evidence/PROGRAMS.md`, never edited.
+`analyze run` on a machine without one. Made by `python -m benchmarks public table`, never edited.
 
 {verdicts}
 

@@ -1,4 +1,4 @@
-"""Bring the repositories of the jobs, by commit, outside of git: python benchmarks/public/sources.py [-o .public] [--from DIR]
+"""Bring the repositories of the jobs, by commit, outside of git: python -m benchmarks public sources [-o .public] [--from DIR]
 
 Clones each from GitHub and checks out the commit its job file names, only the paths the jobs need, into FOLDER/owner+name. Their
 sources are no part of this project and never committed. --from: takes local git folders DIR/owner+name/repo instead.
@@ -15,9 +15,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import job_files
+from benchmarks import ROOT
+from benchmarks.public import job_files
 
-ROOT = Path(__file__).resolve().parents[2]
 DEFAULT = ROOT / ".public"
 _COMMIT = ".commit"
 

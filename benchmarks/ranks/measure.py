@@ -1,9 +1,9 @@
 """Measure the programs of `jobs.json` on as many GPUs as there are:
-python benchmarks/ranks/measure.py OUT [NAME ...] [--log NAME ...]
+python -m benchmarks ranks measure OUT [NAME ...] [--log NAME ...]
 
 --jobs targets.json: what `analyze TARGET --parallel` predicts instead (`programs/spread.py`; the repository on PYTHONPATH).
 
-Each rank runs its program as it is, recorded by `benchmarks/recorded_run.py`. Writes OUT/rows.json (a row a program and rank)
+Each rank runs its program as it is, recorded by `benchmarks/harness/recorded_run.py`. Writes OUT/rows.json (a row a program and rank)
 and OUT/NAME.rankR.npz (the history). --log: these run once more with NCCL's own
 log of what it allocates, to OUT/NAME.nccl.txt.
 """
@@ -19,8 +19,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-RECORDED = HERE.parent / "recorded_run.py"
+from benchmarks import ROOT
+
+HERE = ROOT / "benchmarks/ranks"
+RECORDED = ROOT / "benchmarks/harness/recorded_run.py"
 
 
 def run(job: dict, out: Path, ranks: int, port: int, log: bool) -> list[dict]:

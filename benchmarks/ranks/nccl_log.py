@@ -1,4 +1,4 @@
-"""What NCCL said it allocates: python benchmarks/ranks/nccl_log.py FOLDER -o tests/data/h200/nccl_log.json
+"""What NCCL said it allocates: python -m benchmarks ranks nccl FOLDER -o tests/data/h200/nccl_log.json
 
 FOLDER has the logs `measure.py --log NAME ...` wrote (NCCL_DEBUG=INFO, subsystems INIT, ALLOC, GRAPH, P2P). For each program
 and rank: allocations on the device by size, those below a page of 2 MiB together.

@@ -1,4 +1,4 @@
-"""Predictions of the programs of `jobs.json` beside what two H200 took: python benchmarks/ranks/score.py [-o docs/evidence/RANKS.md]
+"""Predictions of the programs of `jobs.json` beside what two H200 took: python -m benchmarks ranks table
 
 Measured: `tests/data/h200/ranks.json`, by `measure.py` (its rows say with which GPU and versions).
 """
@@ -11,14 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from analyzer import run
+from benchmarks import ROOT
 
-HERE = Path(__file__).resolve().parent
-ROWS = HERE.parents[1] / "tests/data/h200/ranks.json"
+HERE = ROOT / "benchmarks/ranks"
+ROWS = ROOT / "tests/data/h200/ranks.json"
 MIB = 2**20
 _HEAD = """# Ranks, predicted and measured
 
 Each rank of these programs (`benchmarks/ranks/programs`) beside what it took on two H200 (torch 2.11.0+cu130, NCCL 2.28.9,
-NVLink, 22 November 2026). Made by `python benchmarks/ranks/score.py -o docs/evidence/RANKS.md`; the figures are predicted with the
+NVLink, 22 November 2026). Made by `python -m benchmarks ranks table`; the figures are predicted with the
 torch that is installed, 2.13 here.
 
 MiB measured, and how far the prediction is from it:

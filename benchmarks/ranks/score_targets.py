@@ -1,4 +1,4 @@
-"""What `--parallel` predicts beside what two H200 took: python benchmarks/ranks/score_targets.py [-o docs/PARALLEL.md]
+"""What `--parallel` predicts beside what two H200 took: python -m benchmarks ranks targets
 
 Measured: `tests/data/h200/ranks_targets.json`, by `measure.py --jobs targets.json` (its rows say with which versions). Targets
 need timm and transformers.
@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from score import cells, write
-
 from analyzer import analyze
 from analyzer.parallelism import KINDS
+from benchmarks import ROOT
+from benchmarks.ranks.score import cells, write
 
-ROOT = Path(__file__).resolve().parents[2]
 ROWS = ROOT / "tests/data/h200/ranks_targets.json"
 _HEAD = """# A model on several GPUs
 
@@ -45,8 +44,7 @@ GPUs. What NCCL takes is measured for two H200; for other numbers of ranks the o
 calibrate --ranks N` has measured a machine.
 
 Measured on two H200 (torch 2.11.0+cu130, NCCL 2.28.9, NVLink, 22 November 2026), each model spread by the same function and
-really run; predicted with the torch that is installed, 2.13 here. Made by `python benchmarks/ranks/score_targets.py -o
-docs/PARALLEL.md`. MiB measured, and how far the prediction is from it:
+really run; predicted with the torch that is installed, 2.13 here. Made by `python -m benchmarks ranks targets`. MiB measured, and how far the prediction is from it:
 
 | target | `--parallel` | other options | rank | allocated | | reserved | | device | |
 |---|---|---|---|---|---|---|---|---|---|

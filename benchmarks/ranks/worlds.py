@@ -1,4 +1,4 @@
-"""A rank's memory over the number of ranks: python benchmarks/ranks/worlds.py [-o docs/evidence/WORLDS.md]
+"""A rank's memory over the number of ranks: python -m benchmarks ranks worlds
 
 Predicted for `targets/llama.py` under FSDP2; worlds two GPUs cannot check, so beside the sharding's own arithmetic
 (`torch/distributed/fsdp/_fully_shard/_fsdp_param.py`: the first dimension is cut into equal chunks, the last ones shorter or empty).
@@ -10,17 +10,17 @@ import argparse
 from pathlib import Path
 
 import torch
-from score import MIB, write
-from targets import llama
 
 from analyzer import analyze
+from benchmarks.ranks.score import MIB, write
+from benchmarks.ranks.targets import llama
 
 TARGET = Path(__file__).parent / "targets/llama.py"
 WORLDS = (2, 8, 64, 512, 4096)
 _HEAD = """# A rank over the number of ranks
 
 `benchmarks/ranks/targets/llama.py` under `--parallel fsdp2:N`, AdamW, batch 4 on each rank, in MiB. Made by
-`python benchmarks/ranks/worlds.py -o docs/evidence/WORLDS.md`; predicted, since nobody here has more than two GPUs: what two took stands on
+`python -m benchmarks ranks worlds`; predicted, since nobody here has more than two GPUs: what two took stands on
 the [page of several GPUs](../PARALLEL.md). *Shards* is the sharding's own arithmetic, not the analysis: parameters, gradients and
 Adam's two moments of this rank, float32.
 

@@ -17,11 +17,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
+from benchmarks import ROOT
 from benchmarks.releases import differential, matrix
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "evidence" / "RELEASES.md"
+PAGE = ROOT / "docs" / "evidence" / "RELEASES.md"
 _HEAD = (
     "# Releases\n\nWhat a release changed of what is relied on here, as `python -m benchmarks releases NAME A B` writes it "
     '([CONTRIBUTING.md](../../CONTRIBUTING.md), "The next torch"). `analyze --version` says which are modelled.\n'

@@ -2,7 +2,7 @@
 
     python -m benchmarks releases differential PYTHON [--requests 1000000] [--seed 1] [--programs "default;expandable"]
 
-PYTHON has a CUDA build of torch, which runs under the emulated runtime. Each program of `release_requests.py` is played by both; a state
+PYTHON has a CUDA build of torch, which runs under the emulated runtime. Each program of `requests.py` is played by both; a state
 that differs ends it, and is printed. What came of it goes into `differential/torch_RELEASE.json` beside this file, which
 `python -m benchmarks releases table` shows.
 """
@@ -25,10 +25,10 @@ from analyzer.allocators.pytorch.settings import ties_of
 from analyzer.devices import DeviceProfile, load
 from analyzer.emulation import launch
 from analyzer.releases import parse, written
-from benchmarks.releases.release_requests import POINT, PROGRAMS, STREAMS, play
+from benchmarks import ROOT
+from benchmarks.releases.requests import POINT, PROGRAMS, STREAMS, play
 
-HERE = Path(__file__).resolve().parent
-COUNTS = HERE / "differential"
+COUNTS = ROOT / "benchmarks" / "releases" / "differential"
 # In which order PyTorch looks whether its streams are done: that of a hash table, found by trying all. It decides which of two neighbours
 # that two streams give back at once takes up the other, and so in torch 2.12 how old the block is that is left.
 ORDER = (0, *range(STREAMS - 1, 0, -1))
@@ -143,8 +143,8 @@ def beside(torch: launch.Torch, name: str, seed: str, count: int) -> dict[str, i
             else {}
         )
         own["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # that there is no room, it warns of each time
-        command = [torch.python, HERE / "request_states.py", name, seed, str(count), out]
-        code = launch.run(command, {**variables, **own})
+        command = [torch.python, "-m", "benchmarks.releases.request_states", name, seed, str(count), out]
+        code = launch.run(command, {**variables, **own, "PYTHONPATH": str(ROOT)})
         if code:
             raise SystemExit(f"torch {torch.version}, {name}: exit code {code}")
         side = Ours(program.conf, profile, parse(torch.version))
@@ -190,7 +190,7 @@ def table() -> list[str]:
     lines = [
         "## Random requests",
         "",
-        "The same random requests (`benchmarks/releases/release_requests.py`) to PyTorch's own caching allocator under the emulated runtime and to our "
+        "The same random requests (`benchmarks/releases/requests.py`) to PyTorch's own caching allocator under the emulated runtime and to our "
         f"simulator: {len(PROGRAMS)} programs of settings, four streams, `record_stream`, `empty_cache`, limits by fraction and by the device. After "
         f"every {POINT} requests each segment and block is compared (address, bytes, what was requested, state, stream, kind), and what is allocated, "
         "reserved and requested with its peaks. An expandable range's addresses count from its lowest page.",

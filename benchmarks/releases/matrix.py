@@ -1,4 +1,4 @@
-"""Releases of torch by GPUs: what PyTorch's own binaries take, emulated, for the programs of `release_programs.py`.
+"""Releases of torch by GPUs: what PyTorch's own binaries take, emulated, for the programs of `programs.py`.
 
     python -m benchmarks releases matrix PYTHON [--devices h200,l4] [--programs "blocks;unet"]
     python -m benchmarks releases table
@@ -14,7 +14,6 @@ import sys
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from pathlib import Path
 
 from analyzer.devices import resolve
 from analyzer.emulation import launch
@@ -23,17 +22,16 @@ from analyzer.emulation.kernels import Kernels
 from analyzer.emulation.questions import Questions
 from analyzer.errors import AnalyzerError
 from analyzer.releases import parse, written
+from benchmarks import ROOT
 from benchmarks.releases import observed
 from benchmarks.releases.causes import REFUSED, cause_of, differing
 
 DEVICES = ("h200", "h100", "a100-80gb", "t4", "l4", "rtx4090", "b200")
-HERE = Path(__file__).resolve().parent
 
 
 def main(arguments: list[str]) -> int:
     """Observe one release on all devices, where that is not done yet."""
-    sys.path.insert(0, str(HERE))  # where `release_programs` is imported by its own name, as PYTHON does
-    from release_programs import PROGRAMS
+    from benchmarks.releases.programs import PROGRAMS
 
     said = argparse.ArgumentParser("python -m benchmarks releases matrix")
     said.add_argument("python")
@@ -55,7 +53,8 @@ def main(arguments: list[str]) -> int:
             Questions({**Cudnn(profile).topics, **Kernels(torch.packages).topics}) as questions,
             launch.environment(torch, profile, questions.environment) as variables,
         ):
-            code = launch.run([torch.python, HERE / "observe.py", path, name, *programs], variables)
+            command = [torch.python, "-m", "benchmarks.releases.observe", path, name, *programs]
+            code = launch.run(command, {**variables, "PYTHONPATH": str(ROOT)})
         print(
             f"torch {torch.version} on {name}: exit code {code}, {time.monotonic() - started:.0f} s",
             flush=True,
@@ -67,8 +66,7 @@ def main(arguments: list[str]) -> int:
 
 def table() -> list[str]:
     """Our figures beside the observed ones, as the lines of a section of RELEASES.md: some minutes."""
-    sys.path.insert(0, str(HERE))  # where `release_programs` is imported by its own name, as PYTHON does
-    from release_figures import predicted
+    from benchmarks.releases.figures import predicted
 
     rows = observed.rows()
     names = {(device, name) for of in rows.values() for device, found in of.items() for name in found}

@@ -1,7 +1,7 @@
 """The promises of curve and fit, kept on measured models.
 
 The curve says at sizes nobody captured what a fresh analysis says; `benchmarks/sweep.py` prints the same with what it costs.
-The largest batch is never larger than what a trial finder found on an H200; `benchmarks/fit.py` prints every trial. `pytest -m
+The largest batch is never larger than what a trial finder found on an H200; `benchmarks/fit/score.py` prints every trial. `pytest -m
 campaign tests/planning` does all (half an hour); one model and one ONNX file run always.
 """
 
@@ -48,7 +48,7 @@ def check(subject: Subject, batches: range, seed: str) -> None:
 def test_measured_models(name: str, mode: str) -> None:
     pytest.importorskip("torchvision", exc_type=(ImportError, RuntimeError))
     pytest.importorskip("transformers")
-    import development_zoo as models
+    from benchmarks.networks import development as models
 
     make_model, make_batch, loss = models.M[name]
     with torch.device("meta"):

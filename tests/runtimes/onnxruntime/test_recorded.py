@@ -1,6 +1,6 @@
 """Every measurement under the CUDA provider lies in what is stated for it, or a note says that memory may be more.
 
-`python benchmarks/onnx_recorded.py --variants` compares half-precision and quantised networks too.
+`python -m benchmarks onnx_recorded score --variants` compares half-precision and quantised networks too.
 """
 
 from __future__ import annotations

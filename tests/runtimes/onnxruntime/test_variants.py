@@ -1,6 +1,6 @@
 """Half-precision and quantised variants, made by ONNX Runtime's own tools, beside a real session on the CPU provider.
 
-`python benchmarks/onnx_variants.py` compares all of them; here one network of convolutions and one of matrix products.
+`python -m benchmarks onnx_variants score` compares all of them; here one network of convolutions and one of matrix products.
 """
 
 from __future__ import annotations

@@ -156,12 +156,13 @@ def test_the_paddle_installed_here_does_what_was_observed(program: str) -> None:
         sys.executable,
         "-W",
         "ignore",
-        str(ROOT / "benchmarks/paddlepaddle/observe.py"),
+        "-m",
+        "benchmarks.paddlepaddle.observe",
         "--case",
         program,
         "-1",
         "1",
     ]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300, cwd=ROOT)
     now = json.loads(ran.stdout.strip().splitlines()[-1])
     assert max(abs(one - other) for one, other in zip(now, case["runs"], strict=True)) < SMALL_BYTES

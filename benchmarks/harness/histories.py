@@ -1,0 +1,89 @@
+"""Recorded allocator histories as one small file for tests: python -m benchmarks histories pack ROWS.json FOLDER ... -o FILE.xz
+
+Each ROWS.json lists the runs (name, rank if there is one, peaks, environment) whose histories lie in the FOLDER behind it as
+NAME.npz or NAME.rankR.npz, as `benchmarks/ranks/measure.py` writes them. The file's form is described, and read, in
+`tests/allocators/pytorch/histories.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ACTIONS = {
+    "alloc": 0, "free_completed": 1, "segment_alloc": 2, "segment_free": 3, "segment_map": 4, "segment_unmap": 5,
+}  # fmt: skip
+
+
+def packed(row: dict[str, Any], file: Path) -> tuple[dict[str, Any], list[int], list[int], list[int]]:
+    """The row as the file has it, actions with their streams, values, and addresses of segments."""
+    arrays = np.load(file, allow_pickle=False)
+    names = [str(name) for name in arrays["actions"]]
+    actions, values, addresses = list[int](), list[int](), list[int]()
+    made: dict[int, int] = {}
+    count, asked_back, waits = 0, set[int](), False
+    for act, place, size, stream in zip(
+        arrays["act"].tolist(), arrays["addr"].tolist(), arrays["size"].tolist(), arrays["stream"].tolist(), strict=True
+    ):  # fmt: skip
+        name = names[act]
+        if name == "free_requested":
+            asked_back.add(place)
+            continue
+        waits = waits or (bool(asked_back) and not (name == "free_completed" and place in asked_back))
+        asked_back.discard(place)
+        actions.append(ACTIONS[name] + 8 * stream)
+        if name == "alloc":
+            made[place], count = count, count + 1
+            values.append(size)
+        elif name == "free_completed":
+            values.append(count - made.pop(place))
+        else:
+            values.append(size)
+            if name in ("segment_alloc", "segment_map"):
+                addresses.append(int(arrays["base"][place]))
+    meta = {
+        "name": row["name"] if row.get("rank") is None else f"{row['name']}.rank{row['rank']}",
+        "count": len(actions),
+        "segments": len(addresses),
+        "conf": row.get("environment", {}).get("PYTORCH_ALLOC_CONF", ""),
+        "fraction": None,
+        "retries": row.get("retries", 0),
+        "waits": waits,
+        "peak_allocated": row["peak_allocated"],
+        "peak_reserved": row["peak_reserved"],
+    }
+    return meta, actions, values, addresses
+
+
+def main() -> None:
+    """Write the file."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("pairs", nargs="+", type=Path)
+    parser.add_argument("-o", type=Path, required=True)
+    arguments = parser.parse_args()
+    found = []
+    for rows, folder in zip(arguments.pairs[::2], arguments.pairs[1::2], strict=True):
+        for row in json.loads(rows.read_text()):
+            rank = "" if row.get("rank") is None else f".rank{row['rank']}"
+            found.append(packed(row, folder / f"{row['name']}{rank}.npz"))
+    header = json.dumps({"programs": [meta for meta, *_ in found]}).encode()
+    data = b"".join(
+        (
+            len(header).to_bytes(8, "little"),
+            header,
+            np.concatenate([np.array(actions, np.int8) for _, actions, _, _ in found]).tobytes(),
+            np.concatenate([np.array(values, "<i8") for _, _, values, _ in found]).tobytes(),
+            np.concatenate([np.array(addresses, "<i8") for *_, addresses in found]).tobytes(),
+        )
+    )
+    arguments.o.write_bytes(lzma.compress(data, preset=9 | lzma.PRESET_EXTREME))
+    print(f"{len(found)} histories, {arguments.o.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()
