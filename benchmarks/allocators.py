@@ -11,6 +11,8 @@ import json
 import shlex
 from typing import Any
 
+import click
+
 from analyzer.cli import main as analyze
 from benchmarks import ROOT
 
@@ -136,6 +138,7 @@ def document() -> str:
     return "\n".join(lines) + "\n"
 
 
+@click.command("table")
 def main() -> None:
     """Write the page."""
     OUT.write_text(document(), encoding="utf-8")

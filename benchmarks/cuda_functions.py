@@ -7,13 +7,15 @@ A program that calls each of them, by position and by keyword where they take a 
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import click
+
 import analyzer
+from benchmarks import ROOT
 
 # Arguments of those that need some. A function not named here is called without any.
 ARGUMENTS = {
@@ -116,12 +118,8 @@ def table() -> str:
     return head + "\n".join(rows) + "\n"
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-o", type=Path, required=True)
-    parser.parse_args().o.write_text(table(), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+@click.command("table")
+@click.option("-o", "--output", type=Path, default=ROOT / "docs/evidence/CUDA_FUNCTIONS.md")
+def main(output: Path) -> None:
+    """Follow the program that calls them all, and write the page."""
+    output.write_text(table(), encoding="utf-8")

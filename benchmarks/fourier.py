@@ -12,11 +12,11 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import click
 import torch
 
 Layout: TypeAlias = "str | tuple[str, int] | None"
@@ -125,14 +125,13 @@ def recorded(case: Case) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    with Path(sys.argv[1]).open("w") as file:
+@click.command("measure")
+@click.argument("out", type=Path)
+def main(out: Path) -> None:
+    """Record every transform, a row a line."""
+    with out.open("w") as file:
         for number, case in enumerate(cases()):
             if math.prod(case[2]) * (16 if case[1] == "float64" else 8) <= LARGEST_BYTES:
                 file.write(json.dumps(recorded(case)) + "\n")
             if number % 200 == 0:
                 torch.cuda.empty_cache()
-
-
-if __name__ == "__main__":
-    main()

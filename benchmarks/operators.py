@@ -11,11 +11,11 @@ from __future__ import annotations
 import gzip
 import json
 import math
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import click
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -945,8 +945,11 @@ GROUPS = {
 }
 
 
-def main(path: str, *groups: str) -> None:
-    """Groups: of `GROUPS`; all, where none is named."""
+@click.command("measure")
+@click.argument("out", type=Path)
+@click.argument("groups", nargs=-1)
+def main(out: Path, groups: tuple[str, ...]) -> None:
+    """Record the cases of these groups of `GROUPS`, of all where none is named."""
     for name in groups or GROUPS:
         GROUPS[name]()
     mode, results = Record(), {}
@@ -972,13 +975,9 @@ def main(path: str, *groups: str) -> None:
         "cudnn": torch.backends.cudnn.version(),
         "gpu": torch.cuda.get_device_name(),
     }
-    with gzip.open(Path(path), "wt") as out:
-        json.dump({"about": about, "cases": results}, out, separators=(",", ":"))
+    with gzip.open(out, "wt") as stream:
+        json.dump({"about": about, "cases": results}, stream, separators=(",", ":"))
     failed = [name for name, rows in results.items() if isinstance(rows, str)]
     print(
         len(results), "cases,", len(failed), "failed:", *(f"{n}: {results[n]}" for n in failed[:40]), sep="\n"
     )
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -9,12 +9,12 @@ differs.
 
 from __future__ import annotations
 
-import argparse
 import random
-import sys
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from benchmarks import ROOT
 
@@ -38,19 +38,16 @@ MODELS = (
 ONNX = ("resnet50.onnx", "bert.onnx", "vit_b_16.onnx", "cnn.onnx")
 
 
-def main() -> int:
-    """A line a model and mode."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("models", nargs="*", default=(*MODELS, *ONNX))
-    parser.add_argument("--sizes", type=int, default=12)
-    parser.add_argument("--batches", type=int, default=200)
-    given = parser.parse_args()
+@click.command("score")
+@click.argument("models", nargs=-1)
+@click.option("--sizes", default=12)
+@click.option("--batches", default=200)
+def main(models: tuple[str, ...], sizes: int, batches: int) -> int:
+    """A line a model and mode, of those named or all; 1 if a row differs."""
     differ = 0
-    for name in given.models:
+    for name in models or (*MODELS, *ONNX):
         for mode, subject in subjects(name):
-            wrong = compare(f"{name:<20} {mode:<6}", subject, given.sizes, given.batches)
+            wrong = compare(f"{name:<20} {mode:<6}", subject, sizes, batches)
             differ += bool(wrong)
     return int(differ > 0)
 
@@ -114,7 +111,3 @@ def compare(shown: str, subject: Subject, sizes: int, batches: int) -> list[int]
         flush=True,
     )
     return wrong
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from benchmarks.__main__ import BENCHMARKS
+from benchmarks.harness import pages, processes, recorded
 from tests.paths import ROOT
 
 NAMES = sorted(BENCHMARKS)
@@ -64,3 +68,57 @@ def test_the_list_and_a_benchmark_are_shown() -> None:
 
     assert all(name in shown() for name in NAMES)
     assert "score" in shown("ranks") and "RANKS.md" in shown("ranks")
+
+
+def doubled(number: int) -> int:
+    return 2 * number
+
+
+def each(numbers: list[int], deadly: int) -> Iterator[int]:
+    for number in numbers:
+        if number == deadly:
+            os._exit(3)
+        print("what nobody reads")
+        yield doubled(number)
+
+
+def test_a_function_answers_from_a_process_of_its_own() -> None:
+    assert processes.answer(f"{__name__}:doubled", 21) == 42
+    with pytest.raises(processes.ProcessError, match="TypeError"):
+        processes.answer(f"{__name__}:doubled", None)
+    with pytest.raises(processes.ProcessError, match="more than 0 s"):
+        processes.answer(f"{__name__}:doubled", 21, seconds=0.01)
+
+
+def test_one_that_ends_its_process_costs_itself_only() -> None:
+    found = dict(processes.stream(f"{__name__}:each", range(7), 2, 4))
+    assert found == {0: 0, 1: 2, 2: 4, 3: 6, 4: None, 5: 10, 6: 12}
+
+
+def test_a_part_of_a_page_is_written_anew(tmp_path: Path) -> None:
+    page = tmp_path / "PAGE.md"
+    page.write_text(
+        "# Page\n<!-- one: by a -->\nold\n<!-- /one -->\nbetween\n<!-- one more: by b -->\nkept\n<!-- /one more -->\n"
+    )
+    pages.write_part(page, "one", r"new \1")
+    assert pages.part(page, "one") == "new \\1\n" and pages.part(page, "one more") == "kept\n"
+    assert page.read_text().count("\n") == 8
+    with pytest.raises(AssertionError, match="no part two"):
+        pages.write_part(page, "two", "")
+
+
+def test_how_near_predictions_are() -> None:
+    assert pages.spread([0.0, -1.0, 3.0, 0.0]) == (2, 0.5, 3.0, 3.0)
+    assert pages.spread(range(1, 41)) == (0, 20.5, 39, 40)
+    assert pages.exactness({"peak": [0.0, -2.5]}) == [["peak", "1 of 2", "1.250", "2.500", "2.500"]]
+    row = {"peak_allocated": 2**20, "peak_reserved": 2**21, "nvml_peak": 2**22}
+    found = {"allocated": 2**20, "reserved": 2**20, "device": 2**22}
+    assert pages.cells(found, row, "failed") == "1.0 | exact | 2.0 | -50.00 % | 4.0 | exact"
+    assert pages.cells({"error": "no"}, row, "failed") == "1.0 | failed | 2.0 | failed | 4.0 | failed"
+    assert pages.table(("a", "b"), [("x", 1)], right=1) == "| a | b |\n|---|--:|\n| x | 1 |\n"
+
+
+def test_a_run_that_wrote_nothing_has_a_row(tmp_path: Path) -> None:
+    assert recorded.row(tmp_path / "none") == {"error": "no answer"}
+    assert recorded.named({"name": "one", "rank": 0}) == "one.rank0"
+    assert recorded.world(1, 2, 29600)["WORLD_SIZE"] == "2"

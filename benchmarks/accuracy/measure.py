@@ -7,10 +7,8 @@ allocations and frees, `NNN_act` +1/-1 and `NNN_size`, in order; `NNN_id` pairs 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pynvml
 import torch
@@ -26,6 +25,7 @@ import torch
 from analyzer.capture.pytorch.step import Step, run
 from benchmarks.accuracy.cases import SETS
 from benchmarks.accuracy.sets import zoo
+from benchmarks.harness.processes import ProcessError, answer
 
 _PACKAGES = ("timm", "transformers", "torchvision", "monai")
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -138,61 +138,40 @@ def pairs(history: list[Any]) -> dict[str, np.ndarray[Any, Any]]:
     return {"act": table[:, 0].astype(np.int8), "size": table[:, 1], "id": table[:, 2].astype(np.int32)}
 
 
-def child(case: str, set_name: str, out: str) -> None:
-    """`measure` for one case given as JSON, written to OUT.json and OUT.npz."""
+def child(case: dict[str, Any], set_name: str, out: str) -> dict[str, Any]:
+    """The row of one case; its history is written to OUT.npz."""
     try:
-        row, history = measure(json.loads(case), set_name)
+        row, history = measure(case, set_name)
         np.savez_compressed(out + ".npz", **pairs(history))
+        return row
     except Exception as error:
-        row = {
-            "case": json.loads(case),
-            "error": repr(error)[:400],
-            "traceback": traceback.format_exc()[-1200:],
-        }
-    Path(out + ".json").write_text(json.dumps(row))
+        return {"case": case, "error": repr(error)[:400], "traceback": traceback.format_exc()[-1200:]}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("out")
-    parser.add_argument("--workers", type=int, default=6)
-    parser.add_argument("--set", choices=SETS, default="held_out", dest="name")
-    parser.add_argument("--seconds", type=float, default=3600, help="no case is begun after these")
-    parser.add_argument("--child")
-    arguments = parser.parse_args()
-    if arguments.child:
-        child(arguments.child, arguments.name, arguments.out)
-        return
-    folder, name = Path(arguments.out), arguments.name
+@click.command("measure")
+@click.argument("folder", type=Path)
+@click.option("--workers", default=6)
+@click.option("--set", "name", type=click.Choice(list(SETS)), default="held_out")
+@click.option("--seconds", default=3600.0, help="no case is begun after these")
+def main(folder: Path, workers: int, name: str, seconds: float) -> None:
+    """Run every case of a set in a process of its own, and write rows and histories."""
     cases = SETS[name]
-    end = time.monotonic() + arguments.seconds
+    end = time.monotonic() + seconds
     work = Path(tempfile.mkdtemp(prefix=name))
 
     def one(numbered: tuple[int, dict[str, Any]]) -> dict[str, Any]:
         number, case = numbered
-        out = str(work / f"{number:03d}")
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks.accuracy.measure",
-            out,
-            "--set",
-            name,
-            "--child",
-            json.dumps(case),
-        ]
         if time.monotonic() > end:
             return {"case": case, "error": "no time left"}
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-        except subprocess.TimeoutExpired:
-            return {"case": case, "error": "took more than 200 s"}
-        path = Path(out + ".json")
-        if not path.exists():
-            return {"case": case, "error": f"exit code {done.returncode}: {done.stderr[-300:]}"}
-        return json.loads(path.read_text())  # type: ignore[no-any-return]
+            found = answer(
+                "benchmarks.accuracy.measure:child", case, name, str(work / f"{number:03d}"), seconds=200
+            )
+            return dict(found)
+        except ProcessError as error:
+            return {"case": case, "error": str(error)}
 
-    with ThreadPoolExecutor(arguments.workers) as pool:
+    with ThreadPoolExecutor(workers) as pool:
         rows = list(pool.map(one, enumerate(cases)))
     (folder / f"{name}.json").write_text(json.dumps(rows))
     histories = {}
@@ -205,7 +184,3 @@ def main() -> None:
     for row in rows:
         tag = " ".join(str(v) for v in row["case"].values())
         print(tag, row.get("error") or f"{row['peak_allocated']} {row['peak_reserved']}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,24 +1,22 @@
 """Predict every measured case and write what comes out: `python -m benchmarks accuracy table`.
 
-Writes `docs/evidence/ACCURACY.md` (for people) and `tests/data/accuracy_baseline.json` (what `tests/test_accuracy.py` holds the
-project to). A failure counts as an error of 100 %. `--case TAG` predicts the cases whose tag contains TAG, prints them
-with their first differing event, and writes nothing. `--device PROFILE.json` predicts all of them with a profile that
-`analyze calibrate` made on the same GPU, and writes `benchmarks/accuracy/calibrated.json`; the report then has a section
-on it. `--first SET` predicts a set that nobody has measured yet and writes `benchmarks/accuracy/SET_first.json`: what the
-figures are held against once it is measured.
+`table` writes `docs/evidence/ACCURACY.md` (for people) and `tests/data/accuracy_baseline.json` (what `tests/test_accuracy.py` holds the
+project to). A failure counts as an error of 100 %. `score TAG` predicts the cases whose tag contains TAG, prints them with their first
+differing event, and writes nothing. `calibrated PROFILE.json` predicts all of them with a profile that `analyze calibrate` made on the
+same GPU, and writes `benchmarks/accuracy/calibrated.json`; the page then has a section on it. `first SET` predicts a set that nobody has
+measured yet and writes `benchmarks/accuracy/SET_first.json`: what the figures are held against once it is measured.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import platform
-import statistics
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+import click
 import torch
 from rich.progress import track
 
@@ -26,9 +24,9 @@ import analyzer
 from benchmarks import ROOT
 from benchmarks.accuracy import sets
 from benchmarks.accuracy.predict import Prediction, predict
+from benchmarks.harness.pages import EXACTNESS, exactness, table
 
 CALIBRATED = ROOT / "benchmarks" / "accuracy" / "calibrated.json"
-HEADER = ["figure", "byte-exact", "median %", "95th percentile %", "maximum %"]
 BASELINE = ROOT / "tests" / "data" / "accuracy_baseline.json"
 FIGURES = ("peak allocated", "peak reserved", "device used")
 ABOUT = {
@@ -45,24 +43,13 @@ ABOUT = {
 
 
 def summary(all_errors: list[tuple[float, float, float]]) -> list[list[str]]:
-    """Rows of HEADER."""
-    rows = []
-    for place, name in enumerate(FIGURES):
-        errors = sorted(abs(errors[place]) for errors in all_errors)
-        at95 = errors[min(len(errors) - 1, int(0.95 * len(errors)))]
-        exact = sum(error == 0 for error in errors)
-        rows.append(
-            [
-                name,
-                f"{exact} of {len(errors)}",
-                *(f"{100 * v:.3f}" for v in (statistics.median(errors), at95, errors[-1])),
-            ]
-        )
-    return rows
+    """Rows of `EXACTNESS` for the errors of every case's `FIGURES`, as parts of what was measured."""
+    columns = zip(FIGURES, zip(*all_errors, strict=True), strict=True)
+    return exactness({name: [100 * error for error in errors] for name, errors in columns})
 
 
 def first_summary(file: Path, predictions: list[Prediction]) -> list[list[str]]:
-    """Rows of HEADER for how a set was first predicted: kept as such rows, or as what was predicted of each case."""
+    """Rows of `EXACTNESS` for how a set was first predicted: kept as such rows, or as what was predicted of each case."""
     told = json.loads(file.read_text())
     if isinstance(told, list):
         return told
@@ -73,7 +60,7 @@ def first_summary(file: Path, predictions: list[Prediction]) -> list[list[str]]:
 
 
 def write_first(name: str) -> None:
-    """The file of `--first`."""
+    """The file of `first`."""
     found = {
         p.case.tag: {"error": p.error.splitlines()[0]} if p.error else
         {"peak_allocated": p.peak_allocated, "peak_reserved": p.peak_reserved, "device_used": p.device_used}
@@ -83,12 +70,6 @@ def write_first(name: str) -> None:
     (ROOT / "benchmarks" / "accuracy" / f"{name}_first.json").write_text(
         json.dumps({**about, "cases": found}, indent=1) + "\n"
     )
-
-
-def table(header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table."""
-    lines = ["| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *rows]]
-    return "\n".join(lines) + "\n"
 
 
 def case_row(prediction: Prediction) -> list[str]:
@@ -120,20 +101,20 @@ def write(results: dict[str, list[Prediction]]) -> None:
     ]
     for name, predictions in results.items():
         parts += [f"## {name.replace('_', '-')}: {ABOUT[name]}\n"]
-        parts += [table(HEADER, summary([p.errors for p in predictions]))]
+        parts += [table(EXACTNESS, summary([p.errors for p in predictions]))]
         first = ROOT / "benchmarks" / "accuracy" / f"{name}_first.json"
         if first.exists():
             parts += [
                 "Mechanisms these cases showed to be missing have been added since they were measured, so the figures "
                 "above are no longer held out. This is how they were first predicted:\n",
-                table(HEADER, first_summary(first, predictions)),
+                table(EXACTNESS, first_summary(first, predictions)),
             ]
         agree = sum(p.comparison is not None and p.comparison.same for p in predictions)
         parts += [
             f"The whole sequence of allocations and frees is predicted in {agree} of {len(predictions)} cases.\n"
         ]
     if CALIBRATED.exists():
-        parts += [calibrated(results)]
+        parts += [on_calibrated(results)]
     for name, predictions in results.items():
         header = ["case", "allocated %", "reserved %", "device %", "events: first difference"]
         parts += [f"## Cases: {name.replace('_', '-')}\n", table(header, [case_row(p) for p in predictions])]
@@ -149,7 +130,7 @@ def errors_of(results: dict[str, list[Prediction]]) -> dict[str, dict[str, list[
     }
 
 
-def calibrated(results: dict[str, list[Prediction]]) -> str:
+def on_calibrated(results: dict[str, list[Prediction]]) -> str:
     """The section on a calibrated profile: all sets together, with it and with the shipped one."""
     found = json.loads(CALIBRATED.read_text())
     shipped = [
@@ -164,44 +145,57 @@ def calibrated(results: dict[str, list[Prediction]]) -> str:
         "## With a profile of `analyze calibrate`\n\n"
         f"{len(own)} of these cases once more, with the profile that `analyze calibrate` wrote on the same GPU model "
         f"({found['profile']['sources']['context_bytes'].split(', ', 2)[-1]}; {found['seconds']} s).\n\n"
-        + table(HEADER, summary(own))  # type: ignore[arg-type]
+        + table(EXACTNESS, summary(own))  # type: ignore[arg-type]
         + "\nThe same cases with the shipped profile:\n\n"
-        + table(HEADER, summary(shipped))
+        + table(EXACTNESS, summary(shipped))
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--case", help="only cases whose tag contains this; print, write nothing")
-    parser.add_argument("--device", default="h200", help="a profile's path; writes calibrated.json only")
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--first", choices=sets.SETS, help="predict a set that nobody has measured yet")
-    parser.add_argument("--seconds", type=int, help="how long the calibration of --device took")
-    arguments = parser.parse_args()
-    if arguments.first:
-        write_first(arguments.first)
-        return
+def predicted(processes: int, case: str = "", device: str = "h200") -> dict[str, list[Prediction]]:
+    """Every measured case by set, or those whose tag contains `case`."""
     results: dict[str, list[Prediction]] = {}
     for name in sets.NAMES:
-        chosen = [c for c in sets.load(name) if not arguments.case or arguments.case in c.tag]
-        one = partial(predict, events=arguments.device == "h200", device=arguments.device)
-        with ProcessPoolExecutor(arguments.processes) as pool:
-            predicted = pool.map(one, chosen)
-            results[name] = list(track(predicted, name, total=len(chosen), disable=bool(arguments.case)))
-        for prediction in results[name] if arguments.case else ():
+        chosen = [c for c in sets.load(name) if case in c.tag]
+        one = partial(predict, events=device == "h200", device=device)
+        with ProcessPoolExecutor(processes) as pool:
+            results[name] = list(track(pool.map(one, chosen), name, total=len(chosen), disable=bool(case)))
+    return results
+
+
+@click.command()
+@click.argument("case")
+@click.option("--processes", default=2)
+def score(case: str, processes: int) -> None:
+    """Predict the cases whose tag contains CASE, and print them with their first differing event."""
+    for predictions in predicted(processes, case).values():
+        for prediction in predictions:
             print(" | ".join(case_row(prediction)))
-    if arguments.case:
-        return
-    if arguments.device == "h200":
-        write(results)
-        return
-    profile = json.loads(Path(arguments.device).read_text())
-    shipped = json.loads(BASELINE.read_text())[
-        "sets"
-    ]  # of the table it was asked beside: a later one knows more calls
-    found = {"profile": profile, "seconds": arguments.seconds, "sets": errors_of(results), "shipped": shipped}
-    CALIBRATED.write_text(json.dumps(found, indent=1) + "\n")
 
 
-if __name__ == "__main__":
-    main()
+@click.command("table")
+@click.option("--processes", default=2)
+def write_page(processes: int) -> None:
+    """Predict every measured case, and write the page and the baseline of the tests."""
+    write(predicted(processes))
+
+
+@click.command()
+@click.argument("profile", type=Path)
+@click.option("--seconds", type=int, help="how long the calibration took")
+@click.option("--processes", default=2)
+def calibrated(profile: Path, seconds: int | None, processes: int) -> None:
+    """Predict every measured case with a profile that `analyze calibrate` made; the page then has a section on it."""
+    results = predicted(processes, device=str(profile))
+    # Of the table it was asked beside: a later one knows more calls.
+    shipped = json.loads(BASELINE.read_text())["sets"]
+    told = {"profile": json.loads(profile.read_text()), "seconds": seconds}
+    CALIBRATED.write_text(
+        json.dumps({**told, "sets": errors_of(results), "shipped": shipped}, indent=1) + "\n"
+    )
+
+
+@click.command()
+@click.argument("name", type=click.Choice(list(sets.SETS)))
+def first(name: str) -> None:
+    """Predict a set that nobody has measured yet: what the figures are held against once it is measured."""
+    write_first(name)

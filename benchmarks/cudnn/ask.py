@@ -12,13 +12,12 @@ then one number of bytes for each of `FIGURES`.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Sequence
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import numpy.typing as npt
 
@@ -28,12 +27,11 @@ from analyzer.libraries.cudnn.table import (
     FIRST,
     NO_PLAN,
     NOT_ASKED,
-    OPERATIONS,
     Convolution,
-    convolution_of,
 )
 from analyzer.runs.cudnn import Cudnn, CudnnError
-from benchmarks.cudnn.calls import GROUPS, Calls
+from benchmarks.cudnn.calls import Calls
+from benchmarks.harness.processes import in_parts
 
 Integers = npt.NDArray[np.int64]
 PLANS = ("first", "settings", "whole")
@@ -53,7 +51,7 @@ def answer(cudnn: Cudnn, call: Convolution, plans: str) -> tuple[int, ...]:
     return tuple(told.get(figure, NOT_ASKED) for figure in FIGURES)
 
 
-def ask(path: Path, part: int, parts: int, seconds: float, plans: str) -> Integers:
+def ask(part: int, parts: int, path: Path, seconds: float, plans: str) -> Integers:
     """The rows of every `parts`-th call of a list, as far as the time goes."""
     import torch
 
@@ -73,43 +71,28 @@ def rows_of(
     for number in range(part, len(calls.entries), parts):
         if time.monotonic() > end:
             break
-        family, group, batch = (int(value) for value in calls.entries[number])
-        dtype, layout = GROUPS[group].split(".")
-        for place, operation in enumerate(OPERATIONS):
-            like = Convolution(operation, dtype, layout == "nhwc", (1, 1), (1, 1), (), (), ())
-            figures_told = told(convolution_of(calls.families[family], batch, like))
+        for place, call in enumerate(calls.convolutions(number)):
+            figures_told = told(call)
             if figures_told is not None:
                 rows.append((number, place, *figures_told))
     return np.array(rows, np.int64).reshape(-1, 2 + len(FIGURES))
 
 
 def gather(task: Callable[..., Integers], path: Path, answers: Path, processes: int, *more: Any) -> None:
-    """Run the task (list, part, parts, *more) in so many processes, and write their rows with the list."""
-    work = [(path, part, processes, *more) for part in range(processes)]
-    # Each process has a CUDA context of its own, so none may be inherited.
-    with get_context("spawn").Pool(processes) as pool:
-        rows = np.concatenate(pool.starmap(task, work))
+    """Run the task (part, parts, list, *more) in so many processes, and write their rows with the list."""
+    rows = np.concatenate(in_parts(task, processes, path, *more))
     rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
     calls = Calls.read(path)
-    np.savez_compressed(
-        answers, allow_pickle=False, families=calls.families, entries=calls.entries, rows=rows
-    )
-    print(f"{len(rows):,} answers to {len(calls.entries):,} calls")
+    calls.write(answers, rows=rows)
+    print(f"{len(rows):,} answers")
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("calls", type=Path)
-    parser.add_argument("answers", type=Path)
-    parser.add_argument("--plans", choices=PLANS, default="settings")
-    parser.add_argument("--seconds", type=float, default=300.0)
-    parser.add_argument("--processes", type=int, default=10)
-    options = parser.parse_args()
-    gather(ask, options.calls, options.answers, options.processes, options.seconds, options.plans)
-
-
-if __name__ == "__main__":
-    main()
+@click.command("ask")
+@click.argument("calls", type=Path)
+@click.argument("answers", type=Path)
+@click.option("--plans", type=click.Choice(PLANS), default="settings")
+@click.option("--seconds", default=300.0)
+@click.option("--processes", default=10)
+def main(calls: Path, answers: Path, plans: str, seconds: float, processes: int) -> None:
+    """Ask for the workspaces of every call of a list."""
+    gather(ask, calls, answers, processes, seconds, plans)

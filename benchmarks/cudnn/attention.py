@@ -7,15 +7,17 @@ order, and an error; `libraries/cudnn/attention.py` is held to them. Shapes come
 import itertools
 import json
 import random
-import sys
 import time
 from pathlib import Path
 
+import click
 import torch
 from torch.nn import functional
 
 
-def main() -> None:
+@click.command("attention")
+@click.argument("out", type=Path)
+def main(out: Path) -> None:
     """Ask, and write the rows."""
     rows = []
     end = time.time() + 400
@@ -44,4 +46,4 @@ def main() -> None:
             [b, h, g, t, d, masked, [event["size"] for event in trace if event["action"] == "alloc"], error]
         )
         del q, k, v, mask
-    Path(sys.argv[1]).write_text(json.dumps(rows))
+    out.write_text(json.dumps(rows))

@@ -20,14 +20,15 @@ another GPU is asked (`elsewhere.py`). --without-bfloat16: float16 in its place,
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import numpy.typing as npt
 
@@ -77,6 +78,25 @@ class Calls:
         """A list of calls, or the one that answers carry with them."""
         with np.load(path) as members:
             return Calls(members["families"].astype(np.int64), members["entries"].astype(np.int64))
+
+    def write(self, path: Path, **more: npt.NDArray[Any]) -> None:
+        """The list as `read` takes it, with further arrays; says how long it is."""
+        lists = {"families": self.families.astype(np.int32), "entries": self.entries.astype(np.int32)}
+        np.savez_compressed(path, allow_pickle=False, **lists, **more)
+        print(f"{len(self.entries):,} calls of {len(self.families):,} convolutions", file=sys.stderr)
+
+    def convolutions(self, number: int) -> list[Convolution]:
+        """The three operations of an entry."""
+        family, group, batch = (int(value) for value in self.entries[number])
+        dtype, layout = GROUPS[group].split(".")
+        return [
+            convolution_of(
+                self.families[family],
+                batch,
+                Convolution(name, dtype, layout == "nhwc", (1, 1), (1, 1), (), (), ()),
+            )
+            for name in OPERATIONS
+        ]
 
 
 @dataclass
@@ -305,29 +325,34 @@ def list_of(chosen: Iterable[tuple[float, tuple[int, ...], int, int]], limit: in
     return Calls(np.array(list(rows), np.int64).reshape(-1, 18), np.array(entries, np.int64).reshape(-1, 3))
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("shapes", nargs="*", type=Path)
-    parser.add_argument("--output", required=True, type=Path)
-    parser.add_argument("--table", default=MODELLED_ON)
-    parser.add_argument("--limit", type=int, default=200_000)
-    parser.add_argument("--whole", action="store_true")
-    parser.add_argument("--again", action="store_true")
-    parser.add_argument("--without-bfloat16", action="store_true")
-    options = parser.parse_args()
+@click.command("calls")
+@click.argument("shapes", nargs=-1, type=Path)
+@click.option("--output", required=True, type=Path)
+@click.option("--table", default=MODELLED_ON)
+@click.option("--limit", default=200_000)
+@click.option("--whole", is_flag=True)
+@click.option("--again", is_flag=True)
+@click.option("--without-bfloat16", is_flag=True)
+def main(
+    shapes: tuple[Path, ...],
+    output: Path,
+    table: str,
+    limit: int,
+    whole: bool,
+    again: bool,
+    without_bfloat16: bool,
+) -> None:
+    """List the calls to ask about, the most wanted first."""
     families = Families()
-    for path in options.shapes:
+    for path in shapes:
         families.read(path)
-    table = measurements(options.table)
-    if options.again:
-        families.add_known(table)
+    known = measurements(table)
+    if again:
+        families.add_known(known)
     else:
         families.add_own()
-    calls = list_of(select(families, table, options.whole, options.again), options.limit)
-    if options.without_bfloat16:
+    calls = list_of(select(families, known, whole, again), limit)
+    if without_bfloat16:
         groups = calls.entries[:, 1]
         kept = np.array([not GROUPS[group].startswith("float16") for group in groups.tolist()])
         calls = Calls(calls.families, calls.entries[kept])
@@ -335,14 +360,4 @@ def main() -> None:
             GROUPS.index(GROUPS[group].replace("bfloat16", "float16"))
             for group in calls.entries[:, 1].tolist()
         ]
-    np.savez_compressed(
-        options.output,
-        allow_pickle=False,
-        families=calls.families.astype(np.int32),
-        entries=calls.entries.astype(np.int32),
-    )
-    print(f"{len(calls.entries):,} calls of {len(calls.families):,} convolutions")
-
-
-if __name__ == "__main__":
-    main()
+    calls.write(output)

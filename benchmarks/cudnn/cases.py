@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import sys
 from functools import partial
+from pathlib import Path
+
+import click
 
 from benchmarks.accuracy.cases import SETS
 from benchmarks.accuracy.predict import predict
 from benchmarks.accuracy.sets import NAMES, load, unmeasured
-from benchmarks.cudnn.programs import Met, command_line, met_while, write
+from benchmarks.cudnn.programs import Met, met_while, write
 
 
-def main() -> None:
-    """The command line."""
-    parser = command_line(__doc__)
-    parser.add_argument("names", nargs="+", choices=dict.fromkeys((*NAMES, *SETS)))
-    given = parser.parse_args()
+@click.command("cases")
+@click.option("--output", type=Path, required=True, help="the list (.npz)")
+@click.argument("names", nargs=-1, required=True, type=click.Choice(list(dict.fromkeys((*NAMES, *SETS)))))
+def main(output: Path, names: tuple[str, ...]) -> None:
+    """List what the cases of these sets run and nobody asked about."""
     seen: set[Met] = set()
-    for case in (
-        case for name in given.names for case in (load(name) if name in NAMES else unmeasured(name))
-    ):
+    for case in (case for name in names for case in (load(name) if name in NAMES else unmeasured(name))):
         found = met_while(partial(predict, case))
         seen |= found
         print(f"{case.tag}: {len(found)}", file=sys.stderr)
-    write(seen, (), given.output)
-
-
-if __name__ == "__main__":
-    main()
+    write(seen, (), output)

@@ -6,13 +6,15 @@ Rows: steps, batch, alphabet, length of the targets, algorithm, bytes by the old
 import ctypes
 import itertools
 import json
-import sys
 from pathlib import Path
 
+import click
 import torch
 
 
-def main() -> None:
+@click.command("ctc")
+@click.argument("out", type=Path)
+def main(out: Path) -> None:
     """Ask, and write the rows."""
     library = ctypes.CDLL(str(Path(torch.__file__).parents[1] / "nvidia/cudnn/lib/libcudnn.so.9"))
     handle, scores, loss, size = (ctypes.c_void_p() for _ in range(4))
@@ -49,4 +51,4 @@ def main() -> None:
         told.append(-1 if bad else size.value or 0)
         rows.append([t, n, a, length, algorithm, *told])
     about = [torch.cuda.get_device_name(), torch.__version__, torch.backends.cudnn.version()]
-    Path(sys.argv[1]).write_text(json.dumps({"about": about, "rows": rows}))
+    out.write_text(json.dumps({"about": about, "rows": rows}))

@@ -9,14 +9,14 @@ Left out is what the table has. `ask.py` takes the list to a GPU.
 
 from __future__ import annotations
 
-import argparse
 import math
 from pathlib import Path
 
+import click
 import numpy as np
 
 from analyzer.libraries.cudnn.table import MODELLED_ON, measurements
-from benchmarks.cudnn.calls import GROUPS, asked_calls, call_of, two
+from benchmarks.cudnn.calls import GROUPS, Calls, asked_calls, call_of, two
 from benchmarks.cudnn.networks import Network
 from benchmarks.cudnn.shapes import trace
 from benchmarks.networks import torchvision_cpu
@@ -34,18 +34,15 @@ _MOST_BYTES, _SHARE = 12 * 2**30, 3
 _MOST_BATCH = 640
 
 
-def main() -> None:
-    """The command line."""
+@click.command("every")
+@click.option("--output", type=Path, required=True)
+@click.option("--limit", default=150_000)
+def main(output: Path, limit: int) -> None:
+    """List the convolutions of well-known networks at every batch."""
     torchvision_cpu.enable()
     import torch
     from torchvision import models
 
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--limit", type=int, default=150_000)
-    given = parser.parse_args()
     asked = asked_calls(measurements(MODELLED_ON), None)
     group = GROUPS.index("float32.nchw")
     rows: dict[tuple[int, ...], int] = {}
@@ -67,11 +64,4 @@ def main() -> None:
                 if not depthwise and ("float32.nchw", family, batch) not in asked:
                     entries[rows.setdefault(family, len(rows)), group, batch] = None
         print(f"{name}: up to {most}, {len(entries):,} calls of {len(rows):,} convolutions")
-    chosen = np.array(list(entries)[: given.limit], np.int32)
-    np.savez_compressed(
-        given.output, allow_pickle=False, families=np.array(list(rows), np.int32), entries=chosen
-    )
-
-
-if __name__ == "__main__":
-    main()
+    Calls(np.array(list(rows)), np.array(list(entries)[:limit])).write(output)

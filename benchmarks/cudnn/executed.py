@@ -12,7 +12,6 @@ in bytes; `begin` is what it counted before.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import time
@@ -20,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import click
 import pynvml
 import torch
 
@@ -83,19 +83,16 @@ def execute(network: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("networks", type=Path)
-    parser.add_argument("output", type=Path)
-    parser.add_argument("--seconds", type=float, default=200.0)
-    given = parser.parse_args()
+@click.command("executed")
+@click.argument("networks", type=Path)
+@click.argument("output", type=Path)
+@click.option("--seconds", default=200.0)
+def main(networks: Path, output: Path, seconds: float) -> None:
+    """Execute every network's convolutions, each network in a process of its own."""
     begin, rows = time.monotonic(), []
-    answer = given.output.with_suffix(".part")
-    for network in json.loads(given.networks.read_text()):
-        if time.monotonic() - begin > given.seconds:
+    answer = output.with_suffix(".part")
+    for network in json.loads(networks.read_text()):
+        if time.monotonic() - begin > seconds:
             break
         answer.unlink(missing_ok=True)
         started = time.monotonic()
@@ -108,10 +105,6 @@ def main() -> None:
         os.waitpid(child, 0)
         row = json.loads(answer.read_text()) if answer.exists() else {"error": "the process died"}
         rows.append({**network, **row, "seconds": round(time.monotonic() - started, 2)})
-        given.output.write_text(json.dumps(rows, separators=(",", ":")))
+        output.write_text(json.dumps(rows, separators=(",", ":")))
     answer.unlink(missing_ok=True)
     print(f"{len(rows)} networks, torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}")
-
-
-if __name__ == "__main__":
-    main()

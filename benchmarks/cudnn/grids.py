@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
+
+import click
 
 from analyzer.libraries.cudnn.table import Convolution
-from benchmarks.cudnn.programs import Met, command_line, write
+from benchmarks.cudnn.programs import Met, write
 
 _GROUPS = ("float32.nchw", "float16.nchw", "bfloat16.nchw", "float16.nhwc")
 _WIDE = ((3, 64), (64, 3), (1, 64), (64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128), (256, 256), (256, 512),
@@ -60,15 +63,11 @@ def grids() -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
             yield family(c, k, (size, size), filter_size, stride), _RESTS
 
 
-def main() -> None:
-    """The command line."""
-    parser = command_line(__doc__)
-    given = parser.parse_args()
+@click.command("grids")
+@click.option("--output", type=Path, required=True, help="the list (.npz)")
+def main(output: Path) -> None:
+    """List the usual convolutions of no network in particular."""
     seen = set[Met]()
     for group in _GROUPS:
         seen |= {(group, told, batch) for told, batches in grids() for batch in batches}
-    write(seen, (), given.output)
-
-
-if __name__ == "__main__":
-    main()
+    write(seen, (), output)

@@ -12,20 +12,21 @@ is there: where a call was asked before, the new answer stands.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import gzip
 import json
 import time
 from collections.abc import Iterable, Iterator
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import click
+
 from analyzer.libraries.cudnn import ladders
 from analyzer.libraries.cudnn.table import OPERATIONS, Convolution, convolution_of
 from analyzer.runs.cudnn import Cudnn, CudnnError
+from benchmarks.harness.processes import in_parts
 
 _CAPTURED_BATCH = 4
 
@@ -60,14 +61,13 @@ def at_batch(call: Convolution, batch: int) -> Convolution:
     return dataclasses.replace(call, x_shape=(images, *call.x_shape[1:]))
 
 
-def answers(work: tuple[list[list[Any]], float]) -> list[list[Any]]:
-    """Each call with its plans' workspaces in bytes, as far as the time goes. In a process of its own."""
-    calls, seconds = work
+def answers(part: int, parts: int, calls: list[list[Any]], seconds: float) -> list[list[Any]]:
+    """Every `parts`-th call with its plans' workspaces in bytes, as far as the time goes."""
     import torch
 
     torch.zeros(1, device="cuda")
     begin, cudnn, found = time.monotonic(), Cudnn(), []
-    for fields in calls:
+    for fields in calls[part::parts]:
         if time.monotonic() - begin > seconds:
             break
         try:
@@ -95,39 +95,35 @@ def known() -> Iterator[tuple[Convolution, tuple[int, ...]]]:
             yield convolution_of(np.array(family), batch, like), steps
 
 
+@click.group("ladders")
 def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    listing = commands.add_parser("list")
-    listing.add_argument("targets", nargs="+")
-    listing.add_argument("--batches", required=True, type=read_batches)
-    listing.add_argument("--mode", default="train")
-    listing.add_argument("--amp")
-    listing.add_argument("--channels-last", action="store_true")
-    listing.add_argument("--image", type=int, default=224)
-    asking = commands.add_parser("ask")
-    asking.add_argument("calls", type=Path)
-    asking.add_argument("--seconds", type=float, default=60.0)
-    asking.add_argument("--processes", type=int, default=14)
-    merging = commands.add_parser("merge")
-    merging.add_argument("answers", nargs="+", type=Path)
-    for command in (listing, asking, merging):
-        command.add_argument("-o", "--output", required=True, type=Path)
-    given = parser.parse_args()
-    {"list": write_list, "ask": ask, "merge": merge}[given.command](given)
+    """Every plan of a network's convolutions, and the table of them."""
 
 
-def write_list(given: argparse.Namespace) -> None:
-    """`list`; added to the calls the file has already."""
+@main.command("list")
+@click.argument("targets", nargs=-1, required=True)
+@click.option("--batches", required=True, type=read_batches)
+@click.option("--mode", default="train")
+@click.option("--amp")
+@click.option("--channels-last", is_flag=True)
+@click.option("--image", default=224)
+@click.option("-o", "--output", required=True, type=Path)
+def write_list(
+    targets: tuple[str, ...],
+    batches: list[int],
+    mode: str,
+    amp: str | None,
+    channels_last: bool,
+    image: int,
+    output: Path,
+) -> None:
+    """List these targets' convolutions at all batches, added to the calls the file has already."""
     import torch
 
     calls: dict[str, list[Any]] = {}
-    if given.output.exists():
-        calls = {json.dumps(fields): fields for fields in json.loads(given.output.read_text())}
-    for name in given.targets:
+    if output.exists():
+        calls = {json.dumps(fields): fields for fields in json.loads(output.read_text())}
+    for name in targets:
         target, inputs = name, None
         if name.startswith("torchvision:"):
             from benchmarks.networks import torchvision_cpu
@@ -139,49 +135,50 @@ def write_list(given: argparse.Namespace) -> None:
                 target = getattr(torchvision.models, name.partition(":")[2])()
 
             def inputs(batch: int) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
-                image = torch.empty(batch, 3, given.image, given.image)
-                return (image,), (torch.empty(batch, dtype=torch.int64),)
+                images = torch.empty(batch, 3, image, image)
+                return (images,), (torch.empty(batch, dtype=torch.int64),)
 
         found = convolutions_of(
-            target, inputs=inputs, mode=given.mode, amp=given.amp, channels_last=given.channels_last,
-            loss="cross_entropy" if inputs and given.mode == "train" else None,
+            target, inputs=inputs, mode=mode, amp=amp, channels_last=channels_last,
+            loss="cross_entropy" if inputs and mode == "train" else None,
         )  # fmt: skip
-        for batch in given.batches:
+        for batch in batches:
             for call in found:
                 fields = json.loads(json.dumps(dataclasses.astuple(at_batch(call, batch))))
                 calls.setdefault(json.dumps(fields), fields)
         print(f"{name}: {len(found)} convolutions")
-    given.output.write_text(json.dumps(list(calls.values())))
+    output.write_text(json.dumps(list(calls.values())))
 
 
-def ask(given: argparse.Namespace) -> None:
-    """`ask`."""
-    calls = json.loads(given.calls.read_text())
-    parts = [(calls[part :: given.processes], given.seconds) for part in range(given.processes)]
-    # Each process has a CUDA context of its own, so none may be inherited.
-    with get_context("spawn").Pool(given.processes) as pool:
-        found = [answer for part in pool.imap(answers, parts) for answer in part]
-    with gzip.open(given.output, "wt") as file:
+@main.command()
+@click.argument("calls", type=Path)
+@click.option("--seconds", default=60.0)
+@click.option("--processes", default=14)
+@click.option("-o", "--output", required=True, type=Path)
+def ask(calls: Path, seconds: float, processes: int, output: Path) -> None:
+    """Ask for every plan of these calls, on a GPU."""
+    listed = json.loads(calls.read_text())
+    found = [answer for part in in_parts(answers, processes, listed, seconds) for answer in part]
+    with gzip.open(output, "wt") as file:
         json.dump(found, file)
-    print(f"{len(found):,} answers to {len(calls):,} calls")
+    print(f"{len(found):,} answers to {len(listed):,} calls")
 
 
-def merge(given: argparse.Namespace) -> None:
-    """`merge`."""
+@main.command()
+@click.argument("answers", nargs=-1, required=True, type=Path)
+@click.option("-o", "--output", required=True, type=Path)
+def merge(answers: tuple[Path, ...], output: Path) -> None:
+    """Add what was asked to the table; where a call was asked before, the new answer stands."""
     import numpy as np
 
     table: dict[Convolution, tuple[int, ...]] = dict(known())
     before = len(table)
-    for path in given.answers:
+    for path in answers:
         with gzip.open(path, "rt") as file:
             table |= {read_call(fields): tuple(plans) for fields, plans in json.load(file) if plans}
     about = ""
-    if given.output.exists():
-        with np.load(given.output) as there:
+    if output.exists():
+        with np.load(output) as there:
             about = str(there["about"])
-    ladders.write(given.output, table.items(), about)
+    ladders.write(output, table.items(), about)
     print(f"{len(table):,} calls, {len(table) - before:,} of them new")
-
-
-if __name__ == "__main__":
-    main()

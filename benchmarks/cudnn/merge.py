@@ -14,13 +14,13 @@ With --new instead of --table the answers are a table of their own, whose first 
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import numpy.typing as npt
 
@@ -120,32 +120,26 @@ def arrays_of(families: list[tuple[int, ...]], groups: dict[str, Group]) -> dict
     return arrays
 
 
-def main() -> int:
-    """The command line; 1 where an answer contradicts the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("answers", nargs="+", type=Path)
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--table")
-    which.add_argument("--new", action="store_true")
-    parser.add_argument("--output", required=True, type=Path)
-    parser.add_argument("--about", type=json.loads, default={})
-    options = parser.parse_args()
-    table = None if options.new else Measurements(options.table)
-    arrays, differ = merged(table, options.answers)
+@click.command("merge")
+@click.argument("answers", nargs=-1, required=True, type=Path)
+@click.option("--table", "table_of", help="the device whose table gets a further file")
+@click.option("--new", is_flag=True, help="a table of their own")
+@click.option("--output", required=True, type=Path)
+@click.option("--about", "about_json", default="{}", help="JSON")
+def main(answers: tuple[Path, ...], table_of: str | None, new: bool, output: Path, about_json: str) -> int:
+    """Write the answers as a further file of a table; 1 where one contradicts it."""
+    if new == (table_of is not None):
+        raise click.UsageError("either --table or --new")
+    table = None if table_of is None else Measurements(table_of)
+    arrays, differ = merged(table, answers)
     if differ:
-        print(f"{differ} first plans are not what {options.table} says: nothing written", file=sys.stderr)
+        print(f"{differ} first plans are not what {table_of} says: nothing written", file=sys.stderr)
         return 1
     entries = sum(array.size for name, array in arrays.items() if name.endswith(".batch")) * len(OPERATIONS)
     counts = {"families": str(len(arrays["family"])), "entries": str(entries)}
-    about = (table.about if table else {}) | counts | options.about
+    about = (table.about if table else {}) | counts | json.loads(about_json)
     # A file more beside the table, which stays as it is.
     told = more(arrays, table.joined, table.families) if table else arrays
-    write(options.output, told, about)
-    print(f"{options.output}: {entries:,} entries, {options.output.stat().st_size:,} bytes", file=sys.stderr)
+    write(output, told, about)
+    print(f"{output}: {entries:,} entries, {output.stat().st_size:,} bytes", file=sys.stderr)
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

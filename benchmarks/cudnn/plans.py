@@ -16,20 +16,20 @@ NHWC data, and take copies of what lies otherwise, each with 128 bytes over (26,
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
 import time
-from multiprocessing import get_context
 from pathlib import Path
 
+import click
 import numpy as np
 
 from analyzer.libraries.cudnn.answers import Plan, figures
-from analyzer.libraries.cudnn.table import ELEMENT_BYTES, OPERATIONS, Convolution, convolution_of
+from analyzer.libraries.cudnn.table import ELEMENT_BYTES, Convolution
 from analyzer.runs.cudnn import Cudnn, CudnnError
-from benchmarks.cudnn.calls import GROUPS, Calls
+from benchmarks.cudnn.calls import Calls
 from benchmarks.cudnn.elsewhere import ELSEWHERE, device_json
+from benchmarks.harness.processes import in_parts
 
 _COMPILED = {"forward": 71, "data": 78, "weight": 70}
 # Engines compiled at run time that cannot be built for another GPU than the machine's: their place in the list is kept, and
@@ -39,6 +39,11 @@ NOT_BUILT = {"forward": {5: UNKNOWN}, "data": {6: UNKNOWN}, "weight": {16: UNKNO
 _RESULT = {"forward": 1, "data": 0, "weight": 2}
 _PAGE_BYTES = 128
 _DETERMINISTIC, _TENSOR_CORE = 1, 2
+
+
+@click.group()
+def plans() -> None:
+    """All plans of a list of calls, with their engines."""
 
 
 def compiled_bytes(call: Convolution) -> dict[int, int]:
@@ -67,21 +72,9 @@ def unbuilt_bytes(call: Convolution) -> int:
     return 8 * call.x_shape[0] * channels * math.prod(call.w_shape[2:]) * ELEMENT_BYTES["float32"]
 
 
-def calls_of(calls: Calls, number: int) -> list[Convolution]:
-    """The three convolutions of an entry."""
-    family, group, batch = (int(value) for value in calls.entries[number])
-    dtype, layout = GROUPS[group].split(".")
-    return [
-        convolution_of(
-            calls.families[family],
-            batch,
-            Convolution(name, dtype, layout == "nhwc", (1, 1), (1, 1), (), (), ()),
-        )
-        for name in OPERATIONS
-    ]
-
-
-def ask(calls_path: Path, out: Path, part: int, parts: int, seconds: float, device: str | None = None) -> int:
+def share(
+    part: int, parts: int, calls_path: Path, out: Path, seconds: float, device: str | None = None
+) -> int:
     """One process's share; how many calls it asked. device: the properties of another GPU (`elsewhere.py`)."""
     calls = Calls.read(calls_path)
     if device is None:
@@ -97,7 +90,7 @@ def ask(calls_path: Path, out: Path, part: int, parts: int, seconds: float, devi
         if time.monotonic() - begin > seconds:
             break
         entries.append(number)
-        for call in calls_of(calls, number):
+        for call in calls.convolutions(number):
             try:
                 plans = list(cudnn.plans(call, compiled_bytes(call) | unbuilt.get(call.operation, {})))
             except CudnnError:
@@ -123,6 +116,10 @@ def ask(calls_path: Path, out: Path, part: int, parts: int, seconds: float, devi
     return len(entries)
 
 
+@plans.command()
+@click.argument("calls_path", metavar="CALLS.npz", type=Path)
+@click.argument("out", type=Path)
+@click.argument("output", type=Path)
 def answers(calls_path: Path, out: Path, output: Path) -> None:
     """What was asked as `ask.py` writes it."""
     calls, rows = Calls.read(calls_path), list[tuple[int, ...]]()
@@ -135,8 +132,8 @@ def answers(calls_path: Path, out: Path, output: Path) -> None:
         )
         runs = iter(told["runs"].tolist())
         for number in told["entries"].tolist():
-            for operation, call in enumerate(calls_of(calls, number)):
-                plans = [
+            for operation, call in enumerate(calls.convolutions(number)):
+                found = [
                     Plan(
                         engine,
                         _known(call, engine, size),
@@ -146,14 +143,8 @@ def answers(calls_path: Path, out: Path, output: Path) -> None:
                     for engine, size, notes, count in itertools.islice(each, next(runs))
                     for _ in range(count)
                 ]
-                rows.append((number, operation, *figures(plans, call.dtype)))
-    np.savez_compressed(
-        output,
-        allow_pickle=False,
-        families=calls.families,
-        entries=calls.entries,
-        rows=np.array(rows, np.int64),
-    )
+                rows.append((number, operation, *figures(found, call.dtype)))
+    calls.write(output, rows=np.array(rows, np.int64))
 
 
 def _known(call: Convolution, engine: int, size: int) -> int:
@@ -163,33 +154,15 @@ def _known(call: Convolution, engine: int, size: int) -> int:
     return 0 if engine == 19 else unbuilt_bytes(call)
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    asking, writing = commands.add_parser("ask"), commands.add_parser("answers")
-    for command in (asking, writing):
-        command.add_argument("calls", type=Path)
-        command.add_argument("out", type=Path)
-    asking.add_argument("--seconds", type=float, default=200.0)
-    asking.add_argument("--processes", type=int, default=14)
-    asking.add_argument("--device", choices=list(ELSEWHERE), help="a GPU that is not there (elsewhere.py)")
-    writing.add_argument("output", type=Path)
-    given = parser.parse_args()
-    if given.command == "answers":
-        answers(given.calls, given.out, given.output)
-        return
-    given.out.mkdir(parents=True, exist_ok=True)
-    parts = given.processes
-    device = device_json(given.device) if given.device else None
-    work = [(given.calls, given.out, part, parts, given.seconds, device) for part in range(parts)]
-    # Each process has a CUDA context of its own, so none may be inherited.
-    with get_context("spawn").Pool(parts) as pool:
-        answered = sum(pool.starmap(ask, work))
-    print(f"{answered:,} of {len(Calls.read(given.calls).entries):,} calls, all operations of each")
-
-
-if __name__ == "__main__":
-    main()
+@plans.command("ask")
+@click.argument("calls", type=Path)
+@click.argument("out", type=Path)
+@click.option("--seconds", default=200.0)
+@click.option("--processes", default=14)
+@click.option("--device", type=click.Choice(list(ELSEWHERE)), help="a GPU that is not there (elsewhere.py)")
+def ask(calls: Path, out: Path, seconds: float, processes: int, device: str | None) -> None:
+    """Ask for all plans of every call of a list."""
+    out.mkdir(parents=True, exist_ok=True)
+    properties = device_json(device) if device else None
+    answered = sum(in_parts(share, processes, calls, out, seconds, properties))
+    print(f"{answered:,} of {len(Calls.read(calls).entries):,} calls, all operations of each")

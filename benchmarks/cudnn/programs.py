@@ -7,7 +7,6 @@ listed at the batches of `_BATCHES`, in the dtype and layout it ran in: `ask.py`
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -15,13 +14,14 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import click
 import numpy as np
 
 import analyzer
 from analyzer.libraries.cudnn.table import Convolution, measurements
 from analyzer.runtimes.pytorch.scratch import convolution
 from benchmarks import ROOT
-from benchmarks.cudnn.calls import GROUPS, asked_calls
+from benchmarks.cudnn.calls import GROUPS, Calls, asked_calls
 from benchmarks.networks import torchvision_cpu
 
 _FOLDER = ROOT / "tests/programs"
@@ -133,35 +133,21 @@ def write(seen: set[Met], batches: Iterable[int], output: Path) -> None:
         for group, family, batch in wanted
         if (group, family, batch) not in asked
     ]
-    np.savez_compressed(output, families=np.array(families, np.int32), entries=np.array(entries, np.int32))
-    print(f"{len(entries)} calls of {len(families)} convolutions", file=sys.stderr)
+    Calls(np.array(families), np.array(entries)).write(output)
 
 
-def command_line(description: str | None) -> argparse.ArgumentParser:
-    """That of a script which writes such a list, to begin with."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--output", type=Path, required=True, help="the list (.npz)")
-    return parser
-
-
-def main() -> None:
-    """The command line."""
-    parser = command_line(__doc__)
-    parser.add_argument("program", nargs=argparse.REMAINDER)
-    given = parser.parse_args()
+@click.command("programs", context_settings={"ignore_unknown_options": True})
+@click.option("--output", type=Path, required=True, help="the list (.npz)")
+@click.argument("program", nargs=-1, type=click.UNPROCESSED)
+def main(output: Path, program: tuple[str, ...]) -> None:
+    """List what a program, or all of `PROGRAMS`, meets and the table lacks."""
     torchvision_cpu.enable()
-    runs = [(given.program[0], given.program[1:])] if given.program else list(combinations())
-    seen = set() if given.program else set(usual())
-    for program, arguments in runs:
+    runs = [(program[0], list(program[1:]))] if program else list(combinations())
+    seen = set() if program else set(usual())
+    for name, arguments in runs:
         try:
-            seen |= seen_in(program, arguments)
+            seen |= seen_in(name, arguments)
         except analyzer.AnalyzerError as error:
-            print(f"{program} {arguments}: {error}", file=sys.stderr)
-        print(f"{Path(program).name} {' '.join(arguments)}: {len(seen)} convolutions", file=sys.stderr)
-    write(seen, _BATCHES, given.output)
-
-
-if __name__ == "__main__":
-    main()
+            print(f"{name} {arguments}: {error}", file=sys.stderr)
+        print(f"{Path(name).name} {' '.join(arguments)}: {len(seen)} convolutions", file=sys.stderr)
+    write(seen, _BATCHES, output)

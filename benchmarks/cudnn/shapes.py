@@ -16,7 +16,6 @@ and layer normalizations a contiguous tensor.
 
 from __future__ import annotations
 
-import argparse
 import json
 import signal
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import click
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -218,25 +218,18 @@ def _too_long(*_: Any) -> None:
     raise TooLong
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("package", choices=NETWORKS)
-    parser.add_argument("output", type=Path)
-    parser.add_argument("--only", default="", help="names that contain this")
-    options = parser.parse_args()
+@click.command("shapes")
+@click.argument("package", type=click.Choice(list(NETWORKS)))
+@click.argument("output", type=Path)
+@click.option("--only", default="", help="names that contain this")
+def main(package: str, output: Path, only: str) -> None:
+    """Trace a package's networks, and add their convolutions to the file."""
     signal.signal(signal.SIGALRM, _too_long)
     done = set[str]()
-    if options.output.exists():
-        lines = options.output.read_text(encoding="utf-8").splitlines()
+    if output.exists():
+        lines = output.read_text(encoding="utf-8").splitlines()
         done = {row["name"] for row in map(json.loads, lines) if "error" not in row}
-    with options.output.open("a", encoding="utf-8") as file:
-        for network in NETWORKS[options.package]():
-            if network.name not in done and options.only in network.name:
+    with output.open("a", encoding="utf-8") as file:
+        for network in NETWORKS[package]():
+            if network.name not in done and only in network.name:
                 file.write(json.dumps(trace(network)) + "\n")
-
-
-if __name__ == "__main__":
-    main()

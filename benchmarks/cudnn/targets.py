@@ -9,36 +9,35 @@ from __future__ import annotations
 import itertools
 import sys
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import click
+
 import analyzer
-from benchmarks.cudnn.programs import Met, command_line, met_while, write
+from benchmarks.cudnn.programs import Met, met_while, write
 
 _BATCHES = (*range(1, 9), 10, 12, 14, 16, 20, 24, 32, 48, 64)
 _PRECISIONS: tuple[dict[str, Any], ...] = ({}, {"amp": "fp16"}, {"amp": "bf16"})
 
 
-def main() -> None:
-    """The command line."""
-    parser = command_line(__doc__)
-    parser.add_argument("--batch", type=int, default=2)
-    parser.add_argument("target", nargs="+")
-    given = parser.parse_args()
+@click.command("targets")
+@click.option("--output", type=Path, required=True, help="the list (.npz)")
+@click.option("--batch", default=2)
+@click.argument("targets", nargs=-1, required=True)
+def main(output: Path, batch: int, targets: tuple[str, ...]) -> None:
+    """List what these targets run, in every precision and layout."""
     seen: set[Met] = set()
     for target, mode, precision, channels_last in itertools.product(
-        given.target, ("train", "infer"), _PRECISIONS, (False, True)
+        targets, ("train", "infer"), _PRECISIONS, (False, True)
     ):
         options = {"mode": mode, "channels_last": channels_last, **precision}
         if mode == "train":
             options["optimizer"] = "sgd"
-        follow = partial(analyzer.analyze, target, batch=given.batch, device="h200", **options)
+        follow = partial(analyzer.analyze, target, batch=batch, device="h200", **options)
         try:
             seen |= met_while(follow, known=True)
         except analyzer.AnalyzerError as error:
             print(f"{target} {options}: {error}", file=sys.stderr)
         print(f"{target} {options}: {len(seen)} convolutions", file=sys.stderr)
-    write(seen, _BATCHES, given.output)
-
-
-if __name__ == "__main__":
-    main()
+    write(seen, _BATCHES, output)

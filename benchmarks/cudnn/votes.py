@@ -9,11 +9,11 @@ winners of benchmark mode's trials take, of the calls that were timed, cuDNN's f
 
 from __future__ import annotations
 
-import argparse
 import random
 from typing import Any
 from unittest import mock
 
+import click
 import numpy as np
 
 from analyzer.libraries.cudnn import convolutions
@@ -82,38 +82,31 @@ def score(table: WithoutOne, group: str, operation: str, rows: list[int], batch_
     return " ".join(f"{100 * share / count:.0f}" for share in shares)
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--calls", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--device", default=MODELLED_ON)
-    parser.add_argument("--winners", action="store_true")
-    given = parser.parse_args()
-    table: Any = WithoutOne(given.device)
-    table.figure = FASTEST if given.winners else FIRST
-    drawn = random.Random(given.seed)
+@click.command("votes")
+@click.option("--calls", default=300)
+@click.option("--seed", default=1)
+@click.option("--device", default=MODELLED_ON)
+@click.option("--winners", is_flag=True)
+def main(calls: int, seed: int, device: str, winners: bool) -> None:
+    """Leave calls out of the table, and say how often the vote on them is right."""
+    table: Any = WithoutOne(device)
+    table.figure = FASTEST if winners else FIRST
+    drawn = random.Random(seed)
     groups = [member.removesuffix(".batch") for member in table.members if member.endswith(".batch")]
     with mock.patch.object(convolutions, "measurements", lambda _: table):
         for group in groups:
             known = range(len(table.array(f"{group}.batch")))
-            if given.winners:
+            if winners:
                 member = member_of(group, OPERATIONS[0], FASTEST)
                 known = (
                     np.flatnonzero(table.array(member) != NOT_ASKED).tolist()
                     if member in table.members
                     else []
                 )
-            rows = drawn.sample(known, min(given.calls, len(known)))
+            rows = drawn.sample(known, min(calls, len(known)))
             for batch_only in (True, False):
                 told = [score(table, group, operation, rows, batch_only) for operation in OPERATIONS]
                 print(
                     f"{group} {'batch' if batch_only else 'convolution'} left out: {', '.join(told)}",
                     flush=True,
                 )
-
-
-if __name__ == "__main__":
-    main()

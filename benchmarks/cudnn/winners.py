@@ -15,14 +15,15 @@ that are equally fast now one wins and now the other; a few processes share the 
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 
 from analyzer.libraries.cudnn.table import (
@@ -52,7 +53,7 @@ _GROUPS = {
 _BYTES_MAX = 2e9
 
 
-def wanted(shapes: list[Path], limit: int, answers: list[Path]) -> Calls:
+def wanted(shapes: Sequence[Path], limit: int, answers: Sequence[Path]) -> Calls:
     """The calls to time, in the order of `list`; without those that have answers."""
     known = set()
     for path in answers:
@@ -86,7 +87,7 @@ def wanted(shapes: list[Path], limit: int, answers: list[Path]) -> Calls:
     return list_of(chosen, limit)
 
 
-def timed(path: Path, part: int, parts: int, seconds: float) -> Integers:
+def timed(part: int, parts: int, path: Path, seconds: float) -> Integers:
     """The rows of every `parts`-th call, as far as the time goes."""
     import torch
 
@@ -123,30 +124,26 @@ def winner_of(torch: Any, call: Convolution) -> int:
     return taken(run)
 
 
+@click.group("winners")
 def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    listing = commands.add_parser("list")
-    listing.add_argument("shapes", nargs="*", type=Path)
-    listing.add_argument("-o", "--output", type=Path, required=True)
-    listing.add_argument("--but", type=Path, nargs="*", default=[], help="answers that are there")
-    listing.add_argument("--limit", type=int, default=60_000)
-    timing = commands.add_parser("time")
-    timing.add_argument("calls", type=Path)
-    timing.add_argument("answers", type=Path)
-    timing.add_argument("--seconds", type=float, default=400.0)
-    timing.add_argument("--processes", type=int, default=5)
-    given = parser.parse_args()
-    if given.command == "list":
-        calls = wanted(given.shapes, given.limit, given.but)
-        np.savez_compressed(given.output, allow_pickle=False, families=calls.families, entries=calls.entries)
-        print(f"{len(calls.entries):,} calls of {len(calls.families):,} convolutions")
-        return
-    gather(timed, given.calls, given.answers, given.processes, given.seconds)
+    """Benchmark mode's winners."""
 
 
-if __name__ == "__main__":
-    main()
+@main.command("list")
+@click.argument("shapes", nargs=-1, type=Path)
+@click.option("-o", "--output", type=Path, required=True)
+@click.option("--but", type=Path, multiple=True, help="answers that are there")
+@click.option("--limit", default=60_000)
+def listed(shapes: tuple[Path, ...], output: Path, but: tuple[Path, ...], limit: int) -> None:
+    """List the calls to time."""
+    wanted(shapes, limit, but).write(output)
+
+
+@main.command("time")
+@click.argument("calls", type=Path)
+@click.argument("answers", type=Path)
+@click.option("--seconds", default=400.0)
+@click.option("--processes", default=5)
+def time_them(calls: Path, answers: Path, seconds: float, processes: int) -> None:
+    """Time them, on a GPU."""
+    gather(timed, calls, answers, processes, seconds)

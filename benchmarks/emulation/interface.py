@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
+
+import click
 
 from benchmarks import ROOT
 
@@ -64,8 +65,11 @@ def answered() -> set[str]:
     return set(re.findall(r'visibility\("default"\)\)\)[\w\s*]*?\b(\w+)\s*\(', text))
 
 
-def main() -> None:
-    names = LOOKED_UP.union(*(imported(Path(venv)) for venv in sys.argv[1:])) - answered()
+@click.command("interface")
+@click.argument("venvs", nargs=-1, required=True, type=Path)
+def main(venvs: tuple[Path, ...]) -> None:
+    """Write down what these environments' torch imports and no source answers."""
+    names = LOOKED_UP.union(*map(imported, venvs)) - answered()
     lines = [
         f"REFUSED({name}, {next(code for start, code in CODES.items() if name.startswith(start))})"
         for name in sorted(names)
@@ -75,7 +79,3 @@ def main() -> None:
         "/* Written by benchmarks/emulation/interface.py. */\n" + "\n".join(lines) + "\n"
     )
     print(f"refused.inc: {len(lines)}")
-
-
-if __name__ == "__main__":
-    main()

@@ -24,6 +24,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
+
 from benchmarks import ROOT
 
 PAGE = ROOT / "docs" / "evidence" / "EMULATION_PEERS.md"
@@ -169,15 +171,20 @@ def page(rows: Mapping[str, Any], measured: Mapping[str, Any]) -> str:
     return "\n".join(told) + "\n"
 
 
-def main() -> None:
-    """Run and write."""
-    fakegpu, folder, python = Path(sys.argv[1]).resolve(), Path(sys.argv[2]), sys.argv[3]
+@click.command("peers")
+@click.argument("fakegpu", type=Path)
+@click.argument("folder", type=Path)
+@click.argument("python")
+@click.argument("names", nargs=-1)
+def main(fakegpu: Path, folder: Path, python: str, names: tuple[str, ...]) -> None:
+    """Run the programs, all or those named, here and under FakeGPU, and write the page."""
+    fakegpu = fakegpu.resolve()
     jobs = {job["name"]: job for job in json.loads((folder / "programs/jobs.json").read_text("utf-8"))}
     rows = json.loads((folder / "h200/programs/rows.json").read_text("utf-8"))
     measured = {row["name"]: row for row in rows}
     found = json.loads(DATA.read_text("utf-8")) if DATA.exists() else {"programs": {}}
     found["version"] = (fakegpu / "fakegpu/_version.py").read_text("utf-8").split('"')[1]
-    for name in sys.argv[4:] or NAMES:
+    for name in names or NAMES:
         job, program = jobs[name], (folder / jobs[name]["program"]).resolve()
         row = {}
         for tool in TOOLS:
@@ -192,7 +199,3 @@ def main() -> None:
         found["programs"] = {name: found["programs"][name] for name in NAMES if name in found["programs"]}
         DATA.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
         PAGE.write_text(page(found, measured), "utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 
+import click
 import numpy as np
 import torch
 
@@ -544,6 +545,7 @@ arena's chunks split; predictions are for a typical order.
 {table(("model", "peak in use", "held", "device (NVML)"), rows)}"""
 
 
+@click.command("table")
 def main() -> int:
     """Write everything; 1 if a row's peak is off by more than is allowed."""
     FIGURES.mkdir(parents=True, exist_ok=True)
@@ -556,7 +558,3 @@ def main() -> int:
             print(f"{case.name}: peak allocated is off by {figure.error_percent} %", file=sys.stderr)
             bad = 1
     return bad
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
+
+import click
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 os.environ.setdefault("XLA_FLAGS", "--xla_gpu_autotune_level=0")
@@ -170,6 +171,8 @@ def stats() -> dict[str, int]:
     return {name: int(found.get(name, 0)) for name in ("bytes_in_use", "peak_bytes_in_use", "bytes_reserved")}
 
 
+@click.command("xla")
+@click.argument("out", type=Path)
 def main(out: Path) -> None:
     """Measure one after the other. Peaks count from the start of the process, so what needs more comes later; of the
     variable, last, only what it adds is read."""
@@ -198,7 +201,3 @@ def main(out: Path) -> None:
     result["variable"] = {"static": sizes, "before": before, "run": stats()}
     variable.delete()
     out.write_text(json.dumps(result, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -11,7 +11,6 @@ Several cases run at once: what the allocator of one process may hold has nothin
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -23,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import torch
 
@@ -169,34 +169,27 @@ class Trials:
             return found
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("cases", type=Path)
-    parser.add_argument("-o", "--output", type=Path, required=True)
-    parser.add_argument("--histories", type=Path)
-    parser.add_argument("--seconds", type=float, default=150.0)
-    parser.add_argument("--at-once", type=int, default=11)
-    given = parser.parse_args()
-    cases = json.loads(given.cases.read_text())
+@click.command("measure")
+@click.argument("cases_file", metavar="CASES.json", type=Path)
+@click.option("-o", "--output", type=Path, required=True)
+@click.option("--histories", type=Path)
+@click.option("--seconds", default=150.0)
+@click.option("--at-once", default=11)
+def main(cases_file: Path, output: Path, histories: Path | None, seconds: float, at_once: int) -> None:
+    """Search the largest batch of every case, several at once."""
+    cases = json.loads(cases_file.read_text())
     for case in cases:  # imported once, before any process is forked
         with torch.device("meta"), contextlib.suppress(NotImplementedError):
             model_of(case["model"])[0]()
-    trials = Trials(given.seconds)
-    with ThreadPoolExecutor(given.at_once) as pool:
+    trials = Trials(seconds)
+    with ThreadPoolExecutor(at_once) as pool:
         list(pool.map(trials.search, cases))
     trials.results.sort(key=lambda entry: entry["case"]["model"])
-    given.output.write_text(json.dumps(trials.results, indent=1) + "\n")
-    if given.histories is not None:
+    output.write_text(json.dumps(trials.results, indent=1) + "\n")
+    if histories is not None:
         arrays = {
             f"{trial}.{name}": values
             for trial, recorded in sorted(trials.histories.items())
             for name, values in recorded.items()
         }
-        np.savez_compressed(given.histories, allow_pickle=False, **arrays)
-
-
-if __name__ == "__main__":
-    main()
+        np.savez_compressed(histories, allow_pickle=False, **arrays)

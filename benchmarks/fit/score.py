@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import statistics
-import sys
 import time
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from benchmarks import ROOT
 
@@ -49,19 +50,20 @@ def subject_of(case: dict[str, Any]) -> Subject:
     return Subject(model, Options.of(said))
 
 
-def main(wanted: list[str]) -> int:
-    """Prints a line a model and a line a trial; 1 if an answer is larger than what ran."""
+@click.command("score")
+@click.argument("models", nargs=-1)
+@click.option("--second", is_flag=True, help="the twenty models of the second set")
+def main(models: tuple[str, ...], second: bool) -> int:
+    """Predict the largest batches, and print a line a model and a line a trial; 1 if an answer is larger than what ran."""
     from benchmarks.networks import torchvision_cpu
 
     torchvision_cpu.enable()
     from analyzer.planning.fit import largest
 
-    files = ("fit_2.json",) if "--second" in wanted else ("fit.json",)
-    wanted = [name for name in wanted if name != "--second"]
     larger, equal, count, errors = 0, 0, 0, []
-    for entry in [entry for name in files for entry in json.loads((DATA / name).read_text())]:
+    for entry in json.loads((DATA / ("fit_2.json" if second else "fit.json")).read_text()):
         case = entry["case"]
-        if wanted and case["model"] not in wanted:
+        if models and case["model"] not in models:
             continue
         subject = subject_of(case)
         limit = case["limit_mib"] * MIB
@@ -93,7 +95,3 @@ def main(wanted: list[str]) -> int:
             f"peak allocated of {len(errors)} trials that ran: median error {100 * statistics.median(errors):.3f} %"
         )
     return int(larger > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -7,13 +7,15 @@ NAME.npz or NAME.rankR.npz, as `benchmarks/ranks/measure.py` writes them. The fi
 
 from __future__ import annotations
 
-import argparse
 import json
 import lzma
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
+
+from benchmarks.harness.recorded import named
 
 ACTIONS = {
     "alloc": 0, "free_completed": 1, "segment_alloc": 2, "segment_free": 3, "segment_map": 4, "segment_unmap": 5,
@@ -60,17 +62,15 @@ def packed(row: dict[str, Any], file: Path) -> tuple[dict[str, Any], list[int], 
     return meta, actions, values, addresses
 
 
-def main() -> None:
-    """Write the file."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("pairs", nargs="+", type=Path)
-    parser.add_argument("-o", type=Path, required=True)
-    arguments = parser.parse_args()
+@click.command("pack")
+@click.argument("pairs", nargs=-1, required=True, type=Path)
+@click.option("-o", "--output", type=Path, required=True)
+def main(pairs: tuple[Path, ...], output: Path) -> None:
+    """Pack the histories of ROWS.json FOLDER, one pair after the other, into one file."""
     found = []
-    for rows, folder in zip(arguments.pairs[::2], arguments.pairs[1::2], strict=True):
+    for rows, folder in zip(pairs[::2], pairs[1::2], strict=True):
         for row in json.loads(rows.read_text()):
-            rank = "" if row.get("rank") is None else f".rank{row['rank']}"
-            found.append(packed(row, folder / f"{row['name']}{rank}.npz"))
+            found.append(packed(row, folder / f"{named(row)}.npz"))
     header = json.dumps({"programs": [meta for meta, *_ in found]}).encode()
     data = b"".join(
         (
@@ -81,9 +81,5 @@ def main() -> None:
             np.concatenate([np.array(addresses, "<i8") for *_, addresses in found]).tobytes(),
         )
     )
-    arguments.o.write_bytes(lzma.compress(data, preset=9 | lzma.PRESET_EXTREME))
-    print(f"{len(found)} histories, {arguments.o.stat().st_size:,} bytes")
-
-
-if __name__ == "__main__":
-    main()
+    output.write_bytes(lzma.compress(data, preset=9 | lzma.PRESET_EXTREME))
+    print(f"{len(found)} histories, {output.stat().st_size:,} bytes")

@@ -10,7 +10,6 @@ it where others work.
 
 from __future__ import annotations
 
-import argparse
 import platform
 import sys
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+import click
 from cosmic_ray.work_item import MutationSpec
 
 from benchmarks.mutation import findings
@@ -86,35 +86,22 @@ def _try(
     )
 
 
-def write_page() -> None:
-    """docs/evidence/MUTATION.md from what is recorded."""
-    findings.PAGE.write_text(findings.page(findings.results(), findings.findings()))
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--sample", type=int, default=150, help="mutants, over all rooms")
-    parser.add_argument("--least", type=int, default=8, help="mutants of each room")
-    parser.add_argument("--seed", type=int, default=2)
-    parser.add_argument("--room", action="append", choices=[room.name for room in ROOMS])
-    parser.add_argument("--again", action="store_true", help="only what survived")
-    parser.add_argument("--page", action="store_true", help="only write the page anew")
-    parser.add_argument("--results", type=Path, help="write the results here, and no page")
-    arguments = parser.parse_args()
-    if not arguments.page:
-        rooms = [room for room in ROOMS if arguments.room is None or room.name in arguments.room]
-        path = arguments.results or findings.RESULTS
-        recorded = [result for result in findings.results(path) if result.seed == arguments.seed]
-        again = recorded if arguments.again else ()
-        done = run(rooms, arguments.sample, arguments.least, arguments.seed, again)
-        findings.record(done, path)
-        print(f"noticed: {100 * findings.score(done):.1f} %")
-    if arguments.results is None:
-        write_page()
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+@click.command()
+@click.option("--sample", default=150, help="mutants, over all rooms")
+@click.option("--least", default=8, help="mutants of each room")
+@click.option("--seed", default=2)
+@click.option("--room", "names", multiple=True, type=click.Choice([room.name for room in ROOMS]))
+@click.option("--again", is_flag=True, help="only what survived")
+@click.option("--results", type=Path, help="write the results here, and no page")
+def score(
+    sample: int, least: int, seed: int, names: tuple[str, ...], again: bool, results: Path | None
+) -> None:
+    """Make small changes of these rooms, or all, run the room's own tests on each, and write results and page."""
+    rooms = [room for room in ROOMS if not names or room.name in names]
+    path = results or findings.RESULTS
+    recorded = [result for result in findings.results(path) if result.seed == seed]
+    done = run(rooms, sample, least, seed, recorded if again else ())
+    findings.record(done, path)
+    print(f"noticed: {100 * findings.score(done):.1f} %")
+    if results is None:
+        findings.write_page()

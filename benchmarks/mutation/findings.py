@@ -11,6 +11,8 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import click
+
 from benchmarks import ROOT
 from benchmarks.mutation.rooms import ROOMS
 
@@ -173,3 +175,14 @@ def _cell(text: str) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
+
+
+def write_page() -> None:
+    """docs/evidence/MUTATION.md from what is recorded."""
+    PAGE.write_text(page(results(), findings()))
+
+
+@click.command()
+def table() -> None:
+    """Write the page anew from the recorded results."""
+    write_page()

@@ -16,11 +16,8 @@ compared with; its reason is kept.
 
 from __future__ import annotations
 
-import argparse
 import json
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 import warnings
@@ -30,15 +27,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import onnx
 
 from benchmarks import ROOT
+from benchmarks.harness.pages import write_part
+from benchmarks.harness.processes import stream
 
 PAGE = ROOT / "docs" / "evidence" / "ONNX.md"
 SECONDS = 60
 CLOSE, CLOSE_BYTES = 0.05, 4096
-_BEGIN, _END = "<!-- backend tests -->\n", "<!-- end of backend tests -->\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,27 +181,10 @@ def work(names: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 def campaign(names: list[str], processes: int) -> list[dict[str, Any]]:
     """Examine tests in processes of their own; one that ends its process is kept as "aborted"."""
-    rows: list[dict[str, Any]] = []
-    left = [names[place::processes] for place in range(processes)]
-    running: dict[int, Any] = {}
-    while any(left) or running:
-        for place, share in enumerate(left):
-            if share and place not in running:
-                running[place] = subprocess.Popen(
-                    [sys.executable, "-m", "benchmarks.onnx.backend", "--work"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                    stderr=subprocess.DEVNULL,
-                )  # fmt: skip
-                running[place].stdin.write("\n".join(share))
-                running[place].stdin.close()
-        for place in list(running):
-            line = running[place].stdout.readline()
-            if line:
-                rows.append(json.loads(line))
-                left[place].remove(rows[-1]["name"])
-                continue
-            running.pop(place).wait()
-            if left[place]:
-                rows.append({"name": left[place].pop(0), "status": "aborted", "operators": []})
+    rows = [
+        row or {"name": name, "status": "aborted", "operators": []}
+        for name, row in stream("benchmarks.onnx.backend:work", names, processes)
+    ]
     return sorted(rows, key=lambda row: row["name"])
 
 
@@ -229,14 +211,12 @@ def summary(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def page(rows: list[dict[str, Any]], text: str) -> str:
-    """The documentation page with these results in it."""
+def part(rows: list[dict[str, Any]]) -> str:
+    """What the page says of these results."""
     import onnxruntime
 
-    before, rest = text.split(_BEGIN)
     versions = f"onnx {onnx.__version__}, onnxruntime {onnxruntime.__version__}:"
-    shown = f"{versions}\n\n```text\n{summary(rows)}\n```\n"
-    return before + _BEGIN + shown + _END + rest.split(_END)[1]
+    return f"{versions}\n\n```text\n{summary(rows)}\n```\n"
 
 
 def _operator(row: dict[str, Any]) -> str:
@@ -244,37 +224,30 @@ def _operator(row: dict[str, Any]) -> str:
     return row["operators"][0] if len(row["operators"]) == 1 else "_".join(row["name"].split("_")[1:3])
 
 
-def main() -> None:
-    """Entry."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", default="", help="tests whose name contains this")
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("-o", "--output", type=Path)
-    parser.add_argument("--summary", type=Path, help="show an earlier campaign")
-    parser.add_argument("--page", type=Path, help="write docs/evidence/ONNX.md from an earlier campaign")
-    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.work:
-        for row in work(sys.stdin.read().split()):
-            print(json.dumps(row), flush=True)
-        return
-    if options.page:
-        PAGE.write_text(page(json.loads(options.page.read_text()), PAGE.read_text()))
-        return
-    if options.summary:
-        print(summary(json.loads(options.summary.read_text())))
-        return
-    names = [case.name for case in cases() if options.only in case.name]
-    rows = campaign(names, options.processes)
-    if options.output:
-        options.output.write_text(json.dumps(rows, indent=1) + "\n")
+@click.command()
+@click.option("--only", default="", help="tests whose name contains this")
+@click.option("--processes", default=2)
+@click.option("-o", "--output", type=Path)
+def score(only: str, processes: int, output: Path | None) -> None:
+    """Examine every test, and print or write a row of each, and the figures."""
+    rows = campaign([case.name for case in cases() if only in case.name], processes)
+    if output:
+        output.write_text(json.dumps(rows, indent=1) + "\n")
     else:
         for row in rows:
             print(json.dumps(row))
     print(summary(rows))
 
 
-if __name__ == "__main__":
-    main()
+@click.command("summary")
+@click.argument("results", type=Path)
+def shown(results: Path) -> None:
+    """The figures of an earlier campaign, by operator."""
+    print(summary(json.loads(results.read_text())))
+
+
+@click.command()
+@click.argument("results", type=Path)
+def table(results: Path) -> None:
+    """Write an earlier campaign into its part of the page."""
+    write_part(PAGE, "backend tests", part(json.loads(results.read_text())))

@@ -13,20 +13,18 @@
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
-import subprocess
-import sys
 import tempfile
-import threading
-import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
+
+from benchmarks.harness.processes import stream
 
 RUNS = 3
 _BLOCK = 512  # bytes, or elements, that are repeated
@@ -38,6 +36,9 @@ _SOURCE = (
 SAME = {"arena_extend_strategy": "kSameAsRequested"}
 
 
+@click.command()
+@click.argument("folder", type=Path)
+@click.option("--batch", default=4)
 def pack(folder: Path, batch: int) -> None:
     """Write every case: NAME.onnx, NAME.npz, and cases.json."""
     import onnx
@@ -92,56 +93,34 @@ def _compressible(model: Any) -> Any:
     return model
 
 
+@click.command()
+@click.argument("folder", type=Path)
+@click.option("-o", "--output", type=Path, required=True)
+@click.option("--processes", default=12)
+@click.option("--seconds", default=600.0)
 def measure(folder: Path, output: Path, processes: int, seconds: float) -> None:
     """Run every case for at most so many seconds; `output` gets one document of those that were done."""
-    count = len(json.loads((folder / "cases.json").read_text()))
-    running: dict[int, subprocess.Popen[str]] = {}
-    rows: dict[int, Any] = {}
-    over = threading.Event()
-
-    def share(place: int) -> None:
-        left = list(range(place, count, processes))
-        while left and not over.is_set():
-            child = running[place] = subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.onnx.cuda", "work", str(folder), *map(str, left)],
-                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            )  # fmt: skip
-            assert child.stdout is not None
-            for line in child.stdout:
-                if line.startswith("{"):
-                    row = json.loads(line)
-                    rows[row["number"]] = row
-                    left.remove(row["number"])
-            child.wait()
-            if left and not over.is_set():
-                number = left.pop(0)
-                rows[number] = {"number": number, "error": "the process ended"}
-
-    threads = [threading.Thread(target=share, args=(place,), daemon=True) for place in range(processes)]
-    end = time.monotonic() + seconds
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(max(0.0, end - time.monotonic()))
-    over.set()
-    for child in running.values():
-        child.kill()
-    with gzip.GzipFile(output, "wb", mtime=0) as stream:
-        found = [
-            {key: item for key, item in row.items() if key not in _HOW}
-            for _, row in sorted(dict(rows).items())
-        ]
-        stream.write(json.dumps({"source": _SOURCE, "cases": found}, separators=(",", ":")).encode())
-    print(f"{sum(row.get('peak') is not None for row in found)} of {count} ran")
+    numbers = range(len(json.loads((folder / "cases.json").read_text())))
+    rows = {
+        number: row or {"number": number, "error": "the process ended"}
+        for number, row in stream(
+            "benchmarks.onnx.cuda:work", numbers, processes, str(folder.resolve()), seconds=seconds
+        )
+    }
+    found = [{key: item for key, item in row.items() if key not in _HOW} for _, row in sorted(rows.items())]
+    text = json.dumps({"source": _SOURCE, "cases": found}, separators=(",", ":"))
+    output.write_bytes(gzip.compress(text.encode(), mtime=0))
+    print(f"{sum(row.get('peak') is not None for row in found)} of {len(numbers)} ran")
 
 
-def work(folder: Path, numbers: list[int]) -> Iterator[dict[str, Any]]:
+def work(numbers: list[int], place: str) -> Iterator[dict[str, Any]]:
     """Run these cases in this process."""
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(4)
     if hasattr(onnxruntime, "preload_dlls"):
         onnxruntime.preload_dlls()
+    folder = Path(place)
     cases = json.loads((folder / "cases.json").read_text())
     for number in numbers:
         case = {"number": number, **cases[number]}
@@ -211,7 +190,10 @@ def _value(ort: Any, value: np.ndarray[Any, Any], kind: int) -> Any:
     return value if kind in plain else ort.OrtValue.ortvalue_from_numpy_with_onnx_type(value, kind)
 
 
-def compare(recorded: Path, folder: Path) -> None:
+@click.command()
+@click.argument("recorded", type=Path)
+@click.argument("folder", type=Path)
+def score(recorded: Path, folder: Path) -> None:
     """Print predictions beside what was recorded."""
     from analyzer.devices import load
     from analyzer.errors import AnalyzerError
@@ -236,39 +218,3 @@ def compare(recorded: Path, folder: Path) -> None:
         print(
             f"{name:60} peak {mine.peak_in_use:>12,} {row['peak']:>12,} {off[0]:+7.2f} %  held {off[1]:+7.2f} %"
         )
-
-
-def main() -> None:
-    """Entry."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    packing = commands.add_parser("pack")
-    packing.add_argument("folder", type=Path)
-    packing.add_argument("--batch", type=int, default=4)
-    measuring = commands.add_parser("measure")
-    measuring.add_argument("folder", type=Path)
-    measuring.add_argument("-o", "--output", type=Path, required=True)
-    measuring.add_argument("--processes", type=int, default=12)
-    measuring.add_argument("--seconds", type=float, default=600.0)
-    working = commands.add_parser("work")
-    working.add_argument("folder", type=Path)
-    working.add_argument("numbers", type=int, nargs="*")
-    comparing = commands.add_parser("compare")
-    comparing.add_argument("recorded", type=Path)
-    comparing.add_argument("folder", type=Path)
-    options = parser.parse_args()
-    if options.command == "pack":
-        pack(options.folder, options.batch)
-    elif options.command == "measure":
-        measure(options.folder, options.output, options.processes, options.seconds)
-    elif options.command == "work":
-        for row in work(options.folder, options.numbers):
-            print(json.dumps(row), flush=True)
-    else:
-        compare(options.recorded, options.folder)
-
-
-if __name__ == "__main__":
-    main()

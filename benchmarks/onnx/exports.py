@@ -13,7 +13,6 @@ converts, and where it cannot convert it says so and writes 18: the set in the f
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import logging
@@ -26,9 +25,11 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import click
 import onnx
 
 from benchmarks import ROOT
+from benchmarks.harness.pages import write_part
 
 RESULTS = ROOT / "tests" / "data" / "onnx_exports.json"
 PAGE = ROOT / "docs" / "evidence" / "ONNX.md"
@@ -36,7 +37,6 @@ EXPORTERS = ("dynamo", "torchscript")
 OPSETS = (13, 17, 20)
 BATCHES = ("fixed", "dynamic")
 EXPORTED_BATCH, RUN_BATCH = 2, 3  # a dynamic batch is run at another size than it was exported with
-_BEGIN, _END = "<!-- exports -->\n", "<!-- end of exports -->\n"
 
 Made = tuple[Any, Callable[[int], tuple[Any, ...]]]
 
@@ -283,33 +283,19 @@ def summary(found: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def page(found: list[dict[str, Any]], text: str) -> str:
-    """The documentation page with these results in it."""
-    before, rest = text.split(_BEGIN)
-    return before + _BEGIN + summary(found) + _END + rest.split(_END)[1]
-
-
-def main() -> None:
-    """Entry."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", default="", help="architectures whose name contains this")
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument(
-        "--table", action="store_true", help="write docs/evidence/ONNX.md from the recorded results"
-    )
-    parser.add_argument("-o", "--output", type=Path)
-    options = parser.parse_args()
-    if options.table:
-        PAGE.write_text(page(json.loads(RESULTS.read_text()), PAGE.read_text()))
-        return
-    names = [name for name in ARCHITECTURES if options.only in name]
-    found = campaign(names, options.processes)
-    if options.output:
-        options.output.write_text("[\n" + ",\n".join(" " + json.dumps(row) for row in found) + "\n]\n")
+@click.command()
+@click.option("--only", default="", help="architectures whose name contains this")
+@click.option("--processes", default=2)
+@click.option("-o", "--output", type=Path)
+def score(only: str, processes: int, output: Path | None) -> None:
+    """Export, run and predict every architecture, and print the table; write the rows."""
+    found = campaign([name for name in ARCHITECTURES if only in name], processes)
+    if output:
+        output.write_text("[\n" + ",\n".join(" " + json.dumps(row) for row in found) + "\n]\n")
     print(summary(found))
 
 
-if __name__ == "__main__":
-    main()
+@click.command()
+def table() -> None:
+    """Write the recorded results into their part of the page."""
+    write_part(PAGE, "exports", summary(json.loads(RESULTS.read_text())))

@@ -14,11 +14,12 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+import click
 
 from analyzer.onnx.types import DTYPES
 from analyzer.runtimes.onnxruntime.kernels.registered import TABLE
@@ -152,17 +153,13 @@ def written(version: str, tables: dict[str, Kernels]) -> str:
     return ",\n".join(lines) + "\n}\n"
 
 
-def main() -> None:
-    """Entry."""
-    if len(sys.argv) != 2:
-        raise SystemExit(__doc__)
+@click.command("table")
+@click.argument("listed_kernels", metavar="OperatorKernels.md", type=Path)
+def main(listed_kernels: Path) -> None:
+    """Write the table of kernels: the CPU's of the installed ONNX Runtime, CUDA's of this list."""
     version, own = cpu()
-    listed = cuda(Path(sys.argv[1]).read_text())
+    listed = cuda(listed_kernels.read_text())
     for op in seen_on_cuda() - listed[""].keys():
         listed[""][op] = [[1, None, {}]]
     recorded_changes(listed)
     TABLE.write_text(written(version, {"cpu": merged(own), "cuda": merged(listed)}))
-
-
-if __name__ == "__main__":
-    main()

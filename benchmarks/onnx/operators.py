@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import click
 import onnx
 
 from analyzer.capture.lowering import module as _register_all  # noqa: F401  registers every function
@@ -233,12 +234,17 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def main(arguments: list[str]) -> int:
-    """Write the page, or print what is known of the operators named. Exit code 2 for a name nothing knows."""
-    if not arguments:
-        PAGE.write_text(page(), encoding="utf-8")
-        return 0
-    for operator in arguments:
+@click.command()
+def table() -> None:
+    """Write the page."""
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+@click.command()
+@click.argument("operators", nargs=-1, required=True)
+def show(operators: tuple[str, ...]) -> int:
+    """Print what is known of these operators; 2 for a name nothing knows."""
+    for operator in operators:
         known = of(operator) or of(MICROSOFT + operator)
         if not known:
             sys.stderr.write(f"nothing is known of {operator!r}; operators outside ONNX go by domain.name\n")
@@ -247,7 +253,3 @@ def main(arguments: list[str]) -> int:
         for fact in known:
             sys.stdout.write(f"  {fact.topic:12}  analyzer/{fact.file}: {fact.what}\n")
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

@@ -14,19 +14,22 @@
 
 from __future__ import annotations
 
-import argparse
 import time
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
+
+from benchmarks.harness.processes import in_parts
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _CONTROL, _DRAWN = 1200, 60_000
 _NONE = -1  # no plan
 
 
+@click.command("list")
+@click.argument("output", type=Path)
 def calls(output: Path) -> None:
     """Write the list."""
     import onnx
@@ -104,8 +107,7 @@ def workspace(cudnn: Any, handle: Any, call: list[int]) -> int:
     return int(graph.get_workspace_size())
 
 
-def _part(arguments: tuple[Path, int, int, float]) -> list[tuple[int, int]]:
-    path, part, parts, seconds = arguments
+def _part(part: int, parts: int, path: Path, seconds: float) -> list[tuple[int, int]]:
     import torch  # brings cuDNN, and makes the context
 
     torch.zeros(1, device="cuda")
@@ -127,11 +129,14 @@ def _part(arguments: tuple[Path, int, int, float]) -> list[tuple[int, int]]:
     return rows
 
 
+@click.command("measure")
+@click.argument("path", type=Path)
+@click.argument("output", type=Path)
+@click.option("--processes", default=14)
+@click.option("--seconds", default=120.0)
 def ask(path: Path, output: Path, processes: int, seconds: float) -> None:
     """Ask, each process every n-th call, until the time is over."""
-    jobs = [(path, part, processes, seconds) for part in range(processes)]
-    with get_context("spawn").Pool(processes) as pool:
-        rows = [row for part in pool.map(_part, jobs) for row in part]
+    rows = [row for part in in_parts(_part, processes, path, seconds) for row in part]
     import cudnn
     import torch  # noqa: F401  brings cuDNN
 
@@ -146,6 +151,8 @@ def ask(path: Path, output: Path, processes: int, seconds: float) -> None:
     np.savez_compressed(output, calls=listed, control=control, answers=answers, versions=versions)
 
 
+@click.command()
+@click.argument("path", type=Path)
 def merge(path: Path) -> None:
     """Add what was answered to the H200's table."""
     from analyzer.devices import load
@@ -186,31 +193,3 @@ def merge(path: Path) -> None:
     content["source"] = np.array(f"{content['source']} {told}")
     np.savez(table, **content)
     print(f"{len(workspaces)} added, {len(content['workspace'])} in all")
-
-
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    listing = commands.add_parser("calls")
-    listing.add_argument("calls", type=Path)
-    asking = commands.add_parser("ask")
-    asking.add_argument("calls", type=Path)
-    asking.add_argument("answers", type=Path)
-    asking.add_argument("--processes", type=int, default=14)
-    asking.add_argument("--seconds", type=float, default=120.0)
-    merging = commands.add_parser("merge")
-    merging.add_argument("answers", type=Path)
-    options = parser.parse_args()
-    if options.command == "calls":
-        calls(options.calls)
-    elif options.command == "ask":
-        ask(options.calls, options.answers, options.processes, options.seconds)
-    else:
-        merge(options.answers)
-
-
-if __name__ == "__main__":
-    main()

@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 from collections import Counter
@@ -22,6 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import click
 import onnx
 
 from analyzer.devices import load
@@ -152,40 +152,30 @@ def variants(folder: Path | None) -> Iterator[Row]:
         yield from _rows(f"v_{name}", model, 4)
 
 
-def main() -> None:
-    """Entry."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--variants", action="store_true", help="also half-precision and quantised networks")
-    parser.add_argument(
-        "--packed",
-        type=Path,
-        metavar="FOLDER",
-        help="take these from where `python -m benchmarks onnx_cuda pack` wrote them",
-    )
-    parser.add_argument("--list", action="store_true", help="each that is not exact")
-    options = parser.parse_args()
+@click.command()
+@click.option("--variants", "with_variants", is_flag=True, help="also half-precision and quantised networks")
+@click.option(
+    "--packed", type=Path, metavar="FOLDER", help="take these from where `onnx_cuda pack` wrote them"
+)
+@click.option("--list", "every", is_flag=True, help="each that is not exact")
+def score(with_variants: bool, packed: Path | None, every: bool) -> None:
+    """Predict every recorded run, and print how many are exact and those outside of what is stated."""
     groups: dict[str, Iterator[Row]] = {
         "networks": networks(),
         "operators": operators(),
         "backend": backend(),
     }
-    if options.variants or options.packed:
-        groups["variants"] = variants(options.packed)
+    if with_variants or packed:
+        groups["variants"] = variants(packed)
     for name, found in groups.items():
         rows = list(found)
         counts = Counter(row.verdict.partition(":")[0] for row in rows)
         told = ", ".join(f"{counts[word]} {word}" for word in (*VERDICTS, "refused") if counts[word])
         print(f"{name}: {len(rows)} measured: {told}")
         for row in rows:
-            if row.verdict.startswith(("outside", "refused")) or (options.list and row.verdict != "exact"):
+            if row.verdict.startswith(("outside", "refused")) or (every and row.verdict != "exact"):
                 off = 100 * (row.peak / row.real_peak - 1) if row.real_peak else 0.0
                 print(
                     f"  {row.name}: {row.verdict}, peak {row.peak:,} for {row.real_peak:,} ({off:+.2f} %), "
                     f"held {row.held:,} for {row.real_held:,}"
                 )
-
-
-if __name__ == "__main__":
-    main()

@@ -11,7 +11,6 @@ Variants: "fp16" (`onnxruntime.transformers.float16`), "qdq" and "qoperator" (st
 
 from __future__ import annotations
 
-import argparse
 import io
 import logging
 import tarfile
@@ -22,6 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import onnx
 
@@ -183,21 +183,18 @@ def compare(model: onnx.ModelProto, batch: int = BATCH) -> tuple[Any, dict[str, 
     return predicted, measured["runs"][-1]
 
 
-def main() -> None:
-    """Entry."""
+@click.command()
+@click.option("--only", default="", help="variants whose name contains this")
+@click.option("--save", type=Path)
+def score(only: str, save: Path | None) -> None:
+    """Run and predict every variant, a line each; or save the models."""
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(4)
     logging.disable()  # the tools' advice on preparing a model
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", default="", help="variants whose name contains this")
-    parser.add_argument("--save", type=Path)
-    options = parser.parse_args()
-    for name, model in variants(options.only):
-        if options.save:
-            (options.save / f"{name}.onnx").write_bytes(without_weights(model).SerializeToString())
+    for name, model in variants(only):
+        if save:
+            (save / f"{name}.onnx").write_bytes(without_weights(model).SerializeToString())
             continue
         predicted, real = compare(model)
         off = 100 * (predicted.peak_in_use / real["peak_in_use"] - 1)
@@ -206,7 +203,3 @@ def main() -> None:
             f"{name:28} peak {predicted.peak_in_use:>12,} {real['peak_in_use']:>12,} {off:+7.2f} %   held {held:+7.2f} %",
             flush=True,
         )
-
-
-if __name__ == "__main__":
-    main()

@@ -6,7 +6,6 @@ python -m benchmarks public prepare SOURCES COPIES NAME makes one ready and prin
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import fcntl
 import importlib
@@ -19,6 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import click
 
 from benchmarks.public import job_files
 
@@ -97,19 +98,19 @@ def found(job: dict[str, Any], copies: Path) -> Prepared:
     )
 
 
-def main() -> None:
-    """The command line: one job, as what its data makers load (and leave behind) stays in a process of its own."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("sources", type=Path)
-    parser.add_argument("copies", type=Path)
-    parser.add_argument("name")
-    given = parser.parse_args()
-    job = next(job for job in job_files.load()[1] if job["name"] == given.name)
-    ready = prepare(job, given.sources.resolve(), given.copies.resolve())
+def started(sources: str, copies: str, name: str) -> str:
+    """Make a job's copy, and how it is started then. In a process of its own: what data makers load, and leave behind, stays there."""
+    job = next(job for job in job_files.load()[1] if job["name"] == name)
+    ready = prepare(job, Path(sources).resolve(), Path(copies).resolve())
     named = {**job["environment"], "PYTHONPATH": ready.environment["PYTHONPATH"]}
     settings = " ".join(f"{name}={ready.environment[name]}" for name in named)
-    print(f"cd {ready.folder}; {settings} python {'-m ' * ready.module}{ready.script} {' '.join(ready.args)}")
+    return f"cd {ready.folder}; {settings} python {'-m ' * ready.module}{ready.script} {' '.join(ready.args)}"
 
 
-if __name__ == "__main__":
-    main()
+@click.command("prepare")
+@click.argument("sources")
+@click.argument("copies")
+@click.argument("name")
+def main(sources: str, copies: str, name: str) -> None:
+    """Make one job's copy and data, and print how it is started."""
+    print(started(sources, copies, name))

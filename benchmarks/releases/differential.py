@@ -9,13 +9,14 @@ that differs ends it, and is printed. What came of it goes into `differential/to
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import click
 
 from analyzer.allocators.base import OutOfMemoryError
 from analyzer.allocators.process import Process
@@ -99,30 +100,29 @@ class Ours:
         return [figures, segments]
 
 
-def main(arguments: list[str]) -> int:
-    """Play all programs on one release. Returns 1 where a state differs."""
-    said = argparse.ArgumentParser("python -m benchmarks releases differential")
-    said.add_argument("python")
-    said.add_argument("--requests", type=int, default=1_000_000)
-    said.add_argument("--seed", default="1")
-    said.add_argument("--programs", default="")
-    asked = said.parse_args(arguments)
-    torch = launch.find_torch(asked.python)
+@click.command("differential")
+@click.argument("python")
+@click.option("--requests", default=1_000_000)
+@click.option("--seed", default="1")
+@click.option("--programs", "named", default="", help="these only, with ; between them")
+def main(python: str, requests: int, seed: str, named: str) -> int:
+    """Play all programs on one release; 1 where a state differs."""
+    torch = launch.find_torch(python)
     release = parse(torch.version)
     chosen = {
         name: PROGRAMS[name]
-        for name in [*filter(None, asked.programs.split(";"))] or PROGRAMS
+        for name in [*filter(None, named.split(";"))] or PROGRAMS
         if release >= PROGRAMS[name].since
     }
-    each = -(-asked.requests // len(chosen) // POINT) * POINT
+    each = -(-requests // len(chosen) // POINT) * POINT
     found = {}
     for name in chosen:
         started = time.monotonic()
-        found[name] = beside(torch, name, asked.seed, each)
+        found[name] = beside(torch, name, seed, each)
         print(f"torch {torch.version}, {name}: {found[name]}, {time.monotonic() - started:.0f} s", flush=True)
-    if not asked.programs:
+    if not named:
         COUNTS.mkdir(exist_ok=True)
-        told = {"torch": torch.version, "seed": asked.seed, "programs": found}
+        told = {"torch": torch.version, "seed": seed, "programs": found}
         (COUNTS / f"torch_{written(release)}.json").write_text(json.dumps(told, indent=1) + "\n")
     return int(any(counts["equal"] < counts["points"] for counts in found.values()))
 

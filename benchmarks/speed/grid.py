@@ -7,7 +7,6 @@ processor time of both runs tells then how evenly two could divide the work, beg
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import statistics
@@ -16,6 +15,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+import click
 
 from benchmarks import ROOT
 
@@ -43,18 +44,17 @@ def once(folder: Path, workers: int) -> tuple[float, float]:
     )
 
 
-def main() -> int:
+@click.command("grid")
+@click.option("--jobs", default=200, help="a multiple of 16")
+@click.option("--times", default=3)
+def main(jobs: int, times: int) -> int:
     """1: two workers were less than 1.8 times as fast as one in the median, or gave another table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--jobs", type=int, default=200, help="a multiple of 16")
-    parser.add_argument("--times", type=int, default=3)
-    given = parser.parse_args()
     ratios = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        batches = ", ".join(str(1 + number) for number in range(-(-given.jobs // 16)))
+        batches = ", ".join(str(1 + number) for number in range(-(-jobs // 16)))
         (folder / "grid.yaml").write_text(_GRID.format(models=ROOT / "models", batches=batches))
-        for _ in range(given.times):
+        for _ in range(times):
             load = os.getloadavg()[0]
             (one, cpu_one), (two, cpu_two) = once(folder, 1), once(folder, 2)
             same = (folder / "1.csv").read_bytes() == (folder / "2.csv").read_bytes()
@@ -68,7 +68,3 @@ def main() -> int:
             if not same:
                 return 1
     return int(statistics.median(ratios) < 1.8)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,11 +8,11 @@ largest resident set the process ever had, torch and all. The aims are 20 s and 
 
 from __future__ import annotations
 
-import argparse
 import resource
 import sys
 import time
 
+import click
 from rich.console import Console
 from rich.table import Table
 
@@ -28,24 +28,21 @@ def peak_resident_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--batch", type=int, default=1)
-    arguments = parser.parse_args()
-
+@click.command("llama")
+@click.option("--batch", default=1)
+def main(batch: int) -> int:
+    """Seconds and host memory of Llama-2-7B's analysis; 1 if over the aim."""
     import torch
 
     import analyzer
 
     imported = peak_resident_bytes()
     start = time.perf_counter()
-    estimate = analyzer.analyze(MODEL, batch=arguments.batch, mode="train", optimizer="adamw", device="h200")
+    estimate = analyzer.analyze(MODEL, batch=batch, mode="train", optimizer="adamw", device="h200")
     elapsed = time.perf_counter() - start
     resident = peak_resident_bytes()
 
-    table = Table(title=f"Llama-2-7B, bfloat16, AdamW, batch {arguments.batch}, 2,048 tokens")
+    table = Table(title=f"Llama-2-7B, bfloat16, AdamW, batch {batch}, 2,048 tokens")
     for column in ("", "here", "aim", "ratio"):
         table.add_column(column, justify="left" if not column else "right")
     table.add_row("seconds", f"{elapsed:.1f}", f"{SECONDS_AIM:.0f}", f"{elapsed / SECONDS_AIM:.2f}")
@@ -63,7 +60,3 @@ def main() -> int:
     console.print(table)
     console.print(f"torch {torch.__version__}, Python {sys.version.split()[0]}")
     return 0 if elapsed <= SECONDS_AIM and resident <= RESIDENT_AIM else 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -9,13 +9,14 @@ and optimizer, over as many steps as the program makes.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import click
 
 from benchmarks import ROOT
 
@@ -80,11 +81,10 @@ def measured(part: str, arguments: list[str]) -> dict[str, Any]:
     return dict(json.loads(next(line for line in done.stdout.splitlines() if line.startswith("@@"))[2:]))
 
 
-def main() -> None:
+@click.command("programs")
+@click.option("--json", "output", type=Path)
+def main(output: Path | None) -> None:
     """Measure every part at every size; a table on stdout."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
     rows: dict[str, dict[str, dict[str, Any]]] = {}
     for size, arguments in SIZES.items():
         print(size, flush=True)
@@ -96,9 +96,5 @@ def main() -> None:
         ratio = parts["run"]["seconds"] / parts["target"]["seconds"]
         step = parts["run"]["seconds"] / parts["real step on the CPU"]["seconds"]
         print(f"  run: {ratio:.2f} of the target's analysis, {step:.2f} of a real step", flush=True)
-    if given.json:
-        given.json.write_text(json.dumps(rows, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    if output:
+        output.write_text(json.dumps(rows, indent=1) + "\n")

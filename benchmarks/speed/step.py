@@ -10,12 +10,12 @@ many threads as PyTorch takes by default. The aim is an analysis in at most a te
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import time
 from collections.abc import Callable
 
+import click
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -33,16 +33,13 @@ def seconds(function: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--repeat", type=int, default=5, help="analyses and steps timed (default 5)")
-    arguments = parser.parse_args()
-
+@click.command("step")
+@click.option("--batch", default=32)
+@click.option("--repeat", default=5, help="analyses and steps timed")
+def main(batch: int, repeat: int) -> int:
+    """Time both in turn; 1 if the analysis takes more than a tenth of the step."""
     model = resnet50.make_model().train()
-    inputs, targets = resnet50.make_batch(arguments.batch)
+    inputs, targets = resnet50.make_batch(batch)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
     def analysis() -> analyzer.Estimate:
@@ -57,9 +54,9 @@ def main() -> int:
 
     analysis()
     step()
-    times = [(seconds(analysis), seconds(step)) for _ in range(arguments.repeat)]
+    times = [(seconds(analysis), seconds(step)) for _ in range(repeat)]
 
-    table = Table(title=f"ResNet-50, batch {arguments.batch}, one training step")
+    table = Table(title=f"ResNet-50, batch {batch}, one training step")
     for column in ("", "median s", "least s", "most s"):
         table.add_column(column, justify="left" if not column else "right")
     for name, values in zip(("analysis", "real step on the CPU"), zip(*times, strict=True), strict=True):
@@ -74,7 +71,3 @@ def main() -> int:
         f"torch {torch.__version__}, {torch.get_num_threads()} threads, Python {sys.version.split()[0]}"
     )
     return 0 if ratio <= AIM else 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

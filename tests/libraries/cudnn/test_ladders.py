@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 from dataclasses import astuple, replace
@@ -106,7 +105,7 @@ def test_new_answers_are_merged_into_the_table(tmp_path: Path) -> None:
         json.dump([[list(astuple(stranger)), [900, 900, 400, 0]], [list(astuple(STEM)), []]], file)
     table = tmp_path / "table.npz"
     ladders.write(table, [(STEM, [5, 0])], json.dumps({"gpu": "mine"}))
-    cudnn_ladders.merge(argparse.Namespace(output=table, answers=[answers]))
+    cudnn_ladders.merge.callback((answers,), table)
     arrays = np.load(table)
     assert str(arrays["about"]) == '{"gpu": "mine"}'
     before = sum(map(len, ladders.ladders().values()))
