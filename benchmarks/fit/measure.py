@@ -2,7 +2,7 @@
 
     python -m benchmarks fit measure CASES.json -o TRIALS.json [--histories TRIALS.npz] [--seconds 150]
 
-`CASES.json`: a list of {"model", "opt", "limit_mib", "start"} (`development_zoo.M` and `OPT`, or "torchvision:NAME"), each
+`CASES.json`: a list of {"model", "opt", "limit_mib", "start"} (`development.M` and `OPT`, or "torchvision:NAME"), each
 with "batches" too where only these are to be tried. Three training steps a trial, in a process of its own, under
 `torch.cuda.set_per_process_memory_fraction`; from `start` on the batch doubles until one fails, then bisection. What is written
 has the form of `tests/data/h200/fit.json`; `--histories` keeps the allocator's history of the trials next to the answer.
@@ -26,7 +26,7 @@ import click
 import numpy as np
 import torch
 
-from benchmarks.networks import development as development_zoo
+from benchmarks.networks import development, kinds
 
 MIB = 2**20
 _STEPS = 3
@@ -40,9 +40,8 @@ Case = dict[str, Any]
 def model_of(name: str) -> tuple[Callable[[], Any], Callable[[int], Any], Callable[..., Any]]:
     """make_model, make_batch and loss of a name."""
     if name.startswith("torchvision:"):
-        make = development_zoo.tv(name.partition(":")[2])
-        return make, development_zoo.M["resnet18"][1], development_zoo.ce
-    return development_zoo.M[name]
+        return kinds.vision(name.partition(":")[2]), kinds.images, kinds.cross_entropy
+    return development.M[name]
 
 
 def trial(case: Case, batch: int, folder: Path) -> None:
@@ -62,7 +61,7 @@ def trial(case: Case, batch: int, folder: Path) -> None:
     try:
         model = make_model().to("cuda").train()
         given, wanted = make_batch(batch)
-        optimizer = development_zoo.OPT[case["opt"]](model.parameters())
+        optimizer = development.OPT[case["opt"]](model.parameters())
         for _ in range(_STEPS):
             torch.cuda.reset_peak_memory_stats()
             inputs = [x.to("cuda") for x in given]

@@ -31,7 +31,7 @@ def subject_of(case: dict[str, Any]) -> Subject:
     from analyzer.options import Options
     from analyzer.planning.subject import Subject
     from benchmarks.fit.measure import model_of
-    from benchmarks.networks import development as development_zoo
+    from benchmarks.networks.kinds import OPT
 
     make_model, make_batch, loss = model_of(case["model"])
     try:
@@ -43,7 +43,7 @@ def subject_of(case: dict[str, Any]) -> Subject:
         "inputs": make_batch,
         "mode": "train",
         "loss": loss,
-        "optimizer": development_zoo.OPT[case["opt"]],
+        "optimizer": OPT[case["opt"]],
         "device": "h200",
         "runtime_options": {"alloc_conf": case["conf"]} if "conf" in case else None,
     }

@@ -3,49 +3,31 @@
 Names and structure are kept as measured, so that prediction and measurement are of one program.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from benchmarks.networks.kinds import (
+    OPT,
+    Model,
+    cross_entropy,
+    images,
+    language,
+    medical,
+    mse,
+    per_token,
+    tokens,
+    vision,
+)
+from models import cnn, feedforward, linear_mnist
 
-class SeedCNN(nn.Module):
-    """Seed 000: conv 3x3x8, avgpool 2, fc 10."""
-
-    def __init__(self, h=224, w=224):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 8, 3)
-        self.pool = nn.AvgPool2d(2, 2)
-        self.fc = nn.Linear(8 * ((h - 2) // 2) * ((w - 2) // 2), 10)
-
-    def forward(self, x):
-        x = self.conv(x)
-        x = self.pool(x)
-        x = x.view(x.size(0), -1)
-        return self.fc(x)
-
-
-class SimpleNet(nn.Module):
-    """Seed 004: MNIST one linear layer."""
-
-    def __init__(self, i=784, o=10):
-        super().__init__()
-        self.fc = nn.Linear(i, o)
-
-    def forward(self, x):
-        return self.fc(x)
-
-
-class SeedFF(nn.Module):
-    """Seed 001: Linear-ReLU-Linear-Sigmoid blocks."""
-
-    def __init__(self, n=4, i=2000, h=1000):
-        super().__init__()
-        self.net = nn.Sequential(
-            *[nn.Sequential(nn.Linear(i, h), nn.ReLU(), nn.Linear(h, i), nn.Sigmoid()) for _ in range(n)]
-        )
-
-    def forward(self, x):
-        return self.net(x)
+__all__ = ["OPT", "M"]
 
 
 class CharLSTM(nn.Module):
@@ -123,107 +105,37 @@ class CkptMLP(nn.Module):
         return x
 
 
-def _img(b, s=224, n=1000, c=3):
-    return (torch.randn(b, c, s, s),), torch.randint(0, n, (b,))
+def of_documents(module: ModuleType) -> Callable[[int], Any]:
+    """A document's batch, with its one target."""
+
+    def make(batch: int) -> Any:
+        inputs, (target,) = module.make_batch(batch)
+        return inputs, target
+
+    return make
 
 
-def _tok(b, t, v):
-    return (torch.randint(0, v, (b, t)),), torch.randint(0, v, (b, t))
-
-
-def ce(out, y):
-    return F.cross_entropy(out, y)
-
-
-def ce_tok(out, y):
-    return F.cross_entropy(out.reshape(-1, out.size(-1)), y.reshape(-1))
-
-
-def mse(out, y):
-    return F.mse_loss(out, y)
-
-
-def hf_lm(out, y):
-    lg = out.logits
-    return F.cross_entropy(lg.reshape(-1, lg.size(-1)), y.reshape(-1))
-
-
-def tv(name, **kw):
-    def f():
-        import torchvision.models as m
-
-        return getattr(m, name)(**kw)
-
-    return f
-
-
-def hf(kind, **kw):
-    def f():
-        import transformers as t
-
-        if kind == "gpt2":
-            c = t.GPT2Config(use_cache=False, **kw)
-            return t.GPT2LMHeadModel(c)
-        if kind == "bert":
-            c = t.BertConfig(**kw)
-            return t.BertForMaskedLM(c)
-        if kind == "llama":
-            c = t.LlamaConfig(use_cache=False, **kw)
-            return t.LlamaForCausalLM(c)
-        if kind == "vit":
-            c = t.ViTConfig(**kw)
-            return t.ViTForImageClassification(c)
-        if kind == "t5":
-            c = t.T5Config(**kw)
-            return t.T5EncoderModel(c)
-        raise KeyError(kind)
-
-    return f
-
-
-def unetr():
-    from monai.networks.nets import UNETR
-
-    return UNETR(
-        in_channels=1,
-        out_channels=14,
-        img_size=(96, 96, 96),
-        feature_size=16,
-        hidden_size=768,
-        mlp_dim=3072,
-        num_heads=12,
-        proj_type="perceptron",
-        norm_name="instance",
-        res_block=True,
-        dropout_rate=0.0,
-    )
-
-
-M = {
-    "seed_cnn": (SeedCNN, lambda b: ((torch.randn(b, 3, 224, 224),), torch.randn(b, 10)), ce),
-    "mnist_fc": (SimpleNet, lambda b: ((torch.randn(b, 784),), torch.randint(0, 10, (b,))), ce),
-    "seed_ff": (SeedFF, lambda b: ((torch.randn(b, 2000),), torch.randn(b, 2000)), mse),
-    "lstm": (CharLSTM, lambda b: _tok(b, 128, 1000), ce_tok),
-    "unet": (UNet, lambda b: ((torch.randn(b, 3, 256, 256),), torch.randint(0, 2, (b, 256, 256))), ce),
-    "encoder": (EncoderCls, lambda b: _tok(b, 128, 5000), ce_tok),
+UNETR = {
+    "in_channels": 1, "out_channels": 14, "img_size": (96, 96, 96), "feature_size": 16, "hidden_size": 768, "mlp_dim": 3072,
+    "num_heads": 12, "proj_type": "perceptron", "norm_name": "instance", "res_block": True, "dropout_rate": 0.0,
+}  # fmt: skip
+LLAMA = {
+    "hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 4,
+    "vocab_size": 8000, "use_cache": False,
+}  # fmt: skip
+M: dict[str, Model] = {
+    "seed_cnn": (cnn.make_model, of_documents(cnn), cross_entropy),
+    "mnist_fc": (linear_mnist.make_model, of_documents(linear_mnist), cross_entropy),
+    "seed_ff": (lambda: feedforward.FeedForward(4, 2000, 1000), lambda b: ((torch.randn(b, 2000),), torch.randn(b, 2000)), mse),
+    "lstm": (CharLSTM, lambda b: tokens(b, 128, 1000), per_token),
+    "unet": (UNet, lambda b: ((torch.randn(b, 3, 256, 256),), torch.randint(0, 2, (b, 256, 256))), cross_entropy),
+    "encoder": (EncoderCls, lambda b: tokens(b, 128, 5000), per_token),
     "ckpt_mlp": (CkptMLP, lambda b: ((torch.randn(b, 2048),), torch.randn(b, 2048)), mse),
-    "llama_tiny": (
-        hf(
-            "llama",
-            hidden_size=512,
-            intermediate_size=1408,
-            num_hidden_layers=6,
-            num_attention_heads=8,
-            num_key_value_heads=4,
-            vocab_size=8000,
-        ),
-        lambda b: _tok(b, 256, 8000),
-        hf_lm,
-    ),
-    "gpt2": (hf("gpt2"), lambda b: _tok(b, 256, 50257), hf_lm),
-    "bert": (hf("bert"), lambda b: _tok(b, 128, 30522), hf_lm),
-    "unetr": (unetr, lambda b: ((torch.randn(b, 1, 96, 96, 96),), torch.randint(0, 14, (b, 96, 96, 96))), ce),
-}
+    "llama_tiny": (language("LlamaForCausalLM", "LlamaConfig", **LLAMA), lambda b: tokens(b, 256, 8000), per_token),
+    "gpt2": (language("GPT2LMHeadModel", "GPT2Config", use_cache=False), lambda b: tokens(b, 256, 50257), per_token),
+    "bert": (language("BertForMaskedLM", "BertConfig"), lambda b: tokens(b, 128, 30522), per_token),
+    "unetr": (medical("UNETR", **UNETR), lambda b: ((torch.randn(b, 1, 96, 96, 96),), torch.randint(0, 14, (b, 96, 96, 96))), cross_entropy),
+}  # fmt: skip
 for _n in [
     "resnet18",
     "resnet50",
@@ -241,14 +153,4 @@ for _n in [
     "resnext50_32x4d",
     "mnasnet1_0",
 ]:
-    M[_n] = (tv(_n), _img, ce)
-
-OPT = {
-    "sgd": lambda p: torch.optim.SGD(p, lr=0.01),
-    "sgdm": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9),
-    "adam": lambda p: torch.optim.Adam(p, lr=1e-3),
-    "adamw": lambda p: torch.optim.AdamW(p, lr=1e-3),
-    "adamw_fused": lambda p: torch.optim.AdamW(p, lr=1e-3, fused=True),
-    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=1e-3),
-    "adagrad": lambda p: torch.optim.Adagrad(p, lr=1e-3),
-}
+    M[_n] = (vision(_n), images, cross_entropy)

@@ -14,10 +14,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from benchmarks.networks import own_images, own_sequences, own_sets
-from benchmarks.networks.held_out import (
-    OPT as _OPT,
-)
-from benchmarks.networks.held_out import (
+from benchmarks.networks.kinds import (
+    OPT,
     Model,
     by_logits,
     cross_entropy,
@@ -27,23 +25,12 @@ from benchmarks.networks.held_out import (
     masks,
     mse,
     per_token,
+    timm,
     tokens,
     volumes,
 )
 
-OPT = _OPT
-
-
-def timm(name: str, *, checkpointed: bool = False, **options: Any) -> Callable[[], nn.Module]:
-    def make() -> nn.Module:
-        import timm
-
-        model = timm.create_model(name, pretrained=False, **options)
-        if checkpointed:
-            model.set_grad_checkpointing(True)
-        return model
-
-    return make
+__all__ = ["OPT", "M"]
 
 
 def of_size(size: int, classes: int = 1000) -> Callable[[int], Any]:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from sweep import MODELS as ZOO
 
 from analyzer.options import Options
 from analyzer.planning.curve import curve
@@ -21,6 +20,7 @@ from analyzer.planning.fit import largest
 from analyzer.planning.intervals import figures_of
 from analyzer.planning.subject import Subject
 from analyzer.results.curve import Row
+from benchmarks.sweep import MODELS as ZOO
 from tests.paths import DATA, MODELS
 
 SIZES = 12
@@ -79,7 +79,7 @@ def test_never_larger_than_what_ran(entry: dict[str, Any]) -> None:
     """And of VGG-16 the gap that was found when it was looked for: 118 failed, 117 and 119 to 121 ran (`fit_2.json`)."""
     pytest.importorskip("torchvision", exc_type=(ImportError, RuntimeError))
     pytest.importorskip("transformers")
-    from fit import subject_of
+    from benchmarks.fit.score import subject_of
 
     case = entry["case"]
     found = largest(subject_of(case), case["limit_mib"] * 2**20)

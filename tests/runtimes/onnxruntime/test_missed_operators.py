@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("onnxruntime")
 
-from benchmarks import onnx_backend as backend
+from benchmarks.onnx import backend
 
 OPERATORS = (
     "Attention", "SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss", "DFT", "QLinearMatMul", "LSTM", "GRU", "RNN",

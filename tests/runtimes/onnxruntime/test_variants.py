@@ -13,7 +13,7 @@ pytest.importorskip("onnxruntime")
 
 from analyzer.devices import load
 from analyzer.runtimes.onnxruntime import predict
-from benchmarks import onnx_variants as variants
+from benchmarks.onnx import variants
 
 PROCESSOR = Path("/proc/cpuinfo")
 PACKS_OTHERWISE = PROCESSOR.exists() and "amx_int8" in PROCESSOR.read_text().split()
