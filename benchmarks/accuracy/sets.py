@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from analyzer.runs.program import encode
 from benchmarks import ROOT
 from benchmarks.accuracy.cases import SETS
 
@@ -89,18 +90,9 @@ def _development_history(number: int) -> list[int]:
         file = archive.extractfile(f"truth/{number:03d}.npz")
         assert file is not None
         trace = np.load(io.BytesIO(file.read()))
-    actions = [str(action) for action in trace["actions"]]
-    entries: list[int] = []
-    live: dict[int, int] = {}
-    count = 0
-    for action, address, size in zip(trace["act"], trace["addr"], trace["size"], strict=True):
-        if actions[action] == "alloc":
-            live[int(address)] = count
-            entries.append(int(size))
-            count += 1
-        elif actions[action] == "free_completed" and int(address) in live:
-            entries.append(-1 - live.pop(int(address)))
-    return entries
+    actions = trace["actions"][trace["act"]].tolist()
+    events = zip(actions, trace["addr"].tolist(), trace["size"].tolist(), strict=True)
+    return encode({"action": action, "addr": address, "size": size} for action, address, size in events)
 
 
 @functools.cache

@@ -49,7 +49,7 @@ def packed(row: dict[str, Any], file: Path) -> tuple[dict[str, Any], list[int], 
             if name in ("segment_alloc", "segment_map"):
                 addresses.append(int(arrays["base"][place]))
     meta = {
-        "name": row["name"] if row.get("rank") is None else f"{row['name']}.rank{row['rank']}",
+        "name": named(row),
         "count": len(actions),
         "segments": len(addresses),
         "conf": row.get("environment", {}).get("PYTORCH_ALLOC_CONF", ""),
