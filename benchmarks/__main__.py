@@ -195,8 +195,8 @@ class Verbs(click.Group):
         if cmd_name not in self.benchmark.verbs:
             return None
         place, _, given = self.benchmark.verbs[cmd_name].partition(" ")
-        module, function = place.split(":")
-        module = import_module(f"benchmarks.{module}")
+        where, function = place.split(":")
+        module = import_module(f"benchmarks.{where}")
         command = getattr(module, function)
         if not isinstance(command, click.Command):
             return _plain(cmd_name, command, given.split())

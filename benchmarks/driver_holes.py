@@ -19,9 +19,9 @@ from typing import Any
 
 import click
 
+from benchmarks.harness.pages import MIB
 from benchmarks.harness.processes import ProcessError, answer
 
-MIB = 2**20
 PAGE_BYTES = 2 * MIB
 # Requests beyond the holes there were: each goes into a new chunk's next page.
 BEYOND = 300

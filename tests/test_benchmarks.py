@@ -115,7 +115,7 @@ def test_how_near_predictions_are() -> None:
     found = {"allocated": 2**20, "reserved": 2**20, "device": 2**22}
     assert pages.cells(found, row, "failed") == "1.0 | exact | 2.0 | -50.00 % | 4.0 | exact"
     assert pages.cells({"error": "no"}, row, "failed") == "1.0 | failed | 2.0 | failed | 4.0 | failed"
-    assert pages.table(("a", "b"), [("x", 1)], right=1) == "| a | b |\n|---|--:|\n| x | 1 |\n"
+    assert pages.table(("a", "b"), [("x", 1)], align="lr") == "| a | b |\n|---|--:|\n| x | 1 |\n"
 
 
 def test_a_run_that_wrote_nothing_has_a_row(tmp_path: Path) -> None:

@@ -88,6 +88,6 @@ def main(python: str) -> None:
         "the rest, beside `import torch`",
         "host memory",
     )
-    told = table(head, rows(python), right=4)
+    told = table(head, rows(python), align="lrrrr")
     write_part(PAGE, "costs", told)
     print(told)

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from benchmarks import ROOT
+from benchmarks.harness.pages import MIB
 
 if TYPE_CHECKING:
     from analyzer.planning.subject import Subject
 
 DATA = ROOT / "tests" / "data" / "h200"
-MIB = 2**20
 
 
 def subject_of(case: dict[str, Any]) -> Subject:

@@ -17,9 +17,9 @@ FIGURES = {"allocated": "peak_allocated", "reserved": "peak_reserved", "device":
 EXACTNESS = ("figure", "byte-exact", "median %", "95th percentile %", "maximum %")
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]], right: int = 0) -> str:
-    """A Markdown table; right: how many of the last columns are numbers that stand to the right."""
-    line = "---|" * (len(head) - right) + "--:|" * right
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], align: str = "") -> str:
+    """A Markdown table; align: a letter a column, "r" for numbers that stand to the right, which the others need not say."""
+    line = "".join("--:|" if letter == "r" else "---|" for letter in align.ljust(len(head)))
     body = ("| " + " | ".join(map(str, row)) + " |" for row in rows)
     return "\n".join([f"| {' | '.join(head)} |", f"|{line}", *body]) + "\n"
 

@@ -21,6 +21,7 @@ from typing import Any
 import click
 import numpy as np
 
+from analyzer.libraries.cudnn.table import strides_of
 from benchmarks.harness.processes import in_parts
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
@@ -68,15 +69,6 @@ def calls(output: Path) -> None:
     print(f"{len(rows)} calls, {len(found)} geometries of recorded graphs")
 
 
-def _strides(sizes: list[int], nhwc: bool) -> list[int]:
-    order = [0, *range(2, len(sizes)), 1] if nhwc else list(range(len(sizes)))
-    strides, step = [0] * len(sizes), 1
-    for axis in reversed(order):
-        strides[axis] = step
-        step *= sizes[axis]
-    return strides
-
-
 def workspace(cudnn: Any, handle: Any, call: list[int]) -> int:
     """Bytes of the plan for one call, or -1."""
     transposed, rank, groups = call[:3]
@@ -90,14 +82,14 @@ def workspace(cudnn: Any, handle: Any, call: list[int]) -> int:
         handle=handle, io_data_type=kind, intermediate_data_type=kind, compute_data_type=cudnn.data_type.FLOAT
     )
     image, filters, result = [batch, *x[: rank + 1]], w[: rank + 2], [batch, *y[: rank + 1]]
-    first = graph.tensor(name="x", dim=image, stride=_strides(image, bool(nhwc)), data_type=kind)
-    second = graph.tensor(name="w", dim=filters, stride=_strides(filters, bool(nhwc)), data_type=kind)
+    first = graph.tensor(name="x", dim=image, stride=strides_of(image, bool(nhwc)), data_type=kind)
+    second = graph.tensor(name="w", dim=filters, stride=strides_of(filters, bool(nhwc)), data_type=kind)
     how = {"padding": pad[:rank], "stride": stride[:rank], "dilation": dilation[:rank]}
     if transposed:
         made = graph.conv_dgrad(loss=first, filter=second, compute_data_type=cudnn.data_type.FLOAT, **how)
     else:
         made = graph.conv_fprop(image=first, weight=second, compute_data_type=cudnn.data_type.FLOAT, **how)
-    made.set_output(True).set_data_type(kind).set_dim(result).set_stride(_strides(result, bool(nhwc)))
+    made.set_output(True).set_data_type(kind).set_dim(result).set_stride(strides_of(result, bool(nhwc)))
     graph.validate()
     graph.build_operation_graph()
     modes = (cudnn.heur_mode.B, cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK)

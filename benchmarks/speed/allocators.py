@@ -13,9 +13,9 @@ from typing import Any
 import click
 
 from analyzer import allocators
+from benchmarks.harness.pages import MIB
 
 EVENT_COUNT = 1_000_000
-MIB = 2**20
 
 
 def events(count: int = EVENT_COUNT, seed: int = 0) -> list[int]:
