@@ -10,9 +10,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
-from benchmarks.__main__ import BENCHMARKS
+from benchmarks.__main__ import BENCHMARKS, Verbs
 from benchmarks.harness import pages, processes, recorded
 from tests.paths import ROOT
 
@@ -28,6 +29,26 @@ def test_what_the_list_names_is_there(name: str) -> None:
         source = (ROOT / "benchmarks" / f"{module.replace('.', '/')}.py").read_text()
         assert function in {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
     assert benchmark.writes == "the terminal" or list(ROOT.glob(benchmark.writes)), benchmark.writes
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_verb_says_how_it_is_used(name: str) -> None:
+    """With its module's docstring; but for what imports a package that is not here (JAX, PaddlePaddle, cosmic-ray)."""
+    pytest.importorskip("benchmarks.networks.torchvision_cpu").enable()  # which peers import
+    verbs = Verbs(name, BENCHMARKS[name])
+    for verb in BENCHMARKS[name].verbs:
+        try:
+            command = verbs.get_command(click.Context(verbs), verb)
+        except ModuleNotFoundError as error:
+            assert error.name and error.name.split(".")[0] not in (
+                "analyzer",
+                "benchmarks",
+                "models",
+                "tests",
+            )
+            continue
+        assert isinstance(command, click.Command)
+        assert "Usage" in command.get_help(click.Context(command, info_name=verb))
 
 
 def test_commands_that_are_named_are_there() -> None:
