@@ -1,6 +1,6 @@
 """What a configuration's job may be changed to: the strategies of `what_if.py` for a model's config.json.
 
-1. What changes no number: segments that expand; offloaded states of the optimizer (`paged_...`); checkpointing; accumulation; a cache in
+1. What changes no number: offloaded states of the optimizer (`paged_...`); checkpointing; accumulation; a cache in
    host memory; a prompt read in pieces.
 2. What changes results: weights of 8 or 4 bits, adapters instead of all parameters, an optimizer with states of 8 bits, half the length.
 3. More GPUs: training sharded over two by FSDP2, each with a batch of its own.
@@ -15,7 +15,6 @@ from typing import Any
 from analyzer.devices import load, names
 from analyzer.options import Options
 from analyzer.pipeline.config import recipe_of
-from analyzer.planning.what_if import expandable
 from analyzer.recipes.recipe import Recipe
 from analyzer.recipes.trainers import TRAINERS
 
@@ -27,12 +26,9 @@ _LARGER = 1.1  # cards of one size on their boxes differ by some percent
 
 
 def variants(options: Options, target: str) -> list[Variant]:
-    """(name, cost, changes) of every strategy the options leave open. Raises AnalyzerError."""
+    """(name, cost, changes) of every strategy the options leave open, besides the allocator's. Raises AnalyzerError."""
     recipe = recipe_of(target, options)
-    found = [
-        *expandable(options),
-        *(_training(recipe, options) if recipe.mode == "train" else _running(recipe)),
-    ]
+    found = [*(_training(recipe, options) if recipe.mode == "train" else _running(recipe))]
     if recipe.length > 1:
         found.append((f"length {recipe.length // 2:,}", RESULTS, {"length": recipe.length // 2}))
     return [*found, *_larger(options)]

@@ -160,7 +160,7 @@ def variants(base: Analysis, options: Options, target: Any) -> list[tuple[str, i
     if _is_config(target):
         from analyzer.planning.configurations import variants as of_configuration
 
-        return of_configuration(options, os.fspath(target))
+        return [*_expandable(options), *of_configuration(options, os.fspath(target))]
     if base.graph.framework == "onnx":
         given = options.runtime_options
         left = {key: value for key, value in _ARENA.items() if str(given.get(key, "")) != value}
@@ -197,7 +197,7 @@ def _setting(options: Options, more: Mapping[str, Any]) -> dict[str, Any]:
     return {"runtime_options": {**options.runtime_options, **more}}
 
 
-def expandable(options: Options) -> list[tuple[str, int, dict[str, Any]]]:
+def _expandable(options: Options) -> list[tuple[str, int, dict[str, Any]]]:
     """Segments that expand, where the allocator's settings say nothing of them."""
     known = str(options.runtime_options.get("alloc_conf") or "")
     if "expandable_segments" in known:
@@ -208,7 +208,7 @@ def expandable(options: Options) -> list[tuple[str, int, dict[str, Any]]]:
 
 def _free(base: Analysis, options: Options) -> list[tuple[str, int, dict[str, Any]]]:
     """What changes no number: the allocator, the optimizer's implementation, the memory format."""
-    found = expandable(options)
+    found = _expandable(options)
     name = options.optimizer
     if options.mode == "train" and isinstance(name, str) and name in _FUSED:
         found.append((f"{name}_fused", 0, {"optimizer": f"{name}_fused"}))

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._prims_common import compute_elementwise_output_strides
 
 aten = torch.ops.aten
 META = torch.device("meta")
+_ONE_DIMENSION = 3  # batch, channels, length
 
 
 def channels_last_like(tensor: Any) -> bool:
@@ -33,7 +35,10 @@ def channels_last_like(tensor: Any) -> bool:
 
 
 def suggested_format(*tensors: Any) -> torch.memory_format:
-    """cuDNN's format for a convolution: channels-last as soon as input or weight is (`ConvUtils.h`)."""
+    """cuDNN's format for a convolution: channels-last as soon as input or weight is (`ConvUtils.h`). One of one dimension is one of
+    two, of which the first has size 1 (`Convolution.cpp`, `view1d_as_2d`): its result lies as theirs does, (N, C, 1, L)."""
+    if tensors[0].dim() == _ONE_DIMENSION:
+        return suggested_format(*(tensor.unsqueeze(2) for tensor in tensors))
     if any(channels_last_like(tensor) for tensor in tensors) and tensors[0].dtype is not torch.float64:
         return torch.channels_last if tensors[0].dim() == 4 else torch.channels_last_3d
     return torch.contiguous_format
@@ -81,9 +86,14 @@ def convolution(
         )
     if x.dtype != weight.dtype:
         raise RuntimeError(f"input is {x.dtype} and weight {weight.dtype}: they must be the same")
-    return torch.empty(
-        (x.size(0), channels, *sizes), dtype=x.dtype, device=META, memory_format=suggested_format(x, weight)
-    )
+    return _in_format((x.size(0), channels, *sizes), x.dtype, suggested_format(x, weight))
+
+
+def _in_format(shape: Any, dtype: torch.dtype, layout: torch.memory_format) -> Any:
+    """A tensor in this format; of one dimension as of two."""
+    if len(shape) == _ONE_DIMENSION:
+        return _in_format((*shape[:2], 1, shape[2]), dtype, layout).squeeze(2)
+    return torch.empty(shape, dtype=dtype, device=META, memory_format=layout)
 
 
 def convolution_backward(
@@ -94,8 +104,8 @@ def convolution_backward(
     del stride, padding, dilation, transposed, output_padding, groups
     layout = suggested_format(x, weight)
     return (
-        torch.empty(x.shape, dtype=x.dtype, device=META, memory_format=layout) if mask[0] else None,
-        torch.empty(weight.shape, dtype=weight.dtype, device=META, memory_format=layout) if mask[1] else None,
+        _in_format(x.shape, x.dtype, layout) if mask[0] else None,
+        _in_format(weight.shape, weight.dtype, layout) if mask[1] else None,
         torch.empty(bias_sizes or (grad.size(1),), dtype=grad.dtype, device=META) if mask[2] else None,
     )
 
@@ -132,12 +142,14 @@ def native_batch_norm_backward(
     grad: Any, x: Any, weight: Any, mean: Any, var: Any, save_mean: Any, save_invstd: Any, train: bool, eps: float,
     mask: Any,
 ) -> Any:  # fmt: skip
-    """`cuda/Normalization.cu`: with running statistics the input's gradient is contiguous (recorded)."""
+    """`cuda/Normalization.cu`: the input's gradient is contiguous, or channels last as the input; with running
+    statistics it is contiguous always (recorded)."""
     dx, *rest = aten.native_batch_norm_backward.default(
         grad, x, weight, mean, var, save_mean, save_invstd, train, eps, mask
     )
-    if dx is not None and not train:
-        dx = torch.empty(x.shape, dtype=dx.dtype, device=META)
+    if dx is not None:
+        keeps = train and channels_last_like(x)
+        dx = torch.empty_like(x) if keeps else torch.empty(x.shape, dtype=dx.dtype, device=META)
     return dx, *rest
 
 
@@ -212,9 +224,34 @@ def layer_norm_backward(
     del grad, shape, mean, rstd
     return (
         torch.empty(x.shape, dtype=x.dtype, device=META) if mask[0] else None,
-        torch.empty_like(weight) if mask[1] and weight is not None else None,
-        torch.empty_like(bias) if mask[2] and bias is not None else None,
+        _contiguous(weight) if mask[1] and weight is not None else None,
+        _contiguous(bias) if mask[2] and bias is not None else None,
     )
+
+
+def rms_norm_backward(_grad: Any, x: Any, _shape: Any, _rstd: Any, weight: Any, mask: Any) -> Any:
+    """`cuda/layer_norm_kernel.cu`: contiguous, as layer_norm's."""
+    return (
+        _contiguous(x) if mask[0] else None,
+        _contiguous(weight) if mask[1] and weight is not None else None,
+    )
+
+
+def _contiguous(like: Any) -> Any:
+    return torch.empty(like.shape, dtype=like.dtype, device=META)
+
+
+def laid_as_both(operator: Any) -> Callable[..., Any]:
+    """An operator of one kernel over two tensors: its result lies as they do, the first counting most (`TensorIterator.cpp`). What PyTorch
+    computes for meta tensors (`torch._decomp`) goes over them in another order."""
+
+    def result(*args: Any, **kwargs: Any) -> Any:
+        found = operator(*args, **kwargs)
+        tensors = [one.expand(found.shape) for one in args[:2] if isinstance(one, torch.Tensor)]  # else numbers
+        stride = compute_elementwise_output_strides(*tensors)
+        return torch.empty_strided(found.shape, stride, dtype=found.dtype, device=META)
+
+    return result
 
 
 def group_norm(x: Any, weight: Any, bias: Any, n: int, c: int, hxw: int, groups: int, eps: float) -> Any:
@@ -421,6 +458,31 @@ META_KERNELS: dict[Any, Callable[..., Any]] = {
     aten._log_softmax_backward_data.default: log_softmax_backward,
     aten.log_sigmoid_forward.default: log_sigmoid_forward,
     aten.native_layer_norm_backward.default: layer_norm_backward,
+    aten.pow.Scalar: lambda base, exponent: _contiguous(
+        aten.pow.Scalar(base, exponent)
+    ),  # `Pow.cpp`, `TORCH_META_FUNC2(pow, Scalar)`
+    aten.pixel_unshuffle.default: lambda x, factor: _contiguous(
+        aten.pixel_unshuffle.default(x, factor)
+    ),  # `PixelShuffle.cpp`
+    aten.normal.Tensor_Tensor: lambda *a, **k: _contiguous(
+        aten.normal.Tensor_Tensor(*a, **k)
+    ),  # `DistributionTemplates.h`
+    aten.binary_cross_entropy_backward.default: lambda _grad, x, *a, **k: torch.empty_like(
+        x
+    ),  # `cuda/Loss.cu`
+    aten.fractional_max_pool3d_backward.default: lambda _grad, x, *a: _contiguous(
+        x
+    ),  # `cuda/FractionalMaxPool3d.cu`
+    aten.multi_margin_loss_backward.default: lambda _grad, x, *a, **k: _contiguous(
+        x
+    ),  # `cuda/MultiMarginLoss.cu`
+    aten.multilabel_margin_loss_backward.default: lambda _grad, x, *a: _contiguous(
+        x
+    ),  # `cuda/MultiLabelMarginCriterion.cu`
+    aten.cudnn_grid_sampler.default: lambda x, grid: x.new_empty(
+        (*x.shape[:2], *grid.shape[1:3])
+    ),  # `cudnn/GridSampler.cpp`
+    aten.cudnn_grid_sampler_backward.default: lambda x, grid, *a: (_contiguous(x), _contiguous(grid)),
     aten.native_group_norm.default: group_norm,
     aten.native_group_norm_backward.default: group_norm_backward,
     aten._grouped_mm.default: grouped_mm,
@@ -456,7 +518,22 @@ BY_SHAPES_ALONE = frozenset(
         aten.native_group_norm_backward.default,
     }
 )  # fmt: skip
+if hasattr(aten, "_fused_rms_norm_backward"):  # since torch 2.8
+    META_KERNELS[aten._fused_rms_norm_backward.default] = rms_norm_backward
 for _name in ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_"):
     for _overload in getattr(aten, _name).overloads() if hasattr(aten, _name) else ():
         if not _overload.endswith("out"):
             META_KERNELS[getattr(getattr(aten, _name), _overload)] = nothing
+for _operator in (
+    aten.softplus_backward.default, aten.hardswish_backward.default, aten.hardtanh_backward.default, aten.logit_backward.default,
+    aten.logical_and.default, aten.logical_or.default, aten.logical_xor.default, aten.logaddexp.default, aten.logaddexp2.default,
+    aten.heaviside.default, aten.xlogy.Tensor, aten.special_xlog1py.default, aten.copysign.Tensor, aten.div.Tensor_mode,
+    aten.floor_divide.default,
+):  # fmt: skip
+    META_KERNELS[_operator] = laid_as_both(_operator)
+for _operator in (
+    aten.mse_loss_backward.default,
+    aten.smooth_l1_loss_backward.default,
+    aten.huber_loss_backward.default,
+):
+    META_KERNELS[_operator] = lambda _grad, x, *_: _contiguous(x)  # `Loss.cpp`

@@ -9,9 +9,11 @@
    `:4096:8`, `:16:8` and `:0:0`: 1 MiB, 1 MiB, 128 KiB and none).
 3. A 2-D operand is read as it is if it is dense, or one of its strides is 1 and the other at least the row's length;
    otherwise it is copied. A batched one must have stride 1 in one of its last two dimensions likewise.
+4. A stack of triangular systems is solved at once, from arrays of the matrices' addresses.
 
 Source: `aten/src/ATen/native/cuda/Blas.cpp` (`addmm_out_cuda_impl`, `prepare_matrix_for_cublas`,
-`prepare_batch_matrix_for_cublas`), `aten/src/ATen/cuda/CublasHandlePool.cpp`; order and sizes as recorded (H200,
+`prepare_batch_matrix_for_cublas`), `aten/src/ATen/cuda/CublasHandlePool.cpp`, `aten/src/ATen/native/BatchLinearAlgebra.cpp`
+(`linalg_solve_triangular_out`), `cuda/linalg/BatchLinearAlgebra.cpp` (`triangular_solve_kernel`); order and sizes as recorded (H200,
 torch 2.11), other releases as their binaries ask (`tests/data/releases`).
 
 Not modelled: TunableOp, cuBLASLt preferred for everything, sparse operands.
@@ -19,8 +21,11 @@ Not modelled: TunableOp, cuBLASLt preferred for everything, sparse operands.
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 from analyzer.devices import DeviceProfile
-from analyzer.graph import Operator, TensorMeta
+from analyzer.graph import Operator, TensorMeta, dtype_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     argument,
     bytes_of,
@@ -250,3 +255,35 @@ def scaled(_operator: Operator, device: DeviceProfile, script: Script) -> None:
     """A product of 8-bit matrices: the result, and the workspaces of cuBLAS and cuBLASLt, which runs it."""
     script.outputs()
     take_workspace(script, device, lt=True)
+
+
+# Above so many systems, or below so many unknowns, cuBLAS solves a stack at once; up to so many unknowns it does so itself.
+_SYSTEMS_IN_TURN, _UNKNOWNS_IN_TURN, _UNKNOWNS_OF_CUBLAS = 8, 64, 512
+_POINTER_BYTES = 8
+
+
+@rule("aten::linalg_solve_triangular", name="triangular-solve", sure=(Basis.EXACT, Basis.BOUNDED))
+def triangular(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """Triangular systems: the result, a copy of the matrices if they lie neither by rows nor by columns, and cuBLAS's workspace. More
+    than eight systems, or of fewer than 64 unknowns, are solved at once, from two arrays with the address of every matrix.
+    With more than 512 unknowns MAGMA solves them where PyTorch was built with it, from arrays on the host: those bytes are a bound.
+
+    Arguments: (self, B, *, upper, left, unitriangular)
+    """
+    script.outputs()
+    matrix, result = tensor_at(operator, 0, "self"), operator.outputs[0]
+    if matrix is None or result is None or not result.element_count:
+        return
+    unknowns, systems = matrix.shape[-1], math.prod(result.shape[:-2])
+    columns = replace(
+        matrix,
+        shape=(*matrix.shape[:-2], *matrix.shape[:-3:-1]),
+        stride=(*matrix.stride[:-2], *matrix.stride[:-3:-1]),
+    )
+    given = matrix.shape[:-2] == result.shape[:-2] and (is_contiguous(matrix) or is_contiguous(columns))
+    script.temporary(0 if given else systems * unknowns**2 * dtype_bytes(matrix.dtype))
+    if systems > _SYSTEMS_IN_TURN or unknowns < _UNKNOWNS_IN_TURN:
+        basis = Basis.EXACT if unknowns <= _UNKNOWNS_OF_CUBLAS else Basis.BOUNDED
+        script.temporary(systems * _POINTER_BYTES, basis)
+        script.temporary(systems * _POINTER_BYTES, basis)
+    take_workspace(script, device)

@@ -3,10 +3,11 @@
 1. `isinf` compares magnitudes with infinity; `ldexp` of whole numbers multiplies by powers of two that are made first; `mvlgamma` sums
    logarithms of the gamma function over as many terms as are asked for.
 2. `isin` compares every element with every one that is looked for, where those are few; else it sorts both together.
-3. `repeat_interleave` by a tensor sums up the counts, and asks whether any is negative, unless it is told how many results there are.
+3. A number to the power of a tensor: the number becomes a tensor on the device.
+4. `repeat_interleave` by a tensor sums up the counts, and asks whether any is negative, unless it is told how many results there are.
 
 Source: `aten/src/ATen/native/TensorCompare.cpp` (`isinf`, `isin_default_kernel_gpu`, `isin_sorting`), `BinaryOps.cpp` (`ldexp`), `UnaryOps.cpp`
-(`mvlgamma`), `Repeat.h` (`repeat_interleave_common`); orders and sizes as recorded (H200, torch 2.11, `tests/data/h200/operators_masks.json.gz`).
+(`mvlgamma`), `Pow.cpp` (`pow_Scalar_out`), `Repeat.h` (`repeat_interleave_common`); orders and sizes as recorded (H200, torch 2.11, `tests/data/h200/operators_masks.json.gz`).
 
 Not modelled: `isin` that sorts, to the byte.
 """
@@ -29,6 +30,7 @@ from analyzer.runtimes.pytorch.scratch.reduction import Kernel, reduce
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
 _INDEX_BYTES = 8
+_NUMBER_BYTES, _COMPLEX_BYTES = 8, 16  # a Python number as a tensor: float64 or int64, complex128
 
 
 @rule("aten::isinf")
@@ -69,6 +71,20 @@ def mvlgamma(operator: Operator, _device: DeviceProfile, script: Script) -> None
     script.temporary(terms * bytes_of(result))
     script.release(halves)
     script.outputs()
+
+
+@rule(
+    "aten::pow.Scalar", "aten::pow.Scalar_out", name="power-of-number", replace=True
+)  # every other `pow` is inert
+def power_of_number(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """The number on the device, beside the result, unless it is 1: then the result is filled.
+
+    Arguments: (self, exponent)
+    """
+    script.outputs()
+    base = argument(operator, 0, "self")
+    if base != 1:
+        script.release(script.temporary(_COMPLEX_BYTES if isinstance(base, complex) else _NUMBER_BYTES))
 
 
 @rule("aten::isin", sure=(Basis.EXACT, Basis.BOUNDED))

@@ -25,7 +25,7 @@ from analyzer.runtimes.rules import place
 
 _FLOAT = 4
 _DEFAULT = ".default"
-# Norms and products under `linalg_` are PyTorch's own kernels: no solver is loaded (NVML of recorded runs).
+# Norms and products under `linalg_` are PyTorch's own kernels, triangular systems cuBLAS's: no solver is loaded (NVML of recorded runs).
 _OWN_KERNELS = (
     "aten::linalg_vector_norm",
     "aten::linalg_matrix_norm",
@@ -34,10 +34,9 @@ _OWN_KERNELS = (
     "aten::linalg_vecdot",
     "aten::linalg_diagonal",
     "aten::_linalg_check_errors",
+    "aten::linalg_solve_triangular",
 )
-# Triangular systems are cuBLAS's (`BatchLinearAlgebra.cpp`, `triangular_solve_kernel`); of two prefixes the first counts.
 _LIBRARY_BY_PREFIX = {
-    "aten::linalg_solve_triangular": "cublas",
     "aten::linalg_": "cusolver",
     "aten::_linalg_": "cusolver",
     "aten::_fft_": "cufft",

@@ -34,6 +34,21 @@ BY_VALUE = {"aten._unique2.default": 20, "aten.bincount.default": 10, "aten.nonz
             "aten.unique_consecutive.default": 10, "aten.index.Tensor": 11}  # fmt: skip
 # Composite here: `cuda/decisions.py` takes it apart (`test_decisions.py`).
 COMPOSITE = {"aten._native_multi_head_attention.default": 1}
+# Recorded on tensors that lie otherwise (`benchmarks/operators/layouts.py`): results whose sizes are data, arguments that the recording keeps
+# as text or that are copied from a meta tensor, what the capture asks nobody (`use_..._ctc_loss`) or takes apart first.
+LYING = {
+    "aten.masked_select.default": 14, "aten.nonzero.default": 7, "aten._unique.default": 2, "aten._unique2.default": 3,
+    "aten.unique_consecutive.default": 3, "aten.repeat_interleave.Tensor": 1, "aten.mul.Scalar": 9, "aten._to_copy.default": 2,
+    "aten._use_cudnn_ctc_loss.default": 3, "aten._use_cudnn_ctc_loss.Tensor": 5, "aten._use_miopen_ctc_loss.default": 3,
+    "aten._use_miopen_ctc_loss.Tensor": 5, "aten._ctc_loss.Tensor": 9, "aten._ctc_loss_backward.Tensor": 9, "aten.view_copy.default": 2,
+}  # fmt: skip
+# As wrong as this: cuDNN refuses an output padding as large as the stride, and another kernel's result is contiguous; an operator of exported
+# programs alone.
+WRONG = {
+    "aten.convolution.default": 2,
+    "aten.convolution_backward.default": 3,
+    "aten.batch_norm_backward.default": 1,
+}
 
 
 class CutShort(Exception):
@@ -61,9 +76,10 @@ def rebuilt(value: Any) -> Any:
 
 def recorded() -> Iterator[list[Any]]:
     """Every recorded call: operator, arguments, keywords, results."""
-    with gzip.open(DATA / "operators_h200.json.gz", "rt") as file:
-        for calls in json.load(file)["cases"].values():
-            yield from ([row[0], *row[2:5]] for row in calls if not isinstance(calls, str))
+    for name in ("operators_h200.json.gz", "h200/operators_layouts.json.gz"):
+        with gzip.open(DATA / name, "rt") as file:
+            for calls in json.load(file)["cases"].values():
+                yield from ([row[0], *row[2:5]] for row in calls if not isinstance(calls, str))
     with tarfile.open(DATA / "probe_h200.tar") as archive:
         for member in archive.getmembers():
             content = archive.extractfile(member) if member.isfile() else None
@@ -76,7 +92,16 @@ def recorded() -> Iterator[list[Any]]:
 def distinct() -> tuple[list[Any], ...]:
     found = {json.dumps(call): call for call in recorded()}
     left_out = ("profiler.", "aten._local_scalar_dense.")
-    return tuple(call for call in found.values() if not call[0].startswith(left_out))
+    return tuple(
+        call
+        for call in found.values()
+        if not call[0].startswith(left_out) and not from_a_mask_on_the_host(call)
+    )
+
+
+def from_a_mask_on_the_host(call: list[Any]) -> bool:
+    """How many are chosen is data that nobody recorded."""
+    return call[0] == "aten.index.Tensor" and "'bool'" in str(call[1]) and "'cpu'" in str(call[1])
 
 
 def described(result: Any) -> Any:
@@ -111,17 +136,21 @@ def test_every_recorded_call() -> None:
         try:
             with torch.no_grad():
                 found: Any = computed(name, args, kwargs)
-        except NotImplementedError as error:
+        except (NotImplementedError, RuntimeError) as error:
             found = str(error)
         if found != expected:
             differing[name].append((arguments, keywords, found, expected))
-    counts = {name: len(found) for name, found in differing.items()}
-    assert counts == {**BY_VALUE, **COMPOSITE}, {
-        name: found[:2]
-        for name, found in differing.items()
-        if counts[name] != {**BY_VALUE, **COMPOSITE}.get(name)
+    counts = collections.Counter({name: len(found) for name, found in differing.items()})
+    known = (
+        collections.Counter(BY_VALUE)
+        + collections.Counter(COMPOSITE)
+        + collections.Counter(LYING)
+        + collections.Counter(WRONG)
+    )
+    assert counts == known, {
+        name: found[:2] for name, found in differing.items() if counts[name] != known[name]
     }
-    assert checked > 9_600 and len({call[0] for call in distinct()}) > 250
+    assert checked > 24_000 and len({call[0] for call in distinct()}) > 550
 
 
 class TestChannelsLast:

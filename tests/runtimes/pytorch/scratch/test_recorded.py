@@ -1,4 +1,4 @@
-"""20,000 single ATen calls recorded by `benchmarks/operators.py` (H200, torch 2.11): the allocator's requests and
+"""20,000 single ATen calls recorded by `benchmarks/operators/measure.py` (H200, torch 2.11): the allocator's requests and
 frees during each, in order and to the byte, beside the story the rules tell.
 
 Outside it: convolutions (`test_convolution.py`), and what `EXCEPTIONS` names with its reason.
@@ -33,7 +33,6 @@ EXCEPTIONS = {
     "aten::_linalg_svd": "cuSOLVER's workspace",
     "aten::linalg_inv_ex": "cuSOLVER's workspace",
     "aten::linalg_cholesky_ex": "cuSOLVER's workspace",
-    "aten::linalg_solve_triangular": "unknown operator",
     "aten::_linalg_check_errors": "unknown operator",
     "aten::allclose": "unknown operator",
     "aten::unique_dim": "unknown operator",

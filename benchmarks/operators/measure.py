@@ -49,15 +49,23 @@ def trace() -> list[dict[str, Any]]:
 
 
 class Record(TorchDispatchMode):
-    def __init__(self) -> None:
+    """Rows: of every call, or, where `distinct`, of each call of the same arguments once."""
+
+    def __init__(self, distinct: bool) -> None:
         super().__init__()
         self.rows: list[Any] = []
         self.on = False
+        self.seen: set[str] | None = set() if distinct else None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not self.on:
             return func(*args, **(kwargs or {}))
         described = describe(args), {key: describe(value) for key, value in (kwargs or {}).items()}
+        if self.seen is not None:
+            call = json.dumps([str(func), *described])
+            if call in self.seen:
+                return func(*args, **(kwargs or {}))
+            self.seen.add(call)
         inputs = {
             t.untyped_storage().data_ptr() for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)
         }
@@ -939,20 +947,27 @@ def tiles() -> None:
         )
 
 
+def layouts() -> None:
+    """PyTorch's own list of operators, on tensors that lie otherwise."""
+    from benchmarks.operators import layouts as lying
+
+    CASES.update(lying.layouts(D))
+
+
 GROUPS = {
     fill.__name__: fill
     for fill in (reductions, norms, attention, indexing, losses, blas, spatial, training, masks, tiles)
-}
+} | {"layouts": layouts}
 
 
 @click.command("measure")
 @click.argument("out", type=Path)
 @click.argument("groups", nargs=-1)
 def main(out: Path, groups: tuple[str, ...]) -> None:
-    """Record the cases of these groups of `GROUPS`, of all where none is named."""
-    for name in groups or GROUPS:
+    """Record the cases of these groups of `GROUPS`; of all but the last, where none is named."""
+    for name in groups or list(GROUPS)[:-1]:
         GROUPS[name]()
-    mode, results = Record(), {}
+    mode, results = Record("layouts" in groups), {}
     for name, run in CASES.items():
         try:
             run()
