@@ -1,21 +1,253 @@
-"""`python -m benchmarks releases torch A B`: the benchmarks that are commands (the others are scripts, by their path)."""
+"""`python -m benchmarks`: every benchmark by name; `python -m benchmarks NAME`: what it can do. README.md says how to add one.
+
+The same words mean the same everywhere: *measure* runs something and records it, mostly on a GPU; *score* puts predictions beside
+what was recorded, on the terminal; *table* writes the page or the file.
+"""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
-from benchmarks import gpu_profiles
-from benchmarks.published import compare, litgpt
-from benchmarks.releases import changes
+import click
 
-COMMANDS = {
-    "releases": changes.main,
-    "gpu_profiles": gpu_profiles.main,
-    "published": compare.main,
-    "litgpt": litgpt.main,
-}
+from benchmarks import ROOT
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """answers: the question. writes: the page, or what is recorded. verbs: each one's "module:function" below this package, a
+    click command, which is imported when it is asked for: on a GPU's machine there may be little besides torch."""
+
+    answers: str
+    writes: str
+    verbs: dict[str, str]
+
+
+EVIDENCE, RECORDED = "docs/evidence/", "tests/data/h200/"
+BENCHMARKS = {
+    "accuracy": Benchmark(
+        "295 measured training steps and inferences beside their predictions", EVIDENCE + "ACCURACY.md",
+        {"measure": "accuracy.measure:main", "score": "accuracy.report:score", "table": "accuracy.report:write_page",
+            "first": "accuracy.report:first", "calibrated": "accuracy.report:calibrated",
+       },
+    ),
+    "allocators": Benchmark(
+        "one model under every allocator, strategies and flags on it", EVIDENCE + "ALLOCATORS.md", {"table": "allocators:main"}
+    ),
+    "cuda_functions": Benchmark(
+        "which functions of torch.cuda a followed program gets an answer from", EVIDENCE + "CUDA_FUNCTIONS.md",
+        {"table": "cuda_functions:main"},
+    ),
+    "cudnn": Benchmark(
+        "what cuDNN's plans take: calls are listed, asked on a GPU and merged", "analyzer/devices/profiles/*.npz",
+        {
+            "shapes": "cudnn.shapes:main", "calls": "cudnn.calls:main", "every": "cudnn.every:main", "grids": "cudnn.grids:main",
+            "programs": "cudnn.programs:main", "targets": "cudnn.targets:main", "cases": "cudnn.cases:main", "ask": "cudnn.ask:main",
+            "plans": "cudnn.plans:plans", "winners": "cudnn.winners:main", "ladders": "cudnn.ladders:main",
+            "executed": "cudnn.executed:main", "attention": "cudnn.attention:main", "ctc": "cudnn.ctc:main",
+            "merge": "cudnn.merge:main", "votes": "cudnn.votes:main",
+        },
+    ),
+    "damaged": Benchmark(
+        "whether a damaged ONNX file ends in an estimate or one clear error", EVIDENCE + "ONNX.md", {"score": "damaged.campaign:main"}
+    ),
+    "driver_holes": Benchmark(
+        "how the driver lays out a process's memory", RECORDED + "driver_holes.json.gz", {"measure": "driver_holes:main"}
+    ),
+    "emulation": Benchmark(
+        "PyTorch's own binary on an emulated GPU beside the real one; what it costs", "docs/EMULATION.md",
+        {
+            "truth": "emulation.truth:main", "programs": "emulation.programs:main", "costs": "emulation.costs:main",
+            "peers": "emulation.peers:main", "interface": "emulation.interface:main",
+        },
+    ),
+    "experiments": Benchmark(
+        "the documents' experiments, measured beside predicted", EVIDENCE + "EXPERIMENTS.md",
+        {"measure": "experiments.run:main", "xla": "experiments.xla:main", "table": "experiments.report:main"},
+    ),
+    "fit": Benchmark(
+        "the largest batch beside what a trial finder found", RECORDED + "fit.json",
+        {"measure": "fit.measure:main", "score": "fit.score:main"},
+    ),
+    "fourier": Benchmark(
+        "what PyTorch's Fourier transforms allocate", RECORDED + "fft.jsonl.gz", {"measure": "fourier:main"}
+    ),
+    "gpu_profiles": Benchmark(
+        "profiles of GPUs from public figures", "analyzer/devices/profiles/*.json", {"table": "gpu_profiles:main"}
+    ),
+    "histories": Benchmark(
+        "recorded allocator histories as one small file", RECORDED + "histories_*.xz", {"pack": "harness.histories:main"}
+    ),
+    "language_models": Benchmark(
+        "configurations of language models: measured, by closed formulas, and a table", "docs/LANGUAGE_MODELS.md",
+        {
+            "measure": "language_models.measured_cases:main", "score": "language_models.measured_cases:main --score",
+            "peers": "language_models.peers:main", "table": "language_models.table:main",
+        },
+    ),
+    "litgpt": Benchmark("LitGPT's own table beside predictions", EVIDENCE + "PUBLISHED_LITGPT.md", {"table": "published.litgpt:main"}),
+    "mutation": Benchmark(
+        "whether the tests notice small changes of the code", EVIDENCE + "MUTATION.md",
+        {"score": "mutation.campaign:score", "table": "mutation.findings:table"},
+    ),
+    "onnx_backend": Benchmark(
+        "the onnx package's own tests beside ONNX Runtime on this CPU", EVIDENCE + "ONNX.md",
+        {"score": "onnx.backend:score", "summary": "onnx.backend:shown", "table": "onnx.backend:table"},
+    ),
+    "onnx_cuda": Benchmark(
+        "ONNX Runtime's CUDA provider, run by run", RECORDED + "onnx_cuda.json.gz",
+        {"pack": "onnx.cuda:pack", "measure": "onnx.cuda:measure", "score": "onnx.cuda:score"},
+    ),
+    "onnx_exports": Benchmark(
+        "both of PyTorch's exporters beside ONNX Runtime on this CPU", EVIDENCE + "ONNX.md",
+        {"score": "onnx.exports:score", "table": "onnx.exports:table"},
+    ),
+    "onnx_kernels": Benchmark(
+        "which kernels ONNX Runtime's providers have", "analyzer/runtimes/onnxruntime/kernels/", {"table": "onnx.kernels:main"}
+    ),
+    "onnx_operators": Benchmark(
+        "what is known of each ONNX operator, and where", EVIDENCE + "OPERATORS.md",
+        {"table": "onnx.operators:table", "show": "onnx.operators:show"},
+    ),
+    "onnx_plans": Benchmark(
+        "what cuDNN's frontend plans take, as ONNX Runtime asks for them", "analyzer/devices/profiles/h200.onnxruntime.npz",
+        {"list": "onnx.plans:calls", "measure": "onnx.plans:ask", "merge": "onnx.plans:merge"},
+    ),
+    "onnx_recorded": Benchmark("every recorded run of ONNX Runtime beside its prediction", "the terminal", {"score": "onnx.recorded:score"}),
+    "onnx_variants": Benchmark(
+        "half-precision and quantised networks beside ONNX Runtime on this CPU", "the terminal", {"score": "onnx.variants:score"}
+    ),
+    "operators": Benchmark(
+        "what single ATen operators allocate", RECORDED + "operators_*.json.gz", {"measure": "operators.measure:main"}
+    ),
+    "paddlepaddle": Benchmark(
+        "what PaddlePaddle's executor does on a CPU", "tests/data/paddle_cpu.json", {"measure": "paddlepaddle.observe:main"}
+    ),
+    "peers": Benchmark("other tools on everything that was measured", EVIDENCE + "PEERS.md", {"table": "peers.table:main"}),
+    "programs": Benchmark(
+        "whole programs of tests/programs beside their runs", EVIDENCE + "PROGRAMS.md",
+        {"measure": "programs.measure:measure", "score": "programs.score:score", "table": "programs.score:table"},
+    ),
+    "public": Benchmark(
+        "programs nobody here wrote, unmodified, beside their runs", EVIDENCE + "PROGRAMS.md",
+        {
+            "sources": "public.sources:main", "prepare": "public.prepared:main", "follow": "public.score:only",
+            "measure": "public.measure:measure", "score": "public.score:score", "table": "public.score:table",
+        },
+    ),
+    "published": Benchmark("figures other people published, beside predictions", EVIDENCE + "PUBLISHED.md", {"table": "published.compare:main"}),
+    "ranks": Benchmark(
+        "distributed programs and --parallel, rank by rank, beside two H200", EVIDENCE + "RANKS.md",
+        {
+            "measure": "ranks.measure:measure", "score": "ranks.score:score", "table": "ranks.score:table", "targets": "ranks.score_targets:targets",
+            "worlds": "ranks.worlds:worlds", "nccl": "ranks.nccl_log:nccl",
+        },
+    ),
+    "releases": Benchmark(
+        "what a release of torch or ONNX Runtime changed of what is relied on", EVIDENCE + "RELEASES.md",
+        {
+            "torch": "releases.changes:torch", "onnxruntime": "releases.changes:onnxruntime", "matrix": "releases.matrix:main",
+            "differential": "releases.differential:main", "table": "releases.changes:table",
+        },
+    ),
+    "speed": Benchmark(
+        "what the analyzer itself costs, beside the least any tool must do", "the terminal",
+        {
+            "allocators": "speed.allocators:main", "grid": "speed.grid:main", "llama": "speed.llama:main", "onnx": "speed.process:onnx",
+            "process": "speed.process:pytorch", "programs": "speed.programs:main", "step": "speed.step:main",
+        },
+    ),
+    "sweep": Benchmark("a curve over batches beside fresh analyses, and its cost", "the terminal", {"score": "sweep:main"}),
+    "what_if": Benchmark(
+        "what each strategy saves, predicted and measured", RECORDED + "what_if.json",
+        {"measure": "what_if:record", "score": "what_if:score"},
+    ),
+}  # fmt: skip
+
+
+def said(place: str) -> str:
+    """The first line of a verb's docstring, read without importing it."""
+    module, function = place.split(maxsplit=1)[0].split(":")
+    path = ROOT / "benchmarks" / f"{module.replace('.', '/')}.py"
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            return (ast.get_docstring(node) or "").partition("\n")[0]
+    return ""
+
+
+class Verbs(click.Group):
+    """What one benchmark can do."""
+
+    def __init__(self, name: str, benchmark: Benchmark) -> None:
+        super().__init__(name, help=f"{benchmark.answers}. Writes {benchmark.writes}.")
+        self.benchmark = benchmark
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(self.benchmark.verbs)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in self.benchmark.verbs:
+            return None
+        place, _, given = self.benchmark.verbs[cmd_name].partition(" ")
+        where, function = place.split(":")
+        module = import_module(f"benchmarks.{where}")
+        command = getattr(module, function)
+        if not isinstance(command, click.Command):
+            return _plain(cmd_name, command, given.split())
+        command.help = f"{command.help}\n\n\b\n" + (module.__doc__ or "").strip().replace("\n\n", "\n\n\b\n")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(verb, said(place)) for verb, place in self.benchmark.verbs.items()])
+
+
+def _plain(name: str, main: Any, given: list[str]) -> click.Command:
+    """A function that reads its own command line."""
+
+    def run(arguments: tuple[str, ...]) -> Any:
+        words = [*given, *arguments]
+        sys.argv = [name, *words]
+        return main(words) if inspect.signature(main).parameters else main()
+
+    rest = click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)
+    settings = {"ignore_unknown_options": True}
+    return click.Command(name, settings, run, [rest], add_help_option=False)
+
+
+class Benchmarks(click.Group):
+    """Every benchmark of the list."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(BENCHMARKS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        return Verbs(cmd_name, BENCHMARKS[cmd_name]) if cmd_name in BENCHMARKS else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Benchmarks"):
+            formatter.write_dl([(name, f"{one.answers} ({one.writes})") for name, one in BENCHMARKS.items()])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; the exit code is what the verb returns."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    words += ["--help"] if len(words) < 2 else []  # a name alone: what it can do
+    try:
+        return (
+            Benchmarks("benchmarks", help=__doc__).main(words, "python -m benchmarks", standalone_mode=False)
+            or 0
+        )
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == [] or sys.argv[1] not in COMMANDS:
-        sys.exit(f"usage: python -m benchmarks {{{','.join(COMMANDS)}}} ...")
-    sys.exit(COMMANDS[sys.argv[1]](sys.argv[2:]))
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Write `docs/evidence/ALLOCATORS.md`: `python benchmarks/allocators.py`. Every figure in it is what a command prints now.
+"""Write `docs/evidence/ALLOCATORS.md`: `python -m benchmarks allocators table`. Every figure in it is what a command prints now.
 
 One model under every allocator, then document 003's strategies and flags on it, each by the command that asks for it.
 """
@@ -9,14 +9,15 @@ import contextlib
 import io
 import json
 import shlex
-from pathlib import Path
 from typing import Any
 
-from analyzer.cli import main as analyze
+import click
 
-ROOT = Path(__file__).resolve().parents[1]
+from analyzer.cli import main as analyze
+from benchmarks import ROOT
+from benchmarks.harness.pages import MIB, table
+
 OUT = ROOT / "docs" / "evidence" / "ALLOCATORS.md"
-MIB = 2**20
 MODEL = "models/cnn.py --batch 128 --mode train --device rtx4090"
 NAIVE = "FLAGS_allocator_strategy=naive_best_fit"
 # What document 003 describes -> the runtime options that ask for it.
@@ -68,11 +69,6 @@ def estimated(command: str) -> dict[str, Any]:
     return {"code": code, **json.loads(text)}
 
 
-def row(cells: tuple[object, ...]) -> str:
-    """A line of a table."""
-    return "| " + " | ".join(str(cell) for cell in cells) + " |"
-
-
 def mib(nbytes: int) -> str:
     """MiB with one decimal."""
     return f"{nbytes / MIB:,.1f}"
@@ -91,10 +87,16 @@ def figures(command: str) -> tuple[str, str, str]:
 
 def document() -> str:
     """The page."""
+    runtimes = [(name, f"`analyze {MODEL} {said}`", *figures(f"{MODEL} {said}")) for name, said in RUNTIMES]
+    strategies = []
+    for what, options in FLAGS:
+        said = "".join(f" --runtime-option {option}" for option in options)
+        shown = "<br>".join(f"`{option}`" for option in options)
+        strategies.append((what, shown, *figures(f"{MODEL} --runtime paddle{said}")))
     lines = [
         "# One graph, any allocator",
         "",
-        "Written by `python benchmarks/allocators.py`; a test keeps it up to date. Sizes in MiB.",
+        "Written by `python -m benchmarks allocators table`; a test keeps it up to date. Sizes in MiB.",
         "",
         "## The same requests under every allocator",
         "",
@@ -111,10 +113,7 @@ def document() -> str:
         "",
         "Here each framework's own executor decides what is requested, and when it goes.",
         "",
-        row(("runtime", "command", "allocated", "reserved", "")),
-        row(("---", "---", "---:", "---:", "---")),
-        *(row((name, f"`analyze {MODEL} {said}`", *figures(f"{MODEL} {said}"))) for name, said in RUNTIMES),
-        "",
+        table(("runtime", "command", "allocated", "reserved", ""), runtimes, "llrr"),
         "What the figures of PaddlePaddle and TensorFlow assume stands under every estimate, in its notes.",
         "",
         "## PaddlePaddle's strategies and flags (document 003)",
@@ -122,20 +121,14 @@ def document() -> str:
         f"Each row is `analyze {MODEL} --runtime paddle` with these `--runtime-option`s. The same names count in the",
         "environment. `FLAGS_memory_fraction_of_eager_deletion` belongs to the executors of PaddlePaddle 1 and 2.",
         "",
-        row(("strategy", "options", "allocated", "reserved", "")),
-        row(("---", "---", "---:", "---:", "---")),
-    ]
-    for what, options in FLAGS:
-        said = "".join(f" --runtime-option {option}" for option in options)
-        shown = "<br>".join(f"`{option}`" for option in options)
-        lines.append(row((what, shown, *figures(f"{MODEL} --runtime paddle{said}"))))
-    lines += [
-        "",
+        table(("strategy", "options", "allocated", "reserved", ""), strategies, "llrr"),
         "Recomputation is `--checkpoint PATTERN`, as for PyTorch: the matching modules' operators run again in the backward",
         "pass, and the executor frees what they make as anything else.",
     ]
     return "\n".join(lines) + "\n"
 
 
-if __name__ == "__main__":
+@click.command("table")
+def main() -> None:
+    """Write the page."""
     OUT.write_text(document(), encoding="utf-8")

@@ -1,5 +1,5 @@
 """Which public functions of `torch.cuda` and `torch.accelerator` a followed program gets an answer from:
-python benchmarks/cuda_functions.py -o docs/evidence/CUDA_FUNCTIONS.md
+python -m benchmarks cuda_functions table
 
 A program that calls each of them, by position and by keyword where they take a device, is followed like any other
 (`analyzer.run`); what it was told is the table. What has no answer stands there with the reason (`WITHOUT`).
@@ -7,13 +7,15 @@ A program that calls each of them, by position and by keyword where they take a 
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import click
+
 import analyzer
+from benchmarks import ROOT
 
 # Arguments of those that need some. A function not named here is called without any.
 ARGUMENTS = {
@@ -50,7 +52,7 @@ WITHOUT = {
 _HEAD = """# What `torch.cuda` answers in a program that is followed
 
 Every public name of `torch.cuda` and `torch.accelerator` (torch {version}), called in a program that `analyze run` follows on an
-h200. Made by `python benchmarks/cuda_functions.py -o docs/evidence/CUDA_FUNCTIONS.md`, never edited. Functions of a device are called with
+h200. Made by `python -m benchmarks cuda_functions table`, never edited. Functions of a device are called with
 `device="cuda"` by keyword and by position. Beside these, NVML (`pynvml`) answers with the predicted memory.
 
 {answered} of {count} answer.
@@ -116,12 +118,8 @@ def table() -> str:
     return head + "\n".join(rows) + "\n"
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-o", type=Path, required=True)
-    parser.parse_args().o.write_text(table(), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+@click.command("table")
+@click.option("-o", "--output", type=Path, default=ROOT / "docs/evidence/CUDA_FUNCTIONS.md")
+def main(output: Path) -> None:
+    """Follow the program that calls them all, and write the page."""
+    output.write_text(table(), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Which addresses CUDA's driver has left, step by step: `python benchmarks/driver_holes.py OUT.json.gz [--workers N]` on a GPU.
+"""Which addresses CUDA's driver has left, step by step: `python -m benchmarks driver_holes measure OUT.json.gz [--workers N]` on a GPU.
 
 A step is a line of Python. For every program below and every number of its steps, a fresh process runs that many and then
 asks the driver for 2 MiB after 2 MiB: since a request goes into the lowest hole that has room, the answers are the holes, and
@@ -9,17 +9,19 @@ The rules made of it are `analyzer/allocators/process.py`.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import gzip
 import json
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-MIB = 2**20
+import click
+
+from benchmarks.harness.pages import MIB
+from benchmarks.harness.processes import ProcessError, answer
+
 PAGE_BYTES = 2 * MIB
 # Requests beyond the holes there were: each goes into a new chunk's next page.
 BEYOND = 300
@@ -393,36 +395,27 @@ def run(program: str, count: int) -> dict[str, Any]:
     return {"program": program, "count": count, "segments": segments, "holes": holes, **versions}
 
 
-def main() -> int:
-    """Records all programs, or with --run one of them."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--workers", type=int, default=8)
-    parser.add_argument("--only", default="", help="programs whose names begin so")
-    parser.add_argument("--run", nargs=2)
-    arguments = parser.parse_args()
-    if arguments.run:
-        print(json.dumps(run(arguments.run[0], int(arguments.run[1]))))
-        return 0
+@click.command("measure")
+@click.argument("out", type=Path)
+@click.option("--workers", default=8)
+@click.option("--only", default="", help="programs whose names begin so")
+def main(out: Path, workers: int, only: str) -> int:
+    """Record all programs, each in a process of its own; 1 where one gave no answer."""
     wanted = [
         (name, count)
         for name, steps in PROGRAMS.items()
-        if name.startswith(arguments.only)
+        if name.startswith(only)
         for count in range(len(steps) * ("alone" in name), len(steps) + 1)
     ]
 
-    def record(one: tuple[str, int]) -> str:
-        command = [sys.executable, __file__, str(arguments.out), "--run", one[0], str(one[1])]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
-        if ended.returncode:
-            print(one, ended.stderr[-300:], file=sys.stderr)
-        return ended.stdout
+    def record(one: tuple[str, int]) -> Any:
+        try:
+            return answer("benchmarks.driver_holes:run", *one)
+        except ProcessError as error:
+            print(one, error, file=sys.stderr)
+            return None
 
-    with ThreadPoolExecutor(arguments.workers) as pool:
-        rows = [json.loads(text) for text in pool.map(record, wanted) if text]
-    arguments.out.write_bytes(gzip.compress(json.dumps(rows).encode(), mtime=0))
-    return len(rows) < len(wanted)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    with ThreadPoolExecutor(workers) as pool:
+        rows = [row for row in pool.map(record, wanted) if row is not None]
+    out.write_bytes(gzip.compress(json.dumps(rows).encode(), mtime=0))
+    return int(len(rows) < len(wanted))

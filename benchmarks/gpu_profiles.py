@@ -1,6 +1,6 @@
 """The profiles of GPUs nobody here has measured: public figures, and what follows from them.
 
-Run: `python -m benchmarks gpu_profiles`. Writes `analyzer/devices/profiles/NAME.json` for every line of `_GPUS`; the H200's, which was measured, is not
+Run: `python -m benchmarks gpu_profiles table`. Writes `analyzer/devices/profiles/NAME.json` for every line of `_GPUS`; the H200's, which was measured, is not
 touched. Rules:
 
 1. Memory, multiprocessors and compute capability are NVIDIA's own figures; memory is what nvidia-smi lists. Looked up in public material
@@ -31,8 +31,9 @@ Not modelled: eager loading (CUDA before 11.7 or CUDA_MODULE_LOADING=EAGER), who
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
+
+import click
 
 from analyzer.devices.loader import DEFAULT, PROFILES
 
@@ -192,13 +193,9 @@ def _profile(
     }  # fmt: skip
 
 
-def main(_: Sequence[str] = ()) -> int:
+@click.command("table")
+def main() -> None:
     """Write them all."""
     for name, content in profiles().items():
         (PROFILES / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     print(f"{len(_GPUS)} profiles")
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,6 +1,6 @@
 """The curve beside fresh analyses, and what it costs: for the measured models, in training and inference, and four ONNX files.
 
-    PYTHONPATH=. python benchmarks/sweep.py [MODEL|FILE.onnx ...] [--sizes 12] [--batches 200]
+    python -m benchmarks sweep score [MODEL|FILE.onnx ...] [--sizes 12] [--batches 200]
 
 For each model the curve over `--batches` sizes is made and compared with a fresh analysis at `--sizes` of them that were not
 captured, to the byte. Prints seconds of CPU: one capture, one analysis, the whole curve, one further size. Exit code 1 if a row
@@ -9,19 +9,18 @@ differs.
 
 from __future__ import annotations
 
-import argparse
 import random
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import click
+
+from benchmarks import ROOT
 
 if TYPE_CHECKING:
     from analyzer.planning.subject import Subject
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "benchmarks" / "accuracy"))
 MODELS = (
     "resnet50",
     "gpt2",
@@ -39,19 +38,16 @@ MODELS = (
 ONNX = ("resnet50.onnx", "bert.onnx", "vit_b_16.onnx", "cnn.onnx")
 
 
-def main() -> int:
-    """A line a model and mode."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("models", nargs="*", default=(*MODELS, *ONNX))
-    parser.add_argument("--sizes", type=int, default=12)
-    parser.add_argument("--batches", type=int, default=200)
-    given = parser.parse_args()
+@click.command("score")
+@click.argument("models", nargs=-1)
+@click.option("--sizes", default=12)
+@click.option("--batches", default=200)
+def main(models: tuple[str, ...], sizes: int, batches: int) -> int:
+    """A line a model and mode, of those named or all; 1 if a row differs."""
     differ = 0
-    for name in given.models:
+    for name in models or (*MODELS, *ONNX):
         for mode, subject in subjects(name):
-            wrong = compare(f"{name:<20} {mode:<6}", subject, given.sizes, given.batches)
+            wrong = compare(f"{name:<20} {mode:<6}", subject, sizes, batches)
             differ += bool(wrong)
     return int(differ > 0)
 
@@ -65,8 +61,9 @@ def subjects(name: str) -> Iterator[tuple[str, Subject]]:
         yield "infer", Subject(ROOT / "models" / name, Options.of({"device": "h200"}))
         return
     import torch
-    import torchvision_cpu
-    from sets import zoo
+
+    from benchmarks.accuracy.sets import zoo
+    from benchmarks.networks import torchvision_cpu
 
     torchvision_cpu.enable()
     models = zoo("development")
@@ -114,7 +111,3 @@ def compare(shown: str, subject: Subject, sizes: int, batches: int) -> list[int]
         flush=True,
     )
     return wrong
-
-
-if __name__ == "__main__":
-    sys.exit(main())

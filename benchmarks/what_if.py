@@ -1,24 +1,25 @@
 """What each strategy saves, predicted and measured on this machine's GPU: a row a strategy, for the committed record.
 
-    PYTHONPATH=. python benchmarks/what_if.py -o tests/data/h200/what_if.json [--jobs 8]
+    python -m benchmarks what_if measure -o tests/data/h200/what_if.json [--jobs 8]
 
 Every strategy `analyze what-if` names for RetinaNet, ViT and GPT-2 is run by `analyzer.verify` in a process of its own
-(three steps, random weights). Needs an NVIDIA GPU and the packages the models need; about a minute a strategy. `--check`
+(three steps, random weights). Needs an NVIDIA GPU and the packages the models need; about a minute a strategy. `score`
 needs no GPU: it compares a record with today's predictions and exits with 1 when a saving is off by more than 0.5 % of the
 base's device memory.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+import click
+
+from benchmarks import ROOT
+
 JOBS: dict[str, dict[str, Any]] = {
     "retinanet_r50_fpn.py": {"batch": 8, "mode": "train", "optimizer": "adam"},
     "vit_b_16.py": {"batch": 64, "mode": "train", "optimizer": "adamw"},
@@ -133,24 +134,21 @@ def _device(figures: dict[str, int]) -> int:
     return next(value for name, value in figures.items() if name.startswith("device"))
 
 
-def main() -> int:
-    """See the module docstring."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "-o", "--output", type=Path, default=ROOT / "tests" / "data" / "h200" / "what_if.json"
-    )
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument(
-        "--jobs", type=int, default=1, help="processes at once; figures are each process's own"
-    )
-    given = parser.parse_args()
-    if given.check:
-        return int(check(json.loads(given.output.read_text()), given.jobs) > 0)
-    measure(given.output, given.jobs)
-    return 0
+_OUTPUT = click.option("-o", "--output", type=Path, default=ROOT / "tests" / "data" / "h200" / "what_if.json")
+_JOBS = click.option("--jobs", default=1, help="processes at once; figures are each process's own")
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+@click.command("measure")
+@_OUTPUT
+@_JOBS
+def record(output: Path, jobs: int) -> None:
+    """Run every strategy on this machine's GPU, and write the record."""
+    measure(output, jobs)
+
+
+@click.command("score")
+@_OUTPUT
+@_JOBS
+def score(output: Path, jobs: int) -> int:
+    """Compare a record with today's predictions; 1 when a saving is off by more than 0.5 % of the base's device memory."""
+    return int(check(json.loads(output.read_text()), jobs) > 0)

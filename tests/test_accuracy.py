@@ -1,6 +1,6 @@
 """No case that was measured may get worse: predictions beside the committed baseline.
 
-`docs/evidence/ACCURACY.md` and the baseline come from `python benchmarks/accuracy/report.py`.
+`docs/evidence/ACCURACY.md` and the baseline come from `python -m benchmarks accuracy table`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ for package in ("torchvision", "transformers", "monai", "timm"):
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed", allow_module_level=True)
 
-import sets  # noqa: E402
-from predict import predict  # noqa: E402
-
+from benchmarks.accuracy import sets  # noqa: E402
+from benchmarks.accuracy.predict import predict  # noqa: E402
 from tests.paths import ROOT  # noqa: E402
 
 BASELINE = json.loads((ROOT / "tests" / "data" / "accuracy_baseline.json").read_text())["sets"]

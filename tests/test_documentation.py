@@ -150,7 +150,7 @@ def make_batch(batch):
 def own(place: Fresh) -> Fresh:
     for name, source in OWN.items():
         (place.folder / name).write_text(source)
-    shutil.copy(ROOT / "benchmarks/accuracy/torchvision_cpu.py", place.folder)
+    shutil.copy(ROOT / "benchmarks/networks/torchvision_cpu.py", place.folder)
     return place
 
 

@@ -8,11 +8,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from experiment_cases import CASES, SCRIPTS, Case, Script
-from experiment_results import compare, measured_marks, model_cases, predict_script, raw
-from experiment_torchinfo import torchinfo_bytes
-
 from analyzer.liveness.naive import LeafOutput
+from benchmarks.experiments.cases import CASES, SCRIPTS, Case, Script
+from benchmarks.experiments.results import compare, measured_marks, model_cases, predict_script, raw
+from benchmarks.experiments.torchinfo import torchinfo_bytes
 from tests.paths import ROOT
 
 PREDICTED_AS_A_WHOLE = [entry for entry in SCRIPTS if not entry.function.endswith(("_nvml", "_released"))]

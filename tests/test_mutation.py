@@ -7,18 +7,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import findings
 import pytest
-from findings import Finding, Result, Survivor
-from rooms import ROOMS, Room
 
+from benchmarks.mutation import findings
+from benchmarks.mutation.findings import Finding, Result, Survivor
+from benchmarks.mutation.rooms import ROOMS, Room
 from tests.paths import ROOT
 
 RECORDED = findings.results()
 
 
 def test_the_page_is_what_the_results_make() -> None:
-    """`python benchmarks/mutation/campaign.py --page` writes it anew."""
+    """`python -m benchmarks mutation table` writes it anew."""
     assert findings.PAGE.read_text() == findings.page(RECORDED, findings.findings())
 
 

@@ -6,16 +6,16 @@ import pytest
 
 pytest.importorskip("torch")
 
-import onnx_operators
-
 from analyzer.capture.lowering.call import FUNCTIONS
 from analyzer.runtimes.onnxruntime.kernels.scratch import RULES
 from analyzer.runtimes.onnxruntime.rewrite.fusions import ORDER
+from benchmarks.__main__ import main as benchmarks
+from benchmarks.onnx import operators as onnx_operators
 
 
 def test_the_committed_page_is_what_the_command_writes() -> None:
     assert onnx_operators.PAGE.read_text(encoding="utf-8") == onnx_operators.page(), (
-        "run: python benchmarks/onnx_operators.py"
+        "run: python -m benchmarks onnx_operators table"
     )
 
 
@@ -49,7 +49,7 @@ def test_what_is_known_of_conv_stands_under_its_name() -> None:
 def test_the_command_prints_one_operator_and_refuses_what_nothing_knows(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert onnx_operators.main(["BiasGelu"]) == 0
+    assert benchmarks(["onnx_operators", "show", "BiasGelu"]) == 0
     assert "analyzer/runtimes/onnxruntime/kernels/scratch/tables.py" in capsys.readouterr().out
-    assert onnx_operators.main(["Nonsense"]) == 2
+    assert benchmarks(["onnx_operators", "show", "Nonsense"]) == 2
     assert "nothing is known of 'Nonsense'" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`benchmarks/peers.py`: tools are asked as they are, what they cannot say is said so, and the page adds up."""
+"""`benchmarks/peers/table.py`: tools are asked as they are, what they cannot say is said so, and the page adds up."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-import peers
-from peer_tools.tool import Answer, CannotSayError, Case, Tool, ask
+from benchmarks.__main__ import main as benchmarks
+from benchmarks.peers import table as peers
+from benchmarks.peers.tool import Answer, CannotSayError, Case, Tool, ask
 
 LINEAR = "development: mnist_fc 100 train sgd"
 ADAM = "development: mnist_fc 100 train adam"
@@ -86,5 +87,5 @@ def test_fsdp_mem_tracker_follows_a_rank_and_is_further_off() -> None:
 
 def test_a_missing_tool_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tool, "version", property(lambda self: None if self.name == "onnx-tool" else "1"))
-    assert peers.main(["--kind", "file"]) == 2
+    assert benchmarks(["peers", "table", "--kind", "file"]) == 2
     assert "not installed: onnx-tool" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.harness import recorded
 from benchmarks.public import job_files, prepared, score, sources
 from tests.allocators.pytorch.histories import histories
 from tests.paths import ROOT
@@ -38,7 +39,7 @@ def test_what_was_measured_is_what_the_jobs_say() -> None:
     assert all("error" not in row and row["peak_reserved"] >= row["peak_allocated"] > 0 for row in rows)
     assert len({row["name"] for row in rows}) >= 60
     assert len({repositories[row["name"]] for row in rows}) >= 25
-    assert {*histories("public"), *histories("public_2")} <= {score.name_of(row) for row in rows}
+    assert {*histories("public"), *histories("public_2")} <= {recorded.named(row) for row in rows}
 
 
 def _job_file(folder: Path, **job: Any) -> Path:
@@ -71,9 +72,7 @@ def test_jobs_are_named_one_by_one_by_their_beginning_or_by_domain(tmp_path: Pat
 
 
 _READ = """
-import sys
-sys.path[:0] = [{accuracy!r}]
-import torchvision_cpu
+from benchmarks.networks import torchvision_cpu
 torchvision_cpu.enable()
 from torchvision import datasets
 folder = {folder!r}
@@ -88,13 +87,13 @@ except RuntimeError as error:
 
 
 def test_torchvision_reads_what_the_makers_make(tmp_path: Path) -> None:
-    pytest.importorskip("torchvision_cpu").enable()
+    pytest.importorskip("benchmarks.networks.torchvision_cpu").enable()
     pytest.importorskip("torchvision")
     prepared.maker("images.mnist")(tmp_path, train=20, test=10)
     prepared.maker("images.cifar10")(tmp_path, train=20, test=10)
     prepared.maker("images.cifar100")(tmp_path, train=20, test=10)
     prepared.maker("images.classes")(tmp_path, parts={"train": 2}, count=3, width=40, height=30)
-    program = _READ.format(accuracy=str(ROOT / "benchmarks/accuracy"), folder=str(tmp_path))
+    program = _READ.format(folder=str(tmp_path))
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False,
         env={**os.environ, "PYTHONPATH": f"{STAND_INS}{os.pathsep}{ROOT}"},
@@ -164,8 +163,6 @@ def test_verdicts_and_the_page() -> None:
     job = {"name": "one", "repo": "owner/name"}
     part = score.page([(job, row, exact), (job, {**row, "rank": 1}, {"error": "it stopped"})])
     assert "| one | owner/name | 0.0 | exact |" in part and "`one.rank1`: it stopped" in part
-    page = score.written("# Programs\n", part)
-    assert score.written(page, part) == page and page.startswith("# Programs\n")
 
 
 def test_texts_graphs_and_points_have_the_form_that_is_read(tmp_path: Path) -> None:

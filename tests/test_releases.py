@@ -127,6 +127,7 @@ def test_the_version_names_what_is_known(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_the_command_tells_what_a_release_changed(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    from benchmarks.__main__ import main as benchmarks
     from benchmarks.releases import changes
 
     has = {
@@ -140,7 +141,7 @@ def test_the_command_tells_what_a_release_changed(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(changes, "_asked", lambda python, name: has[python])
     monkeypatch.setattr(changes, "PAGE", tmp_path / "RELEASES.md")
     for _ in range(2):  # the second time in place of the first
-        assert changes.main(["torch", "old", "new"]) == 0
+        assert benchmarks(["releases", "torch", "old", "new"]) == 0
     page = (tmp_path / "RELEASES.md").read_text()
     assert page.count("## torch 2.11.0 to 2.15.0") == 1
     for line in (
@@ -150,4 +151,4 @@ def test_the_command_tells_what_a_release_changed(monkeypatch: pytest.MonkeyPatc
         "- `aten::gone`",
     ):
         assert line in page
-    assert changes.main(["torch"]) == 2
+    assert benchmarks(["releases", "torch"]) == 2

@@ -11,7 +11,7 @@
 5. Where several buffers follow each other each starts at a multiple of 1,024 bytes.
 
 Source: cuFFT's manual (Accuracy and Performance: factors up to 127, else Bluestein); sizes as recorded for 1,707 transforms
-(H200, cuFFT of CUDA 13.0; `benchmarks/record_fft.py`), on which `tests/runtimes/pytorch/scratch/test_fourier_recorded.py`
+(H200, cuFFT of CUDA 13.0; `benchmarks/fourier.py`), on which `tests/runtimes/pytorch/scratch/test_fourier_recorded.py`
 tries the rule.
 
 Not modelled: 32,768 and 65,536 in large batches, which take less, and some long lengths of double precision (6,000), which take

@@ -1,4 +1,4 @@
-"""Measure a held-out set on this machine's GPU: `python benchmarks/accuracy/measure.py OUT_FOLDER [--workers N] [--set held_out_3]`.
+"""Measure a held-out set on this machine's GPU: `python -m benchmarks accuracy measure OUT_FOLDER [--workers N] [--set held_out_3]`.
 
 Each case runs in a process of its own: the step of `analyzer/capture/pytorch/step.py` on real CUDA tensors, random weights.
 Written: `SET.json` (a row a case: peaks, marks, NVML, versions) and `SET_histories.npz` (the allocator's own sequence of
@@ -7,10 +7,8 @@ allocations and frees, `NNN_act` +1/-1 and `NNN_size`, in order; `NNN_id` pairs 
 
 from __future__ import annotations
 
-import argparse
+import itertools
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,175 +17,117 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
-import pynvml
 import torch
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1])]
-
-from cases import SETS  # noqa: E402
-from sets import zoo  # noqa: E402
-
-from analyzer.capture.pytorch.step import Step, run  # noqa: E402
+from analyzer.capture.pytorch.step import Step, run
+from analyzer.runs import machine
+from analyzer.runs.observer import Observer
+from analyzer.runs.program import watched
+from benchmarks.accuracy.cases import SETS
+from benchmarks.accuracy.sets import zoo
+from benchmarks.harness.processes import ProcessError, answer
 
 _PACKAGES = ("timm", "transformers", "torchvision", "monai")
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-class Observer:
-    """Stands where the recorder stands in a capture and reads the real allocator's counters."""
-
-    def __init__(self) -> None:
-        self.marks: list[tuple[str, int, int, int]] = []
-        self.peaks: list[tuple[int, int]] = []
-        self.phase: Any = None
-
-    @property
-    def step(self) -> int:
-        return len(self.peaks)
-
-    @step.setter
-    def step(self, _iteration: int) -> None:
-        self.close()
-        torch.cuda.reset_peak_memory_stats()
-
-    def close(self) -> None:
-        """An iteration is over."""
-        torch.cuda.synchronize()
-        self.peaks.append((torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()))
-
-    def mark(self, name: str) -> None:
-        c = torch.cuda
-        self.marks.append((name, c.memory_allocated(), c.max_memory_allocated(), c.memory_reserved()))
-
-    def label(self, *_: Any) -> None:
-        pass
-
-
-def nvml() -> int:
-    """Bytes NVML counts for this process."""
-    pynvml.nvmlInit()
-    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-    rows = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    return sum(row.usedGpuMemory for row in rows if row.pid == os.getpid())
-
-
-def measure(case: dict[str, Any], set_name: str) -> tuple[dict[str, Any], list[Any]]:
+def measure(case: dict[str, Any], set_name: str) -> tuple[dict[str, Any], list[int]]:
     """One case of a set in this process: its row and its allocation history."""
     torch.manual_seed(0)
-    torch.zeros(1, device="cuda")
-    torch.cuda.synchronize()
-    context = nvml()
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
-    torch.cuda.memory._record_memory_history(max_entries=2_000_000, context=None)
     models = zoo(set_name)
     make_model, make_batch, loss = models.M[case["model"]]
     train = case["mode"] == "train"
-    model = make_model()
-    inputs, target = make_batch(case["batch"])
     dtype = TYPES.get(case.get("dtype", ""))
-    if dtype:
-        model = model.to(dtype)
-        inputs = tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
-    if case.get("channels_last"):
-        model = model.to(memory_format=torch.channels_last)
-        inputs = tuple(x.to(memory_format=torch.channels_last) for x in inputs)
-    observer = Observer()
-    step = Step(
-        model,
-        inputs,
-        (target,) if train else (),
-        loss,
-        models.OPT[case["opt"]],
-        train,
-        case.get("amp"),
-        case.get("accum", 1),
-        3,
-    )
-    run(step, observer)  # type: ignore[arg-type]
-    observer.close()
-    used = nvml()
-    history = torch.cuda.memory._snapshot()["device_traces"][0]
+
+    def script(observer: Observer) -> None:
+        model = make_model()
+        inputs, target = make_batch(case["batch"])
+        if dtype:
+            model = model.to(dtype)
+            inputs = tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
+        if case.get("channels_last"):
+            model = model.to(memory_format=torch.channels_last)
+            inputs = tuple(x.to(memory_format=torch.channels_last) for x in inputs)
+        step = Step(
+            model,
+            inputs,
+            (target,) if train else (),
+            loss,
+            models.OPT[case["opt"]],
+            train,
+            case.get("amp"),
+            case.get("accum", 1),
+            3,
+        )
+        run(step, observer)
+
+    found = watched(script)
+    if "out_of_memory" in found:
+        raise RuntimeError(found["out_of_memory"]["message"])
+    marked = ("event", "allocated", "peak_allocated", "reserved")
     row = {
         "case": case,
-        "peak_allocated": max(p[0] for p in observer.peaks[1:]),
-        "peak_reserved": max(p[1] for p in observer.peaks[1:]),
-        "marks": observer.marks,
-        "nvml_process": {"context": [context], "end": [used]},
+        "peak_allocated": max(peak["peak_allocated"] for peak in found["peaks"]),
+        "peak_reserved": max(peak["peak_reserved"] for peak in found["peaks"]),
+        "marks": [[mark[name] for name in marked] for mark in found["marks"]],
+        "nvml_process": {name: [found["nvml_process"][name]] for name in ("context", "end")},
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "cudnn": torch.backends.cudnn.version(),
-        "driver": pynvml.nvmlSystemGetDriverVersion(),
+        "driver": machine.gpu("a case").driver,
         "packages": {name: sys.modules[name].__version__ for name in _PACKAGES if name in sys.modules},
         "date": time.strftime("%Y-%m-%d"),
     }
-    return row, [(e["action"], e["addr"], e["size"]) for e in history]
+    return row, found["history"]
 
 
-def pairs(history: list[Any]) -> dict[str, np.ndarray[Any, Any]]:
+def pairs(history: list[int]) -> dict[str, np.ndarray[Any, Any]]:
     """As arrays: `act` +1 allocation, -1 completed free; `size` requested bytes; `id` the allocation's number."""
-    rows: list[tuple[int, int, int]] = []
-    live: dict[int, int] = {}
-    count = 0
-    for action, address, nbytes in history:
-        if action == "alloc":
-            live[address] = count
-            rows.append((1, nbytes, count))
-            count += 1
-        elif action == "free_completed" and address in live:
-            rows.append((-1, nbytes, live.pop(address)))
+    sizes = [entry for entry in history if entry >= 0]
+    numbers = itertools.count()
+    rows = [
+        (1, entry, next(numbers)) if entry >= 0 else (-1, sizes[-1 - entry], -1 - entry) for entry in history
+    ]
     table = np.array(rows, dtype=np.int64).reshape(-1, 3)
     return {"act": table[:, 0].astype(np.int8), "size": table[:, 1], "id": table[:, 2].astype(np.int32)}
 
 
-def child(case: str, set_name: str, out: str) -> None:
-    """`measure` for one case given as JSON, written to OUT.json and OUT.npz."""
+def child(case: dict[str, Any], set_name: str, out: str) -> dict[str, Any]:
+    """The row of one case; its history is written to OUT.npz."""
     try:
-        row, history = measure(json.loads(case), set_name)
+        row, history = measure(case, set_name)
         np.savez_compressed(out + ".npz", **pairs(history))
+        return row
     except Exception as error:
-        row = {
-            "case": json.loads(case),
-            "error": repr(error)[:400],
-            "traceback": traceback.format_exc()[-1200:],
-        }
-    Path(out + ".json").write_text(json.dumps(row))
+        return {"case": case, "error": repr(error)[:400], "traceback": traceback.format_exc()[-1200:]}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("out")
-    parser.add_argument("--workers", type=int, default=6)
-    parser.add_argument("--set", choices=SETS, default="held_out", dest="name")
-    parser.add_argument("--seconds", type=float, default=3600, help="no case is begun after these")
-    parser.add_argument("--child")
-    arguments = parser.parse_args()
-    if arguments.child:
-        child(arguments.child, arguments.name, arguments.out)
-        return
-    folder, name = Path(arguments.out), arguments.name
+@click.command("measure")
+@click.argument("folder", type=Path)
+@click.option("--workers", default=6)
+@click.option("--set", "name", type=click.Choice(list(SETS)), default="held_out")
+@click.option("--seconds", default=3600.0, help="no case is begun after these")
+def main(folder: Path, workers: int, name: str, seconds: float) -> None:
+    """Run every case of a set in a process of its own, and write rows and histories."""
     cases = SETS[name]
-    end = time.monotonic() + arguments.seconds
+    end = time.monotonic() + seconds
     work = Path(tempfile.mkdtemp(prefix=name))
 
     def one(numbered: tuple[int, dict[str, Any]]) -> dict[str, Any]:
         number, case = numbered
-        out = str(work / f"{number:03d}")
-        command = [sys.executable, __file__, out, "--set", name, "--child", json.dumps(case)]
         if time.monotonic() > end:
             return {"case": case, "error": "no time left"}
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-        except subprocess.TimeoutExpired:
-            return {"case": case, "error": "took more than 200 s"}
-        path = Path(out + ".json")
-        if not path.exists():
-            return {"case": case, "error": f"exit code {done.returncode}: {done.stderr[-300:]}"}
-        return json.loads(path.read_text())  # type: ignore[no-any-return]
+            found = answer(
+                "benchmarks.accuracy.measure:child", case, name, str(work / f"{number:03d}"), seconds=200
+            )
+            return dict(found)
+        except ProcessError as error:
+            return {"case": case, "error": str(error)}
 
-    with ThreadPoolExecutor(arguments.workers) as pool:
+    with ThreadPoolExecutor(workers) as pool:
         rows = list(pool.map(one, enumerate(cases)))
     (folder / f"{name}.json").write_text(json.dumps(rows))
     histories = {}
@@ -200,7 +140,3 @@ def main() -> None:
     for row in rows:
         tag = " ".join(str(v) for v in row["case"].values())
         print(tag, row.get("error") or f"{row['peak_allocated']} {row['peak_reserved']}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from sets import MeasuredCase, zoo
 
 import analyzer
 from analyzer.options import Options
@@ -15,6 +14,7 @@ from analyzer.pipeline import analysis
 from analyzer.results.verification import HistoryComparison
 from analyzer.runtimes.events import Event
 from analyzer.verify.history import compare_history
+from benchmarks.accuracy.sets import MeasuredCase, zoo
 
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -5,23 +5,21 @@ from __future__ import annotations
 import functools
 import io
 import json
-import sys
 import tarfile
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-HERE = Path(__file__).resolve().parent
-DATA = HERE.parents[1] / "tests" / "data" / "h200"
-sys.path.insert(0, str(HERE))
+from analyzer.runs.program import encode
+from benchmarks import ROOT
+from benchmarks.accuracy.cases import SETS
 
-from cases import SETS  # noqa: E402
+DATA = ROOT / "tests" / "data" / "h200"
 
 NAMES = ("development", "held_out", "held_out_2", "held_out_3")
-_ZOOS = {"development": "development_zoo", "held_out_3": "third_zoo"}
+_ZOOS = {"development": "development", "held_out_3": "held_out_3"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +79,10 @@ def zoo(set_name: str) -> ModuleType:
     """The module with `M` (models) and `OPT` (optimizers) of a set."""
     import importlib
 
-    import torchvision_cpu
+    from benchmarks.networks import torchvision_cpu
 
     torchvision_cpu.enable()
-    return importlib.import_module(_ZOOS.get(set_name, "zoo"))
+    return importlib.import_module(f"benchmarks.networks.{_ZOOS.get(set_name, 'held_out')}")
 
 
 def _development_history(number: int) -> list[int]:
@@ -92,18 +90,9 @@ def _development_history(number: int) -> list[int]:
         file = archive.extractfile(f"truth/{number:03d}.npz")
         assert file is not None
         trace = np.load(io.BytesIO(file.read()))
-    actions = [str(action) for action in trace["actions"]]
-    entries: list[int] = []
-    live: dict[int, int] = {}
-    count = 0
-    for action, address, size in zip(trace["act"], trace["addr"], trace["size"], strict=True):
-        if actions[action] == "alloc":
-            live[int(address)] = count
-            entries.append(int(size))
-            count += 1
-        elif actions[action] == "free_completed" and int(address) in live:
-            entries.append(-1 - live.pop(int(address)))
-    return entries
+    actions = trace["actions"][trace["act"]].tolist()
+    events = zip(actions, trace["addr"].tolist(), trace["size"].tolist(), strict=True)
+    return encode({"action": action, "addr": address, "size": size} for action, address, size in events)
 
 
 @functools.cache

@@ -1,8 +1,8 @@
 """Damaged ONNX files: each must end in an estimate or in one clear error.
 
-    python benchmarks/damaged/campaign.py --count 20000 -o results.json              # two processes, a minute or two
-    python benchmarks/damaged/campaign.py --count 1000000 --processes 16 -o results.json --seconds 500
-    python benchmarks/damaged/campaign.py --seed 4711                                # one of them, with its traceback
+    python -m benchmarks damaged score --count 20000 -o results.json              # two processes, a minute or two
+    python -m benchmarks damaged score --count 1000000 --processes 16 -o results.json --seconds 500
+    python -m benchmarks damaged score --seed 4711                                # one of them, with its traceback
 
 With `-o` a campaign goes on where the file's ends: seeds it has are not tried again. `--seconds` stops it in between.
 
@@ -17,7 +17,6 @@ With `-o` a campaign goes on where the file's ends: seeds it has are not tried a
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import multiprocessing.connection
@@ -36,18 +35,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import click
+
 # Before NumPy is imported: a pool of threads for every core would not go into a process's 1 GiB.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
 
-import onnx  # noqa: E402
+import onnx
 
-import analyzer  # noqa: E402
-from analyzer.errors import AnalyzerError  # noqa: E402
-from analyzer.report import formats  # noqa: E402
-from benchmarks.damaged.damage import LINK, OUTSIDE, Damaged, damaged  # noqa: E402
-from benchmarks.damaged.models import WEIGHTS, WEIGHTS_DATA, bases, digest  # noqa: E402
+import analyzer
+from analyzer.errors import AnalyzerError
+from analyzer.report import formats
+from benchmarks import ROOT
+from benchmarks.damaged.damage import LINK, OUTSIDE, Damaged, damaged
+from benchmarks.damaged.models import WEIGHTS, WEIGHTS_DATA, bases, digest
 
 SECONDS = 10
 LIMIT_BYTES = 1 << 30
@@ -353,33 +353,32 @@ def _state(slot: _Slot) -> tuple[Results | None, list[tuple[int, int]]]:
     return lost, [(slot.first, seed), (seed + 1, slot.last)]
 
 
-def main() -> int:
-    """Entry; 1 if something was found."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--count", type=int, default=20_000)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=86_400, help="stop after so many")
-    parser.add_argument("--seed", type=int, help="only this one, here, with its traceback")
-    parser.add_argument("-o", "--output", type=Path)
-    options = parser.parse_args()
-    if options.seed is not None:
-        return _one(options.seed)
-    known = Results.read(options.output) if options.output else Results()
+@click.command("score")
+@click.option("--first", default=0, help="the first seed")
+@click.option("--count", default=20_000)
+@click.option("--processes", default=2)
+@click.option("--seconds", default=86_400.0, help="stop after so many")
+@click.option("--seed", type=int, help="only this one, here, with its traceback")
+@click.option("-o", "--output", type=Path)
+def main(
+    first: int, count: int, processes: int, seconds: float, seed: int | None, output: Path | None
+) -> int:
+    """Analyse the damaged file of every seed; 1 if something was found."""
+    if seed is not None:
+        return _one(seed)
+    known = Results.read(output) if output else Results()
     started = time.monotonic()
 
     def tell(found: Results) -> None:
-        count = sum(last - first for first, last in found.ranges)
-        rate = count / (time.monotonic() - started)
-        print(f"{count:,} files, {rate:.0f} a second, {len(found.findings)} findings", file=sys.stderr)
+        done = sum(end - begin for begin, end in found.ranges)
+        rate = done / (time.monotonic() - started)
+        print(f"{done:,} files, {rate:.0f} a second, {len(found.findings)} findings", file=sys.stderr)
 
-    ranges = missing(known.ranges, options.first, options.first + options.count)
-    known.add(campaign(ranges, options.processes, started + options.seconds, tell))
+    ranges = missing(known.ranges, first, first + count)
+    known.add(campaign(ranges, processes, started + seconds, tell))
     text = json.dumps(known.plain(), indent=1) + "\n"
-    if options.output:
-        options.output.write_text(text)
+    if output:
+        output.write_text(text)
     print(text)
     return 1 if known.findings else 0
 
@@ -397,7 +396,3 @@ def _one(seed: int) -> int:
         )
     print(formats.render("estimate", "text", estimate))
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -110,7 +110,7 @@ def _bytes(draw: random.Random, data: bytes) -> bytes:
 
 def _field(draw: random.Random, model: Any) -> None:
     """One field of one message, somewhere in the model, holds something else."""
-    message, field = draw.choice(_fields(model))
+    message, field = draw.choice(fields_of(model))
     value = getattr(message, field.name)
     if field.is_repeated:
         _repeated(draw, value, field)
@@ -118,7 +118,7 @@ def _field(draw: random.Random, model: Any) -> None:
         if draw.random() < 0.5:
             message.ClearField(field.name)
         else:
-            others = [m for m, _ in _fields(model) if m.DESCRIPTOR is field.message_type]
+            others = [m for m, _ in fields_of(model) if m.DESCRIPTOR is field.message_type]
             if others:
                 value.CopyFrom(draw.choice(others).__deepcopy__())
     elif draw.random() < 0.1:
@@ -291,14 +291,14 @@ def _names(graph: Any) -> list[str]:
     return found + [name for node in graph.node for name in node.output if name]
 
 
-def _fields(message: Any) -> list[tuple[Any, Any]]:
+def fields_of(message: Any) -> list[tuple[Any, Any]]:
     """Every set field of a message and of the messages in it."""
     found = []
     for field, value in message.ListFields():
         found.append((message, field))
         if field.message_type is not None:
             for inner in value if field.is_repeated else (value,):
-                found += _fields(inner)
+                found += fields_of(inner)
     return found
 
 

@@ -1,6 +1,6 @@
 """What emulation itself costs, in processor time and host memory: a table of docs/EMULATION.md.
 
-    python benchmarks/emulation/costs.py PYTHON
+    python -m benchmarks emulation costs PYTHON
 
 PYTHON: of an environment with a CUDA build of torch, torchvision, transformers and peft.
 """
@@ -14,10 +14,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulation_page import PAGE, replaced
+import click
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+from benchmarks import ROOT
+from benchmarks.harness.pages import table, write_part
+
+HERE = ROOT / "benchmarks/emulation"
+PAGE = ROOT / "docs/EMULATION.md"
 RUNS = 5
 GIB = 2**30
 
@@ -48,19 +51,19 @@ def cost(command: Sequence[str | Path]) -> Cost:
     return min(found, key=lambda one: one.seconds)
 
 
-def rows(python: str) -> Iterator[str]:
+def rows(python: str) -> Iterator[list[str]]:
     """The table's lines."""
     torch = cost([python, "-c", "import torch"])
 
-    def told(what: str, found: Cost, imports: Cost) -> str:
+    def told(what: str, found: Cost, imports: Cost) -> list[str]:
         """A line; what is not the script's own imports stands beside `import torch`."""
         more = found.seconds - imports.seconds
-        return (
-            f"| {what} | {found.seconds:.2f} s | {imports.seconds:.2f} s | {more:.2f} s, {more / torch.seconds:.1f} x | "
-            f"{found.host_bytes / GIB:.2f} GiB |"
-        )
+        return [
+            what, f"{found.seconds:.2f} s", f"{imports.seconds:.2f} s", f"{more:.2f} s, {more / torch.seconds:.1f} x",
+            f"{found.host_bytes / GIB:.2f} GiB",
+        ]  # fmt: skip
 
-    yield f"| `import torch` alone | {torch.seconds:.2f} s | | | {torch.host_bytes / GIB:.2f} GiB |"
+    yield ["`import torch` alone", f"{torch.seconds:.2f} s", "", "", f"{torch.host_bytes / GIB:.2f} GiB"]
     for words, imports, script in (
         ("a training step of ResNet-50, batch 32", "import torchvision", "resnet50_step.py"),
         (
@@ -74,16 +77,17 @@ def rows(python: str) -> Iterator[str]:
         yield told(words, whole, cost([python, "-c", imports]))
 
 
-def main() -> None:
-    """Measure and write."""
-    head = [
-        "| | processor time | the script's imports alone | the rest, beside `import torch` | host memory |",
-        "|---|--:|--:|--:|--:|",
-    ]
-    table = "\n".join([*head, *rows(sys.argv[1])])
-    PAGE.write_text(replaced("costs", table, PAGE.read_text("utf-8")), "utf-8")
-    print(table)
-
-
-if __name__ == "__main__":
-    main()
+@click.command("costs")
+@click.argument("python")
+def main(python: str) -> None:
+    """Measure, and write the table of costs."""
+    head = (
+        "",
+        "processor time",
+        "the script's imports alone",
+        "the rest, beside `import torch`",
+        "host memory",
+    )
+    told = table(head, rows(python), align="lrrrr")
+    write_part(PAGE, "costs", told)
+    print(told)

@@ -1,6 +1,6 @@
 """Which functions of CUDA's libraries PyTorch's builds import, and which of them have no answer: `native/refused.inc`.
 
-    python benchmarks/emulation/interface.py VENV [VENV ...]
+    python -m benchmarks emulation interface VENV [VENV ...]
 
 VENV: environments with a CUDA build of torch each. What none of the sources answers is written down by name, with its library's code for "not
 supported": a program that calls it is told so (`native/errors.c`). Functions that need no device (versions, texts of errors,
@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
-NATIVE = Path(__file__).parents[2] / "analyzer" / "emulation" / "native"
+import click
+
+from benchmarks import ROOT
+
+NATIVE = ROOT / "analyzer" / "emulation" / "native"
 # Names as they begin -> "not supported" in that library: cuda.h, cublas_api.h, cusolver_common.h, cusparse.h, cusparseLt.h, cufft.h,
 # nccl.h (invalid usage), cudnn_graph.h.
 CODES = {
@@ -62,8 +65,11 @@ def answered() -> set[str]:
     return set(re.findall(r'visibility\("default"\)\)\)[\w\s*]*?\b(\w+)\s*\(', text))
 
 
-def main() -> None:
-    names = LOOKED_UP.union(*(imported(Path(venv)) for venv in sys.argv[1:])) - answered()
+@click.command("interface")
+@click.argument("venvs", nargs=-1, required=True, type=Path)
+def main(venvs: tuple[Path, ...]) -> None:
+    """Write down what these environments' torch imports and no source answers."""
+    names = LOOKED_UP.union(*map(imported, venvs)) - answered()
     lines = [
         f"REFUSED({name}, {next(code for start, code in CODES.items() if name.startswith(start))})"
         for name in sorted(names)
@@ -73,7 +79,3 @@ def main() -> None:
         "/* Written by benchmarks/emulation/interface.py. */\n" + "\n".join(lines) + "\n"
     )
     print(f"refused.inc: {len(lines)}")
-
-
-if __name__ == "__main__":
-    main()

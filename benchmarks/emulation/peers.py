@@ -1,6 +1,6 @@
 """FakeGPU beside this package's emulation on measured programs: docs/evidence/EMULATION_PEERS.md.
 
-    python benchmarks/emulation/peers.py FAKEGPU FOLDER PYTHON [NAME ...]
+    python -m benchmarks emulation peers FAKEGPU FOLDER PYTHON [NAME ...]
 
 FAKEGPU: a checkout of github.com/FanBB2333/FakeGPU, built there (`cmake -S . -B build && cmake --build build`). FOLDER: programs measured on an
 H200 (`programs/jobs.json`, `h200/programs/rows.json`). PYTHON: of an environment with torch 2.11.0+cu130 and what the programs need, and
@@ -24,7 +24,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+import click
+
+from benchmarks import ROOT
+
 PAGE = ROOT / "docs" / "evidence" / "EMULATION_PEERS.md"
 DATA = PAGE.with_name("emulation_peers.json")
 NAMES = (
@@ -130,7 +133,7 @@ def page(rows: Mapping[str, Any], measured: Mapping[str, Any]) -> str:
     told = [
         "# Emulation, beside FakeGPU",
         "",
-        "Written by `python benchmarks/emulation/peers.py`; never edited. Programs measured on an H200 (torch 2.11.0+cu130), run without a GPU by "
+        "Written by `python -m benchmarks emulation peers`; never edited. Programs measured on an H200 (torch 2.11.0+cu130), run without a GPU by "
         f"`analyze emulate` and by [FakeGPU](https://github.com/FanBB2333/FakeGPU) {rows['version']}: its `fakecuda` runtime runs PyTorch's operators on "
         "the CPU and tracks tensors, its `native` runtime answers CUDA's libraries from host memory. Errors are against the measured peaks; seconds are "
         "those of all processors, host memory that of the largest process. FakeGPU's are those of `fakegpu preflight`'s report; no answer where the "
@@ -168,15 +171,20 @@ def page(rows: Mapping[str, Any], measured: Mapping[str, Any]) -> str:
     return "\n".join(told) + "\n"
 
 
-def main() -> None:
-    """Run and write."""
-    fakegpu, folder, python = Path(sys.argv[1]).resolve(), Path(sys.argv[2]), sys.argv[3]
+@click.command("peers")
+@click.argument("fakegpu", type=Path)
+@click.argument("folder", type=Path)
+@click.argument("python")
+@click.argument("names", nargs=-1)
+def main(fakegpu: Path, folder: Path, python: str, names: tuple[str, ...]) -> None:
+    """Run the programs, all or those named, here and under FakeGPU, and write the page."""
+    fakegpu = fakegpu.resolve()
     jobs = {job["name"]: job for job in json.loads((folder / "programs/jobs.json").read_text("utf-8"))}
     rows = json.loads((folder / "h200/programs/rows.json").read_text("utf-8"))
     measured = {row["name"]: row for row in rows}
     found = json.loads(DATA.read_text("utf-8")) if DATA.exists() else {"programs": {}}
     found["version"] = (fakegpu / "fakegpu/_version.py").read_text("utf-8").split('"')[1]
-    for name in sys.argv[4:] or NAMES:
+    for name in names or NAMES:
         job, program = jobs[name], (folder / jobs[name]["program"]).resolve()
         row = {}
         for tool in TOOLS:
@@ -191,7 +199,3 @@ def main() -> None:
         found["programs"] = {name: found["programs"][name] for name in NAMES if name in found["programs"]}
         DATA.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
         PAGE.write_text(page(found, measured), "utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """The measured programs beside the same ones emulated: three tables of docs/EMULATION.md.
 
-    python benchmarks/emulation/programs.py FOLDER PYTHON [NAME ...]
+    python -m benchmarks emulation programs FOLDER PYTHON [NAME ...]
 
 FOLDER: programs measured on an H200 (`programs/jobs.json`, `h200/programs/rows.json`) and on two (`programs/jobs_x2.json`,
 `h200/programs_x2/rows.json`), whose ranks are a row each, "ddp rank 0"; the last table is of `benchmarks/ranks`. PYTHON: of an environment with torch
@@ -11,21 +11,19 @@ from __future__ import annotations
 
 import fnmatch
 import json
-import math
 import re
-import statistics
-import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from emulation_page import PAGE, part, replaced
+import click
 
 from analyzer import emulate
 from analyzer.errors import AnalyzerError
+from benchmarks import ROOT
+from benchmarks.harness import pages
 
-ROOT = Path(__file__).parents[2]
 # A table's name -> where its programs lie (None: FOLDER), what ran, and what was measured.
 TABLES = {
     "programs": (None, "programs/jobs.json", "h200/programs/rows.json"),
@@ -33,7 +31,7 @@ TABLES = {
     "other ranks": (ROOT / "benchmarks/ranks", "jobs.json", str(ROOT / "tests/data/h200/ranks.json")),
 }
 FIGURES = {"peak_allocated": "peak_allocated", "peak_reserved": "peak_reserved", "device_used": "nvml_peak"}
-MIB = 2**20
+PAGE = ROOT / "docs/EMULATION.md"
 _ROW = re.compile(r"\| (\w+(?: rank \d+)?) \| ")
 
 
@@ -72,7 +70,7 @@ def row(folder: Path, python: str, job: dict[str, Any], measured: dict[str, Any]
     cells = []
     for mine, theirs in FIGURES.items():
         off = 100 * (getattr(found, mine) / measured[theirs] - 1)
-        cells.append(f"{measured[theirs] / MIB:,.1f} MiB {'exact' if not off else f'{off:+.3f} %'}")
+        cells.append(f"{measured[theirs] / pages.MIB:,.1f} MiB {'exact' if not off else f'{off:+.3f} %'}")
     return f"| {name} | {' | '.join(cells)} | {time.monotonic() - started:.0f} s |"
 
 
@@ -82,23 +80,22 @@ def summary(rows: Iterable[str]) -> str:
     told = []
     for place, name in enumerate(("allocated", "reserved", "device")):
         cells = [line.split(" | ")[1 + place] for line in ran]
-        off = sorted(
-            0.0 if cell.endswith("exact") else abs(float(cell.split(" MiB ")[1].rstrip(" %")))
-            for cell in cells
-        )
+        off = [
+            0.0 if cell.endswith("exact") else float(cell.split(" MiB ")[1].rstrip(" %")) for cell in cells
+        ]
         if off:
+            exact, median, far, most = pages.spread(off)
             told.append(
-                f"{name}: {sum(not value for value in off)} of {len(off)} exact, median {statistics.median(off):.3f} %, 95 % within "
-                f"{off[math.ceil(0.95 * len(off)) - 1]:.3f} %, most {off[-1]:.3f} %"
+                f"{name}: {exact} of {len(off)} exact, median {median:.3f} %, 95 % within {far:.3f} %, most {most:.3f} %"
             )
     return "; ".join(told) + "."
 
 
-def table(folder: Path, python: str, only: list[str], name: str, page: str) -> str:
-    """The page with one of the tables anew."""
+def table(folder: Path, python: str, only: Sequence[str], name: str) -> str:
+    """One of the tables anew."""
     own, jobs_file, measured_file = TABLES[name]
     folder = own or folder
-    old = {found[1]: line for line in part(name, page).splitlines() if (found := _ROW.match(line))}
+    old = {found[1]: line for line in pages.part(PAGE, name).splitlines() if (found := _ROW.match(line))}
     jobs = {job["name"]: job for job in json.loads((folder / jobs_file).read_text("utf-8"))}
     measured = json.loads((folder / measured_file).read_text("utf-8"))
     measured.sort(key=lambda row: list(jobs).index(row["name"]))
@@ -111,7 +108,7 @@ def table(folder: Path, python: str, only: list[str], name: str, page: str) -> s
         if named in old:
             rows.append(old[named])
     compiled = [line for line in rows if line.startswith("| compile_")]
-    told = "\n".join(
+    return "\n".join(
         [
             summary(rows),
             *(["", f"Of these the {len(compiled)} compiled: {summary(compiled)}"] if compiled else []),
@@ -121,15 +118,13 @@ def table(folder: Path, python: str, only: list[str], name: str, page: str) -> s
             *rows,
         ]
     )
-    return replaced(name, told, page)
 
 
-def main() -> None:
-    """Run and write."""
-    folder, python, only = Path(sys.argv[1]), sys.argv[2], sys.argv[3:] or ["*"]
+@click.command("programs")
+@click.argument("folder", type=Path)
+@click.argument("python")
+@click.argument("names", nargs=-1)
+def main(folder: Path, python: str, names: tuple[str, ...]) -> None:
+    """Emulate the measured programs, all or those named, and write their three tables."""
     for name in TABLES:
-        PAGE.write_text(table(folder, python, only, name, PAGE.read_text("utf-8")), "utf-8")
-
-
-if __name__ == "__main__":
-    main()
+        pages.write_part(PAGE, name, table(folder, python, names or ("*",), name))

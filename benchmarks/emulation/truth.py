@@ -1,6 +1,6 @@
 """The measured cases beside the same ones emulated: the table of docs/EMULATION.md.
 
-    python benchmarks/emulation/truth.py FOLDER PYTHON [MODEL ...]
+    python -m benchmarks emulation truth FOLDER PYTHON [MODEL ...]
 
 FOLDER: the measured cases (`cases.py`, `measure.py`, `h200/truth.json`). PYTHON: of an environment with torch 2.11.0+cu130 and what the cases need. MODEL: only these
 models' rows are made anew, the others are kept.
@@ -15,10 +15,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from emulation_page import PAGE, replaced
+import click
 
 from analyzer import emulate
 from analyzer.errors import AnalyzerError
+from benchmarks import ROOT
+from benchmarks.harness.pages import part, write_part
+
+PAGE = ROOT / "docs/EMULATION.md"
 
 
 def case_name(case: dict[str, Any]) -> str:
@@ -49,25 +53,24 @@ def row(folder: Path, python: str, measured: dict[str, Any]) -> str:
     return f"| {case_name(case)} | {off[0]:,} | {off[1]:,} | {time.monotonic() - started:.0f} s |"
 
 
-def main() -> None:
-    folder, python, only = Path(sys.argv[1]), sys.argv[2], set(sys.argv[3:])
-    page = PAGE.read_text("utf-8")
-    old = {
-        line.split(" | ")[0][2:]: line
-        for line in page.splitlines()
-        if line.startswith("| ") and ", batch " in line
-    }
+@click.command("truth")
+@click.argument("folder", type=Path)
+@click.argument("python")
+@click.argument("models", nargs=-1)
+def main(folder: Path, python: str, models: tuple[str, ...]) -> None:
+    """Emulate the measured cases, all or those of these models, and write their table."""
+    old = {line.split(" | ")[0][2:]: line for line in part(PAGE, "truth").splitlines() if ", batch " in line}
     rows = []
     for measured in json.loads((folder / "h200" / "truth.json").read_text("utf-8")):
         case = measured["case"]
-        if not only or case["model"] in only:
+        if not models or case["model"] in models:
             rows.append(row(folder, python, measured))
             print(rows[-1], flush=True)
         elif case_name(case) in old:
             rows.append(old[case_name(case)])
     exact = [line for line in rows if "| 0 | 0 |" in line]
     ran = [line for line in rows if "| - | - |" not in line]
-    table = "\n".join(
+    told = "\n".join(
         [
             f"{len(exact)} of the {len(ran)} cases that run are exact to the byte in both; {len(rows) - len(ran)} end at a function that is not answered.",
             "",
@@ -76,8 +79,4 @@ def main() -> None:
             *rows,
         ]
     )
-    PAGE.write_text(replaced("truth", table, page), "utf-8")
-
-
-if __name__ == "__main__":
-    main()
+    write_part(PAGE, "truth", told)

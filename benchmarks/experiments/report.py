@@ -1,7 +1,7 @@
-"""Write `docs/evidence/EXPERIMENTS.md` and its figures: `python benchmarks/experiments/report.py`.
+"""Write `docs/evidence/EXPERIMENTS.md` and its figures: `python -m benchmarks experiments table`.
 
 Measured figures come from the committed `data/h200` (made by `run.py` and `xla.py` on the GPU), predicted ones from this
-checkout, now (`experiment_results.py`); those of ONNX files as `analyze verify` printed them (`tests/data/verify`).
+checkout, now (`results.py`); those of ONNX files as `analyze verify` printed them (`tests/data/verify`).
 """
 
 from __future__ import annotations
@@ -9,13 +9,19 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
-import experiment_plots as plots
+import click
 import numpy as np
 import torch
-from experiment_cases import CASES, Case
-from experiment_results import (
+
+from analyzer.capture.pytorch.capture import capture_pytorch
+from analyzer.devices import load
+from analyzer.pipeline import analyze
+from analyzer.targets import load as load_target
+from analyzer.targets import parse
+from benchmarks.experiments import plots
+from benchmarks.experiments.cases import CASES, Case
+from benchmarks.experiments.results import (
     DATA,
     DEVICE,
     ROOT,
@@ -27,17 +33,12 @@ from experiment_results import (
     raw,
     script,
 )
-from experiment_torchinfo import torchinfo_bytes
-
-from analyzer.capture.pytorch.capture import capture_pytorch
-from analyzer.devices import load
-from analyzer.pipeline import analyze
-from analyzer.targets import load as load_target
-from analyzer.targets import parse
+from benchmarks.experiments.torchinfo import torchinfo_bytes
+from benchmarks.harness.pages import MIB, off
+from benchmarks.harness.pages import table as markdown
 
 OUT = ROOT / "docs" / "evidence"
 FIGURES = OUT / "experiments"
-MIB = 2**20
 ALLOWED_ERROR_PERCENT = 0.5
 # Document 001's names of the categories.
 WORDS = {
@@ -53,17 +54,9 @@ def mib(nbytes: float | None) -> str:
     return "-" if nbytes is None else f"{nbytes / MIB:,.1f}"
 
 
-def error(predicted: float, measured: float) -> str:
-    """(predicted - measured) / measured."""
-    if predicted == measured:
-        return "exact"
-    return f"{100 * (predicted - measured) / measured:+.2f} %"
-
-
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table, numbers to the right."""
-    lines = [f"| {' | '.join(head)} |", f"|{'---|' + '--:|' * (len(head) - 1)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+    return markdown(head, rows, "l" + "r" * (len(head) - 1))
 
 
 def cases(document: str) -> list[Compared]:
@@ -76,7 +69,7 @@ def pair(found: Compared, name: str) -> str:
     figure = found.verification.figure(name)
     if figure.measured is None or figure.predicted is None:
         return mib(figure.predicted)
-    return f"{mib(figure.predicted)} / {mib(figure.measured)} ({error(figure.predicted, figure.measured)})"
+    return f"{mib(figure.predicted)} / {mib(figure.measured)} ({off(figure.predicted, figure.measured)})"
 
 
 def torchinfo(case: Case) -> int:
@@ -96,7 +89,7 @@ def head() -> str:
     known = {**recorded["environment"], **recorded["program"]["ok"]["versions"]}
     return f"""# Experiments: predicted and measured
 
-Written by `python benchmarks/experiments/report.py`; do not edit. Measured on one {known["gpu"]} (driver
+Written by `python -m benchmarks experiments table`; do not edit. Measured on one {known["gpu"]} (driver
 {known["driver"]}, torch {known["torch"]}, cuDNN {known["cudnn"]}, Python {known["python"]}) on {known["date"]} by
 `benchmarks/experiments/run.py`, each run in a process of its own, three iterations; raw results with the allocator's
 whole history are in `benchmarks/experiments/data/h200`. Predicted by this checkout without a GPU (torch
@@ -142,7 +135,7 @@ def document_000() -> str:
     rows = [
         (
             entry.case.title + (" (inference)" if entry.estimate.mode == "infer" else ""),
-            f"{mib(entry.estimate.naive.total)} ({error(entry.estimate.naive.total, measured(entry, 'allocated'))})",
+            f"{mib(entry.estimate.naive.total)} ({off(entry.estimate.naive.total, measured(entry, 'allocated'))})",
             f"{torchinfo(entry.case) / 1e6:,.1f}",
             *(pair(entry, name) for name in ("graph", "allocated", "reserved", "device")),
         )
@@ -184,7 +177,7 @@ allocated.
 is torchinfo's (484.76 MB). Published peak: 515.3 MiB above what the process held before it began to count; here
 {mib(measured(cnn, "allocated"))}, predicted to the byte. Of these {mib(cnn.estimate.breakdown["workspace"])} are cuBLAS and cublasLt
 workspaces of two threads, larger on this GPU and not held before; without them {mib(measured(cnn, "allocated") - cnn.estimate.breakdown["workspace"])} remain, near the published
-figure (the rest is cuDNN's, of another version). For the CNN the naive sum is {error(cnn.estimate.naive.total, measured(cnn, "allocated"))} off, for deeper
+figure (the rest is cuDNN's, of another version). For the CNN the naive sum is {off(cnn.estimate.naive.total, measured(cnn, "allocated"))} off, for deeper
 models far more: the formula adds all layers' outputs, in training twice, also those that PyTorch frees, reuses or works
 on in place; in inference hardly any are alive together.
 
@@ -296,7 +289,7 @@ def document_001() -> str:
         ours = predict_script(script(name)).marks()
         for (event, predicted, _), (_, got, _) in zip(ours, measured_marks(name), strict=True):
             shown = f"{published_linear[event]:,}" if name.endswith("published_workspace") else ""
-            sequences.append((words, event, f"{predicted:,}", f"{got:,}", error(predicted, got), shown))
+            sequences.append((words, event, f"{predicted:,}", f"{got:,}", off(predicted, got), shown))
     for name, words in (("001_blocks_inference", "inference"), ("001_blocks_training", "training")):
         ours = predict_script(script(name)).marks()
         for (event, predicted, _), (_, got, _) in zip(ours, measured_marks(name), strict=True):
@@ -306,14 +299,14 @@ def document_001() -> str:
                     event,
                     f"{predicted:,}",
                     f"{got:,}",
-                    error(predicted, got),
+                    off(predicted, got),
                     "",
                 )
             )
     ours = predict_script(script("001_normalisation")).marks()
     for (event, predicted, _), (_, got, _) in zip(ours, measured_marks("001_normalisation"), strict=True):
         sequences.append(
-            ("normalisation written out", event, f"{predicted:,}", f"{got:,}", error(predicted, got), "2,048")
+            ("normalisation written out", event, f"{predicted:,}", f"{got:,}", off(predicted, got), "2,048")
         )
     third = table(
         ("cuBLAS workspace, or program", "event", "predicted", "measured", "error", "published"), sequences
@@ -488,7 +481,7 @@ def document_004() -> str:
                         mark.event,
                         f"{mark.predicted_allocated:,}",
                         f"{mark.measured_allocated:,}",
-                        error(mark.predicted_allocated, mark.measured_allocated),
+                        off(mark.predicted_allocated, mark.measured_allocated),
                         f"{published[mark.event][place]:,}",
                     )
                 )
@@ -532,7 +525,7 @@ def onnx() -> str:
         figures = {figure["name"]: figure for figure in document["figures"]}
         cells = [
             f"{mib(figures[name]['predicted'])} / {mib(figures[name]['measured'])} "
-            f"({error(figures[name]['predicted'], figures[name]['measured'])})"
+            f"({off(figures[name]['predicted'], figures[name]['measured'])})"
             for name in ("peak in use", "held", "device")
         ]
         rows.append((f"`{document['target']}`, batch {document['batch']}", *cells))
@@ -545,6 +538,7 @@ arena's chunks split; predictions are for a typical order.
 {table(("model", "peak in use", "held", "device (NVML)"), rows)}"""
 
 
+@click.command("table")
 def main() -> int:
     """Write everything; 1 if a row's peak is off by more than is allowed."""
     FIGURES.mkdir(parents=True, exist_ok=True)
@@ -557,8 +551,3 @@ def main() -> int:
             print(f"{case.name}: peak allocated is off by {figure.error_percent} %", file=sys.stderr)
             bad = 1
     return bad
-
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
-    raise SystemExit(main())

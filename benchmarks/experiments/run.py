@@ -1,4 +1,4 @@
-"""Run the experiments on this machine's GPU: `python benchmarks/experiments/run.py OUT [PATTERN] [--jobs N]`.
+"""Run the experiments on this machine's GPU: `python -m benchmarks experiments measure OUT [PATTERN] [--jobs N]`.
 
 Each case and script runs in a process of its own (`analyzer.runs.jobs`); its raw result goes to OUT/NAME.json.gz with
 the environment it was made in. Nothing is predicted here: `report.py` does that from these files.
@@ -6,7 +6,6 @@ the environment it was made in. Nothing is predicted here: `report.py` does that
 
 from __future__ import annotations
 
-import argparse
 import fnmatch
 import gzip
 import json
@@ -15,12 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from experiment_cases import CASES, MODELS, SCRIPTS, Case, Script
+import click
 
 from analyzer.options import Options
 from analyzer.runs import execute, jobs, machine
+from benchmarks import ROOT
+from benchmarks.experiments.cases import CASES, MODELS, SCRIPTS, Case, Script
 
-FOLDER = Path(__file__).parent
+FOLDER = ROOT / "benchmarks/experiments"
 
 
 def run_case(case: Case) -> dict[str, Any]:
@@ -35,39 +36,32 @@ def run_case(case: Case) -> dict[str, Any]:
 
 
 def run_script(script: Script) -> dict[str, Any]:
-    """One function of `experiment_scripts.py`."""
+    """One function of `scripts.py`."""
     environment = {} if script.workspace is None else {"CUBLAS_WORKSPACE_CONFIG": script.workspace}
-    job = {"kind": "script", "script": f"{FOLDER / 'experiment_scripts.py'}:{script.function}"}
+    job = {"kind": "script", "script": f"{FOLDER / 'scripts.py'}:{script.function}"}
     return {"program": jobs.run(job, environment)}
 
 
-def main() -> None:
-    """Run what matches and write one file each."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("out", type=Path)
-    parser.add_argument("pattern", nargs="?", default="*")
-    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
-    given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
+@click.command("measure")
+@click.argument("out", type=Path)
+@click.argument("pattern", default="*")
+@click.option("--jobs", "at_once", default=1, help="processes at a time")
+def main(out: Path, pattern: str, at_once: int) -> None:
+    """Run what matches, and write one file each."""
+    out.mkdir(parents=True, exist_ok=True)
     gpu = machine.require_cuda("an experiment")
     about = machine.fingerprint(gpu)
     models = [Case(f"model_{name}", "models", name, target, options) for name, target, options in MODELS]
-    wanted = [
-        entry for entry in (*CASES, *SCRIPTS, *models) if fnmatch.fnmatchcase(entry.name, given.pattern)
-    ]
+    wanted = [entry for entry in (*CASES, *SCRIPTS, *models) if fnmatch.fnmatchcase(entry.name, pattern)]
 
     def one(entry: Case | Script) -> None:
         started = time.monotonic()
         result = run_case(entry) if isinstance(entry, Case) else run_script(entry)
         text = json.dumps({"name": entry.name, "environment": about, **result}, separators=(",", ":"))
         # A fixed time stamp: the same result is the same file.
-        (given.out / f"{entry.name}.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+        (out / f"{entry.name}.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
         bad = [f"{kind}: {part['error']}" for kind, part in result.items() if "error" in part]
         print(f"{entry.name:<40} {time.monotonic() - started:6.1f} s  {'; '.join(bad) or 'ok'}", flush=True)
 
-    with ThreadPoolExecutor(given.jobs) as pool:
+    with ThreadPoolExecutor(at_once) as pool:
         list(pool.map(one, wanted))
-
-
-if __name__ == "__main__":
-    main()

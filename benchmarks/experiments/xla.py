@@ -1,6 +1,6 @@
 """Document 000's second framework: the variable and UNETR in JAX, what XLA says they need and what a run really took.
 
-    python benchmarks/experiments/xla.py OUT.json       (on a machine with JAX and a GPU)
+    python -m benchmarks experiments xla OUT.json       (on a machine with JAX and a GPU)
 
 1. Static: `jit(f).lower(shapes).compile().memory_analysis()`: bytes of arguments, outputs and temporaries of the compiled
    program, without running it. XLA knows the whole program, so this is a liveness estimate of its own, after fusion.
@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
+
+import click
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 os.environ.setdefault("XLA_FLAGS", "--xla_gpu_autotune_level=0")
@@ -170,6 +171,8 @@ def stats() -> dict[str, int]:
     return {name: int(found.get(name, 0)) for name in ("bytes_in_use", "peak_bytes_in_use", "bytes_reserved")}
 
 
+@click.command("xla")
+@click.argument("out", type=Path)
 def main(out: Path) -> None:
     """Measure one after the other. Peaks count from the start of the process, so what needs more comes later; of the
     variable, last, only what it adds is read."""
@@ -198,7 +201,3 @@ def main(out: Path) -> None:
     result["variable"] = {"static": sizes, "before": before, "run": stats()}
     variable.delete()
     out.write_text(json.dumps(result, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""Do the tests notice? `python benchmarks/mutation/campaign.py --sample 150 --seed 2`.
+"""Do the tests notice? `python -m benchmarks mutation score --sample 150 --seed 2`.
 
 Draws small changes of the rooms' source, tries each with the tests of its room, and writes what came out to
 `benchmarks/mutation/results.json` and `docs/evidence/MUTATION.md`. The sample is shared among the rooms by their number of
@@ -10,7 +10,6 @@ it where others work.
 
 from __future__ import annotations
 
-import argparse
 import platform
 import sys
 from collections.abc import Sequence
@@ -19,10 +18,12 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-import findings
+import click
 from cosmic_ray.work_item import MutationSpec
-from mutants import attempts, copied_tree, draw, every_mutant, limit_s
-from rooms import ROOMS, Room
+
+from benchmarks.mutation import findings
+from benchmarks.mutation.mutants import attempts, copied_tree, draw, every_mutant, limit_s
+from benchmarks.mutation.rooms import ROOMS, Room
 
 
 def shares(counts: Sequence[int], sample: int, least: int) -> list[int]:
@@ -85,35 +86,22 @@ def _try(
     )
 
 
-def write_page() -> None:
-    """docs/evidence/MUTATION.md from what is recorded."""
-    findings.PAGE.write_text(findings.page(findings.results(), findings.findings()))
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--sample", type=int, default=150, help="mutants, over all rooms")
-    parser.add_argument("--least", type=int, default=8, help="mutants of each room")
-    parser.add_argument("--seed", type=int, default=2)
-    parser.add_argument("--room", action="append", choices=[room.name for room in ROOMS])
-    parser.add_argument("--again", action="store_true", help="only what survived")
-    parser.add_argument("--page", action="store_true", help="only write the page anew")
-    parser.add_argument("--results", type=Path, help="write the results here, and no page")
-    arguments = parser.parse_args()
-    if not arguments.page:
-        rooms = [room for room in ROOMS if arguments.room is None or room.name in arguments.room]
-        path = arguments.results or findings.RESULTS
-        recorded = [result for result in findings.results(path) if result.seed == arguments.seed]
-        again = recorded if arguments.again else ()
-        done = run(rooms, arguments.sample, arguments.least, arguments.seed, again)
-        findings.record(done, path)
-        print(f"noticed: {100 * findings.score(done):.1f} %")
-    if arguments.results is None:
-        write_page()
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+@click.command()
+@click.option("--sample", default=150, help="mutants, over all rooms")
+@click.option("--least", default=8, help="mutants of each room")
+@click.option("--seed", default=2)
+@click.option("--room", "names", multiple=True, type=click.Choice([room.name for room in ROOMS]))
+@click.option("--again", is_flag=True, help="only what survived")
+@click.option("--results", type=Path, help="write the results here, and no page")
+def score(
+    sample: int, least: int, seed: int, names: tuple[str, ...], again: bool, results: Path | None
+) -> None:
+    """Make small changes of these rooms, or all, run the room's own tests on each, and write results and page."""
+    rooms = [room for room in ROOMS if not names or room.name in names]
+    path = results or findings.RESULTS
+    recorded = [result for result in findings.results(path) if result.seed == seed]
+    done = run(rooms, sample, least, seed, recorded if again else ())
+    findings.record(done, path)
+    print(f"noticed: {100 * findings.score(done):.1f} %")
+    if results is None:
+        findings.write_page()

@@ -33,9 +33,10 @@ from cosmic_ray.modules import find_modules
 from cosmic_ray.mutating import mutate_and_test
 from cosmic_ray.work_db import use_db
 from cosmic_ray.work_item import MutationSpec, TestOutcome, WorkerOutcome, WorkResult
-from rooms import Room
 
-ROOT = Path(__file__).resolve().parents[2]
+from benchmarks import ROOT
+from benchmarks.mutation.rooms import Room
+
 SMALL = re.compile(
     r"core/(?:NumberReplacer|AddNot|ReplaceTrueWithFalse|ReplaceFalseWithTrue|ReplaceAndWithOr|ReplaceOrWithAnd"
     r"|ReplaceBreakWithContinue|ReplaceContinueWithBreak|ZeroIterationForLoop"

@@ -1,4 +1,4 @@
-"""Watch PaddlePaddle on a CPU: `python benchmarks/paddlepaddle/observe.py -o tests/data/paddle_cpu.json`, in an environment
+"""Watch PaddlePaddle on a CPU: `python -m benchmarks paddlepaddle measure -o tests/data/paddle_cpu.json`, in an environment
 with `paddlepaddle`.
 
 Written down: every flag with its default; the operators that have an in-place variant; which memory statistics the
@@ -11,21 +11,19 @@ executor which frees at once, as it does on a GPU (`FLAGS_fast_eager_deletion_mo
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import gc
 import json
-import os
 import platform
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-from programs import PROGRAMS, SIDE, THRESHOLDS_GB
+import click
+
+from benchmarks.harness.processes import ended
+from benchmarks.paddlepaddle.programs import PROGRAMS, SIDE, THRESHOLDS_GB
 
 RUN_COUNT, REPEAT_COUNT = 4, 4
 # Programs whose order of deletions is written down.
@@ -77,27 +75,14 @@ def peaks(name: str, threshold_gb: float, in_place: bool, repeats: int = REPEAT_
     return [min(of_run) for of_run in zip(*found, strict=True)]
 
 
-def in_a_process(arguments: list[str], environment: dict[str, str] | None = None) -> str:
-    """Both streams of this script in a fresh process."""
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore", __file__, *arguments],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
-    )
-    return ran.stdout + ran.stderr
-
-
 def order(name: str) -> list[dict[str, Any]]:
     """The executor's first run by its log: each operator, and the numbers of the variables deleted after it.
 
     Variables are numbered as they are made, the feed first.
     """
-    log = in_a_process(
-        ["--case", name, "0", "0"], {"GLOG_vmodule": "pir_interpreter=4", "GLOG_logtostderr": "1"}
-    )
-    program = log.split("Done BuildInstructionDependences")[2].partition("Done MultiThreadRun")[0]
+    said = {"GLOG_vmodule": "pir_interpreter=4", "GLOG_logtostderr": "1", "OMP_NUM_THREADS": "1"}
+    ran = ended("benchmarks.paddlepaddle.observe:peaks", name, 0.0, False, environment=said)
+    program = ran.stderr.split("Done BuildInstructionDependences")[2].partition("Done MultiThreadRun")[0]
     steps: list[dict[str, Any]] = []
     for found in re.finditer(r"done: RunInstructionBase OP id:\d+ name:(\S+)|GC:\S+ id:(\d+)", program):
         if found[1]:
@@ -140,23 +125,17 @@ def statistics() -> dict[str, str]:
     return answers
 
 
-def main() -> None:
-    """Write the file, or, with `--case`, print one case."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-o", "--output", type=Path)
-    parser.add_argument("--case", nargs=3, metavar=("NAME", "THRESHOLD", "INPLACE"))
-    given = parser.parse_args()
-    if given.case:
-        name, threshold, in_place = given.case
-        print(json.dumps(peaks(name, float(threshold), in_place == "1")))
-        return
+@click.command("measure")
+@click.option("-o", "--output", type=Path)
+def main(output: Path | None) -> None:
+    """Watch everything, and write the file, or print it."""
     import paddle
 
     document = {
         "paddlepaddle": paddle.__version__,
         "python": platform.python_version(),
         "date": datetime.date.today().isoformat(),
-        "command": "python benchmarks/paddlepaddle/observe.py -o tests/data/paddle_cpu.json",
+        "command": "python -m benchmarks paddlepaddle measure -o tests/data/paddle_cpu.json",
         "side": SIDE,
         "flags": flags(),
         "in_place": in_place_operators(),
@@ -175,11 +154,7 @@ def main() -> None:
         ],
     }
     text = json.dumps(document, indent=1) + "\n"
-    if given.output:
-        given.output.write_text(text)
+    if output:
+        output.write_text(text)
     else:
         print(text)
-
-
-if __name__ == "__main__":
-    main()

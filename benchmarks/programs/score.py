@@ -1,6 +1,7 @@
 """The programs of `tests/programs` as predicted, beside what they took on an H200.
 
-    python benchmarks/programs/score.py [NAME ...] [-o docs/evidence/PROGRAMS.md] [--history]
+    python -m benchmarks programs score [NAME ...] [--history]
+    python -m benchmarks programs table                             # their part of docs/evidence/PROGRAMS.md
 
 Measured: `tests/data/h200/programs.json`, by `measure.py` (its rows say with which GPU and versions). Each program is followed
 in a process of its own. --history: where the predicted requests part from the recorded ones (`verify/history.py`), which is
@@ -9,29 +10,27 @@ where a missing mechanism shows.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import statistics
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+import click
+
+from benchmarks import ROOT
+from benchmarks.harness import pages
+from benchmarks.harness.processes import ProcessError, answer
+from benchmarks.networks import torchvision_cpu
+
 DATA = ROOT / "tests/data/h200"
-FIGURES = ("allocated", "reserved", "device")
-_MEASURED = {"allocated": "peak_allocated", "reserved": "peak_reserved", "device": "nvml_peak"}
-MIB = 2**20
+PAGE = ROOT / "docs/evidence/PROGRAMS.md"
 _HEAD = """# Programs, predicted and measured
 
 Each program of `tests/programs`, run as it is on one H200 (driver 580, torch 2.11.0+cu130, 22 November 2026) and followed by
-`analyze run` on a machine without one. Made by `python benchmarks/programs/score.py -o docs/evidence/PROGRAMS.md`, never edited; the
+`analyze run` on a machine without one. Made by `python -m benchmarks programs table`, never edited; the
 figures are predicted with the torch that is installed, 2.13 here.
 
 """
-_PUBLIC = "<!-- public programs"
 _WHY = """
 What is not exact, and why:
 
@@ -54,16 +53,12 @@ def measured() -> list[dict[str, Any]]:
 
 
 def predicted(row: dict[str, Any], history: bool) -> dict[str, Any]:
-    """Figures of one program, followed in a process of its own; {"error": the last line it said} where that failed."""
-    done = subprocess.run(
-        [sys.executable, __file__, "--one", row["name"], *(["--history"] if history else [])],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    lines = [line for line in done.stdout.splitlines() if line.startswith("@@")]
-    if lines:
-        return dict(json.loads(lines[-1][2:]))
-    return {"error": " ".join(done.stderr.strip().splitlines()[-2:]) or "no answer"}
+    """Figures of one program, followed in a process of its own; {"error": ...} where that failed."""
+    try:
+        alone = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
+        return dict(answer("benchmarks.programs.score:one", row, history, environment=alone))
+    except ProcessError as error:
+        return {"error": " ".join(str(error).splitlines()[-2:])}
 
 
 def one(row: dict[str, Any], history: bool) -> dict[str, Any]:
@@ -72,8 +67,7 @@ def one(row: dict[str, Any], history: bool) -> dict[str, Any]:
     from analyzer.pipeline.program import follow
     from analyzer.verify.history import compare_history
 
-    sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks/accuracy")]
-    __import__("torchvision_cpu").enable()
+    torchvision_cpu.enable()
     program = ROOT / "tests/programs" / row["program"]
     analysis, _ = follow(
         program, row["args"], Options.of({"device": "h200"}), row.get("environment", {}), whole=history
@@ -109,65 +103,31 @@ def recorded(name: str) -> list[int]:
     return told
 
 
-def errors(row: dict[str, Any], found: dict[str, Any]) -> dict[str, float]:
-    """How far each figure is from what was measured, in percent; a failure counts as 100."""
-    return {
-        name: 100.0 if "error" in found else 100 * (found[name] / row[_MEASURED[name]] - 1)
-        for name in FIGURES
-    }
-
-
-def line(row: dict[str, Any], found: dict[str, Any]) -> str:
-    """The program's row of the table."""
-    off = errors(row, found)
-    cells = [
-        f"{row[_MEASURED[name]] / MIB:,.1f} | "
-        + ("failed" if "error" in found else "exact" if not off[name] else f"{off[name]:+.2f} %")
-        for name in FIGURES
-    ]
-    return f"| {row['name']} | {' | '.join(cells)} |"
-
-
-def summary(all_errors: list[dict[str, float]]) -> str:
-    """How many are exact, and the middle and far end of the errors."""
-    text = "| figure | byte-exact | median % | 95th percentile % | maximum % |\n|---|---|---|---|---|\n"
-    for name in FIGURES:
-        off = sorted(abs(row[name]) for row in all_errors)
-        far = off[min(len(off) - 1, int(0.95 * len(off)))]
-        exact = f"{sum(not value for value in off)} of {len(off)}"
-        text += f"| {name} | {exact} | {statistics.median(off):.3f} | {far:.3f} | {off[-1]:.3f} |\n"
-    return text
-
-
-def main() -> None:
-    """Print or write the tables."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("-o", type=Path)
-    parser.add_argument("--history", action="store_true")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    rows = [row for row in measured() if not given.names or row["name"] in given.names]
-    if given.one:
-        row = next(row for row in rows if row["name"] == given.one)
-        print("@@" + json.dumps(one(row, given.history)))
-        return
+def tables(names: tuple[str, ...] = (), history: bool = False) -> str:
+    """What the page says of these programs, all where none is named; a line each on stderr as it is known."""
+    rows = [row for row in measured() if not names or row["name"] in names]
+    if not rows:
+        raise click.UsageError(f"no measured program is called {' or '.join(names)}")
     lines, off = [], []
     with ThreadPoolExecutor(2) as pool:
-        for row, found in zip(rows, pool.map(lambda row: predicted(row, given.history), rows), strict=True):
-            lines.append(line(row, found))
-            off.append(errors(row, found))
+        for row, found in zip(rows, pool.map(lambda row: predicted(row, history), rows), strict=True):
+            lines.append(f"| {row['name']} | {pages.cells(found, row, 'failed')} |")
+            off.append(pages.errors(found, row))
             print(lines[-1], found.get("error", ""), flush=True, file=sys.stderr)
-            if given.history:
+            if history:
                 print(json.dumps(found, indent=1), file=sys.stderr)
-    text = _HEAD + summary(off) + _TABLE + "\n".join(lines) + "\n" + _WHY
-    if given.o:
-        before = given.o.read_text() if given.o.exists() else ""
-        _, mark, public = before.partition(_PUBLIC)  # made by benchmarks/public/score.py
-        given.o.write_text(f"{text}\n{mark}{public}" if mark else text)
-    else:
-        print(text)
+    return _HEAD + pages.summary(off) + _TABLE + "\n".join(lines) + "\n" + _WHY
 
 
-if __name__ == "__main__":
-    main()
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option("--history", is_flag=True, help="where the predicted requests part from the recorded ones")
+def score(names: tuple[str, ...], history: bool) -> None:
+    """Follow every program, or those named, and print the tables."""
+    print(tables(names, history))
+
+
+@click.command()
+def table() -> None:
+    """Follow every program, and write their part of the page."""
+    pages.write_part(PAGE, "programs", tables())

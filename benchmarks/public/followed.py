@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
@@ -11,9 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from prepared import Prepared, found, prepare, terminal
+from benchmarks import ROOT
+from benchmarks.networks import torchvision_cpu
+from benchmarks.public.prepared import Prepared, found, prepare, terminal
 
-ROOT = Path(__file__).resolve().parents[2]
 _SAID = 3000  # characters kept of what it said
 
 
@@ -34,14 +34,6 @@ def _last_words(said: str) -> str:
     return " / ".join(lines[max(0, start) :][:3])
 
 
-def _torchvision() -> None:
-    """A CPU-only torch beside torchvision's CUDA build here too: data makers import what imports it."""
-    place = str(ROOT / "benchmarks/accuracy")
-    sys.path.append(place)
-    importlib.import_module("torchvision_cpu").enable()
-    sys.path.remove(place)
-
-
 def follow(
     job: dict[str, Any],
     sources: Path,
@@ -52,7 +44,7 @@ def follow(
 ) -> dict[str, Any]:
     """{"allocated", "reserved", "device", "notes", "code", "seconds", "said"}, or {"error": the last lines it said, ...}; `again`:
     in the copy that is there."""
-    _torchvision()
+    torchvision_cpu.enable()  # data makers import what imports torchvision
     name = job["name"] if job["processes"] == 1 else f"{job['name']}.rank{rank}"
     copies.mkdir(parents=True, exist_ok=True)
     try:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def load(folder: Path = FOLDER) -> tuple[dict[str, dict[str, Any]], list[dict[st
     return sources, jobs
 
 
-def chosen(jobs: list[dict[str, Any]], names: list[str]) -> list[dict[str, Any]]:
+def chosen(jobs: list[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
     """The jobs that are named, all of them where none is; a name may end in * for all that begin so. Raises JobError."""
     for name in names:
         if not any(_named(job, name) for job in jobs):

@@ -1,7 +1,7 @@
 """What the public programs take on this machine's GPU:
-python benchmarks/public/measure.py OUT [NAME ...] [--sources .public] [--processes 1] [--at-once 8] [--deadline S]
+python -m benchmarks public measure OUT [NAME ...] [--sources .public] [--processes 1] [--at-once 8] [--deadline S]
 
-Each runs as it is in a copy of its own (`prepared.py`), in a process of its own, recorded by `benchmarks/recorded_run.py`:
+Each runs as it is in a copy of its own (`prepared.py`), in a process of its own, recorded by `benchmarks/harness/recorded_run.py`:
 several at once, then, one after the other, those whose algorithms are timed (`alone`). No job begins that could not end before
 the deadline (seconds from now), and what still runs then is ended. Writes OUT/rows.json anew after every job (a row a program,
 and rank; `error`: what ended it early) and, at the end, OUT/histories.tgz (NAME.npz, NAME.rankR.npz; the longest are left out).
@@ -9,26 +9,26 @@ and rank; `error`: what ended it early) and, at the end, OUT/histories.tgz (NAME
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+import itertools
 import json
 import os
 import signal
 import subprocess
-import sys
-import tarfile
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import job_files
-from prepared import Prepared, found, terminal
+import click
 
-HERE = Path(__file__).resolve().parent
+from benchmarks import ROOT
+from benchmarks.harness import recorded
+from benchmarks.harness.processes import ProcessError, answer
+from benchmarks.public import job_files
+from benchmarks.public.prepared import Prepared, found, terminal
 
-RECORDED = HERE.parent / "recorded_run.py"
 _EVENTS_KEPT = 200_000
 _HISTORIES_BYTES = 15_000_000
 _PREPARING_SECONDS = 90
@@ -56,9 +56,8 @@ class Measuring:
             (self.out / "rows.json").write_text(json.dumps(self.rows, indent=1) + "\n")
             for row in rows:
                 told = row.get("error", "").strip().splitlines()[-1:]
-                where = "" if row.get("rank") is None else f".{row['rank']}"
                 print(
-                    row["name"] + where,
+                    recorded.named(row),
                     row.get("peak_allocated"),
                     row.get("nvml_peak"),
                     row.get("seconds"),
@@ -68,16 +67,18 @@ class Measuring:
 
     def prepare(self, job: dict[str, Any]) -> str:
         """Make a job's copy and data, in a process; what went wrong, if anything did."""
-        names = [str(self.sources), str(self.copies), job["name"]]
+        names = (str(self.sources), str(self.copies), job["name"])
+        one_thread = {"OMP_NUM_THREADS": "1"}
         try:
-            done = subprocess.run(
-                [sys.executable, str(HERE / "prepared.py"), *names],
-                capture_output=True, text=True, timeout=_PREPARING_SECONDS, check=False,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return f"not prepared within {_PREPARING_SECONDS} s"
-        return f"not prepared: {done.stderr[-_ENDS:]}" if done.returncode else ""
+            answer(
+                "benchmarks.public.prepared:started",
+                *names,
+                seconds=_PREPARING_SECONDS,
+                environment=one_thread,
+            )
+        except ProcessError as error:
+            return f"not prepared: {error}"
+        return ""
 
     def run(self, job: dict[str, Any], port: int, prepared: Future[str]) -> None:
         """One job, as soon as it is prepared; whatever happens to it becomes its row."""
@@ -105,12 +106,11 @@ class Measuring:
         words = ["--until", str(job["until"])] if job["until"] else []
         words += ["--spawned"] if job["spawns"] else []
         words += ["-m"] if ready.module else []
-        with Path(f"{name}.txt").open("w") as text:
-            return subprocess.Popen(
-                [sys.executable, str(RECORDED), str(name), *words, ready.script, *ready.args],
-                env={**os.environ, "OMP_NUM_THREADS": "2", **ready.environment, **_world(job, rank, port)},
-                cwd=ready.folder, stdin=keyboard, stdout=text, stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+        return recorded.start(
+            name, [*words, ready.script, *ready.args],
+            {"OMP_NUM_THREADS": "2", **ready.environment, **_world(job, rank, port)},
+            cwd=ready.folder, stdin=keyboard, start_new_session=True,
+        )  # fmt: skip
 
     def _wait(self, processes: list[subprocess.Popen[bytes]], seconds: float) -> None:
         """Until all have ended: told to end after `seconds`, killed a while later, with the processes they started."""
@@ -130,9 +130,7 @@ class Measuring:
 
     def _row(self, job: dict[str, Any], rank: int | None) -> dict[str, Any]:
         name = job["name"] if rank is None else f"{job['name']}.rank{rank}"
-        file = self.out / f"{name}.json"
-        row = {} if rank is None else {"rank": rank}
-        row |= json.loads(file.read_text()) if file.exists() else {"error": "no answer"}
+        row = ({} if rank is None else {"rank": rank}) | recorded.row(self.out / name)
         if "error" in row:
             text = next(
                 (t for t in (self.out / f"{name}.txt", self.out / f"{job['name']}.txt") if t.exists()), None
@@ -144,16 +142,14 @@ class Measuring:
         """OUT/histories.tgz, the shortest first as far as there is room."""
         kept = []
         for row in self.rows:
-            rank = "" if row.get("rank") is None else f".rank{row['rank']}"
-            file = self.out / f"{row['name']}{rank}.npz"
+            file = self.out / f"{recorded.named(row)}.npz"
             if file.exists() and row.get("events", 0) <= _EVENTS_KEPT:
                 kept.append(file)
-        room = _HISTORIES_BYTES
-        with tarfile.open(self.out / "histories.tgz", "w:gz", compresslevel=1) as archive:
-            for file in sorted(kept, key=lambda file: file.stat().st_size):
-                room -= file.stat().st_size
-                if room > 0:
-                    archive.add(file, file.name)
+        kept.sort(key=lambda file: file.stat().st_size)
+        sizes = itertools.accumulate(file.stat().st_size for file in kept)
+        recorded.pack(
+            self.out, [file for file, size in zip(kept, sizes, strict=True) if size < _HISTORIES_BYTES]
+        )
 
 
 def _ranks(job: dict[str, Any]) -> list[int | None]:
@@ -162,13 +158,12 @@ def _ranks(job: dict[str, Any]) -> list[int | None]:
 
 
 def _world(job: dict[str, Any], rank: int | None, port: int) -> dict[str, str]:
-    """What torchrun tells a rank. NVLS is off: measured machines share their switches with others."""
-    told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NCCL_NVLS_ENABLE": "0"}
+    """What torchrun tells a rank; where the program starts its ranks itself, where they meet."""
+    told = recorded.world(rank or 0, job["processes"], port)
     if rank is None:
-        return told if job["processes"] > 1 else {}
-    count = str(job["processes"])
-    one = {"RANK": str(rank), "LOCAL_RANK": str(rank), "GROUP_RANK": "0"}
-    return {**told, **one, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
+        meeting = ("MASTER_ADDR", "MASTER_PORT", "NCCL_NVLS_ENABLE")
+        return {name: told[name] for name in meeting} if job["processes"] > 1 else {}
+    return {**told, "GROUP_RANK": "0"}
 
 
 def in_turn(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -182,43 +177,37 @@ def in_turn(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(jobs, key=lambda job: (-job["seconds"], places[job["name"]] / of_domain[job["domain"]]))
 
 
-def main() -> None:
-    """Every job, several at once; then those that need the GPU alone."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("out", type=Path)
-    parser.add_argument("names", nargs="*", help="jobs (NAME, NAME*, DOMAIN/); all of them, if none is named")
-    parser.add_argument("--sources", type=Path, default=HERE.parents[1] / ".public")
-    parser.add_argument("--copies", type=Path, default=Path("/tmp/public"))
-    parser.add_argument("--processes", type=int, default=1, help="the jobs of so many ranks")
-    parser.add_argument("--at-once", type=int, default=8)
-    parser.add_argument("--deadline", type=float, default=3600.0)
-    parser.add_argument(
-        "--alone-seconds", type=float, default=240.0, help="of these, kept for jobs that run alone"
-    )
-    given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
-    jobs = [
-        job
-        for job in job_files.chosen(job_files.load()[1], given.names)
-        if job["processes"] == given.processes
-    ]
+@click.command()
+@click.argument("out", type=Path)
+@click.argument("names", nargs=-1)
+@click.option("--sources", type=Path, default=ROOT / ".public")
+@click.option("--copies", type=Path, default=Path("/tmp/public"))
+@click.option("--processes", default=1, help="the jobs of so many ranks")
+@click.option("--at-once", default=8)
+@click.option("--deadline", default=3600.0, help="seconds from now")
+@click.option("--alone-seconds", default=240.0, help="of these, kept for jobs that run alone")
+def measure(
+    out: Path, names: tuple[str, ...], sources: Path, copies: Path, processes: int, at_once: int, deadline: float,
+    alone_seconds: float,
+) -> None:  # fmt: skip
+    """Run every job, or those named (NAME, NAME*, DOMAIN/), several at once, then those that need the GPU alone."""
+    out.mkdir(parents=True, exist_ok=True)
+    jobs = [job for job in job_files.chosen(job_files.load()[1], names) if job["processes"] == processes]
     together, alone = [j for j in jobs if not j["alone"]], [j for j in jobs if j["alone"]]
-    measuring = Measuring(
-        given.out.resolve(), given.sources.resolve(), given.copies.resolve(), given.deadline
-    )
+    measuring = Measuring(out.resolve(), sources.resolve(), copies.resolve(), deadline)
     started = time.monotonic()
-    kept = given.alone_seconds if alone else 0.0
+    kept = alone_seconds if alone else 0.0
     measuring.deadline -= kept
     together, alone = in_turn(together), in_turn(alone)
     ports = {job["name"]: 29600 + 5 * n for n, job in enumerate(jobs)}
-    makers = ThreadPoolExecutor(max(1, given.at_once // 2))
+    makers = ThreadPoolExecutor(max(1, at_once // 2))
     ready = {job["name"]: makers.submit(measuring.prepare, job) for job in (*together, *alone)}
 
     def run(job: dict[str, Any]) -> None:
         measuring.run(job, ports[job["name"]], ready[job["name"]])
 
     try:
-        with ThreadPoolExecutor(given.at_once) as pool:
+        with ThreadPoolExecutor(at_once) as pool:
             list(pool.map(run, together))
         measuring.deadline += kept
         for job in alone:
@@ -228,7 +217,3 @@ def main() -> None:
         measuring.pack()
     failed = sum("error" in row for row in measuring.rows)
     print(f"{len(measuring.rows)} rows, {failed} with errors, {time.monotonic() - started:.0f} s")
-
-
-if __name__ == "__main__":
-    main()

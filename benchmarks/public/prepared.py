@@ -1,12 +1,11 @@
 """A job made ready to run: a copy of its repository of its own, its data in it, its command and environment.
 
 Both sides use it, the measured (`measure.py`) and the followed (`score.py`), so that they differ in nothing but the GPU:
-python benchmarks/public/prepared.py SOURCES COPIES NAME makes one ready and prints how it is started.
+python -m benchmarks public prepare SOURCES COPIES NAME makes one ready and prints how it is started.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import fcntl
 import importlib
@@ -14,14 +13,15 @@ import os
 import pty
 import shutil
 import struct
-import sys
 import termios
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import job_files
+import click
+
+from benchmarks.public import job_files
 
 HERE = Path(__file__).resolve().parent
 STAND_INS = HERE / "stand_ins"
@@ -58,10 +58,8 @@ def terminal() -> Iterator[int]:
 
 def maker(name: str) -> Any:
     """The function `data/FILE.py` calls FUNCTION, of "FILE.FUNCTION"."""
-    if str(HERE) not in sys.path:
-        sys.path.insert(0, str(HERE))
     file, function = name.split(".")
-    return getattr(importlib.import_module(f"data.{file}"), function)
+    return getattr(importlib.import_module(f"benchmarks.public.data.{file}"), function)
 
 
 def prepare(job: dict[str, Any], sources: Path, copies: Path) -> Prepared:
@@ -100,19 +98,19 @@ def found(job: dict[str, Any], copies: Path) -> Prepared:
     )
 
 
-def main() -> None:
-    """The command line: one job, as what its data makers load (and leave behind) stays in a process of its own."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("sources", type=Path)
-    parser.add_argument("copies", type=Path)
-    parser.add_argument("name")
-    given = parser.parse_args()
-    job = next(job for job in job_files.load()[1] if job["name"] == given.name)
-    ready = prepare(job, given.sources.resolve(), given.copies.resolve())
+def started(sources: str, copies: str, name: str) -> str:
+    """Make a job's copy, and how it is started then. In a process of its own: what data makers load, and leave behind, stays there."""
+    job = next(job for job in job_files.load()[1] if job["name"] == name)
+    ready = prepare(job, Path(sources).resolve(), Path(copies).resolve())
     named = {**job["environment"], "PYTHONPATH": ready.environment["PYTHONPATH"]}
     settings = " ".join(f"{name}={ready.environment[name]}" for name in named)
-    print(f"cd {ready.folder}; {settings} python {'-m ' * ready.module}{ready.script} {' '.join(ready.args)}")
+    return f"cd {ready.folder}; {settings} python {'-m ' * ready.module}{ready.script} {' '.join(ready.args)}"
 
 
-if __name__ == "__main__":
-    main()
+@click.command("prepare")
+@click.argument("sources")
+@click.argument("copies")
+@click.argument("name")
+def main(sources: str, copies: str, name: str) -> None:
+    """Make one job's copy and data, and print how it is started."""
+    print(started(sources, copies, name))

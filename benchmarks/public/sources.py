@@ -1,4 +1,4 @@
-"""Bring the repositories of the jobs, by commit, outside of git: python benchmarks/public/sources.py [-o .public] [--from DIR]
+"""Bring the repositories of the jobs, by commit, outside of git: python -m benchmarks public sources [-o .public] [--from DIR]
 
 Clones each from GitHub and checks out the commit its job file names, only the paths the jobs need, into FOLDER/owner+name. Their
 sources are no part of this project and never committed. --from: takes local git folders DIR/owner+name/repo instead.
@@ -6,7 +6,6 @@ sources are no part of this project and never committed. --from: takes local git
 
 from __future__ import annotations
 
-import argparse
 import io
 import subprocess
 import sys
@@ -15,9 +14,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import job_files
+import click
 
-ROOT = Path(__file__).resolve().parents[2]
+from benchmarks import ROOT
+from benchmarks.public import job_files
+
 DEFAULT = ROOT / ".public"
 _COMMIT = ".commit"
 
@@ -67,24 +68,19 @@ def bring(repo: str, source: dict[str, Any], folder: Path, local: Path | None = 
     return into
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("names", nargs="*", help="jobs (NAME, NAME*, DOMAIN/); all of them, if none is named")
-    parser.add_argument("-o", type=Path, default=DEFAULT)
-    parser.add_argument("--from", dest="local", type=Path)
-    given = parser.parse_args()
+@click.command("sources")
+@click.argument("names", nargs=-1)
+@click.option("-o", "--output", type=Path, default=DEFAULT)
+@click.option("--from", "local", type=Path)
+def main(names: tuple[str, ...], output: Path, local: Path | None) -> int:
+    """Clone the repositories of every job, or of those named (NAME, NAME*, DOMAIN/); 1 if one failed."""
     sources, jobs = job_files.load()
     failed = []
-    for repo in sorted({job["repo"] for job in job_files.chosen(jobs, given.names)}):
+    for repo in sorted({job["repo"] for job in job_files.chosen(jobs, names)}):
         try:
-            bring(repo, sources[repo], given.o, given.local)
+            bring(repo, sources[repo], output, local)
             print(repo)
         except subprocess.CalledProcessError as error:
             failed.append(repo)
             print(repo, "failed:", error.stderr.decode(errors="replace").strip()[-300:], file=sys.stderr)
-    sys.exit(1 if failed else 0)
-
-
-if __name__ == "__main__":
-    main()
+    return 1 if failed else 0

@@ -159,7 +159,7 @@ def page(found: Sequence[tuple[Figure, Told]]) -> str:
             "# Published figures",
             "",
             "Figures other people measured, beside what is predicted for the same program on the same GPU with the same release of torch, as",
-            "`python -m benchmarks published` writes it. Nothing is tuned for a figure. What makes one loose is said by its source alone. Programs",
+            "`python -m benchmarks published table` writes it. Nothing is tuned for a figure. What makes one loose is said by its source alone. Programs",
             "were corrected where a miss showed that they were not what the source had run, which is listed below. The oldest torch that is",
             "modelled is 2.6, CUDA's and cuDNN's own figures are of 13.0 and 9.19.",
             "",

@@ -109,7 +109,7 @@ _HEAD = (
     "# LitGPT's table of resources",
     "",
     "[tutorials/resource-tables.md](https://github.com/Lightning-AI/litgpt/blob/main/tutorials/resource-tables.md) of LitGPT, measured by its",
-    "authors on an A100 of 40 GB in October 2023, beside what following its own recipes says, as `python -m benchmarks litgpt` writes it: LitGPT",
+    "authors on an A100 of 40 GB in October 2023, beside what following its own recipes says, as `python -m benchmarks litgpt table` writes it: LitGPT",
     f"{COMMIT[:7]}, bf16-true, the longest sample of Alpaca first. Both are GB allocated at most, as the recipes print them. Theirs is PyTorch",
     "2.1.0, Lightning of its day and bitsandbytes 0.41.1; here it is torch 2.6 (the oldest that is modelled), with the installed Lightning and",
     "bitsandbytes, which keeps here what 0.41.1 kept for a backward pass. Nothing is tuned for a figure. The table names commit 8641822, but its",

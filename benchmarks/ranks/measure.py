@@ -1,100 +1,65 @@
 """Measure the programs of `jobs.json` on as many GPUs as there are:
-python benchmarks/ranks/measure.py OUT [NAME ...] [--log NAME ...]
+python -m benchmarks ranks measure OUT [NAME ...] [--log NAME] ...
 
 --jobs targets.json: what `analyze TARGET --parallel` predicts instead (`programs/spread.py`; the repository on PYTHONPATH).
 
-Each rank runs its program as it is, recorded by `benchmarks/recorded_run.py`. Writes OUT/rows.json (a row a program and rank)
+Each rank runs its program as it is, recorded by `benchmarks/harness/recorded_run.py`. Writes OUT/rows.json (a row a program and rank)
 and OUT/NAME.rankR.npz (the history). --log: these run once more with NCCL's own
 log of what it allocates, to OUT/NAME.nccl.txt.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
-HERE = Path(__file__).resolve().parent
-RECORDED = HERE.parent / "recorded_run.py"
+import click
+
+from benchmarks import ROOT
+from benchmarks.harness import recorded
+
+HERE = ROOT / "benchmarks/ranks"
+_SECONDS = 120
+_NCCL_LOG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ALLOC,GRAPH,P2P"}
 
 
-def run(job: dict, out: Path, ranks: int, port: int, log: bool) -> list[dict]:
+def run(job: dict[str, Any], out: Path, ranks: int, port: int, log: bool) -> list[dict[str, Any]]:
     """The rows of one program, a rank each."""
-    processes = []
-    for rank in range(ranks):
-        environment = {
-            **os.environ,
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": str(ranks),
-            "LOCAL_WORLD_SIZE": str(ranks),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "NCCL_NVLS_ENABLE": "0",
-            **({"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ALLOC,GRAPH,P2P"} if log else {}),
-        }
-        name = out / f"{job['name']}.rank{rank}"
-        program = str(HERE / "programs" / job["program"])
-        with Path(f"{name}.txt").open("w") as text:
-            processes.append(
-                subprocess.Popen(
-                    [sys.executable, str(RECORDED), str(name), program, *job["args"]],
-                    env=environment,
-                    stdout=text,
-                    stderr=subprocess.STDOUT,
-                )
-            )
-    rows = []
-    for rank, process in enumerate(processes):
-        try:
-            process.wait(120)
-        except subprocess.TimeoutExpired:
-            process.kill()
-        file = out / f"{job['name']}.rank{rank}.json"
-        row = json.loads(file.read_text()) if file.exists() else {"rank": rank, "error": "no answer"}
-        rows.append({"name": job["name"], "args": job["args"], **row})
-    return rows
+    names = [out / f"{job['name']}.rank{rank}" for rank in range(ranks)]
+    words = [str(HERE / "programs" / job["program"]), *job["args"]]
+    processes = [
+        recorded.start(name, words, {**recorded.world(rank, ranks, port), **(_NCCL_LOG if log else {})})
+        for rank, name in enumerate(names)
+    ]
+    found = [recorded.ended(process, _SECONDS, name) for process, name in zip(processes, names, strict=True)]
+    told = {"name": job["name"], "args": job["args"]}
+    return [{**told, "rank": rank, **row} for rank, row in enumerate(found)]
 
 
-def main() -> None:
-    """Every job, a few at a time."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("out", type=Path)
-    parser.add_argument("names", nargs="*", help="these programs; all of them, if none is named")
-    parser.add_argument("--log", nargs="*", default=[])
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--at-once", type=int, default=4)
-    parser.add_argument("--jobs", default="jobs.json")
-    arguments = parser.parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    jobs = json.loads((HERE / arguments.jobs).read_text())
-    jobs = [job for job in jobs if not arguments.names or job["name"] in arguments.names]
-    jobs += [{**job, "name": f"{job['name']}.nccl"} for job in jobs if job["name"] in arguments.log]
+@click.command()
+@click.argument("out", type=Path)
+@click.argument("names", nargs=-1)
+@click.option("--log", multiple=True, help="programs that run once more with NCCL's log")
+@click.option("--ranks", default=2)
+@click.option("--at-once", default=4)
+@click.option("--jobs", default="jobs.json")
+def measure(
+    out: Path, names: tuple[str, ...], log: tuple[str, ...], ranks: int, at_once: int, jobs: str
+) -> None:
+    """Run every program, or those named, and write a row a rank, and the histories."""
+    out.mkdir(parents=True, exist_ok=True)
+    chosen = [job for job in json.loads((HERE / jobs).read_text()) if not names or job["name"] in names]
+    chosen += [{**job, "name": f"{job['name']}.nccl"} for job in chosen if job["name"] in log]
     started = time.time()
-    with ThreadPoolExecutor(arguments.at_once) as pool:
-        found = pool.map(
-            lambda pair: run(
-                pair[1], arguments.out, arguments.ranks, 29600 + pair[0], pair[1]["name"].endswith(".nccl")
-            ),
-            enumerate(jobs),
-        )
-        rows = [row for rows in found for row in rows]
-    (arguments.out / "rows.json").write_text(json.dumps(rows, indent=1) + "\n")
-    for row in rows:
-        print(
-            row["name"],
-            row["rank"],
-            row.get("peak_allocated"),
-            row.get("nvml_peak"),
-            row.get("error", "")[-300:],
-        )
+
+    def one(numbered: tuple[int, dict[str, Any]]) -> list[dict[str, Any]]:
+        number, job = numbered
+        return run(job, out, ranks, 29600 + number, job["name"].endswith(".nccl"))
+
+    with ThreadPoolExecutor(at_once) as pool:
+        rows = [row for rows in pool.map(one, enumerate(chosen)) for row in rows]
+    recorded.write_rows(out, rows)
     print(f"{time.time() - started:.0f} s")
-
-
-if __name__ == "__main__":
-    main()

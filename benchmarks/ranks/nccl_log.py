@@ -1,4 +1,4 @@
-"""What NCCL said it allocates: python benchmarks/ranks/nccl_log.py FOLDER -o tests/data/h200/nccl_log.json
+"""What NCCL said it allocates: python -m benchmarks ranks nccl FOLDER -o tests/data/h200/nccl_log.json
 
 FOLDER has the logs `measure.py --log NAME ...` wrote (NCCL_DEBUG=INFO, subsystems INIT, ALLOC, GRAPH, P2P). For each program
 and rank: allocations on the device by size, those below a page of 2 MiB together.
@@ -6,11 +6,12 @@ and rank: allocations on the device by size, those below a page of 2 MiB togethe
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from collections import Counter
 from pathlib import Path
+
+import click
 
 PAGE_BYTES = 2**21
 _ALLOCATED = re.compile(r"(?:Cuda Alloc Size (\d+)|Allocated shareable buffer \S+ size (\d+))")
@@ -23,18 +24,13 @@ def allocations(text: str) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def main() -> None:
+@click.command()
+@click.argument("folder", type=Path)
+@click.option("-o", "--output", type=Path, required=True)
+def nccl(folder: Path, output: Path) -> None:
     """Read every log of the folder."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("-o", type=Path, required=True)
-    arguments = parser.parse_args()
     found = {
         f"{file.name.split('.')[0]} {file.name.split('rank')[1][0]}": allocations(file.read_text())
-        for file in sorted(arguments.folder.glob("*.nccl.rank?.txt*"))
+        for file in sorted(folder.glob("*.nccl.rank?.txt*"))
     }
-    arguments.o.write_text(json.dumps(found, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    output.write_text(json.dumps(found, indent=1) + "\n")

@@ -1,24 +1,26 @@
-"""Predictions of the programs of `jobs.json` beside what two H200 took: python benchmarks/ranks/score.py [-o docs/evidence/RANKS.md]
+"""Predictions of the programs of `jobs.json` beside what two H200 took: python -m benchmarks ranks table
 
 Measured: `tests/data/h200/ranks.json`, by `measure.py` (its rows say with which GPU and versions).
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+
+import click
 
 from analyzer import run
+from benchmarks import ROOT
+from benchmarks.harness.pages import beside
 
-HERE = Path(__file__).resolve().parent
-ROWS = HERE.parents[1] / "tests/data/h200/ranks.json"
-MIB = 2**20
+HERE = ROOT / "benchmarks/ranks"
+ROWS = ROOT / "tests/data/h200/ranks.json"
+PAGE = ROOT / "docs/evidence/RANKS.md"
 _HEAD = """# Ranks, predicted and measured
 
 Each rank of these programs (`benchmarks/ranks/programs`) beside what it took on two H200 (torch 2.11.0+cu130, NCCL 2.28.9,
-NVLink, 22 November 2026). Made by `python benchmarks/ranks/score.py -o docs/evidence/RANKS.md`; the figures are predicted with the
+NVLink, 22 November 2026). Made by `python -m benchmarks ranks table`; the figures are predicted with the
 torch that is installed, 2.13 here.
 
 MiB measured, and how far the prediction is from it:
@@ -43,7 +45,7 @@ nothing explains.
 
 
 def rows(
-    names: list[str] | None = None, ranks: list[int] | None = None
+    names: Sequence[str] | None = None, ranks: list[int] | None = None
 ) -> Iterator[tuple[str, int, list[tuple[int, int]]]]:
     """Program, rank, and (predicted, measured) bytes: allocated, reserved, device. names, ranks: these only."""
     jobs = {job["name"]: job for job in json.loads((HERE / "jobs.json").read_text())}
@@ -62,29 +64,23 @@ def rows(
 
 def cells(pairs: list[tuple[int, int]]) -> str:
     """Cells of a table for (predicted, measured) bytes: MiB measured, and how far the prediction is from it."""
-    return " | ".join(
-        f"{measured / MIB:,.1f} | {'exact' if got == measured else f'{100 * (got / measured - 1):+.2f} %'}"
-        for got, measured in pairs
-    )
+    return " | ".join(beside(got, measured) for got, measured in pairs)
 
 
-def write(text: str, path: Path | None) -> None:
-    """A page to its file, or to the terminal."""
-    if path:
-        path.write_text(text)
-    else:
-        print(text)
+def page(names: Sequence[str] = ()) -> str:
+    """The page, of these programs; all, where none is named."""
+    lines = [f"| {name} | {rank} | {cells(pairs)} |" for name, rank, pairs in rows(names)]
+    return _HEAD + "\n".join(lines) + "\n" + _TAIL
 
 
-def main() -> None:
-    """Print or write the table."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("-o", type=Path)
-    arguments = parser.parse_args()
-    lines = [f"| {name} | {rank} | {cells(pairs)} |" for name, rank, pairs in rows(arguments.names)]
-    write(_HEAD + "\n".join(lines) + "\n" + _TAIL, arguments.o)
+@click.command()
+@click.argument("names", nargs=-1)
+def score(names: tuple[str, ...]) -> None:
+    """Follow every program's ranks, or those named, and print the table."""
+    print(page(names))
 
 
-if __name__ == "__main__":
-    main()
+@click.command()
+def table() -> None:
+    """Follow every program's ranks, and write the page."""
+    PAGE.write_text(page())

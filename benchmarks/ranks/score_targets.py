@@ -1,4 +1,4 @@
-"""What `--parallel` predicts beside what two H200 took: python benchmarks/ranks/score_targets.py [-o docs/PARALLEL.md]
+"""What `--parallel` predicts beside what two H200 took: python -m benchmarks ranks targets
 
 Measured: `tests/data/h200/ranks_targets.json`, by `measure.py --jobs targets.json` (its rows say with which versions). Targets
 need timm and transformers.
@@ -6,18 +6,19 @@ need timm and transformers.
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from score import cells, write
+import click
 
 from analyzer import analyze
 from analyzer.parallelism import KINDS
+from benchmarks import ROOT
+from benchmarks.ranks.score import cells
 
-ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/PARALLEL.md"
 ROWS = ROOT / "tests/data/h200/ranks_targets.json"
 _HEAD = """# A model on several GPUs
 
@@ -45,8 +46,8 @@ GPUs. What NCCL takes is measured for two H200; for other numbers of ranks the o
 calibrate --ranks N` has measured a machine.
 
 Measured on two H200 (torch 2.11.0+cu130, NCCL 2.28.9, NVLink, 22 November 2026), each model spread by the same function and
-really run; predicted with the torch that is installed, 2.13 here. Made by `python benchmarks/ranks/score_targets.py -o
-docs/PARALLEL.md`. MiB measured, and how far the prediction is from it:
+really run; predicted with the torch that is installed, 2.13 here. Made by `python -m benchmarks ranks targets`.
+MiB measured, and how far the prediction is from it:
 
 | target | `--parallel` | other options | rank | allocated | | reserved | | device | |
 |---|---|---|---|---|---|---|---|---|---|
@@ -58,7 +59,7 @@ and the estimate says so. The device's figure of DDP lacks 4 to
 """
 
 
-def rows(names: list[str] | None = None) -> Iterator[tuple[dict[str, Any], list[tuple[int, int]]]]:
+def rows(names: Sequence[str] = ()) -> Iterator[tuple[dict[str, Any], list[tuple[int, int]]]]:
     """A measured row, and (predicted, measured) bytes: allocated, reserved, device."""
     for row in json.loads(ROWS.read_text()):
         if names and row["name"] not in names:
@@ -73,14 +74,12 @@ def rows(names: list[str] | None = None) -> Iterator[tuple[dict[str, Any], list[
         yield row, pairs
 
 
-def main() -> None:
-    """Print or write the page."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("-o", type=Path)
-    arguments = parser.parse_args()
+@click.command()
+@click.argument("names", nargs=-1)
+def targets(names: tuple[str, ...]) -> None:
+    """Predict every target's ranks and write the page; of those named, print their rows."""
     lines = []
-    for row, pairs in rows(arguments.names):
+    for row, pairs in rows(names):
         said = ", ".join(
             f"{name} {value}"
             for name, value in row["options"].items()
@@ -89,9 +88,8 @@ def main() -> None:
         lines.append(
             f"| {Path(row['target']).stem} | {row['options']['parallel']} | {said} | {row['rank']} | {cells(pairs)} |"
         )
+    if names:
+        print("\n".join(lines))
+        return
     settings = {kind: ", ".join(f"`{name}`" for name in known) for kind, known in KINDS.items()}
-    write(_HEAD.format(**settings) + "\n".join(lines) + "\n" + _TAIL, arguments.o)
-
-
-if __name__ == "__main__":
-    main()
+    PAGE.write_text(_HEAD.format(**settings) + "\n".join(lines) + "\n" + _TAIL)

@@ -1,4 +1,4 @@
-"""A rank's memory over the number of ranks: python benchmarks/ranks/worlds.py [-o docs/evidence/WORLDS.md]
+"""A rank's memory over the number of ranks: python -m benchmarks ranks worlds
 
 Predicted for `targets/llama.py` under FSDP2; worlds two GPUs cannot check, so beside the sharding's own arithmetic
 (`torch/distributed/fsdp/_fully_shard/_fsdp_param.py`: the first dimension is cut into equal chunks, the last ones shorter or empty).
@@ -6,26 +6,24 @@ Predicted for `targets/llama.py` under FSDP2; worlds two GPUs cannot check, so b
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
+import click
 import torch
-from score import MIB, write
-from targets import llama
 
 from analyzer import analyze
+from benchmarks import ROOT
+from benchmarks.harness.pages import MIB, table
+from benchmarks.ranks.targets import llama
 
-TARGET = Path(__file__).parent / "targets/llama.py"
+PAGE = ROOT / "docs/evidence/WORLDS.md"
+TARGET = ROOT / "benchmarks/ranks/targets/llama.py"
 WORLDS = (2, 8, 64, 512, 4096)
 _HEAD = """# A rank over the number of ranks
 
 `benchmarks/ranks/targets/llama.py` under `--parallel fsdp2:N`, AdamW, batch 4 on each rank, in MiB. Made by
-`python benchmarks/ranks/worlds.py -o docs/evidence/WORLDS.md`; predicted, since nobody here has more than two GPUs: what two took stands on
+`python -m benchmarks ranks worlds`; predicted, since nobody here has more than two GPUs: what two took stands on
 the [page of several GPUs](../PARALLEL.md). *Shards* is the sharding's own arithmetic, not the analysis: parameters, gradients and
 Adam's two moments of this rank, float32.
 
-| ranks | shards | allocated | reserved | device |
-|---|---|---|---|---|
 """
 _TAIL = """
 Why the course has this shape: shards fall as 1/N, and they are all that falls. What stays is what a rank computes with whatever
@@ -42,22 +40,16 @@ def shard_bytes(model: torch.nn.Module, world: int) -> int:
     return sum(4 * 4 * -(-p.shape[0] // world) * (p.numel() // p.shape[0]) for p in model.parameters())
 
 
-def main() -> None:
-    """Print or write the page."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("-o", type=Path)
-    arguments = parser.parse_args()
+@click.command()
+def worlds() -> None:
+    """Predict a rank of every world, and write the page."""
     with torch.device("meta"):
         model = llama.make_model()
-    lines = []
+    rows = []
     for world in WORLDS:
         found = analyze(
             TARGET, batch=4, mode="train", optimizer="adamw", device="h200", parallel=f"fsdp2:{world}"
         )
         figures = (shard_bytes(model, world), found.peak_allocated, found.peak_reserved, found.device_used)
-        lines.append(f"| {world:,} | " + " | ".join(f"{figure / MIB:,.1f}" for figure in figures) + " |")
-    write(_HEAD + "\n".join(lines) + "\n" + _TAIL, arguments.o)
-
-
-if __name__ == "__main__":
-    main()
+        rows.append([f"{world:,}", *(f"{figure / MIB:,.1f}" for figure in figures)])
+    PAGE.write_text(_HEAD + table(("ranks", "shards", "allocated", "reserved", "device"), rows) + _TAIL)

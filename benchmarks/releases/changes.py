@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
+import click
+
+from benchmarks import ROOT
 from benchmarks.releases import differential, matrix
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "evidence" / "RELEASES.md"
+PAGE = ROOT / "docs" / "evidence" / "RELEASES.md"
 _HEAD = (
     "# Releases\n\nWhat a release changed of what is relied on here, as `python -m benchmarks releases NAME A B` writes it "
     '([CONTRIBUTING.md](../../CONTRIBUTING.md), "The next torch"). `analyze --version` says which are modelled.\n'
@@ -54,26 +55,27 @@ print(json.dumps({"version": o.__version__, "has": {n: str(sorted(v)) for n, v i
 """
 
 
-def main(arguments: list[str]) -> int:
-    """Write one pair's section into the page, and print it."""
-    if arguments[:1] == ["matrix"]:
-        return matrix.main(arguments[1:])
-    if arguments[:1] == ["differential"]:
-        return differential.main(arguments[1:])
-    if arguments == ["table"]:
-        for section in (matrix.table(), differential.table()):
-            _write("\n".join(section))
-        return 0
-    if len(arguments) != 3 or arguments[0] not in ("torch", "onnxruntime"):
-        print(
-            "usage: python -m benchmarks releases torch|onnxruntime PYTHON_A PYTHON_B, or matrix PYTHON, or differential PYTHON, or table",
-            file=sys.stderr,
-        )
-        return 2
-    name, *pythons = arguments
-    before, after = (_asked(python, name) for python in pythons)
-    _write(_section(name, before, after))
-    return 0
+@click.command("torch")
+@click.argument("older")
+@click.argument("newer")
+def torch(older: str, newer: str) -> None:
+    """Write what changed between two Pythons' torch."""
+    _write(_section("torch", _asked(older, "torch"), _asked(newer, "torch")))
+
+
+@click.command("onnxruntime")
+@click.argument("older")
+@click.argument("newer")
+def onnxruntime(older: str, newer: str) -> None:
+    """Write what changed between two Pythons' ONNX Runtime."""
+    _write(_section("onnxruntime", _asked(older, "onnxruntime"), _asked(newer, "onnxruntime")))
+
+
+@click.command("table")
+def table() -> None:
+    """Write the sections of the matrix and of the random requests."""
+    for section in (matrix.table(), differential.table()):
+        _write("\n".join(section))
 
 
 def _write(section: str) -> None:

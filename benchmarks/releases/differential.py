@@ -2,20 +2,21 @@
 
     python -m benchmarks releases differential PYTHON [--requests 1000000] [--seed 1] [--programs "default;expandable"]
 
-PYTHON has a CUDA build of torch, which runs under the emulated runtime. Each program of `release_requests.py` is played by both; a state
+PYTHON has a CUDA build of torch, which runs under the emulated runtime. Each program of `requests.py` is played by both; a state
 that differs ends it, and is printed. What came of it goes into `differential/torch_RELEASE.json` beside this file, which
 `python -m benchmarks releases table` shows.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import click
 
 from analyzer.allocators.base import OutOfMemoryError
 from analyzer.allocators.process import Process
@@ -25,10 +26,10 @@ from analyzer.allocators.pytorch.settings import ties_of
 from analyzer.devices import DeviceProfile, load
 from analyzer.emulation import launch
 from analyzer.releases import parse, written
-from benchmarks.releases.release_requests import POINT, PROGRAMS, STREAMS, play
+from benchmarks import ROOT
+from benchmarks.releases.requests import POINT, PROGRAMS, STREAMS, play
 
-HERE = Path(__file__).resolve().parent
-COUNTS = HERE / "differential"
+COUNTS = ROOT / "benchmarks" / "releases" / "differential"
 # In which order PyTorch looks whether its streams are done: that of a hash table, found by trying all. It decides which of two neighbours
 # that two streams give back at once takes up the other, and so in torch 2.12 how old the block is that is left.
 ORDER = (0, *range(STREAMS - 1, 0, -1))
@@ -99,30 +100,29 @@ class Ours:
         return [figures, segments]
 
 
-def main(arguments: list[str]) -> int:
-    """Play all programs on one release. Returns 1 where a state differs."""
-    said = argparse.ArgumentParser("python -m benchmarks releases differential")
-    said.add_argument("python")
-    said.add_argument("--requests", type=int, default=1_000_000)
-    said.add_argument("--seed", default="1")
-    said.add_argument("--programs", default="")
-    asked = said.parse_args(arguments)
-    torch = launch.find_torch(asked.python)
+@click.command("differential")
+@click.argument("python")
+@click.option("--requests", default=1_000_000)
+@click.option("--seed", default="1")
+@click.option("--programs", "named", default="", help="these only, with ; between them")
+def main(python: str, requests: int, seed: str, named: str) -> int:
+    """Play all programs on one release; 1 where a state differs."""
+    torch = launch.find_torch(python)
     release = parse(torch.version)
     chosen = {
         name: PROGRAMS[name]
-        for name in [*filter(None, asked.programs.split(";"))] or PROGRAMS
+        for name in [*filter(None, named.split(";"))] or PROGRAMS
         if release >= PROGRAMS[name].since
     }
-    each = -(-asked.requests // len(chosen) // POINT) * POINT
+    each = -(-requests // len(chosen) // POINT) * POINT
     found = {}
     for name in chosen:
         started = time.monotonic()
-        found[name] = beside(torch, name, asked.seed, each)
+        found[name] = beside(torch, name, seed, each)
         print(f"torch {torch.version}, {name}: {found[name]}, {time.monotonic() - started:.0f} s", flush=True)
-    if not asked.programs:
+    if not named:
         COUNTS.mkdir(exist_ok=True)
-        told = {"torch": torch.version, "seed": asked.seed, "programs": found}
+        told = {"torch": torch.version, "seed": seed, "programs": found}
         (COUNTS / f"torch_{written(release)}.json").write_text(json.dumps(told, indent=1) + "\n")
     return int(any(counts["equal"] < counts["points"] for counts in found.values()))
 
@@ -143,8 +143,8 @@ def beside(torch: launch.Torch, name: str, seed: str, count: int) -> dict[str, i
             else {}
         )
         own["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # that there is no room, it warns of each time
-        command = [torch.python, HERE / "request_states.py", name, seed, str(count), out]
-        code = launch.run(command, {**variables, **own})
+        command = [torch.python, "-m", "benchmarks.releases.request_states", name, seed, str(count), out]
+        code = launch.run(command, {**variables, **own, "PYTHONPATH": str(ROOT)})
         if code:
             raise SystemExit(f"torch {torch.version}, {name}: exit code {code}")
         side = Ours(program.conf, profile, parse(torch.version))
@@ -190,7 +190,7 @@ def table() -> list[str]:
     lines = [
         "## Random requests",
         "",
-        "The same random requests (`benchmarks/releases/release_requests.py`) to PyTorch's own caching allocator under the emulated runtime and to our "
+        "The same random requests (`benchmarks/releases/requests.py`) to PyTorch's own caching allocator under the emulated runtime and to our "
         f"simulator: {len(PROGRAMS)} programs of settings, four streams, `record_stream`, `empty_cache`, limits by fraction and by the device. After "
         f"every {POINT} requests each segment and block is compared (address, bytes, what was requested, state, stream, kind), and what is allocated, "
         "reserved and requested with its peaks. An expandable range's addresses count from its lowest page.",

@@ -1,4 +1,4 @@
-"""Releases of torch by GPUs: what PyTorch's own binaries take, emulated, for the programs of `release_programs.py`.
+"""Releases of torch by GPUs: what PyTorch's own binaries take, emulated, for the programs of `programs.py`.
 
     python -m benchmarks releases matrix PYTHON [--devices h200,l4] [--programs "blocks;unet"]
     python -m benchmarks releases table
@@ -9,12 +9,11 @@ PYTHON has a CUDA build of torch. What no shard of `tests/data/releases` has of 
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from pathlib import Path
+
+import click
 
 from analyzer.devices import resolve
 from analyzer.emulation import launch
@@ -23,29 +22,27 @@ from analyzer.emulation.kernels import Kernels
 from analyzer.emulation.questions import Questions
 from analyzer.errors import AnalyzerError
 from analyzer.releases import parse, written
+from benchmarks import ROOT
 from benchmarks.releases import observed
 from benchmarks.releases.causes import REFUSED, cause_of, differing
+from benchmarks.releases.figures import predicted
+from benchmarks.releases.programs import PROGRAMS
 
 DEVICES = ("h200", "h100", "a100-80gb", "t4", "l4", "rtx4090", "b200")
-HERE = Path(__file__).resolve().parent
 
 
-def main(arguments: list[str]) -> int:
+@click.command("matrix")
+@click.argument("python")
+@click.option("--devices", default=",".join(DEVICES))
+@click.option("--programs", "named", default="", help="these only, with ; between them")
+def main(python: str, devices: str, named: str) -> int:
     """Observe one release on all devices, where that is not done yet."""
-    sys.path.insert(0, str(HERE))  # where `release_programs` is imported by its own name, as PYTHON does
-    from release_programs import PROGRAMS
-
-    said = argparse.ArgumentParser("python -m benchmarks releases matrix")
-    said.add_argument("python")
-    said.add_argument("--devices", default=",".join(DEVICES))
-    said.add_argument("--programs", default="")
-    asked = said.parse_args(arguments)
-    torch = launch.find_torch(asked.python)
+    torch = launch.find_torch(python)
     release = written(parse(torch.version))
     known = observed.rows().get(release, {})
     path = observed.next_shard(release)
-    for name in asked.devices.split(","):
-        wanted = [*filter(None, asked.programs.split(";"))] or PROGRAMS
+    for name in devices.split(","):
+        wanted = [*filter(None, named.split(";"))] or PROGRAMS
         programs = [program for program in wanted if program not in known.get(name, {})]
         if not programs:
             continue
@@ -55,7 +52,8 @@ def main(arguments: list[str]) -> int:
             Questions({**Cudnn(profile).topics, **Kernels(torch.packages).topics}) as questions,
             launch.environment(torch, profile, questions.environment) as variables,
         ):
-            code = launch.run([torch.python, HERE / "observe.py", path, name, *programs], variables)
+            command = [torch.python, "-m", "benchmarks.releases.observe", path, name, *programs]
+            code = launch.run(command, {**variables, "PYTHONPATH": str(ROOT)})
         print(
             f"torch {torch.version} on {name}: exit code {code}, {time.monotonic() - started:.0f} s",
             flush=True,
@@ -67,9 +65,6 @@ def main(arguments: list[str]) -> int:
 
 def table() -> list[str]:
     """Our figures beside the observed ones, as the lines of a section of RELEASES.md: some minutes."""
-    sys.path.insert(0, str(HERE))  # where `release_programs` is imported by its own name, as PYTHON does
-    from release_figures import predicted
-
     rows = observed.rows()
     names = {(device, name) for of in rows.values() for device, found in of.items() for name in found}
     same, count = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
@@ -151,7 +146,3 @@ def _explained(off: list[_Cell]) -> list[str]:
             told = "; ".join(f"{device} {', '.join(found)}" for device, found in sorted(where.items()))
             lines.append(f"    - {name}: {by}{f' ({figures})' if figures else ''}: {told}")
     return lines
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

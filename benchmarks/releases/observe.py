@@ -1,6 +1,6 @@
-"""What a release of torch takes for the programs of `release_programs.py`, observed where it runs: a row a program, as JSON.
+"""What a release of torch takes for the programs of `programs.py`, observed where it runs: a row a program, as JSON.
 
-    python benchmarks/releases/observe.py tests/data/releases/torch_2.15.json h200 [NAME ...]
+    python -m benchmarks.releases.observe tests/data/releases/torch_2.15.json h200 [NAME ...]
 
 Needs torch alone, a CUDA build of it, and a GPU, or a CUDA runtime that answers for one without computing anything. The second
 word is the profile of that GPU; what the file knows already stays. Three steps each, as `analyzer` follows them: inputs to the
@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from release_programs import OPTIMIZERS, PROGRAMS
+
+from benchmarks.releases.programs import OPTIMIZERS, PROGRAMS
 
 STEPS = 3
 FIGURES = (

@@ -9,8 +9,9 @@ import json
 from pathlib import Path
 
 from analyzer.releases import parse
+from benchmarks import ROOT
 
-DATA = Path(__file__).resolve().parents[2] / "tests" / "data" / "releases"
+DATA = ROOT / "tests" / "data" / "releases"
 
 
 def rows() -> dict[str, dict[str, dict[str, list[int]]]]:

@@ -1,4 +1,4 @@
-"""Plays a program of `release_requests.py` on PyTorch's own allocator: `python request_states.py NAME SEED COUNT OUT`.
+"""Plays a program of `requests.py` on PyTorch's own allocator: `python request_states.py NAME SEED COUNT OUT`.
 
 Needs torch alone, a CUDA build of it, and a GPU, or a CUDA runtime that answers for one. OUT gets a line of JSON for each state.
 """
@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from release_requests import PROGRAMS, STREAMS, play
+
+from benchmarks.releases.requests import PROGRAMS, STREAMS, play
 
 _STATES = {"inactive": 0, "active_allocated": 1, "active_pending_free": 2, "active_awaiting_free": 2}
 

@@ -52,7 +52,7 @@ def test_profiles_are_as_their_command_writes_them() -> None:
     assert set(written) == set(devices.names()) - {"h200"}
     for name, content in written.items():
         assert json.loads((loader.PROFILES / f"{name}.json").read_text()) == content, (
-            "python -m benchmarks gpu_profiles"
+            "python -m benchmarks gpu_profiles table"
         )
 
 

@@ -8,6 +8,7 @@ from torch import nn
 
 from analyzer.capture.pytorch.recorder import Recorder
 from analyzer.graph import Category, Phase
+from benchmarks.experiments import scripts
 from tests.documents.as_written import allocated, played
 
 WORKSPACE = 8_519_680
@@ -48,19 +49,7 @@ def test_allocation_grows_in_steps_of_512_bytes(dtype: torch.dtype, bytes_each: 
 
 
 def test_linear_forward_takes_one_workspace_and_backward_a_second() -> None:
-    def script(recorder: Recorder) -> None:
-        model = nn.Linear(256, 250, device="cuda", dtype=torch.float32)
-        recorder.mark("model")
-        x = torch.randn((1, 256), dtype=torch.float32, device="cuda")
-        recorder.mark("input")
-        recorder.phase = Phase.FORWARD
-        y = model(x)
-        recorder.mark("forward")
-        recorder.phase = Phase.BACKWARD
-        y.sum().backward()
-        recorder.mark("backward")
-
-    assert allocated(script, WORKSPACE) == {
+    assert allocated(scripts.linear, WORKSPACE) == {
         "model": 257_024,
         "input": 258_048,
         "forward": 8_778_752,
@@ -102,15 +91,7 @@ def test_a_block_of_two_linear_layers_keeps_its_inputs_in_training_only() -> Non
 
 
 def test_normalisation_written_out_keeps_one_intermediate() -> None:
-    def script(recorder: Recorder) -> None:
-        recorder.phase = Phase.FORWARD
-        x = torch.rand((10,), device="cuda")
-        w = torch.rand((10,), requires_grad=True, device="cuda")
-        y = (x - x.mean()) / (x.std() + 1e-6) * w
-        recorder.mark("forward")
-        del y
-
-    assert allocated(script)["forward"] == 4 * 512
+    assert allocated(scripts.normalisation)["forward"] == 4 * 512
 
 
 ADAM_STATES = {"sgd": 0, "adam": 2}

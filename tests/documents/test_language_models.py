@@ -8,10 +8,10 @@ import shlex
 
 import click
 import pytest
-from language_models import table
 
 from analyzer.cli import Commands, group
 from analyzer.pipeline.config import recipe_of
+from benchmarks.language_models import table
 from tests.paths import ROOT
 
 PAGE = (ROOT / "docs/LANGUAGE_MODELS.md").read_text()

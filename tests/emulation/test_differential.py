@@ -15,7 +15,7 @@ from analyzer.devices import load
 from analyzer.emulation import launch, library
 from analyzer.releases import MODELLED, Release, parse
 from benchmarks.releases.differential import COUNTS, Ours, beside, comparable, differences
-from benchmarks.releases.release_requests import POINT, PROGRAMS, play
+from benchmarks.releases.requests import POINT, PROGRAMS, play
 from tests.emulation.native import compiled
 
 PYTHON = os.environ.get("ANALYZER_CUDA_PYTHON")

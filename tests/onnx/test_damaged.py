@@ -46,8 +46,8 @@ def test_a_part_of_the_campaign(tmp_path: Path) -> None:
     """In two processes, with the same limits as the whole one; from a fresh process, since what this one has imported would
     not go into them."""
     out = tmp_path / "found.json"
-    command = [sys.executable, ROOT / "benchmarks/damaged/campaign.py", "--count", str(_COUNT), "-o", out]
-    subprocess.run(command, check=False, stdout=subprocess.DEVNULL, timeout=300)
+    command = [sys.executable, "-m", "benchmarks", "damaged", "score", "--count", str(_COUNT), "-o", out]
+    subprocess.run(command, check=False, stdout=subprocess.DEVNULL, timeout=300, cwd=ROOT)
     found = json.loads(out.read_text())
     assert found.get("findings", []) == []
     assert found["ranges"] == [[0, _COUNT]]

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy
 import onnx
@@ -22,6 +21,7 @@ from analyzer.graph import Category
 from analyzer.onnx import file as onnx_file
 from analyzer.onnx import model as onnx_model
 from analyzer.runtimes.onnxruntime.prediction import predict
+from benchmarks.damaged.damage import fields_of
 
 H200, _ = resolve("h200")
 
@@ -349,17 +349,6 @@ OPERATORS = st.sampled_from(
 )  # fmt: skip
 
 
-def fields(message: Any) -> list[tuple[Any, Any]]:
-    """Every set field of a message and the messages in it."""
-    found = []
-    for field, value in message.ListFields():
-        found.append((message, field))
-        if field.message_type is not None:
-            for inner in value if field.is_repeated else [value]:
-                found += fields(inner)
-    return found
-
-
 @settings(max_examples=1000, deadline=None)
 @given(st.data())
 def test_well_formed_nonsense(data: st.DataObject) -> None:
@@ -367,7 +356,7 @@ def test_well_formed_nonsense(data: st.DataObject) -> None:
     model = onnx.ModelProto()
     model.CopyFrom(data.draw(st.sampled_from([SMALL, MANY])))
     for _ in range(data.draw(st.integers(1, 3))):
-        message, field = data.draw(st.sampled_from(fields(model)))
+        message, field = data.draw(st.sampled_from(fields_of(model)))
         value = getattr(message, field.name)
         if field.is_repeated:
             items = data.draw(st.permutations(list(value) * 2))[: data.draw(st.integers(0, len(value) + 1))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 
 import pytest
@@ -10,14 +9,10 @@ import pytest
 pytest.importorskip("torch")
 
 import analyzer
+from benchmarks.ranks import score
 from tests.paths import DATA, ROOT
 
 TARGETS = DATA / "h200" / "ranks_targets.json"
-
-spec = importlib.util.spec_from_file_location("ranks_score", ROOT / "benchmarks/ranks/score.py")
-assert spec is not None and spec.loader is not None
-score = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(score)
 
 
 @pytest.mark.parametrize("name", ["ddp_unused", "accumulate"])

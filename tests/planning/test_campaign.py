@@ -1,7 +1,7 @@
 """The promises of curve and fit, kept on measured models.
 
 The curve says at sizes nobody captured what a fresh analysis says; `benchmarks/sweep.py` prints the same with what it costs.
-The largest batch is never larger than what a trial finder found on an H200; `benchmarks/fit.py` prints every trial. `pytest -m
+The largest batch is never larger than what a trial finder found on an H200; `benchmarks/fit/score.py` prints every trial. `pytest -m
 campaign tests/planning` does all (half an hour); one model and one ONNX file run always.
 """
 
@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from sweep import MODELS as ZOO
 
 from analyzer.options import Options
 from analyzer.planning.curve import curve
@@ -21,6 +20,7 @@ from analyzer.planning.fit import largest
 from analyzer.planning.intervals import figures_of
 from analyzer.planning.subject import Subject
 from analyzer.results.curve import Row
+from benchmarks.sweep import MODELS as ZOO
 from tests.paths import DATA, MODELS
 
 SIZES = 12
@@ -48,7 +48,7 @@ def check(subject: Subject, batches: range, seed: str) -> None:
 def test_measured_models(name: str, mode: str) -> None:
     pytest.importorskip("torchvision", exc_type=(ImportError, RuntimeError))
     pytest.importorskip("transformers")
-    import development_zoo as models
+    from benchmarks.networks import development as models
 
     make_model, make_batch, loss = models.M[name]
     with torch.device("meta"):
@@ -79,7 +79,7 @@ def test_never_larger_than_what_ran(entry: dict[str, Any]) -> None:
     """And of VGG-16 the gap that was found when it was looked for: 118 failed, 117 and 119 to 121 ran (`fit_2.json`)."""
     pytest.importorskip("torchvision", exc_type=(ImportError, RuntimeError))
     pytest.importorskip("transformers")
-    from fit import subject_of
+    from benchmarks.fit.score import subject_of
 
     case = entry["case"]
     found = largest(subject_of(case), case["limit_mib"] * 2**20)

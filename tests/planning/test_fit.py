@@ -69,7 +69,7 @@ def test_the_limit_of_a_device_is_what_the_process_leaves() -> None:
     assert found.beyond is not None and found.beyond.out_of_memory is not None
 
 
-# The model of the trials that is quickest to analyse; benchmarks/fit.py does all.
+# The model of the trials that is quickest to analyse; benchmarks/fit/score.py does all.
 @pytest.mark.parametrize("name", ["resnet18"])
 def test_never_larger_than_what_ran(name: str) -> None:
     torchvision = pytest.importorskip("torchvision", exc_type=(ImportError, RuntimeError))

@@ -206,7 +206,7 @@ def test_on_the_shipped_tables_own_hardware_the_rest_comes_from_it(tmp_path: Pat
 
 
 def test_the_profile_it_wrote_on_the_h200_predicts_no_worse_than_the_shipped_one() -> None:
-    """`benchmarks/accuracy/report.py --device`, 180 measured cases; the shipped profile is the one of that day."""
+    """`python -m benchmarks accuracy calibrated`, 180 measured cases; the shipped profile is the one of that day."""
     found = json.loads((ROOT / "benchmarks/accuracy/calibrated.json").read_text())
     assert found["seconds"] < 480
     for place in range(3):

@@ -10,7 +10,7 @@
    at most two thread blocks a multiprocessor and each split 128 keys or more; up to 512 keys are not split.
 
 Measured: recorded workspaces (H200, torch 2.11, cuDNN 9.19; head sizes 32 to 256, sequences 49 to 4,096); rule 4: all of 3,094 calls
-(`tests/data/h200/attention_single_query.json.gz`, by `benchmarks/cudnn/cudnn_attention.py`).
+(`tests/data/h200/attention_single_query.json.gz`, by `benchmarks/cudnn/attention.py`).
 Not modelled: ragged batches. Not measured: a single query on 513 to 999 keys (taken by rule 4).
 """
 

@@ -23,7 +23,7 @@ and semaphores. The tuple (a, b, c, j, r) is the call's *form*. Rules:
    (`trial`), then runs the fastest of the first ten (`workspace`): what was measured; else, for NCHW, what the nearest calls that
    were timed vote for; else cuDNN's first; between nothing and the largest of those ten. Of calls timed twice 82 % had the same
    winner. Left out, such votes are right in 75, 79, 66 % of calls at an unseen batch size (float32; forward, data, weight) and
-   79, 78, 67 % (float16), cuDNN's first in 66, 75, 60 and 66, 62, 49 % (`benchmarks/cudnn/cudnn_votes.py --winners --calls 250`).
+   79, 78, 67 % (float16), cuDNN's first in 66, 75, 60 and 66, 62, 49 % (`python -m benchmarks cudnn votes --winners --calls 250`).
    For NHWC, of which few were timed, the first is as good a guess.
 6. Where a plan's workspace finds no room, PyTorch asks for those of the plans after it: `ladders.py`.
 7. Figures of rules 2, 3 and 5 carry the range the voters span.
@@ -31,7 +31,7 @@ and semaphores. The tuple (a, b, c, j, r) is the call's *form*. Rules:
    has that of the nearest (`table.measurements`). `Workspace.source` says so. Left out of another GPU's table, a vote in it is
    right in 64 % of calls (A100, RTX 3090, RTX 5090; T4: 53 %), the H200's own answer in 52 % (T4: 29 %).
 
-Left out and voted on (`benchmarks/cudnn/cudnn_votes.py --calls 100`; float32 NCHW; forward, data, weight gradient), right in the
+Left out and voted on (`python -m benchmarks cudnn votes --calls 100`; float32 NCHW; forward, data, weight gradient), right in the
 allocator's blocks: 86, 90, 76 % of calls at an unseen batch size; 81, 86, 64 % of convolutions unseen altogether, the true
 figure within the range in 98, 97, 92 % (a few votes for small tensors are many times too high). 16-bit dtypes fare better. Trials above
 16 MB within 5 %, at an unseen batch size and of a convolution unseen altogether: float32 NCHW 78, 93, 90 and 75, 91, 86 %; float16

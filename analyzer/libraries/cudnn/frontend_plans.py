@@ -4,7 +4,7 @@
    the fallback list for DEFAULT. The plan's workspace is taken from the arena while the kernel runs.
    Source: `core/providers/cuda/nn/conv.cc` (`CreateCudnnFeExecutionPlan`); 1-D convolutions get a trailing axis of 1.
 2. Plans were asked for 149,000 convolutions: those of 90 models at batches 1 to 64, in float32 and half precision, and random
-   ones (`devices/profiles/*.onnxruntime.npz`, with provenance; `benchmarks/cudnn/onnx_plans.py`). A measured shape gives its figure.
+   ones (`devices/profiles/*.onnxruntime.npz`, with provenance; `benchmarks/onnx/plans.py`). A measured shape gives its figure.
 3. Any other shape takes the **form** of the nearest measured one of its kind (same search, type, layout, rank, transposed
    or not, depthwise, grouped or dense, pointwise or not; nearest in the logarithms of batch, channels, extent and
    kernel): measured workspaces are sums of copies of input (x), weights (w) and output (y), made because cuDNN's

@@ -14,7 +14,7 @@ Rules:
 4. A call whose family nobody asked is taken to go on with half of what was refused, and again half, down to nothing: it
    holds on to memory wherever it finds some, which is what a largest batch must reckon with.
 
-Source: asked of cuDNN 9.19 on an H200, 22 November 2026, torch 2.11.0+cu130 (`benchmarks/cudnn/cudnn_ladders.py`, which asks
+Source: asked of cuDNN 9.19 on an H200, 22 November 2026, torch 2.11.0+cu130 (`benchmarks/cudnn/ladders.py`, which asks
 as `runs/cudnn.py` does): 1,156 calls asked twice gave the same answer. Largest batches found by trial rest on them (ResNet-18
 and VGG-16 in `tests/data/h200/fit.json`): with the ladders every trial's peak there is right to the byte.
 

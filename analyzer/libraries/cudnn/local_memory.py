@@ -9,7 +9,7 @@ Rules, all of the weight gradient in float16, NCHW, stride 1 (engine 16):
 
 What a device's profile does not say (`modules_bytes`) is not counted.
 Source: NVML after each call of 88 networks and single convolutions in benchmark mode on an H200
-(`tests/data/h200/convolution_plans.json.gz`, `benchmarks/cudnn/cudnn_executed.py`): these are all that took more than 12 MiB at once.
+(`tests/data/h200/convolution_plans.json.gz`, `benchmarks/cudnn/executed.py`): these are all that took more than 12 MiB at once.
 Not modelled: that one kernel's local memory serves another's (a program with both has 1,010 MiB, not the sum); sizes between 16 and
 28 in rule 1 were not run.
 """

@@ -1,7 +1,7 @@
 """The tables of cuDNN's choices: one for each GPU or compute capability, read and written here.
 
 The H200's was asked on the GPU itself; those of other compute capabilities ("sm86") of the same cuDNN with the GPU's public figures
-in its place (`benchmarks/cudnn/cudnn_elsewhere.py`). Asked both ways for the H200, 3,720 of 3,720 calls give the same list, engine by
+in its place (`benchmarks/cudnn/elsewhere.py`). Asked both ways for the H200, 3,720 of 3,720 calls give the same list, engine by
 engine, with the same notes, but that the last list lacks an engine compiled at run time (data 78, weight 70: no first choice), and the
 same bytes but for six engines (forward 62, 67; data 67, 71; weight 65, 68). Those six are Hopper's: no other GPU's list has them.
 

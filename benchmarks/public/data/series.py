@@ -31,13 +31,3 @@ def columns(folder: Path, name: str = "electricity.csv", rows: int = 4000, count
     for row in range(rows):
         lines.append(f"{start + timedelta(hours=row)}," + ",".join(f"{value:.3f}" for value in values[row]))
     (folder / name).write_text("\n".join(lines) + "\n")
-
-
-def sine_waves(folder: Path, name: str = "traindata.pt", rows: int = 100, length: int = 1000) -> None:
-    """Shifted sines, a row each, as the time series example of PyTorch's generator saves them."""
-    import torch
-
-    shift = np.random.default_rng(0).integers(-80, 80, rows).reshape(rows, 1)
-    at = np.arange(length)[None, :] + shift
-    with (folder / name).open("wb") as file:
-        torch.save(np.sin(at / 20.0).astype("float64"), file)

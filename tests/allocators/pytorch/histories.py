@@ -1,4 +1,4 @@
-"""Recorded programs and where their segments lay, made by `benchmarks/pack_histories.py`.
+"""Recorded programs and where their segments lay, made by `benchmarks/harness/histories.py`.
 
 `histories_whole_programs.xz` holds 45 (training loops, Trainer, Lightning, LoRA, generation, compiled models, the allocator's
 settings), `histories_kinds_of_programs.xz` those of `programs.json`, `histories_ranks.xz` the ranks of 23 programs on two

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 from dataclasses import astuple, replace
 from pathlib import Path
 
-import cudnn_ladders
 import numpy as np
 import pytest
 
 from analyzer.libraries.cudnn import ladders
 from analyzer.libraries.cudnn.convolutions import workspace
 from analyzer.libraries.cudnn.table import OPERATIONS, Convolution, convolution_of, measurements
+from benchmarks.cudnn import ladders as cudnn_ladders
 
 STEM = Convolution("forward", "float32", False, (270, 3, 224, 224), (64, 3, 7, 7), (3, 3), (2, 2), (1, 1))
 
@@ -99,14 +98,14 @@ def _forget() -> None:
 
 
 def test_new_answers_are_merged_into_the_table(tmp_path: Path) -> None:
-    """As `benchmarks/cudnn/cudnn_ladders.py merge` does: what was there stays, what is new is added."""
+    """As `python -m benchmarks cudnn ladders merge` does: what was there stays, what is new is added."""
     stranger = replace(STEM, x_shape=(3, 3, 50, 50))
     answers = tmp_path / "answers.json.gz"
     with gzip.open(answers, "wt") as file:
         json.dump([[list(astuple(stranger)), [900, 900, 400, 0]], [list(astuple(STEM)), []]], file)
     table = tmp_path / "table.npz"
     ladders.write(table, [(STEM, [5, 0])], json.dumps({"gpu": "mine"}))
-    cudnn_ladders.merge(argparse.Namespace(output=table, answers=[answers]))
+    cudnn_ladders.merge.callback((answers,), table)
     arrays = np.load(table)
     assert str(arrays["about"]) == '{"gpu": "mine"}'
     before = sum(map(len, ladders.ladders().values()))

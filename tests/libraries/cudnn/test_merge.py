@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cudnn_calls import GROUPS, Calls, Families, list_of, select
-from cudnn_merge import merged
 
 from analyzer.libraries.cudnn.convolutions import workspace
 from analyzer.libraries.cudnn.table import FIGURES, NOT_ASKED, Convolution, Measurements, write
+from benchmarks.cudnn.calls import GROUPS, Calls, Families, list_of, select
+from benchmarks.cudnn.merge import merged
 
 CALL = Convolution("forward", "float32", False, (2, 8, 16, 16), (8, 8, 3, 3), (1, 1), (1, 1), (1, 1))
 

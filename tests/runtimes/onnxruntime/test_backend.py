@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("onnxruntime")
 
-from benchmarks import onnx_backend as backend
+from benchmarks.onnx import backend
 
 _EVERY = 12  # one in so many is tried each time
 _PEAK, _HELD = 0.90, 0.95

@@ -15,8 +15,7 @@ pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 pytest.importorskip("transformers")
 
-from benchmarks import onnx_backend as backend
-from benchmarks import onnx_exports as exports
+from benchmarks.onnx import backend, exports
 
 _EXACT = 0.95  # the issue asks for 80 %
 

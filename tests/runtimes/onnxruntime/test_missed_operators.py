@@ -2,7 +2,7 @@
 
 Once: Attention wrong in 76 tests of 76; SoftmaxCrossEntropyLoss, NegativeLogLikelihoodLoss, DFT, QLinearMatMul, LSTM, GRU, RNN,
 DeformConv, GroupNormalization wrong in all; LRN 35 % under in Inception v1; of the functions ONNX Runtime inlines every second.
-The models are the onnx package's own; `benchmarks/onnx_backend.py` compares all of them.
+The models are the onnx package's own; `benchmarks/onnx/backend.py` compares all of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("onnxruntime")
 
-from benchmarks import onnx_backend as backend
+from benchmarks.onnx import backend
 
 OPERATORS = (
     "Attention", "SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss", "DFT", "QLinearMatMul", "LSTM", "GRU", "RNN",

@@ -1,6 +1,6 @@
 """Every measurement under the CUDA provider lies in what is stated for it, or a note says that memory may be more.
 
-`python benchmarks/onnx_recorded.py --variants` compares half-precision and quantised networks too.
+`python -m benchmarks onnx_recorded score --variants` compares half-precision and quantised networks too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("ml_dtypes")
 
-from benchmarks import onnx_recorded as recorded
+from benchmarks.onnx import recorded
 
 # Light models make their weights by ConstantOfShape nodes; real sessions take less than is stated for three of them.
 LESS_IS_TAKEN = {"b_light_densenet121", "b_light_inception_v1", "b_light_inception_v2"}

@@ -1,6 +1,6 @@
 """Half-precision and quantised variants, made by ONNX Runtime's own tools, beside a real session on the CPU provider.
 
-`python benchmarks/onnx_variants.py` compares all of them; here one network of convolutions and one of matrix products.
+`python -m benchmarks onnx_variants score` compares all of them; here one network of convolutions and one of matrix products.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ pytest.importorskip("onnxruntime")
 
 from analyzer.devices import load
 from analyzer.runtimes.onnxruntime import predict
-from benchmarks import onnx_variants as variants
+from benchmarks.onnx import variants
 
 PROCESSOR = Path("/proc/cpuinfo")
 PACKS_OTHERWISE = PROCESSOR.exists() and "amx_int8" in PROCESSOR.read_text().split()

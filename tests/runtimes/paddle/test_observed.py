@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
-import sys
 from dataclasses import fields
 from typing import Any
 
@@ -18,7 +16,8 @@ from analyzer.runtimes.events import Event, Free, Malloc
 from analyzer.runtimes.paddle import in_place
 from analyzer.runtimes.paddle.flags import Flags
 from analyzer.spec import TensorSpec
-from tests.paths import DATA, ROOT
+from benchmarks.harness.processes import answer
+from tests.paths import DATA
 from tests.runtimes.paddle.twins import SIDE, TWINS
 
 OBSERVED = json.loads((DATA / "paddle_cpu.json").read_text())
@@ -152,16 +151,5 @@ def test_the_paddle_installed_here_does_what_was_observed(program: str) -> None:
         for case in OBSERVED["peaks"]
         if (case["program"], case["eager_delete_tensor_gb"], case["in_place"]) == (program, -1.0, True)
     )
-    command = [
-        sys.executable,
-        "-W",
-        "ignore",
-        str(ROOT / "benchmarks/paddlepaddle/observe.py"),
-        "--case",
-        program,
-        "-1",
-        "1",
-    ]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-    now = json.loads(ran.stdout.strip().splitlines()[-1])
+    now = answer("benchmarks.paddlepaddle.observe:peaks", program, -1.0, True, seconds=300)
     assert max(abs(one - other) for one, other in zip(now, case["runs"], strict=True)) < SMALL_BYTES

@@ -13,11 +13,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from release_figures import predicted
-
 from analyzer.errors import AnalyzerError
 from benchmarks.releases import observed as shards
 from benchmarks.releases.causes import cause_of, differing
+from benchmarks.releases.figures import predicted
 
 OBSERVED = shards.rows()
 CASES = sorted({(device, name) for seen in OBSERVED.values() for device, of in seen.items() for name in of})

@@ -8,7 +8,7 @@
    extensions run on the CPU.
 
 Source: `core/framework/kernel_registry.cc` (`VerifyVersion`, `MatchKernelDefTypes`). The table is written by
-`benchmarks/onnx_kernels.py`: the CPU provider's from ONNX Runtime itself, CUDA's from `docs/OperatorKernels.md` of 1.24, the newest at hand: an operator that changed since is taken to have kept its kernels.
+`benchmarks/onnx/kernels.py`: the CPU provider's from ONNX Runtime itself, CUDA's from `docs/OperatorKernels.md` of 1.24, the newest at hand: an operator that changed since is taken to have kept its kernels.
 Not modelled: kernels that a provider registers and then declines for a node's attributes.
 """
 

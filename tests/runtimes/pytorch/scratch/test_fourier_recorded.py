@@ -1,4 +1,4 @@
-"""1,707 Fourier transforms recorded by `benchmarks/record_fft.py` (H200, torch 2.11): every request and free, in order.
+"""1,707 Fourier transforms recorded by `benchmarks/fourier.py` (H200, torch 2.11): every request and free, in order.
 
 What differs is larger than recorded: lengths of 32,768 and 65,536 in batches of 1,024, and 6,000 and 12,000 in double precision.
 """

@@ -116,7 +116,7 @@ def _cpu_dft(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # n
 @rule("cpu", "DeformConv")
 def _cpu_deform_conv(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
     """deform_conv.cc: for one image, a position (four corners with their weights, 32 bytes) a tap and output, outputs
-    in eights, and the column matrix. Measured: onnxruntime 1.31, four shapes (`benchmarks/onnx_backend.py`)."""
+    in eights, and the column matrix. Measured: onnxruntime 1.31, four shapes (`benchmarks/onnx/backend.py`)."""
     w, y = shape_of(graph, node.inputs[1]), shape_of(graph, node.outputs[0])
     if len(w) < 3 or len(y) != len(w):
         return []

@@ -1,0 +1,5 @@
+"""What the analyzer's figures are measured by; `python -m benchmarks` lists it, README.md says how it is built."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]  # the repository
