@@ -195,6 +195,7 @@ CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
         lambda value: isinstance(value, list) and len(value) == 2 and all(map(_is_count, value)),
     ),
     "modules_bytes": ("an object of library family to bytes", _is_mapping(_is_count)),
+    "modules_off_bytes": ("an object of library family to bytes", _is_mapping(_is_count)),
     "cublas_workspace_bytes": ("a number of bytes", _is_count),
     "cublaslt_workspace_bytes": ("a number of bytes", _is_count),
     "sources": (
@@ -220,7 +221,7 @@ CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     ),
 }
 OPTIONAL = frozenset(
-    {"context_range_bytes", "measured", "per_thread_modules", "nvml_names", "nccl", "releases", "data"}
+    {"context_range_bytes", "modules_off_bytes", "measured", "per_thread_modules", "nvml_names", "nccl", "releases", "data"}
 )
 
 

@@ -21,6 +21,8 @@ from typing import Any
 
 from analyzer.devices import load
 from analyzer.devices.loader import PROFILES
+from analyzer.runtimes.pytorch.outside import device_used
+from analyzer.runtimes.ranges import beside_range
 from benchmarks.published.figures import FIGURES, Figure
 
 HERE = Path(__file__).parent
@@ -33,9 +35,11 @@ _TOLD = re.compile(r"^TOLD (\{.*\})$", re.M)
 _ENTRY = (
     "import sys; from benchmarks.published.compare import followed; followed(*sys.argv[1:4], sys.argv[4:])"
 )
-# Contexts with kernels and cuBLAS, from which `benchmarks/gpu_profiles.py` takes what it says.
+# Contexts with kernels and one handle of cuBLAS, from which `benchmarks/gpu_profiles.py` takes what it says: the least and the most published.
 CONTEXTS = {
-    "a100-40gb": 501, "rtx4090": 495, "l40": 507, "rtx-pro-5000": 421.6, "t4": 141,
+    "t4": (115, 164), "l4": (251, 251), "rtx3080": (257, 257), "rtx3090": (307, 353), "rtx4060": (115, 115), "rtx4090": (440, 495),
+    "a6000": (358, 358), "v100-32gb": (379, 399), "l40": (495, 514), "rtx-pro-5000": (421.6, 421.6), "a100-40gb": (489, 522),
+    "h100-pcie": (599, 601), "rtx5090": (619, 654),
 }  # fmt: skip
 _MISSES = """## What the misses were
 
@@ -209,11 +213,12 @@ def _ranges(inside: Sequence[bool], widths: Sequence[float], verdicts: Sequence[
 
 
 def _contexts() -> Iterator[str]:
-    for name, published in CONTEXTS.items():
+    for name, ends in CONTEXTS.items():
         profile = load(name)
-        code = profile.modules_bytes["kernels"] + profile.modules_bytes["cublas"]
-        taken, *ends = ((end + code) / _MIB for end in (profile.context_bytes, *profile.context_range_bytes))
-        yield f"| {name} | {published:,.1f} | {taken:,.1f} | {ends[0]:,.0f} to {ends[1]:,.0f} |"
+        held = device_used(0, ["cublas"], profile)
+        published = " to ".join(f"{end:,.0f}" for end in dict.fromkeys(ends))
+        least, most = (end / _MIB for end in beside_range(profile, held))
+        yield f"| {name} | {published} | {held / _MIB:,.0f} | {least:,.0f} to {most:,.0f} |"
 
 
 def main(arguments: Sequence[str] = ()) -> int:

@@ -65,6 +65,10 @@ _OPTIMUM = (
     "a8acf15 (roberta-base, torch 2.2.2), 38d6a60 (bert-base loaded)"
 )
 _OCTOCODER = "huggingface/transformers at 008f5c8, docs/source/en/llm_tutorial_optimization.md (written for 4.34): one A100, largest allocated (GiB)"
+_PAGE = (
+    "huggingface/transformers v3.0, docs/source/benchmarks.rst: TITAN RTX, torch 1.4.0, CUDA 10.1, NVML's of the GPU; of bert-base it "
+    "prints 1,227 once and 1,277 once for the same run of 8 x 8 words, of which the second agrees with its other rows"
+)
 _WHICH_GPU = (("allocated", "the GPU is not said, and cuBLAS's workspace is 8 or 32 MiB by it"),)
 _DRIVERS_OWN = (("device", "of the whole GPU with what its driver keeps, which is not said"),)
 _OLD_CUDNN = (("reserved", "of cuDNN 8, whose plans for this network are not known"), *_DRIVERS_OWN)
@@ -83,6 +87,15 @@ def _vramexp(name: str, model: str, allocated: float, reserved: float, used: flo
         used - others,
         others=others,
     )
+
+
+def _forward(name: str, hidden: int, layers: int, *used: int) -> tuple[Figure, ...]:
+    return tuple(
+        Figure(
+            f"{name}, 8 x {words} words", ("bert_forward.py", *map(str, (hidden, layers, 8, words))), "titan-rtx", "1.4", _PAGE, device=mib
+        )
+        for words, mib in zip((8, 32, 128, 512), used, strict=True)
+    )  # fmt: skip
 
 
 def _anatomy(name: str, used: int, *arguments: str) -> Figure:
@@ -130,6 +143,9 @@ FIGURES = (
     _vramexp("ResNet-50, batch 128, SGD", "resnet50", 11738.2, 12982.0, 17390.6),
     _vramexp("ViT-B/16, batch 128, SGD", "vit_b_16", 17218.1, 18142.0, 22545.5),
     _vramexp("UNETR, batch 8, SGD", "unetr", 5177.9, 9268.0, 13666.5),
+    *_forward("BERT-base", 768, 12, 1277, 1281, 1307, 1539),
+    *_forward("BERT, 384 wide", 384, 12, 1005, 1027, 1035, 1255),
+    *_forward("BERT, 6 layers", 768, 6, 1097, 1101, 1127, 1359),
     _anatomy("BERT-large loaded", 2631, "load"),
     _anatomy("BERT-large, batch 4, AdamW", 14949, "4", "1"),
     _anatomy("BERT-large, 4 of batch 1", 8681, "1", "4"),
