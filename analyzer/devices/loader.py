@@ -221,7 +221,16 @@ CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     ),
 }
 OPTIONAL = frozenset(
-    {"context_range_bytes", "modules_off_bytes", "measured", "per_thread_modules", "nvml_names", "nccl", "releases", "data"}
+    {
+        "context_range_bytes",
+        "modules_off_bytes",
+        "measured",
+        "per_thread_modules",
+        "nvml_names",
+        "nccl",
+        "releases",
+        "data",
+    }
 )
 
 

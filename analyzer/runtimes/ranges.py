@@ -32,7 +32,6 @@ from fractions import Fraction
 from analyzer.devices import DeviceProfile
 from analyzer.devices.contexts import THREAD_BYTES
 from analyzer.runtimes.base import Prediction
-from analyzer.runtimes.bounded import bounded
 from analyzer.runtimes.events import AllocationEvent, Malloc
 from analyzer.runtimes.timeline import Played, play
 
@@ -104,20 +103,21 @@ def under_pressure(
     allowed_bytes: int,
 ) -> tuple[int, ...]:
     """Bytes the allocator holds at its peak where the process beside it and the driver leave it the least and the most they may of
-    `allowed_bytes`, each only where the program gets through there.
+    `allowed_bytes`, with every assumed request as it is, at its least and at its most; only what gets through. Empty where the program has
+    room in any case.
 
     with_room_bytes: what it holds with room; beside_bytes: what the process is taken to hold beside the allocator.
     """
-    if prediction.limited is None:
-        return ()
     least, most = beside_range(profile, beside_bytes)
-    found = []
-    for room in (allowed_bytes - kept_bytes(profile) - most, allowed_bytes - least):
-        if with_room_bytes <= room:
-            found.append(with_room_bytes)
-        elif room > 0:
-            played, doubt = bounded(prediction, (room, True))
-            if played.failure is None and not doubt:
+    tight, easy = allowed_bytes - kept_bytes(profile) - most, allowed_bytes - least
+    if prediction.limited is None or with_room_bytes <= tight:
+        return ()
+    found = [with_room_bytes] if with_room_bytes <= easy else []
+    variants = {tuple(_moved(event, sign) for event in prediction.events) for sign in (0, -1, 1)}
+    for events in variants:
+        for room in (tight, easy):
+            played = play(events, prediction.limited(max(room, 0), True))
+            if played.failure is None:
                 found.append(played.peak_reserved)
     return tuple(found)
 
@@ -134,6 +134,6 @@ def _played_with(prediction: Prediction, sign: int) -> Played | None:
 
 
 def _moved(event: AllocationEvent, sign: int) -> AllocationEvent:
-    if not isinstance(event, Malloc) or not (off := may_be_off(event)):
+    if not sign or not isinstance(event, Malloc) or not (off := may_be_off(event)):
         return event
     return replace(event, nbytes=max(event.nbytes + sign * off, 1))
