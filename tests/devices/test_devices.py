@@ -35,7 +35,14 @@ def test_every_profile(name: str) -> None:
     jsonschema.validate(content, SCHEMA)
     profile = devices.load(name)
     assert profile.name == name
-    figures = set(loader.CHECKS) - {"name", "sources", "measured", "nvml_names", "releases", "modules_off_bytes"}
+    figures = set(loader.CHECKS) - {
+        "name",
+        "sources",
+        "measured",
+        "nvml_names",
+        "releases",
+        "modules_off_bytes",
+    }
     # What was measured has no range, and tables that say themselves where they are from.
     lacking = {"context_range_bytes", "data"} if profile.measured else {"nccl"}
     assert set(profile.sources) == figures - lacking

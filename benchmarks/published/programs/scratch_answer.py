@@ -13,9 +13,29 @@ from torch import nn
 LLAMA, CACHED = sys.argv[1] == "llama", "cache" in sys.argv
 BATCH = 8 if sys.argv[1] == "qwen8" else 1
 if LLAMA:
-    VOCABULARY, CONTEXT, WIDTH, HEADS, LAYERS, INNER, GROUPS, HEAD, PROMPT = 128_256, 131_072, 2048, 32, 16, 8192, 8, 64, 27
+    VOCABULARY, CONTEXT, WIDTH, HEADS, LAYERS, INNER, GROUPS, HEAD, PROMPT = (
+        128_256,
+        131_072,
+        2048,
+        32,
+        16,
+        8192,
+        8,
+        64,
+        27,
+    )
 else:
-    VOCABULARY, CONTEXT, WIDTH, HEADS, LAYERS, INNER, GROUPS, HEAD, PROMPT = 151_936, 40_960, 1024, 16, 28, 3072, 8, 128, 18
+    VOCABULARY, CONTEXT, WIDTH, HEADS, LAYERS, INNER, GROUPS, HEAD, PROMPT = (
+        151_936,
+        40_960,
+        1024,
+        16,
+        28,
+        3072,
+        8,
+        128,
+        18,
+    )
 TOKENS = 150
 BF16 = torch.bfloat16
 
@@ -104,7 +124,9 @@ class Model(nn.Module):
 
     def forward(self, ids, first=0, cache=None):
         x, end = self.embedding(ids), first + ids.shape[1]
-        mask = torch.triu(torch.ones(end, end, device=x.device, dtype=torch.bool), diagonal=1)[first:end, :end]
+        mask = torch.triu(torch.ones(end, end, device=x.device, dtype=torch.bool), diagonal=1)[
+            first:end, :end
+        ]
         for place, block in enumerate(self.blocks):
             x, kept = block(x, mask, self.cos, self.sin, first, None if cache is None else cache[place])
             if cache is not None:

@@ -45,7 +45,12 @@ class Block(nn.Module):
     def __init__(self):
         super().__init__()
         self.norm1, self.attention, self.norm2 = nn.LayerNorm(WIDTH), Attention(), nn.LayerNorm(WIDTH)
-        self.up, self.act, self.down, self.drop = nn.Linear(WIDTH, 4 * WIDTH), Gelu(), nn.Linear(4 * WIDTH, WIDTH), nn.Dropout(0.1)
+        self.up, self.act, self.down, self.drop = (
+            nn.Linear(WIDTH, 4 * WIDTH),
+            Gelu(),
+            nn.Linear(4 * WIDTH, WIDTH),
+            nn.Dropout(0.1),
+        )
 
     def forward(self, x):
         x = x + self.attention(self.norm1(x))
@@ -55,7 +60,11 @@ class Block(nn.Module):
 class Gpt(nn.Module):
     def __init__(self):
         super().__init__()
-        self.tokens, self.places, self.drop = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(WORDS, WIDTH), nn.Dropout(0.1)
+        self.tokens, self.places, self.drop = (
+            nn.Embedding(VOCABULARY, WIDTH),
+            nn.Embedding(WORDS, WIDTH),
+            nn.Dropout(0.1),
+        )
         self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False)
 
