@@ -81,6 +81,7 @@ _ADA, _HOPPER = (
     "NVIDIA Ada GPU Architecture whitepaper",
     "NVIDIA H100 Tensor Core GPU Architecture whitepaper",
 )
+_ADA_SUPER = "NVIDIA GeForce RTX 40 SUPER series, specifications: CUDA cores at 128 per SM"
 _RTX_BLACKWELL, _BLACKWELL = (
     "NVIDIA RTX Blackwell GPU Architecture whitepaper",
     "NVIDIA Blackwell data sheet: 148 SMs in two dies",
@@ -110,6 +111,8 @@ _GPUS = (
     ("a10g", 23028, "8.6", 80, "cudaGetDeviceProperties as published for AWS g5 instances", "NVIDIA A10G"),
     ("a30", 24576, "8.0", 56, "NVIDIA A30 data sheet: 3,584 CUDA cores at 64 per SM", "NVIDIA A30"),
     ("a40", 46068, "8.6", 84, _GA102, "NVIDIA A40"),
+    ("a4000", 16376, "8.6", 48, "NVIDIA RTX A4000 data sheet: 6,144 CUDA cores at 128 per SM", "NVIDIA RTX A4000|RTX A4000"),
+    ("a5000", 24564, "8.6", 64, "NVIDIA RTX A5000 data sheet: 8,192 CUDA cores at 128 per SM", "NVIDIA RTX A5000|RTX A5000"),
     ("a6000", 49140, "8.6", 84, _GA102, "NVIDIA RTX A6000|RTX A6000"),
     ("a100-40gb", 40960, "8.0", 108, _AMPERE, "NVIDIA A100-SXM4-40GB|NVIDIA A100-PCIE-40GB|A100-SXM4-40GB|A100-PCIE-40GB"),
     ("a100-80gb", 81920, "8.0", 108, _AMPERE, "NVIDIA A100-SXM4-80GB|NVIDIA A100 80GB PCIe|A100-SXM4-80GB"),
@@ -128,8 +131,11 @@ _GPUS = (
     ("rtx4060ti-8gb", 8188, "8.9", 34, _ADA, ""),
     ("rtx4060ti-16gb", 16380, "8.9", 34, _ADA, ""),
     ("rtx4070", 12282, "8.9", 46, _ADA, "NVIDIA GeForce RTX 4070"),
+    ("rtx4070super", 12282, "8.9", 56, _ADA_SUPER, "NVIDIA GeForce RTX 4070 SUPER"),
     ("rtx4070ti", 12282, "8.9", 60, _ADA, "NVIDIA GeForce RTX 4070 Ti"),
+    ("rtx4070tisuper", 16376, "8.9", 66, _ADA_SUPER, "NVIDIA GeForce RTX 4070 Ti SUPER"),
     ("rtx4080", 16376, "8.9", 76, _ADA, "NVIDIA GeForce RTX 4080"),
+    ("rtx4080super", 16376, "8.9", 80, _ADA_SUPER, "NVIDIA GeForce RTX 4080 SUPER"),
     ("rtx4090", 24564, "8.9", 128, _ADA, "NVIDIA GeForce RTX 4090"),
     ("rtx6000-ada", 49140, "8.9", 142, _ADA, "NVIDIA RTX 6000 Ada Generation"),
     ("h100", 81559, "9.0", 132, f"{_HOPPER}, SXM5", "NVIDIA H100 80GB HBM3"),

@@ -274,7 +274,7 @@ def _assumed(
     if room is not None:  # the allocator holds what there is
         reserved = (min(reserved[0], played.peak_reserved), played.peak_reserved)
     if capacity_bytes is not None and outcome.failure is None:
-        with_room = played.peak_reserved if room is None else room.reserved
+        with_room = played.peak_reserved if room is None else room.peak_reserved
         pressed = under_pressure(prediction, profile, with_room, beside, capacity_bytes)
         reserved = (
             min(reserved[0], *pressed, played.peak_reserved),

@@ -234,3 +234,28 @@ def test_this_machine(
     found, why = devices.resolve(None)
     assert found.name == profile
     assert note in why
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("NVIDIA GeForce RTX 3090", "rtx3090"),
+        ("GeForce RTX 4090", "rtx4090"),
+        ("4090", "rtx4090"),
+        ("3090 Ti", "rtx3090ti"),
+        ("Tesla T4", "t4"),
+        ("NVIDIA A100-SXM4-80GB", "a100-80gb"),
+        ("A100-80G", "a100-80gb"),
+        ("h100 80gb", "h100"),
+        ("NVIDIA A10G", "a10g"),
+        ("rtx 4070 super", "rtx4070super"),
+        ("4096", "4096"),
+    ],
+)
+def test_a_gpu_has_many_names(said: str, name: str) -> None:
+    """4096 is no GPU: a number alone is bytes, and so few are questioned."""
+    if said == "4096":
+        with pytest.raises(OptionError, match="would be 4096 bytes"):
+            devices.resolve(said)
+    else:
+        assert devices.resolve(said)[0].name == name
