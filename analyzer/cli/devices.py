@@ -15,7 +15,6 @@ from analyzer.cli._output import deliver
     examples=(
         "analyze devices",
         "analyze devices rtx4090",
-        "analyze devices --format json",
     ),
 )
 @click.argument("device", required=False)
