@@ -8,24 +8,42 @@ touched. Rules:
    a profile's source says whether); multiprocessors of 33 in FanBB2333/FakeGPU's catalogue (at 7d5cf83, which cites NVIDIA's pages,
    and measured 84 on an RTX 3090 Ti and 110 on an RTX PRO 5000), of a GH200 in a log of deviceQuery (132). That catalogue has 160 for
    B200 and B300, where NVIDIA's data sheet has 148.
-2. **The context** of a process holds a stack for every thread the GPU can have resident: multiprocessors x threads x 1 KiB
-   (`cudaLimitStackSize`, 1,024 bytes by default). What is left besides is alike on GPUs of an architecture. Published, of processes
-   with lazily loaded kernels that had run PyTorch and cuBLAS (bytes in use less bytes reserved; MiB; stacks; the rest):
+2. **The context** of a process, its first kernels' modules with it, grows with the threads the GPU can have resident (multiprocessors x
+   threads each): 16 MiB and 2.28 KiB a thread. Of that 1 KiB is each thread's stack (`cudaLimitStackSize`, 1,024 bytes by default); the
+   rest follows the same count (registers are saved when work is preempted, and one architecture's kernels are much like another's).
+   Published, of processes with lazily loaded kernels that had computed (bytes in use less bytes reserved by PyTorch, MiB, beside what the
+   rule says of context, kernels and one handle of cuBLAS). Messages of out-of-memory errors round to 10 MiB. Ones without an issue are
+   from public files, found by the memory of the GPU they name:
 
-       A100 40 GB    501     216   285    TianheWu/CoSeR#10, out-of-memory message
-       RTX 4090      495     192   303    pytorch/torchchat#1341, out-of-memory message, torch 2.6 dev, CUDA 12.1
-       L40           507     213   294    QwenLM/Qwen3-VL#2097, out-of-memory message
-       RTX PRO 5000  421.6   165   257    FakeGPU's validation (442,049,024 bytes), torch 2.9, CUDA 12.8; less bytes allocated, so at most
-       T4            141      40   101    FoundationVision/GenerateU#10, out-of-memory message (GPU by its 14.75 GiB)
-       H200          678     264   414    measured here, torch 2.11, CUDA 13.0
-       RTX 6000 Ada  426     213   213    unslothai/unsloth-zoo#1053, the context alone, torch 2.10, CUDA 13.0
+       RTX A500 laptop   69            83   Robbyant/lingbot-map#73
+       RTX 4060         115           110   ESRSchao/EdgeRegNet#2
+       T4        115 to 164           119   seven messages; Zheng-Chong/CatVTON#133 (135), AlphaGPU/leetgpu-challenges#52 (123)
+       RTX A4000        210           192   DengKaiCQ/VGGT-Long#6
+       L4               251           226   two messages
+       RTX 3080         257           261   bcmi/libcom#54
+       RTX 3090  307 to 353           308   three messages
+       RTX A6000        358           315   a message
+       V100      379 to 399           393   four messages, 16 and 32 GB
+       RTX PRO 5000     421           420   FakeGPU's validation (442,049,024 bytes), torch 2.9, CUDA 12.8; less bytes allocated, so at most
+       RTX 4090  440 to 495           466   pytorch/torchchat#1341 (495), pinokiofactory/flux-webui#11 (473), four messages
+       L40, L40S 495 to 514           514   QwenLM/Qwen3-VL#2097 (507), two messages
+       A100      489 to 522           521   TianheWu/CoSeR#10 (501), pico-lm/pico-train#50 (498), Kwai-Keye/Keye#11 (512), four messages
+       H100 PCIe 599, 601             604   two messages
+       RTX 5090  619, 654             625   TrajectoryCrafter/TrajectoryCrafter#20 (619), a message of vLLM's
+       H200             678           687   measured here, torch 2.11, CUDA 13.0
 
-   Messages round to 10 MiB. Of the rest 68 MiB are taken to be library code, as on the H200, which `modules_bytes` counts.
-3. The range is 10 % where three figures agree (compute capability 8), 12 % where one was published or the H200's stands for Hopper, and
-   25 % elsewhere.
+   Processes that had loaded a model and computed nothing held less (A100 409, 414, RTX 4090 379, RTX 3090 255, 259, RTX 6000 Ada 426, 429:
+   about 80 % of a context; H200 518 of 610): such a program's range begins there (`analyzer/runtimes/ranges.py`).
+3. The context's range is 10 % less and 12 % and 10 MiB more: all but one of these lie in it (a T4's 164). Architectures from 10.0 have
+   been seen on two GPUs of 12.0 alone: 25 % for the others.
+4. **A handle of cuBLAS**, of which each thread has one, holds twice the workspace its manual recommends for the architecture, as the
+   H200's does (64 MiB where the manual says 32): 8 MiB below compute capability 9, 64 MiB on 9 and 10, 24 MiB on 12. Eight trainings on a
+   V100 held no more than 16 MiB above a loaded model (transformers v4.21), trainings on an A10G 11 MiB (optimum-benchmark).
 
-Not modelled: eager loading (CUDA before 11.7 or CUDA_MODULE_LOADING=EAGER), whose contexts hold every kernel: V100, CUDA 11.2:
-1,343 MiB; RTX 3090, CUDA 11.1: 1,687 (pytorch/pytorch#55277); RTX 2080 Ti, CUDA 10.1: 877 (#49877); TITAN V, CUDA 10.1: 1,005 (#28394).
+Contexts of older releases, which hold every kernel, are `analyzer/devices/contexts.py`'s.
+Source of 4's manual: NVIDIA, cuBLAS, cublasSetWorkspace(), recommended sizes by architecture (Hopper and Blackwell 10.x 32 MiB, 12.x 12 MiB,
+others 4 MiB).
+Not modelled: CUDA_MODULE_LOADING=EAGER; Windows.
 """
 
 from __future__ import annotations
@@ -35,10 +53,10 @@ from typing import Any
 
 import click
 
+from analyzer.devices.contexts import BASE_BYTES, THREAD_BYTES
 from analyzer.devices.loader import DEFAULT, PROFILES
 
 _MIB = 1 << 20
-_STACK_BYTES = 1024
 _THREADS = {
     "7.0": 2048,
     "7.5": 1024,
@@ -50,17 +68,10 @@ _THREADS = {
     "10.3": 2048,
     "12.0": 1536,
 }
-# Compute capability -> MiB of the context beside stacks, how far the whole may be off (percent), where that is from.
-_THREE = "published: three processes on GPUs of compute capability 8 less stacks and library code (benchmarks/gpu_profiles.py)"
-_CONTEXTS = {
-    "7.0": (227, 25, "assumed from GPUs of compute capability 8"),
-    "7.5": (33, 25, "published: one process on a T4 less stacks and library code (benchmarks/gpu_profiles.py)"),
-    "8.0": (227, 10, _THREE), "8.6": (227, 10, _THREE), "8.9": (227, 10, _THREE),
-    "9.0": (346, 12, "assumed from h200, measured there, with this GPU's stacks"),
-    "10.0": (346, 25, "assumed from h200, measured there, with this GPU's stacks"),
-    "10.3": (346, 25, "assumed from h200, measured there, with this GPU's stacks"),
-    "12.0": (189, 12, "published: a process on an RTX PRO 5000 less stacks and library code (benchmarks/gpu_profiles.py)"),
-}  # fmt: skip
+_SEEN_SO = "published: processes on sixteen GPUs of compute capability 7.0 to 12.0 (benchmarks/gpu_profiles.py, rule 2)"
+_UNSEEN = "assumed from GPUs of compute capability 7.0 to 12.0 (benchmarks/gpu_profiles.py, rule 2)"
+# Compute capabilities nobody published a context of.
+_NOT_SEEN = ("10.0", "10.3")
 _RECORDED = ("7.5", "8.0", "8.6", "8.9", "9.0", "12.0")
 _TURING = "NVIDIA Turing GPU Architecture whitepaper"
 _AMPERE, _GA102 = (
@@ -71,6 +82,7 @@ _ADA, _HOPPER = (
     "NVIDIA Ada GPU Architecture whitepaper",
     "NVIDIA H100 Tensor Core GPU Architecture whitepaper",
 )
+_ADA_SUPER = "NVIDIA GeForce RTX 40 SUPER series, specifications: CUDA cores at 128 per SM"
 _RTX_BLACKWELL, _BLACKWELL = (
     "NVIDIA RTX Blackwell GPU Architecture whitepaper",
     "NVIDIA Blackwell data sheet: 148 SMs in two dies",
@@ -100,6 +112,8 @@ _GPUS = (
     ("a10g", 23028, "8.6", 80, "cudaGetDeviceProperties as published for AWS g5 instances", "NVIDIA A10G"),
     ("a30", 24576, "8.0", 56, "NVIDIA A30 data sheet: 3,584 CUDA cores at 64 per SM", "NVIDIA A30"),
     ("a40", 46068, "8.6", 84, _GA102, "NVIDIA A40"),
+    ("a4000", 16376, "8.6", 48, "NVIDIA RTX A4000 data sheet: 6,144 CUDA cores at 128 per SM", "NVIDIA RTX A4000|RTX A4000"),
+    ("a5000", 24564, "8.6", 64, "NVIDIA RTX A5000 data sheet: 8,192 CUDA cores at 128 per SM", "NVIDIA RTX A5000|RTX A5000"),
     ("a6000", 49140, "8.6", 84, _GA102, "NVIDIA RTX A6000|RTX A6000"),
     ("a100-40gb", 40960, "8.0", 108, _AMPERE, "NVIDIA A100-SXM4-40GB|NVIDIA A100-PCIE-40GB|A100-SXM4-40GB|A100-PCIE-40GB"),
     ("a100-80gb", 81920, "8.0", 108, _AMPERE, "NVIDIA A100-SXM4-80GB|NVIDIA A100 80GB PCIe|A100-SXM4-80GB"),
@@ -118,8 +132,11 @@ _GPUS = (
     ("rtx4060ti-8gb", 8188, "8.9", 34, _ADA, ""),
     ("rtx4060ti-16gb", 16380, "8.9", 34, _ADA, ""),
     ("rtx4070", 12282, "8.9", 46, _ADA, "NVIDIA GeForce RTX 4070"),
+    ("rtx4070super", 12282, "8.9", 56, _ADA_SUPER, "NVIDIA GeForce RTX 4070 SUPER"),
     ("rtx4070ti", 12282, "8.9", 60, _ADA, "NVIDIA GeForce RTX 4070 Ti"),
+    ("rtx4070tisuper", 16376, "8.9", 66, _ADA_SUPER, "NVIDIA GeForce RTX 4070 Ti SUPER"),
     ("rtx4080", 16376, "8.9", 76, _ADA, "NVIDIA GeForce RTX 4080"),
+    ("rtx4080super", 16376, "8.9", 80, _ADA_SUPER, "NVIDIA GeForce RTX 4080 SUPER"),
     ("rtx4090", 24564, "8.9", 128, _ADA, "NVIDIA GeForce RTX 4090"),
     ("rtx6000-ada", 49140, "8.9", 142, _ADA, "NVIDIA RTX 6000 Ada Generation"),
     ("h100", 81559, "9.0", 132, f"{_HOPPER}, SXM5", "NVIDIA H100 80GB HBM3"),
@@ -148,10 +165,15 @@ def profiles() -> dict[str, dict[str, Any]]:
 def _profile(
     measured: dict[str, Any], name: str, mib: int, capability: str, sms: int, source: str, nvml: str
 ) -> dict[str, Any]:
-    threads, (rest_mib, percent, of_context) = _THREADS[capability], _CONTEXTS[capability]
-    context = sms * threads * _STACK_BYTES + rest_mib * _MIB
-    off = context * percent // 100
+    threads, seen = _THREADS[capability], capability not in _NOT_SEEN
+    context = BASE_BYTES + sms * threads * THREAD_BYTES
+    least, most = (
+        (context * 9 // 10, context * 112 // 100 + 10 * _MIB)
+        if seen
+        else (context * 3 // 4, context * 5 // 4)
+    )
     hopper = float(capability) >= 9
+    handle_mib = 24 if float(capability) >= 12 else 64 if hopper else 8
     cublas = "32 MiB on compute capability 9.x, 10.x, 12.x"
     if not hopper:
         cublas = "4096 KiB x 2 + 16 KiB x 8 = 8,519,680 B below compute capability 9"
@@ -161,7 +183,7 @@ def _profile(
         choices = f"recorded: cuDNN 9.19's choices for compute capability {capability} (analyzer/libraries/cudnn/table.py)"
     families = {
         key: value for key, value in measured["modules_bytes"].items() if not key.startswith("local_memory")
-    }
+    } | {"cublas": handle_mib * _MIB}
     return {
         "name": name,
         "nvml_names": [part for part in nvml.split("|") if part],
@@ -170,7 +192,7 @@ def _profile(
         "sm_count": sms,
         "max_threads_per_sm": threads,
         "context_bytes": context,
-        "context_range_bytes": [context - off, context + off],
+        "context_range_bytes": [least, most],
         "modules_bytes": families,
         "per_thread_modules": measured["per_thread_modules"],
         "cublas_workspace_bytes": measured["cublas_workspace_bytes"] if hopper else 8_519_680,
@@ -182,9 +204,9 @@ def _profile(
             "compute_capability": "specified: NVIDIA, CUDA GPU Compute Capability (developer.nvidia.com/cuda-gpus)",
             "sm_count": f"specified: {source}",
             "max_threads_per_sm": "specified: CUDA C++ Programming Guide, technical specifications per compute capability",
-            "context_bytes": of_context,
-            "context_range_bytes": f"assumed: {percent} % more or less (benchmarks/gpu_profiles.py, rule 3)",
-            "modules_bytes": code,
+            "context_bytes": _SEEN_SO if seen else _UNSEEN,
+            "context_range_bytes": "assumed: " + ("10 % less, 12 % and 10 MiB more" if seen else "25 % more or less") + " (benchmarks/gpu_profiles.py, rule 3)",
+            "modules_bytes": f"{code}; cuBLAS's handle: twice its manual's workspace, as there (benchmarks/gpu_profiles.py, rule 4)",
             "per_thread_modules": code,
             "cublas_workspace_bytes": f"specified: aten/src/ATen/cuda/CublasHandlePool: {cublas}",
             "cublaslt_workspace_bytes": "specified: aten/src/ATen/cuda/CublasHandlePool.cpp (parseCUDABlasLtWorkspaceSize), the same on every GPU; which releases of torch take it: analyze explain cublaslt-workspace",

@@ -14,14 +14,19 @@ from analyzer.cli._output import deliver
     short_help="The known GPUs.",
     examples=(
         "analyze devices",
-        "analyze devices --format json",
+        "analyze devices rtx4090",
     ),
 )
+@click.argument("device", required=False)
 @format_option("devices", help_text="Form of the list.")
-def command(form: str) -> None:
-    """List the known GPUs; "measured" profiles were measured on the GPU, others come from public specifications."""
+def command(device: str | None, form: str) -> None:
+    """List the known GPUs, or say what each figure of DEVICE rests on; "measured" profiles were measured on the GPU, others come from
+    public specifications."""
     from analyzer.devices import load, names
     from analyzer.report import formats
 
+    if device is not None:
+        deliver(formats.render("device", form, [load(device)]), None)
+        return
     profiles = sorted((load(name) for name in names()), key=lambda profile: -profile.capacity_bytes)
     deliver(formats.render("devices", form, profiles), None)

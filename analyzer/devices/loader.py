@@ -1,7 +1,7 @@
 """Finds and checks device profiles.
 
-1. `load` takes a known name ("rtx4090"; case, spaces, dashes and underscores do not matter), a slice of one ("a100-80gb:2g.20gb", `mig.py`)
-   or the path of a JSON file.
+1. `load` takes a known name ("rtx4090"; case, spaces, dashes and underscores do not matter, nor do "NVIDIA", "GeForce", "Tesla" before it
+   and "RTX" left out), NVML's name of the GPU, a slice of one ("a100-80gb:2g.20gb", `mig.py`) or the path of a JSON file.
 2. `resolve` also takes a size ("24GiB" or bytes): the h200 profile's behaviour with that capacity. Without anything it
    takes this machine's GPU if NVML names a known one (`nvml.py`), else h200. Its note says what was taken and why.
 3. Every file is checked field by field, so that a hand-written or calibrated profile with a mistake is refused with
@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -32,7 +33,10 @@ DEFAULT = "h200"
 _OTHER_NAMES = {
     "h100sxm": "h100", "v10016gb": "v100", "rtxa6000": "a6000", "rtx6000ada": "rtx6000-ada", "rtx4060ti": "rtx4060ti-16gb",
     "rtx5060ti": "rtx5060ti-16gb", "h10096gb": "gh200", "gh20096gb": "gh200", "a100": "a100-40gb", "titanrtx": "titan-rtx",
+    "h10080gb": "h100", "h100sxm5": "h100", "a10080g": "a100-80gb", "a10040g": "a100-40gb", "v10032g": "v100-32gb", "v10016g": "v100",
+    "rtxa5000": "a5000", "rtxa4000": "a4000",
 }  # fmt: skip
+_MAKERS = re.compile("^(nvidia|geforce|tesla|quadro)+")
 # What a figure may rest on: this GPU, a public document, its figures given to a library, what others measured, another GPU.
 KINDS = ("measured", "specified", "recorded", "published", "assumed")
 # What part of a context that nobody measured may be off, where its profile does not say.
@@ -50,12 +54,11 @@ def load(name_or_path: str | Path) -> DeviceProfile:
     if isinstance(name_or_path, Path) or text.endswith(".json") or os.sep in text:
         return _read(Path(name_or_path))
     whole, sliced, part = text.partition(":")
-    known = {_plain(name): name for name in names()} | _OTHER_NAMES
-    found = known.get(_plain(whole))
+    found = _meant(whole)
     if found is None:
         raise OptionError(
             f"unknown device {text!r}",
-            f'{did_you_mean(whole.lower(), (*names(), *_OTHER_NAMES))}known devices: {", ".join(names())}; or a size such as "24GiB", or a profile\'s path',
+            f'{did_you_mean(_MAKERS.sub("", _plain(whole)), (*names(), *_OTHER_NAMES))}known devices: {", ".join(names())}; or a size such as "24GiB", or a profile\'s path',
         )
     return slice_of(_known(found), part) if sliced else _known(found)
 
@@ -71,7 +74,7 @@ def resolve(device: str | int | Path | None = None) -> tuple[DeviceProfile, str]
         if device < 1:
             raise OptionError(f"{device} bytes is no device's memory", 'write a size such as "24GiB"')
         return _sized(f"{device} bytes", device)
-    if isinstance(device, str) and is_size(device):
+    if isinstance(device, str) and is_size(device) and _meant(device) is None:
         return _sized(device.strip(), parse_size(device))
     return load(device), ""
 
@@ -127,6 +130,20 @@ def _profile_named(nvml_name: str | None) -> DeviceProfile | None:
 
 def _plain(name: str) -> str:
     return "".join(character for character in name.lower() if character not in " -_")
+
+
+def _meant(text: str) -> str | None:
+    """The profile of a GPU by any of its names; None where there is none."""
+    plain = _plain(text)
+    known = {_plain(name): name for name in names()} | _OTHER_NAMES
+    short = _MAKERS.sub("", plain)
+    found = known.get(plain) or known.get(short) or known.get(f"rtx{short}")
+    return found or _by_nvml_name().get(plain)
+
+
+@cache
+def _by_nvml_name() -> dict[str, str]:
+    return {_plain(nvml_name): name for name in names() for nvml_name in _known(name).nvml_names}
 
 
 @cache
@@ -195,6 +212,7 @@ CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
         lambda value: isinstance(value, list) and len(value) == 2 and all(map(_is_count, value)),
     ),
     "modules_bytes": ("an object of library family to bytes", _is_mapping(_is_count)),
+    "modules_off_bytes": ("an object of library family to bytes", _is_mapping(_is_count)),
     "cublas_workspace_bytes": ("a number of bytes", _is_count),
     "cublaslt_workspace_bytes": ("a number of bytes", _is_count),
     "sources": (
@@ -220,7 +238,16 @@ CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     ),
 }
 OPTIONAL = frozenset(
-    {"context_range_bytes", "measured", "per_thread_modules", "nvml_names", "nccl", "releases", "data"}
+    {
+        "context_range_bytes",
+        "modules_off_bytes",
+        "measured",
+        "per_thread_modules",
+        "nvml_names",
+        "nccl",
+        "releases",
+        "data",
+    }
 )
 
 

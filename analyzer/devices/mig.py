@@ -5,7 +5,7 @@
 2. NVML lists less than the share. Of the A100s what it lists is known: 4,864, 9,856, 19,968 and 40,192 MiB of 40 GB, 9,728, 19,968,
    40,192 and 80,384 of 80 GB (a newer driver has 9,856 for the first). Of the others, taken from that: a twentieth less of an eighth, a
    fortieth of a quarter, a fiftieth of a half, 3/160 of the whole.
-3. Everything else is the whole GPU's, its stacks less (`benchmarks/gpu_profiles.py`, rule 2), and assumed.
+3. Everything else is the whole GPU's, less what its context holds for other slices' threads (`contexts.py`, rule 1), and assumed.
 
 Source: NVIDIA Multi-Instance GPU User Guide, "Supported MIG Profiles" (fractions); `MemorySizeMB` and `MultiprocessorCount` of NVML's
 GPU instance profiles in NVIDIA/go-nvml at 2f9e261, pkg/nvml/mock/gpus (a100.go, a30.go: 14 multiprocessors a slice; h100.go and
@@ -21,11 +21,11 @@ import re
 from collections.abc import Mapping
 from fractions import Fraction
 
+from analyzer.devices.contexts import THREAD_BYTES
 from analyzer.devices.profile import DeviceProfile
 from analyzer.errors import OptionError, did_you_mean
 
 _MIB = 1 << 20
-_STACK_BYTES = 1024
 _EIGHTHS = {
     "1g": Fraction(1, 8),
     "2g": Fraction(1, 4),
@@ -68,9 +68,9 @@ def slice_of(profile: DeviceProfile, said: str) -> DeviceProfile:
     share = _share(profile, name, memory, shares)
     listed = int(profile.capacity_bytes * share * (1 - _HELD_BACK[share])) // _MIB
     count = min(int(name[:-1]) * sms, profile.sm_count)
-    stacks = (profile.sm_count - count) * profile.max_threads_per_sm * _STACK_BYTES
+    others = (profile.sm_count - count) * profile.max_threads_per_sm * THREAD_BYTES
     least, most = profile.context_range_bytes
-    quarter = (profile.context_bytes - stacks) // 4
+    quarter = (profile.context_bytes - others) // 4
     kept = {figure: source for figure, source in profile.sources.items() if not source.startswith("measured")}
     return dataclasses.replace(
         profile,
@@ -79,14 +79,14 @@ def slice_of(profile: DeviceProfile, said: str) -> DeviceProfile:
         measured=False,
         capacity_bytes=_LISTED.get(profile.name, {}).get(share, listed) * _MIB,
         sm_count=count,
-        context_bytes=profile.context_bytes - stacks,
-        context_range_bytes=(max(min(least - stacks, profile.context_bytes - stacks - quarter), 0), most),
+        context_bytes=profile.context_bytes - others,
+        context_range_bytes=(max(min(least - others, profile.context_bytes - others - quarter), 0), most),
         sources={
             **dict.fromkeys(profile.sources, f"assumed from {profile.name}"),
             **kept,
             "capacity_bytes": "specified: NVIDIA Multi-Instance GPU User Guide, its share of the memory",
             "sm_count": "specified: NVIDIA Multi-Instance GPU User Guide, its share of the multiprocessors",
-            "context_bytes": f"assumed from {profile.name}, with fewer stacks",
+            "context_bytes": f"assumed from {profile.name}, with fewer threads",
         },
     )
 

@@ -28,6 +28,7 @@ class DeviceProfile:
     context_range_bytes: least and most it may be; both it where it was measured.
     modules_bytes: what each library family adds when first used ("cublas", "cudnn", ...), outside the allocator; "kernels":
         the code of all other kernels, once.
+    modules_off_bytes: how far a family's bytes may be off, where a release's are known so far only; of the others a half.
     per_thread_modules: the families whose bytes come once for each thread that uses them; a training step uses two
         threads, because the backward pass runs on autograd's own.
     cublas_workspace_bytes, cublaslt_workspace_bytes: what the libraries may take through the allocator, how often is the
@@ -51,6 +52,7 @@ class DeviceProfile:
     cublas_workspace_bytes: int
     cublaslt_workspace_bytes: int
     context_range_bytes: tuple[int, int] = (0, 0)
+    modules_off_bytes: Mapping[str, int] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     measured: bool = False
     per_thread_modules: tuple[str, ...] = ()

@@ -41,6 +41,7 @@ from analyzer.runtimes.ranges import (
     may_be_off,
     orders_range,
     reserved_range,
+    under_pressure,
 )
 from analyzer.runtimes.timeline import Alive, Failure, Played, play
 
@@ -126,7 +127,9 @@ def assemble(
     )
     ranges = lifetimes(graph)
     device_used = prediction.device_used(played)
-    assumptions = _assumed(profile, prediction, outcome, device_used)
+    assumptions = _assumed(
+        profile, prediction, outcome, device_used, capacity if limit is None and not assumed else None
+    )
     modelled = runtime.modelled(prediction, profile)
     elsewhere = releases.others_installed(modelled)
     estimate = Estimate(
@@ -247,7 +250,14 @@ class _Assumed:
     notes: tuple[str, ...] = ()
 
 
-def _assumed(profile: DeviceProfile, prediction: Prediction, outcome: _Outcome, device_used: int) -> _Assumed:
+def _assumed(
+    profile: DeviceProfile,
+    prediction: Prediction,
+    outcome: _Outcome,
+    device_used: int,
+    capacity_bytes: int | None,
+) -> _Assumed:
+    """capacity_bytes: what the program was played in; None where no device bounds it."""
     played = outcome.played
     orders = None if outcome.with_room is not None else orders_range(prediction, played)
     notes = () if orders is None else (_ORDERS.format(*(f"{nbytes / 2**20:,.0f}" for nbytes in orders)),)
@@ -260,8 +270,16 @@ def _assumed(profile: DeviceProfile, prediction: Prediction, outcome: _Outcome, 
     }
     ends = (*reserved_range(prediction, played), *(orders or ()))
     reserved = min(ends), max(ends)
-    if outcome.with_room is not None:  # the allocator holds what there is
+    room = outcome.with_room
+    if room is not None:  # the allocator holds what there is
         reserved = (min(reserved[0], played.peak_reserved), played.peak_reserved)
+    if capacity_bytes is not None and outcome.failure is None:
+        with_room = played.peak_reserved if room is None else room.peak_reserved
+        pressed = under_pressure(prediction, profile, with_room, beside, capacity_bytes)
+        reserved = (
+            min(reserved[0], *pressed, played.peak_reserved),
+            max(reserved[1], *pressed, played.peak_reserved),
+        )
     named = {name: nbytes for name, nbytes in found.items() if nbytes}
     return _Assumed(named, reserved, beside_range(profile, beside), kept_bytes(profile), notes)
 

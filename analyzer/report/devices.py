@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from analyzer.devices import DeviceProfile
 from analyzer.report.formats import PLAIN, View
@@ -23,9 +24,39 @@ def render(profiles: Sequence[DeviceProfile], _: View = PLAIN) -> str:
     lines += [
         "",
         "s: specified, r: recorded for its public figures, p: published, a: assumed;",
-        "--format json says where each figure is from.",
+        "analyze devices NAME says where each figure is from.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def render_one(profiles: Sequence[DeviceProfile], _: View = PLAIN) -> str:
+    """Each figure of a profile and what it rests on, in at most 80 columns."""
+    lines = []
+    for profile in profiles:
+        lines += [", ".join((profile.name, *profile.nvml_names[:1])), ""]
+        for figure, value in _figures(profile):
+            lines.append(f"{figure}: {value}")
+            source = profile.sources.get(figure, "measured there" if profile.measured else "")
+            lines += textwrap.wrap(source, 80, initial_indent="    ", subsequent_indent="    ")
+    return "\n".join(lines) + "\n"
+
+
+def _figures(profile: DeviceProfile) -> Iterator[tuple[str, str]]:
+    """Name -> value of what a profile's sources speak of."""
+    least, most = profile.context_range_bytes
+    code = (f"{family} {mib(nbytes)}" for family, nbytes in profile.modules_bytes.items())
+    yield "capacity_bytes", f"{mib(profile.capacity_bytes)} MiB"
+    yield "compute_capability", "{}.{}".format(*profile.compute_capability)
+    yield "sm_count", f"{profile.sm_count}"
+    yield "max_threads_per_sm", f"{profile.max_threads_per_sm:,}"
+    yield "context_bytes", f"{mib(profile.context_bytes)} MiB"
+    if least < most:
+        yield "context_range_bytes", f"{mib(least)} to {mib(most)} MiB"
+    yield "modules_bytes", f"{', '.join(code)} MiB"
+    yield "per_thread_modules", ", ".join(profile.per_thread_modules)
+    yield "cublas_workspace_bytes", f"{mib(profile.cublas_workspace_bytes)} MiB"
+    yield "cublaslt_workspace_bytes", f"{mib(profile.cublaslt_workspace_bytes)} MiB"
+    yield "data", ", ".join(profile.data) or "another GPU's or compute capability's tables"
 
 
 def render_json(profiles: Sequence[DeviceProfile], _: View = PLAIN) -> str:

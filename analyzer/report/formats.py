@@ -81,6 +81,10 @@ FORMATS: dict[str, dict[str, str]] = {
         "html": "analyzer.report.pages:difference",
         "github": "analyzer.report.difference:render_github",
     },
+    "device": {
+        "text": "analyzer.report.devices:render_one",
+        "json": "analyzer.report.devices:render_json",
+    },
     "devices": {
         "text": "analyzer.report.devices:render",
         "json": "analyzer.report.devices:render_json",

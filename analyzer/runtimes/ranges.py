@@ -5,14 +5,17 @@ where threads ask for memory in an order that only a run has.
    read off the H200 (attention, recurrent layers, transforms, ...) may be half as large, or half as large again.
 2. The program is played again with every such request at its least, and at its most: the reserved bytes of these are the range.
    Where the device has less than the program would take with room, the allocator holds what there is, and no more.
-3. Beside the allocator the process holds the context and first kernels, `DeviceProfile.context_range_bytes`, and the code of
-   libraries, of which a GPU with smaller code may hold half.
-
+3. Beside the allocator the process holds the context and first kernels, `DeviceProfile.context_range_bytes`, and the handles and code of
+   libraries, of which a GPU with smaller ones may hold half; what an older cuDNN loads at once is off by `DeviceProfile.modules_off_bytes`.
+   A program that uses no library may have run no kernel either, and then holds a context alone, a tenth (`_BARE`) of what its threads hold
+   below the least of one with first kernels (`benchmarks/gpu_profiles.py`, rule 2).
 4. Of the memory nvidia-smi lists the driver keeps some for itself, which CUDA gives nobody: up to 2 % (`KEPT_SHARE`), so that a program that
    needs what is left may not fit. Published, of what PyTorch sees beside what nvidia-smi lists: RTX 4090 2.0 %, RTX 3090 Ti 1.8, T4 1.7,
    RTX 5090 1.5, L40S 1.3, A100 80 GB 0.9, H100 and GH200 0.6, V100 0.0.
 5. Where threads read a checkpoint while the program converts it, it is played in other orders as well
    (`runtimes/pytorch/orders.py`), on any GPU.
+6. A program that may have to do with less than it takes with room (by 3 and 4) may run there all the same: the allocator gives cached
+   blocks back and goes on, often with far less. What it then holds is in the range (`under_pressure`).
 
 Otherwise both ends are the figure itself on a GPU that was measured.
 Source of 4: kevinmusgrave.github.io/pytorch-metric-learning/benchmarks/gpu-3.0.0 (23.52, 31.36, 44.39, 79.25 and 79.18 GiB, torch 2.14),
@@ -27,12 +30,14 @@ from dataclasses import replace
 from fractions import Fraction
 
 from analyzer.devices import DeviceProfile
+from analyzer.devices.contexts import THREAD_BYTES
 from analyzer.runtimes.base import Prediction
 from analyzer.runtimes.events import AllocationEvent, Malloc
 from analyzer.runtimes.timeline import Played, play
 
 Range = tuple[int, int]
 KEPT_SHARE = Fraction(1, 50)
+_BARE = Fraction(1, 10)
 # Its bytes were asked of cuDNN for the GPU, or say themselves how far they may be off.
 _ASKED = "cudnn-convolution"
 
@@ -66,9 +71,14 @@ def beside_range(profile: DeviceProfile, beside_bytes: int) -> Range:
     """Least and most bytes the process may hold beside its allocator; `beside_bytes`: what it is taken to hold."""
     least, most = profile.context_range_bytes
     loaded = max(beside_bytes - profile.context_bytes, 0)
+    if not loaded:
+        threads = profile.sm_count * profile.max_threads_per_sm
+        return max(least - int(threads * THREAD_BYTES * _BARE), 0), most
     # Of what is no code (tensors the caller brings) nothing is in doubt.
-    code = min(loaded, 2 * sum(profile.modules_bytes.values()))
-    return least + loaded - code // 2, most + loaded
+    at_once = sum(profile.modules_bytes[family] for family in profile.modules_off_bytes)
+    off, at_once = (sum(profile.modules_off_bytes.values()), at_once) if loaded > at_once else (0, 0)
+    code = min(loaded - at_once, 2 * sum(profile.modules_bytes.values()))
+    return least + loaded - code // 2 - off, most + loaded + off
 
 
 def held_under(
@@ -85,6 +95,33 @@ def held_under(
     return ends[0], ends[1]
 
 
+def under_pressure(
+    prediction: Prediction,
+    profile: DeviceProfile,
+    with_room_bytes: int,
+    beside_bytes: int,
+    allowed_bytes: int,
+) -> tuple[int, ...]:
+    """Bytes the allocator holds at its peak where the process beside it and the driver leave it the least and the most they may of
+    `allowed_bytes`, with every assumed request as it is, at its least and at its most; only what gets through. Empty where the program has
+    room in any case.
+
+    with_room_bytes: what it holds with room; beside_bytes: what the process is taken to hold beside the allocator.
+    """
+    least, most = beside_range(profile, beside_bytes)
+    tight, easy = allowed_bytes - kept_bytes(profile) - most, allowed_bytes - least
+    if prediction.limited is None or with_room_bytes <= tight:
+        return ()
+    found = [with_room_bytes] if with_room_bytes <= easy else []
+    variants = {tuple(_moved(event, sign) for event in prediction.events) for sign in (0, -1, 1)}
+    for events in variants:
+        for room in (tight, easy):
+            played = play(events, prediction.limited(max(room, 0), True))
+            if played.failure is None:
+                found.append(played.peak_reserved)
+    return tuple(found)
+
+
 def kept_bytes(profile: DeviceProfile) -> int:
     """Bytes of its capacity that the driver of a GPU nobody measured may keep."""
     return 0 if profile.measured else int(profile.capacity_bytes * KEPT_SHARE)
@@ -97,6 +134,6 @@ def _played_with(prediction: Prediction, sign: int) -> Played | None:
 
 
 def _moved(event: AllocationEvent, sign: int) -> AllocationEvent:
-    if not isinstance(event, Malloc) or not (off := may_be_off(event)):
+    if not sign or not isinstance(event, Malloc) or not (off := may_be_off(event)):
         return event
     return replace(event, nbytes=max(event.nbytes + sign * off, 1))

@@ -32,8 +32,8 @@ class Figure:
 
 
 _VRAMEXP = (
-    "WSShiro/vramexp at 12ad23c, vramexp1.ipynb: RTX 4090, torch 2.0.1, CUDA 11.8, cuDNN 8.9; device: less the 2,895.7 MiB that the "
-    "desktop (662.1) and TensorFlow (2,233.6) held, as it prints them"
+    "WSShiro/vramexp at 12ad23c, vramexp1.ipynb: RTX 4090, torch 2.0.1, CUDA 11.7, cuDNN 8.5 (its requirements; its page says 11.8 and 8.9); "
+    "device: less the 2,895.7 MiB that the desktop (662.1) and TensorFlow (2,233.6) held, as it prints them"
 )
 _ANATOMY = (
     "huggingface/transformers v4.21, docs/source/en/perf_train_gpu_one.mdx: Tesla V100-SXM2-16GB, torch 1.10, CUDA 11.2; what "
@@ -65,6 +65,19 @@ _OPTIMUM = (
     "a8acf15 (roberta-base, torch 2.2.2), 38d6a60 (bert-base loaded)"
 )
 _OCTOCODER = "huggingface/transformers at 008f5c8, docs/source/en/llm_tutorial_optimization.md (written for 4.34): one A100, largest allocated (GiB)"
+_PAGE = (
+    "huggingface/transformers v3.0, docs/source/benchmarks.rst: TITAN RTX, torch 1.4.0, CUDA 10.1, NVML's of the GPU; of bert-base it "
+    "prints 1,227 once and 1,277 once for the same run of 8 x 8 words, of which the second agrees with its other rows"
+)
+_LAYERS = (
+    "WSShiro/vramexp at 12ad23c, vramexp_layer.ipynb: RTX 4090, torch 2.0.1, CUDA 11.7; largest allocated"
+)
+_SORTS = (
+    "karpathy/minGPT#106 (January 2023): largest allocated, bytes, before and after; neither GPU nor release are said: torch 2.0's cuBLAS "
+    "workspaces of two threads are in them, as large as on GPUs before Hopper"
+)
+_VECTOR = "discuss.pytorch.org/t/178671 (April 2023): a snapshot's bytes, with torch 1.10.0 and with a later one; the GPU is not said"
+_ANSWERS = "rasbt/LLMs-from-scratch at 28c65cd, ch05/07_gpt_to_llama and ch05/11_qwen3 (README.md): A100, largest allocated (GiB)"
 _WHICH_GPU = (("allocated", "the GPU is not said, and cuBLAS's workspace is 8 or 32 MiB by it"),)
 _DRIVERS_OWN = (("device", "of the whole GPU with what its driver keeps, which is not said"),)
 _OLD_CUDNN = (("reserved", "of cuDNN 8, whose plans for this network are not known"), *_DRIVERS_OWN)
@@ -83,6 +96,27 @@ def _vramexp(name: str, model: str, allocated: float, reserved: float, used: flo
         used - others,
         others=others,
     )
+
+
+def _forward(name: str, hidden: int, layers: int, *used: int) -> tuple[Figure, ...]:
+    return tuple(
+        Figure(
+            f"{name}, 8 x {words} words", ("bert_forward.py", *map(str, (hidden, layers, 8, words))), "titan-rtx", "1.4", _PAGE, device=mib
+        )
+        for words, mib in zip((8, 32, 128, 512), used, strict=True)
+    )  # fmt: skip
+
+
+def _layer(name: str, kind: str, allocated: float, reserved: float | None = None) -> Figure:
+    return Figure(name, ("vramexp_layers.py", kind), "rtx4090", "2.0", _LAYERS, allocated, reserved)
+
+
+def _sorts(name: str, allocated: int, *arguments: str) -> Figure:
+    return Figure(name, ("sorting_gpt.py", *arguments), "a100-40gb", "2.0", _SORTS, allocated / _MIB)
+
+
+def _answers(name: str, allocated: float, *arguments: str) -> Figure:
+    return Figure(name, ("scratch_answer.py", *arguments), "a100-40gb", "2.6", _ANSWERS, allocated * _GIB_MIB)
 
 
 def _anatomy(name: str, used: int, *arguments: str) -> Figure:
@@ -130,6 +164,27 @@ FIGURES = (
     _vramexp("ResNet-50, batch 128, SGD", "resnet50", 11738.2, 12982.0, 17390.6),
     _vramexp("ViT-B/16, batch 128, SGD", "vit_b_16", 17218.1, 18142.0, 22545.5),
     _vramexp("UNETR, batch 8, SGD", "unetr", 5177.9, 9268.0, 13666.5),
+    _layer("Convolution, 1,000 pictures", "conv", 3445),
+    _layer("Two convolutions", "conv2", 4020),
+    _layer("Convolution, ReLU", "relu", 3445),
+    _layer("Convolution, batch norm", "norm", 4019.5, 4034),
+    _layer("Convolution, dropout", "dropout", 3589),
+    _layer("Convolution, softmax", "softmax", 3445),
+    _layer("Convolution, attention", "attention", 4820),
+    _sorts("minGPT nano", 32019456, "gpt-nano"),
+    _sorts("minGPT nano, gradients given up early", 31666688, "gpt-nano", "early"),
+    _sorts("minGPT XL", 30634800640, "gpt2-xl"),
+    _sorts("minGPT XL, gradients given up early", 24607903232, "gpt2-xl", "early"),
+    Figure("A vector by a matrix", ("matrix_by_vector.py",), "rtx3090", "1.10", _VECTOR, 45568 / _MIB, 2),
+    Figure("A vector by a matrix, later", ("matrix_by_vector.py",), "rtx3090", "2.0", _VECTOR, (45568 + 8519680) / _MIB, 22),
+    _answers("Llama 3.2 1B answers", 2.91, "llama"),
+    _answers("Llama 3.2 1B answers, cached", 2.87, "llama", "cache"),
+    _answers("Qwen3 0.6B answers", 1.49, "qwen"),
+    _answers("Qwen3 0.6B answers, cached", 1.47, "qwen", "cache"),
+    _answers("Qwen3 0.6B, eight answers", 2.19, "qwen8"),
+    *_forward("BERT-base", 768, 12, 1277, 1281, 1307, 1539),
+    *_forward("BERT, 384 wide", 384, 12, 1005, 1027, 1035, 1255),
+    *_forward("BERT, 6 layers", 768, 6, 1097, 1101, 1127, 1359),
     _anatomy("BERT-large loaded", 2631, "load"),
     _anatomy("BERT-large, batch 4, AdamW", 14949, "4", "1"),
     _anatomy("BERT-large, 4 of batch 1", 8681, "1", "4"),

@@ -241,7 +241,7 @@ def test_a_model_that_exits_is_an_error(run: Any, answers: Any) -> None:
             ["m.onnx", "--dump-graph", "/no/such/folder/file"],
             "--dump-graph /no/such/folder/file: there is no folder",
         ),
-        (["devices", "extra"], "unexpected extra argument"),
+        (["devices", "extra"], "unknown device 'extra'"),
     ],
 )
 def test_bad_usage(run: Any, answers: Any, arguments: list[str], message: str) -> None:
@@ -285,6 +285,17 @@ def test_devices(run: Any) -> None:
     )
     listed = json.loads(run("devices", "--format", "json").out)
     assert {entry["name"] for entry in listed["devices"]} == set(rows)
+
+
+def test_a_device_says_what_its_figures_rest_on(run: Any) -> None:
+    shown = run("devices", "NVIDIA GeForce RTX 4090").out
+    assert shown.startswith(
+        "rtx4090, NVIDIA GeForce RTX 4090\n\ncapacity_bytes: 24,564.0 MiB\n    specified: total memory"
+    )
+    assert "sm_count: 128\n    specified: NVIDIA Ada" in shown and "\n    published: processes on" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    only = json.loads(run("devices", "4090", "--format", "json").out)["devices"]
+    assert [entry["name"] for entry in only] == ["rtx4090"]
 
 
 def test_interrupting_is_quiet(run: Any, monkeypatch: Any) -> None:

@@ -35,7 +35,14 @@ def test_every_profile(name: str) -> None:
     jsonschema.validate(content, SCHEMA)
     profile = devices.load(name)
     assert profile.name == name
-    figures = set(loader.CHECKS) - {"name", "sources", "measured", "nvml_names", "releases"}
+    figures = set(loader.CHECKS) - {
+        "name",
+        "sources",
+        "measured",
+        "nvml_names",
+        "releases",
+        "modules_off_bytes",
+    }
     # What was measured has no range, and tables that say themselves where they are from.
     lacking = {"context_range_bytes", "data"} if profile.measured else {"nccl"}
     assert set(profile.sources) == figures - lacking
@@ -54,20 +61,6 @@ def test_profiles_are_as_their_command_writes_them() -> None:
         assert json.loads((loader.PROFILES / f"{name}.json").read_text()) == content, (
             "python -m benchmarks gpu_profiles table"
         )
-
-
-@pytest.mark.parametrize(
-    ("name", "mib", "within"),
-    [("a100-40gb", 501, 12), ("rtx4090", 495, 12), ("l40", 507, 12),
-     ("rtx-pro-5000", 421.6, 10), ("t4", 141, 12)],
-)  # fmt: skip
-def test_contexts_are_as_published(name: str, mib: float, within: float) -> None:
-    """What processes with cuBLAS held beside PyTorch's allocator (`benchmarks/gpu_profiles.py`); messages round to 10 MiB."""
-    profile = devices.load(name)
-    code = profile.modules_bytes["kernels"] + profile.modules_bytes["cublas"]
-    least, most = ((end + code) / 2**20 for end in profile.context_range_bytes)
-    assert abs((profile.context_bytes + code) / 2**20 - mib) < within
-    assert least <= mib <= most
 
 
 def test_slices() -> None:
@@ -241,3 +234,28 @@ def test_this_machine(
     found, why = devices.resolve(None)
     assert found.name == profile
     assert note in why
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("NVIDIA GeForce RTX 3090", "rtx3090"),
+        ("GeForce RTX 4090", "rtx4090"),
+        ("4090", "rtx4090"),
+        ("3090 Ti", "rtx3090ti"),
+        ("Tesla T4", "t4"),
+        ("NVIDIA A100-SXM4-80GB", "a100-80gb"),
+        ("A100-80G", "a100-80gb"),
+        ("h100 80gb", "h100"),
+        ("NVIDIA A10G", "a10g"),
+        ("rtx 4070 super", "rtx4070super"),
+        ("4096", "4096"),
+    ],
+)
+def test_a_gpu_has_many_names(said: str, name: str) -> None:
+    """4096 is no GPU: a number alone is bytes, and so few are questioned."""
+    if said == "4096":
+        with pytest.raises(OptionError, match="would be 4096 bytes"):
+            devices.resolve(said)
+    else:
+        assert devices.resolve(said)[0].name == name

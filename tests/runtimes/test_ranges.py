@@ -14,7 +14,14 @@ from analyzer.graph import Category
 from analyzer.report import text
 from analyzer.runtimes.base import Prediction
 from analyzer.runtimes.events import AllocationEvent, Free, Malloc
-from analyzer.runtimes.ranges import beside_range, held_under, kept_bytes, may_be_off, reserved_range
+from analyzer.runtimes.ranges import (
+    beside_range,
+    held_under,
+    kept_bytes,
+    may_be_off,
+    reserved_range,
+    under_pressure,
+)
 from analyzer.runtimes.timeline import play
 from tests.report.estimates import TRAINING
 
@@ -140,3 +147,23 @@ def test_the_exit_code() -> None:
         False,
         "may not fit: 1.2 GiB of 1.2 GiB on h200, between 1.1 GiB and 1.3 GiB",
     )
+
+
+def test_under_pressure_the_allocator_gives_back_what_it_caches() -> None:
+    """100 MiB given back and 150 asked for: 250 with room, 150 where 250 are not there. What the driver and the process beside it may take
+    decides: of an RTX 3090's 24,576 MiB up to 491 and 353."""
+    gpu, beside = load("rtx3090"), 308 * MIB
+    asked = replace(
+        prediction(malloc(1, 100), Free(1), malloc(2, 150)),
+        limited=lambda nbytes, _: create("pytorch", limit_bytes=nbytes),
+    )
+    least, most = beside_range(gpu, beside)
+    tight, easy = kept_bytes(gpu) + most, least
+
+    def held(allowed: int) -> tuple[int, ...]:
+        return tuple(part // MIB for part in under_pressure(asked, gpu, 250 * MIB, beside, allowed))
+
+    assert held(tight + 250 * MIB) == ()
+    assert sorted(held(tight + 249 * MIB)) == [150, 250, 250]
+    assert sorted(held(easy + 200 * MIB)) == [150]
+    assert held(easy + 100 * MIB) == ()

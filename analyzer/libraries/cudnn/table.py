@@ -223,16 +223,25 @@ def _classes(families: Integers) -> Integers:
     return np.column_stack([spatial, families[:, 6:9], families[:, 12:15], families[:, 15:18] > 1, kinds])
 
 
+# Compute capability -> the last torch whose libraries do not know it, and the one whose kernels run there.
+_BEFORE = {"sm89": ((2, 0), "sm86"), "sm86": ((1, 7), "sm80")}
+
+
 def table_of_device(profile: DeviceProfile) -> str:
     """What `measurements` is asked for a GPU: its own table, or that of its compute capability.
 
     1. Within one compute capability cuDNN chooses alike, but on large Turing GPUs (`_LARGE_TURING_SMS`): asked for pairs of GPUs
        with other multiprocessors, clocks, L2 and memory, 930 of 930 calls are equal (A100 and A30, RTX 3090 and 3060, RTX 4090 and
        L4, RTX 5090 and 5060, H200 and H100), and 609 of 609 for a T4 and an RTX 2080.
+    2. A cuDNN that is older than the architecture runs the kernels of the one before: of 8.9 until torch 2.0, whose wheels bring CUDA 11.7
+       and cuDNN 8.5 (CUDA 11.8's release notes name 8.9 first), of 8.6 until torch 1.7 (CUDA 11.0; 11.1's name 8.6).
     """
     if "convolution" in profile.data:
         return str(profile.data["convolution"])
     capability = "sm{}{}".format(*profile.compute_capability)
+    until, before = _BEFORE.get(capability, ((0, 0), ""))
+    if profile.releases["torch"] <= until:
+        capability = before
     if capability == "sm75" and profile.sm_count > _LARGE_TURING_SMS:
         return "sm75.large"
     return _TABLES.get(capability, capability)

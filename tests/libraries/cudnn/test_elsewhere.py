@@ -78,6 +78,24 @@ def test_gpus_of_one_compute_capability_share_a_table() -> None:
     assert measurements(table_of_device(load("t4"))).name == "sm75"
 
 
+@pytest.mark.parametrize(
+    ("gpu", "torch", "table"),
+    [
+        ("rtx4090", (2, 0), "sm86"),
+        ("rtx4090", (2, 1), "sm89"),
+        ("l4", (1, 13), "sm86"),
+        ("rtx3090", (2, 0), "sm86"),
+        ("rtx3090", (1, 7), "sm80"),
+        ("a100-40gb", (1, 7), "sm80"),
+    ],
+)
+def test_an_older_cudnn_runs_what_the_architecture_before_runs(
+    gpu: str, torch: tuple[int, int], table: str
+) -> None:
+    found = load(gpu)
+    assert table_of_device(replace(found, releases={**found.releases, "torch": torch})) == table
+
+
 def test_without_a_table_the_nearest_stands_in_and_says_so() -> None:
     call = Convolution("forward", "float32", False, (32, 64, 56, 56), (64, 64, 3, 3), (1, 1), (1, 1), (1, 1))
     titan = table_of_device(replace(load("t4"), sm_count=72))

@@ -1,7 +1,7 @@
 """Matrix products: cuBLAS's and cuBLASLt's workspaces, and copies of operands BLAS cannot read.
 
-1. Every product through cuBLAS has a workspace, taken after its result is allocated: until torch 2.14 a thread keeps the
-   one it took first, from 2.15 on each call takes one and gives it back.
+1. Every product through cuBLAS has a workspace, taken after its result is allocated: from torch 2.0 to 2.14 a thread keeps
+   the one it took first, from 2.15 on each call takes one and gives it back.
 2. `addmm` with a 1-D contiguous bias as long as a row, beta 1, and a contiguous 2-D result, both sizes of the second
    matrix above 1 (a first matrix of one row is no exception: measured), goes through cuBLASLt with the bias fused. Torch
    2.6 to 2.8 take a further workspace for the call, 2.9 to 2.11 once a thread, 2.12 to 2.14 none besides cuBLAS's, 2.15 one for
@@ -50,15 +50,16 @@ def take_workspace(script: Script, device: DeviceProfile, lt: bool = False) -> N
         _cublas_each_call(script, device)
 
 
-@part("cublas-workspace", until=(2, 14))
+@part("cublas-workspace", since=(2, 0), until=(2, 14))
 def _cublas_workspace(script: Script, device: DeviceProfile) -> None:
     """Every product through cuBLAS takes the thread's workspace the first time, after its result is allocated, and
     keeps it: 32 MiB on compute capability 9.x (10.x and 12.x since torch 2.12), about 8 MiB on others, or what
     `CUBLAS_WORKSPACE_CONFIG` says.
     Training takes two, since autograd runs the backward pass on a thread of its own. From torch 2.15 on a call gives it
-    back (cublas-call-workspace).
+    back (cublas-call-workspace). Before torch 2.0 cuBLAS used memory of its own, which the allocator does not see.
 
-    Source: `aten/src/ATen/cuda/CublasHandlePool.cpp` (`getChosenWorkspaceSize`, `getCurrentCUDABlasHandle`).
+    Source: `aten/src/ATen/cuda/CublasHandlePool.cpp` (`getChosenWorkspaceSize`, `getCurrentCUDABlasHandle`); pull request 86645 of
+    PyTorch (October 2022).
     """
     script.workspace("cublas", device.cublas_workspace_bytes)
 
