@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from benchmarks import gpu_profiles
-from benchmarks.published import compare, litgpt
+from benchmarks.published import compare, litgpt, vllm_logs
 from benchmarks.releases import changes
 
 COMMANDS = {
@@ -13,6 +13,7 @@ COMMANDS = {
     "gpu_profiles": gpu_profiles.main,
     "published": compare.main,
     "litgpt": litgpt.main,
+    "vllm_logs": vllm_logs.main,
 }
 
 if __name__ == "__main__":
