@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from benchmarks import gpu_profiles
-from benchmarks.published import compare, litgpt, vllm_logs
+from benchmarks.published import compare, litgpt, torchtune, vllm_logs
 from benchmarks.releases import changes
 
 COMMANDS = {
@@ -13,6 +13,7 @@ COMMANDS = {
     "gpu_profiles": gpu_profiles.main,
     "published": compare.main,
     "litgpt": litgpt.main,
+    "torchtune": torchtune.main,
     "vllm_logs": vllm_logs.main,
 }
 

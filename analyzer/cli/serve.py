@@ -105,7 +105,9 @@ def command(config: str, **options: Any) -> int:
         from analyzer.pipeline.serving import serving
         from analyzer.report.serving import text
 
-        sizes = {name: parse_size(options[name]) for name in _SIZES if options[name] is not None}
+        sizes: dict[str, Any] = {
+            name: parse_size(options[name]) for name in _SIZES if options[name] is not None
+        }
         said = {
             name: options[name]
             for name in (

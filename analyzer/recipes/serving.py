@@ -112,7 +112,11 @@ class Cache:
     @property
     def token_bytes(self) -> int:
         """A token in all layers that keep every one."""
-        return self.page_bytes // self.block_tokens * sum(part.layers for part in self.kept if part.kind == "all")
+        return (
+            self.page_bytes
+            // self.block_tokens
+            * sum(part.layers for part in self.kept if part.kind == "all")
+        )
 
     def blocks(self, nbytes: int) -> int:
         """Blocks that fit into so many bytes."""
@@ -121,7 +125,9 @@ class Cache:
     def blocks_of_request(self, length: int, batched_tokens: int) -> int:
         """Blocks of a request of `length` tokens, while so many are in a batch."""
         in_flight = CONCURRENT_BATCHES * batched_tokens
-        return sum(self.groups(part) * part.blocks(length, in_flight, self.block_tokens) for part in self.kept)
+        return sum(
+            self.groups(part) * part.blocks(length, in_flight, self.block_tokens) for part in self.kept
+        )
 
     @property
     def group_count(self) -> int:
@@ -201,13 +207,13 @@ def _kept(config: Config, layers: int, prefixes: bool) -> tuple[Kept, ...]:
     window = text.get("sliding_window") if text.get("use_sliding_window", True) else None
     names: list[str] = list(text.get("layer_types") or ())
     model = str(text.get("model_type") or config.document["model_type"])
-    if not names and "full_attention_interval" in text:
-        every = config.number("full_attention_interval") or 1
-        names = ["full_attention" if (at + 1) % every == 0 else "linear_attention" for at in range(layers)]
-    elif not names and window and (every := config.number("sliding_window_pattern", _PATTERNS.get(model))):
-        names = ["full_attention" if (at + 1) % every == 0 else "sliding_attention" for at in range(layers)]
-    elif not names:
-        names = ["sliding_attention" if window else "full_attention"] * layers
+    if not names:
+        every, other = config.number("full_attention_interval"), "linear_attention"
+        if every is None and window:
+            every, other = config.number("sliding_window_pattern", _PATTERNS.get(model)), "sliding_attention"
+        if every is None:  # all alike
+            every = layers + 1 if window else 1
+        names = ["full_attention" if (at + 1) % every == 0 else other for at in range(layers)]
     strange = sorted(set(names) - set(_KINDS)) or [model] * (model in _OTHER_STATES)
     if strange or len(names) != layers:
         raise OptionError(
@@ -222,7 +228,9 @@ def _kept(config: Config, layers: int, prefixes: bool) -> tuple[Kept, ...]:
     }
     kinds = [_KINDS[name] for name in names]
     if missing := [kind for kind in dict.fromkeys(kinds) if not isinstance(reach[kind], int)]:
-        raise OptionError(f"{config.name} does not say how long a {missing[0]} is", "give its whole config.json")
+        raise OptionError(
+            f"{config.name} does not say how long a {missing[0]} is", "give its whole config.json"
+        )
     return tuple(Kept(kind, kinds.count(kind), reach[kind]) for kind in dict.fromkeys(kinds))
 
 
@@ -232,7 +240,8 @@ def _state_bytes(config: Config, ranks: int) -> int:
     keys, values, key, value, kernel = (config.number(f"linear_{name}") for name in names)
     if keys is None or values is None or key is None or value is None or kernel is None:
         raise OptionError(
-            f"{config.name} does not say how large its states are", "gated delta nets (linear_...) are counted"
+            f"{config.name} does not say how large its states are",
+            "gated delta nets (linear_...) are counted",
         )
     element = _BYTES[config.dtype]
     matrix = _BYTES.get(str(config.text.get("mamba_ssm_dtype", "auto")), element)

@@ -46,7 +46,7 @@ def text(found: Serving) -> str:
         f"{found.blocks:,} blocks of {cache.block_tokens} tokens: {found.tokens:,} tokens",
         *(
             textwrap.wrap(f"device: {clean(found.device)}, {found.device_note}", 80)
-            if found.device_note
+            if found.device_note and budget is not None
             else []
         ),
         "",
@@ -67,7 +67,9 @@ def text(found: Serving) -> str:
         notes.append("the device's memory is nvidia-smi's; CUDA, and so vLLM, counts up to 2 % less")
     if len(cache.kept) > 1:
         before = cache.tokens_until_0_20(found.blocks)
-        notes.append(f"vLLM until 0.20 logs {before:,} tokens, its blocks over the {cache.group_count} groups of layers")
+        notes.append(
+            f"vLLM until 0.20 logs {before:,} tokens, its blocks over the {cache.group_count} groups of layers"
+        )
     if "activations" in found.bounded:
         notes.append(
             "activations are bounded: those of transformers' own forward pass, with every token's logits; vLLM's kernels "

@@ -21,7 +21,12 @@ GIB = 2**30
 
 def _model(layers: int, heads: int, size: int, **more: Any) -> dict[str, Any]:
     """Of a public config.json what the cache depends on. heads: of keys and values."""
-    shapes = {"num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": heads, "head_dim": size}
+    shapes = {
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads,
+        "head_dim": size,
+    }
     return {"model_type": "public", "dtype": "bfloat16", **shapes, **more}
 
 
@@ -83,7 +88,7 @@ LOGS = (
     Logged("Qwen3-8B", "0.9.2", 18.69, 136_080, 40960, 3.32, "a diary of deploying vLLM, A100 of 40 GB, 06-10 10:58:13"),
     Logged(
         "Qwen3-235B-A22B (FP8)", "0.9", 8.11, 178_880, 16, None, _ISSUE + "21348", ranks=4,
-        why="the rank that has least decides, and had 8.02; one rank's 8.11 is quoted",
+        why="178,880 tokens are 8.02 GiB: the rank that has least decides, and one rank's 8.11 is quoted",
     ),
     Logged("Qwen2-7B", "0.10.1.1", 5.01, 93_872, 16384, 5.73, _LEE + "vllm-7B-1gpuA10080GB-0.25GRAM.log"),
     Logged("Qwen2-7B", "0.10.1.1", 24.83, 464_848, 16384, 28.37, _LEE + "vllm-7B-1gpuA10080GB-0.5GRAM.log"),
@@ -136,7 +141,11 @@ def users(log: Logged) -> tuple[float, float]:
     each = kept.blocks_of_request(log.length, log.batched)
     # One kind of layers until 0.20: tokens over tokens, without whole blocks a request.
     if len(kept.kept) == 1:
-        return (found[0] * kept.block_tokens / log.length, found[-1] * kept.block_tokens / log.length) if found else (0, 0)
+        return (
+            (found[0] * kept.block_tokens / log.length, found[-1] * kept.block_tokens / log.length)
+            if found
+            else (0, 0)
+        )
     return (found[0] / each, found[-1] / each) if found else (0, 0)
 
 
@@ -186,7 +195,7 @@ def page(logs: Sequence[Logged] = LOGS) -> str:
     )
 
 
-def main(arguments: Sequence[str] = ()) -> int:
+def main(_: Sequence[str] = ()) -> int:
     """Write the page."""
     PAGE.write_text(page(), encoding="utf-8")
     return 0

@@ -122,15 +122,17 @@ def test_groups_by_hand() -> None:
 
 def test_blocks_beside_states_have_room_for_one() -> None:
     """Qwen3.5-35B-A3B: three inputs of 8,192 channels in bfloat16 and 32 matrices of 128 x 128 in float32."""
-    hybrid = dict(
-        num_hidden_layers=40, num_attention_heads=16, num_key_value_heads=2, head_dim=256, dtype="bfloat16",
-        full_attention_interval=4, linear_num_key_heads=16, linear_num_value_heads=32, linear_key_head_dim=128,
-        linear_value_head_dim=128, linear_conv_kernel_dim=4, mamba_ssm_dtype="float32",
-    )  # fmt: skip
+    hybrid = {
+        "num_hidden_layers": 40, "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256, "dtype": "bfloat16",
+        "full_attention_interval": 4, "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "mamba_ssm_dtype": "float32",
+    }  # fmt: skip
     cache = cache_of(config(**hybrid), "fp8")
     state = 3 * 8192 * 2 + 32 * 128 * 128 * 4
     assert (cache.block_tokens, cache.page_bytes) == (2096, state) and cache.group_count == 4
-    assert cache_of(config(**hybrid), "fp8", ranks=2).block_tokens == 2096  # half the state beside half the heads
+    assert (
+        cache_of(config(**hybrid), "fp8", ranks=2).block_tokens == 2096
+    )  # half the state beside half the heads
     assert cache_of(config(**hybrid), prefixes=False).blocks_of_request(4096, 2048) == 4096 // 1056 + 1 + 3
     plain = {**hybrid, "mamba_ssm_dtype": "auto"}
     assert cache_of(config(**plain)).page_bytes >= state // 2
