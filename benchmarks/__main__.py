@@ -164,6 +164,8 @@ BENCHMARKS = {
         },
     ),
     "sweep": Benchmark("a curve over batches beside fresh analyses, and its cost", "the terminal", {"score": "sweep:main"}),
+    "torchtune": Benchmark("torchtune's own tables beside predictions", EVIDENCE + "PUBLISHED_TORCHTUNE.md", {"table": "published.torchtune:main"}),
+    "vllm_logs": Benchmark("vLLM's logs beside predictions", EVIDENCE + "SERVING_LOGS.md", {"table": "published.vllm_logs:main"}),
     "what_if": Benchmark(
         "what each strategy saves, predicted and measured", RECORDED + "what_if.json",
         {"measure": "what_if:record", "score": "what_if:score"},

@@ -70,6 +70,7 @@ def test_no_path_is_added_to_import_from() -> None:
         "harness/recorded_run.py",
         "peers/ranks.py",
         "published/programs/litgpt_finetune.py",
+        "published/programs/torchtune_recipe.py",
         "public/data/checkpoints.py",
         "public/data/texts.py",
         "public/data/weights.py",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from benchmarks.published import litgpt
+from benchmarks.published import litgpt, torchtune, vllm_logs
 from benchmarks.published.compare import CONTEXTS, HERE, KEPT, PAGE, device, key, page
 from benchmarks.published.figures import FIGURES, Figure
 
@@ -74,3 +74,60 @@ def test_litgpt_s_written_page_has_the_rows() -> None:
     text = litgpt.PAGE.read_text(encoding="utf-8")
     for row in litgpt.ROWS:
         assert f"| {row.recipe} | {row.model} | {row.micro} | {row.quantize} | {row.published:.2f} |" in text
+
+
+def test_torchtune_s_page_has_every_row_and_its_error() -> None:
+    """The most of the steps stands beside the figure, in the table's unit; what stands beside the table is not counted."""
+    one, _, *others = (
+        next(row for row in torchtune.ROWS if row.table == table) for table in torchtune._TABLES
+    )
+    aside = next(row for row in torchtune.ROWS if not row.counted)
+    made, first, later = (dict.fromkeys(torchtune._KINDS, nbytes * 10**9) for nbytes in (99, 20, 27))
+    text = torchtune.page(
+        [(row, [made, first, later]) for row in (one, *(row for row in torchtune.ROWS if row.counted), aside)]
+    )
+    gib = 27e9 / 2**30
+    assert (
+        f"| baseline | active | followed | 25.5 | {20e9 / 2**30:.2f} | {gib:.2f} | {100 * (gib / 25.5 - 1):+.1f} % |"
+        in text
+    )
+    assert "| LoRA, 2 x 4090 | reserved | followed | 16.2 | 20.00 | 27.00 | +66.7 % |" in text
+    assert text.count("5 figures, median error") == 2 and "11 figures, median error" in text
+    assert others
+
+
+def test_torchtune_s_written_page_has_the_rows() -> None:
+    text = torchtune.PAGE.read_text(encoding="utf-8")
+    assert all(
+        f"| {row.title} | {row.kind} | " in text and f" | {row.published:.1f} | " in text
+        for row in torchtune.ROWS
+    )
+    assert len({str(row) for row in torchtune.ROWS}) == len(torchtune.ROWS)
+
+
+def test_peaks_are_read_as_the_recipe_prints_them() -> None:
+    assert torchtune.steps("x\nPEAK 1 2 3\n PEAK 4 5 6\nPEAK 7 8 9\n") == [
+        {"active": 1, "allocated": 2, "reserved": 3},
+        {"active": 7, "allocated": 8, "reserved": 9},
+    ]
+
+
+def test_vllm_s_logs_follow_from_its_arithmetic() -> None:
+    """All but the one whose rank with least memory is not quoted."""
+    strange = [log for log in vllm_logs.LOGS if not vllm_logs.equal(log)]
+    assert [(log.model, log.ranks) for log in strange] == [("Qwen3-235B-A22B (FP8)", 4)]
+    assert all(log.why for log in strange) and len(vllm_logs.LOGS) >= 21
+    # Memory to a hundredth of a GiB leaves at most a few blocks to choose from, of thousands.
+    assert all(most < 1.015 * least for least, most in map(vllm_logs.span, vllm_logs.LOGS))
+    assert vllm_logs.PAGE.read_text(encoding="utf-8") == vllm_logs.page()
+
+
+def test_a_log_that_does_not_follow_is_told() -> None:
+    one = vllm_logs.LOGS[0]
+    wrong = vllm_logs.Logged(
+        one.model, one.release, one.available, one.count + 9, one.length, None, "somewhere", tokens=False
+    )
+    users = vllm_logs.Logged(
+        one.model, one.release, one.available, one.count, one.length, 1.59, "somewhere", tokens=False
+    )
+    assert vllm_logs.equal(one) and not vllm_logs.equal(wrong) and not vllm_logs.equal(users)

@@ -12,6 +12,7 @@ from analyzer.cli._output import check_writable, deliver, working
 from analyzer.recipes.serving import BATCHED_TOKENS, BLOCK_TOKENS, KV_DTYPES, UTILIZATION
 
 _SIZES = {
+    "available": "For the cache, as it logs it, instead of the terms below.",
     "weights": "Bytes of the weights on this GPU, as vLLM logs them.",
     "activations": "Most in use beyond them in its profile run, as it logs it.",
     "outside": "What it took outside PyTorch, as it logs it.",
@@ -71,6 +72,22 @@ def _sizes(function: Any) -> Any:
 @click.option(
     "--kv-cache-dtype", "kv_dtype", type=click.Choice(KV_DTYPES), default="auto", help="Of the cache."
 )
+@click.option(
+    "--tensor-parallel-size",
+    "ranks",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="GPUs that share each layer.",
+)
+@click.option(
+    "--no-enable-prefix-caching",
+    "prefixes",
+    flag_value=False,
+    default=True,
+    help="Prefixes are not cached: a state takes one block.",
+)
 @_sizes
 @output_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings.")
@@ -88,11 +105,21 @@ def command(config: str, **options: Any) -> int:
         from analyzer.pipeline.serving import serving
         from analyzer.report.serving import text
 
-        sizes = {name: parse_size(options[name]) for name in _SIZES if options[name] is not None}
+        sizes: dict[str, Any] = {
+            name: parse_size(options[name]) for name in _SIZES if options[name] is not None
+        }
         said = {
             name: options[name]
-            for name in ("device", "length", "utilization", "batched_tokens", "block_tokens")
+            for name in (
+                "device",
+                "length",
+                "utilization",
+                "batched_tokens",
+                "block_tokens",
+                "ranks",
+                "prefixes",
+            )
         }
         found = serving(config, **said, kv_dtype=options["kv_dtype"], **sizes, progress=tell)
     deliver(text(found), options["output"])
-    return 0 if found.tokens >= found.length else 1
+    return 0 if found.requests >= 1 else 1

@@ -9,8 +9,9 @@ from pathlib import Path
 from analyzer.errors import MissingDependencyError
 
 NATIVE = Path(__file__).parent / "native"
-# The names under which programs open the driver and NVML themselves (`dlopen`): the same library answers.
-OPENED_AS = ("libcuda.so.1", "libnvidia-ml.so.1")
+# The names under which programs open the driver and NVML themselves (`dlopen`), or link to it (`-lcuda`, as Triton until 3.2 does when
+# it compiles what it launches kernels with): the same library answers.
+OPENED_AS = ("libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1")
 
 
 def path() -> Path:

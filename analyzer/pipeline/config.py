@@ -8,7 +8,7 @@ import io
 import logging
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -49,13 +49,32 @@ def followed(name: str, options: Options, progress: Callable[[str], None] | None
     options = dataclasses.replace(options, batch=recipe.batch)
     with _quiet():
         found = _ran(recipe, options, progress)
+    if recipe.lora is not None and not recipe.lora.targets and "`target_modules`" in str(found.ran.error):
+        raise OptionError(
+            f"peft {version('peft')} does not know which layers of a {recipe.config.document['model_type']} get adapters",
+            "say which: --lora r=8,targets=all-linear",
+        )
     if isinstance(found.ran.error, AnalyzerError):
         raise found.ran.error
     analysis = concluded(found, options, recipe.title, recipe.rank)
-    if options.mode != "train":
-        return analysis
-    estimate = dataclasses.replace(analysis.estimate, optimizer=recipe.optimizer)
+    estimate = analysis.estimate
+    if options.mode == "train":
+        estimate = dataclasses.replace(estimate, optimizer=recipe.optimizer)
+    if (stored := _stored(recipe)) is not None:
+        estimate = dataclasses.replace(estimate, notes=(stored, *estimate.notes))
     return dataclasses.replace(analysis, estimate=estimate)
+
+
+def _stored(recipe: Recipe) -> str | None:
+    """That weights of four bits are turned to wider ones, where the configuration says they are stored so: transformers has no kernels for
+    them here (`quantizers/quantizer_mxfp4.py`)."""
+    said = recipe.config.document.get("quantization_config")
+    if not isinstance(said, Mapping) or said.get("quant_method") != "mxfp4":
+        return None
+    return (
+        f"weights stored as mxfp4 are counted as {recipe.dtype}, to which transformers turns them where it has no kernels for them (Triton and the "
+        "package kernels); with these they stay a quarter of it"
+    )
 
 
 def _ran(recipe: Recipe, options: Options, progress: Callable[[str], None] | None) -> Followed:

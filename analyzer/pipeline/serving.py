@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from analyzer.devices import resolve
-from analyzer.errors import DoesNotFit
+from analyzer.errors import DoesNotFit, OptionError
 from analyzer.options import Options
 from analyzer.pipeline.analyze import analysis
 from analyzer.recipes.config import opened
@@ -29,6 +29,9 @@ def serving(
     block_tokens: int = BLOCK_TOKENS,
     kv_dtype: str = "auto",
     batched_tokens: int = BATCHED_TOKENS,
+    ranks: int = 1,
+    prefixes: bool = True,
+    available: int | None = None,
     weights: int | None = None,
     activations: int | None = None,
     outside: int | None = None,
@@ -36,12 +39,21 @@ def serving(
     progress: Callable[[str], None] | None = None,
 ) -> Serving:
     """What vLLM would have room for. weights, activations, outside, graphs: bytes, as it logs them; what is None is taken from
-    transformers' own forward pass of `batched_tokens` tokens. Raises AnalyzerError."""
+    transformers' own forward pass of `batched_tokens` tokens. available: bytes for the cache as it logs them, instead of the budget. ranks:
+    GPUs that share each layer; what one of them holds is not followed, only said. Raises AnalyzerError."""
     config = opened(name)
     profile, device_note = resolve(device)
-    cache = cache_of(config, kv_dtype, block_tokens)
+    cache = cache_of(config, kv_dtype, block_tokens, ranks, prefixes)
+    length = request_length(config, length)
+    if available is not None:
+        return Serving(name, profile.name, device_note, length, batched_tokens, cache, available)
     bounded: tuple[str, ...] = ()
     if weights is None or activations is None or outside is None:
+        if ranks > 1:
+            raise OptionError(
+                f"what one of {ranks} GPUs holds of the model is not followed",
+                "say --weights, --activations and --outside, or --available, as vLLM logs them for a rank",
+            )
         estimate = analysis(name, Options(length=batched_tokens, device=device), progress).estimate
         if estimate.out_of_memory is not None:
             raise DoesNotFit(
@@ -55,12 +67,7 @@ def serving(
         if outside is None:
             loaded = estimate.device_used - estimate.peak_reserved - profile.context_bytes
             outside = max(loaded, 0)
+    budget = Budget(profile.capacity_bytes, utilization, weights, activations, outside, graphs)
     return Serving(
-        name,
-        profile.name,
-        device_note,
-        request_length(config, length),
-        Budget(profile.capacity_bytes, utilization, weights, activations, outside, graphs),
-        cache,
-        bounded,
+        name, profile.name, device_note, length, batched_tokens, cache, budget.cache_bytes, budget, bounded
     )

@@ -221,6 +221,9 @@ def require_packages(recipe: Recipe) -> None:
 
 def task_of(config: Config) -> str:
     """The task a configuration is of, by the name of its class; a language model's where it says none."""
+    sees = not {"text_config", "vision_config"}.isdisjoint(
+        config.document
+    )  # a decoder that also reads images
     for name in config.document.get("architectures") or ():
         for ending, task in (
             ("ForConditionalGeneration", "speech" if "num_mel_bins" in config.document else "seq2seq"),
@@ -229,7 +232,7 @@ def task_of(config: Config) -> str:
             ("ForMaskedLM", "classification"),
             ("ForImageClassification", "vision"),
         ):
-            if str(name).endswith(ending) and not (task == "seq2seq" and "text_config" in config.document):
+            if str(name).endswith(ending) and not (task == "seq2seq" and sees):
                 return task
     return "causal-lm"
 

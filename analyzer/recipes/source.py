@@ -42,6 +42,12 @@ def auto_class(recipe: Recipe) -> str:
     """The name of the class of transformers that makes the model."""
     if recipe.task == "speech":
         return "AutoModelForSpeechSeq2Seq" if "num_mel_bins" in recipe.config.document else "AutoModelForCTC"
+    document = recipe.config.document
+    whole = any(
+        str(name).endswith("ForConditionalGeneration") for name in document.get("architectures") or ()
+    )
+    if recipe.task == "causal-lm" and whole and "vision_config" in document:
+        return "AutoModelForImageTextToText"  # as a causal language model it has no encoder, or is not known
     return _AUTO[recipe.task]
 
 

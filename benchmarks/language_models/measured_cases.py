@@ -1,9 +1,9 @@
-"""The cases of `tests/data/h200/configurations.json`, as scripts for a GPU: python benchmarks/language_models/measured_cases.py FOLDER
+"""The cases of `tests/data/h200/configurations.json`, as scripts for a GPU: python -m benchmarks language_models measure FOLDER
 
 Writes for each case of `measured_cases.json` FOLDER/NAME.py, the script that `analyze config.json --write-script` writes, with the
 folder of its configuration beside it, and FOLDER/jobs.json. Then, on the machine with the GPU and from the same folder as here:
 
-    python benchmarks/programs/measure.py OUT --jobs FOLDER/jobs.json
+    python -m benchmarks programs measure OUT --jobs FOLDER/jobs.json
 
 and back here `--rows OUT/rows.json` joins the cases with what was measured, as the test reads them; `--score` analyses each and
 writes docs/evidence/CONFIGURATIONS.md.
@@ -106,7 +106,7 @@ def score() -> str:
             "|---|---|--:|--:|--:|--:|--:|--:|--:|",
             *rows,
             "",
-            "Made by `python benchmarks/language_models/measured_cases.py --score`.",
+            "Made by `python -m benchmarks language_models score`.",
             "",
         ]
     )

@@ -1,4 +1,4 @@
-"""What public configurations take of a GPU: python benchmarks/language_models/table.py [--only NAME ...] [--again USE ...]
+"""What public configurations take of a GPU: python -m benchmarks language_models table [--only NAME ...] [--again USE ...]
 
 Each configuration of `configs/` is analysed as `analyze config.json` does, in a process of its own, once for every use of `USES`.
 Results are kept in docs/evidence/language_models.json as they come, so that a run that was ended goes on; the table

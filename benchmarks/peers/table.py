@@ -120,6 +120,8 @@ def page(found: Sequence[Answer], words: str = "") -> str:
         "counts under *cannot*, one on which it raised under *failed*; neither is in its errors. *here* is this project's error on "
         "the same cases and figure, *closer* in how many of them it was nearer to the measured figure. Seconds are the CPU time of the "
         "answer, without imports and the model's construction.\n",
+        "Language models by their configuration (accelerate, hf-mem, FakeGPU, FitCheck): [CONFIGURATIONS_PEERS.md](CONFIGURATIONS_PEERS.md); "
+        "emulated programs (FakeGPU): [EMULATION_PEERS.md](EMULATION_PEERS.md).\n",
     ]
     for kind, (title, about) in _TITLES.items():
         mine = [answer for answer in found if answer.kind == kind]

@@ -1,4 +1,4 @@
-"""LitGPT's table of resources, beside what is predicted for its own recipes: `python -m benchmarks litgpt [FOLDER]`.
+"""LitGPT's table of resources, beside what is predicted for its own recipes: `python -m benchmarks litgpt table [FOLDER]`.
 
 FOLDER (default .public/litgpt) gets LitGPT's source, by git; it is no part of this project. Each row of
 one GPU is followed as an A100 of 40 GB and prints LitGPT's own figure (`torch.cuda.max_memory_allocated() / 1e9`). Writes
@@ -22,10 +22,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
+
+from benchmarks.public.sources import bring
+
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "evidence" / "PUBLISHED_LITGPT.md"
 COMMIT = "6178c7cc58ba82e5cce138e7a3159c384e2d3b0f"
-_SOURCE = "https://github.com/Lightning-AI/litgpt"
 _USED = re.compile(r"Memory used: ([0-9.]+) GB")
 _ENDED = re.compile(r"^ENDED (.*)$", re.M)
 
@@ -126,28 +129,16 @@ _WHY = (
 )
 
 
-def checked_out(folder: Path) -> Path:
-    """LitGPT's source at the table's commit."""
-    if not (folder / "lit_gpt").is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        for words in (
-            ["init", "-q"],
-            ["fetch", "-q", "--depth", "1", _SOURCE, COMMIT],
-            ["checkout", "-q", COMMIT],
-        ):
-            subprocess.run(["git", "-C", str(folder), *words], check=True)
-    return folder.resolve()
-
-
-def main(arguments: Sequence[str] = ()) -> int:
+@click.command("table")
+@click.argument("folder", type=click.Path(path_type=Path), default=Path(".public/litgpt"))
+def main(folder: Path) -> None:
     """Follow every row and write the page."""
-    folder = checked_out(Path(arguments[0]) if arguments else Path(".public/litgpt"))
+    source = bring("Lightning-AI/litgpt", {"commit": COMMIT}, folder)
     known = folder / "predicted.json"  # what an earlier run got to
     found = json.loads(known.read_text()) if known.exists() else {}
     for row in ROWS:
         if str(row) not in found:
-            found[str(row)] = predicted(row, folder)
+            found[str(row)] = predicted(row, source)
             known.write_text(json.dumps(found))
             print(row, found[str(row)], flush=True)
     PAGE.write_text(page([(row, found[str(row)]) for row in ROWS]), encoding="utf-8")
-    return 0

@@ -184,6 +184,25 @@ def test_expandable_segments_take_memory_page_by_page() -> None:
     assert library.emulated_page_bytes(0) == 0
 
 
+def test_managed_memory_is_the_hosts() -> None:
+    """It can be written from here, is told from the device's and takes none of it, and is given back as the device's is."""
+    library = loaded(SMALL)
+    before = library.emulated_used_bytes(0)
+    address = ctypes.c_void_p()
+    assert (
+        library.cudaMallocManaged(ctypes.byref(address), ctypes.c_size_t(2**31), 1) == 0
+    )  # twice what the device has
+    ctypes.memset(address.value, 7, 4096)
+    found = (ctypes.c_uint64 * 8)()  # type and device in the first word, then both addresses
+    assert library.cudaPointerGetAttributes(found, ctypes.c_void_p(address.value + 5)) == 0
+    assert found[0] & 0xFFFFFFFF == 3 and found[1] == found[2] == address.value + 5
+    assert library.cudaMemPrefetchAsync(address, ctypes.c_size_t(4096), 0, None) == 0
+    assert library.emulated_used_bytes(0) == before
+    free(library, address.value)
+    assert library.cudaPointerGetAttributes(found, address) == 0 and found[0] & 0xFFFFFFFF == 0
+    assert library.cudaMallocManaged(ctypes.byref(address), ctypes.c_size_t(0), 1) == 1
+
+
 def test_a_function_without_an_answer_is_named(capfd: pytest.CaptureFixture[str]) -> None:
     library, function, status = loaded(SMALL), ctypes.c_void_p(), ctypes.c_int()
     assert library.cusolverDnXsyevd() == 9 and library.cusolverDnXsyevd() == 9

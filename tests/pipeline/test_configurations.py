@@ -119,10 +119,14 @@ def test_what_a_serving_engine_has_room_for(tmp_path: Path) -> None:
     config = written(tmp_path, tiny())
     found = serving(config, device="8GiB", length=100, batched_tokens=64, utilization=0.5)
     plain = analyzer.analyze(config, length=64, device="8GiB")
-    assert found.budget.weights == plain.naive.weights
+    assert found.budget is not None and found.budget.weights == plain.naive.weights
     assert found.budget.activations == plain.peak_allocated - plain.naive.weights
     assert found.blocks == found.budget.cache_bytes // (2 * 2 * 16 * 16 * 4)
-    assert found.requests == found.blocks * 16 / 100 and found.bounded == ("activations",)
+    assert found.requests == found.blocks / 7 and found.bounded == ("activations",)  # 100 tokens are 7 blocks
+    with pytest.raises(OptionError, match="what one of 2 GPUs holds"):
+        serving(config, device="8GiB", length=100, ranks=2)
+    said = serving(config, length=100, ranks=2, available=2**20)
+    assert said.blocks == 2**20 // (2 * 1 * 16 * 16 * 4) and said.budget is None
     with pytest.raises(DoesNotFit, match="ends without memory"):
         serving(config, device="2GiB", length=100, batched_tokens=2_000_000)
 
@@ -216,3 +220,21 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "peft" else found(name))
     with pytest.raises(MissingDependencyError, match="not installed here: peft"):
         analyzer.analyze(config, mode="train", lora="r=4")
+
+
+def test_weights_of_four_bits_that_are_turned_to_wider_ones_are_told(tmp_path: Path) -> None:
+    note = "weights stored as mxfp4 are counted as bfloat16"
+    stored = tiny(quantization_config={"quant_method": "mxfp4"}, dtype="bfloat16")
+    assert any(said.startswith(note) for said in analyzer.analyze(written(tmp_path, stored), length=8).notes)
+    assert not any("mxfp4" in said for said in analyzer.analyze(written(tmp_path, tiny()), length=8).notes)
+
+
+def test_adapters_of_layers_nobody_named(tmp_path: Path) -> None:
+    """peft has no default for a Whisper."""
+    small = {
+        "model_type": "whisper", "architectures": ["WhisperForConditionalGeneration"], "d_model": 16, "encoder_layers": 1, "decoder_layers": 1,
+        "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "num_mel_bins": 8,
+        "vocab_size": 40, "max_target_positions": 16, "decoder_start_token_id": 1, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+    }  # fmt: skip
+    with pytest.raises(OptionError, match="which layers of a whisper get adapters"):
+        analyzer.analyze(written(tmp_path, small), mode="train", length=8, lora="r=2")

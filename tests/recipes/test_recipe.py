@@ -90,6 +90,10 @@ def test_fp16_has_a_scaler(config: Path) -> None:
         ({"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]}, "seq2seq"),
         ({"model_type": "w", "architectures": ["WForConditionalGeneration"], "num_mel_bins": 80}, "speech"),
         ({"model_type": "l", "architectures": ["LForConditionalGeneration"], "text_config": {}}, "causal-lm"),
+        (
+            {"model_type": "l", "architectures": ["LForConditionalGeneration"], "vision_config": {}},
+            "causal-lm",
+        ),
         ({"model_type": "vit", "architectures": ["ViTForImageClassification"]}, "vision"),
         ({"model_type": "bert", "architectures": ["BertForSequenceClassification"]}, "classification"),
     ],
@@ -99,6 +103,24 @@ def test_the_task_is_the_architecture_s(tmp_path: Path, document: dict[str, Any]
     assert task_of(config) == task
     told(config.path, mode="train")
     told(config.path)
+
+
+@pytest.mark.parametrize(
+    ("more", "made"),
+    [
+        (
+            {"architectures": ["XForConditionalGeneration"], "vision_config": {}},
+            "AutoModelForImageTextToText",
+        ),
+        ({"architectures": ["XForCausalLM"], "vision_config": {}}, "AutoModelForCausalLM"),
+        ({"architectures": ["XForConditionalGeneration"], "text_config": {}}, "AutoModelForCausalLM"),
+        ({}, "AutoModelForCausalLM"),
+    ],
+)
+def test_a_model_that_sees_is_made_whole(tmp_path: Path, more: dict[str, Any], made: str) -> None:
+    """transformers' causal language model of such a configuration leaves the encoder out, or there is none (Qwen2.5-VL)."""
+    text = told(written(tmp_path, {"model_type": "x", **more}))
+    assert f"{made}.from" in text and f"from transformers import AutoConfig, {made}\n" in text
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

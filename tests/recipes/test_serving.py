@@ -17,7 +17,7 @@ import pytest
 from analyzer.cli import main
 from analyzer.errors import OptionError
 from analyzer.recipes.config import Config, opened
-from analyzer.recipes.serving import Budget, cache_of, request_length
+from analyzer.recipes.serving import Budget, Cache, Kept, cache_of, request_length
 from tests.paths import ROOT
 
 GIB = 2**30
@@ -93,15 +93,49 @@ def test_pages_by_hand() -> None:
 @pytest.mark.parametrize(
     "document",
     [
-        {"layer_types": ["full_attention", "sliding_attention"]},
-        {"sliding_window": 4096},
+        {"layer_types": ["full_attention", "sliding_attention"]},  # how long the window is, is not said
+        {"layer_types": ["full_attention", "linear_attention"]},  # nor how large the state
+        {"layer_types": ["full_attention", "conv"]},
+        {"layer_types": ["full_attention"]},
         {"model_type": "mamba"},
         {"num_key_value_heads": 6},
     ],
 )
-def test_what_is_grouped_otherwise_is_refused(document: dict[str, Any]) -> None:
+def test_what_is_not_counted_is_refused(document: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
         cache_of(config(**{"num_hidden_layers": 2, "num_attention_heads": 12, **document}), ranks=4)
+
+
+def test_groups_by_hand() -> None:
+    """Gemma 3 27B's 10 and 52 layers: a group of ten, and six of ten or nine. As many again as half: groups of the larger kind."""
+    kept = (Kept("window", 52, 1024), Kept("all", 10))
+    cache = Cache(kept, 16, (128, 128), 2, 16)
+    assert cache.group_layers == 10 and [cache.groups(part) for part in kept] == [6, 1]
+    assert cache.page_bytes == 16 * 16 * 256 * 2 and cache.block_bytes == 10 * cache.page_bytes
+    # A window of 1,023 tokens and two batches of 64, in blocks of 16, and one more; 8,000 tokens are 500 blocks.
+    assert cache.blocks_of_request(8000, 64) == 6 * (72 + 1) + 500
+    assert cache.blocks_of_request(640, 64) == 6 * (40 + 1) + 40  # a shorter request has no more
+    assert Cache((Kept("window", 12, 128), Kept("all", 13)), 8, (64, 64), 2, 16).group_layers == 13
+    assert Cache((Kept("window", 18, 128), Kept("all", 12)), 8, (64, 64), 2, 16).group_layers == 12
+    assert Kept("chunk", 3, 8192).blocks(100_000, 2 * 2048, 16) == (8192 + 4096) // 16
+
+
+def test_blocks_beside_states_have_room_for_one() -> None:
+    """Qwen3.5-35B-A3B: three inputs of 8,192 channels in bfloat16 and 32 matrices of 128 x 128 in float32."""
+    hybrid = {
+        "num_hidden_layers": 40, "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256, "dtype": "bfloat16",
+        "full_attention_interval": 4, "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "mamba_ssm_dtype": "float32",
+    }  # fmt: skip
+    cache = cache_of(config(**hybrid), "fp8")
+    state = 3 * 8192 * 2 + 32 * 128 * 128 * 4
+    assert (cache.block_tokens, cache.page_bytes) == (2096, state) and cache.group_count == 4
+    assert (
+        cache_of(config(**hybrid), "fp8", ranks=2).block_tokens == 2096
+    )  # half the state beside half the heads
+    assert cache_of(config(**hybrid), prefixes=False).blocks_of_request(4096, 2048) == 4096 // 1056 + 1 + 3
+    plain = {**hybrid, "mamba_ssm_dtype": "auto"}
+    assert cache_of(config(**plain)).page_bytes >= state // 2
 
 
 def test_a_window_that_is_not_used_is_none() -> None:

@@ -310,8 +310,26 @@ ANSWER int cudaMalloc(void **address, size_t bytes) {
   LOCKED *address = bytes ? (void *)(uintptr_t)device_take(current_device(), bytes) : NULL;
   return *address || !bytes ? OK : fail(OUT_OF_MEMORY);
 }
+/* Managed memory is the host's here: which of its pages lie on the device depends on who touched them last, and none are counted. */
+static Ranges managed;
+static int take_managed(uint64_t address) {
+  int found;
+  LOCKED if ((found = starts(&managed, address))) take_out(&managed, place(&managed, address));
+  return found;
+}
+ANSWER int cudaMallocManaged(void **address, size_t bytes, unsigned flags) {
+  (void)flags;
+  if (!bytes) return fail(INVALID_VALUE);
+  if (posix_memalign(address, 4096, bytes)) return fail(OUT_OF_MEMORY);
+  LOCKED insert(&managed, (uint64_t)(uintptr_t)*address, bytes);
+  return OK;
+}
+/* What these take differs between CUDA 12 and 13; where pages are to lie changes no answer. */
+ANSWER int cudaMemPrefetchAsync(void) { return OK; }
+ANSWER int cudaMemAdvise(void) { return OK; }
 ANSWER int cudaFree(void *address) {
   uint64_t given = 1;
+  if (address && take_managed((uint64_t)(uintptr_t)address)) { free(address); return OK; }
   if (address) LOCKED given = device_give((uint64_t)(uintptr_t)address);
   return given ? OK : fail(INVALID_VALUE);
 }
@@ -345,12 +363,17 @@ static int is_pinned(uint64_t address) {
   size_t at = place(&pinned, address + 1);
   return at && address < pinned.at[at - 1].address + pinned.at[at - 1].bytes;
 }
-/* struct cudaPointerAttributes: CUDA 13 has eight reserved words more. Types: 0 unregistered, 1 host, 2 device. */
+static int is_managed(uint64_t address) {
+  size_t at = place(&managed, address + 1);
+  return at && address < managed.at[at - 1].address + managed.at[at - 1].bytes;
+}
+/* struct cudaPointerAttributes: CUDA 13 has eight reserved words more. Types: 0 unregistered, 1 host, 2 device, 3 managed. */
 typedef struct { int type, device; void *devicePointer, *hostPointer; } PointerAttributes;
 ANSWER int cudaPointerGetAttributes(PointerAttributes *found, const void *pointer) {
   LOCKED {
     int device = on_device((uint64_t)(uintptr_t)pointer), host = device < 0 && is_pinned((uint64_t)(uintptr_t)pointer);
     *found = (PointerAttributes){device >= 0 ? 2 : host, device >= 0 ? device : host ? current_device() : -2, device >= 0 || host ? (void *)pointer : NULL, host ? (void *)pointer : NULL};
+    if (is_managed((uint64_t)(uintptr_t)pointer)) *found = (PointerAttributes){3, current_device(), (void *)pointer, (void *)pointer};
   }
   return OK;
 }
