@@ -5,6 +5,7 @@
     python -m benchmarks releases matrix PYTHON            (`matrix.py`)
     python -m benchmarks releases differential PYTHON      (`differential.py`)
     python -m benchmarks releases table                    (both)
+    python -m benchmarks releases schemas WHEEL...         (`schemas.py`)
 
 A, B: Pythons that have the older and the newer release (`/tmp/v211/bin/python`). Of torch: the schemas of operators, those under
 a rule of ours first, names that are replaced or read and are not there, operators that are new, and which of them nobody
@@ -19,7 +20,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from benchmarks.releases import differential, matrix
+from benchmarks.releases import differential, matrix, schemas
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "evidence" / "RELEASES.md"
 _HEAD = (
@@ -60,6 +61,8 @@ def main(arguments: list[str]) -> int:
         return matrix.main(arguments[1:])
     if arguments[:1] == ["differential"]:
         return differential.main(arguments[1:])
+    if arguments[:1] == ["schemas"]:
+        return schemas.main(arguments[1:])
     if arguments == ["table"]:
         for section in (matrix.table(), differential.table()):
             _write("\n".join(section))

@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 
+from analyzer.capture.pytorch.calls import Call
+
 aten = torch.ops.aten
 MOST_ELEMENTS = 1 << 22  # of a tensor
 SMALL_ELEMENTS = 1 << 12  # of a tensor, once the work is spent
@@ -26,6 +28,14 @@ ALTOGETHER = 1 << 33
 _MOST_BYTES = 2 << 30  # kept at a time
 _CALL = 1 << 15  # what following a call costs, however small: as much as so many elements
 _PRODUCTS_AN_ELEMENT = 32  # multiplied in the time one element is read and written
+# Products of matrices, and the factor whose rows each element of the result is a product with.
+_FACTORS = {
+    aten.mm.default: "self",
+    aten.bmm.default: "self",
+    aten.addmm.default: "mat1",
+    aten.baddbmm.default: "batch1",
+}
+_MULTIPLYING = frozenset({*_FACTORS, aten.convolution.default, aten.convolution_backward.default})
 
 
 class Effort:
@@ -80,17 +90,19 @@ def _work(func: Any, args: Any, tensors: list[torch.Tensor], results: list[torch
     if func.is_view:
         return _CALL
     elements = _CALL + sum(tensor.numel() for tensor in (*tensors, *results))
-    if func in (aten.mm.default, aten.bmm.default):
-        return elements + results[0].numel() * int(args[0].size(-1)) // _PRODUCTS_AN_ELEMENT
-    if func in (aten.addmm.default, aten.baddbmm.default):
-        return elements + results[0].numel() * int(args[1].size(-1)) // _PRODUCTS_AN_ELEMENT
+    if func not in _MULTIPLYING:
+        return elements
+    call = Call(func, args, {})
     if func is aten.convolution.default:
-        return elements + _convolved(args[0], results[0], args[1], args[6]) // _PRODUCTS_AN_ELEMENT
-    if func is aten.convolution_backward.default:
-        return elements + 2 * _convolved(args[1], args[0], args[2], args[7]) // _PRODUCTS_AN_ELEMENT
-    return elements
+        products = _convolved(call, results[0])
+    elif func is aten.convolution_backward.default:
+        products = 2 * _convolved(call, call.argument("grad_output"))
+    else:
+        products = results[0].numel() * int(call.argument(_FACTORS[func]).size(-1))
+    return elements + products // _PRODUCTS_AN_ELEMENT
 
 
-def _convolved(given: torch.Tensor, made: torch.Tensor, weight: torch.Tensor, transposed: bool) -> int:
+def _convolved(call: Call, made: torch.Tensor) -> int:
     """Multiplications of a convolution: for every element of its result (transposed: of what it is given) those of one kernel."""
-    return (given if transposed else made).numel() * (weight.numel() // weight.size(0))
+    counted, weight = call.argument("input") if call.argument("transposed") else made, call.argument("weight")
+    return int(counted.numel() * (weight.numel() // weight.size(0)))

@@ -29,12 +29,12 @@ Not modelled: tensors over `LIMIT` elements; numbers drawn on the GPU.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_map
 
+from analyzer.capture.pytorch.calls import Call
 from analyzer.capture.pytorch.effort import Effort
 from analyzer.capture.pytorch.unknown_sizes import is_mask
 from analyzer.capture.pytorch.unknown_sizes import result as of_size
@@ -55,10 +55,10 @@ _TAKING = (aten.index.Tensor, aten.index_select.default, aten.gather.default)
 _COUNTING = (
     aten.unique_consecutive.default, aten._unique2.default, aten._unique.default, aten.unique_dim.default, aten.bincount.default,
 )  # fmt: skip
-# Tensors made like another one, whose values do not matter, and where their own value stands.
-_LIKE: dict[Any, Callable[[Any], Any]] = {
-    aten.new_zeros.default: lambda _: 0, aten.zeros_like.default: lambda _: 0, aten.new_ones.default: lambda _: 1,
-    aten.ones_like.default: lambda _: 1, aten.new_full.default: lambda args: args[2], aten.full_like.default: lambda args: args[1],
+# Tensors made like another one, whose values do not matter, and their own value, or the argument that says it.
+_LIKE = {
+    aten.new_zeros.default: 0, aten.zeros_like.default: 0, aten.new_ones.default: 1, aten.ones_like.default: 1,
+    aten.new_full.default: "fill_value", aten.full_like.default: "fill_value",
 }  # fmt: skip
 _LEFT_EMPTY = frozenset(
     {aten.empty.memory_format, aten.empty_strided.default, aten.empty_like.default, aten.new_empty.default,
@@ -190,28 +190,30 @@ class KnownValues:
         if one and nbytes == storage.nbytes() and storage._cdata not in self._twins and nbytes <= LIMIT:
             self._twins[storage._cdata] = torch.UntypedStorage(nbytes)
 
-    def sized(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def sized(self, call: Call) -> Any:
         """Where a size depends on values: the results as meta tensors of the right size, or None where that is not known."""
+        func = call.func
         if func is aten.nonzero.default:
-            count = self._count(args[0])
+            source = call.argument("self")
+            count = self._count(source)
             if count is None:
                 return None
-            return torch.empty((count, args[0].dim()), dtype=torch.long, device="meta")
+            return torch.empty((count, source.dim()), dtype=torch.long, device="meta")
         if func is aten.repeat_interleave.Tensor:
-            twin = self.twin(args[0])
+            twin = self.twin(call.argument("repeats"))
             return None if twin is None else torch.empty(int(twin.sum()), dtype=torch.long, device="meta")
         if func is aten.masked_select.default:
-            twin = self.twin(args[1])
+            source, twin = call.argument("self"), self.twin(call.argument("mask"))
             if twin is None:
                 return None
-            count = int(twin.expand(torch.broadcast_shapes(twin.shape, args[0].shape)).count_nonzero())
-            return torch.empty(count, dtype=args[0].dtype, device="meta")
+            count = int(twin.expand(torch.broadcast_shapes(twin.shape, source.shape)).count_nonzero())
+            return torch.empty(count, dtype=source.dtype, device="meta")
         if func in _COUNTING:
-            return self._counting(func, args, kwargs)
+            return self._counting(call)
         if func is not aten.index.Tensor:
             return None
         indices: list[Any] = []
-        for index in args[1]:
+        for index in call.argument("indices"):
             if not is_mask(index):
                 indices.append(index)
                 continue
@@ -220,18 +222,19 @@ class KnownValues:
                 return None
             count = int(twin.count_nonzero())
             indices += [torch.empty(count, dtype=torch.long, device="meta") for _ in range(twin.dim())]
-        return func(args[0], indices)
+        return func(call.argument("self"), indices)
 
-    def _counting(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _counting(self, call: Call) -> Any:
         """Results with one entry for each value that is there, or for each up to the largest: it is found which there are."""
-        twin = self.twin(args[0])
-        if twin is None or (func is aten.unique_consecutive.default and (len(args) > 3 or "dim" in kwargs)):
+        func, (source, *others), kwargs = call
+        twin = self.twin(source)
+        if twin is None or (func is aten.unique_consecutive.default and call.argument("dim") is not None):
             return None
         found = func(
-            twin, *(None if isinstance(value, torch.Tensor) else value for value in args[1:]), **kwargs
+            twin, *(None if isinstance(value, torch.Tensor) else value for value in others), **kwargs
         )
         values = found[0] if isinstance(found, tuple) else found
-        return of_size(func, args, kwargs, values.size(args[1] if func is aten.unique_dim.default else 0))
+        return of_size(call, values.size(call.argument("dim") if func is aten.unique_dim.default else 0))
 
     def follow(
         self,
@@ -247,9 +250,11 @@ class KnownValues:
         if name.startswith(_ALIASING):
             return
         known = self._run(func, name, args, kwargs, tensors, results, written)
-        if not known and func is aten._to_copy.default and args[0].device.type == "cpu":
-            self._counted(args[0], results[0])
-            return
+        if not known and func is aten._to_copy.default:
+            source = Call(func, args, kwargs).argument("self")
+            if source.device.type == "cpu":
+                self._counted(source, results[0])
+                return
         if not known and func._schema.is_mutable:  # what was written is no longer what it was
             for changed in written or results:
                 self.forget(changed.untyped_storage()._cdata)
@@ -270,7 +275,7 @@ class KnownValues:
         if func is aten.rand.default and results:
             self._drawn.add(results[0].untyped_storage()._cdata)
         if func in _SORTING:
-            self._sorted(results[_SORTING[func]], args, kwargs)
+            self._sorted(results[_SORTING[func]], Call(func, args, kwargs).argument("dim", -1))
         if name.startswith(_UNKNOWABLE) or torch.Tag.nondeterministic_seeded in func.tags:
             return False
         if func.namespace == "_c10d_functional" and name != "wait_tensor":
@@ -360,25 +365,26 @@ class KnownValues:
         self, func: Any, args: Any, tensors: list[torch.Tensor], results: list[torch.Tensor]
     ) -> bool:
         """Whether the result is known though not all operands are: one of them decides, or none does."""
-        if func in _COMPARING:
-            self._compared(func, args[0], args[1], results[0])
-            return False
-        if func in _EQUAL:
-            self._found(args[0], args[1], results[0])
+        if func in _COMPARING or func in _EQUAL:
+            call = Call(func, args, {})
+            looks = self._compared if func in _COMPARING else self._found
+            looks(func, call.argument("self"), call.argument("other"), results[0])
             return False
         if func in _TAKING and results:
             return self._all_the_same(tensors[0], results[0])
         if func in _LIKE:
-            return bool(results) and self._filled_with(results[0], _LIKE[func](args))
-        value = _ABSORBING.get(func)
-        if value is None or len(results) != 1:
+            value = _LIKE[func]
+            said = Call(func, args, {}).argument(value) if isinstance(value, str) else value
+            return bool(results) and self._filled_with(results[0], said)
+        decisive = _ABSORBING.get(func)
+        if decisive is None or len(results) != 1:
             return False
         for tensor in tensors:
             twin = self.twin(tensor) if tensor.shape == results[0].shape else None
-            if twin is None or (value and twin.dtype is not torch.bool):
+            if twin is None or (decisive and twin.dtype is not torch.bool):
                 continue
-            if bool((twin.all() if value else ~twin.any()).item()):
-                self.learn(results[0], torch.full_like(results[0], int(value), device="cpu"))
+            if bool((twin.all() if decisive else ~twin.any()).item()):
+                self.learn(results[0], torch.full_like(results[0], int(decisive), device="cpu"))
                 return True
         return False
 
@@ -389,14 +395,12 @@ class KnownValues:
             share = below if _COMPARING[func] else 1 - below
             self._at_most[mask.untyped_storage()._cdata] = mask.shape, _seen_at_most(mask.numel(), share)
 
-    def _sorted(self, order: torch.Tensor, args: Any, kwargs: Any) -> None:
+    def _sorted(self, order: torch.Tensor, dimension: int) -> None:
         """What sorts gave an order of each row."""
-        stable = kwargs.get("stable", ...) is not ...
-        dimension = kwargs.get("dim", args[1] if len(args) > 1 and not stable else -1)
         if order.dim() and order.is_contiguous() and dimension % order.dim() == order.dim() - 1:
             self._orders[order.untyped_storage()._cdata] = order.size(-1)
 
-    def _found(self, order: torch.Tensor, place: Any, mask: torch.Tensor) -> None:
+    def _found(self, _: Any, order: torch.Tensor, place: Any, mask: torch.Tensor) -> None:
         """A mask of where an order, or several, have one place."""
         places = self._orders.get(order.untyped_storage()._cdata, 0)
         whole = order.dim() > 0 and order.is_contiguous() and not order.storage_offset() % max(places, 1)

@@ -40,6 +40,7 @@ from torch.utils._pytree import tree_iter, tree_map
 from analyzer.capture.pytorch import unknown_sizes
 from analyzer.capture.pytorch.asked_sizes import Asked
 from analyzer.capture.pytorch.assumptions import Assumptions
+from analyzer.capture.pytorch.calls import Call
 from analyzer.capture.pytorch.cuda import sparse
 from analyzer.capture.pytorch.cuda.alike import Alike
 from analyzer.capture.pytorch.cuda.cudnn import CONVOLUTIONS, settings_of
@@ -140,6 +141,7 @@ class _Schema:
         "kernel",
         "mutable",
         "name",
+        "names",
         "remembered",
         "sized_by_values",
         "skip",
@@ -156,6 +158,7 @@ class _Schema:
         self.mutable = schema.is_mutable
         self.convolves = func in CONVOLUTIONS
         self.name = schema.name + (f".{schema.overload_name}" if schema.overload_name else ".default")
+        self.names = tuple(sys.intern(argument.name) for argument in schema.arguments)
         self.writes = [
             i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
         ]
@@ -634,7 +637,7 @@ class Recorder(TorchDispatchMode):
         try:
             out = None
             if schema.sized_by_values:
-                out = self._sized(func, args, kwargs)
+                out = self._sized(Call(func, args, kwargs))
             if out is None:
                 kernel = schema.kernel or func
                 if schema.remembered:
@@ -697,27 +700,26 @@ class Recorder(TorchDispatchMode):
         results = [torch.empty_like(largest) for _ in returns]
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _of_unknown_size(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _of_unknown_size(self, call: Call) -> Any:
         """The results of an operator whose size depends on data, at the size that was said, else the largest; noted."""
-        if everybody() and (count := unknown_sizes.most(func, args, kwargs)) is not None:
-            return unknown_sizes.result(func, args, kwargs, count)
-        most = unknown_sizes.most(func, args, kwargs, self._known.at_most) if self.stands_in else None
-        name = func._schema.name.partition("::")[2]
-        count = self.how_many(f"results {name} has", most)
+        if everybody() and (count := unknown_sizes.most(call)) is not None:
+            return unknown_sizes.result(call, count)
+        most = unknown_sizes.most(call, self._known.at_most) if self.stands_in else None
+        count = self.how_many(f"results {call.name.partition('::')[2]} has", most)
         if count is None:
-            if unknown_sizes.unbounded(func, args, kwargs):
+            if unknown_sizes.unbounded(call):
                 raise self._unknown(
-                    f"calls {func.name()}, whose result's size depends on data nobody has yet"
+                    f"calls {call.func.name()}, whose result's size depends on data nobody has yet"
                 )
             return None
-        return unknown_sizes.result(func, args, kwargs, count)
+        return unknown_sizes.result(call, count)
 
-    def _sized(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _sized(self, call: Call) -> Any:
         """The results of an operator whose size depends on values: those that are known, else those of unknown size."""
-        out = self._known.sized(func, args, kwargs)
+        out = self._known.sized(call)
         if out is None:
-            return self._of_unknown_size(func, args, kwargs)
-        for value in tree_iter(args):
+            return self._of_unknown_size(call)
+        for value in tree_iter(call.args):
             if isinstance(value, torch.Tensor):
                 self._decides(value)
         return out
@@ -823,6 +825,7 @@ class Recorder(TorchDispatchMode):
             stream=self.streams.now(),
             settings=settings_of(func) if schema.convolves else _NO_SETTINGS,
             handle=self.handle(schema.name) if self.several_threads else 0,
+            names=schema.names,
         )
         self._bounded = False
         self.operators.append(operator)

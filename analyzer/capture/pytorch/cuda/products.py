@@ -47,11 +47,16 @@ class _Counted(NamedTuple):
     columns: torch.Tensor
 
 
+def _named(parts: tuple[Any, Any, Any], which: str = "") -> dict[str, Any]:
+    return {f"{which}row_offsets": parts[0], f"{which}columns": parts[1], f"{which}values": parts[2]}
+
+
 def with_dense(recorder: Recorder, result: Any, parts: tuple[Any, Any, Any], dense: Any) -> None:
     """`result` becomes the product of a CSR matrix that consists of these parts with a dense one, or with a vector."""
     if not _in_order(dense):
         dense = dense.clone(memory_format=torch.contiguous_format)
-    recorder.record(aten._sparse_addmm.default, (result, *parts, dense), {}, ())
+    told = {"result": result, **_named(parts), "dense": dense}
+    recorder.record(aten._sparse_addmm.default, (), told, ())
     recorder.forget(result)
 
 
@@ -70,8 +75,9 @@ def multiplied(recorder: Recorder, one: Rows, other: Rows, offsets: Any) -> tupl
     with _disable_current_modes():
         columns = torch.empty(entries, dtype=torch.int32, device=_META)
         values = torch.empty(entries, dtype=one.values.dtype, device=_META)
-    parts = (*one[:3], *other[:3], offsets, pairs)
-    recorder.record(aten._sparse_sparse_matmul.default, parts, {}, (columns, values))
+    matrices = {**_named(one[:3]), **_named(other[:3], "other_")}
+    told = {**matrices, "result_row_offsets": offsets, "pairs": pairs}
+    recorder.record(aten._sparse_sparse_matmul.default, (), told, (columns, values))
     recorder.forget(offsets)
     if counted is not None:
         recorder.learn(offsets, counted.offsets)

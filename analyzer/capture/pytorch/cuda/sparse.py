@@ -154,7 +154,8 @@ def _coalesce(recorder: Recorder, tensor: torch.Tensor) -> Any:
     with _disable_current_modes():
         result = torch.empty((count, *values.shape[1:]), dtype=values.dtype, device=_META)
     known = recorder.known(indices)
-    recorder.record(aten._coalesce.default, (flat, values, positions, offsets), {}, result)
+    told = {"flat_indices": flat, "values": values, "positions": positions, "offsets": offsets}
+    recorder.record(aten._coalesce.default, (), told, result)
     recorder.forget(flat)  # sorted now
     flat = flat.as_strided((1, count), (entries, 1))
     if dims == 1:
@@ -316,7 +317,8 @@ def _product(recorder: Recorder, result: Any, sparse: Any, dense: Any) -> Any:
     integers(indices.shape[1]).copy_(indices[0])  # rows, from which the offsets are made
     columns = integers(indices.shape[1]).copy_(indices[1])
     columnwise = result.transpose(0, 1).clone(memory_format=torch.contiguous_format)
-    recorder.record(aten._sparse_mm.default, (columnwise, offsets, columns, values, dense), {}, ())
+    matrix = {"row_offsets": offsets, "columns": columns, "values": values}
+    recorder.record(aten._sparse_mm.default, (), {"result": columnwise, **matrix, "dense": dense}, ())
     result.copy_(columnwise.transpose(0, 1))
     return result
 

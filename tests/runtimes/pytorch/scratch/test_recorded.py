@@ -18,6 +18,7 @@ from analyzer.graph import Operator, TensorMeta
 from analyzer.runtimes.pytorch.rules import names_of
 from analyzer.runtimes.pytorch.scratch import BY_NAME, Basis, Give, Take, is_known, story_of
 from tests.paths import DATA
+from tests.schemas import called
 
 RECORDED = (
     DATA / "operators_h200.json.gz",
@@ -56,7 +57,7 @@ def argument(value: Any) -> Any:
 
 def operator_of(row: list[Any]) -> Operator:
     namespace, name, overload = row[0].split(".")
-    return Operator(
+    return called(
         0,
         f"{namespace}::{name}" + ("" if overload == "default" else f".{overload}"),
         argument(row[2]),
