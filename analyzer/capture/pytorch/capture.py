@@ -24,9 +24,10 @@ import torch
 
 from analyzer.capture.pytorch.asked_sizes import Asked
 from analyzer.capture.pytorch.assumptions import Assumptions
+from analyzer.capture.pytorch.cuda import detection, indices, quantized, sparse
 from analyzer.capture.pytorch.cuda.alike import Alike
 from analyzer.capture.pytorch.cuda.autocast import cuda_autocast
-from analyzer.capture.pytorch.cuda.decisions import cuda_choices
+from analyzer.capture.pytorch.cuda.decisions import FUSED, cuda_choices
 from analyzer.capture.pytorch.cuda.fake_cuda import FakeCuda
 from analyzer.capture.pytorch.cuda.functions import cuda_functions
 from analyzer.capture.pytorch.explain import explained
@@ -34,7 +35,9 @@ from analyzer.capture.pytorch.files import Files
 from analyzer.capture.pytorch.host import HostMemory
 from analyzer.capture.pytorch.modules import module_paths
 from analyzer.capture.pytorch.no_compiler import without_compiler
-from analyzer.capture.pytorch.recorder import Recorder, inside
+from analyzer.capture.pytorch.recording import copies
+from analyzer.capture.pytorch.recording.parts import inside
+from analyzer.capture.pytorch.recording.recorder import Recorder
 from analyzer.capture.pytorch.step import AMP_TYPES, Step, run
 from analyzer.capture.pytorch.twin import meta_like, structural_copy
 from analyzer.capture.pytorch.world.groups import world
@@ -90,7 +93,7 @@ def capture_pytorch(
     if amp is not None and amp not in AMP_TYPES:
         raise InputError(f"unknown autocast type {amp!r}", f"one of {', '.join(AMP_TYPES)}")
     with own_randomness(), cuda_environment(device) as recorder:
-        recorder.assumptions = Assumptions(assume)
+        recorder.values.assumptions = Assumptions(assume)
         recorder.asked = Asked() if listen else None
         twin = structural_copy(module)
         if prepare is not None:
@@ -99,8 +102,8 @@ def capture_pytorch(
         communicators: Mapping[str, Communicator] = {}
         step = Step(
             model=twin,
-            inputs=tuple(recorder.host(meta_like(x)) for x in inputs),
-            targets=tuple(recorder.host(meta_like(y)) for y in targets),
+            inputs=tuple(recorder.storages.host(meta_like(x)) for x in inputs),
+            targets=tuple(recorder.storages.host(meta_like(y)) for y in targets),
             loss=loss,
             optimizer=optimizer,
             train=train,
@@ -128,7 +131,7 @@ def capture_pytorch(
             except Exception as error:
                 found = explained(error, recorder)
                 raise (found if parallel is None else cannot_run(parallel, found)) from error
-    recorder.notes.extend(recorder.assumptions.notes())
+    recorder.notes.extend(recorder.values.assumptions.notes())
     first = next(iter(step.inputs), None)
     batch = first.shape[0] if first is not None and first.dim() else None
     parameters = list({id(p): p for p in twin.parameters()}.values())
@@ -146,7 +149,7 @@ def _in_host_memory(model: torch.nn.Module, recorder: Recorder) -> None:
     """Its tensors are in host memory. (No variable of the capture itself may hold one: sharding drops the whole ones.)"""
     for tensor in itertools.chain(model.parameters(), model.buffers()):
         if tensor.device.type == "meta":
-            recorder.host(tensor)
+            recorder.storages.host(tensor)
 
 
 def _bytes_of(parameters: Sequence[torch.nn.Parameter]) -> int:
@@ -181,7 +184,10 @@ def cuda_environment(device: DeviceProfile, memory: Memory | None = None) -> Ite
     """Python, autograd and the dispatcher believe in a CUDA device. Yields a recorder to be used with `watching`."""
     alike = Alike(device)
     with without_compiler(), cuda_choices(alike) as choices, cuda_autocast():
-        recorder = Recorder(choices, memory, alike)
+        recorder = Recorder(memory, alike)
+        recorder.choose({**choices, **FUSED, **sparse.CHOICES}, {**quantized.CHOICES, **detection.CHOICES})
+        recorder.needs({**copies.OWN, **indices.OWN})
+        recorder.of_parts = sparse.OF_PARTS
         with cuda_functions(device, recorder):
             yield recorder
 

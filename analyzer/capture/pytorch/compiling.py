@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.recording.recorder import Recorder
 
 CAVEAT = (
     "torch.compile is not followed: these figures are of the program run as eager code. Compiled code usually keeps fewer "

@@ -1,6 +1,6 @@
 """Branches on data inside widely used libraries, and the way the analysis takes.
 
-A branch on values that only a real run has is an error (`recorder.py`), because the two ways may need different
+A branch on values that only a real run has is an error (`values.py`), because the two ways may need different
 memory. These few are different: they sit in library code the user cannot change, and one way is plainly the one to
 plan for. The assumption is noted in the estimate.
 

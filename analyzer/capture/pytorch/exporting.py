@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map_only
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.recording.recorder import Recorder
 
 
 @contextlib.contextmanager
@@ -51,7 +51,7 @@ def _without_memory(model: torch.nn.Module, recorder: Recorder) -> None:
         for tensors in (module._parameters, module._buffers):
             for name, tensor in tensors.items():
                 if tensor is not None and not tensor.is_meta:
-                    made: Any = recorder.host(tensor.detach().to("meta"))
+                    made: Any = recorder.storages.host(tensor.detach().to("meta"))
                     if isinstance(tensor, torch.nn.Parameter):
                         made = torch.nn.Parameter(made, tensor.requires_grad)
                     tensors[name] = made

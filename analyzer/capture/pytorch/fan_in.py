@@ -33,7 +33,7 @@ _ENGINE = _engine_run_backward.__code__
 _BETWEEN = frozenset(
     {
         __file__,
-        str(Path(__file__).with_name("recorder.py")),
+        str(Path(__file__).parent / "recording" / "recorder.py"),
         str(Path(__file__).parent / "cuda" / "sparse.py"),
         str(Path(torch.__file__).parent / "_compile.py"),
         str(Path(torch.__file__).parent / "_dynamo" / "eval_frame.py"),

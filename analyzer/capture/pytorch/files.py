@@ -21,10 +21,10 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from analyzer.capture.pytorch.patches import replaced
-from analyzer.capture.pytorch.recorder import ZEROS
+from analyzer.capture.pytorch.recording.values import ZEROS
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.recording.recorder import Recorder
 
 # Before PyTorch's own way of putting storages on a GPU, which has 20 (`register_package`).
 _PRIORITY = 5
@@ -47,7 +47,7 @@ class Files:
                 block = numpy.zeros(max(own.nbytes(), 1), dtype=numpy.uint8)
                 storage = torch.from_numpy(block).untyped_storage()
                 self._zeros[own._cdata] = storage
-                if not self._recorder.in_host_memory(tensor):
+                if not self._recorder.storages.in_host_memory(tensor):
                     self._on_gpu.add(storage._cdata)
             made = torch.empty(0, dtype=tensor.dtype)
             made.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
@@ -59,7 +59,7 @@ class Files:
 
         def reduce(tensor: torch.Tensor, protocol: int) -> Any:
             with torch._C.DisableTorchFunction():
-                if tensor.device.type != "meta" or self._recorder.nowhere(tensor):
+                if tensor.device.type != "meta" or self._recorder.storages.nowhere(tensor):
                     return original(tensor, protocol)
                 self._recorder.note(ZEROS)
                 return original(self.zeros(tensor), protocol)

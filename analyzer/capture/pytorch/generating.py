@@ -40,7 +40,7 @@ from analyzer.graph import Birth, Death
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.cuda.memory import Memory
-    from analyzer.capture.pytorch.recorder import Position, Recorder
+    from analyzer.capture.pytorch.recording.recorder import Position, Recorder
     from analyzer.capture.pytorch.script import Phases
 
 _MODULE = "transformers.generation.utils"
@@ -154,7 +154,7 @@ class Tokens:
             self._recorder.cut(begun.here, {})
             between = begun.stretch.between
             self._recorder.note(
-                f"{self._recorder.where() or 'generate'}: of {call.new_tokens:,} tokens {len(between):,} were told from others that "
+                f"{self._recorder.places.line() or 'generate'}: of {call.new_tokens:,} tokens {len(between):,} were told from others that "
                 f"were run: tokens {between[0] + 1:,} to {between[-1] + 1:,}"
             )
 
@@ -249,8 +249,8 @@ class Tokens:
     def _lives(self, before: int, since: int, loop: int) -> _Lives:
         """What lives now. Those older than `before` are called by how much; the first `loop` that were made `since` by their order; those
         of the rounds by how many were made after them. So they are called alike whatever the prompt."""
-        storages, found, rank = self._recorder.storages, {}, count()
-        for storage in sorted(self._recorder.alive()):
+        storages, found, rank = self._recorder.storages.all, {}, count()
+        for storage in sorted(self._recorder.storages.alive()):
             if storage < before:
                 key = "older", storage - before
             elif storage < since + loop:
@@ -263,7 +263,7 @@ class Tokens:
     def _left(self, place: Position) -> bool:
         """Whether something of what was made since then lives on, although nobody should hold it."""
         gc.collect()
-        return any(storage >= place.storages for storage in self._recorder.alive())
+        return any(storage >= place.storages for storage in self._recorder.storages.alive())
 
     def _join(self, begun: _Begun, program: _Program, there: Position, loop: int) -> None:
         """What lives now takes the place of what lived after the first tokens: the program goes on from there."""
@@ -274,13 +274,13 @@ class Tokens:
         partners = {storage: begun.live[key][0] for key, (storage, _) in lives.items() if key[0] != "older"}
         told = [storage for storage, partner in partners.items() if partner in begun.ahead.told]
         names = {**partners, **{storage: here.storages + count for count, storage in enumerate(told)}}
-        growing = [recorder.storages[storage] for storage in told]
+        growing = [recorder.storages.all[storage] for storage in told]
         pairs = [(partners[storage], storage) for storage in told]
         self._memory.join(begun.ahead, pairs, names, now.operators - here.operators)
         recorder.cut(here, names)
-        recorder.storages.extend(growing)
-        recorder.program.extend(Death(partners[storage]) for storage in told)
-        recorder.program.extend(Birth(names[storage]) for storage in told)
+        recorder.storages.all.extend(growing)
+        recorder.storages.program.extend(Death(partners[storage]) for storage in told)
+        recorder.storages.program.extend(Birth(names[storage]) for storage in told)
 
 
 @dataclass(frozen=True, slots=True)

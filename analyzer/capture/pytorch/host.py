@@ -23,7 +23,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.recording.recorder import Recorder
 
 LARGE_BYTES = 1 << 20
 REAL_BYTES = 1 << 28
@@ -65,7 +65,7 @@ class HostMemory:
         }
         with _disable_current_modes():
             made = torch.empty(shape, **{**plain, "device": _META, "requires_grad": False})
-        self._recorder.host(made)
+        self._recorder.storages.host(made)
         if kwargs.get("requires_grad"):
             return made.requires_grad_()
         if func in _FILLED and made.layout is torch.strided:

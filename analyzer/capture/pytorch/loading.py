@@ -33,7 +33,7 @@ import torch
 from analyzer.capture.pytorch.importing import once_imported
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.recording.recorder import Recorder
 
 _MODULE = "transformers.core_model_loading"
 _WORKERS = 4
@@ -85,7 +85,7 @@ class Pool:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder, self._thread = recorder, ThreadPoolExecutor(1)
-        self._thread.submit(setattr, recorder.here, "in_order", True).result()
+        self._thread.submit(setattr, recorder.places.here, "in_order", True).result()
         self._waiting: deque[Piece] = deque()
         self._count = 0
         self._now = 0

@@ -12,7 +12,7 @@ from analyzer.capture.pytorch.patches import replaced
 from analyzer.graph.model import LeafOutput
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.recording.recorder import Recorder
 
 
 class _Watch:
@@ -34,7 +34,7 @@ def bytes_in(value: Any) -> tuple[int, int]:
 def module_paths(
     model: torch.nn.Module, recorder: Recorder, progress: Callable[[str], None] | None
 ) -> Iterator[_Watch]:
-    """Keep `recorder.modules` a stack of dotted paths while modules run, and note what leaf modules return."""
+    """Keep `recorder.places.modules` a stack of dotted paths while modules run, and note what leaf modules return."""
     paths = {id(part): name for name, part in model.named_modules()}
     leaf = {id(part): not any(True for _ in part.children()) for part in model.modules()}
     original = torch.nn.Module.__call__
@@ -42,7 +42,7 @@ def module_paths(
 
     def call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         path = paths.get(id(self))
-        recorder.modules.append(type(self).__name__ if path is None else path)
+        recorder.places.modules.append(type(self).__name__ if path is None else path)
         if progress is not None and path is not None:
             progress(path)
         try:
@@ -51,10 +51,10 @@ def module_paths(
             # By number: the exception itself would keep its frames, and their tensors, alive (checkpointing stops
             # its recomputation with an exception).
             if recorder.failed[0] != id(error):
-                recorder.failed = (id(error), recorder.modules[-1])
+                recorder.failed = (id(error), recorder.places.modules[-1])
             raise
         finally:
-            recorder.modules.pop()
+            recorder.places.modules.pop()
         if not watch.done and path is not None:
             if leaf[id(self)]:
                 nbytes, count = bytes_in(out)

@@ -256,9 +256,9 @@ RELIED_ON: dict[str, str] = {
     "torch._C._storage_Use_Count": "how many hold a gradient's storage (`fan_in.py`)",
     "torch.utils._python_dispatch.TorchDispatchMode._should_skip_dynamo": "whether the recorder is wrapped for the compiler",
     "torch._compile._disable_dynamo": "remembers in a function what to call instead of it (`no_compiler.py`)",
-    "torch.utils._python_dispatch._disable_current_modes": "making host tensors nobody follows (`host.py`, `recorder.py`)",
-    "torch._C._current_autograd_node": "the node of the backward pass an operator runs for (`recorder.py`)",
-    "torch._C._autograd._get_sequence_nr": "which forward operator made a node (`recorder.py`)",
+    "torch.utils._python_dispatch._disable_current_modes": "making host tensors nobody follows (`host.py`, `recording/`)",
+    "torch._C._current_autograd_node": "the node of the backward pass an operator runs for (`places.py`)",
+    "torch._C._autograd._get_sequence_nr": "which forward operator made a node (`places.py`)",
     "torch._C._get_dispatch_mode": "whether fake tensors are asked for shapes (`recorder.py`)",
     **{
         f"torch._C.{name}": "leaving the recorder for calls among host tensors (`fake_cuda.py`)"
@@ -275,7 +275,7 @@ RELIED_ON: dict[str, str] = {
     },
     "torch._C._swap_tensor_impl": "a tensor that becomes another one and stays the same object (`host.py`)",
     "torch._C._len_torch_function_stack": "whether a torch-function mode is on (`fake_cuda.py`)",
-    "torch._C._dispatch_has_kernel_for_dispatch_key": "whether an operator is composite (`recorder.py`)",
+    "torch._C._dispatch_has_kernel_for_dispatch_key": "whether an operator is composite (`schema.py`)",
     "torch._C._ExcludeDispatchKeyGuard": "leaving autocast inside its own kernels (`autocast.py`)",
     "torch._C._dispatch_tls_set_dispatch_key_included": "switching AutocastCUDA on for meta tensors (`autocast.py`)",
 }

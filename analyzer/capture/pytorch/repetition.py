@@ -33,7 +33,7 @@ from analyzer.graph import Birth, Death, Mark, Moment, Operator, Run, TensorMeta
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.cuda.memory import Memory
-    from analyzer.capture.pytorch.recorder import Position, Recorder
+    from analyzer.capture.pytorch.recording.recorder import Position, Recorder
 
 LONGEST = 8
 # So many segments are stored before the allocator's layout no longer matters, and so many layouts remembered.
@@ -178,12 +178,12 @@ class Repetition:
 
     def _assign(self) -> None:
         """Roles of what lives now: kept, or taken over from what died, in order of birth."""
-        alive = set(self._recorder.alive())
+        alive = set(self._recorder.storages.alive())
         for storage in self._roles.keys() - alive:
             nbytes, on_device, number = self._roles.pop(storage)
             heappush(self._numbers[nbytes, on_device].free, number)
         for storage in sorted(alive - self._roles.keys()):
-            growing = self._recorder.storages[storage]
+            growing = self._recorder.storages.all[storage]
             key = growing.nbytes, growing.on_device
             self._roles[storage] = (*key, self._numbers.setdefault(key, _Numbers()).take())
 
@@ -192,9 +192,9 @@ class Repetition:
         begin, recorder = self._boundaries[-1], self._recorder
         told = partial(
             _told,
-            recorder.program[begin.at.moments :],
+            recorder.storages.program[begin.at.moments :],
             recorder.operators[begin.at.operators :],
-            recorder.storages[begin.at.storages :],
+            recorder.storages.all[begin.at.storages :],
             begin,
             dict(self._roles),
         )
@@ -203,7 +203,7 @@ class Repetition:
             for operator in recorder.operators[begin.at.operators :]
             for output in operator.outputs[:1]
         ]
-        return Form((len(recorder.program) - begin.at.moments, shapes), told)
+        return Form((len(recorder.storages.program) - begin.at.moments, shapes), told)
 
 
 def _told(

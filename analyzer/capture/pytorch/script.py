@@ -4,7 +4,7 @@
 2. Phases are found, not told: backward is where autograd is at work, the optimizer's steps report themselves, forward is
    inside modules; what lies outside belongs to the loss after a forward pass, and to the input before one. A model called
    without gradients is evaluated, and generates where a function named `generate` calls it; so is what follows outside.
-3. Values only a real run has get stand-ins, each noted with its line (`recorder.py`), where they are not computed on the way
+3. Values only a real run has get stand-ins, each noted with its line (`values.py`), where they are not computed on the way
    (`effort.py`).
 4. Where the program ends early, by an error, `SystemExit` or Ctrl-C, what was recorded until then counts.
 
@@ -50,7 +50,8 @@ from analyzer.capture.pytorch.generating import Tokens
 from analyzer.capture.pytorch.loading import reading_in_order
 from analyzer.capture.pytorch.modules import bytes_in
 from analyzer.capture.pytorch.patches import replaced
-from analyzer.capture.pytorch.recorder import Recorder, inside
+from analyzer.capture.pytorch.recording.parts import inside
+from analyzer.capture.pytorch.recording.recorder import Recorder
 from analyzer.capture.pytorch.repetition import Repetition
 from analyzer.capture.pytorch.step import label_gradients, label_state
 from analyzer.capture.pytorch.threads import Threads
@@ -121,7 +122,7 @@ class Phases:
             return Phase.BACKWARD
         if self._optimizing:
             return Phase.OPTIMIZER
-        if self._recorder.modules:
+        if self._recorder.places.modules:
             return self._calls
         if not self._started:
             return Phase.SETUP
@@ -165,7 +166,7 @@ class Phases:
 
     def _segment_over(self) -> bool:
         """A part of the program that may repeat is over; whether everything repeats from now on."""
-        self._recorder.segment_over()
+        self._recorder.places.segment_over()
         return self._repetition is not None and self._repetition.over()
 
     def after_backward(self) -> None:
@@ -182,11 +183,11 @@ class Phases:
         """The module's path; a module nobody knows yet that is called from outside any is a model of its own."""
         path = self._paths.get(id(module))
         if path is None:
-            if self._recorder.modules:
+            if self._recorder.places.modules:
                 return type(module).__name__
             self._adopt(module)
             path = ""
-        if not self._recorder.modules:
+        if not self._recorder.places.modules:
             self._forward_seen = self._started = True
             self._leaves_of = self._leaves_of or id(module)
             self._calls = Phase.FORWARD
@@ -248,7 +249,7 @@ def follow(
     error: BaseException | None = None
     with _collected(), own_randomness(), cuda_environment(device, memory) as recorder:
         recorder.whole_program(_site_folders(), alone=rank.world_size == 1)
-        recorder.assumptions = Assumptions(assume)
+        recorder.values.assumptions = Assumptions(assume)
         repetition = None if memory is None or whole else Repetition(recorder, memory)
         phases = Phases(recorder, progress, until, repetition)
         tokens = None if memory is None or whole else Tokens(recorder, memory, phases)
@@ -284,7 +285,7 @@ def follow(
             except Exception as ended:
                 error = explained(ended, recorder)
                 error.__cause__ = ended
-        recorder.notes.extend((*_cudnn_modes(), *recorder.assumptions.notes()))
+        recorder.notes.extend((*_cudnn_modes(), *recorder.values.assumptions.notes()))
         graph = replace(
             recorder.finish(None), communicators=communicators.uses, own_streams=recorder.streams.made_any
         )
@@ -335,7 +336,7 @@ def _told(recorder: Recorder, phases: Phases) -> Iterator[None]:
 
     def watched_call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         path = phases.module(self)
-        here = recorder.here
+        here = recorder.places.here
         here.modules.append(path)
         here.callers.append(None)
         try:
@@ -355,7 +356,7 @@ def _told(recorder: Recorder, phases: Phases) -> Iterator[None]:
         if torch._C._current_autograd_node() is None:
             phases.after_backward()
 
-    recorder.calling = watched_call.__code__
+    recorder.places.calling = watched_call.__code__
     hooks = (
         register_optimizer_step_pre_hook(phases.before_step),
         register_optimizer_step_post_hook(phases.after_step),

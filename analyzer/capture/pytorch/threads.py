@@ -26,7 +26,7 @@ from analyzer.capture.pytorch.patches import replaced
 from analyzer.errors import AnalyzerError
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.recording.recorder import Recorder
 
 # How the names of operators begin that run in cuBLAS, cuDNN or cuSOLVER.
 _LIBRARIES = (
@@ -103,7 +103,7 @@ class Threads:
 
     def _followed(self, thread: threading.Thread, run: Callable[[], None]) -> None:
         del thread.run  # the class's own again, and no circle
-        here = self._recorder.here
+        here = self._recorder.places.here
         try:
             with self._modes():
                 run()
@@ -125,7 +125,7 @@ class Threads:
 
     def handle(self, operator: str) -> int:
         """The number of the handle this thread has; it takes one now if it has none and the operator needs one."""
-        here = self._recorder.here
+        here = self._recorder.places.here
         if threading.get_ident() != self._follower and not here.in_order:
             self._recorder.note(ORDER)
         if here.handle is None:

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from analyzer.capture.pytorch.exporting import outside
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.recording.recorder import Recorder
 
 _COMPILED = torch.jit.ScriptModule
 _CHECKS = 3  # results that live beside one another while they are compared

@@ -32,7 +32,7 @@ from analyzer.capture.pytorch.patches import declared
 from analyzer.capture.pytorch.triton_absent import Absent
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.recording.recorder import Recorder
     from analyzer.devices import DeviceProfile
 
 NAMESPACE = "triton"
@@ -61,11 +61,11 @@ class Launches:
             tensors = [
                 value
                 for value in (*args, *kwargs.values())
-                if isinstance(value, torch.Tensor) and not self._recorder.on_host(value)
+                if isinstance(value, torch.Tensor) and not self._recorder.storages.on_host(value)
             ]
             _operator(name)(tensors)
             for tensor in tensors:
-                self._recorder.forget(tensor)
+                self._recorder.values.forget(tensor)
         self._names.add(name)
 
     def time(self, call: Callable[[], object], *_: Any, **settings: Any) -> Any:

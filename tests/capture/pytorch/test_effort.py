@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 import analyzer  # noqa: E402
 from analyzer import Estimate  # noqa: E402
 from analyzer.capture.pytorch.effort import _CALL, BETWEEN_QUESTIONS, MOST_ELEMENTS, SMALL_ELEMENTS, Effort  # noqa: E402
-from analyzer.capture.pytorch.recorder import BY_NUMBERS  # noqa: E402
+from analyzer.capture.pytorch.recording.values import BY_NUMBERS  # noqa: E402
 from analyzer.capture.pytorch.script import as_main, follow  # noqa: E402
 from analyzer.devices import load  # noqa: E402
 from analyzer.ranks import Rank  # noqa: E402

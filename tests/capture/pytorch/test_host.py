@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from analyzer.capture.pytorch.capture import cuda_environment, watching
-from analyzer.capture.pytorch.recorder import Recorder
+from analyzer.capture.pytorch.recording.recorder import Recorder
 from analyzer.devices import load
 from analyzer.graph import Run
 from tests.capture.pytorch.counting import calls_of
@@ -30,7 +30,9 @@ def recorder() -> Iterator[Recorder]:
 
 def operators(recorder: Recorder) -> list[str]:
     return [
-        recorder.operators[moment.operator].name for moment in recorder.program if isinstance(moment, Run)
+        recorder.operators[moment.operator].name
+        for moment in recorder.storages.program
+        if isinstance(moment, Run)
     ]
 
 

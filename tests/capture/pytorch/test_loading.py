@@ -23,10 +23,9 @@ class Recorder:
 
     memory = None
 
-    class Here:
-        in_order = False
-
-    here = Here()
+    class places:
+        class here:
+            in_order = False
 
 
 def begun(sizes: list[int], waits: list[int]) -> list[list[int]]:

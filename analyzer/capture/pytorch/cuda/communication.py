@@ -23,7 +23,7 @@ from torch._utils import _flatten_dense_tensors, _take_tensors
 from analyzer.errors import CaptureError
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.recording.recorder import Recorder
 
 _ON_HOST = -1  # as a device's number
 
@@ -36,7 +36,7 @@ def communication(recorder: Recorder) -> dict[str, Any]:
         others = [index for index in devices if index != recorder.gpu.index]
         if others:
             raise CaptureError(
-                f"{recorder.where() or 'the program'} spreads tensors over several GPUs (cuda:{others[0]}) in one "
+                f"{recorder.places.line() or 'the program'} spreads tensors over several GPUs (cuda:{others[0]}) in one "
                 f"process, and there is one GPU here: {recorder.gpu}",
                 "nn.DataParallel over several GPUs is not followed: give it one (device_ids=[0]) and its share of the batch, or "
                 "follow DistributedDataParallel with --nproc-per-node",

@@ -37,13 +37,15 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from analyzer.capture.pytorch.cuda import products
+from analyzer.capture.pytorch.recording.copies import to_host
+from analyzer.capture.pytorch.recording.parts import COMPRESSED_LAYOUTS, is_compressed
+from analyzer.capture.pytorch.recording.parts import compressed_parts as parts
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.recording.recorder import Recorder
 
 aten = torch.ops.aten
 _META = torch.device("meta")
-_LAYOUTS = (torch.sparse_csr, torch.sparse_csc)
 UNSAFE = aten._sparse_compressed_tensor_unsafe.default
 MADE = aten.sparse_compressed_tensor.comp_plain_value_size
 _SIZED_BY_DATA = aten.sparse_compressed_tensor.comp_plain_value
@@ -54,20 +56,6 @@ ASKED = frozenset(
         aten.alias.default,
     }
 )  # fmt: skip
-
-
-def is_compressed(value: Any) -> bool:
-    """Whether a value is a CSR or CSC tensor."""
-    return isinstance(value, torch.Tensor) and value.layout in _LAYOUTS
-
-
-def parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Compressed and plain indices, and values, of a compressed tensor."""
-    with _disable_current_modes(), torch._C.DisableTorchFunction():
-        values = aten.values.default(tensor)
-        if tensor.layout is torch.sparse_csr:
-            return aten.crow_indices.default(tensor), aten.col_indices.default(tensor), values
-        return aten.ccol_indices.default(tensor), aten.row_indices.default(tensor), values
 
 
 def made(compressed: Any, plain: Any, values: Any, shape: Any, layout: Any) -> torch.Tensor:
@@ -90,7 +78,7 @@ def _new(
 ) -> Any:
     """A tensor of these parts. Without a size it has as many columns as the largest index says, which the host reads."""
     del kwargs
-    if layout not in _LAYOUTS or compressed.dim() != 1 or values.dim() != 1:
+    if layout not in COMPRESSED_LAYOUTS or compressed.dim() != 1 or values.dim() != 1:
         raise NotImplementedError("batches and blocks of compressed sparse tensors cannot be followed")
     if size is None:
         rows = compressed.shape[0] - 1
@@ -111,7 +99,7 @@ def _to_copy(recorder: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
     kwargs = {name: value for name, value in kwargs.items() if name in ("dtype", "device", "non_blocking")}
     where = kwargs.get("device")
     if where is not None and where.type == "cpu":
-        return to_host(recorder, tensor, kwargs.get("dtype"))
+        return host_copy(recorder, tensor, kwargs.get("dtype"))
     compressed, plain, values = parts(tensor)
     values = aten._to_copy.default(values, **kwargs)
     kwargs.pop("dtype", None)
@@ -119,13 +107,14 @@ def _to_copy(recorder: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
     return made(compressed, aten._to_copy.default(plain, **kwargs), values, tensor.shape, tensor.layout)
 
 
-def to_host(recorder: Recorder, tensor: torch.Tensor, dtype: Any = None) -> torch.Tensor:
+def host_copy(recorder: Recorder, tensor: torch.Tensor, dtype: Any = None) -> torch.Tensor:
     """The copy in host memory: of real parts, if all are real there."""
     compressed, plain, values = parts(tensor)
-    copies = [recorder.to_host(values, dtype), recorder.to_host(compressed), recorder.to_host(plain)]
+    copies = [to_host(recorder, values, dtype), to_host(recorder, compressed), to_host(recorder, plain)]
     if len({copy.device for copy in copies}) > 1:
         copies = [
-            copy if copy.is_meta else recorder.host(torch.empty_like(copy, device=_META)) for copy in copies
+            copy if copy.is_meta else recorder.storages.host(torch.empty_like(copy, device=_META))
+            for copy in copies
         ]
     return made(copies[1], copies[2], copies[0], tensor.shape, tensor.layout)
 
@@ -151,10 +140,10 @@ def _flipped(recorder: Recorder, tensor: torch.Tensor) -> Any:
     written = aten._convert_indices_from_csr_to_coo(pointers, plain, out_int32=small, transpose=True)
     _within_one_matrix(written, own, other)
     hashed = written.new_empty(count, dtype=torch.int64)  # one kernel fills it
-    known = recorder.known(written)
-    recorder.forget(hashed)
+    known = recorder.values.known(written)
+    recorder.values.forget(hashed)
     if known is not None:
-        recorder.learn(hashed, known[0].long() * own + known[1])
+        recorder.values.learn(hashed, known[0].long() * own + known[1])
     order = hashed.sort()[1]
     in_order = written.index_select(1, order)
     values = values.index_select(0, order)

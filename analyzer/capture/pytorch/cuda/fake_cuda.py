@@ -30,13 +30,14 @@ from torch.utils import _device as _default_device
 from torch.utils._python_dispatch import _disable_current_modes
 
 from analyzer.capture.pytorch.cuda.slices import SLICES_WHOLE, sliced_whole
-from analyzer.capture.pytorch.cuda.sparse import is_sparse
 from analyzer.capture.pytorch.host import SIZED, Gradients, HostMemory, Pinned
 from analyzer.capture.pytorch.patches import replaced
+from analyzer.capture.pytorch.recording.copies import to_device, to_host
+from analyzer.capture.pytorch.recording.parts import is_sparse
 from analyzer.errors import CaptureError
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.recording.recorder import Recorder
 
 META = torch.device("meta")
 _DLPACK_CUDA = 2  # kDLCUDA, `dlpack.h`
@@ -115,9 +116,9 @@ class FakeCuda(TorchFunctionMode):
             tensor.cuda: self._cuda,
             tensor.cpu: lambda t, *a, **k: self._to(t, "cpu"),
             tensor.type: self._type,
-            tensor.tolist: lambda t: recorder.host_value(t).tolist(),
-            tensor.numpy: lambda t, **k: recorder.host_array(t).numpy(**k),
-            tensor.__array__: lambda t, *a, **k: recorder.host_array(t).__array__(*a, **k),
+            tensor.tolist: lambda t: recorder.values.host_value(t).tolist(),
+            tensor.numpy: lambda t, **k: recorder.values.host_array(t).numpy(**k),
+            tensor.__array__: lambda t, *a, **k: recorder.values.host_array(t).__array__(*a, **k),
             tensor.__setitem__: self._assign,
             tensor.__getitem__: self._take,
             tensor.new: self._new,
@@ -163,7 +164,7 @@ class FakeCuda(TorchFunctionMode):
             if device is not None and is_cuda(device, self._recorder.gpu):
                 kwargs["device"] = META
             elif device is not None and self._host is not None and torch.device(device).type == "meta":
-                with self._recorder.making_nowhere():
+                with self._recorder.storages.making_nowhere():
                     return func(*args, **kwargs)
         if self._host is not None and func in SIZED:
             large = self._host.make(func, args, kwargs)
@@ -225,7 +226,7 @@ class FakeCuda(TorchFunctionMode):
 
     def _is_meta(self, tensor: torch.Tensor) -> bool:
         """Whether the program itself made it a meta tensor."""
-        return tensor.device.type == "meta" and self._recorder.nowhere(tensor)
+        return tensor.device.type == "meta" and self._recorder.storages.nowhere(tensor)
 
     def _set_gradient(self, tensor: torch.Tensor, gradient: Any) -> None:
         """`tensor.grad = gradient`, also where one of the two, in host memory, is real and the other, of unknown value, not."""
@@ -236,7 +237,7 @@ class FakeCuda(TorchFunctionMode):
             elif not self._on_gpu(tensor):
                 with _disable_current_modes():
                     gradient = torch.empty_like(gradient, device=META)
-                self._recorder.host(gradient)
+                self._recorder.storages.host(gradient)
         tensor.grad = gradient
 
     def _format(self, tensor: torch.Tensor, spec: str) -> str:
@@ -252,13 +253,13 @@ class FakeCuda(TorchFunctionMode):
         """
         if not self._on_gpu(tensor):
             return str(tensor.__repr__(**kwargs))
-        value = self._recorder.known(tensor)
+        value = self._recorder.values.known(tensor)
         if value is None:
             return str(tensor.__repr__(**kwargs)).replace("device='meta'", f"device='{self._recorder.gpu}'")
         return f"{value.__repr__(**kwargs).removesuffix(')')}, device='{self._recorder.gpu}')"
 
     def _on_gpu(self, tensor: torch.Tensor) -> bool:
-        return tensor.device.type == "meta" and not self._recorder.in_host_memory(tensor)
+        return tensor.device.type == "meta" and not self._recorder.storages.in_host_memory(tensor)
 
     @contextlib.contextmanager
     def in_another_thread(self) -> Iterator[None]:
@@ -305,7 +306,7 @@ class FakeCuda(TorchFunctionMode):
         def answer(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
             flags = function(tensor, *args, **kwargs)
             if self._host is not None and self._on_gpu(tensor):
-                self._recorder.learn_flags(flags, finite)
+                self._recorder.values.learn_flags(flags, finite)
             return flags
 
         return answer
@@ -335,7 +336,7 @@ class FakeCuda(TorchFunctionMode):
             real: torch.device = device.__get__(storage)
             if real.type != "meta":
                 return real
-            known = self._recorder.place_of(storage)
+            known = self._recorder.storages.place_of(storage)
             return real if known is None else self._recorder.gpu if known else torch.device("cpu")
 
         def to_device(storage: Any, device: Any = None, non_blocking: bool = False) -> Any:
@@ -345,7 +346,7 @@ class FakeCuda(TorchFunctionMode):
                     return storage
                 made = torch.empty(storage.nbytes(), dtype=torch.uint8, device=self._recorder.gpu)
                 if not non_blocking:
-                    self._recorder.wait(self._recorder.streams.now())
+                    self._recorder.storages.wait(self._recorder.streams.now())
                 return made.untyped_storage()
             return storage
 
@@ -446,15 +447,15 @@ class FakeCuda(TorchFunctionMode):
         kwargs = {name: value for name, value in kwargs.items() if value is not None}
         to_gpu = device is not None and is_cuda(device, self._recorder.gpu)
         if device is not None and not to_gpu and torch.device(device).type == "meta":
-            with self._recorder.making_nowhere():
+            with self._recorder.storages.making_nowhere():
                 return torch.empty_like(tensor, dtype=dtype, device=META)
         if device is not None and self._is_meta(tensor):
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")
         if to_gpu and not self._on_gpu(tensor):
             waits = not kwargs.get("non_blocking")
-            return self._recorder.to_device(tensor, dtype, kwargs.get("memory_format"), waits)
+            return to_device(self._recorder, tensor, dtype, kwargs.get("memory_format"), waits)
         if device is not None and not to_gpu and self._on_gpu(tensor) and torch.device(device).type == "cpu":
-            return self._recorder.to_host(tensor, dtype)
+            return to_host(self._recorder, tensor, dtype)
         if device is None and tensor.device.type == "meta" and not self._on_gpu(tensor):
             # Without memory but on the host: PyTorch would name the meta device for the copy, which stands for the GPU here.
             layout = kwargs.pop("memory_format", torch.preserve_format)
@@ -535,7 +536,7 @@ def _legacy_name(dtype: torch.dtype) -> str:
 
 def _plain(data: Any, recorder: Recorder) -> Any:
     if isinstance(data, torch.Tensor):
-        return recorder.host_value(data).item()
+        return recorder.values.host_value(data).item()
     if isinstance(data, (list, tuple)):
         return [_plain(part, recorder) for part in data]
     return data

@@ -24,7 +24,7 @@ from analyzer.capture.pytorch.host import Pinned
 from analyzer.capture.pytorch.patches import replaced
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.recording.recorder import Recorder
     from analyzer.devices import DeviceProfile
 
 _CUDNN_VERSION = 91900  # of the measurements (cuDNN 9.19)
@@ -78,12 +78,12 @@ def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
         **Pinned().functions(),
     }
     if recorder.memory is not None:
-        found |= answers(recorder.memory, recorder.happened)
+        found |= answers(recorder.memory, recorder.storages.happened)
     resize = torch.UntypedStorage.resize_
 
     def resized(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
         resize(storage, size)
-        recorder.resized(storage)
+        recorder.storages.resized(storage)
         return storage
 
     found |= {"UntypedStorage.resize_": resized, "Generator": generator_class(recorder)}

@@ -13,7 +13,7 @@ import torch
 from analyzer.capture.pytorch.cuda.fake_cuda import is_cuda
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.recording.recorder import Recorder
 
 _REAL = torch.Generator
 

@@ -12,14 +12,13 @@ Source: `aten/src/ATen/native/TensorAdvancedIndexing.cpp` (`_index_put_impl_`, `
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from analyzer.capture.pytorch.recording.copies import to_device
+from analyzer.capture.pytorch.recording.recorder import Instead, Own, Recorder
 from analyzer.capture.pytorch.unknown_sizes import is_mask
-
-if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
 
 aten = torch.ops.aten
 _FILLS = {
@@ -28,26 +27,28 @@ _FILLS = {
     aten._index_put_impl_.default: aten.masked_fill_.Scalar,
     aten._unsafe_index_put.default: aten.masked_fill.Scalar,
 }
-INDEXING = frozenset({*_FILLS, aten.index.Tensor, aten._unsafe_index.Tensor})
 
 
-def on_device(recorder: Recorder, func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+def _on_device(recorder: Recorder, func: Any, args: tuple[Any, ...], _: Any) -> Any:
     """The call as the GPU's kernel gets it; args: a tensor on the GPU, indices, and what is written, if anything is."""
     target, indices, *rest = args
-    if rest and rest[0].dim() == 0 and recorder.on_host(rest[0]):
-        mask = None if any(rest[1:2]) else _alone(recorder, indices, target)
-        if mask is not None and rest[0].device.type != "meta":
-            return _FILLS[func], (target, mask, rest[0].item())
-        rest[0] = recorder.to_device(rest[0])
-    if any(index is not None and recorder.on_host(index) for index in indices):
-        indices = [part for index in indices for part in _moved(recorder, index)]
-    return func, (target, indices, *rest)
+    if recorder.storages.on_host(target):
+        return NotImplemented
+    with recorder:
+        if rest and rest[0].dim() == 0 and recorder.storages.on_host(rest[0]):
+            mask = None if any(rest[1:2]) else _alone(recorder, indices, target)
+            if mask is not None and rest[0].device.type != "meta":
+                return Instead(_FILLS[func], (target, mask, rest[0].item()))
+            rest[0] = to_device(recorder, rest[0])
+        if any(index is not None and recorder.storages.on_host(index) for index in indices):
+            indices = [part for index in indices for part in _moved(recorder, index)]
+    return Instead(func, (target, indices, *rest))
 
 
 def _alone(recorder: Recorder, indices: Any, target: torch.Tensor) -> torch.Tensor | None:
     """The mask that is the only index, with a dimension of one for each that it does not cover; None where there is another."""
     given = [index for index in indices if index is not None]
-    if len(given) != 1 or not is_mask(given[0]) or recorder.on_host(given[0]):
+    if len(given) != 1 or not is_mask(given[0]) or recorder.storages.on_host(given[0]):
         return None
     mask: torch.Tensor = given[0]
     before = next(place for place, index in enumerate(indices) if index is not None)
@@ -56,9 +57,12 @@ def _alone(recorder: Recorder, indices: Any, target: torch.Tensor) -> torch.Tens
 
 def _moved(recorder: Recorder, index: Any) -> list[Any]:
     """An index as it is used: itself, its copy on the GPU, or one for each dimension of a mask on the host."""
-    if index is None or not recorder.on_host(index):
+    if index is None or not recorder.storages.on_host(index):
         return [index]
     if not is_mask(index) or index.device.type == "meta":
-        return [recorder.to_device(index)]
-    found = recorder.to_device(index.nonzero())
+        return [to_device(recorder, index)]
+    found = to_device(recorder, index.nonzero())
     return list(aten.unbind.int(found, 1))
+
+
+OWN: dict[Any, Own] = dict.fromkeys((*_FILLS, aten.index.Tensor, aten._unsafe_index.Tensor), _on_device)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import torch
 
-from analyzer.graph import Mark, Moment
+from analyzer.graph import Mark, Moment, Operator
 
 
 class Allocator(Protocol):
@@ -54,8 +54,8 @@ class Memory(Protocol):
     def device_free(self) -> int:
         """What nobody holds of it."""
 
-    def attach(self, program: Any) -> None:
-        """Follow the program that has these growing `storages` and `operators`."""
+    def attach(self, storages: Sequence[Any], operators: Sequence[Operator]) -> None:
+        """Follow the program of these, which grow."""
 
     def follow(self, moment: Moment) -> None:
         """Play what the moment asks for."""

@@ -22,7 +22,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.recording.recorder import Recorder
 
 aten = torch.ops.aten
 _META = torch.device("meta")
@@ -57,7 +57,7 @@ def with_dense(recorder: Recorder, result: Any, parts: tuple[Any, Any, Any], den
         dense = dense.clone(memory_format=torch.contiguous_format)
     told = {"result": result, **_named(parts), "dense": dense}
     recorder.record(aten._sparse_addmm.default, (), told, ())
-    recorder.forget(result)
+    recorder.values.forget(result)
 
 
 def _in_order(dense: Any) -> bool:
@@ -78,16 +78,16 @@ def multiplied(recorder: Recorder, one: Rows, other: Rows, offsets: Any) -> tupl
     matrices = {**_named(one[:3]), **_named(other[:3], "other_")}
     told = {**matrices, "result_row_offsets": offsets, "pairs": pairs}
     recorder.record(aten._sparse_sparse_matmul.default, (), told, (columns, values))
-    recorder.forget(offsets)
+    recorder.values.forget(offsets)
     if counted is not None:
-        recorder.learn(offsets, counted.offsets)
-        recorder.learn(columns, counted.columns)
+        recorder.values.learn(offsets, counted.offsets)
+        recorder.values.learn(columns, counted.columns)
     return columns, values
 
 
 def _counted(recorder: Recorder, one: Rows, other: Rows) -> _Counted | None:
     """Entries and pairs, where all indices are known and the pairs are not too many to go through."""
-    found = [recorder.known(part) for part in (one.offsets, one.columns, other.offsets, other.columns)]
+    found = [recorder.values.known(part) for part in (one.offsets, one.columns, other.offsets, other.columns)]
     if any(part is None for part in found):
         return None
     with _disable_current_modes(), torch._C.DisableTorchFunction():
@@ -122,7 +122,7 @@ def _assumed(recorder: Recorder, one: Rows, other: Rows) -> tuple[int, int]:
     pairs = -(-first * second // max(1, inner))
     places = rows * columns
     even = min(pairs, math.ceil(-places * math.expm1(-pairs / max(1, places))))
-    said = recorder.how_many(
+    said = recorder.values.how_many(
         "entries a product of sparse matrices has",
         even,
         "as if those of both lay anywhere, none more likely than another",

@@ -25,7 +25,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import _disable_current_modes
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.recording.recorder import Recorder
 
 _MIB = 1 << 20
 
@@ -150,7 +150,7 @@ class Paged:
     def _get(self, *shape: int, dtype: torch.dtype = torch.float32, device: Any = None) -> torch.Tensor:
         del device
         with _disable_current_modes(), torch._C.DisableTorchFunction():
-            made = self._recorder.host(torch.empty(shape, dtype=dtype, device="meta"))
+            made = self._recorder.storages.host(torch.empty(shape, dtype=dtype, device="meta"))
         self._bytes += made.numel() * dtype.itemsize
         made.is_paged = True  # type: ignore[attr-defined]
         made.page_deviceid = 0  # type: ignore[attr-defined]

@@ -30,17 +30,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from analyzer.capture.pytorch.cuda import compressed, products, sparse_reductions
-from analyzer.capture.pytorch.cuda.compressed import is_compressed
 from analyzer.capture.pytorch.fan_in import called_by_engine
-
-if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
+from analyzer.capture.pytorch.recording.copies import to_host
+from analyzer.capture.pytorch.recording.parts import compressed_parts, is_compressed, is_sparse
+from analyzer.capture.pytorch.recording.parts import coo_parts as parts
+from analyzer.capture.pytorch.recording.recorder import OfParts, Recorder
 
 aten = torch.ops.aten
 _META = torch.device("meta")
@@ -57,36 +57,6 @@ _ASKED = frozenset(
 )  # fmt: skip
 
 
-def is_sparse(value: Any) -> bool:
-    """Whether a value is a sparse (COO) tensor."""
-    return isinstance(value, torch.Tensor) and value.layout is torch.sparse_coo
-
-
-def has_parts(value: Any) -> bool:
-    """Whether a value is sparse in any layout: made of indices and values."""
-    return (
-        isinstance(value, torch.Tensor)
-        and value.layout is not torch.strided
-        and (value.layout is torch.sparse_coo or is_compressed(value))
-    )
-
-
-def among(args: tuple[Any, ...]) -> bool:
-    """Whether any of the arguments is a sparse tensor."""
-    return any(map(has_parts, args))
-
-
-def all_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """The dense tensors that hold a sparse tensor's memory."""
-    return parts(tensor) if is_sparse(tensor) else compressed.parts(tensor)
-
-
-def parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Indices and values of a sparse tensor, which is not asked for a copy."""
-    with _disable_current_modes(), torch._C.DisableTorchFunction():
-        return aten._indices.default(tensor), aten._values.default(tensor)
-
-
 def made(indices: Any, values: Any, shape: Any, coalesced: bool | None = None) -> torch.Tensor:
     """The sparse tensor that consists of these parts."""
     dims = int(indices.shape[0])
@@ -95,20 +65,6 @@ def made(indices: Any, values: Any, shape: Any, coalesced: bool | None = None) -
             dims, len(shape) - dims, tuple(shape), indices, values, dtype=values.dtype, layout=torch.sparse_coo,
             device=values.device, is_coalesced=coalesced,
         )  # fmt: skip
-
-
-def call(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What an operator with a sparse argument returns. Raises NotImplementedError for those nobody has described."""
-    rows = any(map(is_compressed, args))
-    if func in (compressed.ASKED if rows else _ASKED):
-        return func(*args, **kwargs)
-    handler = (_OF_COMPRESSED if rows else _HANDLERS).get(func)
-    if handler is None:
-        raise NotImplementedError(
-            f"{func.name()} on sparse tensors cannot be followed: nobody has described what CUDA does"
-        )
-    with recorder:
-        return handler(recorder, *args, **kwargs)
 
 
 def _is_coalesced(tensor: torch.Tensor) -> bool:
@@ -129,16 +85,16 @@ def _flattened(recorder: Recorder, indices: Any, clone: bool) -> Any:
         flat = indices.squeeze(0)
         return flat.clone() if clone else flat
     flat = indices.new_empty(indices.shape[1])  # one kernel fills it
-    recorder.forget(flat)
+    recorder.values.forget(flat)
     return flat
 
 
 def _differing(recorder: Recorder, indices: Any, most: int) -> int:
     """How many entries stay of those at these indices: counted where they are known."""
-    known = recorder.known(indices)
+    known = recorder.values.known(indices)
     if known is not None:
         return int(known.unique(dim=1).shape[1])
-    bound = recorder.how_many("entries of a sparse tensor differ", most)
+    bound = recorder.values.how_many("entries of a sparse tensor differ", most)
     return most if bound is None else bound
 
 
@@ -153,10 +109,10 @@ def _coalesce(recorder: Recorder, tensor: torch.Tensor) -> Any:
     count = _differing(recorder, indices, min(entries, math.prod(shape[:dims])))
     with _disable_current_modes():
         result = torch.empty((count, *values.shape[1:]), dtype=values.dtype, device=_META)
-    known = recorder.known(indices)
+    known = recorder.values.known(indices)
     told = {"flat_indices": flat, "values": values, "positions": positions, "offsets": offsets}
     recorder.record(aten._coalesce.default, (), told, result)
-    recorder.forget(flat)  # sorted now
+    recorder.values.forget(flat)  # sorted now
     flat = flat.as_strided((1, count), (entries, 1))
     if dims == 1:
         return made(flat, result, shape, True)
@@ -167,7 +123,7 @@ def _coalesce(recorder: Recorder, tensor: torch.Tensor) -> Any:
         flat.div_(shape[dim], rounding_mode="trunc")
         row.add_(flat, alpha=-shape[dim])
     if known is not None:
-        recorder.learn(unflat, known.unique(dim=1))
+        recorder.values.learn(unflat, known.unique(dim=1))
     return made(unflat, result, shape, True)
 
 
@@ -194,7 +150,7 @@ def _to_copy(recorder: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
     indices, values = parts(tensor)
     known = _is_coalesced(tensor)
     if where is not None and where.type == "cpu":
-        return to_host(recorder, tensor, kwargs.get("dtype"))
+        return _host_copy(recorder, tensor, kwargs.get("dtype"))
     if where is None:
         return made(indices.clone(), values.to(kwargs["dtype"]), tensor.shape, known)
     of_indices = {name: value for name, value in kwargs.items() if name != "dtype"}
@@ -206,15 +162,15 @@ def _to_copy(recorder: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
     )
 
 
-def to_host(recorder: Recorder, tensor: torch.Tensor, dtype: Any = None) -> torch.Tensor:
+def _host_copy(recorder: Recorder, tensor: torch.Tensor, dtype: Any = None) -> torch.Tensor:
     """The copy in host memory: of real parts, if both are real there."""
     if is_compressed(tensor):
-        return compressed.to_host(recorder, tensor, dtype)
+        return compressed.host_copy(recorder, tensor, dtype)
     indices, values = parts(tensor)
-    indices, values = recorder.to_host(indices), recorder.to_host(values, dtype)
+    indices, values = to_host(recorder, indices), to_host(recorder, values, dtype)
     if indices.device != values.device:
         indices, values = (
-            part if part.is_meta else recorder.host(torch.empty_like(part, device=_META))
+            part if part.is_meta else recorder.storages.host(torch.empty_like(part, device=_META))
             for part in (indices, values)
         )
     return made(indices, values, tensor.shape, _is_coalesced(tensor))
@@ -331,9 +287,9 @@ def _rows(recorder: Recorder, matrix: Any) -> products.Rows:
     offsets = torch.empty(count + 1, dtype=torch.int32, device=_META)
     rows = torch.empty(entries, dtype=torch.int32, device=_META).copy_(indices[0])
     recorder.record(aten._convert_indices_from_coo_to_csr.default, (rows, count), {"out_int32": True}, ())
-    known = recorder.known(rows)
+    known = recorder.values.known(rows)
     if known is not None:
-        recorder.learn(offsets, torch._convert_indices_from_coo_to_csr(known, count, out_int32=True))
+        recorder.values.learn(offsets, torch._convert_indices_from_coo_to_csr(known, count, out_int32=True))
     del rows
     columns = torch.empty(entries, dtype=torch.int32, device=_META).copy_(indices[1])
     return products.Rows(offsets, columns, values, tuple(matrix.shape))
@@ -348,11 +304,11 @@ def _product_of_two(recorder: Recorder, one: Any, other: Any) -> Any:
     offsets = torch.empty(shape[0] + 1, dtype=torch.int32, device=_META)
     columns, values = products.multiplied(recorder, *taken, offsets)
     indices = parts(one)[0].new_empty(2, columns.shape[0])
-    recorder.forget(indices)
-    known = recorder.known(offsets), recorder.known(columns)
+    recorder.values.forget(indices)
+    known = recorder.values.known(offsets), recorder.values.known(columns)
     if known[0] is not None and known[1] is not None:
         rows = torch.arange(shape[0]).repeat_interleave(known[0].diff())
-        recorder.learn(indices, torch.stack([rows, known[1].long()]))
+        recorder.values.learn(indices, torch.stack([rows, known[1].long()]))
     return made(indices, values, shape, True)
 
 
@@ -362,7 +318,7 @@ def _to_coo(recorder: Recorder, tensor: Any, sparse_dim: Any = None, **kwargs: A
     if is_sparse(tensor):
         return tensor
     if is_compressed(tensor):
-        begins, plain, values = compressed.parts(tensor)
+        begins, plain, values = compressed_parts(tensor)
         by_rows = tensor.layout is torch.sparse_csr
         indices = aten._convert_indices_from_csr_to_coo(begins, plain, out_int32=False, transpose=not by_rows)
         return made(indices, values, tensor.shape, by_rows or plain.shape[0] < 2)
@@ -495,3 +451,20 @@ _OF_COMPRESSED = {
     aten._to_sparse.default: _to_coo,
     aten._to_sparse.sparse_dim: _to_coo,
 }
+
+
+def _call(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What an operator with a sparse argument returns. Raises NotImplementedError for those nobody has described."""
+    rows = any(map(is_compressed, args))
+    if func in (compressed.ASKED if rows else _ASKED):
+        return func(*args, **kwargs)
+    handler = (_OF_COMPRESSED if rows else _HANDLERS).get(func)
+    if handler is None:
+        raise NotImplementedError(
+            f"{func.name()} on sparse tensors cannot be followed: nobody has described what CUDA does"
+        )
+    with recorder:
+        return handler(recorder, *args, **kwargs)
+
+
+OF_PARTS = OfParts(MAKERS, _call, _host_copy)

@@ -22,7 +22,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.recording.recorder import Recorder
 
 aten = torch.ops.aten
 _META = torch.device("meta")
@@ -94,17 +94,17 @@ def softmax(
     new, rows = torch.empty_like(values), torch.empty_like(indices)
     rows.copy_(indices)
     others = [row for row in range(sparse_dims) if row != dim]
-    known = recorder.known(indices)
+    known = recorder.values.known(indices)
     if known is not None:
         count = int(known[others].unique(dim=1).shape[1]) if others else 1
     else:
         most = min(entries, math.prod(shape[row] for row in others))
-        said = recorder.how_many("rows of a sparse tensor have entries", most)
+        said = recorder.values.how_many("rows of a sparse tensor have entries", most)
         count = most if said is None else said
     with _disable_current_modes():
         largest = torch.empty(count * math.prod(values.shape[1:]), dtype=values.dtype, device=_META)
     numbers = indices.new_empty(entries)
-    recorder.forget(numbers)
+    recorder.values.forget(numbers)
     told = {"indices": indices, "values": values, "row_of_each": numbers, "rows": count}
     recorder.record(func, (), told, largest)
     return rows, new

@@ -17,59 +17,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
-import torch
-
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.recording.recorder import Recorder
 
 _POOL_SIZE = 32
-
-
-class _Here(threading.local):
-    """The current streams of a thread: the program's, and that of the node autograd is at work on."""
-
-    def __init__(self) -> None:
-        self.program = self.node_stream = 0
-        self.node: int | None = None
-
-
-class Current:
-    """Which stream is current: for the program, and for the node autograd is at work on."""
-
-    def __init__(self) -> None:
-        self._here = _Here()
-        self._made_on: dict[int, int] = {}
-        self.made_any = False  # the program has asked for a stream of its own
-
-    def now(self) -> int:
-        """The number of the current stream."""
-        here = self._here
-        node: Any = torch._C._current_autograd_node()
-        if node is None:
-            here.node = None
-            return here.program
-        sequence = node._sequence_nr()
-        if here.node != sequence:
-            here.node, here.node_stream = sequence, self._made_on.get(sequence, 0)
-        return here.node_stream
-
-    def set(self, number: int) -> None:
-        """Make a stream current."""
-        self.now()
-        if self._here.node is None:
-            self._here.program = number
-        else:
-            self._here.node_stream = number
-
-    def made(self, sequence: int) -> None:
-        """A node of this number may have been made just now; only streams besides the default one are kept."""
-        number = self.now()
-        if number:
-            self._made_on[sequence] = number
 
 
 def streams(recorder: Recorder) -> dict[str, Any]:
@@ -80,7 +34,7 @@ def streams(recorder: Recorder) -> dict[str, Any]:
     }
 
     def wait(*_: Any, **__: Any) -> None:
-        recorder.wait()
+        recorder.storages.wait()
 
     class Event:
         """`torch.cuda.Event`."""
@@ -95,7 +49,9 @@ def streams(recorder: Recorder) -> dict[str, Any]:
         def wait(self, stream: Any = None) -> None:
             """A stream waits, not the host."""
             if self._stream is not None:
-                recorder.wait(self._stream, recorder.streams.now() if stream is None else stream.stream_id)
+                recorder.storages.wait(
+                    self._stream, recorder.streams.now() if stream is None else stream.stream_id
+                )
 
         def query(self) -> bool:
             """Whether it is over: it is."""
@@ -108,7 +64,7 @@ def streams(recorder: Recorder) -> dict[str, Any]:
         def synchronize(self) -> None:
             """The host waits."""
             if self._stream is not None:
-                recorder.wait(self._stream)
+                recorder.storages.wait(self._stream)
 
     class Stream:
         """`torch.cuda.Stream`. stream_id: its number."""
@@ -156,7 +112,7 @@ def streams(recorder: Recorder) -> dict[str, Any]:
 
         def wait_stream(self, stream: Any) -> None:
             """A stream waits, not the host."""
-            recorder.wait(stream.stream_id, self.stream_id)
+            recorder.storages.wait(stream.stream_id, self.stream_id)
 
         def is_capturing(self) -> bool:
             """Whether a CUDA graph is being made of it: none is."""
@@ -164,7 +120,7 @@ def streams(recorder: Recorder) -> dict[str, Any]:
 
         def synchronize(self) -> None:
             """The host waits."""
-            recorder.wait(self.stream_id)
+            recorder.storages.wait(self.stream_id)
 
     @contextlib.contextmanager
     def within(stream: Any) -> Iterator[None]:
@@ -191,7 +147,7 @@ def streams(recorder: Recorder) -> dict[str, Any]:
         "cuda.default_stream": lambda *_, **__: Stream(stream_id=0),
         "cuda.set_stream": set_current,
         "cuda.synchronize": wait,
-        "Tensor.record_stream": lambda tensor, stream: recorder.use(tensor, stream.stream_id),
+        "Tensor.record_stream": lambda tensor, stream: recorder.storages.use(tensor, stream.stream_id),
         "Stream": Stream,
         "Event": Event,
         # Functions of their own: PyTorch's compiler knows functions by identity.
