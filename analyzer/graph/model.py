@@ -290,7 +290,7 @@ class Graph:
 
     communicators: the process groups whose collectives ran on the device, by name, of one rank of a job.
     own_streams: the program asked for streams besides the default one.
-    questions: what it asked about sizes, where the capture was to listen (`capture/pytorch/asked_sizes.py`).
+    questions: what it asked about sizes, where the capture was to listen (`capture/pytorch/values/asked_sizes.py`).
     alike: the compute capabilities of known GPUs for which it is the same program; none of it where it asked which GPU it is on.
     """
 

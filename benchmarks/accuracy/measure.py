@@ -1,6 +1,6 @@
 """Measure a held-out set on this machine's GPU: `python benchmarks/accuracy/measure.py OUT_FOLDER [--workers N] [--set held_out_3]`.
 
-Each case runs in a process of its own: the step of `analyzer/capture/pytorch/step.py` on real CUDA tensors, random weights.
+Each case runs in a process of its own: the step of `analyzer/capture/pytorch/module/step.py` on real CUDA tensors, random weights.
 Written: `SET.json` (a row a case: peaks, marks, NVML, versions) and `SET_histories.npz` (the allocator's own sequence of
 allocations and frees, `NNN_act` +1/-1 and `NNN_size`, in order; `NNN_id` pairs a free with its allocation).
 """
@@ -29,7 +29,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 from cases import SETS  # noqa: E402
 from sets import zoo  # noqa: E402
 
-from analyzer.capture.pytorch.step import Step, run  # noqa: E402
+from analyzer.capture.pytorch.module.step import Step, run  # noqa: E402
 
 _PACKAGES = ("timm", "transformers", "torchvision", "monai")
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}

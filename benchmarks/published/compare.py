@@ -39,7 +39,7 @@ CONTEXTS = {
 }  # fmt: skip
 _MISSES = """## What the misses were
 
-Mended, each as a mechanism (`tests/capture/pytorch/cuda/test_older.py`, `tests/devices/test_contexts.py`):
+Mended, each as a mechanism (`tests/capture/pytorch/device/test_older.py`, `tests/devices/test_contexts.py`):
 
 - Until torch 1.10 a softmax's gradient holds the softmax's input (pytorch/pytorch#49600): BERT-large was 12 % short.
 - FlashAttention 1 (torch 2.0 and 2.1) lays its result out by itself, and a model copies it once more: ViT-L/16 was 4 % short.

@@ -3,7 +3,7 @@
 1. The user's module is copied in structure only: every parameter and buffer becomes a meta tensor of the same shape,
    strides, dtype and sharing. The original is neither changed nor run, its weights are not copied.
 2. The step (`step.py`) runs on the copy under the recorder, with Python, autograd and the dispatcher believing in a
-   CUDA device (`cuda/functions.py`, `cuda/decisions.py`, `cuda/autocast.py`).
+   CUDA device (`device/functions.py`, `kernels/decisions.py`, `kernels/autocast.py`).
 3. An exception in the model becomes a `CaptureError` that names the innermost module and source line.
 4. Random numbers drawn on the host (layer drop) come from generators seeded anew and put back afterwards: equal
    analyses are equal, and the caller's own sequence goes on undisturbed.
@@ -22,24 +22,25 @@ from typing import TYPE_CHECKING, Any
 import numpy
 import torch
 
-from analyzer.capture.pytorch.asked_sizes import Asked
-from analyzer.capture.pytorch.assumptions import Assumptions
-from analyzer.capture.pytorch.cuda import detection, indices, quantized, sparse
-from analyzer.capture.pytorch.cuda.alike import Alike
-from analyzer.capture.pytorch.cuda.autocast import cuda_autocast
-from analyzer.capture.pytorch.cuda.decisions import FUSED, cuda_choices
-from analyzer.capture.pytorch.cuda.fake_cuda import FakeCuda
-from analyzer.capture.pytorch.cuda.functions import cuda_functions
+from analyzer.capture.pytorch.device.alike import Alike
+from analyzer.capture.pytorch.device.fake_cuda import FakeCuda
+from analyzer.capture.pytorch.device.functions import cuda_functions
+from analyzer.capture.pytorch.device.host import HostMemory
 from analyzer.capture.pytorch.explain import explained
-from analyzer.capture.pytorch.files import Files
-from analyzer.capture.pytorch.host import HostMemory
-from analyzer.capture.pytorch.modules import module_paths
-from analyzer.capture.pytorch.no_compiler import without_compiler
+from analyzer.capture.pytorch.kernels import detection, indices, quantized, sparse
+from analyzer.capture.pytorch.kernels.autocast import cuda_autocast
+from analyzer.capture.pytorch.kernels.decisions import FUSED, cuda_choices
+from analyzer.capture.pytorch.kernels.results import BY_SHAPES_ALONE, META_KERNELS
+from analyzer.capture.pytorch.module.modules import module_paths
+from analyzer.capture.pytorch.module.step import AMP_TYPES, Step, run
+from analyzer.capture.pytorch.module.twin import meta_like, structural_copy
+from analyzer.capture.pytorch.program.files import Files
+from analyzer.capture.pytorch.program.no_compiler import without_compiler
 from analyzer.capture.pytorch.recording import copies
 from analyzer.capture.pytorch.recording.parts import inside
 from analyzer.capture.pytorch.recording.recorder import Recorder
-from analyzer.capture.pytorch.step import AMP_TYPES, Step, run
-from analyzer.capture.pytorch.twin import meta_like, structural_copy
+from analyzer.capture.pytorch.values.asked_sizes import Asked
+from analyzer.capture.pytorch.values.assumptions import Assumptions
 from analyzer.capture.pytorch.world.groups import world
 from analyzer.capture.pytorch.world.wrapping import cannot_run, joined, placing
 from analyzer.errors import AnalyzerError, InputError
@@ -48,7 +49,7 @@ from analyzer.parallelism import Parallelism
 from analyzer.spec import TensorSpec
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.cuda.memory import Memory
+    from analyzer.capture.pytorch.device.memory import Memory
     from analyzer.devices import DeviceProfile
 
 
@@ -186,6 +187,7 @@ def cuda_environment(device: DeviceProfile, memory: Memory | None = None) -> Ite
     with without_compiler(), cuda_choices(alike) as choices, cuda_autocast():
         recorder = Recorder(memory, alike)
         recorder.choose({**choices, **FUSED, **sparse.CHOICES}, {**quantized.CHOICES, **detection.CHOICES})
+        recorder.results(META_KERNELS, BY_SHAPES_ALONE)
         recorder.needs({**copies.OWN, **indices.OWN})
         recorder.of_parts = sparse.OF_PARTS
         with cuda_functions(device, recorder):

@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from analyzer.capture.pytorch.importing import once_imported
+from analyzer.capture.pytorch.program.importing import once_imported
 from analyzer.releases import Release, Span, parse
 
 
@@ -89,7 +89,7 @@ PATCHES: dict[str, Patch] = {
     "torch.set_default_tensor_type": Patch("takes the CUDA types of `legacy_types.py`"),
     "torch.Tensor.__new__": Patch("`torch.Tensor(2, 3)` is a tensor of the default type, which may be the GPU's"),
     **{
-        _GPU + name: Patch("CUDA graphs: what is captured takes its memory from a pool of its own (`cuda/graphs.py`)")
+        _GPU + name: Patch("CUDA graphs: what is captured takes its memory from a pool of its own (`device/graphs.py`)")
         for name in ("CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capturing")
     },
     **{
@@ -199,7 +199,7 @@ PATCHES: dict[str, Patch] = {
             "torch.multiprocessing.spawn", "torch.multiprocessing.start_processes", "multiprocessing.process.BaseProcess.start",
         )
     },
-    "torch.Generator": Patch("a build without CUDA makes none for a GPU (`cuda/generators.py`)"),
+    "torch.Generator": Patch("a build without CUDA makes none for a GPU (`device/generators.py`)"),
     "torch.version.cuda": Patch("programs ask what PyTorch was built with before they choose a path"),
     "torch._C._get_accelerator": Patch("the kind of device FSDP and device meshes are made for"),
     "torch.cuda.nccl.version": Patch("a CPU build has no NCCL; programs ask for its version before they choose a path"),

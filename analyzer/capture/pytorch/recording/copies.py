@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from analyzer.capture.pytorch.recording.parts import has_parts, unwraps_itself
 from analyzer.capture.pytorch.recording.recorder import META, Own, Recorder
-from analyzer.capture.pytorch.recording.values import SMALL
+from analyzer.capture.pytorch.values.answers import SMALL
 from analyzer.graph import Category
 
 aten = torch.ops.aten

@@ -15,7 +15,7 @@ from types import CodeType, FrameType
 
 import torch
 
-from analyzer.capture.pytorch.cuda.current_stream import Current
+from analyzer.capture.pytorch.device.current_stream import Current
 from analyzer.graph import Phase
 
 _LIBRARY_FOLDERS = (

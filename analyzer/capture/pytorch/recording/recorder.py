@@ -4,10 +4,10 @@
    what they make is in host memory too. Storages are born and die meanwhile (`storages.py`).
 2. Gradients that meet at a tensor are summed in place where autograd would on CUDA (`fan_in.py`).
 3. Composite operators that CUDA implements differently are replaced by what is chosen for them (`choose`); operators without a
-   usable meta kernel have one in `cuda/results.py`. Operators with needs of their own before they run, and tensors that consist
+   usable meta kernel have another (`results`). Operators with needs of their own before they run, and tensors that consist
    of others, are registered by those who know them (`needs`, `of_parts`): nobody is asked for here.
-4. Module path and source line: `places.py`. Values and sizes that only data tells: `values.py`.
-5. Every operator runs on the stream that is current (`cuda/current_stream.py`).
+4. Module path and source line: `places.py`. Values and sizes that only data tells: `values/answers.py`.
+5. Every operator runs on the stream that is current (`device/current_stream.py`).
 6. A subclass that unwraps itself (`DTensor`) does so first: the operators on what is inside are recorded.
 """
 
@@ -22,23 +22,23 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_iter, tree_map
 
-from analyzer.capture.pytorch import step
-from analyzer.capture.pytorch.asked_sizes import Asked
-from analyzer.capture.pytorch.calls import Call
-from analyzer.capture.pytorch.cuda.alike import Alike
-from analyzer.capture.pytorch.cuda.cudnn import settings_of
-from analyzer.capture.pytorch.cuda.current_stream import Current
-from analyzer.capture.pytorch.cuda.memory import Memory
-from analyzer.capture.pytorch.effort import SMALL_ELEMENTS, Effort
-from analyzer.capture.pytorch.failing import FailedCall
-from analyzer.capture.pytorch.fan_in import FanIn
-from analyzer.capture.pytorch.known_values import KnownValues
-from analyzer.capture.pytorch.meta_cache import MetaCache
+from analyzer.capture.pytorch.device.alike import Alike
+from analyzer.capture.pytorch.device.cudnn import settings_of
+from analyzer.capture.pytorch.device.current_stream import Current
+from analyzer.capture.pytorch.device.memory import Memory
+from analyzer.capture.pytorch.module import step
+from analyzer.capture.pytorch.recording.calls import Call
+from analyzer.capture.pytorch.recording.failing import FailedCall
+from analyzer.capture.pytorch.recording.fan_in import FanIn
+from analyzer.capture.pytorch.recording.meta_cache import MetaCache
 from analyzer.capture.pytorch.recording.parts import has_parts, inside, unwraps_itself
 from analyzer.capture.pytorch.recording.places import Places
 from analyzer.capture.pytorch.recording.schema import Schema
 from analyzer.capture.pytorch.recording.storages import Storages
-from analyzer.capture.pytorch.recording.values import Values
+from analyzer.capture.pytorch.values.answers import Values
+from analyzer.capture.pytorch.values.asked_sizes import Asked
+from analyzer.capture.pytorch.values.effort import SMALL_ELEMENTS, Effort
+from analyzer.capture.pytorch.values.known_values import KnownValues
 from analyzer.graph import Argument, Category, Graph, Operator, Phase, Run, TensorMeta
 
 aten = torch.ops.aten
@@ -85,7 +85,7 @@ class OfParts:
 class Recorder(TorchDispatchMode):
     """The dispatch mode of the module docstring; `finish` returns the `Graph`.
 
-    It is told of the step by `phase`, `step`, `mark` and `label` (`step.py`).
+    It is told of the step by `phase`, `step`, `mark` and `label` (`module/step.py`).
     """
 
     @classmethod
@@ -121,6 +121,8 @@ class Recorder(TorchDispatchMode):
         self._choices: dict[Any, Callable[..., Any]] = {}
         self._choices_by_name: dict[str, Callable[..., Any]] = {}
         self._needs: dict[Any, Own] = {}
+        self._kernels: Mapping[Any, Callable[..., Any]] = {}
+        self._by_shapes: frozenset[Any] = frozenset()
         self._schemas: dict[int, Schema] = {}
         self._results = MetaCache()
         self._fan_in = FanIn()
@@ -144,6 +146,11 @@ class Recorder(TorchDispatchMode):
     def needs(self, needs: Mapping[Any, Own]) -> None:
         """What these operators need before they run as any other does, or do instead."""
         self._needs.update(needs)
+        self._schemas.clear()
+
+    def results(self, kernels: Mapping[Any, Callable[..., Any]], by_shapes: frozenset[Any]) -> None:
+        """What says these operators' results for tensors without memory. by_shapes: those for which shapes alone decide."""
+        self._kernels, self._by_shapes = kernels, by_shapes
         self._schemas.clear()
 
     def whole_program(self, folders: tuple[str, ...], alone: bool = True) -> None:
@@ -303,7 +310,9 @@ class Recorder(TorchDispatchMode):
         if schema is None:
             name = func._schema.name + f".{func._schema.overload_name or 'default'}"
             choice = self._choices_by_name.get(name) or self._choices.get(func)
-            schema = self._schemas[id(func)] = Schema(func, choice, self._needs.get(func))
+            kernel, by_shapes = self._kernels.get(func), func in self._by_shapes
+            schema = Schema(func, choice, self._needs.get(func), kernel, by_shapes)
+            self._schemas[id(func)] = schema
         return schema
 
     # -- what is written down ------------------------------------------------------------------------------------

@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_iter
 
-from analyzer.capture.pytorch import unknown_sizes
-from analyzer.capture.pytorch.cuda.cudnn import CONVOLUTIONS
-from analyzer.capture.pytorch.cuda.results import BY_SHAPES_ALONE, META_KERNELS
-from analyzer.capture.pytorch.known_values import DECIDING, FROM_NOTHING
+from analyzer.capture.pytorch.device.cudnn import CONVOLUTIONS
+from analyzer.capture.pytorch.values import unknown_sizes
+from analyzer.capture.pytorch.values.known_values import DECIDING, FROM_NOTHING
 
 aten = torch.ops.aten
 
 
 class Schema:
-    """An operator. choice: what is done instead of it; own: what is done before it, or instead where that is called for."""
+    """An operator. choice: what is done instead of it; own: what is done before it, or instead where that is called
+    for; kernel: what says its results for tensors without memory, where PyTorch's own does not; by_shapes: it asks for shapes alone."""
 
     __slots__ = (
         "choice",
@@ -39,11 +39,18 @@ class Schema:
         "writes",
     )
 
-    def __init__(self, func: Any, choice: Callable[..., Any] | None, own: Callable[..., Any] | None) -> None:
+    def __init__(
+        self,
+        func: Any,
+        choice: Callable[..., Any] | None,
+        own: Callable[..., Any] | None,
+        kernel: Callable[..., Any] | None,
+        by_shapes: bool,
+    ) -> None:
         schema = func._schema
         self.func = func  # which stays alive: it is looked up by its identity
         self.choice, self.own = choice, own
-        self.kernel = META_KERNELS.get(func)
+        self.kernel = kernel
         self.from_nothing = func in FROM_NOTHING
         self.decides = func in DECIDING or func is aten._amp_foreach_non_finite_check_and_unscale_.default
         self.mutable = schema.is_mutable
@@ -59,7 +66,7 @@ class Schema:
         # New results, told by the arguments alone (`meta_cache.py`).
         self.remembered = (
             func.namespace == "aten"
-            and (self.kernel is None or func in BY_SHAPES_ALONE)
+            and (kernel is None or by_shapes)
             and not schema.is_mutable
             and not self.sized_by_values
             and all(returned.alias_info is None for returned in schema.returns)

@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 
-from analyzer.capture.pytorch.cuda.current_stream import Current
-from analyzer.capture.pytorch.cuda.memory import Memory, out_of_memory
-from analyzer.capture.pytorch.known_values import KnownValues
+from analyzer.capture.pytorch.device.current_stream import Current
+from analyzer.capture.pytorch.device.memory import Memory, out_of_memory
 from analyzer.capture.pytorch.recording.parts import inside
 from analyzer.capture.pytorch.recording.places import Places
+from analyzer.capture.pytorch.values.known_values import KnownValues
 from analyzer.graph import (
     Argument,
     Birth,

@@ -92,7 +92,7 @@ def bounded(operator: Operator) -> bool:
 
 
 def from_host(row: list[Any]) -> bool:
-    """Whether an index or what is written lies on the host: the capture copies it first (`cuda/indices.py`)."""
+    """Whether an index or what is written lies on the host: the capture copies it first (`kernels/indices.py`)."""
     return row[0].startswith("aten.index") and "'cpu'" in str(row[2])
 
 

@@ -43,7 +43,7 @@ OTHERS_HAVE = {
     "aten::norm.Scalar": {"dim", "keepdim"},
     "aten::split_with_sizes_copy": {"out"},
 }
-# Kernels of sparse tensors are recorded with the parts they work on (`capture/pytorch/cuda/sparse.py`), not with the schema's arguments.
+# Kernels of sparse tensors are recorded with the parts they work on (`capture/pytorch/kernels/sparse.py`), not with the schema's arguments.
 OF_PARTS = {
     "aten::_coalesce", "aten::_sparse_mm", "aten::_sparse_addmm", "aten::_sparse_sparse_matmul", "aten::_sparse_softmax",
     "aten::_sparse_log_softmax",
