@@ -107,7 +107,7 @@ def batch_norm_backward_reduce(operator: Operator, _device: DeviceProfile, scrip
 
 @rule("aten::batch_norm_backward_elemt", name="batch-norm-elemt-grad")
 def batch_norm_backward_elemt(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Nothing besides the result.
+    """Nothing besides the result where the gradient is channels-last, else copies of input and gradient that cannot be flattened.
 
     Source: `aten/src/ATen/native/cuda/Normalization.cu` (`batch_norm_backward_elemt_cuda`).
     """
