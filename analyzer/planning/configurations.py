@@ -9,13 +9,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from analyzer.devices import load, names
 from analyzer.options import Options
 from analyzer.pipeline.config import recipe_of
-from analyzer.planning.what_if import expandable
 from analyzer.recipes.recipe import Recipe
 from analyzer.recipes.trainers import TRAINERS
 
@@ -86,3 +85,17 @@ def _larger(options: Options) -> Iterator[Variant]:
     if above:
         device = min(above, key=lambda profile: (profile.capacity_bytes, profile.name)).name
         yield f"on {device}", LARGER, {"device": device}
+
+
+def setting(options: Options, more: Mapping[str, Any]) -> dict[str, Any]:
+    """These settings of the runtime besides those there are."""
+    return {"runtime_options": {**options.runtime_options, **more}}
+
+
+def expandable(options: Options) -> list[tuple[str, int, dict[str, Any]]]:
+    """Segments that expand, where the allocator's settings say nothing of them."""
+    known = str(options.runtime_options.get("alloc_conf") or "")
+    if "expandable_segments" in known:
+        return []
+    conf = ",".join(filter(None, (known, "expandable_segments:True")))
+    return [("expandable segments", 0, setting(options, {"alloc_conf": conf}))]

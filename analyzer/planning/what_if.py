@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,8 @@ from analyzer.errors import AnalyzerError
 from analyzer.options import Options, takes_options
 from analyzer.parallelism import parse
 from analyzer.pipeline import analysis
+from analyzer.planning.configurations import expandable, setting
+from analyzer.planning.configurations import variants as of_configuration
 from analyzer.planning.subject import Subject
 from analyzer.results.estimate import Estimate
 from analyzer.results.strategy import Strategy
@@ -158,18 +160,16 @@ def _work(found: Analysis, options: Options) -> float:
 def variants(base: Analysis, options: Options, target: Any) -> list[tuple[str, int, dict[str, Any]]]:
     """(name, cost, changes) of every strategy the base's options leave open."""
     if _is_config(target):
-        from analyzer.planning.configurations import variants as of_configuration
-
         return of_configuration(options, os.fspath(target))
     if base.graph.framework == "onnx":
         given = options.runtime_options
         left = {key: value for key, value in _ARENA.items() if str(given.get(key, "")) != value}
         singles = [
-            (f"{key}={value}", 0 if key != "enable_mem_pattern" else 1, _setting(options, {key: value}))
+            (f"{key}={value}", 0 if key != "enable_mem_pattern" else 1, setting(options, {key: value}))
             for key, value in left.items()
         ]
         together = f"{'both' if len(left) == _PAIR else f'all {len(left)}'} of these settings"
-        return singles + ([(together, 1, _setting(options, left))] if len(left) >= _PAIR else [])
+        return singles + ([(together, 1, setting(options, left))] if len(left) >= _PAIR else [])
     precise = _precisions(base, options)
     free = _free(base, options)
     frugal = _frugal(base, options, target) if options.mode == "train" else []
@@ -191,19 +191,6 @@ def _together(parts: list[tuple[str, int, dict[str, Any]]]) -> tuple[str, int, d
     for _, _, part in parts:
         changes |= part
     return " + ".join(name for name, _, _ in parts), max(cost for _, cost, _ in parts), changes
-
-
-def _setting(options: Options, more: Mapping[str, Any]) -> dict[str, Any]:
-    return {"runtime_options": {**options.runtime_options, **more}}
-
-
-def expandable(options: Options) -> list[tuple[str, int, dict[str, Any]]]:
-    """Segments that expand, where the allocator's settings say nothing of them."""
-    known = str(options.runtime_options.get("alloc_conf") or "")
-    if "expandable_segments" in known:
-        return []
-    conf = ",".join(filter(None, (known, "expandable_segments:True")))
-    return [("expandable segments", 0, _setting(options, {"alloc_conf": conf}))]
 
 
 def _free(base: Analysis, options: Options) -> list[tuple[str, int, dict[str, Any]]]:

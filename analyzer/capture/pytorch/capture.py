@@ -27,7 +27,7 @@ from analyzer.capture.pytorch.device.fake_cuda import FakeCuda
 from analyzer.capture.pytorch.device.functions import cuda_functions
 from analyzer.capture.pytorch.device.host import HostMemory
 from analyzer.capture.pytorch.explain import explained
-from analyzer.capture.pytorch.kernels import detection, indices, quantized, sparse
+from analyzer.capture.pytorch.kernels import composite, detection, indices, quantized, sparse
 from analyzer.capture.pytorch.kernels.autocast import cuda_autocast
 from analyzer.capture.pytorch.kernels.decisions import FUSED, cuda_choices
 from analyzer.capture.pytorch.kernels.results import BY_SHAPES_ALONE, META_KERNELS
@@ -188,7 +188,7 @@ def cuda_environment(device: DeviceProfile, memory: Memory | None = None) -> Ite
         recorder = Recorder(memory, alike)
         recorder.choose({**choices, **FUSED, **sparse.CHOICES}, {**quantized.CHOICES, **detection.CHOICES})
         recorder.results(META_KERNELS, BY_SHAPES_ALONE)
-        recorder.needs({**copies.OWN, **indices.OWN})
+        recorder.needs({**copies.OWN, **indices.OWN, **composite.OWN})
         recorder.of_parts = sparse.OF_PARTS
         with cuda_functions(device, recorder):
             yield recorder

@@ -75,7 +75,6 @@ _RARE = 20  # the exponent of what is not expected: e^-20 is 2 in a thousand mil
 # Operators whose result one known operand may decide, and those that need none that is known.
 DECIDING = frozenset({*_ABSORBING, *_TAKING, *_COMPARING, *_EQUAL})
 FROM_NOTHING = frozenset({*_SORTING, aten._to_copy.default, aten.copy_.default, *_LEFT_EMPTY, *_LIKE})
-_ALIASING = ("set_",)  # no values change: the tensor now lies on a storage that is known or not
 
 
 class KnownValues:
@@ -247,8 +246,8 @@ class KnownValues:
     ) -> None:
         """Run `func` on the twins as well, if every input is known and the results are worth knowing."""
         name = func._schema.name.partition("::")[2]
-        if name.startswith(_ALIASING):
-            return
+        if torch.Tag.inplace_view in func.tags:
+            return  # no values change: the tensor looks otherwise at its storage, or at another, which is known or not
         known = self._run(func, name, args, kwargs, tensors, results, written)
         if not known and func is aten._to_copy.default:
             source = Call(func, args, kwargs).argument("self")

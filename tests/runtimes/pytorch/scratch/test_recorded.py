@@ -29,8 +29,8 @@ H200 = load("h200")
 VALUE_DEPENDENT = "its sizes depend on values"
 EXCEPTIONS = {
     "aten::mode": VALUE_DEPENDENT,
-    "aten::_euclidean_dist": "unknown operator",
-    "aten::_trilinear": "unknown operator",
+    "aten::_euclidean_dist": "captured in its parts (`kernels/composite.py`)",
+    "aten::_trilinear": "captured in its parts",
     "aten::_linalg_svd": "cuSOLVER's workspace",
     "aten::linalg_inv_ex": "cuSOLVER's workspace",
     "aten::linalg_cholesky_ex": "cuSOLVER's workspace",
