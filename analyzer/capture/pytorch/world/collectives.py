@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_iter
 
+from analyzer.capture.pytorch.recording.calls import Call
 from analyzer.graph import Phase
 
 if TYPE_CHECKING:
@@ -79,8 +80,7 @@ def collectives(
         group = _group(next(value for value in args if isinstance(value, torch.ScriptObject)))
         on_device = placed(group, args)
         if on_device:
-            name = func._schema.name.partition("::")[2]
-            used(group, *_exchange(name, group, args))
+            used(group, *_exchange(Call(func, args, kwargs), group))
             recorder.record(func, args, kwargs, on_device)
         work = _finished(tensors if kept is None else kept)
         return work if len(func._schema.returns) == 1 else (tensors, work)
@@ -263,16 +263,17 @@ SENDING = frozenset({"send", "scatter_root", "gather", "alltoall_", "alltoall_ba
 RECEIVING = frozenset({"recv_", "recv_any_source_", "gather_root", "scatter", "alltoall_", "alltoall_base_"})
 
 
-def _exchange(name: str, group: Any, args: tuple[Any, ...]) -> tuple[str, tuple[int, ...] | None]:
+def _exchange(call: Call, group: Any) -> tuple[str, tuple[int, ...] | None]:
     """The collective's name, "_root" behind it where this rank has that part, and the ranks it exchanges messages with.
 
     Scatter, gather and all-to-all are groups of sends and receives in NCCL (`torch/csrc/cuda/nccl.cpp`).
     """
+    name = call.name.partition("::")[2]
     own, others = group.rank(), tuple(rank for rank in range(group.size()) if rank != group.rank())
     if name in ("send", "recv_"):
-        return name, (int(args[2]),)
+        return name, (int(call.argument("dst" if name == "send" else "src")),)
     if name in ("scatter_", "gather_"):
-        root = int(args[3])
+        root = int(call.argument("root_rank"))
         return (f"{name[:-1]}_root", others) if root == own else (name[:-1], (root,))
     if name in ("alltoall_", "alltoall_base_", "recv_any_source_"):
         return name, others
