@@ -154,6 +154,7 @@ BENCHMARKS = {
         {
             "torch": "releases.changes:torch", "onnxruntime": "releases.changes:onnxruntime", "matrix": "releases.matrix:main",
             "differential": "releases.differential:main", "table": "releases.changes:table",
+            "schemas": "releases.schemas:main",
         },
     ),
     "speed": Benchmark(

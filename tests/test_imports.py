@@ -45,6 +45,16 @@ def test_reports_know_results_alone() -> None:
     }
 
 
+def test_the_recorder_knows_nobody_who_registers() -> None:
+    """Sparse tensors, indices, copies and streams know the recorder, in annotations too; not the other way round."""
+    found = grimp.build_graph("analyzer", cache_dir=None)
+    recorder = "analyzer.capture.pytorch.recording.recorder"
+    knows = found.find_upstream_modules(recorder)
+    known_by = found.find_downstream_modules(recorder)
+    assert len(known_by) > 30
+    assert knows & known_by == set()
+
+
 def test_circles_are_seen() -> None:
     """The method itself, on a graph that has one."""
     assert circles(nx.DiGraph([("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")])) == [["a", "b", "c"]]

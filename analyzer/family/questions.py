@@ -4,7 +4,7 @@ The n-th question of one capture is the n-th of the others, as far as they are a
 (`polynomial.py`), so the question has an answer at every batch. Where one is another than at the captures, the program may be
 another too, and has to be captured there.
 
-Not modelled: questions about sizes that are no polynomials, and what `capture/pytorch/asked_sizes.py` does not hear.
+Not modelled: questions about sizes that are no polynomials, and what `capture/pytorch/values/asked_sizes.py` does not hear.
 """
 
 from __future__ import annotations

@@ -96,6 +96,7 @@ class Operator:
 
     name: "aten::add.Tensor" (ATen, with overload) or "Conv" (ONNX; `domain` then names the operator set).
     arguments, keywords: the call's arguments in schema order; for ONNX the inputs, and the attributes.
+    names: what the schema calls the arguments ("self", "indices"), in its order; none for ONNX.
     outputs: one entry a result, None where an optional output is absent.
     writes: storages changed in place.
     module: dotted path of the innermost module ("layer1.0.conv1"), "" at the top; for ONNX the node's name.
@@ -121,6 +122,47 @@ class Operator:
     settings: frozenset[str] = frozenset()
     scope: str = ""
     handle: int = 0
+    names: tuple[str, ...] = ()
+
+    def argument(self, *names: str, default: Argument = None) -> Argument:
+        """The argument of the first of these schema names that the call gives a value, or the default.
+
+        Raises GraphError where the call has arguments by position and nobody said what their schema calls them.
+        """
+        for name in names:
+            if name in self.names and (place := self.names.index(name)) < len(self.arguments):
+                return self.arguments[place]
+            if name in self.keywords:
+                return self.keywords[name]
+        if self.arguments and not self.names:
+            raise GraphError(f"{self.name} has arguments without their schema's names")
+        return default
+
+    def tensor(self, *names: str) -> TensorMeta | None:
+        """The tensor argument of the first of these names that is given; None if it is absent or no tensor."""
+        value = self.argument(*names)
+        return value if isinstance(value, TensorMeta) else None
+
+    def integer(self, *names: str, default: int = 0) -> int:
+        """The integer (or boolean) argument of the first of these names that is given."""
+        value = self.argument(*names)
+        return int(value) if isinstance(value, int) else default
+
+    def integers(self, name: str) -> tuple[int, ...] | None:
+        """The list of integers of this name (one integer counts as a list of one), None if absent."""
+        value = self.argument(name)
+        if isinstance(value, int):
+            return (value,)
+        if isinstance(value, tuple):
+            return tuple(part for part in value if isinstance(part, int))
+        return None
+
+    def flags(self, name: str, count: int) -> tuple[bool, ...]:
+        """The list of booleans of this name (`output_mask`), all true if absent."""
+        value = self.argument(name)
+        if isinstance(value, tuple) and len(value) == count:
+            return tuple(bool(part) for part in value)
+        return (True,) * count
 
     @property
     def inputs(self) -> tuple[TensorMeta, ...]:
@@ -248,7 +290,7 @@ class Graph:
 
     communicators: the process groups whose collectives ran on the device, by name, of one rank of a job.
     own_streams: the program asked for streams besides the default one.
-    questions: what it asked about sizes, where the capture was to listen (`capture/pytorch/asked_sizes.py`).
+    questions: what it asked about sizes, where the capture was to listen (`capture/pytorch/values/asked_sizes.py`).
     alike: the compute capabilities of known GPUs for which it is the same program; none of it where it asked which GPU it is on.
     """
 

@@ -24,7 +24,7 @@ from analyzer.runtimes.base import Source
 from analyzer.targets import require_torch
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.script import Ran
+    from analyzer.capture.pytorch.program.script import Ran
     from analyzer.runtimes.pytorch.live import Live
 
 
@@ -116,8 +116,8 @@ def watched(
         raise OptionError(f"until is {until!r}", 'give "end", "steady", or a number of optimizer steps')
     name, place = place_of(script)
     require_torch(f"{name} is a PyTorch program")
-    from analyzer.capture.pytorch.script import as_main
-    from analyzer.capture.pytorch.script import follow as captured_while_it_runs
+    from analyzer.capture.pytorch.program.script import as_main
+    from analyzer.capture.pytorch.program.script import follow as captured_while_it_runs
     from analyzer.runtimes.pytorch.live import Live
     from analyzer.runtimes.pytorch.settings import alloc_conf
 

@@ -7,15 +7,15 @@ from collections.abc import Callable
 import torch
 
 from analyzer.capture.pytorch.capture import capture_pytorch
-from analyzer.capture.pytorch.from_options import (
+from analyzer.capture.pytorch.module.from_options import (
     batch_for,
     loss_for,
     optimizer_for,
     optimizer_name,
     preparation,
 )
-from analyzer.capture.pytorch.no_compiler import without_compiler
-from analyzer.capture.pytorch.twin import meta_like
+from analyzer.capture.pytorch.module.twin import meta_like
+from analyzer.capture.pytorch.program.no_compiler import without_compiler
 from analyzer.devices import resolve
 from analyzer.errors import TargetError
 from analyzer.liveness.naive import from_leaves, moments_in

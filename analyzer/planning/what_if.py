@@ -4,7 +4,7 @@
    not take is kept with what was said.
 2. What changes the numbers of a model (precision, 8 bits, another optimizer) is offered beside what does not; `cost`
    orders them: 0 free, 1 slower or other kernels, 2 changes results, 3 more GPUs, 4 a larger GPU.
-3. **Checkpointing** is of the blocks a model repeats (`capture/pytorch/blocks.py`): of the stack with the most parameters.
+3. **Checkpointing** is of the blocks a model repeats (`capture/pytorch/module/blocks.py`): of the stack with the most parameters.
    Its price is computing their forward pass again: `extra_compute` is the share of
    floating-point operations a sample added (`flops.py`).
 4. **Accumulation** divides the batch by k and runs k of them a step: the effective batch stays.
@@ -271,7 +271,7 @@ def repeated_blocks(model: torch.nn.Module | None) -> str:
     """The blocks a model repeats, as the pattern that `--checkpoint` takes, "" where nothing repeats."""
     if model is None:
         return ""
-    from analyzer.capture.pytorch.blocks import heaviest
+    from analyzer.capture.pytorch.module.blocks import heaviest
 
     return heaviest(model)
 

@@ -16,7 +16,7 @@ from torch.nn import functional
 from analyzer.graph import Phase
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.step import Watcher
+    from analyzer.capture.pytorch.module.step import Watcher
 
 Case = tuple[Callable[[], tuple[Any, ...]], Callable[..., Any]]
 

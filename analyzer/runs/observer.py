@@ -1,4 +1,4 @@
-"""Watches a real step as the recorder watches a captured one: `capture/pytorch/step.py` runs under either.
+"""Watches a real step as the recorder watches a captured one: `capture/pytorch/module/step.py` runs under either.
 
 1. At each named event: bytes allocated, the peak of the iteration so far, bytes reserved.
 2. `step` is set where an iteration begins: the last iteration's peaks are kept and the counters start anew, as in

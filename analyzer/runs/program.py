@@ -1,6 +1,6 @@
 """The PyTorch program as it is, run on the GPU: the measured side of the comparison.
 
-1. The target is built on the CPU as running it would, and `capture/pytorch/step.py`, the very step that was captured, runs
+1. The target is built on the CPU as running it would, and `capture/pytorch/module/step.py`, the very step that was captured, runs
    with an `Observer` in the recorder's place.
 2. Before it: CUDA is initialised, one kernel has run, the cache is empty. NVML's figure then is the context.
 3. Weights are random. Large tensors repeat one block of random values, because nobody needs billions of different ones.
@@ -31,7 +31,7 @@ def run(target: str, options: Options) -> dict[str, Any]:
     """Run `target` on the GPU. Returns marks, peaks of each iteration, NVML's figures and the history."""
     import torch
 
-    from analyzer.capture.pytorch import step as steps
+    from analyzer.capture.pytorch.module import step as steps
 
     torch.manual_seed(0)
     with fast_random():
@@ -96,8 +96,8 @@ def watched(script: Callable[[Observer], Any]) -> dict[str, Any]:
 
 def build(target: str, options: Options) -> Any:
     """The step to run, with real tensors on the CPU. Raises InputError and TargetError as the analysis does."""
-    from analyzer.capture.pytorch import from_options
-    from analyzer.capture.pytorch.step import Step
+    from analyzer.capture.pytorch.module import from_options
+    from analyzer.capture.pytorch.module.step import Step
     from analyzer.targets import load, parse
 
     program = load(parse(target), real=True)

@@ -55,7 +55,7 @@ def main(path: Path) -> None:
     """Build and run what the job says (`jobs.describe`)."""
     import torch
 
-    from analyzer.capture.pytorch import step as steps
+    from analyzer.capture.pytorch.module import step as steps
 
     job = json.loads(path.read_text("utf-8"))
     torch.manual_seed(0)

@@ -1,6 +1,6 @@
 """Measure a held-out set on this machine's GPU: `python -m benchmarks accuracy measure OUT_FOLDER [--workers N] [--set held_out_3]`.
 
-Each case runs in a process of its own: the step of `analyzer/capture/pytorch/step.py` on real CUDA tensors, random weights.
+Each case runs in a process of its own: the step of `analyzer/capture/pytorch/module/step.py` on real CUDA tensors, random weights.
 Written: `SET.json` (a row a case: peaks, marks, NVML, versions) and `SET_histories.npz` (the allocator's own sequence of
 allocations and frees, `NNN_act` +1/-1 and `NNN_size`, in order; `NNN_id` pairs a free with its allocation).
 """
@@ -21,7 +21,7 @@ import click
 import numpy as np
 import torch
 
-from analyzer.capture.pytorch.step import Step, run
+from analyzer.capture.pytorch.module.step import Step, run
 from analyzer.runs import machine
 from analyzer.runs.observer import Observer
 from analyzer.runs.program import watched

@@ -15,7 +15,7 @@ from torch.nn import functional
 from analyzer.graph import Category, Phase
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.step import Watcher
+    from analyzer.capture.pytorch.module.step import Watcher
 
 DTYPES = (
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.int8,

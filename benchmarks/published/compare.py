@@ -43,7 +43,7 @@ CONTEXTS = {
 }  # fmt: skip
 _MISSES = """## What the misses were
 
-Mended, each as a mechanism (`tests/capture/pytorch/cuda/test_older.py`, `tests/devices/test_contexts.py`,
+Mended, each as a mechanism (`tests/capture/pytorch/device/test_older.py`, `tests/devices/test_contexts.py`,
 `tests/libraries/cudnn/test_elsewhere.py`):
 
 - Until torch 1.10 a softmax's gradient holds the softmax's input (pytorch/pytorch#49600): BERT-large was 12 % short.

@@ -5,6 +5,7 @@
     python -m benchmarks releases matrix PYTHON            (`matrix.py`)
     python -m benchmarks releases differential PYTHON      (`differential.py`)
     python -m benchmarks releases table                    (both)
+    python -m benchmarks releases schemas WHEEL...         (`schemas.py`)
 
 A, B: Pythons that have the older and the newer release (`/tmp/v211/bin/python`). Of torch: the schemas of operators, those under
 a rule of ours first, names that are replaced or read and are not there, operators that are new, and which of them nobody

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import torch
 
-from analyzer.capture.pytorch.cuda.attention import CUDNN_DROPS_OUT, PREFERS_CUDNN, WIDE_HEADS
-from analyzer.capture.pytorch.cuda.decisions import HAS_KERNELS
-from analyzer.capture.pytorch.cuda.slices import SLICES_WHOLE
+from analyzer.capture.pytorch.kernels.attention import CUDNN_DROPS_OUT, PREFERS_CUDNN, WIDE_HEADS
+from analyzer.capture.pytorch.kernels.decisions import HAS_KERNELS
+from analyzer.capture.pytorch.kernels.slices import SLICES_WHOLE
 from analyzer.devices import load
 from analyzer.options import Options
 from analyzer.pipeline.assemble import Captured, assemble
@@ -21,7 +21,7 @@ from benchmarks.releases.programs import OPTIMIZERS, PROGRAMS
 
 def predicted(device: str, name: str, releases: list[str]) -> Iterator[list[int]]:
     """What is predicted of a program under each release, in the order of the observed figures. It is captured once for those
-    releases that run the same operators (`cuda/decisions.py`, `cuda/attention.py`, `cuda/slices.py`)."""
+    releases that run the same operators (`kernels/decisions.py`, `kernels/attention.py`, `kernels/slices.py`)."""
     program = PROGRAMS[name]
     with torch.device("meta"):
         model = program.make_model()

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from analyzer.allocators import create  # noqa: E402
 from analyzer.capture.pytorch.capture import capture_script  # noqa: E402
-from analyzer.capture.pytorch.recorder import Recorder  # noqa: E402
+from analyzer.capture.pytorch.recording.recorder import Recorder  # noqa: E402
 from analyzer.devices import load  # noqa: E402
 from analyzer.runtimes.pytorch.eager import requests  # noqa: E402
 from analyzer.runtimes.timeline import Played, play  # noqa: E402

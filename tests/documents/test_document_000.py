@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import analyzer
-from analyzer.capture.pytorch.recorder import Recorder
+from analyzer.capture.pytorch.recording.recorder import Recorder
 from analyzer.cli import main
 from analyzer.options import Options
 from analyzer.pipeline import analysis

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from analyzer.capture.pytorch.recorder import Recorder
+from analyzer.capture.pytorch.recording.recorder import Recorder
 from analyzer.graph import Category, Phase
 from benchmarks.experiments import scripts
 from tests.documents.as_written import allocated, played

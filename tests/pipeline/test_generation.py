@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import analyzer
-from analyzer.capture.pytorch import generating
+from analyzer.capture.pytorch.program import generating
 from analyzer.results.estimate import Estimate
 
 pytestmark = pytest.mark.skipif(

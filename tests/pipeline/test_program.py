@@ -35,7 +35,7 @@ for step in range(3):
 
 
 def test_a_training_loop_is_the_step_of_the_same_model(run: Any) -> None:
-    """The script written as `capture/pytorch/step.py` runs a step: the same bytes, allocated and reserved."""
+    """The script written as `capture/pytorch/module/step.py` runs a step: the same bytes, allocated and reserved."""
     nn = torch.nn
     model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 10))
     step = analyzer.analyze(

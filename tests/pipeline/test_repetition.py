@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 import analyzer
 from analyzer import Estimate, OptionError
-from analyzer.capture.pytorch.repetition import Repetition
+from analyzer.capture.pytorch.program.repetition import Repetition
 from analyzer.cli import main
 
 MIB = 1 << 20

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from analyzer.capture.pytorch.cuda.alike import Alike
+from analyzer.capture.pytorch.device.alike import Alike
 from analyzer.cli import _output, main
 from analyzer.devices import load, names
 from analyzer.errors import AnalyzerError, OptionError

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import analyzer
-from analyzer.capture.pytorch.asked_sizes import Asked
+from analyzer.capture.pytorch.values.asked_sizes import Asked
 from analyzer.family.questions import Questions
 from analyzer.graph.question import Question
 from analyzer.planning.curve import sweep

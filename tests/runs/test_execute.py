@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
-from analyzer.capture.pytorch.cuda.results import META_KERNELS  # noqa: E402
+from analyzer.capture.pytorch.kernels.results import META_KERNELS  # noqa: E402
 from analyzer.options import Options  # noqa: E402
 from analyzer.pipeline import analysis  # noqa: E402
 from analyzer.runs.execute import execute  # noqa: E402

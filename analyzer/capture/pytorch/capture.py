@@ -3,7 +3,7 @@
 1. The user's module is copied in structure only: every parameter and buffer becomes a meta tensor of the same shape,
    strides, dtype and sharing. The original is neither changed nor run, its weights are not copied.
 2. The step (`step.py`) runs on the copy under the recorder, with Python, autograd and the dispatcher believing in a
-   CUDA device (`cuda/functions.py`, `cuda/decisions.py`, `cuda/autocast.py`).
+   CUDA device (`device/functions.py`, `kernels/decisions.py`, `kernels/autocast.py`).
 3. An exception in the model becomes a `CaptureError` that names the innermost module and source line.
 4. Random numbers drawn on the host (layer drop) come from generators seeded anew and put back afterwards: equal
    analyses are equal, and the caller's own sequence goes on undisturbed.
@@ -22,21 +22,25 @@ from typing import TYPE_CHECKING, Any
 import numpy
 import torch
 
-from analyzer.capture.pytorch.asked_sizes import Asked
-from analyzer.capture.pytorch.assumptions import Assumptions
-from analyzer.capture.pytorch.cuda.alike import Alike
-from analyzer.capture.pytorch.cuda.autocast import cuda_autocast
-from analyzer.capture.pytorch.cuda.decisions import cuda_choices
-from analyzer.capture.pytorch.cuda.fake_cuda import FakeCuda
-from analyzer.capture.pytorch.cuda.functions import cuda_functions
+from analyzer.capture.pytorch.device.alike import Alike
+from analyzer.capture.pytorch.device.fake_cuda import FakeCuda
+from analyzer.capture.pytorch.device.functions import cuda_functions
+from analyzer.capture.pytorch.device.host import HostMemory
 from analyzer.capture.pytorch.explain import explained
-from analyzer.capture.pytorch.files import Files
-from analyzer.capture.pytorch.host import HostMemory
-from analyzer.capture.pytorch.modules import module_paths
-from analyzer.capture.pytorch.no_compiler import without_compiler
-from analyzer.capture.pytorch.recorder import Recorder, inside
-from analyzer.capture.pytorch.step import AMP_TYPES, Step, run
-from analyzer.capture.pytorch.twin import meta_like, structural_copy
+from analyzer.capture.pytorch.kernels import composite, detection, indices, quantized, sparse
+from analyzer.capture.pytorch.kernels.autocast import cuda_autocast
+from analyzer.capture.pytorch.kernels.decisions import FUSED, cuda_choices
+from analyzer.capture.pytorch.kernels.results import BY_SHAPES_ALONE, META_KERNELS
+from analyzer.capture.pytorch.module.modules import module_paths
+from analyzer.capture.pytorch.module.step import AMP_TYPES, Step, run
+from analyzer.capture.pytorch.module.twin import meta_like, structural_copy
+from analyzer.capture.pytorch.program.files import Files
+from analyzer.capture.pytorch.program.no_compiler import without_compiler
+from analyzer.capture.pytorch.recording import copies
+from analyzer.capture.pytorch.recording.parts import inside
+from analyzer.capture.pytorch.recording.recorder import Recorder
+from analyzer.capture.pytorch.values.asked_sizes import Asked
+from analyzer.capture.pytorch.values.assumptions import Assumptions
 from analyzer.capture.pytorch.world.groups import world
 from analyzer.capture.pytorch.world.wrapping import cannot_run, joined, placing
 from analyzer.errors import AnalyzerError, InputError
@@ -45,7 +49,7 @@ from analyzer.parallelism import Parallelism
 from analyzer.spec import TensorSpec
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.cuda.memory import Memory
+    from analyzer.capture.pytorch.device.memory import Memory
     from analyzer.devices import DeviceProfile
 
 
@@ -90,7 +94,7 @@ def capture_pytorch(
     if amp is not None and amp not in AMP_TYPES:
         raise InputError(f"unknown autocast type {amp!r}", f"one of {', '.join(AMP_TYPES)}")
     with own_randomness(), cuda_environment(device) as recorder:
-        recorder.assumptions = Assumptions(assume)
+        recorder.values.assumptions = Assumptions(assume)
         recorder.asked = Asked() if listen else None
         twin = structural_copy(module)
         if prepare is not None:
@@ -99,8 +103,8 @@ def capture_pytorch(
         communicators: Mapping[str, Communicator] = {}
         step = Step(
             model=twin,
-            inputs=tuple(recorder.host(meta_like(x)) for x in inputs),
-            targets=tuple(recorder.host(meta_like(y)) for y in targets),
+            inputs=tuple(recorder.storages.host(meta_like(x)) for x in inputs),
+            targets=tuple(recorder.storages.host(meta_like(y)) for y in targets),
             loss=loss,
             optimizer=optimizer,
             train=train,
@@ -128,7 +132,7 @@ def capture_pytorch(
             except Exception as error:
                 found = explained(error, recorder)
                 raise (found if parallel is None else cannot_run(parallel, found)) from error
-    recorder.notes.extend(recorder.assumptions.notes())
+    recorder.notes.extend(recorder.values.assumptions.notes())
     first = next(iter(step.inputs), None)
     batch = first.shape[0] if first is not None and first.dim() else None
     parameters = list({id(p): p for p in twin.parameters()}.values())
@@ -146,7 +150,7 @@ def _in_host_memory(model: torch.nn.Module, recorder: Recorder) -> None:
     """Its tensors are in host memory. (No variable of the capture itself may hold one: sharding drops the whole ones.)"""
     for tensor in itertools.chain(model.parameters(), model.buffers()):
         if tensor.device.type == "meta":
-            recorder.host(tensor)
+            recorder.storages.host(tensor)
 
 
 def _bytes_of(parameters: Sequence[torch.nn.Parameter]) -> int:
@@ -181,7 +185,11 @@ def cuda_environment(device: DeviceProfile, memory: Memory | None = None) -> Ite
     """Python, autograd and the dispatcher believe in a CUDA device. Yields a recorder to be used with `watching`."""
     alike = Alike(device)
     with without_compiler(), cuda_choices(alike) as choices, cuda_autocast():
-        recorder = Recorder(choices, memory, alike)
+        recorder = Recorder(memory, alike)
+        recorder.choose({**choices, **FUSED, **sparse.CHOICES}, {**quantized.CHOICES, **detection.CHOICES})
+        recorder.results(META_KERNELS, BY_SHAPES_ALONE)
+        recorder.needs({**copies.OWN, **indices.OWN, **composite.OWN})
+        recorder.of_parts = sparse.OF_PARTS
         with cuda_functions(device, recorder):
             yield recorder
 

@@ -14,17 +14,19 @@ from analyzer.graph import Phase
 from analyzer.targets import missing_package
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.recording.recorder import Recorder
 
 
 def explained(error: Exception, recorder: Recorder) -> CaptureError:
     """The innermost frame of the user's code, and the message in one line."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not recorder.is_library(f.filename)]
+    frames = [
+        f for f in traceback.extract_tb(error.__traceback__) if not recorder.places.is_library(f.filename)
+    ]
     place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else _PLACES[recorder.phase]
     failed, path = recorder.failed
     module = f" in module {path}" if path and failed == id(error) else ""
     text = " ".join(str(error).split())[:300]
-    known = _in_a_program(error) if recorder.stands_in else None
+    known = _in_a_program(error) if recorder.values.stands_in else None
     if known is not None:
         hint = known
     elif "device meta" in text or re.search(r"devices.*\bmeta\b", text):
@@ -35,7 +37,7 @@ def explained(error: Exception, recorder: Recorder) -> CaptureError:
         hint = "check that the loss takes the model's output and these targets, and that they suit each other"
     elif recorder.phase is Phase.OPTIMIZER:
         hint = "the optimizer must step on dense gradients, without a closure"
-    elif recorder.stands_in:
+    elif recorder.values.stands_in:
         hint = _whose_fault(error, recorder)
     else:
         hint = "check that the input's shape and dtype (--input NAME=3x224x224:float32) suit the model"
@@ -49,7 +51,7 @@ def _whose_fault(error: Exception, recorder: Recorder) -> str:
     """Whether the program fails by itself, as far as that can be told, and what to do where it may be this tool's fault."""
     call = recorder.failed_call
     reading = ", after it has read values that stand in for real ones (the notes name the lines)"
-    stood_in = reading if recorder.stood_in else ""
+    stood_in = reading if recorder.values.stood_in else ""
     if call is not None and call.error in map(id, _chain(error)):
         if call.fails_on_a_cpu():
             return f"the program itself fails here{stood_in}: PyTorch says the same of these shapes and types on a CPU"

@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from analyzer.capture.pytorch.importing import once_imported
+from analyzer.capture.pytorch.program.importing import once_imported
 from analyzer.releases import Release, Span, parse
 
 
@@ -89,7 +89,7 @@ PATCHES: dict[str, Patch] = {
     "torch.set_default_tensor_type": Patch("takes the CUDA types of `legacy_types.py`"),
     "torch.Tensor.__new__": Patch("`torch.Tensor(2, 3)` is a tensor of the default type, which may be the GPU's"),
     **{
-        _GPU + name: Patch("CUDA graphs: what is captured takes its memory from a pool of its own (`cuda/graphs.py`)")
+        _GPU + name: Patch("CUDA graphs: what is captured takes its memory from a pool of its own (`device/graphs.py`)")
         for name in ("CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capturing")
     },
     **{
@@ -199,7 +199,7 @@ PATCHES: dict[str, Patch] = {
             "torch.multiprocessing.spawn", "torch.multiprocessing.start_processes", "multiprocessing.process.BaseProcess.start",
         )
     },
-    "torch.Generator": Patch("a build without CUDA makes none for a GPU (`cuda/generators.py`)"),
+    "torch.Generator": Patch("a build without CUDA makes none for a GPU (`device/generators.py`)"),
     "torch.version.cuda": Patch("programs ask what PyTorch was built with before they choose a path"),
     "torch._C._get_accelerator": Patch("the kind of device FSDP and device meshes are made for"),
     "torch.cuda.nccl.version": Patch("a CPU build has no NCCL; programs ask for its version before they choose a path"),
@@ -256,9 +256,9 @@ RELIED_ON: dict[str, str] = {
     "torch._C._storage_Use_Count": "how many hold a gradient's storage (`fan_in.py`)",
     "torch.utils._python_dispatch.TorchDispatchMode._should_skip_dynamo": "whether the recorder is wrapped for the compiler",
     "torch._compile._disable_dynamo": "remembers in a function what to call instead of it (`no_compiler.py`)",
-    "torch.utils._python_dispatch._disable_current_modes": "making host tensors nobody follows (`host.py`, `recorder.py`)",
-    "torch._C._current_autograd_node": "the node of the backward pass an operator runs for (`recorder.py`)",
-    "torch._C._autograd._get_sequence_nr": "which forward operator made a node (`recorder.py`)",
+    "torch.utils._python_dispatch._disable_current_modes": "making host tensors nobody follows (`host.py`, `recording/`)",
+    "torch._C._current_autograd_node": "the node of the backward pass an operator runs for (`places.py`)",
+    "torch._C._autograd._get_sequence_nr": "which forward operator made a node (`places.py`)",
     "torch._C._get_dispatch_mode": "whether fake tensors are asked for shapes (`recorder.py`)",
     **{
         f"torch._C.{name}": "leaving the recorder for calls among host tensors (`fake_cuda.py`)"
@@ -275,7 +275,7 @@ RELIED_ON: dict[str, str] = {
     },
     "torch._C._swap_tensor_impl": "a tensor that becomes another one and stays the same object (`host.py`)",
     "torch._C._len_torch_function_stack": "whether a torch-function mode is on (`fake_cuda.py`)",
-    "torch._C._dispatch_has_kernel_for_dispatch_key": "whether an operator is composite (`recorder.py`)",
+    "torch._C._dispatch_has_kernel_for_dispatch_key": "whether an operator is composite (`schema.py`)",
     "torch._C._ExcludeDispatchKeyGuard": "leaving autocast inside its own kernels (`autocast.py`)",
     "torch._C._dispatch_tls_set_dispatch_key_included": "switching AutocastCUDA on for meta tensors (`autocast.py`)",
 }

@@ -19,7 +19,7 @@ import copy
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Birth, Category, Death, Graph, Mark, Moment, Operator, Phase, Run, Use, Wait
@@ -64,6 +64,13 @@ class Program(Protocol):
     @property
     def operators(self) -> Sequence[Operator]:
         """Every operator so far."""
+
+
+class Growing(NamedTuple):
+    """A program while it is captured."""
+
+    storages: Sequence[Any]
+    operators: Sequence[Operator]
 
 
 class Eager:

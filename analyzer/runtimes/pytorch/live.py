@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass, replace
 from functools import partial
 from os import environ
+from typing import Any
 
 from analyzer.allocators import OutOfMemoryError
 from analyzer.allocators.process import Process
@@ -27,7 +28,7 @@ from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, M
 from analyzer.runtimes.plans import Plans
 from analyzer.runtimes.pytorch import told
 from analyzer.runtimes.pytorch.allocator import limited, make_allocator
-from analyzer.runtimes.pytorch.eager import Eager, Program
+from analyzer.runtimes.pytorch.eager import Eager, Growing, Program
 from analyzer.runtimes.pytorch.launches import kernel_of
 from analyzer.runtimes.pytorch.orders import Reading, others
 from analyzer.runtimes.pytorch.outside import device_used, notes_on_nccl
@@ -99,9 +100,10 @@ class Live:
         """The GPU, with what the program's environment said of cuBLAS."""
         return self._profile
 
-    def attach(self, program: Program) -> None:
-        """Follow this program."""
-        self._program, self._eager = program, Eager(program, self._profile)
+    def attach(self, storages: Sequence[Any], operators: Sequence[Operator]) -> None:
+        """Follow the program of these, which grow."""
+        self._program = Growing(storages, operators)
+        self._eager = Eager(self._program, self._profile)
 
     def follow(self, moment: Moment) -> None:
         """Play what the moment asks for. Raises OutOfMemoryError; the operator's own memory is given back then."""

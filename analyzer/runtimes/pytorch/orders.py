@@ -1,6 +1,6 @@
 """Requests of threads that run beside the program's own: the orders in which they may reach the allocator as well.
 
-While a checkpoint is read (`capture/pytorch/loading.py`) the program's own thread waits for one piece after the other. At every
+While a checkpoint is read (`capture/pytorch/program/loading.py`) the program's own thread waits for one piece after the other. At every
 wait the threads have begun some pieces beyond the one that is waited for. How many, a run decides; never fewer than none. The program
 is played again with none, and with so many as go by while CUDA loads a kernel.
 

@@ -27,6 +27,9 @@ from analyzer.runtimes.static_graph.variables import PRODUCTS
 _CONVOLUTIONS = frozenset({"aten::convolution.default", "aten::convolution_backward.default"})
 _ONNX_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 _ONNX_PRODUCTS = frozenset({"MatMul", "Gemm"})
+_CONVOLUTION_ARGUMENTS = (
+    "input", "weight", "bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups",
+)  # fmt: skip
 
 
 def convolution_workspace(captured: Graph, profile: DeviceProfile, limit_bytes: int) -> Workspace:
@@ -88,6 +91,7 @@ def _as_pytorch_calls(node: Operator) -> Operator:
             group if isinstance(group, int) else 1,
         ),
         keywords={},
+        names=_CONVOLUTION_ARGUMENTS,
     )
 
 

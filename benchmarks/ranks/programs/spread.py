@@ -10,7 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from analyzer.capture.pytorch.step import run
+from analyzer.capture.pytorch.module.step import run
 from analyzer.capture.pytorch.world.wrapping import joined, placing
 from analyzer.options import Options
 from analyzer.parallelism import parse

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from analyzer.capture.pytorch.capture import capture_pytorch
-from analyzer.capture.pytorch.twin import structural_copy
+from analyzer.capture.pytorch.module.twin import structural_copy
 from analyzer.errors import CaptureError
 from analyzer.graph import Category
 from tests.capture.pytorch.captures import (

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from analyzer import TensorSpec, analyze
-from analyzer.capture.pytorch.by_name import loss, optimizer
+from analyzer.capture.pytorch.module.by_name import loss, optimizer
 from analyzer.errors import AnalyzerError, CaptureError, InputError, OptionError, TargetError
 from tests.capture.pytorch.captures import H200, Model, inference, step
 

@@ -6,11 +6,12 @@ import gzip
 import json
 
 from analyzer.devices import load
-from analyzer.graph import Operator, TensorMeta
+from analyzer.graph import TensorMeta
 from analyzer.libraries.cudnn.local_memory import local_memory
 from analyzer.libraries.cudnn.table import Convolution
 from analyzer.runtimes.pytorch.scratch import story_of
 from tests.paths import DATA
+from tests.schemas import called
 
 MIB = 2**20
 PLANS = DATA / "h200" / "convolution_plans.json.gz"
@@ -39,7 +40,7 @@ def test_it_is_counted_once_in_benchmark_mode_alone() -> None:
     w = TensorMeta(1, filter_shape, (25, 25, 5, 1), "float16")
     numbers = ((1, 1), (2, 2), (1, 1), False, (0, 0), 672, (False, True, False))
     for settings, counted in ((("benchmark",), True), ((), False)):
-        operator = Operator(
+        operator = called(
             0, "aten::convolution_backward", (x, x, w, None, *numbers), (None, w, None), settings=settings
         )
         assert ("local_memory_5x5" in story_of(operator, load("h200")).libraries) is counted

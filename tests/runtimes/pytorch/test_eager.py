@@ -13,6 +13,7 @@ from analyzer.runtimes.pytorch.eager import requests
 from analyzer.runtimes.pytorch.runtime import PyTorch
 from analyzer.runtimes.pytorch.scratch.layout import contiguous_strides
 from analyzer.runtimes.timeline import play
+from tests.schemas import called
 from tests.values import not_values
 
 H200 = load("h200")
@@ -24,7 +25,7 @@ def meta(storage: int, *shape: int, stride: tuple[int, ...] = ()) -> TensorMeta:
 
 
 def mm(index: int, left: TensorMeta, right: TensorMeta, out: TensorMeta, phase: Phase) -> Operator:
-    return Operator(index, "aten::mm", (left, right), (out,), phase=phase)
+    return called(index, "aten::mm", (left, right), (out,), phase=phase)
 
 
 X, W, Y = meta(0, 50, 64, stride=(128, 2)), meta(1, 64, 30), meta(2, 50, 30)
@@ -44,9 +45,9 @@ def program() -> Graph:
         mm(0, X, W, Y, Phase.FORWARD),
         mm(1, X, W, meta(4, 50, 30), Phase.FORWARD),
         mm(2, meta(1, 64, 30), meta(1, 30, 64), meta(5, 64, 30), Phase.BACKWARD),
-        Operator(3, "mylib::thing", (W,), (Y,), phase=Phase.BACKWARD),
-        Operator(4, "mylib::thing", (X,), (Y,), phase=Phase.BACKWARD),
-        Operator(5, "mylib::thing", (W,), (Y,), phase=Phase.BACKWARD),
+        called(3, "mylib::thing", (W,), (Y,), phase=Phase.BACKWARD),
+        called(4, "mylib::thing", (X,), (Y,), phase=Phase.BACKWARD),
+        called(5, "mylib::thing", (W,), (Y,), phase=Phase.BACKWARD),
     )
     moments = (
         *(
@@ -101,7 +102,7 @@ def test_unknown_operators_are_counted_with_their_largest_bound() -> None:
 
 def test_a_rule_may_know_a_results_size_better_than_its_shape() -> None:
     """mse_loss reduces in place: the scalar's storage is as large as the losses."""
-    loss = Operator(
+    loss = called(
         0, "aten::mse_loss", (meta(0, 300, 1000), meta(0, 300, 1000)), (TensorMeta(1, (), (), "float32"),)
     )
     storages = (Storage(0, 1_200_000, Category.INPUT), Storage(1, 4, Category.ACTIVATION))
@@ -112,7 +113,7 @@ def test_a_rule_may_know_a_results_size_better_than_its_shape() -> None:
 
 
 def test_absent_results_and_views_ask_for_nothing() -> None:
-    view = Operator(0, "aten::view", (meta(0, 4),), (meta(0, 2, 2), None))
+    view = called(0, "aten::view", (meta(0, 4),), (meta(0, 2, 2), None))
     graph = Graph("pytorch", (Storage(0, 16, Category.INPUT),), (view,), (Birth(0), Run(0)))
     assert requests(graph, H200).events == (Malloc(0, 16, Category.INPUT, -1, 0, rule="tensor"),)
 
@@ -122,7 +123,7 @@ def test_what_a_library_chose_is_said_to_be_measured() -> None:
     image = TensorMeta(0, shape, (64 * 56 * 56, 56 * 56, 56, 1), "float32")
     kernel = TensorMeta(1, (64, 64, 3, 3), (576, 9, 3, 1), "float32")
     options = ((1, 1), (1, 1), (1, 1), False, (0, 0), 1)
-    operator = Operator(
+    operator = called(
         0,
         "aten::convolution",
         (image, kernel, None, *options),

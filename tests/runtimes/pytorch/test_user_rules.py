@@ -17,11 +17,12 @@ from analyzer.graph import Operator, TensorMeta
 from analyzer.rules import find
 from analyzer.runtimes.pytorch.scratch import BY_NAME, OF_OPERATOR, Output, Take, story_of
 from tests.paths import ROOT
+from tests.schemas import called
 
 EXAMPLE = re.findall(
     r"^```python\n(.*?)^```$", (ROOT / "docs/rules.md").read_text(), re.MULTILINE | re.DOTALL
 )
-MM = Operator(
+MM = called(
     0,
     "aten::mm.default",
     (TensorMeta(0, (4, 8), (8, 1), "float32"), TensorMeta(1, (8, 2), (2, 1), "float32")),
@@ -121,7 +122,7 @@ def test_one_overload_comes_before_all() -> None:
     def name_of(operator: str) -> str:
         (take,) = (
             s
-            for s in story_of(Operator(0, operator, (), MM.outputs), load("h200")).steps
+            for s in story_of(called(0, operator, (), MM.outputs), load("h200")).steps
             if isinstance(s, Take)
         )
         return take.rule
@@ -140,14 +141,14 @@ def test_a_rule_that_fails_is_the_users_error_not_an_internal_one() -> None:
 
     analyzer.rule("mylib::op")(broken)
     with pytest.raises(RuleError, match=r"the rule broken \(.*:\d+\) on mylib::op: IndexError") as caught:
-        story_of(Operator(0, "mylib::op", (), MM.outputs), load("h200"))
+        story_of(called(0, "mylib::op", (), MM.outputs), load("h200"))
     assert caught.value.hint
 
 
 def test_bytes_are_whole() -> None:
     analyzer.rule("mylib::op", name="halves")(padded(1.5))  # type: ignore[arg-type]
     with pytest.raises(RuleError, match=r"takes 1\.5 bytes"):
-        story_of(Operator(0, "mylib::op", (), MM.outputs), load("h200"))
+        story_of(called(0, "mylib::op", (), MM.outputs), load("h200"))
 
 
 def _line(path: Path, start: str) -> int:

@@ -29,10 +29,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_iter
 
+from analyzer.capture.pytorch.recording.calls import Call
 from analyzer.graph import Phase
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.recording.recorder import Recorder
     from analyzer.capture.pytorch.world.messages import Messages
 
 c10d = torch.ops.c10d
@@ -79,8 +80,7 @@ def collectives(
         group = _group(next(value for value in args if isinstance(value, torch.ScriptObject)))
         on_device = placed(group, args)
         if on_device:
-            name = func._schema.name.partition("::")[2]
-            used(group, *_exchange(name, group, args))
+            used(group, *_exchange(Call(func, args, kwargs), group))
             recorder.record(func, args, kwargs, on_device)
         work = _finished(tensors if kept is None else kept)
         return work if len(func._schema.returns) == 1 else (tensors, work)
@@ -88,7 +88,9 @@ def collectives(
     def placed(group: Any, args: Any) -> list[torch.Tensor]:
         """The tensors that lie on the device. Raises RuntimeError, as PyTorch does, where the group has no backend for them."""
         tensors = [t for t in tree_iter(args) if isinstance(t, torch.Tensor)]
-        on_device = [t for t in tensors if t.device.type == "meta" and not recorder.in_host_memory(t)]
+        on_device = [
+            t for t in tensors if t.device.type == "meta" and not recorder.storages.in_host_memory(t)
+        ]
         for place, there in (("cuda", on_device), ("cpu", len(tensors) - len(on_device))):
             if there:
                 group._get_backend(torch.device(place))
@@ -121,8 +123,8 @@ def collectives(
         for parts, own in zip(outputs, inputs, strict=True):
             if own.device.type == "meta" and all(part.shape == own.shape for part in parts):
                 kept.append(own.new_empty((len(parts), *own.shape)))
-            if recorder.known(own) is not None and own.device.type == "meta":
-                recorder.filled(parts)
+            if recorder.values.known(own) is not None and own.device.type == "meta":
+                recorder.values.filled(parts)
             for part in parts:
                 copy(part, own)
         return done(c10d.allgather_.default, (outputs, inputs, *args), kwargs, outputs, kept or None)
@@ -130,7 +132,7 @@ def collectives(
     def all_gather_into(func: Any) -> Callable[..., Any]:
         def call(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             for output, own in zip(_listed(outputs), _listed(inputs), strict=True):
-                if recorder.known(own) is not None and output.numel() % max(1, own.numel()) == 0:
+                if recorder.values.known(own) is not None and output.numel() % max(1, own.numel()) == 0:
                     output.copy_(
                         own.flatten().repeat(output.numel() // max(1, own.numel())).view(output.shape)
                     )
@@ -151,7 +153,7 @@ def collectives(
     def reduce_scatter_from(func: Any) -> Callable[..., Any]:
         def call(outputs: Any, inputs: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
             for output, whole in zip(_listed(outputs), _listed(inputs), strict=True):
-                if recorder.known(whole) is not None:
+                if recorder.values.known(whole) is not None:
                     copy(output, whole.flatten().chunk(_size(group))[_rank(group)].view(output.shape))
             return done(func, (outputs, inputs, group, *args), kwargs, outputs)
 
@@ -159,8 +161,8 @@ def collectives(
 
     def gather(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         for parts, own in zip(outputs, inputs, strict=False):
-            if recorder.known(own) is not None and own.device.type == "meta":
-                recorder.filled(parts)
+            if recorder.values.known(own) is not None and own.device.type == "meta":
+                recorder.values.filled(parts)
             for part in parts:
                 copy(part, own)
         return done(c10d.gather_.default, (outputs, inputs, *args), kwargs, outputs)
@@ -195,7 +197,7 @@ def collectives(
 
     def receive_from_any(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         for tensor in tensors:
-            recorder.forget(tensor)
+            recorder.values.forget(tensor)
         return done(c10d.recv_any_source_.default, (tensors, *args), kwargs, tensors, [])
 
     def told(func: Any) -> Callable[..., Any]:
@@ -261,16 +263,17 @@ SENDING = frozenset({"send", "scatter_root", "gather", "alltoall_", "alltoall_ba
 RECEIVING = frozenset({"recv_", "recv_any_source_", "gather_root", "scatter", "alltoall_", "alltoall_base_"})
 
 
-def _exchange(name: str, group: Any, args: tuple[Any, ...]) -> tuple[str, tuple[int, ...] | None]:
+def _exchange(call: Call, group: Any) -> tuple[str, tuple[int, ...] | None]:
     """The collective's name, "_root" behind it where this rank has that part, and the ranks it exchanges messages with.
 
     Scatter, gather and all-to-all are groups of sends and receives in NCCL (`torch/csrc/cuda/nccl.cpp`).
     """
+    name = call.name.partition("::")[2]
     own, others = group.rank(), tuple(rank for rank in range(group.size()) if rank != group.rank())
     if name in ("send", "recv_"):
-        return name, (int(args[2]),)
+        return name, (int(call.argument("dst" if name == "send" else "src")),)
     if name in ("scatter_", "gather_"):
-        root = int(args[3])
+        root = int(call.argument("root_rank"))
         return (f"{name[:-1]}_root", others) if root == own else (name[:-1], (root,))
     if name in ("alltoall_", "alltoall_base_", "recv_any_source_"):
         return name, others

@@ -41,7 +41,7 @@ from analyzer.graph import Communicator
 from analyzer.ranks import calls_of
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.recording.recorder import Recorder
     from analyzer.ranks import Call, Post, Rank
 
 
@@ -139,7 +139,7 @@ def world(rank: Rank, recorder: Recorder, post: Post | None = None) -> Iterator[
 
     post: brings what other ranks say by value; None: nobody does.
     """
-    used = Communicators(recorder.where if post is not None else None)
+    used = Communicators(recorder.places.line if post is not None else None)
     messages = Messages(recorder, post)
     recorder.gpu = torch.device("cuda", rank.local_rank)
     recorder.gpu_count = rank.local_world_size
@@ -199,7 +199,7 @@ def _replacements(
                 f"it should use RANK and WORLD_SIZE of the environment, which are {rank.rank} and {rank.world_size}",
             )
         _enough(rank, found[1], f"init_process_group waits for {found[1]} ranks", "started")
-        made.append(Store("rendezvous", post, recorder.where))
+        made.append(Store("rendezvous", post, recorder.places.line))
         yield made[-1], *found
 
     batch = dist.batch_isend_irecv
@@ -239,7 +239,7 @@ def _replacements(
         "torch.distributed.device_mesh.split_group": split,
         "torch.distributed.batch_isend_irecv": batched,
         c10d + "batch_isend_irecv": batched,
-        **stores(post, recorder.where),
+        **stores(post, recorder.places.line),
         "torch.nn.parallel.distributed._verify_param_shape_across_processes": _same_parameters,
         **processes(rank, recorder, partial(_enough, rank)),
     }

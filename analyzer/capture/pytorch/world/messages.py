@@ -23,7 +23,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.recording.recorder import Recorder
     from analyzer.ranks import Post
 
 LIMIT_BYTES = 1 << 16
@@ -89,13 +89,13 @@ class Messages:
         value = None
         if self._post is not None and self._carried(tensor):
             asked = torch.distributed.get_global_rank(group, source)
-            value = self._post.receive(asked, channel, self._recorder.where())
+            value = self._post.receive(asked, channel, self._recorder.places.line())
         if value is None or len(value) != tensor.numel() * tensor.element_size():
-            self._recorder.forget(tensor)
+            self._recorder.values.forget(tensor)
             return
         with _disable_current_modes():
             found = torch.frombuffer(bytearray(value), dtype=tensor.dtype).view(tensor.shape)
-        self._recorder.learn(tensor, found)
+        self._recorder.values.learn(tensor, found)
 
     def _carried(self, tensor: torch.Tensor) -> bool:
         shapes = tensor.device.type != "meta" or not (tensor.is_floating_point() or tensor.is_complex())
@@ -103,7 +103,7 @@ class Messages:
         return bool(self._objects) or (shapes and small)
 
     def _value(self, tensor: torch.Tensor) -> bytes | None:
-        known = self._recorder.known(tensor)
+        known = self._recorder.values.known(tensor)
         if known is None:
             return None
         with _disable_current_modes():

@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.recording.recorder import Recorder
     from analyzer.capture.pytorch.world.groups import Communicators
     from analyzer.capture.pytorch.world.messages import Messages
     from analyzer.ranks import Post
@@ -83,7 +83,7 @@ def objects(recorder: Recorder, messages: Messages, used: Communicators, post: P
         for rank in range(within.size()) if found else ():
             if rank != within.rank():
                 said = post.receive(
-                    dist.get_global_rank(within, rank), f"{channel} of {rank}", recorder.where()
+                    dist.get_global_rank(within, rank), f"{channel} of {rank}", recorder.places.line()
                 )
                 assert found is not None and said is not None
                 found[rank] = pickle.loads(said)
@@ -102,7 +102,7 @@ def objects(recorder: Recorder, messages: Messages, used: Communicators, post: P
             if post is not None:
                 post.send(channel, said)
         else:
-            said = post.receive(src_rank, channel, recorder.where())
+            said = post.receive(src_rank, channel, recorder.places.line())
         assert said is not None
         for tensor in (torch.LongTensor([len(said)]), torch.empty(len(said), dtype=torch.uint8)):
             dist.broadcast(tensor.to(place), src=src_rank, group=group, async_op=False)

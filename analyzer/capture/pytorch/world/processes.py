@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 
 if TYPE_CHECKING:
-    from analyzer.capture.pytorch.recorder import Recorder
+    from analyzer.capture.pytorch.recording.recorder import Recorder
     from analyzer.ranks import Rank
 
 
@@ -80,7 +80,7 @@ def processes(rank: Rank, recorder: Recorder, enough: Callable[[int, str, str], 
 
     def started(process: Any) -> None:
         code = getattr(process._target, "__code__", None)
-        if os.getpid() != followed_here or code is None or recorder.is_library(code.co_filename):
+        if os.getpid() != followed_here or code is None or recorder.places.is_library(code.co_filename):
             start(process)
             return
         number = process._args[0] if process._args else None
@@ -91,7 +91,7 @@ def processes(rank: Rank, recorder: Recorder, enough: Callable[[int, str, str], 
                 process.run()
             return
         recorder.note(
-            f"{recorder.where() or 'the program'} starts a process of its own ({code.co_name}), which is not followed: what it "
+            f"{recorder.places.line() or 'the program'} starts a process of its own ({code.co_name}), which is not followed: what it "
             "takes of a GPU is not counted"
         )
         start(process)

@@ -28,8 +28,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from analyzer.capture.pytorch.blocks import matching, patterns, repeated
-from analyzer.capture.pytorch.step import OneGpu
+from analyzer.capture.pytorch.module.blocks import matching, patterns, repeated
+from analyzer.capture.pytorch.module.step import OneGpu
 from analyzer.errors import CaptureError, OptionError
 from analyzer.parallelism import Parallelism
 from analyzer.ranks import Rank

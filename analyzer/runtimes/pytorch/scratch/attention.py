@@ -36,11 +36,8 @@ from analyzer.graph import Operator, TensorMeta
 from analyzer.libraries.cudnn.attention import backward_bytes, forward_bytes, frontend_bytes
 from analyzer.releases import Span
 from analyzer.runtimes.pytorch.scratch.layout import (
-    argument,
     bytes_of,
-    flags_at,
     is_contiguous,
-    tensor_at,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
@@ -71,8 +68,8 @@ def _random_state(operator: Operator) -> list[int]:
     ]
 
 
-def _dropout(operator: Operator, position: int) -> float:
-    value = argument(operator, position, "dropout_p", 0.0)
+def _dropout(operator: Operator) -> float:
+    value = operator.argument("dropout_p", default=0.0)
     return float(value) if isinstance(value, int | float) else 0.0
 
 
@@ -91,19 +88,15 @@ _FLASH_STATE_ON_HOST = Span(until=(2, 6))
 def efficient(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """The memory-efficient kernel's seed and offset stay in host memory (from torch 2.14 on, without dropout, they are
     allocated before the other results); above head size 128 in half precision it accumulates in float32 beside the output.
-
-    Arguments: (query, key, value, attn_bias, compute_log_sumexp, dropout_p, ...), or
-    (query, key, value, bias, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, ...)
     """
-    position = 8 if operator.name.startswith("aten::_efficient") else 5
-    dropout = _dropout(operator, position)
+    dropout = _dropout(operator)
     for index in _random_state(operator):
         if script.torch_release in _SEEDS_ON_DEVICE and not dropout:
             script.output(index)
         else:
             script.on_host(index)
     script.outputs()
-    value, result = tensor_at(operator, 2, "value"), operator.outputs[0]
+    value, result = operator.tensor("value"), operator.outputs[0]
     if value is not None and result is not None and value.shape[-1] > 128 and result.dtype in _HALF:
         script.temporary(result.element_count * _FLOAT)
 
@@ -114,18 +107,15 @@ def efficient_backward(operator: Operator, device: DeviceProfile, script: Script
     size); after them `delta`, one float32 a query and head (for float32: through a product of the outputs' size),
     and the kernel's workspace: tiles with locks per query block, and float32 accumulators where the gradients do
     not fit registers.
-
-    Arguments: (grad_out, query, key, value, attn_bias, out, logsumexp, seed, offset, dropout_p, grad_input_mask,
-    is_causal)
     """
-    grad, query, key, value = (tensor_at(operator, position) for position in range(4))
-    out = tensor_at(operator, 5, "out")
+    names = ("grad_out_", "query", "key", "value", "out")
+    grad, query, key, value, out = (operator.tensor(name) for name in names)
     if grad is None or query is None or key is None or value is None or out is None:
         return
     grad = _swapped(grad)
     if not is_contiguous(grad):
         script.temporary(bytes_of(grad))
-    wants_bias = flags_at(operator, 10, "grad_input_mask", 4)[3]
+    wants_bias = operator.flags("grad_input_mask", 4)[3]
     for index in range(4 if wants_bias else 3):
         if index < len(operator.outputs):
             script.output(index)
@@ -178,21 +168,16 @@ def cudnn(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """cuDNN's attention keeps seed and offset on the device, allocated before the other results, and takes 256 bytes of
     workspace; for a single query nothing, or float32 results of every part the keys are split into, where batch and heads
     alone do not fill the GPU (measured: `analyzer/libraries/cudnn/attention.py`).
-
-    Arguments: (query, key, value, attn_bias, compute_log_sumexp, dropout_p, is_causal, ...), or
-    (query, key, value, attn_bias, cum_seq_q, cum_seq_k, max_q, max_k, compute_log_sumexp, dropout_p, is_causal, ...)
     """
     script.library("cudnn")
     for index in _random_state(operator):
         script.output(index)
     script.outputs()
-    query, key = tensor_at(operator, 0, "query"), tensor_at(operator, 1, "key")
+    query, key = operator.tensor("query"), operator.tensor("key")
     if query is None or key is None or len(query.shape) != 4:
         script.temporary(backward_bytes(), Basis.MEASURED)
         return
-    causal = bool(
-        argument(operator, 10 if operator.name.startswith("aten::_cudnn") else 6, "is_causal", False)
-    )
+    causal = bool(operator.argument("is_causal"))
     nbytes = forward_bytes(query.shape, key.shape[1], key.shape[2], device.sm_count, causal=causal)
     script.temporary(nbytes, Basis.MEASURED)
 
@@ -206,11 +191,9 @@ def cudnn_backward(operator: Operator, _device: DeviceProfile, script: Script) -
     """One workspace: a float32 query gradient, a float32 sum a query and head, full-head key and value gradients when
     heads are grouped, and 256 bytes (read off recorded workspaces). A gradient whose last dimension is not dense is first
     copied to the output's layout (`run_cudnn_SDP_bprop`, cudnn/MHA.cpp, for cuDNN 9.5.1 and newer).
-
-    Arguments: (grad_out, query, key, value, out, ...)
     """
     script.library("cudnn")
-    grad, query, key, value = (tensor_at(operator, position) for position in range(4))
+    grad, query, key, value = (operator.tensor(name) for name in ("grad_out", "query", "key", "value"))
     script.outputs()
     if query is None:
         query, key, value = operator.outputs[:3]
@@ -229,8 +212,6 @@ def flash(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Flash attention splits the keys among thread blocks when the queries alone do not fill the GPU: float32 sums and
     results of every split, before the result. Its random state, a pair and a scalar, comes last; when it drops out, another pair comes
     first and is given back. torch 2.6 has it in host memory.
-
-    Arguments: (query, key, value, dropout_p, is_causal, ...)
     """
     random_state = _random_state(operator)
     for index in range(len(operator.outputs)):
@@ -238,12 +219,12 @@ def flash(operator: Operator, device: DeviceProfile, script: Script) -> None:
             script.output(index)
         elif script.torch_release in _FLASH_STATE_ON_HOST:
             script.on_host(index)
-    query, key = tensor_at(operator, 0, "query"), tensor_at(operator, 1, "key")
+    query, key = operator.tensor("query"), operator.tensor("key")
     if query is None or key is None:
         return
     batch, heads, queries, size = query.shape
     keys = key.shape[2]
-    drops = _dropout(operator, 3) > 0
+    drops = _dropout(operator) > 0
     padded = _round_up(size, 32 if size <= 128 else 64)
     block_keys = 256 if padded <= 64 else (128 if padded <= 128 else 64)
     blocks = batch * heads * -(-queries // 64)
@@ -285,10 +266,9 @@ def flash_backward(operator: Operator, _device: DeviceProfile, script: Script) -
     """Float32 `softmax_d` and a query-gradient accumulator over sequences padded to 128 and head sizes padded to 32
     (64 above 128), and full-head key and value gradients when heads are grouped; before all, contiguous copies of
     the gradient and of the result (`_flash_attention_backward`, transformers/cuda/attention_backward.cu).
-
-    Arguments: (grad_out, query, key, value, out, logsumexp, ...)
     """
-    grad, query, key, value, out = (tensor_at(operator, position) for position in range(5))
+    names = ("grad_out", "query", "key", "value", "out")
+    grad, query, key, value, out = (operator.tensor(name) for name in names)
     if query is None or key is None or value is None:
         return
     for strided in (grad, out):

@@ -28,11 +28,9 @@ from dataclasses import replace
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
-    argument,
     bytes_of,
     is_contiguous,
     is_dense,
-    tensor_at,
 )
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, part, rule
 
@@ -143,36 +141,39 @@ def _batch_copy(tensor: TensorMeta | None) -> int:
 def mm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """A matrix product: the result, a copy of each operand BLAS cannot read in place (neither dense nor with a stride
     of 1 and rows apart), and cuBLAS's workspace.
-
-    Arguments: (self, mat2)
     """
-    _product(operator, device, script, 0)
+    _product(operator, device, script, (operator.tensor("self"), operator.tensor("mat2")))
 
 
 @rule("aten::addmm", "aten::addmm_", "aten::_addmm_activation", name="matrix-product-bias")
 def addmm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """A matrix product with an addend: the result, a copy of each matrix BLAS cannot read in place, and cuBLAS's
     workspace. A bias of one row, contiguous, with beta 1, is fused by cuBLASLt, which takes a workspace of its own.
-
-    Arguments: (bias, mat1, mat2, beta, alpha)
     """
-    _product(operator, device, script, 1, lt=_fuses_bias(operator))
+    first, second = operator.tensor("mat1"), operator.tensor("mat2")
+    _product(operator, device, script, (first, second), lt=_fuses_bias(operator, second))
 
 
-def _product(operator: Operator, device: DeviceProfile, script: Script, first: int, lt: bool = False) -> None:
+def _product(
+    operator: Operator,
+    device: DeviceProfile,
+    script: Script,
+    factors: tuple[TensorMeta | None, ...],
+    lt: bool = False,
+) -> None:
     script.outputs()
-    for position in (first + 1, first):
-        script.temporary(_matrix_copy(tensor_at(operator, position)))
+    for factor in reversed(factors):
+        script.temporary(_matrix_copy(factor))
     result = operator.outputs[0]
     if result is not None and result.element_count:
         take_workspace(script, device, lt)
 
 
-def _fuses_bias(operator: Operator) -> bool:
-    bias, second, result = tensor_at(operator, 0), tensor_at(operator, 2), operator.outputs[0]
+def _fuses_bias(operator: Operator, second: TensorMeta | None) -> bool:
+    bias, result = operator.tensor("self"), operator.outputs[0]
     if bias is None or second is None or result is None or operator.name.startswith("aten::addmm_"):
         return False
-    beta = argument(operator, 3, "beta", 1)
+    beta = operator.argument("beta", default=1)
     return (
         len(bias.shape) == 1
         and len(result.shape) == 2
@@ -190,13 +191,10 @@ def _fuses_bias(operator: Operator) -> bool:
 def bmm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """A product of stacked matrices: the result, a copy of each operand without stride 1 in one of its last two
     dimensions, and cuBLAS's workspace.
-
-    Arguments: (self, mat2), or (self, batch1, batch2, ...)
     """
     script.outputs()
-    first = 0 if operator.name.startswith("aten::bmm") else 1
-    for position in (first + 1, first):
-        script.temporary(_batch_copy(tensor_at(operator, position)))
+    for factor in (operator.tensor("batch2", "mat2"), operator.tensor("batch1", "self")):
+        script.temporary(_batch_copy(factor))
     result = operator.outputs[0]
     if result is not None and result.element_count:
         take_workspace(script, device)
@@ -230,11 +228,10 @@ def grouped(operator: Operator, device: DeviceProfile, script: Script) -> None:
     result the arguments of every group, then tensor descriptors for each multiprocessor (67,584 bytes on an H200's
     132, as recorded). Otherwise each group is a product of its own, through cuBLAS, into its part of the result.
 
-    Arguments: (self, mat2, offs, bias, out_dtype)
     Source: `cuda/GroupMM.cu` (`bf16bf16_grouped_gemm_impl_sm90_sm100`), `cuda/GroupedBlas.cpp` (`_grouped_mm_cuda`).
     """
     script.outputs()
-    first, second, offsets = tensor_at(operator, 0), tensor_at(operator, 1), tensor_at(operator, 2, "offs")
+    first, second, offsets = operator.tensor("self"), operator.tensor("mat2"), operator.tensor("offs")
     result = operator.outputs[0]
     if first is None or second is None or result is None:
         return
@@ -269,11 +266,9 @@ def triangular(operator: Operator, device: DeviceProfile, script: Script) -> Non
     """Triangular systems: the result, a copy of the matrices if they lie neither by rows nor by columns, and cuBLAS's workspace. More
     than eight systems, or of fewer than 64 unknowns, are solved at once, from two arrays with the address of every matrix.
     With more than 512 unknowns MAGMA solves them where PyTorch was built with it, from arrays on the host: those bytes are a bound.
-
-    Arguments: (self, B, *, upper, left, unitriangular)
     """
     script.outputs()
-    matrix, result = tensor_at(operator, 0, "self"), operator.outputs[0]
+    matrix, result = operator.tensor("self"), operator.outputs[0]
     if matrix is None or result is None or not result.element_count:
         return
     unknowns, systems = matrix.shape[-1], math.prod(result.shape[:-2])

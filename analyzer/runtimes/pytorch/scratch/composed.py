@@ -20,11 +20,8 @@ from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, dtype_bytes
 from analyzer.runtimes.pytorch.scratch.cub import radix_sort_bytes, scan_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
-    argument,
     bytes_of,
     contiguous_copy_bytes,
-    integer_at,
-    tensor_at,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import Kernel, reduce
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
@@ -35,11 +32,8 @@ _NUMBER_BYTES, _COMPLEX_BYTES = 8, 16  # a Python number as a tensor: float64 or
 
 @rule("aten::isinf")
 def isinf(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Magnitudes are made, then compared with infinity. Whole numbers: the result alone.
-
-    Arguments: (self)
-    """
-    source = tensor_at(operator, 0)
+    """Magnitudes are made, then compared with infinity. Whole numbers: the result alone."""
+    source = operator.tensor("self")
     if source is not None and "float" in source.dtype:
         script.temporary(bytes_of(source))
     script.outputs()
@@ -47,11 +41,8 @@ def isinf(operator: Operator, _device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::ldexp")
 def ldexp(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Whole numbers are multiplied by powers of two that are made first. Others: the result alone.
-
-    Arguments: (self, other)
-    """
-    source, result = tensor_at(operator, 0), operator.outputs[0]
+    """Whole numbers are multiplied by powers of two that are made first. Others: the result alone."""
+    source, result = operator.tensor("self"), operator.outputs[0]
     if source is not None and result is not None and "float" not in source.dtype:
         script.temporary(bytes_of(result))
         script.release(script.temporary(_INDEX_BYTES))
@@ -60,11 +51,8 @@ def ldexp(operator: Operator, _device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::mvlgamma")
 def mvlgamma(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The terms of all elements, added to a row of halves; then their sum.
-
-    Arguments: (self, p)
-    """
-    result, terms = operator.outputs[0], integer_at(operator, 1, "p", 1)
+    """The terms of all elements, added to a row of halves; then their sum."""
+    result, terms = operator.outputs[0], operator.integer("p", default=1)
     if result is None:
         return
     halves = script.temporary(terms * dtype_bytes(result.dtype))
@@ -77,12 +65,9 @@ def mvlgamma(operator: Operator, _device: DeviceProfile, script: Script) -> None
     "aten::pow.Scalar", "aten::pow.Scalar_out", name="power-of-number", replace=True
 )  # every other `pow` is inert
 def power_of_number(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The number on the device, beside the result, unless it is 1: then the result is filled.
-
-    Arguments: (self, exponent)
-    """
+    """The number on the device, beside the result, unless it is 1: then the result is filled."""
     script.outputs()
-    base = argument(operator, 0, "self")
+    base = operator.argument("self")
     if base != 1:
         script.release(script.temporary(_COMPLEX_BYTES if isinstance(base, complex) else _NUMBER_BYTES))
 
@@ -91,10 +76,8 @@ def power_of_number(operator: Operator, _device: DeviceProfile, script: Script) 
 def isin(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Every element beside every one looked for, one byte each, and whether any is equal. Where those are many: both in one row, sorted
     with their positions and compared with their neighbours, which is bounded.
-
-    Arguments: (elements, test_elements, ...)
     """
-    source, wanted = tensor_at(operator, 0, "elements"), tensor_at(operator, 1, "test_elements")
+    source, wanted = operator.tensor("elements"), operator.tensor("test_elements")
     script.outputs()
     if source is None or wanted is None or source.element_count == 0:
         return
@@ -112,11 +95,8 @@ def isin(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::repeat_interleave.Tensor", name="repeat-interleave")
 def repeat_interleave(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The counts' running sum, and whether all are not negative, unless the number of results is told.
-
-    Arguments: (repeats, output_size)
-    """
-    repeats = tensor_at(operator, 0, "repeats")
+    """The counts' running sum, and whether all are not negative, unless the number of results is told."""
+    repeats = operator.tensor("repeats")
     if repeats is None or repeats.element_count == 0:
         return
     count = repeats.element_count
@@ -125,7 +105,7 @@ def repeat_interleave(operator: Operator, device: DeviceProfile, script: Script)
     copy = script.temporary(contiguous_copy_bytes(repeats))
     script.release(script.temporary(scan_bytes(device, count, _INDEX_BYTES)))
     script.release(copy)
-    if argument(operator, 1, "output_size") is None:
+    if operator.argument("output_size") is None:
         signs = script.temporary(count)
         every = script.temporary(1)
         flags = replace(repeats, shape=(count,), stride=(1,), offset=0, dtype="bool")

@@ -42,17 +42,12 @@ from analyzer.libraries.cudnn.local_memory import local_memory
 from analyzer.libraries.cudnn.table import ELEMENT_BYTES, Convolution, table_of_device
 from analyzer.releases import Span
 from analyzer.runtimes.pytorch.scratch.layout import (
-    argument,
     bytes_of,
     contiguous_copy_bytes,
     contiguous_like,
-    flags_at,
-    integer_at,
-    integers_at,
     is_channels_last,
     is_contiguous,
     suggests_channels_last,
-    tensor_at,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, part, rule
@@ -75,19 +70,19 @@ class _Geometry:
     groups: int
 
 
-def _geometry(operator: Operator, first: int, spatial_count: int) -> _Geometry:
-    """The arguments stride, padding, dilation, transposed, output_padding, groups, which start at `first`."""
+def _geometry(operator: Operator, spatial_count: int) -> _Geometry:
+    """The arguments that say how the kernel moves over the input: a number for each spatial dimension, or one for all."""
 
-    def expanded(position: int, name: str, default: int) -> tuple[int, ...]:
-        values = integers_at(operator, position, name) or (default,)
+    def expanded(given: tuple[int, ...] | None, default: int) -> tuple[int, ...]:
+        values = given or (default,)
         return values * spatial_count if len(values) == 1 else values
 
     return _Geometry(
-        expanded(first + 1, "padding", 0),
-        expanded(first, "stride", 1),
-        expanded(first + 2, "dilation", 1),
-        bool(argument(operator, first + 3, "transposed", False)),
-        integer_at(operator, first + 5, "groups", 1),
+        expanded(operator.integers("padding"), 0),
+        expanded(operator.integers("stride"), 1),
+        expanded(operator.integers("dilation"), 1),
+        bool(operator.argument("transposed")),
+        operator.integer("groups", default=1),
     )
 
 
@@ -235,13 +230,11 @@ def convolution(operator: Operator, device: DeviceProfile, script: Script) -> No
     """A copy of the input in the format the kernel wants (channels-last if input or weight suggest it), the result, a
     copy of the weight likewise, then cuDNN's workspace. Depthwise convolutions run PyTorch's own kernel, without
     workspace.
-
-    Arguments: (input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, ...)
     """
-    source, weight, result = tensor_at(operator, 0), tensor_at(operator, 1), operator.outputs[0]
+    source, weight, result = operator.tensor("input"), operator.tensor("weight"), operator.outputs[0]
     if source is None or weight is None or result is None or not source.element_count:
         return
-    geometry = _geometry(operator, 3, len(weight.shape) - 2)
+    geometry = _geometry(operator, len(weight.shape) - 2)
     if len(weight.shape) == 3:
         script.temporary(contiguous_copy_bytes(source))
         source, weight, result = _as_2d(contiguous_like(source)), _as_2d(weight), _as_2d(result)
@@ -270,15 +263,12 @@ def convolution_grad(operator: Operator, device: DeviceProfile, script: Script) 
     """For each gradient wanted, the input's before the weight's: the result, copies in the kernel's format of what it
     reads, and cuDNN's workspace; all but the result is given back before the next. The bias gradient, a plain sum,
     comes last.
-
-    Arguments: (grad_output, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding,
-    groups, mask)
     """
-    grad, source, weight = (tensor_at(operator, position) for position in range(3))
+    grad, source, weight = (operator.tensor(name) for name in ("grad_output", "input", "weight"))
     if grad is None or source is None or weight is None or not source.element_count:
         return
-    geometry = _geometry(operator, 4, len(weight.shape) - 2)
-    wanted = flags_at(operator, 10, "output_mask", 3)
+    geometry = _geometry(operator, len(weight.shape) - 2)
+    wanted = operator.flags("output_mask", 3)
     if len(weight.shape) == 3:
         script.temporary(contiguous_copy_bytes(source))
         source, weight, grad = _as_2d(contiguous_like(source)), _as_2d(weight), _as_2d(grad)

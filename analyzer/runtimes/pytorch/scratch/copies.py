@@ -21,13 +21,10 @@ from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, dtype_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     accumulator_bytes,
-    argument,
     broadcast_shape,
     bytes_of,
     contiguous_copy_bytes,
     contiguous_strides,
-    integer_at,
-    tensor_at,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import Kernel, reduce
 from analyzer.runtimes.pytorch.scratch.script import Script, rule
@@ -38,21 +35,15 @@ _WITH_BATCH = 5  # dimensions of a batch of volumes
 
 @rule("aten::kthvalue", "aten::median.dim", "aten::nanmedian.dim", name="copied-first", replace=True)
 def copied_first(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """An input that is not contiguous is copied before the results.
-
-    Arguments: (self, ...)
-    """
-    script.temporary(contiguous_copy_bytes(tensor_at(operator, 0, "self")))
+    """An input that is not contiguous is copied before the results."""
+    script.temporary(contiguous_copy_bytes(operator.tensor("self")))
     script.outputs()
 
 
 @rule("aten::_adaptive_avg_pool3d", name="adaptive-average-3d", replace=True)
 def adaptive_average_3d(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """A batch that is not contiguous is copied before the result; one volume is read as it lies.
-
-    Arguments: (self, output_size)
-    """
-    source = tensor_at(operator, 0, "self")
+    """A batch that is not contiguous is copied before the result; one volume is read as it lies."""
+    source = operator.tensor("self")
     if source is not None and len(source.shape) == _WITH_BATCH:
         script.temporary(contiguous_copy_bytes(source))
     script.outputs()
@@ -60,11 +51,8 @@ def adaptive_average_3d(operator: Operator, _device: DeviceProfile, script: Scri
 
 @rule("aten::adaptive_max_pool3d", name="adaptive-max-3d")
 def adaptive_max_3d(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """A batch that is not contiguous is copied after the results; one volume is read as it lies.
-
-    Arguments: (self, output_size)
-    """
-    source = tensor_at(operator, 0, "self")
+    """A batch that is not contiguous is copied after the results; one volume is read as it lies."""
+    source = operator.tensor("self")
     script.outputs()
     if source is not None and len(source.shape) == _WITH_BATCH:
         script.temporary(contiguous_copy_bytes(source))
@@ -72,22 +60,16 @@ def adaptive_max_3d(operator: Operator, _device: DeviceProfile, script: Script) 
 
 @rule("aten::max_unpool2d", "aten::max_unpool3d", name="unpooling")
 def unpooling(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Input and indices are copied before the result where they are not contiguous.
-
-    Arguments: (self, indices, ...)
-    """
-    for place, name in enumerate(("self", "indices")):
-        script.temporary(contiguous_copy_bytes(tensor_at(operator, place, name)))
+    """Input and indices are copied before the result where they are not contiguous."""
+    for name in ("self", "indices"):
+        script.temporary(contiguous_copy_bytes(operator.tensor(name)))
     script.outputs()
 
 
 @rule("aten::fractional_max_pool2d_backward", name="fractional-pooling-grad")
 def fractional_pooling_gradient(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The gradient is copied before the result where it is not contiguous.
-
-    Arguments: (grad_output, self, ...)
-    """
-    script.temporary(contiguous_copy_bytes(tensor_at(operator, 0, "grad_output")))
+    """The gradient is copied before the result where it is not contiguous."""
+    script.temporary(contiguous_copy_bytes(operator.tensor("grad_output")))
     script.outputs()
 
 
@@ -100,50 +82,38 @@ def fractional_pooling_gradient(operator: Operator, _device: DeviceProfile, scri
     replace=True,
 )
 def copied_after(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """A first argument that is not contiguous is copied after the results.
-
-    Arguments: (self or grad_output, ...)
-    """
+    """A first argument that is not contiguous is copied after the results."""
     script.outputs()
-    script.temporary(contiguous_copy_bytes(tensor_at(operator, 0)))
+    script.temporary(contiguous_copy_bytes(operator.tensor("grad_output", "self")))
 
 
 @rule("aten::renorm", "aten::renorm_")
 def renorm(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The norm of every row, which then is the factor it is multiplied by.
-
-    Arguments: (self, p, dim, maxnorm)
-    """
-    source = tensor_at(operator, 0, "self")
+    """The norm of every row, which then is the factor it is multiplied by."""
+    source = operator.tensor("self")
     script.outputs()
     if source is None or not source.shape:
         return
-    dim = integer_at(operator, 2, "dim", 0) % len(source.shape)
+    dim = operator.integer("dim") % len(source.shape)
     script.temporary(source.shape[dim] * accumulator_bytes(source.dtype))
 
 
 @rule("aten::unfold_backward", name="unfold-grad", replace=True)
 def unfold_gradient(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The positions along the dimension that was unfolded: of the result, or of the pieces where these do not overlap.
-
-    Arguments: (grad_in, input_sizes, dim, size, step)
-    """
+    """The positions along the dimension that was unfolded: of the result, or of the pieces where these do not overlap."""
     script.outputs()
-    pieces, result = tensor_at(operator, 0, "grad_in"), operator.outputs[0]
+    pieces, result = operator.tensor("grad_in"), operator.outputs[0]
     if pieces is None or result is None or not result.shape:
         return
-    dim = integer_at(operator, 2, "dim", 0) % len(result.shape)
-    overlap = integer_at(operator, 4, "step", 1) < integer_at(operator, 3, "size", 1)
+    dim = operator.integer("dim") % len(result.shape)
+    overlap = operator.integer("step", default=1) < operator.integer("size", default=1)
     script.temporary((result if overlap else pieces).shape[dim] * _INDEX_BYTES)
 
 
 @rule("aten::dist")
 def dist(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The differences, then their norm.
-
-    Arguments: (self, other, p)
-    """
-    source, other = tensor_at(operator, 0, "self"), tensor_at(operator, 1, "other")
+    """The differences, then their norm."""
+    source, other = operator.tensor("self"), operator.tensor("other")
     if source is None or other is None:
         return
     shape = broadcast_shape((source, other))
@@ -163,13 +133,10 @@ def dist(operator: Operator, device: DeviceProfile, script: Script) -> None:
 @rule("aten::scatter_reduce", "aten::scatter_reduce_", name="scatter-mean", replace=True)
 def scatter_mean(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """A mean: ones of the source's size are counted where they go, in a tensor of the result's size, and of none a mask is made. Any other
-    reduction takes nothing.
-
-    Arguments: (self, dim, index, src, reduce, *, include_self)
-    """
+    reduction takes nothing."""
     script.outputs()
-    source, values = tensor_at(operator, 0, "self"), tensor_at(operator, 3, "src")
-    if argument(operator, 4, "reduce") != "mean" or source is None or values is None:
+    source, values = operator.tensor("self"), operator.tensor("src")
+    if operator.argument("reduce") != "mean" or source is None or values is None:
         return
     script.temporary(math.prod(values.shape) * dtype_bytes(values.dtype))
     script.temporary(bytes_of(source))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, dtype_bytes
-from analyzer.runtimes.pytorch.scratch.layout import bytes_of, tensor_at
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of
 from analyzer.runtimes.pytorch.scratch.script import Script, rule
 
 _LONG = 8
@@ -25,11 +25,9 @@ _LARGE = 450  # the measure of steps, samples and characters beyond which a prob
 def ctc_loss(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Lengths of targets and inputs and the targets' offsets, eight bytes for every sample each; then what the backward
     pass will need, then the losses.
-
-    Arguments: (log_probs, targets, input_lengths, target_lengths, ...)
     """
     del device
-    scores = tensor_at(operator, 0)
+    scores = operator.tensor("log_probs")
     if scores is None:
         return
     for _ in range(3):
@@ -42,17 +40,14 @@ def ctc_loss(operator: Operator, device: DeviceProfile, script: Script) -> None:
 def ctc_loss_backward(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The lengths, `log_beta` and the gradient; in a large problem, then the sum of both tables over blanks and what
     `logsumexp` takes for it. Where losses may be infinite, the result is chosen from the gradient and zero at the end.
-
-    Arguments: (grad, log_probs, targets, input_lengths, target_lengths, neg_log_likelihood, log_alpha, blank,
-    zero_infinity)
     """
     del device
-    scores, alpha = tensor_at(operator, 1), tensor_at(operator, 6)
+    scores, alpha = operator.tensor("log_probs"), operator.tensor("log_alpha")
     if scores is None or alpha is None:
         return
     steps, batch, labels = scores.shape
     large = 2 * steps + 24 * batch // 10 + 2 * labels // 10 > _LARGE
-    chosen = large and len(operator.arguments) > 8 and operator.arguments[8] is True
+    chosen = large and operator.argument("zero_infinity") is True
     for _ in range(3):
         script.temporary(_LONG * batch)
     script.temporary(bytes_of(alpha))

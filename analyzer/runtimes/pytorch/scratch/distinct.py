@@ -21,7 +21,7 @@ from analyzer.runtimes.pytorch.scratch.cub import (
     radix_sort_bytes,
     runs_bytes,
 )
-from analyzer.runtimes.pytorch.scratch.layout import argument, bytes_of, contiguous_copy_bytes, tensor_at
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_copy_bytes
 from analyzer.runtimes.pytorch.scratch.script import Script, rule
 
 _INDEX_BYTES = 8
@@ -31,14 +31,12 @@ _INDEX_BYTES = 8
 def unique(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The values are sorted into a copy, with their positions where the places of all are wanted; then every run of equal ones is written
     once.
-
-    Arguments: (self, sorted, return_inverse, return_counts)
     """
-    source = tensor_at(operator, 0)
+    source = operator.tensor("self")
     if source is None or source.element_count == 0:
         return
     count, width = source.element_count, dtype_bytes(source.dtype)
-    inverse = bool(argument(operator, 2, "return_inverse"))
+    inverse = bool(operator.argument("return_inverse"))
     script.temporary(contiguous_copy_bytes(source))
     script.temporary(bytes_of(source))  # sorted
     if not inverse:
@@ -50,20 +48,17 @@ def unique(operator: Operator, device: DeviceProfile, script: Script) -> None:
         positions = script.temporary(count * _INDEX_BYTES)
         script.release(script.temporary(radix_sort_bytes(device, count, 8 * width, width, _INDEX_BYTES)))
         script.release(positions)
-    _runs(device, source, script, inverse, bool(argument(operator, 3, "return_counts")))
+    _runs(device, source, script, inverse, bool(operator.argument("return_counts")))
 
 
 @rule("aten::unique_consecutive", name="unique-consecutive")
 def unique_consecutive(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Every run of equal values is written once.
-
-    Arguments: (self, return_inverse, return_counts, dim)
-    """
-    source = tensor_at(operator, 0)
-    if source is None or source.element_count == 0 or argument(operator, 3, "dim") is not None:
+    """Every run of equal values is written once."""
+    source = operator.tensor("self")
+    if source is None or source.element_count == 0 or operator.argument("dim") is not None:
         return
-    inverse, counts = (bool(argument(operator, place, "")) for place in (1, 2))
-    _runs(device, source, script, inverse, counts)
+    inverse, counts = operator.argument("return_inverse"), operator.argument("return_counts")
+    _runs(device, source, script, bool(inverse), bool(counts))
 
 
 def _runs(device: DeviceProfile, source: TensorMeta, script: Script, inverse: bool, counts: bool) -> None:

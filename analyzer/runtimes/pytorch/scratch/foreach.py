@@ -26,10 +26,8 @@ _CHUNK_ELEMENTS = 65536
 def foreach_reduction(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Norms and maxima of a list of tensors: partial results, for each tensor as many as the largest one has chunks of
     65,536 elements, in the accumulator's type. They are taken before the results.
-
-    Arguments: (tensors, ord, dtype)
     """
-    tensors = tuple(tensors_in(operator.arguments[0])) if operator.arguments else ()
+    tensors = tuple(tensors_in(operator.argument("self")))
     if tensors:
         chunks = max(-(-tensor.element_count // _CHUNK_ELEMENTS) for tensor in tensors)
         result = next((output for output in operator.outputs if output is not None), tensors[0])
@@ -41,7 +39,7 @@ def foreach_reduction(operator: Operator, _device: DeviceProfile, script: Script
 def native_dropout(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Dropout allocates its mask before its output, and nothing else.
 
-    Arguments: (input, p, train) -> (output, mask)
+    Results: (output, mask)
     """
     if len(operator.outputs) > 1:
         script.output(1)

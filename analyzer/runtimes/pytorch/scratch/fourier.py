@@ -27,12 +27,9 @@ from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, nbytes_of
 from analyzer.libraries.cufft import Plan, is_recorded, workspace_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
-    argument,
     bytes_of,
     contiguous_like,
     contiguous_strides,
-    integer_at,
-    integers_at,
 )
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
@@ -97,35 +94,26 @@ class _Transform:
 
 @rule("aten::_fft_c2c", name="complex-transform", sure=(Basis.EXACT, Basis.MEASURED, Basis.BOUNDED))
 def complex_to_complex(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The result, and the plan's copy and workspace; of more than three dimensions a second buffer for the parts.
-
-    Arguments: (self, dim, normalization, forward)
-    """
+    """The result, and the plan's copy and workspace; of more than three dimensions a second buffer for the parts."""
     _tell(operator, script)
 
 
 @rule("aten::_fft_r2c", name="real-transform", sure=(Basis.EXACT, Basis.MEASURED, Basis.BOUNDED))
 def real_to_complex(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The result, and the plan's copy and workspace; done in parts, a second buffer after the last dimension.
-
-    Arguments: (self, dim, normalization, onesided)
-    """
+    """The result, and the plan's copy and workspace; done in parts, a second buffer after the last dimension."""
     _tell(operator, script)
 
 
 @rule("aten::_fft_c2r", name="inverse-real-transform", sure=(Basis.EXACT, Basis.MEASURED, Basis.BOUNDED))
 def complex_to_real(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The result, then a contiguous copy of the input, which the transform may overwrite, and the plan's workspace.
-
-    Arguments: (self, dim, normalization, last_dim_size)
-    """
+    """The result, then a contiguous copy of the input, which the transform may overwrite, and the plan's workspace."""
     _tell(operator, script)
 
 
 def _tell(operator: Operator, script: Script) -> list[tuple[int, ...]]:
     """The operator's story; returned, the lengths unlike any recorded."""
     source = operator.inputs[0]
-    dims = tuple(dim % max(len(source.shape), 1) for dim in integers_at(operator, 1, "dim") or ())
+    dims = tuple(dim % max(len(source.shape), 1) for dim in operator.integers("dim") or ())
     if not dims or not source.element_count:
         return []
     if source.dtype not in _REAL_BYTES:
@@ -134,9 +122,9 @@ def _tell(operator: Operator, script: Script) -> list[tuple[int, ...]]:
     if operator.name.startswith("aten::_fft_c2c"):
         _complex(transform, source, dims)
     elif operator.name.startswith("aten::_fft_r2c"):
-        _from_real(transform, source, dims, bool(argument(operator, 3, "onesided", True)))
+        _from_real(transform, source, dims, bool(operator.argument("onesided", default=True)))
     else:
-        last = integer_at(operator, 3, "last_dim_size", 2 * source.shape[dims[-1]] - 2)
+        last = operator.integer("last_dim_size", default=2 * source.shape[dims[-1]] - 2)
         _to_real(transform, source, dims, last)
     return transform.unlike
 

@@ -39,15 +39,11 @@ from analyzer.runtimes.pytorch.scratch.cub import (
 )
 from analyzer.runtimes.pytorch.scratch.layout import (
     accumulator_bytes,
-    argument,
     broadcast_shape,
     bytes_of,
     contiguous_copy_bytes,
     expanded,
-    integer_at,
-    integers_at,
     is_contiguous,
-    tensor_at,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import BOTH_AT_ONCE, Kernel, both_extremes, converted, reduce
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
@@ -77,11 +73,8 @@ def flattens_in_place(tensor: TensorMeta) -> bool:
 
 @rule("aten::embedding")
 def embedding(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Looking up rows: an index of several dimensions that cannot be flattened in place (an expanded one) is copied.
-
-    Arguments: (weight, indices, ...)
-    """
-    indices = tensor_at(operator, 1, "indices")
+    """Looking up rows: an index of several dimensions that cannot be flattened in place (an expanded one) is copied."""
+    indices = operator.tensor("indices")
     if indices is not None and len(indices.shape) != 1 and not flattens_in_place(indices):
         script.temporary(bytes_of(indices))
     script.outputs()
@@ -93,16 +86,14 @@ def embedding_grad(operator: Operator, device: DeviceProfile, script: Script) ->
     the result; above, the indices are sorted, and equal ones summed in segments of at most 10, in float32: arrays
     of the index's length, CUB's temporaries (from torch 2.13 on for as many bits as the number of rows has), and one row a segment (or atomic sums, where segments would not fill
     the GPU).
-
-    Arguments: (grad_output, indices, num_weights, padding_idx, scale_grad_by_freq)
     """
-    grad, indices = tensor_at(operator, 0), tensor_at(operator, 1)
+    grad, indices = operator.tensor("grad_output"), operator.tensor("indices")
     if grad is None or indices is None:
         return
     script.temporary(contiguous_copy_bytes(indices))
     script.temporary(contiguous_copy_bytes(grad))
-    count, weights = indices.element_count, integer_at(operator, 2, "num_weights", 0)
-    by_frequency = bool(integer_at(operator, 4, "scale_grad_by_freq", 0))
+    count, weights = indices.element_count, operator.integer("num_weights")
+    by_frequency = bool(operator.integer("scale_grad_by_freq"))
     if count == 0 or (count <= _DIRECT_INDICES and not by_frequency):
         script.outputs()
         return
@@ -113,16 +104,13 @@ def embedding_grad(operator: Operator, device: DeviceProfile, script: Script) ->
 def embedding_bag_grad(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Sums and means: as the gradient of an embedding with many indices, however few there are. The maximum's gradient is
     added straight into the result.
-
-    Arguments: (grad, indices, [offsets,] bag of each index, sizes, places, num_weights, scale_grad_by_freq, mode, ...)
     """
-    grad, indices = tensor_at(operator, 0), tensor_at(operator, 1)
-    first = 6 if operator.name.startswith("aten::_embedding_bag_backward") else 5
-    maximum = integer_at(operator, first + 2, "mode", 0) == _MAXIMUM
+    grad, indices = operator.tensor("grad"), operator.tensor("indices")
+    maximum = operator.integer("mode") == _MAXIMUM
     if grad is None or indices is None or indices.element_count == 0 or maximum:
         return
-    weights = integer_at(operator, first, "num_weights", 0)
-    by_frequency = bool(integer_at(operator, first + 1, "scale_grad_by_freq", 0))
+    weights = operator.integer("num_weights")
+    by_frequency = bool(operator.integer("scale_grad_by_freq"))
     _sorted_gradient(script, device, grad, indices, weights, by_frequency)
 
 
@@ -172,7 +160,7 @@ def _sorted_gradient(
 
 
 def _index_tensors(operator: Operator) -> tuple[TensorMeta | None, ...]:
-    indices = argument(operator, 1, "indices")
+    indices = operator.argument("indices")
     if not isinstance(indices, tuple):
         return ()
     return tuple(index if isinstance(index, TensorMeta) else None for index in indices)
@@ -192,11 +180,8 @@ def _match_strides(script: Script, indices: tuple[TensorMeta | None, ...]) -> No
 
 @rule("aten::index.Tensor", "aten::_unsafe_index.Tensor", name="index")
 def index(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Masks are looked through; several index tensors of unlike strides are copied to one layout first.
-
-    Arguments: (self, indices)
-    """
-    source, result, indices = tensor_at(operator, 0), operator.outputs[0], _index_tensors(operator)
+    """Masks are looked through; several index tensors of unlike strides are copied to one layout first."""
+    source, result, indices = operator.tensor("self"), operator.outputs[0], _index_tensors(operator)
     if source is not None and result is not None:
         indices, _ = looked_through(script, device, indices, selected(source, indices, result))
     _match_strides(script, indices)
@@ -214,10 +199,8 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
     """Masks are looked through first. With accumulation, the indices become one linear index, the values are made contiguous, and the linear index is
     sorted with its positions: arrays of 8 bytes an index and CUB's temporary. Without, several indices of unlike
     strides are copied to one layout.
-
-    Arguments: (self, indices, values, accumulate)
     """
-    target, values = tensor_at(operator, 0), tensor_at(operator, 2, "values")
+    target, values = operator.tensor("self"), operator.tensor("values")
     script.outputs()
     indices = _index_tensors(operator)
     given = tuple(index for index in indices if index is not None)
@@ -225,7 +208,7 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
         return
     indices, held = looked_through(script, device, indices, selected(target, indices, values, written=True))
     given = tuple(index for index in indices if index is not None)
-    if not integer_at(operator, 3, "accumulate", 0):
+    if not operator.integer("accumulate"):
         _match_strides(script, indices)
         return
     shape = broadcast_shape(given)
@@ -239,7 +222,7 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
             indexed *= target.shape[dim]
     row //= max(indexed, 1)
     array = count * _INDEX_BYTES
-    unsafe = operator.name.startswith("aten::_index_put_impl_") and integer_at(operator, 4, "unsafe", 0)
+    unsafe = operator.integer("unsafe")
     checked = not unsafe and operator.phase is not Phase.BACKWARD
     linear = None
     for entry in given:
@@ -286,11 +269,9 @@ def _check_bounds(script: Script, device: DeviceProfile, entry: TensorMeta) -> N
 def roll(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Rolling over several dimensions rolls one after the other: all results but the last are temporaries. A source
     that is not contiguous is copied first.
-
-    Arguments: (self, shifts, dims)
     """
-    source = tensor_at(operator, 0)
-    dims = integers_at(operator, 2, "dims") or ()
+    source = operator.tensor("self")
+    dims = operator.integers("dims") or ()
     if source is None:
         return
     copy = script.temporary(contiguous_copy_bytes(source))
@@ -304,15 +285,13 @@ def roll(operator: Operator, _device: DeviceProfile, script: Script) -> None:
 def cumulative(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Running sums and products convert the input to the result's type and copy what is not contiguous; over a whole
     1-D tensor CUB's scan takes its temporary.
-
-    Arguments: (self, dim, dtype)
     """
-    source, result = tensor_at(operator, 0), operator.outputs[0]
+    source, result = operator.tensor("self"), operator.outputs[0]
     script.outputs()
     if source is None or result is None:
         return
     source, _ = converted(script, source, result.dtype)
     script.temporary(contiguous_copy_bytes(source))
-    dim = integer_at(operator, 1, "dim", 0)
+    dim = operator.integer("dim")
     if source.shape and source.element_count and source.shape[dim] == source.element_count:
         script.temporary(scan_bytes(device, source.element_count, dtype_bytes(source.dtype)))

@@ -10,7 +10,7 @@
 5. **Collectives** (`c10d`, `_c10d_functional`) work on the tensors they are given: see `capture/pytorch/world`. So do
    FSDP's own operators, but for those in `packed.py`.
 6. **Bookkeeping**: profiler marks, assertions, reading one value back to the host.
-7. **Kernels written in Triton** write into tensors they are given: see `capture/pytorch/triton_kernels.py`.
+7. **Kernels written in Triton** write into tensors they are given: see `capture/pytorch/kernels/triton_kernels.py`.
 
 Source: the files named, and recorded calls of these operators that request nothing else (H200, torch 2.11,
 `tests/data/operators_h200.json.gz`).

@@ -6,8 +6,6 @@
    "preserve" the memory format give a dense tensor's copy the same strides, and any other tensor's copy contiguous
    ones.
 3. Every allocation starts at a multiple of 512 bytes, so alignment is a matter of the view's offset alone.
-
-Also here: reading a call's arguments by position or name, since a capture may leave trailing defaults out.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from analyzer.graph import Argument, Operator, TensorMeta, dtype_bytes, nbytes_of
+from analyzer.graph import TensorMeta, dtype_bytes, nbytes_of
 
 _ACCUMULATE_IN_FLOAT = frozenset({"float16", "bfloat16"})
 
@@ -139,40 +137,3 @@ def accumulator_dtype(dtype: str) -> str:
 def accumulator_bytes(dtype: str) -> int:
     """Bytes of one element of `accumulator_dtype`."""
     return dtype_bytes(accumulator_dtype(dtype))
-
-
-def argument(operator: Operator, position: int, name: str, default: Argument = None) -> Argument:
-    """A call's argument by schema position or name, or its default if the capture left it out."""
-    if position < len(operator.arguments):
-        return operator.arguments[position]
-    return operator.keywords.get(name, default)
-
-
-def tensor_at(operator: Operator, position: int, name: str = "") -> TensorMeta | None:
-    """A call's tensor argument, None if it is absent or no tensor."""
-    value = argument(operator, position, name)
-    return value if isinstance(value, TensorMeta) else None
-
-
-def integer_at(operator: Operator, position: int, name: str, default: int) -> int:
-    """A call's integer (or boolean) argument."""
-    value = argument(operator, position, name)
-    return int(value) if isinstance(value, int) else default
-
-
-def integers_at(operator: Operator, position: int, name: str) -> tuple[int, ...] | None:
-    """A call's list of integers (one integer counts as a list of one), None if absent."""
-    value = argument(operator, position, name)
-    if isinstance(value, int):
-        return (value,)
-    if isinstance(value, tuple):
-        return tuple(part for part in value if isinstance(part, int))
-    return None
-
-
-def flags_at(operator: Operator, position: int, name: str, count: int) -> tuple[bool, ...]:
-    """A call's list of booleans (`output_mask`), all true if absent."""
-    value = argument(operator, position, name)
-    if isinstance(value, tuple) and len(value) == count:
-        return tuple(bool(part) for part in value)
-    return (True,) * count

@@ -21,8 +21,6 @@ from analyzer.graph import Operator, TensorMeta, dtype_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     contiguous_copy_bytes,
-    integer_at,
-    tensor_at,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
 from analyzer.runtimes.pytorch.scratch.script import Script, rule
@@ -33,7 +31,7 @@ _NO_REDUCTION = 0
 
 def _elements(operator: Operator) -> TensorMeta | None:
     """Every element's loss, as a tensor: the broadcast of input and target, laid out as a pointwise result."""
-    source, target = tensor_at(operator, 0), tensor_at(operator, 1)
+    source, target = operator.tensor("self"), operator.tensor("target")
     if source is None or target is None:
         return None
     shape, strides = pointwise_strides((source, target))
@@ -44,11 +42,9 @@ def _elements(operator: Operator) -> TensorMeta | None:
 def pointwise_loss(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Every element's loss is computed into the result, whose storage keeps that size when it shrinks to a scalar; it
     is summed from a second tensor of all losses. Without reduction: the result alone.
-
-    Arguments: (self, target, reduction, ...)
     """
     losses = _elements(operator)
-    if losses is None or integer_at(operator, 2, "reduction", 1) == _NO_REDUCTION:
+    if losses is None or operator.integer("reduction", default=1) == _NO_REDUCTION:
         return
     script.output(0, bytes_of(losses))
     script.temporary(bytes_of(losses))
@@ -59,11 +55,9 @@ def pointwise_loss(operator: Operator, device: DeviceProfile, script: Script) ->
 def huber_loss(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Every element's loss goes to a temporary, which is summed into a fresh scalar. Without reduction: the result
     alone.
-
-    Arguments: (self, target, reduction, delta)
     """
     losses = _elements(operator)
-    if losses is None or integer_at(operator, 2, "reduction", 1) == _NO_REDUCTION:
+    if losses is None or operator.integer("reduction", default=1) == _NO_REDUCTION:
         return
     script.temporary(bytes_of(losses))
     script.output(0)
@@ -74,12 +68,9 @@ def huber_loss(operator: Operator, device: DeviceProfile, script: Script) -> Non
 def binary_cross_entropy(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Every element's loss is computed into the result, whose storage keeps that size; its sum is a scalar of its own,
     copied over the result once that has shrunk. Without reduction: the result alone.
-
-    Arguments: (self, target, weight, reduction), or without the weight
     """
-    losses = tensor_at(operator, 0)
-    place = 2 if operator.name.startswith("aten::soft_margin_loss") else 3
-    if losses is None or integer_at(operator, place, "reduction", 1) == _NO_REDUCTION:
+    losses = operator.tensor("self")
+    if losses is None or operator.integer("reduction", default=1) == _NO_REDUCTION:
         return
     script.output(0, bytes_of(losses))
     script.temporary(dtype_bytes(losses.dtype))
@@ -88,15 +79,12 @@ def binary_cross_entropy(operator: Operator, device: DeviceProfile, script: Scri
 
 @rule("aten::binary_cross_entropy_with_logits", name="bce-with-logits")
 def binary_cross_entropy_with_logits(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Two temporaries of all elements: one minus the target, times the input, and the log-sigmoid; then their sum.
-
-    Arguments: (self, target, weight, pos_weight, reduction)
-    """
+    """Two temporaries of all elements: one minus the target, times the input, and the log-sigmoid; then their sum."""
     losses = _elements(operator)
     if losses is None:
         return
     script.temporary(bytes_of(losses))
-    if integer_at(operator, 4, "reduction", 1) == _NO_REDUCTION:
+    if operator.integer("reduction", default=1) == _NO_REDUCTION:
         script.output(0)
         return
     script.temporary(bytes_of(losses))
@@ -106,11 +94,8 @@ def binary_cross_entropy_with_logits(operator: Operator, device: DeviceProfile, 
 
 @rule("aten::soft_margin_loss_backward", name="soft-margin-loss-grad")
 def soft_margin_loss_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Products of the input's size, two at a time, beside the result, and then one more.
-
-    Arguments: (grad_output, self, target, reduction)
-    """
-    source = tensor_at(operator, 1)
+    """Products of the input's size, two at a time, beside the result, and then one more."""
+    source = operator.tensor("self")
     script.outputs()
     if source is not None:
         products = [script.temporary(bytes_of(source)) for _ in range(2)]
@@ -127,9 +112,8 @@ def nll_loss(operator: Operator, _device: DeviceProfile, script: Script) -> None
     Source: `nll_loss_forward_out_cuda_template`, `nll_loss_backward_out_cuda_template` (NLLLoss.cu).
     """
     script.outputs()
-    first = 1 if operator.name.endswith("backward") else 0
-    for position in (first, first + 1, first + 2):
-        script.temporary(contiguous_copy_bytes(tensor_at(operator, position)))
+    for name in ("self", "target", "weight"):
+        script.temporary(contiguous_copy_bytes(operator.tensor(name)))
 
 
 @rule("aten::nll_loss2d_forward", "aten::nll_loss2d_backward", name="nll-loss-2d")
@@ -141,6 +125,7 @@ def nll_loss2d(operator: Operator, _device: DeviceProfile, script: Script) -> No
     if not backward:
         script.output(1)  # the total weight comes first
     script.outputs()
-    positions = (2, 3) if backward else (0, 1, 2)
-    for position in positions:
-        script.temporary(contiguous_copy_bytes(tensor_at(operator, position)))
+    if not backward:
+        script.temporary(contiguous_copy_bytes(operator.tensor("self")))
+    for name in ("target", "weight"):
+        script.temporary(contiguous_copy_bytes(operator.tensor(name)))

@@ -32,12 +32,9 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     accumulator_dtype,
     bytes_of,
     contiguous_copy_bytes,
-    flags_at,
-    integer_at,
     is_channels_last,
     is_contiguous,
     suggests_channels_last,
-    tensor_at,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import Kernel, converted, reduce, sum_over
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
@@ -48,12 +45,9 @@ _MOST_BLOCKS = 64 * 1024 // 2
 
 @rule("aten::native_layer_norm", "aten::_fused_rms_norm")
 def layer_norm(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Layer and RMS norm work on contiguous tensors: input, weight or bias that is not is copied before the results.
-
-    Arguments: (input, normalized_shape, weight, bias, eps)
-    """
-    for position in (0, 2, 3):
-        script.temporary(contiguous_copy_bytes(tensor_at(operator, position)))
+    """Layer and RMS norm work on contiguous tensors: input, weight or bias that is not is copied before the results."""
+    for name in ("input", "weight", "bias"):
+        script.temporary(contiguous_copy_bytes(operator.tensor(name)))
     script.outputs()
 
 
@@ -61,36 +55,30 @@ def layer_norm(operator: Operator, _device: DeviceProfile, script: Script) -> No
 def layer_norm_backward(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Copies of what is not contiguous; with more than 65,536 rows and few columns, weight and bias gradients are
     summed in two stages: partial sums of a row for every 32 rows, and gradients that are thrown away.
-
-    Arguments: (grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask)
     """
-    _rows_backward(operator, device, script, (5, 6), flags_at(operator, 7, "output_mask", 3))
+    _rows_backward(operator, device, script, operator.flags("output_mask", 3))
 
 
 @rule("aten::_fused_rms_norm_backward", name="rms-norm-grad")
 def rms_norm_backward(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """As layer norm's backward pass, for a weight alone: copies of what is not contiguous and, with more than 65,536
     rows and few columns, partial sums of the weight's gradient and a gradient that is thrown away.
-
-    Arguments: (grad_out, input, normalized_shape, rstd, weight, output_mask)
     """
-    _rows_backward(operator, device, script, (4,), (*flags_at(operator, 5, "output_mask", 2), False))
+    _rows_backward(operator, device, script, (*operator.flags("output_mask", 2), False))
 
 
 def _rows_backward(
     operator: Operator,
     device: DeviceProfile,
     script: Script,
-    weights: tuple[int, ...],
     wanted: tuple[bool, ...],
 ) -> None:
-    grad, source = tensor_at(operator, 0), tensor_at(operator, 1)
+    grad, source, weight = (operator.tensor(name) for name in ("grad_out", "input", "weight"))
     if grad is None or source is None:
         return
-    for tensor in (source, *(tensor_at(operator, position) for position in weights)):
+    for tensor in (source, weight, operator.tensor("bias")):
         script.temporary(contiguous_copy_bytes(tensor))
     gradients = [index for index in (1, 2) if wanted[index] and index < len(operator.outputs)]
-    weight = tensor_at(operator, weights[0])
     columns = weight.element_count if weight is not None else 0
     rows = source.element_count // columns if columns else 0
     column_blocks = -(-columns // _LANES)
@@ -117,18 +105,13 @@ def _rows_backward(
 
 @rule("aten::native_group_norm")
 def group_norm(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """With a weight or a bias: two factors a sample and channel, in the accumulator's type.
-
-    Arguments: (input, weight, bias, N, C, HxW, group, eps)
-    """
-    source = tensor_at(operator, 0)
+    """With a weight or a bias: two factors a sample and channel, in the accumulator's type."""
+    source = operator.tensor("input")
     script.outputs()
-    affine = tensor_at(operator, 1, "weight") or tensor_at(operator, 2, "bias")
-    if source is None or affine is None or integer_at(operator, 5, "HxW", 0) == 1:
+    affine = operator.tensor("weight") or operator.tensor("bias")
+    if source is None or affine is None or operator.integer("HxW") == 1:
         return
-    factors = (
-        integer_at(operator, 3, "N", 0) * integer_at(operator, 4, "C", 0) * accumulator_bytes(source.dtype)
-    )
+    factors = operator.integer("N") * operator.integer("C") * accumulator_bytes(source.dtype)
     script.temporary(factors)
     script.temporary(factors)
 
@@ -137,23 +120,21 @@ def group_norm(operator: Operator, _device: DeviceProfile, script: Script) -> No
 def group_norm_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Two sums a sample and channel in the accumulator's type; for the input's gradient also two factors a sample and
     group, and one a sample and channel with a weight.
-
-    Arguments: (grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask)
     """
-    source = tensor_at(operator, 1)
+    source = operator.tensor("input")
     script.outputs()
     if source is None:
         return
     width = accumulator_bytes(source.dtype)
-    samples, groups = integer_at(operator, 5, "N", 0), integer_at(operator, 8, "group", 0)
-    per_channel = samples * integer_at(operator, 6, "C", 0) * width
+    samples, groups = operator.integer("N"), operator.integer("group")
+    per_channel = samples * operator.integer("C") * width
     per_group = samples * groups * width
     script.temporary(per_channel)
     script.temporary(per_channel)
-    if flags_at(operator, 9, "output_mask", 3)[0]:
-        per_pixel = integer_at(operator, 7, "HxW", 0) > 1
+    if operator.flags("output_mask", 3)[0]:
+        per_pixel = operator.integer("HxW") > 1
         factors = [script.temporary(per_group), script.temporary(per_group)]
-        if tensor_at(operator, 4, "weight") is not None and per_pixel:
+        if operator.tensor("weight") is not None and per_pixel:
             factors.append(script.temporary(per_channel))
         for token in factors:
             script.release(token)
@@ -178,13 +159,12 @@ def cudnn_batch_norm(operator: Operator, _device: DeviceProfile, script: Script)
     each block of rows 8 bytes a channel and a flag for every 16, and 1 KiB of control data; channels count in
     multiples of 64.
 
-    Arguments: (input, weight, bias, running_mean, running_var, training, momentum, eps) -> (out, mean, inverse std,
-    reserve)
+    Results: (out, mean, inverse std, reserve)
     Measured: 46 workspaces of ResNet-50 and 16 of other shapes (H200, cuDNN 9.19), each right to the byte.
     """
     script.library("cudnn")
-    source = tensor_at(operator, 0)
-    training = bool(integer_at(operator, 5, "training", 1))
+    source = operator.tensor("input")
+    training = bool(operator.integer("training", default=1))
     for index in range(min(3, len(operator.outputs))):
         script.output(index)
     if source is not None and training and _is_persistent(source):
@@ -197,11 +177,10 @@ def cudnn_batch_norm_backward(operator: Operator, _device: DeviceProfile, script
     """The gradient is brought into the input's memory format by a copy; then, for channels-last input, the workspace
     of cuDNN's persistent mode: 8 bytes a channel for every 96 rows, and 1 KiB of control data.
 
-    Arguments: (input, grad_output, weight, ...)
     Measured: 46 workspaces of ResNet-50 and 16 of other shapes (H200, cuDNN 9.19), each right to the byte.
     """
     script.library("cudnn")
-    source, grad = tensor_at(operator, 0), tensor_at(operator, 1)
+    source, grad = operator.tensor("input"), operator.tensor("grad_output")
     if source is None or grad is None:
         return
     persistent = _is_persistent(source)
@@ -247,17 +226,12 @@ def native_batch_norm(operator: Operator, device: DeviceProfile, script: Script)
     """PyTorch's own batch norm in training: a channels-last input is reduced over thread blocks through a staging
     buffer with semaphores; one that is neither channels-last nor contiguous is converted to the accumulator's type
     and reduced.
-
-    Arguments: (input, weight, bias, running_mean, running_var, training, ...)
     """
-    source = tensor_at(operator, 0)
+    source = operator.tensor("input")
     script.outputs()
     if source is None or len(source.shape) < 2 or source.element_count == 0:
         return
-    places = {"aten::_batch_norm_with_update": None, "aten::_native_batch_norm_legit.no_stats": 3}
-    position = places.get(operator.name, 5)
-    training = True if position is None else bool(integer_at(operator, position, "training", 1))
-    if not training:
+    if not operator.integer("training", default=1):  # `_batch_norm_with_update` says nothing: it trains
         return
     two_dims = len(source.shape) == 2 and is_contiguous(source)
     if two_dims or (len(source.shape) == 4 and is_channels_last(source) and not is_contiguous(source)):
@@ -282,10 +256,8 @@ def native_batch_norm_backward(operator: Operator, _device: DeviceProfile, scrip
     """Channels-last goes through two sums a channel, with a staging buffer, then an elementwise kernel; in evaluation
     the inverse deviation is computed anew if the forward pass (cuDNN's) saved none. Otherwise input and gradient are seen as batch,
     channels and the rest, which takes a copy where that is not one row.
-
-    Arguments: (grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, ...)
     """
-    grad, source = tensor_at(operator, 0), tensor_at(operator, 1)
+    grad, source = operator.tensor("grad_out"), operator.tensor("input")
     if source is None or source.element_count == 0:
         return
     if not _uses_channels_last_kernels(source) or (is_contiguous(source) and len(source.shape) != 2):
@@ -296,8 +268,8 @@ def native_batch_norm_backward(operator: Operator, _device: DeviceProfile, scrip
         script.outputs()
         return
     per_channel = source.shape[1] * accumulator_bytes(source.dtype)
-    saved = tensor_at(operator, 6, "save_invstd")
-    if not integer_at(operator, 7, "train", 1) and (saved is None or saved.element_count == 0):
+    saved = operator.tensor("save_invstd", "save_var")
+    if not operator.integer("train", "update", default=1) and (saved is None or saved.element_count == 0):
         script.temporary(per_channel)
     script.temporary(per_channel)
     script.temporary(per_channel)

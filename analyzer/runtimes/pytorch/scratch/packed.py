@@ -20,36 +20,25 @@ from __future__ import annotations
 import math
 
 from analyzer.devices import DeviceProfile
-from analyzer.graph import Operator, TensorMeta, dtype_bytes
-from analyzer.graph.model import Argument, tensors_in
+from analyzer.graph import Operator, dtype_bytes
+from analyzer.graph.model import tensors_in
 from analyzer.runtimes.pytorch.scratch.script import Script, rule
 
 _TILE_BYTES = 128 * 16
 _ENTRY_BYTES = 8
 
 
-def _argument(operator: Operator, position: int, name: str) -> Argument:
-    return operator.arguments[position] if position < len(operator.arguments) else operator.keywords.get(name)
-
-
-def _number(value: Argument, otherwise: int) -> int:
-    return value if isinstance(value, int) else otherwise
-
-
 @rule("fsdp::split_with_sizes_copy", "aten::split_with_sizes_copy", name="split-table")
 def split_with_sizes_copy(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """A table of addresses, sizes and blocks while the kernel is launched.
-
-    Arguments: (self, split_sizes, dim, out)
-    """
-    whole, sizes = _argument(operator, 0, "self"), _argument(operator, 1, "split_sizes")
-    out = tuple(tensors_in(_argument(operator, 3, "out")))
+    """A table of addresses, sizes and blocks while the kernel is launched."""
+    whole, sizes = operator.tensor("self"), operator.integers("split_sizes")
+    out = tuple(tensors_in(operator.argument("out")))
     script.outputs()
-    if not isinstance(whole, TensorMeta) or not isinstance(sizes, tuple) or not out:
+    if whole is None or sizes is None or not out:
         return
-    dim = _number(_argument(operator, 2, "dim"), 0) % max(1, len(whole.shape))
+    dim = operator.integer("dim") % max(1, len(whole.shape))
     row_bytes = math.prod(whole.shape[dim + 1 :]) * dtype_bytes(whole.dtype)
-    chunk_bytes = [_number(size, 0) * row_bytes for size in sizes]
+    chunk_bytes = [size * row_bytes for size in sizes]
     chunks = math.prod(whole.shape[:dim])
     blocks = sum(-(-size // _TILE_BYTES) for size in chunk_bytes)
     most = device.sm_count * device.max_threads_per_sm // 128 * 2
@@ -62,15 +51,12 @@ def split_with_sizes_copy(operator: Operator, device: DeviceProfile, script: Scr
 
 @rule("fsdp::chunk_cat", "aten::_chunk_cat", name="chunk-cat-table")
 def chunk_cat(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """A table of addresses, sizes and blocks while the kernel is launched; it is made before the result.
-
-    Arguments: (tensors, dim, num_chunks, out)
-    """
-    tensors = tuple(tensors_in(_argument(operator, 0, "tensors")))
-    out = next(tensors_in(_argument(operator, 3, "out")), None)
+    """A table of addresses, sizes and blocks while the kernel is launched; it is made before the result."""
+    tensors = tuple(tensors_in(operator.argument("tensors")))
+    out = next(tensors_in(operator.argument("out")), None)
     if tensors:
-        dim = _number(_argument(operator, 1, "dim"), 0) % max(1, len(tensors[0].shape))
-        chunks = max(1, _number(_argument(operator, 2, "num_chunks"), 1))
+        dim = operator.integer("dim") % max(1, len(tensors[0].shape))
+        chunks = max(1, operator.integer("num_chunks", default=1))
         element = dtype_bytes(out.dtype if out is not None else tensors[0].dtype)
         blocks = sum(
             -(

@@ -21,7 +21,6 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     is_channels_last,
     is_contiguous,
     suggests_channels_last,
-    tensor_at,
 )
 from analyzer.runtimes.pytorch.scratch.script import Script, rule
 
@@ -49,10 +48,8 @@ _FEW_CHANNELS = 4
 def either_format(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Kernels run in the memory format the input suggests: an input dense in that format is read in place, any other
     is copied to it after the results are allocated.
-
-    Arguments: (self, ...)
     """
-    source = tensor_at(operator, 0)
+    source = operator.tensor("self")
     script.outputs()
     if source is not None:
         script.temporary(_format_copy(source, suggests_channels_last(source)))
@@ -62,10 +59,9 @@ def either_format(operator: Operator, _device: DeviceProfile, script: Script) ->
 def bilinear(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """The kernel reads any strides; one for channels-last inputs copies what is not dense in that format.
 
-    Arguments: (self, ...)
     Source: `upsample_bilinear2d_out_cuda_template`, UpSampleBilinear2d.cu.
     """
-    source = tensor_at(operator, 0)
+    source = operator.tensor("self")
     script.outputs()
     if source is not None and suggests_channels_last(source):
         script.temporary(_format_copy(source, channels_last=True))
@@ -75,10 +71,8 @@ def bilinear(operator: Operator, _device: DeviceProfile, script: Script) -> None
 def either_format_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Gradient, input and, for max pooling, the saved indices are each copied if they are not dense in the memory
     format the input suggests.
-
-    Arguments: (grad_output, self, ..., indices)
     """
-    grad, source = tensor_at(operator, 0), tensor_at(operator, 1)
+    grad, source = operator.tensor("grad_output"), operator.tensor("self")
     script.outputs()
     if grad is None or source is None:
         return
@@ -86,16 +80,13 @@ def either_format_backward(operator: Operator, _device: DeviceProfile, script: S
     script.temporary(_format_copy(source, channels_last))
     script.temporary(_format_copy(grad, channels_last))
     if operator.name.startswith("aten::max_pool2d"):
-        script.temporary(_format_copy(tensor_at(operator, 7, "indices"), channels_last))
+        script.temporary(_format_copy(operator.tensor("indices"), channels_last))
 
 
 @rule("aten::_adaptive_avg_pool2d", name="adaptive-average")
 def adaptive_average(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Images in neither memory format are copied before the result is allocated; a single one is read as it lies.
-
-    Arguments: (self, output_size)
-    """
-    source = tensor_at(operator, 0)
+    """Images in neither memory format are copied before the result is allocated; a single one is read as it lies."""
+    source = operator.tensor("self")
     if source is not None and len(source.shape) == _IMAGES and not is_channels_last(source):
         script.temporary(contiguous_copy_bytes(source))
     script.outputs()
@@ -103,12 +94,9 @@ def adaptive_average(operator: Operator, _device: DeviceProfile, script: Script)
 
 @rule("aten::_adaptive_avg_pool2d_backward", name="adaptive-average-grad")
 def adaptive_average_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The gradient is read as it lies where the input is channels last, else copied if it is not contiguous.
-
-    Arguments: (grad_output, self)
-    """
+    """The gradient is read as it lies where the input is channels last, else copied if it is not contiguous."""
     script.outputs()
-    grad, source = tensor_at(operator, 0), tensor_at(operator, 1)
+    grad, source = operator.tensor("grad_output"), operator.tensor("self")
     if source is not None and not suggests_channels_last(source):
         script.temporary(contiguous_copy_bytes(grad))
 
@@ -126,10 +114,9 @@ def resize(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     last and has fewer than four channels is resized contiguous, into a contiguous result that is copied over (recorded with three
     channels, and with 32 otherwise; four is where the kernels' source draws the line).
 
-    Arguments: (self or grad_output, ...)
     Source: UpSampleNearest2d.cu, UpSampleBilinear2d.cu.
     """
-    source, result = tensor_at(operator, 0), operator.outputs[0]
+    source, result = operator.tensor("grad_output", "self"), operator.outputs[0]
     script.outputs()
     if source is None or result is None:
         return
@@ -147,12 +134,12 @@ def contiguous_results(operator: Operator, _device: DeviceProfile, script: Scrip
     """
     script.outputs()
     backward = operator.name.endswith("_backward")
-    source = tensor_at(operator, 0)
+    source = operator.tensor("grad_output", "self")
     if source is not None and len(source.shape) < _IMAGES and not backward:
         return  # one image is read as it lies
     if backward:
         script.temporary(contiguous_copy_bytes(source))
-        script.temporary(contiguous_copy_bytes(tensor_at(operator, 2, "indices")))
+        script.temporary(contiguous_copy_bytes(operator.tensor("indices")))
     for result in operator.outputs:
         script.temporary(contiguous_copy_bytes(result))
     if not backward:
@@ -163,10 +150,8 @@ def contiguous_results(operator: Operator, _device: DeviceProfile, script: Scrip
 def im2col(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Before the result: a contiguous copy of the input where it is not, and always one more of the input's size
     (recorded).
-
-    Arguments: (self, ...)
     """
-    source = tensor_at(operator, 0)
+    source = operator.tensor("self")
     script.temporary(contiguous_copy_bytes(source))
     if source is not None:
         script.temporary(bytes_of(source))
@@ -177,9 +162,9 @@ def im2col(operator: Operator, _device: DeviceProfile, script: Script) -> None:
 def col2im(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """The result is made as large as the input and resized: one that is smaller keeps that memory, a larger one is taken anew.
 
-    Source: aten/src/ATen/native/cuda/Col2Im.cu, `col2im_cuda`. Arguments: (self, ...)
+    Source: aten/src/ATen/native/cuda/Col2Im.cu, `col2im_cuda`.
     """
-    source, result = tensor_at(operator, 0), operator.outputs[0]
+    source, result = operator.tensor("self"), operator.outputs[0]
     made = bytes_of(source) if source is not None else 0
     if result is None or bytes_of(result) <= made:
         script.output(0, made)
@@ -214,4 +199,4 @@ def col2im(operator: Operator, _device: DeviceProfile, script: Script) -> None:
 def contiguous_only(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Kernels with a contiguous path alone copy a first argument that is not contiguous, after the results."""
     script.outputs()
-    script.temporary(contiguous_copy_bytes(tensor_at(operator, 0)))
+    script.temporary(contiguous_copy_bytes(operator.tensor("grad_output", "self")))

@@ -22,12 +22,8 @@ from analyzer.graph import Operator, TensorMeta
 from analyzer.libraries.cudnn.recurrent import MODES, Recurrent, dropout_state_bytes
 from analyzer.libraries.cudnn.table import ELEMENT_BYTES
 from analyzer.runtimes.pytorch.scratch.layout import (
-    argument,
     bytes_of,
     contiguous_copy_bytes,
-    integer_at,
-    integers_at,
-    tensor_at,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
@@ -35,40 +31,38 @@ from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 _SEED_BYTES = 8
 
 
-def _layer(operator: Operator, device: DeviceProfile, first: int) -> Recurrent | None:
-    """The layer, from the arguments mode, hidden_size, ... starting at `first`; None if cuDNN has no such dtype."""
-    source = tensor_at(operator, 0)
-    mode = integer_at(operator, first, "mode", -1)
+def _layer(operator: Operator, device: DeviceProfile) -> Recurrent | None:
+    """The layer, None if cuDNN has no such dtype."""
+    source = operator.tensor("input")
+    mode = operator.integer("mode", default=-1)
     if source is None or source.dtype not in ELEMENT_BYTES or not 0 <= mode < len(MODES):
         return None
-    lengths = integers_at(operator, first + 8, "batch_sizes")
+    lengths = operator.integers("batch_sizes")
     if lengths:
         steps, batch = len(lengths), lengths[0]
     else:
         steps, batch = source.shape[:2]
-        if integer_at(operator, first + 4, "batch_first", 0):
+        if operator.integer("batch_first"):
             steps, batch = batch, steps
-    dropout = argument(operator, first + 5, "dropout", 0.0)
+    dropout = operator.argument("dropout", default=0.0)
     major, minor = device.compute_capability
     return Recurrent(
         MODES[mode],
         source.dtype,
         source.shape[-1],
-        integer_at(operator, first + 1, "hidden_size", 0),
-        integer_at(operator, first + 3, "num_layers", 1),
-        2 if integer_at(operator, first + 7, "bidirectional", 0) else 1,
+        operator.integer("hidden_size"),
+        operator.integer("num_layers", default=1),
+        2 if operator.integer("bidirectional") else 1,
         batch,
         steps,
-        bool(dropout) and bool(argument(operator, first + 6, "train", False)),
+        bool(dropout) and bool(operator.argument("train")),
         major >= 8 and minor != 6 and device.sm_count >= 98,
     )
 
 
-def _time_major(operator: Operator, tensor: TensorMeta, first: int) -> TensorMeta:
+def _time_major(operator: Operator, tensor: TensorMeta) -> TensorMeta:
     """The tensor as the kernel sees it: transposed if batches come first."""
-    if integers_at(operator, first + 8, "batch_sizes") or not integer_at(
-        operator, first + 4, "batch_first", 0
-    ):
+    if operator.integers("batch_sizes") or not operator.integer("batch_first"):
         return tensor
     (a, b, *shape), (c, d, *stride) = tensor.shape, tensor.stride
     return replace(tensor, shape=(b, a, *shape), stride=(d, c, *stride))
@@ -78,18 +72,16 @@ def _time_major(operator: Operator, tensor: TensorMeta, first: int) -> TensorMet
 def cudnn_rnn(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """A contiguous time-major copy of the input, the results, a flat weight buffer where the weights do not lie in one,
     cuDNN's workspace and, in training, the reserve it keeps for the backward pass.
-
-    Arguments: (input, weight, weight_stride0, weight_buf, hx, cx, mode, hidden_size, ...)
     """
-    layer, source = _layer(operator, device, 6), tensor_at(operator, 0)
+    layer, source = _layer(operator, device), operator.tensor("input")
     if layer is None or source is None:
         return
     script.library("cudnn")
-    script.temporary(contiguous_copy_bytes(_time_major(operator, source, 6)))
+    script.temporary(contiguous_copy_bytes(_time_major(operator, source)))
     for index in (0, 1, 2, 4):
         if index < len(operator.outputs):
             script.output(index)
-    train = bool(argument(operator, 12, "train", False))
+    train = bool(operator.argument("train"))
     nbytes = layer.training_workspace_bytes() if train else layer.inference_workspace_bytes()
     script.temporary(nbytes, Basis.MEASURED)
     if train:
@@ -100,20 +92,18 @@ def cudnn_rnn(operator: Operator, device: DeviceProfile, script: Script) -> None
 def cudnn_rnn_backward(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Zeros for gradients nobody sent; then twice, for data and for weights, the time-major copies and cuDNN's
     workspace. The weights' gradients are views of one buffer.
-
-    Arguments: (input, weight, weight_stride0, weight_buf, hx, cx, output, grad_output, grad_hy, grad_cy, mode, ...)
     """
-    layer, source = _layer(operator, device, 10), tensor_at(operator, 0)
+    layer, source = _layer(operator, device), operator.tensor("input")
     if layer is None or source is None:
         return
     script.library("cudnn")
-    for place, like in ((7, 6), (8, 4), (9, 5)):
-        tensor = tensor_at(operator, like)
-        if tensor_at(operator, place) is None and tensor is not None:
-            script.temporary(bytes_of(tensor))
-    copy_bytes = contiguous_copy_bytes(_time_major(operator, source, 10))
-    grad = tensor_at(operator, 7)
-    grad_bytes = contiguous_copy_bytes(_time_major(operator, grad, 10)) if grad is not None else 0
+    sent = [operator.tensor(name) for name in ("grad_output", "grad_hy", "grad_cy")]
+    for gradient, like in zip(sent, [operator.tensor(name) for name in ("output", "hx", "cx")], strict=True):
+        if gradient is None and like is not None:
+            script.temporary(bytes_of(like))
+    copy_bytes = contiguous_copy_bytes(_time_major(operator, source))
+    grad = operator.tensor("grad_output")
+    grad_bytes = contiguous_copy_bytes(_time_major(operator, grad)) if grad is not None else 0
     workspace_bytes = layer.training_workspace_bytes(backward=True)
     count = len(operator.outputs)
     for results, copies in ((range(3), (copy_bytes, grad_bytes)), (range(3, count), (copy_bytes,))):

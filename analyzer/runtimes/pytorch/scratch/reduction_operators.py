@@ -19,13 +19,10 @@ from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, dtype_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     accumulator_bytes,
-    argument,
     bytes_of,
     contiguous_copy_bytes,
     contiguous_like,
     contiguous_strides,
-    integer_at,
-    integers_at,
     preserved_strides,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import (
@@ -39,16 +36,14 @@ from analyzer.runtimes.pytorch.scratch.reduction import (
 from analyzer.runtimes.pytorch.scratch.script import Script, rule
 
 
-def _sum_like(
-    operator: Operator, device: DeviceProfile, script: Script, dims_at: int, *, wide_loads: bool = False
-) -> None:
+def _sum_like(operator: Operator, device: DeviceProfile, script: Script, *, wide_loads: bool = False) -> None:
     """sum, prod, mean, norm: accumulate in `accumulator_dtype`; integers are converted to the result's type first."""
     source, result = operator.inputs[0], operator.outputs[0]
     if result is None:
         return
     script.outputs()
-    dims = integers_at(operator, dims_at, "dim")
-    keepdim = bool(integer_at(operator, dims_at + 1, "keepdim", 0))
+    dims = operator.integers("dim")
+    keepdim = bool(operator.integer("keepdim"))
     computes_in = source.dtype
     if not (source.dtype in FLOAT_16 and result.dtype == "float32"):
         computes_in = result.dtype if not source.dtype.startswith("complex") else source.dtype
@@ -63,13 +58,13 @@ def sum_and_mean(operator: Operator, device: DeviceProfile, script: Script) -> N
     """The result, a copy of integers and bools in the result's type, and the staging memory of the reduction. Half
     precision loads 8 inputs at a time, here alone (`is_16_bits`, ReduceSumProdKernel.cu, ReduceMomentKernel.cu).
     """
-    _sum_like(operator, device, script, 1, wide_loads=True)
+    _sum_like(operator, device, script, wide_loads=True)
 
 
 @rule("aten::prod", "aten::prod.dim_int")
 def product(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The result, a copy of integers and bools in the result's type, and the staging memory of the reduction."""
-    _sum_like(operator, device, script, 1)
+    _sum_like(operator, device, script)
 
 
 @rule(
@@ -80,13 +75,16 @@ def product(operator: Operator, device: DeviceProfile, script: Script) -> None:
 )
 def vector_norm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The result, a copy where it is of another type, and the staging memory of the reduction."""
-    _sum_like(operator, device, script, 2)
+    _sum_like(operator, device, script)
 
 
-def _welford(
-    operator: Operator, device: DeviceProfile, script: Script, dims: tuple[int, ...] | None, keepdim: bool
-) -> None:
-    """var, std and their pairs with the mean: a running (mean, squares, int32 count, float count)."""
+@rule("aten::var", "aten::std", "aten::var_mean", "aten::std_mean")
+def moments(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """Variance, deviation and their pairs with the mean: the results, then the staging memory of a reduction whose
+    accumulator is a running (mean, squares, int32 count, float count).
+
+    Loads are vectorised by 2 (`gpu_reduce_kernel<scalar_t, out_t, 2>`, ReduceMomentKernel.cu).
+    """
     source, result = operator.inputs[0], operator.outputs[0]
     if result is None:
         return
@@ -97,33 +95,12 @@ def _welford(
         script,
         device,
         source,
-        reduced_dims(source, dims),
+        reduced_dims(source, operator.integers("dim")),
         dtypes,
         kernel=Kernel(accumulator, 2),
-        keepdim=keepdim,
+        keepdim=bool(operator.integer("keepdim")),
         accumulates_in_result=False,
     )
-
-
-@rule("aten::var", "aten::std", "aten::var_mean", "aten::std_mean")
-def moments(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Variance, deviation and their pairs with the mean: the results, then the staging memory of a reduction whose
-    accumulator is a running (mean, squares, int32 count, float count).
-
-    `.dim(self, dim, unbiased, keepdim)`, `.correction(self, dim, *, correction, keepdim)`, or over everything.
-    Loads are vectorised by 2 (`gpu_reduce_kernel<scalar_t, out_t, 2>`, ReduceMomentKernel.cu).
-    """
-    second = argument(operator, 1, "dim")
-    dims = second if not isinstance(second, bool) else None
-    keepdim = (
-        integer_at(operator, 3, "keepdim", 0)
-        if operator.name.endswith(".dim")
-        else operator.keywords.get("keepdim")
-    )
-    found = tuple(dim for dim in dims if isinstance(dim, int)) if isinstance(dims, tuple) else None
-    if isinstance(dims, int):
-        found = (dims,)
-    _welford(operator, device, script, found, bool(keepdim))
 
 
 @rule("aten::all", "aten::any", "aten::_is_all_true", "aten::_is_any_true", name="all-any")
@@ -132,9 +109,9 @@ def logic(operator: Operator, device: DeviceProfile, script: Script) -> None:
     ReduceLogicKernel.cu).
     """
     source = operator.inputs[0]
-    dims = integers_at(operator, 1, "dim")
+    dims = operator.integers("dim")
     script.outputs()
-    keepdim = bool(integer_at(operator, 2, "keepdim", 0))
+    keepdim = bool(operator.integer("keepdim"))
     result = operator.outputs[0]
     dtype = result.dtype if result is not None else "bool"
     reduce(
@@ -154,7 +131,7 @@ def extremes(operator: Operator, device: DeviceProfile, script: Script) -> None:
     itself, or, where positions are wanted too, in pairs of value and 64-bit index (16 bytes).
     """
     if operator.name.endswith((".dim", ".dim_max", ".dim_min")):
-        _with_index(operator, device, script, 1)
+        _with_index(operator, device, script)
         return
     if operator.name.endswith(".other"):
         return  # pointwise
@@ -163,20 +140,20 @@ def extremes(operator: Operator, device: DeviceProfile, script: Script) -> None:
     if operator.name in ("aten::max", "aten::min"):  # of everything: `ReduceAllOps.cpp` makes it contiguous
         script.temporary(contiguous_copy_bytes(source))
         source = contiguous_like(source)
-    dims = integers_at(operator, 1, "dim")
-    keepdim = bool(integer_at(operator, 2, "keepdim", 0))
+    dims = operator.integers("dim")
+    keepdim = bool(operator.integer("keepdim"))
     kernel = Kernel(dtype_bytes(source.dtype))
     reduce(
         script, device, source, reduced_dims(source, dims), (source.dtype,), kernel=kernel, keepdim=keepdim
     )
 
 
-def _with_index(operator: Operator, device: DeviceProfile, script: Script, dims_at: int) -> None:
+def _with_index(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """A (value, 64-bit index) pair: 16 bytes for every type, since the index is aligned to 8."""
     source = operator.inputs[0]
     script.outputs()
-    dims = integers_at(operator, dims_at, "dim")
-    keepdim = bool(integer_at(operator, dims_at + 1, "keepdim", 0))
+    dims = operator.integers("dim")
+    keepdim = bool(operator.integer("keepdim"))
     dtypes = tuple(output.dtype for output in operator.outputs if output is not None)
     reduce(
         script,
@@ -196,8 +173,8 @@ def arguments_of_extremes(operator: Operator, device: DeviceProfile, script: Scr
     is flattened, which copies it (`argmax_argmin_impl`, ReduceOps.cpp).
     """
     source = operator.inputs[0]
-    if argument(operator, 1, "dim") is not None:
-        _with_index(operator, device, script, 1)
+    if operator.argument("dim") is not None:
+        _with_index(operator, device, script)
         return
     script.outputs()
     flat = replace(source, shape=(source.element_count,), stride=(1,))
@@ -211,10 +188,9 @@ def both_extremes(operator: Operator, device: DeviceProfile, script: Script) -> 
     """Smallest and largest value in one pass: staging memory of pairs of values (ReduceAMinMaxKernel.cu)."""
     source = operator.inputs[0]
     script.outputs()
-    dim = operator.keywords.get("dim")
-    dims = (dim,) if isinstance(dim, int) else None
+    dims = operator.integers("dim")
     kernel = Kernel(2 * dtype_bytes(source.dtype))
-    keepdim = bool(operator.keywords.get("keepdim"))
+    keepdim = bool(operator.integer("keepdim"))
     reduce(
         script,
         device,
@@ -231,13 +207,11 @@ def both_extremes(operator: Operator, device: DeviceProfile, script: Script) -> 
 def log_sum_exp(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The maxima, and for a moment their magnitudes and which are infinite; then the exponentials, of the input's size, and
     the result, their sum.
-
-    Arguments: (self, dim, keepdim)
     """
     source, result = operator.inputs[0], operator.outputs[0]
     if result is None:
         return
-    dims = reduced_dims(source, integers_at(operator, 1, "dim"))
+    dims = reduced_dims(source, operator.integers("dim"))
     maxima = script.temporary(bytes_of(result))
     reduce(
         script, device, source, dims, (source.dtype,), kernel=Kernel(dtype_bytes(source.dtype)), keepdim=True
@@ -254,10 +228,7 @@ def log_sum_exp(operator: Operator, device: DeviceProfile, script: Script) -> No
 
 @rule("aten::count_nonzero")
 def count_nonzero(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """A mask of one byte an element before the result, converted whole to int64 and summed.
-
-    Arguments: (self)
-    """
+    """A mask of one byte an element before the result, converted whole to int64 and summed."""
     source = operator.inputs[0]
     mask = replace(source, dtype="bool", offset=0, stride=preserved_strides(source))
     script.temporary(mask.element_count)
@@ -270,12 +241,10 @@ def count_nonzero(operator: Operator, device: DeviceProfile, script: Script) -> 
 def histogram(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Where the limits are equal (as they are unless given) the extremes are found first, each with a reduction's
     staging memory.
-
-    Arguments: (self, bins, min, max)
     """
     source = operator.inputs[0]
     script.outputs()
-    if argument(operator, 2, "min", 0) != argument(operator, 3, "max", 0):
+    if operator.argument("min", default=0) != operator.argument("max", default=0):
         return
     for _ in range(2):
         extreme = script.temporary(dtype_bytes(source.dtype))

@@ -23,8 +23,6 @@ from analyzer.graph import Operator, TensorMeta, dtype_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     contiguous_strides,
-    integer_at,
-    tensor_at,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import (
     BOTH_AT_ONCE,
@@ -58,15 +56,13 @@ def multinomial(operator: Operator, device: DeviceProfile, script: Script) -> No
     """Of one draw, or without replacement: flags of what the weights are checked for, exponentials of the weights' size,
     and what finding the largest takes. Several draws with replacement: a copy of the weights, normalised ones, and
     their running sums.
-
-    Arguments: (self, num_samples, replacement)
     """
-    weights = tensor_at(operator, 0)
+    weights = operator.tensor("self")
     script.outputs()
     if weights is None or weights.element_count == 0:
         return
-    count = integer_at(operator, 1, "num_samples", 1)
-    if integer_at(operator, 2, "replacement", 0) and count > 1:
+    count = operator.integer("num_samples", default=1)
+    if operator.integer("replacement") and count > 1:
         for _ in range(3):
             script.temporary(bytes_of(weights))
         return
@@ -116,13 +112,11 @@ def _checks(script: Script, device: DeviceProfile, weights: TensorMeta) -> None:
 def bincount(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Smallest and largest value, one after the other (from torch 2.13 on in one pass), each with a reduction's staging memory; then the counts. Weights other than
     float32 are converted to float64 first.
-
-    Arguments: (self, weights, minlength)
     """
-    source = tensor_at(operator, 0)
+    source = operator.tensor("self")
     if source is None or source.element_count == 0:
         return
-    weights = tensor_at(operator, 1, "weights")
+    weights = operator.tensor("weights")
     if weights is not None and weights.dtype not in ("float32", "float64"):
         script.temporary(weights.element_count * _DOUBLE_BYTES)
     if source.dtype != "uint8" and script.torch_release in BOTH_AT_ONCE:
@@ -136,11 +130,8 @@ def bincount(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::_sample_dirichlet", name="dirichlet")
 def dirichlet(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Gamma variates in the result, and their sums along the last dimension.
-
-    Arguments: (alpha)
-    """
-    source = tensor_at(operator, 0)
+    """Gamma variates in the result, and their sums along the last dimension."""
+    source = operator.tensor("self")
     script.outputs()
     if source is None or source.element_count == 0 or not source.shape:
         return

@@ -26,7 +26,6 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     contiguous_copy_bytes,
     expanded,
     is_contiguous,
-    tensor_at,
 )
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
@@ -90,22 +89,16 @@ def selected(
 
 @rule("aten::nonzero")
 def nonzero(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """How many elements are not zero is summed up, then where they are is written: 8 bytes each and dimension.
-
-    Arguments: (self)
-    """
-    source = tensor_at(operator, 0)
+    """How many elements are not zero is summed up, then where they are is written: 8 bytes each and dimension."""
+    source = operator.tensor("self")
     if source is not None:
         _positions(script, device, source, None, result=0)
 
 
 @rule("aten::masked_select", name="masked-select")
 def masked_select(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The mask is looked through, then its positions are taken. A mask that is broadcast is copied first.
-
-    Arguments: (self, mask)
-    """
-    source, mask, result = tensor_at(operator, 0), tensor_at(operator, 1, "mask"), operator.outputs[0]
+    """The mask is looked through, then its positions are taken. A mask that is broadcast is copied first."""
+    source, mask, result = operator.tensor("self"), operator.tensor("mask"), operator.outputs[0]
     if source is None or mask is None or result is None:
         return
     found = _positions(script, device, expanded(mask, broadcast_shape((mask, source))), result.element_count)
@@ -117,12 +110,8 @@ def masked_select(operator: Operator, device: DeviceProfile, script: Script) -> 
 def masked_scatter(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The mask's running sum says which value goes where: 8 bytes an element, and CUB's scan. Mask and values are copied where they are
     not contiguous, a mask also where it is broadcast.
-
-    Arguments: (self, mask, source)
     """
-    target, mask, source = (
-        tensor_at(operator, place, name) for place, name in enumerate(("self", "mask", "source"))
-    )
+    target, mask, source = (operator.tensor(name) for name in ("self", "mask", "source"))
     script.outputs()
     if target is not None and mask is not None and target.element_count:
         script.temporary(target.element_count * _COUNT_BYTES)
@@ -134,11 +123,8 @@ def masked_scatter(operator: Operator, device: DeviceProfile, script: Script) ->
 
 @rule("aten::masked_scatter_backward", name="masked-scatter-grad", sure=(Basis.EXACT, Basis.BOUNDED))
 def masked_scatter_grad(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """What the mask selects of the gradient, and zeros behind, up to the size of what was scattered.
-
-    Arguments: (grad_output, mask, sizes)
-    """
-    grad, mask, result = tensor_at(operator, 0), tensor_at(operator, 1, "mask"), operator.outputs[0]
+    """What the mask selects of the gradient, and zeros behind, up to the size of what was scattered."""
+    grad, mask, result = operator.tensor("grad_output"), operator.tensor("mask"), operator.outputs[0]
     if grad is None or mask is None or result is None:
         return
     count, width = min(mask.element_count, result.element_count), dtype_bytes(grad.dtype)

@@ -17,12 +17,9 @@ from dataclasses import replace
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator
 from analyzer.runtimes.pytorch.scratch.layout import (
-    argument,
     bytes_of,
     contiguous_copy_bytes,
-    integer_at,
     is_contiguous,
-    tensor_at,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import Kernel, converted, reduce
 from analyzer.runtimes.pytorch.scratch.script import Script, rule
@@ -33,32 +30,25 @@ from analyzer.runtimes.pytorch.scratch.tensor_iterator import pointwise_strides
 def forward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """The kernel works on a contiguous tensor: any other input (a transposed one) is copied after the result is
     allocated.
-
-    Arguments: (input, dim, half_to_float): half_to_float converts inside the kernel.
     """
     script.outputs()
-    script.temporary(contiguous_copy_bytes(tensor_at(operator, 0)))
+    script.temporary(contiguous_copy_bytes(operator.tensor("self")))
 
 
 @rule("aten::_log_softmax_backward_data", name="log-softmax-grad")
 def log_softmax_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Gradient and output are copied where they are not contiguous, after the result is allocated.
-
-    Arguments: (grad_output, output, dim, input_dtype)
-    """
+    """Gradient and output are copied where they are not contiguous, after the result is allocated."""
     script.outputs()
-    script.temporary(contiguous_copy_bytes(tensor_at(operator, 0)))
-    script.temporary(contiguous_copy_bytes(tensor_at(operator, 1)))
+    script.temporary(contiguous_copy_bytes(operator.tensor("grad_output")))
+    script.temporary(contiguous_copy_bytes(operator.tensor("output")))
 
 
 @rule("aten::_softmax_backward_data", name="softmax-grad")
 def softmax_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Gradient times output is a temporary of the gradient's size, laid out as a pointwise result; it and the output
     are copied where they are not contiguous.
-
-    Arguments: (grad_output, output, dim, input_dtype)
     """
-    grad, output = tensor_at(operator, 0), tensor_at(operator, 1)
+    grad, output = operator.tensor("grad_output"), operator.tensor("output")
     script.outputs()
     if grad is None or output is None:
         return
@@ -73,15 +63,13 @@ def softmax_backward(operator: Operator, _device: DeviceProfile, script: Script)
 def safe_softmax(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Softmax of the math attention path: also a mask of masked elements, a flag a row, the reduction of the mask, and
     a scalar; an input that is converted or not contiguous is copied.
-
-    Arguments: (self, dim, dtype)
     """
-    source, result = tensor_at(operator, 0), operator.outputs[0]
+    source, result = operator.tensor("self"), operator.outputs[0]
     if source is None or result is None:
         return
-    dim = integer_at(operator, 1, "dim", -1) % max(len(source.shape), 1)
+    dim = operator.integer("dim", default=-1) % max(len(source.shape), 1)
     copy = None
-    if argument(operator, 2, "dtype") is not None:
+    if operator.argument("dtype") is not None:
         source, copy = converted(script, source, result.dtype)
     script.output(0)
     if not is_contiguous(source):

@@ -28,8 +28,6 @@ from analyzer.runtimes.pytorch.scratch.cub import aliased_bytes, radix_sort_byte
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     contiguous_copy_bytes,
-    integer_at,
-    tensor_at,
 )
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
@@ -58,14 +56,12 @@ def sort(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Up to 4,096 elements along the dimension are sorted in the results, with a temporary row of indices. Longer rows
     go through CUB: a single row with a temporary of indices; several at once by value, with (segment, position)
     pairs, then by segment; 128 and more each for itself, with second buffers of keys and indices. A dimension that is not the fast one is copied first.
-
-    Arguments: (self, dim, descending), or `.stable` (self, *, stable, dim, descending)
     """
-    source = tensor_at(operator, 0)
+    source = operator.tensor("self")
     script.outputs()
     if source is None or source.element_count == 0:
         return
-    dim = integer_at(operator, 2 if operator.name.endswith(".stable") else 1, "dim", -1)
+    dim = operator.integer("dim", default=-1)
     size, stride = _along(source, dim)
     if size <= _SMALL_SORT:
         script.temporary(size * _INDEX_BYTES)
@@ -94,10 +90,8 @@ def sort(operator: Operator, device: DeviceProfile, script: Script) -> None:
 def median(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Of all elements: they are sorted, into a copy and with their positions, and the one in the middle is picked. Along a dimension:
     the results alone.
-
-    Arguments: (self)
     """
-    source = tensor_at(operator, 0)
+    source = operator.tensor("self")
     if source is None or source.element_count == 0 or len(operator.outputs) != 1:
         return
     count, width = source.element_count, dtype_bytes(source.dtype)
@@ -118,14 +112,12 @@ def median(operator: Operator, device: DeviceProfile, script: Script) -> None:
 def topk(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """What is not contiguous is copied. Few long rows are shared by several thread blocks: counts a block, 256-bin
     histograms of digits, and the temporary of CUB's scan, twice.
-
-    Arguments: (self, k, dim, largest, sorted)
     """
-    source = tensor_at(operator, 0)
+    source = operator.tensor("self")
     script.outputs()
     if source is None or source.element_count == 0:
         return
-    dim = integer_at(operator, 2, "dim", -1)
+    dim = operator.integer("dim", default=-1)
     size, stride = _along(source, dim)
     if stride != 1 and source.shape:
         script.temporary(bytes_of(source))
@@ -164,10 +156,8 @@ def topk_temporaries(script: Script, device: DeviceProfile, source: TensorMeta, 
 def randperm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Random keys are sorted with the positions: as many bits as make repeated keys rare enough, so 32-bit keys up to
     about 30,000 positions, 64-bit keys above; with CUB's temporary.
-
-    Arguments: (n)
     """
-    count = integer_at(operator, 0, "n", 0)
+    count = operator.integer("n")
     script.outputs()
     script.release(script.temporary(_INDEX_BYTES))
     bits = math.ceil(math.log2(max(2.0, count - (6 * count * count + 1) / (12 * math.log(0.9)))))

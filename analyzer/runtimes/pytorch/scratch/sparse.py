@@ -15,7 +15,7 @@ sizes as in the recorded runs of `tests/programs/word_vectors.py` and `sparse_ma
 
 Not modelled: cuSPARSE on other GPUs.
 
-The dense parts sparse operators consist of are told in `capture/pytorch/cuda/sparse.py` and `compressed.py`.
+The dense parts sparse operators consist of are told in `capture/pytorch/kernels/sparse.py` and `compressed.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from analyzer.runtimes.pytorch.scratch.cub import (
     scan_bytes,
     thrust_unique_bytes,
 )
-from analyzer.runtimes.pytorch.scratch.layout import contiguous_copy_bytes, integer_at, tensor_at
+from analyzer.runtimes.pytorch.scratch.layout import contiguous_copy_bytes
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
 
@@ -38,10 +38,8 @@ from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 def coalesce(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Thrust sorts the indices with their positions by merging, then keeps one of each: temporaries one after the other.
     The result follows; values that are not contiguous are copied.
-
-    Arguments: (flat indices, values, positions, offsets)
     """
-    flat, values = tensor_at(operator, 0), tensor_at(operator, 1)
+    flat, values = operator.tensor("flat_indices"), operator.tensor("values")
     if flat is None or values is None:
         return
     count = flat.element_count
@@ -53,11 +51,8 @@ def coalesce(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 @rule("aten::_sparse_mm", name="sparse-product", sure=Basis.MEASURED)
 def sparse_product(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """cuSPARSE's buffer while it multiplies, of 8 bytes for every 512 entries and 7 more.
-
-    Arguments: (result, row offsets, columns, values, dense matrix)
-    """
-    values = tensor_at(operator, 3)
+    """cuSPARSE's buffer while it multiplies, of 8 bytes for every 512 entries and 7 more."""
+    values = operator.tensor("values")
     if values is not None and values.element_count:
         script.temporary(cusparse.product_bytes(values.element_count), Basis.MEASURED)
 
@@ -67,10 +62,8 @@ def compressed_product(operator: Operator, _device: DeviceProfile, script: Scrip
     """cuSPARSE's buffer while it multiplies a CSR matrix (`CUSPARSE_SPMM_CSR_ALG2`, a vector's `CUSPARSE_SPMV_ALG_DEFAULT`),
     taken to be 16 bytes for every 64 rows and entries, and 528. No request of it was recorded; at the peak of one program (GCN2
     on 2,708 nodes with 13,264 entries) it was 4,608 bytes once rounded, which this gives.
-
-    Arguments: (result, row offsets, columns, values, dense matrix or vector)
     """
-    offsets, values = tensor_at(operator, 1), tensor_at(operator, 3)
+    offsets, values = operator.tensor("row_offsets"), operator.tensor("values")
     if offsets is not None and values is not None and values.element_count:
         nbytes = cusparse.compressed_product_bytes(offsets.element_count - 1, values.element_count)
         script.temporary(nbytes, Basis.BOUNDED)
@@ -83,10 +76,8 @@ def product_of_sparse(operator: Operator, _device: DeviceProfile, script: Script
     second its default algorithm keeps all that is multiplied, row, column and value of every pair, twice: 24 bytes a pair of
     32-bit values in that run (published for 64-bit ones: "~6 GB" for 216 million pairs, CuPy's issue 7044; this says 32).
     What the sort takes besides, 27,919 bytes for 75,538 pairs, is bounded by a quarter byte a pair and 16 KiB.
-
-    Arguments: (row offsets, columns, values, the same three of the second matrix, row offsets of the result, pairs)
     """
-    values, pairs = tensor_at(operator, 2), integer_at(operator, 7, "pairs", 0)
+    values, pairs = operator.tensor("values"), operator.integer("pairs")
     if values is not None and pairs:
         entries = values.element_count
         script.temporary(12 * entries + aliased_bytes(look_back_bytes(entries)) + 56, Basis.MEASURED)
@@ -103,10 +94,8 @@ def product_of_sparse(operator: Operator, _device: DeviceProfile, script: Script
 def sparse_softmax(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Strides; positions sorted by their row's number with thrust; how long each row is, by thrust's reduction, whose
     temporary is bounded by half a byte an entry; where each begins, and its largest value.
-
-    Arguments: (indices, values, row of each entry, rows)
     """
-    indices, rows = tensor_at(operator, 0), integer_at(operator, 3, "rows", 0)
+    indices, rows = operator.tensor("indices"), operator.integer("rows")
     if indices is None or not indices.element_count:
         return
     entries = indices.shape[1]
@@ -122,9 +111,6 @@ def sparse_softmax(operator: Operator, device: DeviceProfile, script: Script) ->
 
 @rule("aten::_embedding_bag", name="embedding-bag")
 def embedding_bag(_operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The bags' sizes, which bag each index is of, the result, and where the maximum was.
-
-    Arguments: (weight, indices, offsets, ...); results: (result, bag of each index, sizes, places)
-    """
+    """The bags' sizes, which bag each index is of, the result, and where the maximum was."""
     for result in (2, 1, 0, 3):
         script.output(result)

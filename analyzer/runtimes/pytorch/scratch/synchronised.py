@@ -15,7 +15,7 @@ import itertools
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, nbytes_of
-from analyzer.runtimes.pytorch.scratch.layout import bytes_of, is_channels_last, is_contiguous, tensor_at
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, is_channels_last, is_contiguous
 from analyzer.runtimes.pytorch.scratch.normalization import channels_last_staging
 from analyzer.runtimes.pytorch.scratch.script import Script, rule
 
@@ -38,10 +38,10 @@ def batch_norm_stats(operator: Operator, _device: DeviceProfile, script: Script)
     """What `SyncBatchNorm` takes of its own input: a channels-last one is reduced over thread blocks through a staging
     buffer with semaphores.
 
-    Arguments: (input, eps) -> (mean, inverse deviation)
+    Results: (mean, inverse deviation)
     Source: `aten/src/ATen/native/cuda/Normalization.cu` (`batch_norm_stats_cuda`), `Normalization.cuh`.
     """
-    source = tensor_at(operator, 0)
+    source = operator.tensor("input")
     script.outputs()
     if source is None or source.element_count == 0:
         return
@@ -57,11 +57,10 @@ def batch_norm_gather_stats(operator: Operator, _device: DeviceProfile, script: 
     """All ranks' statistics as one, where every rank has as many elements: their number is copied to the device, a whole
     number a rank, and converted to the type of the running mean.
 
-    Arguments: (input, mean, inverse deviation, running_mean, running_var, momentum, eps, count)
     Source: `aten/src/ATen/native/cuda/Normalization.cu` (`batch_norm_gather_stats_cuda`).
     """
-    means = tensor_at(operator, 1)
-    kind = tensor_at(operator, 3, "running_mean") or tensor_at(operator, 0)
+    means = operator.tensor("mean")
+    kind = operator.tensor("running_mean") or operator.tensor("input")
     if means is None or kind is None:
         return
     whole = script.temporary(8 * means.shape[0])
@@ -75,15 +74,14 @@ def batch_norm_elemt(operator: Operator, _device: DeviceProfile, script: Script)
     """Nothing besides the result; where the input is neither contiguous nor channels-last (of four dimensions), a one for a
     weight that is not there, and a zero for a bias.
 
-    Arguments: (input, weight, bias, mean, inverse deviation, eps)
     Source: `aten/src/ATen/native/cuda/Normalization.cu` (`batch_norm_elementwise`).
     """
-    source, mean = tensor_at(operator, 0), tensor_at(operator, 3)
+    source, mean = operator.tensor("input"), operator.tensor("mean")
     script.outputs()
     if source is None or mean is None or is_contiguous(source) or _has_channels_innermost(source):
         return
-    for position, name in ((1, "weight"), (2, "bias")):
-        if tensor_at(operator, position, name) is None:
+    for name in ("weight", "bias"):
+        if operator.tensor(name) is None:
             script.temporary(nbytes_of(1, mean.dtype))
 
 
@@ -92,10 +90,9 @@ def batch_norm_backward_reduce(operator: Operator, _device: DeviceProfile, scrip
     """Two sums a channel and two gradients; channels-last tensors are reduced over thread blocks through a staging buffer
     with semaphores.
 
-    Arguments: (grad_out, input, mean, inverse deviation, weight, input_g, weight_g, bias_g)
     Source: `aten/src/ATen/native/cuda/Normalization.cu` (`batch_norm_backward_reduce_cuda`), `Normalization.cuh`.
     """
-    grad, source = tensor_at(operator, 0), tensor_at(operator, 1)
+    grad, source = operator.tensor("grad_out"), operator.tensor("input")
     if grad is None or source is None or source.element_count == 0:
         return
     if _has_channels_innermost(grad) and _has_channels_innermost(source):
@@ -110,12 +107,11 @@ def batch_norm_backward_reduce(operator: Operator, _device: DeviceProfile, scrip
 
 @rule("aten::batch_norm_backward_elemt", name="batch-norm-elemt-grad")
 def batch_norm_backward_elemt(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Nothing besides the result.
+    """Nothing besides the result where the gradient is channels-last, else copies of input and gradient that cannot be flattened.
 
-    Arguments: (grad_out, input, mean, inverse deviation, weight, sum_dy, sum_dy_xmu, count)
     Source: `aten/src/ATen/native/cuda/Normalization.cu` (`batch_norm_backward_elemt_cuda`).
     """
-    grad, source = tensor_at(operator, 0), tensor_at(operator, 1)
+    grad, source = operator.tensor("grad_out"), operator.tensor("input")
     if grad is not None and source is not None and not _has_channels_innermost(grad):
         for tensor in (source, grad):
             script.temporary(_merged_copy_bytes(tensor))

@@ -22,8 +22,6 @@ from analyzer.runtimes.pytorch.scratch.blas import take_workspace
 from analyzer.runtimes.pytorch.scratch.layout import (
     accumulator_bytes,
     bytes_of,
-    integer_at,
-    tensor_at,
 )
 from analyzer.runtimes.pytorch.scratch.script import Script, rule
 
@@ -32,10 +30,8 @@ from analyzer.runtimes.pytorch.scratch.script import Script, rule
 def multi_head_attention(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """One product for query, key and value together; the attended values; their projection, which is the result. The
     first two go when it is done. With weights wanted, the scores are kept instead of fused away.
-
-    Arguments: (query, key, value, embed_dim, num_head, qkv_weight, ...)
     """
-    source = tensor_at(operator, 0)
+    source = operator.tensor("query")
     if source is None or len(source.shape) != 3:
         return
     take_workspace(script, device, lt=True)
@@ -50,7 +46,7 @@ def multi_head_attention(operator: Operator, device: DeviceProfile, script: Scri
         split = script.temporary(3 * nbytes)
         script.release(projected)
         batch, length, _ = source.shape
-        heads = integer_at(operator, 4, "num_head", 1)
+        heads = operator.integer("num_head", default=1)
         scores = script.temporary(bytes_of(replace(source, shape=(batch, heads, length, length))))
         attended = script.temporary(nbytes)
         script.output(0)
@@ -69,10 +65,8 @@ def multi_head_attention(operator: Operator, device: DeviceProfile, script: Scri
 def encoder_layer(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Attention's temporaries; the first norm, with mean and deviation a row; the wide hidden layer; the second
     product; the second norm, which is the result (norm last).
-
-    Arguments: (src, embed_dim, num_heads, ..., ffn_weight_1 at 14, ...)
     """
-    source, hidden = tensor_at(operator, 0), tensor_at(operator, 14)
+    source, hidden = operator.tensor("src"), operator.tensor("ffn_weight_1")
     if source is None or hidden is None or len(source.shape) != 3:
         return
     take_workspace(script, device, lt=True)

@@ -8,6 +8,7 @@ from analyzer.devices import DeviceProfile, load
 from analyzer.graph import Operator, TensorMeta
 from analyzer.runtimes.pytorch.scratch import Output, Take, story_of
 from analyzer.runtimes.pytorch.scratch.layout import contiguous_strides
+from tests.schemas import called
 
 H200 = load("h200")
 
@@ -35,7 +36,7 @@ def call(
     name: str, arguments: tuple[Any, ...], outputs: tuple[TensorMeta | None, ...], **keywords: Any
 ) -> Operator:
     """One call of `name`."""
-    return Operator(0, name, arguments, outputs, keywords)
+    return called(0, name, arguments, outputs, keywords)
 
 
 def words(operator: Operator, device: DeviceProfile = H200) -> str:

@@ -24,6 +24,7 @@ from analyzer.runtimes.events import EmptyCache, Free, Malloc
 from analyzer.runtimes.pytorch.eager import Eager
 from analyzer.runtimes.pytorch.scratch import Basis, Give, Output, Take, story_of
 from tests.paths import DATA
+from tests.schemas import called
 
 RECORDED = DATA / "probe_h200.tar"
 MIB = 1 << 20
@@ -63,7 +64,7 @@ def recorded() -> Iterator[tuple[str, Operator, int]]:
                 results = iter([argument(result) for result in row[6]])
                 mask = row[4][-1] if name.endswith("backward") else [True]
                 outputs = tuple(next(results) if wanted else None for wanted in mask)
-                yield case["case"]["model"], Operator(0, name, argument(row[4]), outputs), row[2]  # type: ignore[arg-type]
+                yield case["case"]["model"], called(0, name, argument(row[4]), outputs), row[2]  # type: ignore[arg-type]
 
 
 def rounded(nbytes: int) -> int:
@@ -109,7 +110,7 @@ def steps_of(name: str, arguments: tuple[Argument, ...], outputs: tuple[TensorMe
     """A story in words: "+N" takes N bytes, "-N" gives them back, "=I" allocates result I."""
     sizes: dict[int, int] = {}
     words = []
-    for step in story_of(Operator(0, name, arguments, outputs), H200).steps:
+    for step in story_of(called(0, name, arguments, outputs), H200).steps:
         if isinstance(step, Take):
             sizes[step.token] = step.nbytes
             words.append(f"+{step.nbytes}")
@@ -182,7 +183,7 @@ def test_depthwise_backend(dtype: str, channels_last: bool, native: bool) -> Non
     x = tensor((32, 96, 56, 56), dtype, channels_last=channels_last)
     weight = tensor((96, 1, 3, 3), dtype)
     arguments = (x, weight, None, (1, 1), (1, 1), (1, 1), False, (0, 0), 96)
-    story = story_of(Operator(0, "aten::convolution", arguments, (x,)), H200)
+    story = story_of(called(0, "aten::convolution", arguments, (x,)), H200)
     assert ("cudnn" not in story.libraries) == native
     if native:
         assert story.steps == (Output(0),)
@@ -205,7 +206,7 @@ def test_a_one_dimensional_convolution_runs_as_a_two_dimensional_one() -> None:
 
 def test_a_type_cudnn_was_not_asked_about_is_bounded() -> None:
     x, weight = tensor((4, 8, 16, 16), "float64"), tensor((8, 8, 3, 3), "float64")
-    story = story_of(Operator(0, "aten::convolution", (x, weight, None, *ONE), (x,)), H200)
+    story = story_of(called(0, "aten::convolution", (x, weight, None, *ONE), (x,)), H200)
     takes = [step for step in story.steps if isinstance(step, Take)]
     assert [step.basis for step in takes] == [Basis.BOUNDED]
     assert takes[0].nbytes == 8 * (2 * x.element_count + weight.element_count)
@@ -221,9 +222,7 @@ def test_lstm_training_forward_and_backward() -> None:
     story = steps_of("aten::_cudnn_rnn", arguments, (result, state, state, reserve, flat))
     copy, space = 64 * 128 * 256 * 4, 143_131_392
     assert story == [f"+{copy}", "=0", "=1", "=2", "=4", f"+{space}", "=3", f"-{space}", f"-{copy}"]
-    outputs = story_of(
-        Operator(0, "aten::_cudnn_rnn", arguments, (result, state, state, reserve, flat)), H200
-    )
+    outputs = story_of(called(0, "aten::_cudnn_rnn", arguments, (result, state, state, reserve, flat)), H200)
     assert Output(3, 185_073_920) in outputs.steps
     arguments = (
         x,
@@ -249,7 +248,7 @@ def test_lstm_training_forward_and_backward() -> None:
 
 
 def test_dropout_state_is_24_bytes_a_thread() -> None:
-    story = story_of(Operator(0, "aten::_cudnn_init_dropout_state", (0.1, True, 0), ()), H200)
+    story = story_of(called(0, "aten::_cudnn_init_dropout_state", (0.1, True, 0), ()), H200)
     assert [step.nbytes for step in story.steps if isinstance(step, Take)] == [8, 6_488_064]
 
 
@@ -265,8 +264,7 @@ def depthwise(
     x, weight = tensor(shape, dtype), tensor((channels, 1, *kernel), dtype)
     options = (stride, (0, 0), dilation, False, (0, 0), channels)
     return (
-        "cudnn"
-        in story_of(Operator(0, "aten::convolution", (x, weight, None, *options), (x,)), H200).libraries
+        "cudnn" in story_of(called(0, "aten::convolution", (x, weight, None, *options), (x,)), H200).libraries
     )
 
 
@@ -324,7 +322,7 @@ def test_what_counts_as_depthwise() -> None:
         x, weight = tensor((2, channels, 8, 8)), tensor((filters, channels // groups, 3, 3))
         options = ((1, 1), (1, 1), (1, 1), transposed, (0, 0), groups)
         result = tensor((2, filters, 8, 8))
-        operator = Operator(0, "aten::convolution", (x, weight, None, *options), (result,))
+        operator = called(0, "aten::convolution", (x, weight, None, *options), (result,))
         return story_of(operator, H200).libraries
 
     assert libraries(8, 8, 8) == libraries(8, 16, 8) == libraries(2, 2, 2) == frozenset()
@@ -491,14 +489,14 @@ def test_a_channels_last_filter_makes_a_contiguous_input_follow() -> None:
 def test_types_cudnn_has_no_plans_for_take_nothing() -> None:
     x = tensor((4, 8, 16, 16), "int8")
     story = story_of(
-        Operator(0, "aten::convolution", (x, tensor((8, 8, 3, 3), "int8"), None, *ONE), (x,)), H200
+        called(0, "aten::convolution", (x, tensor((8, 8, 3, 3), "int8"), None, *ONE), (x,)), H200
     )
     assert story.steps == (Output(0),) and story.libraries == frozenset()
 
 
 def test_benchmark_mode_tries_once_a_thread_and_empties_the_cache() -> None:
     """The trials' workspace comes before that of the plan that won, and not again for the same convolution."""
-    call = Operator(0, "aten::convolution", (X, W, None, *ONE), (Y,), settings=frozenset({"benchmark"}))
+    call = called(0, "aten::convolution", (X, W, None, *ONE), (Y,), settings=frozenset({"benchmark"}))
     steps = story_of(call, H200).steps
     tried = next(step for step in steps if isinstance(step, Take))
     assert tried.tries and tried.plan.startswith(tried.tries) and tried.plan != tried.tries

@@ -5,23 +5,19 @@ from __future__ import annotations
 import pytest
 
 from analyzer.graph import Operator
+from analyzer.graph.model import GraphError
 from analyzer.runtimes.pytorch.scratch.layout import (
     accumulator_bytes,
     accumulator_dtype,
-    argument,
     bytes_of,
     contiguous_copy_bytes,
     contiguous_like,
     contiguous_strides,
-    flags_at,
-    integer_at,
-    integers_at,
     is_channels_last,
     is_contiguous,
     is_dense,
     preserved_strides,
     suggests_channels_last,
-    tensor_at,
 )
 from tests.runtimes.pytorch.scratch.stories import channels_last, spread, tensor
 
@@ -91,19 +87,25 @@ def test_bytes() -> None:
     assert [accumulator_bytes(name) for name in ("float16", "complex32", "complex128")] == [4, 8, 16]
 
 
-def test_arguments_by_position_or_name() -> None:
+def test_arguments_by_their_schemas_names() -> None:
     one, other = tensor(1), tensor(2)
-    operator = Operator(
-        0, "f", (one, 5, True, (1, 2.5, 3), (1, 0)), (), {"k": 7, "t": other, "m": (True, False)}
-    )
-    assert argument(operator, 1, "k") == 5
-    assert argument(operator, 5, "k") == 7
-    assert argument(operator, 5, "x", 9) == 9 and argument(operator, 5, "x") is None
-    assert tensor_at(operator, 0) is one and tensor_at(operator, 1) is None
-    assert tensor_at(operator, 9, "t") is other and tensor_at(operator, 9) is None
-    assert integer_at(operator, 1, "", 3) == 5 and integer_at(operator, 2, "", 3) == 1
-    assert integer_at(operator, 0, "", 3) == 3
-    assert integers_at(operator, 1, "") == (5,) and integers_at(operator, 3, "") == (1, 3)
-    assert integers_at(operator, 0, "") is None
-    assert flags_at(operator, 4, "m", 2) == (True, False) == flags_at(operator, 9, "m", 2)
-    assert flags_at(operator, 9, "m", 3) == flags_at(operator, 9, "x", 3) == (True, True, True)
+    given, named = (one, 5, True, (1, 2.5, 3), (1, 0)), {"k": 7, "t": other, "m": (True, False)}
+    operator = Operator(0, "f", given, (), named, names=("a", "b", "c", "d", "e", "k"))
+    assert operator.argument("b") == 5 == operator.argument("z", "b")
+    assert operator.argument("k") == 7 == operator.argument("k", "b")
+    assert operator.argument("x", default=9) == 9 and operator.argument("x") is None
+    assert operator.tensor("a") is one and operator.tensor("b") is None
+    assert operator.tensor("t") is other and operator.tensor("x") is None
+    assert operator.integer("b", default=3) == 5 and operator.integer("c", default=3) == 1
+    assert operator.integer("a", default=3) == 3 and operator.integer("x") == 0
+    assert operator.integers("b") == (5,) and operator.integers("d") == (1, 3)
+    assert operator.integers("a") is None
+    assert operator.flags("e", 2) == (True, False) == operator.flags("m", 2)
+    assert operator.flags("m", 3) == operator.flags("x", 3) == (True, True, True)
+
+
+def test_arguments_whose_names_nobody_said_are_not_taken_for_absent() -> None:
+    with pytest.raises(GraphError, match="f has arguments without their schema's names"):
+        Operator(0, "f", (tensor(1),), ()).tensor("self")
+    assert Operator(0, "f", (), ()).tensor("self") is None
+    assert Operator(0, "f", (tensor(1),), (), {"k": 1}).argument("k") == 1

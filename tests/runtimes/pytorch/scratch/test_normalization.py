@@ -19,11 +19,14 @@ N, COPY = 30 * 16 * 4, "+1920 -1920"
 @pytest.mark.parametrize("name", ["aten::native_layer_norm", "aten::_fused_rms_norm"])
 def test_rows_forward(name: str) -> None:
     out = (ROWS, tensor(30), tensor(30))
-    assert words(call(name, (ROWS, (16,), W, W), out)) == "=0 =1 =2"
-    assert words(call(name, (spread(ROWS), (16,), W, W), out)) == f"+{N} =0 =1 =2 -{N}"
-    assert words(call(name, (ROWS, (16,), spread(W), W), out)) == "+64 =0 =1 =2 -64"
-    half = spread(tensor(16, dtype="float16"))
-    assert words(call(name, (ROWS, (16,), None, half), out)) == "+32 =0 =1 =2 -32"
+    assert words(call(name, (ROWS, (16,), W), out)) == "=0 =1 =2"
+    assert words(call(name, (spread(ROWS), (16,), W), out)) == f"+{N} =0 =1 =2 -{N}"
+    assert words(call(name, (ROWS, (16,), spread(W)), out)) == "+64 =0 =1 =2 -64"
+
+
+def test_a_bias_is_copied_like_a_weight() -> None:
+    half, out = spread(tensor(16, dtype="float16")), (ROWS, tensor(30), tensor(30))
+    assert words(call("aten::native_layer_norm", (ROWS, (16,), None, half), out)) == "+32 =0 =1 =2 -32"
 
 
 def layer(mask: tuple[bool, ...] = (True, True, True), **given: Any) -> str:

@@ -20,6 +20,7 @@ from analyzer.devices import load
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
 from analyzer.runtimes.pytorch.scratch import Give, Output, Take, is_known, story_of
 from tests.paths import DATA
+from tests.schemas import called
 
 RECORDED = DATA / "probe_h200.tar"
 MIB = 1 << 20
@@ -57,7 +58,7 @@ def extent(tensor: TensorMeta) -> int:
 
 def operator_of(row: list[Any]) -> Operator:
     namespace, name, overload = row[1].split(".")
-    return Operator(
+    return called(
         0,
         f"{namespace}::{name}" + ("" if overload == "default" else f".{overload}"),
         argument(row[4]),

@@ -18,6 +18,7 @@ from analyzer.graph import Operator, TensorMeta
 from analyzer.runtimes.pytorch.rules import names_of
 from analyzer.runtimes.pytorch.scratch import BY_NAME, Basis, Give, Take, is_known, story_of
 from tests.paths import DATA
+from tests.schemas import called
 
 RECORDED = (
     DATA / "operators_h200.json.gz",
@@ -29,8 +30,8 @@ H200 = load("h200")
 VALUE_DEPENDENT = "its sizes depend on values"
 EXCEPTIONS = {
     "aten::mode": VALUE_DEPENDENT,
-    "aten::_euclidean_dist": "unknown operator",
-    "aten::_trilinear": "unknown operator",
+    "aten::_euclidean_dist": "captured in its parts (`kernels/composite.py`)",
+    "aten::_trilinear": "captured in its parts",
     "aten::_linalg_svd": "cuSOLVER's workspace",
     "aten::linalg_inv_ex": "cuSOLVER's workspace",
     "aten::linalg_cholesky_ex": "cuSOLVER's workspace",
@@ -100,7 +101,7 @@ def argument(value: Any) -> Any:
 
 def operator_of(row: list[Any]) -> Operator:
     namespace, name, overload = row[0].split(".")
-    return Operator(
+    return called(
         0,
         f"{namespace}::{name}" + ("" if overload == "default" else f".{overload}"),
         argument(row[2]),
@@ -135,7 +136,7 @@ def bounded(operator: Operator) -> bool:
 
 
 def from_host(row: list[Any]) -> bool:
-    """Whether an index or what is written lies on the host: the capture copies it first (`cuda/indices.py`)."""
+    """Whether an index or what is written lies on the host: the capture copies it first (`kernels/indices.py`)."""
     return row[0].startswith("aten.index") and "'cpu'" in str(row[2])
 
 

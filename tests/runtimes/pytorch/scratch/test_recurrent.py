@@ -53,15 +53,15 @@ LSTM = Recurrent("LSTM", "float32", 16, 32, 2, 1, 4, 9)
     ],
 )
 def test_the_layer_of_a_call(given: dict[str, Any], layer: Recurrent | None) -> None:
-    assert _layer(operator(**given), H200, 6) == layer
+    assert _layer(operator(**given), H200) == layer
 
 
 def test_a_call_that_leaves_its_defaults_out() -> None:
     bare = call("aten::_cudnn_rnn", (X, (FLAT,), 4, FLAT, STATE, STATE, 2), (X,), hidden_size=32)
-    assert _layer(bare, H200, 6) == dataclasses.replace(LSTM, layers=1)
+    assert _layer(bare, H200) == dataclasses.replace(LSTM, layers=1)
     without = call("aten::_cudnn_rnn", (X, (FLAT,), 4, FLAT, STATE, STATE), (X,))
-    assert _layer(without, H200, 6) is None
-    nothing = _layer(call("aten::_cudnn_rnn", (X, (FLAT,), 4, FLAT, STATE, STATE, 2), (X,)), H200, 6)
+    assert _layer(without, H200) is None
+    nothing = _layer(call("aten::_cudnn_rnn", (X, (FLAT,), 4, FLAT, STATE, STATE, 2), (X,)), H200)
     assert nothing is not None and nothing.hidden == 0
 
 
@@ -72,7 +72,7 @@ def test_a_call_that_leaves_its_defaults_out() -> None:
 )  # fmt: skip
 def test_large_gpus(capability: tuple[int, int], sm_count: int, large: bool) -> None:
     device = dataclasses.replace(H200, compute_capability=capability, sm_count=sm_count)
-    layer = _layer(operator(), device, 6)
+    layer = _layer(operator(), device)
     assert layer is not None and layer.large_gpu == large
 
 

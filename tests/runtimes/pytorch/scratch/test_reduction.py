@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from analyzer.graph import Operator, TensorMeta
+from analyzer.graph import TensorMeta
 from analyzer.runtimes.pytorch.scratch.reduction import Kernel, Staging, reduced_dims, staging
 from analyzer.runtimes.pytorch.scratch.tensor_iterator import Loop, pointwise_strides, reduction_loop
 from tests.runtimes.pytorch.scratch.stories import H200, call, channels_last, spread, tensor, words
+from tests.schemas import called
 
 FLOAT = Kernel(4)
 
@@ -290,4 +291,4 @@ def test_loops_in_parts_keep_halves_in_a_buffer() -> None:
 
 
 def test_a_reduction_of_no_elements() -> None:
-    assert words(Operator(0, "aten::sum", (tensor(0),), (tensor(),))) == "=0"
+    assert words(called(0, "aten::sum", (tensor(0),), (tensor(),))) == "=0"

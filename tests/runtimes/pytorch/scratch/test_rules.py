@@ -24,6 +24,7 @@ from analyzer.runtimes.pytorch.scratch.tensor_iterator import (
     pointwise_strides,
     reduction_loop,
 )
+from tests.schemas import called
 
 H200 = load("h200")
 
@@ -52,23 +53,23 @@ def test_bias_gradient_by_hand() -> None:
     A thread would add 512 values: over 256, so rows are split. 132 x 16 blocks fit; 352 a column; the cap of 16 values
     a thread allows 32. Buffer: 4 B x 768 x 32 x 32 lanes x 4; semaphores: 4 B x 6 columns.
     """
-    operator = Operator(0, "aten::sum.dim_IntList", (tensor(2048, 768), (0,), True), (tensor(1, 768),))
+    operator = called(0, "aten::sum.dim_IntList", (tensor(2048, 768), (0,), True), (tensor(1, 768),))
     assert takes(operator) == [4 * 768 * 32 * 32 * 4, 4 * 6]
 
 
 def test_small_reduction_needs_nothing() -> None:
-    operator = Operator(0, "aten::sum.dim_IntList", (tensor(8, 1000), (1,)), (tensor(8),))
+    operator = called(0, "aten::sum.dim_IntList", (tensor(8, 1000), (1,)), (tensor(8),))
     assert takes(operator) == []
 
 
 def test_integer_sum_converts_first() -> None:
-    operator = Operator(0, "aten::sum", (tensor(1000, dtype="bool"),), (tensor(dtype="int64"),))
+    operator = called(0, "aten::sum", (tensor(1000, dtype="bool"),), (tensor(dtype="int64"),))
     assert takes(operator) == [8000]
 
 
 def test_layer_norm_copies_what_is_not_contiguous() -> None:
     source = tensor(4, 8, 16, stride=(16, 64, 1))
-    operator = Operator(
+    operator = called(
         0,
         "aten::native_layer_norm",
         (source, (16,), tensor(16), tensor(16), 1e-5),
@@ -81,13 +82,13 @@ def test_layer_norm_copies_what_is_not_contiguous() -> None:
 
 
 def test_cublaslt_takes_its_workspace_where_the_bias_is_fused() -> None:
-    bias = Operator(
+    bias = called(
         0, "aten::addmm", (tensor(10), tensor(100, 784), tensor(784, 10, stride=(1, 784))), (tensor(100, 10),)
     )
     assert workspaces(bias) == [("cublas", 32 << 20), ("cublaslt", 1 << 20)]
     matrix = dataclasses.replace(bias, arguments=(tensor(100, 10), *bias.arguments[1:]))
     assert workspaces(matrix) == [("cublas", 32 << 20)]
-    plain = Operator(0, "aten::mm", (tensor(100, 784), tensor(784, 10)), (tensor(100, 10),))
+    plain = called(0, "aten::mm", (tensor(100, 784), tensor(784, 10)), (tensor(100, 10),))
     assert workspaces(plain) == [("cublas", 32 << 20)]
     assert workspaces(plain, dataclasses.replace(H200, cublas_workspace_bytes=0)) == []
     assert workspaces(bias, dataclasses.replace(H200, cublas_workspace_bytes=0)) == []
@@ -97,21 +98,21 @@ def test_cublaslt_takes_its_workspace_where_the_bias_is_fused() -> None:
 
 def test_operand_blas_cannot_read_is_copied() -> None:
     column = tensor(50, 64, stride=(128, 2))
-    operator = Operator(0, "aten::mm", (column, tensor(64, 30)), (tensor(50, 30),))
+    operator = called(0, "aten::mm", (column, tensor(64, 30)), (tensor(50, 30),))
     assert takes(operator) == [50 * 64 * 4]
     slice_ = tensor(50, 64, stride=(128, 1))
     assert takes(dataclasses.replace(operator, arguments=(slice_, tensor(64, 30)))) == []
 
 
 def test_loss_keeps_its_elements_in_the_result() -> None:
-    operator = Operator(0, "aten::mse_loss", (tensor(300, 1000), tensor(300, 1000)), (tensor(),))
+    operator = called(0, "aten::mse_loss", (tensor(300, 1000), tensor(300, 1000)), (tensor(),))
     outputs = [step for step in story_of(operator, H200).steps if isinstance(step, Output)]
     assert outputs == [Output(0, 1_200_000)]
 
 
 def test_unknown_operator_is_bounded_not_counted() -> None:
     strided = tensor(10, 20, stride=(1, 10))
-    story = story_of(Operator(0, "mylib::thing", (strided,), (tensor(10, 20),)), H200)
+    story = story_of(called(0, "mylib::thing", (strided,), (tensor(10, 20),)), H200)
     assert not story.known
     assert story.steps == (Output(0),)
     assert story.bound_bytes == 10 * 20 * 4 + 10 * 20 * 4
@@ -119,7 +120,7 @@ def test_unknown_operator_is_bounded_not_counted() -> None:
 
 def test_the_default_overload_is_no_part_of_a_name() -> None:
     arguments = (tensor(), tensor(4, 8), tensor(4, dtype="int64"), None, 1, -100, tensor())
-    plain = Operator(0, "aten::nll_loss_backward", arguments, (tensor(4, 8),))
+    plain = called(0, "aten::nll_loss_backward", arguments, (tensor(4, 8),))
     named = dataclasses.replace(plain, name="aten::nll_loss_backward.default")
     assert story_of(plain, H200).steps == story_of(named, H200).steps == (Output(0),)
 

@@ -10,8 +10,7 @@ from tests.runtimes.pytorch.scratch.stories import H200, call, tensor
 
 def workspaces(entries: int, pairs: int) -> list[int]:
     """Bytes of both buffers for a matrix of so many entries on 2,708 nodes, times itself."""
-    one = (tensor(2709, dtype="int32"), tensor(entries, dtype="int32"), tensor(entries))
-    operator = call("aten::_sparse_sparse_matmul.default", (*one, *one, one[0], pairs), ())
+    operator = call("aten::_sparse_sparse_matmul.default", (), (), values=tensor(entries), pairs=pairs)
     return [step.nbytes for step in story_of(operator, H200).steps if isinstance(step, Take)]
 
 

@@ -1,0 +1,51 @@
+"""Which stream is current: what every operator runs on (`streams.py`)."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+
+
+class _Here(threading.local):
+    """The current streams of a thread: the program's, and that of the node autograd is at work on."""
+
+    def __init__(self) -> None:
+        self.program = self.node_stream = 0
+        self.node: int | None = None
+
+
+class Current:
+    """Which stream is current: for the program, and for the node autograd is at work on."""
+
+    def __init__(self) -> None:
+        self._here = _Here()
+        self._made_on: dict[int, int] = {}
+        self.made_any = False  # the program has asked for a stream of its own
+
+    def now(self) -> int:
+        """The number of the current stream."""
+        here = self._here
+        node: Any = torch._C._current_autograd_node()
+        if node is None:
+            here.node = None
+            return here.program
+        sequence = node._sequence_nr()
+        if here.node != sequence:
+            here.node, here.node_stream = sequence, self._made_on.get(sequence, 0)
+        return here.node_stream
+
+    def set(self, number: int) -> None:
+        """Make a stream current."""
+        self.now()
+        if self._here.node is None:
+            self._here.program = number
+        else:
+            self._here.node_stream = number
+
+    def made(self, sequence: int) -> None:
+        """A node of this number may have been made just now; only streams besides the default one are kept."""
+        number = self.now()
+        if number:
+            self._made_on[sequence] = number

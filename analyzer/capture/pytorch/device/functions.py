@@ -1,0 +1,270 @@
+"""What functions without a tensor among their arguments say while a program is captured: they answer for the device profile.
+
+Nothing is initialised, no GPU is asked. Why each is replaced stands in `patches.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import types
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from analyzer.capture.pytorch.device.communication import communication
+from analyzer.capture.pytorch.device.generators import defaults, generator_class
+from analyzer.capture.pytorch.device.graphs import graphs
+from analyzer.capture.pytorch.device.host import Pinned
+from analyzer.capture.pytorch.device.legacy_types import default_tensor_type, legacy_types
+from analyzer.capture.pytorch.device.memory import answers
+from analyzer.capture.pytorch.device.streams import streams
+from analyzer.capture.pytorch.kernels.detection import loading
+from analyzer.capture.pytorch.patches import replaced
+
+if TYPE_CHECKING:
+    from analyzer.capture.pytorch.recording.recorder import Recorder
+    from analyzer.devices import DeviceProfile
+
+_CUDNN_VERSION = 91900  # of the measurements (cuDNN 9.19)
+_CUDA_VERSION, _NCCL_VERSION = "13.0", (2, 28, 9)
+# What a build for these measurements' CUDA has code for (`torch.cuda.get_arch_list()` of 2.11.0+cu130).
+_ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_110", "sm_120", "compute_120")
+# Shared memory a block may have at most, by compute capability (CUDA C++ Programming Guide, technical specifications).
+_SHARED_BYTES = {
+    (7, 0): 98304, (7, 5): 65536, (8, 0): 166912, (8, 6): 101376, (8, 7): 166912, (8, 9): 101376, (9, 0): 232448,
+    (10, 0): 232448, (10, 3): 232448, (12, 0): 101376, (12, 1): 101376,
+}  # fmt: skip
+_SILENT = (
+    "cuda.init", "cuda._lazy_init", "cuda.set_device", "cuda.empty_cache", "cuda.reset_peak_memory_stats",
+    "cuda.reset_max_memory_allocated", "cuda.reset_max_memory_cached", "cuda.reset_accumulated_memory_stats",
+    "cuda.reset_accumulated_host_memory_stats", "cuda.reset_peak_host_memory_stats", "cuda.ipc_collect",
+    "cuda.set_sync_debug_mode", "cuda.nvtx.mark", "cuda.nvtx.range_end", "cuda.profiler.start", "cuda.profiler.stop",
+    "cuda.memory._record_memory_history", "accelerator.set_device_index", "accelerator.set_device_idx",
+    "accelerator.empty_cache", "accelerator.empty_host_cache", "accelerator.reset_peak_memory_stats",
+    "accelerator.reset_accumulated_memory_stats",
+)  # fmt: skip
+# What the device says of its load and its sensors: nothing runs on it. Percent, degrees Celsius, milliwatts, MHz.
+_SENSORS = {"utilization": 0, "memory_usage": 0, "temperature": 30, "power_draw": 75_000, "clock_rate": 345}
+_NOTHING_HELD = (
+    "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached", "max_memory_cached",
+)  # fmt: skip
+_SEEDING = ("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all")
+_STATE_BYTES = 16  # seed and offset: `CUDAGeneratorImpl::get_state`, `CUDAGeneratorImpl.cpp`
+CUDA_TYPE = torch.device("cuda")
+_RNN_MODES = {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}  # cudnnRNNMode_t
+
+
+class _Current(contextlib.nullcontext[None]):
+    """`torch.cuda.device`, a class that PyTorch asks for: the GPU there is stays the current one."""
+
+    def __init__(self, device: Any = None) -> None:
+        super().__init__()
+        self.idx = device
+
+
+@contextlib.contextmanager
+def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
+    """While open, `torch.cuda` and its kin speak of `device`, and of the memory the recorder has, if it has one."""
+    found = {
+        **_answers(device, recorder),
+        **_memory_without_an_allocator(device, recorder),
+        **streams(recorder),
+        **communication(recorder),
+        **graphs(recorder),
+        **legacy_types(),
+        "ops.load_library": loading(),
+        **Pinned().functions(),
+    }
+    if recorder.memory is not None:
+        found |= answers(recorder.memory, recorder.storages.happened)
+    resize = torch.UntypedStorage.resize_
+
+    def resized(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+        resize(storage, size)
+        recorder.storages.resized(storage)
+        return storage
+
+    found |= {"UntypedStorage.resize_": resized, "Generator": generator_class(recorder)}
+    with default_tensor_type() as choose:
+        found["set_default_tensor_type"] = choose
+        with replaced({f"torch.{name}": answer for name, answer in found.items()}):
+            yield
+
+
+def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
+    """Name below `torch` -> replacement."""
+    alike = recorder.alike
+    shared = _SHARED_BYTES.get(device.compute_capability, 49152)
+    properties = types.SimpleNamespace(
+        name=device.name,
+        major=device.compute_capability[0],
+        minor=device.compute_capability[1],
+        total_memory=device.capacity_bytes,
+        multi_processor_count=device.sm_count,
+        max_threads_per_multi_processor=device.max_threads_per_sm,
+        max_threads_per_block=1024,
+        warp_size=32,
+        regs_per_multiprocessor=65536,
+        shared_memory_per_block=49152,
+        shared_memory_per_block_optin=shared,
+        shared_memory_per_multiprocessor=shared + 1024,
+        is_integrated=0,
+        is_multi_gpu_board=0,
+        gcnArchName=device.name,
+        uuid="00000000-0000-0000-0000-000000000000",
+        pci_bus_id=1,
+        pci_device_id=0,
+        pci_domain_id=0,
+    )
+    grouped = torch._C._group_tensors_by_device_and_dtype
+
+    def grouped_on_cuda(*arguments: Any) -> dict[Any, Any]:
+        return {
+            (recorder.gpu if where.type == "meta" else where, dtype): group
+            for (where, dtype), group in grouped(*arguments).items()
+        }
+
+    def state(*_: Any, **__: Any) -> torch.Tensor:
+        return torch.zeros(_STATE_BYTES, dtype=torch.uint8, device="cpu")
+
+    def says(answer: Any) -> Any:
+        # A function of its own for each: PyTorch's compiler, if a program brings it in, knows functions by identity.
+        return lambda *_, **__: answer
+
+    def no_snapshot(*_: Any, **__: Any) -> None:
+        recorder.note(
+            "no snapshot of the allocator is written: analyze --format snapshot writes the estimate's"
+        )
+
+    def enable(value: bool = True) -> None:
+        if not value:
+            recorder.note(
+                "the program switches PyTorch's caching allocator off: its requests are counted as if it had not"
+            )
+
+    exported, imported = torch._C._to_dlpack, torch.utils.dlpack.from_dlpack
+
+    def export(tensor: torch.Tensor) -> Any:
+        return tensor if tensor.is_cuda else exported(tensor)
+
+    def bring_in(ext_tensor: Any, **rest: Any) -> torch.Tensor:
+        if isinstance(ext_tensor, torch.Tensor) and ext_tensor.is_cuda:
+            return ext_tensor.detach()  # the same memory
+        return imported(ext_tensor, **rest)
+
+    depth = itertools.count(1)
+    return {
+        **{f"{module}to_dlpack": export for module in ("", "utils.dlpack.")},
+        **{f"{module}from_dlpack": bring_in for module in ("", "utils.dlpack.")},
+        "cuda.is_available": says(True),
+        "cuda.is_initialized": says(True),
+        "cuda.device_count": lambda: recorder.gpu_count,
+        "cuda.current_device": lambda: recorder.gpu.index,
+        "cuda.get_device_name": alike.alone(says(device.name)),
+        "cuda.get_device_capability": alike.alone(says(device.compute_capability)),
+        "cuda.get_device_properties": alike.alone(says(properties)),
+        # PyTorch says yes for older GPUs too (`including_emulation`), and then runs kernels there that nobody here follows: im2col
+        # in cuDNN's place, attention in other types. A program that asks is refused on them, not under-estimated.
+        "cuda.is_bf16_supported": lambda *_, **__: alike.decided(_is_ampere),
+        "cuda.is_tf32_supported": lambda *_, **__: alike.decided(_is_ampere),
+        "cuda.can_device_access_peer": says(recorder.gpu_count > 1),
+        "cuda.get_arch_list": lambda: list(_ARCHITECTURES),
+        "cuda.get_gencode_flags": lambda: " ".join(
+            f"-gencode {name.replace('sm', 'compute', 1)},code={name}" for name in _ARCHITECTURES
+        ),
+        "cuda.get_sync_debug_mode": says(0),
+        "cuda.current_blas_handle": says(1),
+        "cuda.current_solver_handle": says(1),
+        "cuda.cudart": lambda: _CudaRuntime,
+        "cuda.caching_allocator_enable": enable,
+        "cuda.memory._dump_snapshot": no_snapshot,
+        "cuda.memory_snapshot": lambda *_, **__: [],
+        "cuda.memory._snapshot": lambda *_, **__: {"segments": [], "device_traces": [[]]},
+        "cuda.list_gpu_processes": says("no processes are running"),
+        "cuda.nvtx.range_push": says(0),
+        "cuda.nvtx.range_pop": says(0),
+        "cuda.nvtx.range_start": lambda *_, **__: next(depth),
+        **{f"cuda.{name}": says(value) for name, value in _SENSORS.items()},
+        "accelerator.current_accelerator": says(CUDA_TYPE),
+        "accelerator.get_device_capability": lambda *_, **__: {
+            "supported_dtypes": set(torch.backends.cudnn.CUDNN_TENSOR_DTYPES) | {torch.bfloat16}
+        },
+        "accelerator.device_index": lambda *_, **__: contextlib.nullcontext(),
+        "accelerator.is_available": says(True),
+        "accelerator.device_count": lambda: recorder.gpu_count,
+        "accelerator.current_device_index": lambda: recorder.gpu.index,
+        "accelerator.current_device_idx": lambda: recorder.gpu.index,
+        "_C._get_accelerator": says(CUDA_TYPE),
+        "version.cuda": _CUDA_VERSION,
+        "cuda.nccl.version": says(_NCCL_VERSION),
+        "cuda.default_generators": defaults(recorder.gpu_count),
+        "cuda.get_rng_state": state,
+        "cuda.get_rng_state_all": lambda: [state() for _ in range(recorder.gpu_count)],
+        "cuda.initial_seed": says(0),
+        **{f"cuda.{name}": says(None) for name in _SEEDING},
+        **{name: says(None) for name in _SILENT},
+        "cuda.device_of": lambda *_, **__: contextlib.nullcontext(),
+        "cuda.device": _Current,
+        "backends.cudnn.is_acceptable": lambda t: (
+            t.is_cuda and t.dtype in torch.backends.cudnn.CUDNN_TENSOR_DTYPES
+        ),
+        "backends.cudnn.version": lambda: _CUDNN_VERSION,
+        "backends.cudnn.rnn.get_cudnn_mode": _RNN_MODES.__getitem__,
+        "_C._cuda_getCurrentRawStream": lambda *a: 0,
+        "_has_compatible_shallow_copy_type": lambda *a: True,
+        "_use_cudnn_rnn_flatten_weight": lambda: True,
+        "_C._group_tensors_by_device_and_dtype": grouped_on_cuda,
+        "overrides.has_torch_function": lambda _: False,
+        "autograd.has_torch_function": lambda _: False,
+    }
+
+
+def _is_ampere(capability: tuple[int, int]) -> bool:
+    return capability >= (8, 0)
+
+
+def _memory_without_an_allocator(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
+    """What the device says of its memory where nobody simulates the allocator: that it is empty."""
+    free = (device.capacity_bytes, device.capacity_bytes)
+    return {
+        **{f"cuda.{name}": lambda *_, **__: 0 for name in _NOTHING_HELD},
+        **{f"accelerator.{name}": lambda *_, **__: 0 for name in _NOTHING_HELD[:4]},
+        "cuda.mem_get_info": recorder.alike.alone(lambda *_, **__: free),
+        "accelerator.get_memory_info": recorder.alike.alone(lambda *_, **__: free),
+        "cuda.device_memory_used": lambda *_, **__: 0,
+        "cuda.get_allocator_backend": lambda: "native",
+        "cuda.get_per_process_memory_fraction": lambda *_, **__: 1.0,
+        "cuda.host_memory_stats": dict,
+        "cuda.host_memory_stats_as_nested_dict": dict,
+    }
+
+
+class _CudaRuntime:
+    """`torch.cuda.cudart()`: what programs call of the CUDA runtime by itself."""
+
+    class cudaError:
+        """Its codes."""
+
+        success = 0
+
+    @staticmethod
+    def cudaProfilerStart() -> int:
+        """There is no profiler."""
+        return 0
+
+    @staticmethod
+    def cudaProfilerStop() -> int:
+        """There is no profiler."""
+        return 0
+
+    @staticmethod
+    def cudaMemGetInfo(device: Any = None) -> tuple[int, int]:
+        """Free and total bytes."""
+        return torch.cuda.mem_get_info(device)
+
+    @staticmethod
+    def cudaGetErrorString(code: int) -> str:
+        """There are no errors."""
+        return f"error {code}" if code else "no error"

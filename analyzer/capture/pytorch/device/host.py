@@ -1,0 +1,200 @@
+"""Host memory while a whole program runs: small tensors are real, large ones have no memory behind them.
+
+1. A tensor made on the CPU with at least `LARGE_BYTES` becomes a meta tensor that the recorder knows to be in host memory:
+   a model of 7 billion parameters made there needs none of it here. Small ones keep their values.
+2. A real tensor whose `data` becomes a CUDA tensor (`module.to("cuda")`) stays the same Python object, as it does in a
+   CUDA build: its implementation is swapped.
+3. One without memory that was filled (`torch.zeros`, `ones`, `rand`, `randn`) becomes real, up to `REAL_BYTES`, where the
+   program first takes or writes single rows or elements of it (`x[i]`, `x[i, 0, a] = 1`), as programs do that make or read
+   their samples one by one: an operator on a real host tensor is followed by nobody, and costs what it costs.
+4. Pinned memory is host memory. Processes forked from this one (data loaders' workers) have all their tensors real.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+if TYPE_CHECKING:
+    from analyzer.capture.pytorch.recording.recorder import Recorder
+
+LARGE_BYTES = 1 << 20
+REAL_BYTES = 1 << 28
+_META = torch.device("meta")
+_PINNED = "_analyzer_pinned"  # how a tensor remembers it
+# Functions that make a tensor of the size they are given; the type of `torch.full` would depend on its value.
+_FILLED = (torch.zeros, torch.ones, torch.rand, torch.randn)
+SIZED = frozenset({torch.empty, *_FILLED})
+
+
+class HostMemory:
+    """Which factories make large host tensors."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._process = os.getpid()
+        # By the tensor's identity: the tensor, weakly, and what fills it. Numbers come from a generator apart, so that the
+        # program's own are the same whenever they are drawn.
+        self._untouched: dict[int, tuple[weakref.ref[torch.Tensor], Callable[..., torch.Tensor]]] = {}
+        self._numbers = torch.Generator().manual_seed(0)
+        self._room = REAL_BYTES
+
+    def here(self) -> bool:
+        """Whether this is the process that is followed."""
+        return os.getpid() == self._process
+
+    def make(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A large tensor made by `func`, one of `SIZED`, without memory behind it; None where it shall make it itself."""
+        shape = _shape(args, kwargs)
+        if shape is None or not self.here():
+            return None
+        dtype = kwargs.get("dtype") or torch.get_default_dtype()
+        if math.prod(shape) * dtype.itemsize < LARGE_BYTES:
+            return None
+        plain = {
+            name: value
+            for name, value in kwargs.items()
+            if name not in ("device", "pin_memory", "generator", "size")
+        }
+        with _disable_current_modes():
+            made = torch.empty(shape, **{**plain, "device": _META, "requires_grad": False})
+        self._recorder.storages.host(made)
+        if kwargs.get("requires_grad"):
+            return made.requires_grad_()
+        if func in _FILLED and made.layout is torch.strided:
+            self._remember(made, func)
+        return made
+
+    def _remember(self, made: torch.Tensor, func: Callable[..., Any]) -> None:
+        key = id(made)
+
+        def gone(reference: weakref.ref[torch.Tensor]) -> None:
+            if self._untouched.get(key, (None,))[0] is reference:
+                del self._untouched[key]
+
+        self._untouched[key] = weakref.ref(made, gone), func
+
+    def touched(self, tensor: torch.Tensor, index: Any) -> bool:
+        """Rows or elements of a tensor without memory are taken or written: whether it is a real one now."""
+        known = self._untouched.pop(id(tensor), None)
+        if known is None or known[0]() is not tensor or not self.here():
+            return False
+        nbytes = tensor.numel() * tensor.element_size()
+        if tensor._version or not _single(index) or nbytes > self._room:
+            return False
+        if torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) > _ALONE:
+            return False  # others look at its memory
+        self._room -= nbytes
+        func = known[1]
+        drawn = {"generator": self._numbers} if func in (torch.rand, torch.randn) else {}
+        with _disable_current_modes():
+            real = func(tensor.shape, dtype=tensor.dtype, **drawn)
+        torch._C._swap_tensor_impl(tensor, real)
+        return True
+
+
+# Who holds the storage of a tensor nobody else looks at, while Python holds the storage too.
+_ALONE = 2
+
+
+def _single(index: Any) -> bool:
+    """Whether an index names single rows or elements."""
+    if isinstance(index, tuple):
+        return any(isinstance(part, (int, numpy.integer)) for part in index)
+    return isinstance(index, (int, numpy.integer)) and not isinstance(index, bool)
+
+
+class Pinned:
+    """Pinned memory: host memory that remembers that it was asked to be pinned."""
+
+    @staticmethod
+    def pin(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:  # noqa: ARG004
+        """`Tensor.pin_memory`: another tensor than the one that is pinned, unless that is pinned already."""
+        if tensor.is_cuda:
+            raise RuntimeError(f"cannot pin '{tensor.type()}' only dense CPU tensors can be pinned")
+        if getattr(tensor, _PINNED, False):
+            return tensor
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            return Pinned.mark(tensor.detach())
+
+    @staticmethod
+    def mark(tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor, known to be pinned."""
+        setattr(tensor, _PINNED, True)
+        return tensor
+
+    def functions(self) -> dict[str, Any]:
+        """Name below `torch` -> replacement."""
+        return {
+            "Tensor.pin_memory": self.pin,
+            "Tensor.is_pinned": lambda tensor, device=None: getattr(tensor, _PINNED, False),
+        }
+
+
+class Gradients:
+    """`tensor.data = value`, also where one is real and the other a CUDA tensor; what was its gradient stays that.
+
+    A gradient lies on another device than its tensor from the moment the tensor has moved (`module.cpu()`) until it has
+    moved itself. PyTorch's C++ refuses such a pair where one is real and the other has no memory, so it is kept here so long.
+    """
+
+    def __init__(self) -> None:
+        # By the tensor's identity: the tensor itself, so that the number stays its own, and its gradient.
+        self._apart: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """`tensor.grad`."""
+        kept = self._apart.get(id(tensor)) if self._apart else None
+        return tensor.grad if kept is None else kept[1]
+
+    def forget(self, tensor: torch.Tensor) -> None:
+        """The tensor is about to have another gradient, or none."""
+        self._apart.pop(id(tensor), None)
+
+    def set_data(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
+        """`tensor.data = value`."""
+        if value.is_inference() and not tensor.is_inference():
+            value = _of_no_mode(value)
+        if tensor.device.type == value.device.type:
+            tensor.data = value
+            return
+        gradient = self.of(tensor)
+        new = value.detach()
+        new.requires_grad_(tensor.requires_grad)
+        if gradient is not None:
+            self._apart[id(tensor)] = (tensor, gradient)
+            tensor.grad = None
+        torch._C._swap_tensor_impl(tensor, new)
+        del new
+        for owner, other in list(self._apart.values()):
+            if (other is tensor or owner is tensor) and owner.device.type == other.device.type:
+                self.forget(owner)
+                owner.grad = other
+
+
+def _of_no_mode(value: torch.Tensor) -> torch.Tensor:
+    """The same memory as a tensor made outside inference mode: PyTorch gives data of one kind to the other, but not among meta
+    tensors (`TensorImpl::has_compatible_shallow_copy_type`)."""
+    with torch.inference_mode(False), _disable_current_modes():
+        made = torch.empty(0, dtype=value.dtype, device=value.device)
+        return made.set_(value.untyped_storage(), value.storage_offset(), value.shape, value.stride())
+
+
+def _shape(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...] | None:
+    """The shape a factory is asked for; None if that is not on the CPU."""
+    device = kwargs.get("device")
+    if kwargs.get("out") is not None or (device is not None and torch.device(device).type != "cpu"):
+        return None
+    size = kwargs.get("size", args[0] if args else None)
+    if "size" not in kwargs and all(isinstance(part, int) for part in args):
+        size = args
+    if not isinstance(size, (tuple, list)) or not all(isinstance(part, int) for part in size):
+        return None
+    return tuple(size)

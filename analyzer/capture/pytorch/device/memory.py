@@ -1,0 +1,211 @@
+"""What a program asks of its GPU's memory, and tells it, while it runs on one that is not there.
+
+The answers come from a `Memory`, which whoever simulates the allocator provides (`runtimes/pytorch/live.py`): the
+capture knows no allocator. Without one the device answers as an empty one would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from analyzer.graph import Mark, Moment, Operator
+
+
+class Allocator(Protocol):
+    """What a caching allocator knows of itself, in bytes."""
+
+    allocated: int
+    reserved: int
+    requested: int
+    peak_allocated: int
+    peak_reserved: int
+    peak_requested: int
+
+    def reset_peaks(self) -> None:
+        """Peaks start anew from what is now."""
+
+
+class Ahead(Protocol):
+    """Rounds that were told."""
+
+    @property
+    def told(self) -> Collection[int]:
+        """Storages that lived before them and do not any more."""
+
+
+class Memory(Protocol):
+    """The memory of the pretended device. `follow` raises an exception `out_of_memory` recognises."""
+
+    retries: int
+    failures: int
+
+    @property
+    def allocator(self) -> Allocator:
+        """The allocator as it is now."""
+
+    @property
+    def capacity(self) -> int:
+        """The device's memory."""
+
+    @property
+    def device_free(self) -> int:
+        """What nobody holds of it."""
+
+    def attach(self, storages: Sequence[Any], operators: Sequence[Operator]) -> None:
+        """Follow the program of these, which grow."""
+
+    def follow(self, moment: Moment) -> None:
+        """Play what the moment asks for."""
+
+    @property
+    def position(self) -> int:
+        """How many events there were so far."""
+
+    @property
+    def peaks(self) -> tuple[int, ...]:
+        """The most there was of each figure so far."""
+
+    def block_bytes(self, storage: int) -> int:
+        """The block behind a storage."""
+
+    def layout(self, storages: Iterable[int]) -> Hashable:
+        """Everything that decides where the next requests go, these storages being alive, in this order."""
+
+    def cut(self, position: int, names: Mapping[int, int]) -> None:
+        """Forget the events from a position on; storages alive now are known by other numbers."""
+
+    def reads(self) -> None:
+        """Threads begin to read a checkpoint, piece by piece."""
+
+    def piece(self, begin: int) -> None:
+        """The next piece of it was made by what was asked for since that position."""
+
+    def awaits(self, number: int) -> None:
+        """The program waits for a piece of it."""
+
+    def aside(self) -> None:
+        """What is asked for from now on is written down apart, and not played."""
+
+    def back(self, happened: bool) -> None:
+        """What was written apart is played now if it happened after all, and forgotten otherwise."""
+
+    def rounds(self, starts: Sequence[int], first: int) -> tuple[list[Any], Mapping[int, Any]]:
+        """The rounds of a loop between these positions, numbered from `first` on, and storages asked for in them. Raises
+        NotTold."""
+
+    def ahead(self, samples: Sequence[Any], places: Mapping[int, Any], numbers: range) -> Ahead:
+        """The rounds of these numbers happen now, as the samples tell. Raises NotTold: nothing has happened then."""
+
+    def join(
+        self, ahead: Any, pairs: Sequence[tuple[int, int]], names: Mapping[int, int], operators: int
+    ) -> None:
+        """What was written apart happened after the rounds `ahead`, and what lives there goes on under other names. pairs: what
+        lived before the rounds, and what lives apart in its place; operators: that made the one are so many before those that
+        made the other."""
+
+
+def answers(memory: Memory, tell: Callable[[Mark], None]) -> dict[str, Any]:
+    """Name below `torch` -> what it does. tell: how the program's own moments are recorded."""
+    fraction = 1.0
+    taken: dict[int, torch.Tensor] = {}  # by address
+
+    def figure(name: str) -> Callable[..., int]:
+        return lambda *_, **__: int(getattr(memory.allocator, name))
+
+    def statistics(*_: Any, **__: Any) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for kind in ("allocated", "reserved", "requested"):
+            now, peak = getattr(memory.allocator, kind), getattr(memory.allocator, f"peak_{kind}")
+            found |= {f"{kind}_bytes.all.current": now, f"{kind}_bytes.all.peak": peak}
+        for kind in ("current", "peak"):
+            found[f"active_bytes.all.{kind}"] = found[f"allocated_bytes.all.{kind}"]
+        return {**found, "num_alloc_retries": memory.retries, "num_ooms": memory.failures}
+
+    def nested(*_: Any, **__: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in statistics().items():
+            *path, last = name.split(".")
+            place = found
+            for part in path:
+                place = place.setdefault(part, {})
+            place[last] = value
+        return found
+
+    def summary(*_: Any, **__: Any) -> str:
+        return "\n".join(f"{name}: {value:,}" for name, value in statistics().items())
+
+    def set_fraction(value: float, device: Any = None) -> None:  # noqa: ARG001
+        nonlocal fraction
+        fraction = float(value)
+        tell(Mark("set_per_process_memory_fraction", fraction))
+
+    def take(size: int, device: Any = None, stream: Any = None) -> int:  # noqa: ARG001
+        block = torch.empty(size, dtype=torch.uint8, device="cuda")
+        taken[block.data_ptr()] = block
+        return block.data_ptr()
+
+    def give_back(mem_ptr: int) -> None:
+        del taken[mem_ptr]
+
+    def empty() -> None:
+        tell(Mark("empty_cache"))
+
+    def reset(*_: Any, **__: Any) -> None:
+        memory.allocator.reset_peaks()
+
+    figures = {
+        "memory_allocated": figure("allocated"),
+        "max_memory_allocated": figure("peak_allocated"),
+        "memory_reserved": figure("reserved"),
+        "max_memory_reserved": figure("peak_reserved"),
+        "memory_stats": statistics,
+        "reset_peak_memory_stats": reset,
+        "empty_cache": empty,
+    }
+
+    def free(*_: Any, **__: Any) -> tuple[int, int]:
+        return memory.device_free, memory.capacity
+
+    return {
+        **{
+            f"{module}.{name}": answer
+            for module in ("cuda", "accelerator")
+            for name, answer in figures.items()
+        },
+        "cuda.memory_cached": figures["memory_reserved"],
+        "cuda.max_memory_cached": figures["max_memory_reserved"],
+        "cuda.memory_stats_as_nested_dict": nested,
+        "cuda.memory_summary": summary,
+        "cuda.mem_get_info": free,
+        "accelerator.get_memory_info": free,
+        "cuda.device_memory_used": lambda *_, **__: memory.capacity - memory.device_free,
+        "cuda.reset_max_memory_allocated": reset,
+        "cuda.reset_max_memory_cached": reset,
+        "cuda.set_per_process_memory_fraction": set_fraction,
+        "cuda.get_per_process_memory_fraction": lambda *_, **__: fraction,
+        "cuda.caching_allocator_alloc": take,
+        "cuda.caching_allocator_delete": give_back,
+    }
+
+
+def out_of_memory(error: Any, memory: Memory) -> torch.OutOfMemoryError:
+    """PyTorch's error for a simulated allocator's (`requested`, `allocated`, `reserved` in bytes)."""
+
+    def size(nbytes: int) -> str:
+        for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+            if nbytes >= unit:
+                return f"{nbytes / unit:.2f} {name}"
+        return f"{nbytes} bytes"
+
+    unused = error.reserved - error.allocated
+    return torch.OutOfMemoryError(
+        f"CUDA out of memory. Tried to allocate {size(error.requested)}. GPU 0 has a total capacity of "
+        f"{size(memory.capacity)} of which {size(memory.device_free)} is free. Of the allocated memory "
+        f"{size(error.allocated)} is allocated by PyTorch, and {size(unused)} is reserved by PyTorch but unallocated. "
+        "If reserved but unallocated memory is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True to avoid "
+        "fragmentation. See documentation for Memory Management "
+        "(https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf)"
+    )

@@ -1,0 +1,1 @@
+"""Which kernels CUDA would choose for an operator, and what they make."""

@@ -1,0 +1,363 @@
+"""Compressed sparse matrices (CSR and CSC) on the pretended GPU: what their operators do to the three tensors they are made of.
+
+A graph's adjacency matrix as graph libraries hand it to the GPU: `crow_indices`, where each row's entries begin, `col_indices`
+and `values` (for CSC: `ccol_indices`, `row_indices`). PyTorch has compressed meta tensors that hold such parts, but hardly a
+kernel for them. Here each operator is the sequence of dense ones that CUDA's kernel is made of, on the parts; only these are
+recorded.
+
+1. Questions about the parts and aliases take nothing; neither does **transposing**: the parts of a CSR matrix are those of
+   the transposed CSC one. Making one of parts takes nothing, copying one copies its values first.
+2. **CSC to CSR and back** (`sparse_compressed_to_flipped`) writes the indices out, sorts one number an entry and gathers
+   indices and values in the new order. Every backward pass of `matrix @ x` does so, for its transposed matrix.
+3. **A product with a dense matrix** first makes a matrix of zeros, then the result, which cuSPARSE writes; a dense matrix
+   that is neither row by row nor column by column is copied before. CSC is turned into CSR, dense times CSR is the transposed
+   product. So is a product with a vector, without the zeros.
+4. **A product of two** turns all indices into 32-bit ones and leaves the result with such (`spgemm`). How many entries it
+   has is counted where the indices are known (they came from the host), else estimated, which is noted
+   (`--assume` says another number). cuSPARSE's workspace goes by the multiplications (`scratch/sparse.py`).
+5. **To COO** the rows are written out beside the columns, the values are shared. From COO the entries are coalesced and the
+   rows counted. **To dense** entries are added into zeros; from dense, positions are found by `nonzero`, twice.
+6. Multiplying by a number, and functions of each entry that leave zero zero, make new values and copy the indices.
+
+Source: `aten/src/ATen/native/TensorConversions.cpp` (`sparse_compressed_to_flipped`, `sparse_compressed_to_sparse`,
+`coo_to_sparse_csr`, `dense_to_sparse_compressed`, `sparse_compressed_to_dense`, `_to_copy`), `sparse/SparseCsrTensorMath.cpp`
+(`_sparse_csr_mm`, `addmm_sparse_compressed_dense`), `sparse/cuda/SparseBlas.cpp`, `SparseBlasImpl.cpp` (`spmm`, `spgemm`,
+`addmv_out_sparse_csr`), `SparseCsrTensor.cpp` (`transpose_sparse_csr`).
+
+Not modelled: batches of matrices, blocks (BSR, BSC), entries that are vectors, sums of two compressed matrices, reductions
+other than the sum of everything, gradients for the matrix's values in its own layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from analyzer.capture.pytorch.kernels import products
+from analyzer.capture.pytorch.recording.copies import to_host
+from analyzer.capture.pytorch.recording.parts import COMPRESSED_LAYOUTS, is_compressed
+from analyzer.capture.pytorch.recording.parts import compressed_parts as parts
+
+if TYPE_CHECKING:
+    from analyzer.capture.pytorch.recording.recorder import Recorder
+
+aten = torch.ops.aten
+_META = torch.device("meta")
+UNSAFE = aten._sparse_compressed_tensor_unsafe.default
+MADE = aten.sparse_compressed_tensor.comp_plain_value_size
+_SIZED_BY_DATA = aten.sparse_compressed_tensor.comp_plain_value
+ASKED = frozenset(
+    {
+        aten.crow_indices.default, aten.col_indices.default, aten.ccol_indices.default, aten.row_indices.default,
+        aten.values.default, aten._nnz.default, aten.sparse_dim.default, aten.dense_dim.default, aten.detach.default,
+        aten.alias.default,
+    }
+)  # fmt: skip
+
+
+def made(compressed: Any, plain: Any, values: Any, shape: Any, layout: Any) -> torch.Tensor:
+    """The compressed tensor that consists of these parts."""
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        return UNSAFE(  # type: ignore[no-any-return]
+            compressed, plain, values, tuple(shape), dtype=values.dtype, layout=layout, device=values.device
+        )
+
+
+def _new(
+    recorder: Recorder,
+    compressed: Any,
+    plain: Any,
+    values: Any,
+    size: Any = None,
+    *,
+    layout: Any,
+    **kwargs: Any,
+) -> Any:
+    """A tensor of these parts. Without a size it has as many columns as the largest index says, which the host reads."""
+    del kwargs
+    if layout not in COMPRESSED_LAYOUTS or compressed.dim() != 1 or values.dim() != 1:
+        raise NotImplementedError("batches and blocks of compressed sparse tensors cannot be followed")
+    if size is None:
+        rows = compressed.shape[0] - 1
+        columns = int(plain.max().item()) + 1 if plain.numel() else 0
+        size = (rows, columns) if layout is torch.sparse_csr else (columns, rows)
+    del recorder
+    return made(compressed, plain, values, size, layout)
+
+
+def _clone(_: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
+    del kwargs
+    compressed, plain, values = parts(tensor)
+    return made(compressed.clone(), plain.clone(), values.clone(), tensor.shape, tensor.layout)
+
+
+def _to_copy(recorder: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
+    """On another device, or of another type: every part is copied, the values first."""
+    kwargs = {name: value for name, value in kwargs.items() if name in ("dtype", "device", "non_blocking")}
+    where = kwargs.get("device")
+    if where is not None and where.type == "cpu":
+        return host_copy(recorder, tensor, kwargs.get("dtype"))
+    compressed, plain, values = parts(tensor)
+    values = aten._to_copy.default(values, **kwargs)
+    kwargs.pop("dtype", None)
+    compressed = aten._to_copy.default(compressed, **kwargs)
+    return made(compressed, aten._to_copy.default(plain, **kwargs), values, tensor.shape, tensor.layout)
+
+
+def host_copy(recorder: Recorder, tensor: torch.Tensor, dtype: Any = None) -> torch.Tensor:
+    """The copy in host memory: of real parts, if all are real there."""
+    compressed, plain, values = parts(tensor)
+    copies = [to_host(recorder, values, dtype), to_host(recorder, compressed), to_host(recorder, plain)]
+    if len({copy.device for copy in copies}) > 1:
+        copies = [
+            copy if copy.is_meta else recorder.storages.host(torch.empty_like(copy, device=_META))
+            for copy in copies
+        ]
+    return made(copies[1], copies[2], copies[0], tensor.shape, tensor.layout)
+
+
+def _transposed(_: Recorder, tensor: torch.Tensor, first: int = 0, second: int = 1) -> Any:
+    """The same parts, read the other way."""
+    if first % 2 == second % 2:
+        return tensor
+    layout = torch.sparse_csc if tensor.layout is torch.sparse_csr else torch.sparse_csr
+    return made(*parts(tensor), reversed(tensor.shape), layout)
+
+
+def _flipped(recorder: Recorder, tensor: torch.Tensor) -> Any:
+    """A CSC tensor of the same matrix for a CSR one, and the other way round."""
+    compressed, plain, values = parts(tensor)
+    by_rows = tensor.layout is torch.sparse_csr
+    own, other = tensor.shape if by_rows else reversed(tensor.shape)
+    count, small = plain.shape[0], compressed.dtype is torch.int32
+    offset = _batch_offset(compressed, count)
+    pointers = compressed.new_empty(own + 1)
+    pointers.narrow(0, 0, own).copy_(compressed.narrow(0, 0, own).add(offset.expand(own)))
+    pointers.narrow(0, own, 1).fill_(count)
+    written = aten._convert_indices_from_csr_to_coo(pointers, plain, out_int32=small, transpose=True)
+    _within_one_matrix(written, own, other)
+    hashed = written.new_empty(count, dtype=torch.int64)  # one kernel fills it
+    known = recorder.values.known(written)
+    recorder.values.forget(hashed)
+    if known is not None:
+        recorder.values.learn(hashed, known[0].long() * own + known[1])
+    order = hashed.sort()[1]
+    in_order = written.index_select(1, order)
+    values = values.index_select(0, order)
+    begins = aten._convert_indices_from_coo_to_csr(in_order[0], other, out_int32=small)
+    result = begins.new_zeros(other + 1)  # `compressed_to_batched_compressed_indices`
+    result.narrow(0, 1, other).copy_(begins.narrow(0, 1, other) - begins.narrow(0, 0, 1))
+    layout = torch.sparse_csc if by_rows else torch.sparse_csr
+    return made(result, in_order[1], values, tensor.shape, layout)
+
+
+def _batch_offset(compressed: Any, count: int) -> Any:
+    """How many entries lie in the matrices of a batch before this one: none, but it is computed on the GPU."""
+    wrapped = torch.tensor([count], dtype=compressed.dtype).to(compressed.device)
+    return wrapped.cumsum(-1).sub_(wrapped)
+
+
+def _within_one_matrix(both: Any, own: int, other: int) -> None:
+    """Indices of a batch of matrices laid side by side, in place; in a batch of one they stay what they are."""
+    place, plain = both[1], both[0]
+    matrix = place.div(own, rounding_mode="trunc")
+    place.fmod_(own)
+    plain.add_(matrix * other)
+
+
+def _to_sparse_csr(recorder: Recorder, tensor: torch.Tensor, dense_dim: Any = None) -> Any:
+    return _to_compressed(recorder, tensor, torch.sparse_csr, dense_dim)
+
+
+def _to_sparse_csc(recorder: Recorder, tensor: torch.Tensor, dense_dim: Any = None) -> Any:
+    return _to_compressed(recorder, tensor, torch.sparse_csc, dense_dim)
+
+
+def _to_compressed(recorder: Recorder, tensor: torch.Tensor, layout: Any, dense_dim: Any = None) -> Any:
+    """Any matrix as a CSR or CSC one."""
+    if tensor.layout is layout:
+        return tensor
+    if dense_dim or tensor.dim() != 2:
+        raise NotImplementedError("batches and blocks of compressed sparse tensors cannot be followed")
+    if is_compressed(tensor):
+        return _flipped(recorder, tensor)
+    if tensor.layout is torch.sparse_coo:
+        return _compressed_coo(tensor, layout)
+    return _compressed_dense(tensor, layout)
+
+
+def _compressed_coo(tensor: torch.Tensor, layout: Any) -> Any:
+    """The entries are coalesced, for CSC those of the transposed matrix; then rows are counted."""
+    by_rows = layout is torch.sparse_csr
+    coalesced = (tensor if by_rows else tensor.t()).coalesce()
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        indices, values = aten._indices.default(coalesced), aten._values.default(coalesced)
+    small = indices.dtype is torch.int32
+    begins = aten._convert_indices_from_coo_to_csr(indices[0], coalesced.shape[0], out_int32=small)
+    return made(begins, indices[1].contiguous(), values, tensor.shape, layout)
+
+
+def _compressed_dense(tensor: torch.Tensor, layout: Any) -> Any:
+    """Positions that are not zero are found twice: as rows and columns, then as one number, by which values are gathered."""
+    by_rows = layout is torch.sparse_csr
+    mask = tensor != 0
+    if not by_rows:
+        mask, tensor = mask.t(), tensor.t()
+    found = mask.nonzero()
+    begins = aten._convert_indices_from_coo_to_csr(found[:, 0], mask.shape[0], out_int32=False)
+    positions = mask.flatten().nonzero().flatten()
+    values = tensor.flatten().index_select(0, positions)
+    shape = tensor.shape if by_rows else tuple(reversed(tensor.shape))
+    return made(begins, found[:, 1], values, shape, layout)
+
+
+def _to_dense(recorder: Recorder, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """`sparse_compressed_to_dense`: zeros, and the entries added at the places of one number each."""
+    del recorder, args, kwargs
+    compressed, plain, values = parts(tensor)
+    rows, columns = tensor.shape
+    by_rows = tensor.layout is torch.sparse_csr
+    dense = values.new_zeros(rows, columns)
+    batch = compressed.new_zeros(1).repeat_interleave(plain.shape[0])
+    begins = _begins_in_batch(compressed, plain.shape[0])
+    indices = aten._convert_indices_from_csr_to_coo(begins, plain, out_int32=False, transpose=not by_rows)
+    row, column = indices[0], indices[1]
+    (row if by_rows else column).sub_(batch * (rows if by_rows else columns))
+    down, before = (
+        row * columns,
+        batch * rows,
+    )  # temporaries of one expression, all of which live until its end
+    within, past = column + down, before * columns
+    places = within + past
+    del down, before, within, past
+    dense.view(-1).index_add_(0, places, values)
+    return dense
+
+
+def _begins_in_batch(compressed: Any, count: int) -> Any:
+    """Compressed indices of all matrices of a batch, one behind the other: of the one there is."""
+    own = compressed.shape[0] - 1
+    matrix = compressed.new_zeros(1).repeat_interleave(own)
+    past = count * matrix
+    begins = compressed.narrow(0, 0, own) + past
+    one = compressed.new_ones(1)
+    end = count * one
+    return torch.cat([begins, end])
+
+
+def _mm(recorder: Recorder, one: Any, other: Any) -> Any:
+    """`_sparse_csr_mm`: zeros, and their sum with the product."""
+    if is_compressed(one) and is_compressed(other):
+        one, other = (_to_compressed(recorder, part, torch.sparse_csr) for part in (one, other))
+        return _product_of_two(recorder, one, other)
+    if is_compressed(one) and one.layout is torch.sparse_csc:
+        one = _to_compressed(recorder, one, torch.sparse_csr)
+    dense = other if is_compressed(one) else one
+    start = dense.new_zeros(one.shape[0], other.shape[1])
+    return _addmm(recorder, start, one, other, beta=0)
+
+
+def _product_of_two(recorder: Recorder, one: Any, other: Any) -> Any:
+    """`spgemm`. The zeros that are added, and the result they are copied into, are no more than row offsets."""
+    shape = (one.shape[0], other.shape[1])
+    zeros = parts(other)[0].new_zeros(shape[0] + 1, dtype=torch.int64)
+    empty = zeros.new_empty(1)  # a result without rows, which is made as large as the zeros
+    offsets = torch.empty_like(zeros)
+    del empty
+    offsets.copy_(zeros)
+    taken = []
+    for matrix in (one, other):
+        begins, columns, values = parts(matrix)
+        columns = columns.to(torch.int32)  # the later argument
+        taken.append(products.Rows(begins.to(torch.int32), columns, values, tuple(matrix.shape)))
+    offsets = offsets.to(torch.int32)
+    columns, values = products.multiplied(recorder, taken[0], taken[1], offsets)
+    return made(offsets, columns, values, shape, torch.sparse_csr)
+
+
+def _addmm(recorder: Recorder, start: Any, one: Any, other: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """The result is a copy of `start` until cuSPARSE adds the product."""
+    del beta, alpha
+    if is_compressed(start) or (is_compressed(one) and is_compressed(other)):
+        raise NotImplementedError("sums with a product of two compressed sparse matrices cannot be followed")
+    result = start.new_empty(one.shape[0], other.shape[1])
+    result.copy_(start.expand_as(result))
+    if not all(matrix.numel() and _entries(matrix) for matrix in (one, other)):
+        return result
+    if is_compressed(one):
+        turned = _to_compressed(recorder, one, torch.sparse_csr)
+        products.with_dense(recorder, result, parts(turned), other)
+    else:
+        turned = _to_compressed(recorder, _transposed(recorder, other), torch.sparse_csr)
+        products.with_dense(recorder, result.t(), parts(turned), one.t())
+    return result
+
+
+def _mv(recorder: Recorder, matrix: Any, vector: Any) -> Any:
+    """`addmv_out_sparse_csr`: the result, and cuSPARSE's buffer."""
+    matrix = _to_compressed(recorder, matrix, torch.sparse_csr)
+    result = vector.new_empty(matrix.shape[0])
+    if not _entries(matrix):
+        return result.zero_()
+    products.with_dense(recorder, result, parts(matrix), vector)
+    return result
+
+
+def _entries(matrix: Any) -> int:
+    """How many entries a matrix has; a dense one all there can be."""
+    return int(parts(matrix)[2].shape[0]) if is_compressed(matrix) else int(matrix.numel())
+
+
+def _on_values(operator: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator that leaves every entry where it is: new values, and copies of the indices (`get_result_tensor_for_unary_op`)."""
+
+    def told(_: Recorder, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        if not is_compressed(tensor):  # number times matrix
+            tensor, args = args[0], (tensor, *args[1:])
+        if any(is_compressed(arg) or (isinstance(arg, torch.Tensor) and arg.dim()) for arg in args):
+            raise NotImplementedError(
+                "a compressed sparse tensor can be multiplied by numbers here, not by tensors"
+            )
+        compressed, plain, values = parts(tensor)
+        new = operator(values, *args, **kwargs)
+        plain = plain.clone()
+        return made(compressed.clone(), plain, new, tensor.shape, tensor.layout)
+
+    return told
+
+
+def _sum(_: Recorder, tensor: Any, *, dtype: Any = None) -> Any:
+    return parts(tensor)[2].sum(dtype=dtype)
+
+
+# Operators that make a sparse tensor of what is none.
+MAKERS: dict[Any, Callable[..., Any]] = {
+    UNSAFE: _new,
+    MADE: _new,
+    _SIZED_BY_DATA: _new,
+    aten._to_sparse_csr.default: _to_sparse_csr,
+    aten._to_sparse_csc.default: _to_sparse_csc,
+}
+
+HANDLERS: dict[Any, Callable[..., Any]] = {
+    **MAKERS,
+    aten.clone.default: _clone,
+    aten._to_copy.default: _to_copy,
+    aten.t.default: _transposed,
+    aten.transpose.int: _transposed,
+    aten._to_dense.default: _to_dense,
+    aten.mm.default: _mm,
+    aten.addmm.default: _addmm,
+    aten._sparse_addmm.default: _addmm,
+    aten.mv.default: _mv,
+    aten.sum.default: _sum,
+    aten.mul.Tensor: _on_values(torch.mul),
+    aten.mul.Scalar: _on_values(torch.mul),
+    aten.neg.default: _on_values(torch.neg),
+    aten.abs.default: _on_values(torch.abs),
+    aten.sqrt.default: _on_values(torch.sqrt),
+    aten.relu.default: _on_values(torch.relu),
+}

@@ -1,0 +1,485 @@
+"""Operators that CUDA runs as other operators than a CPU or meta tensor would.
+
+PyTorch decides these in C++ by the tensor's device, which for a meta tensor falls out differently. While a step is
+captured, this module registers the CUDA decision for meta tensors, one function an operator, each citing the source.
+`FUSED` are operators without a meta kernel that CUDA implements as a sequence of others: the sequence is given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from analyzer.capture.pytorch.kernels.attention import AttentionChoice, attention_math
+from analyzer.capture.pytorch.patches import registered
+from analyzer.releases import Span
+
+if TYPE_CHECKING:
+    from analyzer.capture.pytorch.device.alike import Alike
+
+aten = torch.ops.aten
+
+
+def dropout(x: Any, p: float, train: bool) -> Any:
+    """`aten/src/ATen/native/Dropout.cpp`: fused on CUDA for 0 < p < 1."""
+    if train and 0 < p < 1 and x.numel():
+        return aten.native_dropout(x, p, True)[0]
+    if p == 0 or not train or x.numel() == 0:
+        return x
+    return x.mul(torch.zeros((), dtype=x.dtype, device=x.device))
+
+
+def batch_norm(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    var: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn: bool,
+) -> Any:
+    """`_batch_norm_impl_index`, `aten/src/ATen/native/Normalization.cpp`: cuDNN where eligible."""
+    eligible = (
+        cudnn
+        and torch.backends.cudnn.enabled
+        and weight is not None
+        and bias is not None
+        and x.dtype is not torch.bfloat16
+        and weight.dtype is not torch.bfloat16
+        and (x.dtype is not torch.float16 or weight.dtype is torch.float32)
+        and ((mean is None) == (var is None))
+        and (mean is not None or training)
+        and x.dim() >= 3
+        and x.size(0) <= (880801 if training else 65535)
+        and eps >= 1e-5
+        and x.numel() < 2**31
+    )
+    if not eligible:
+        return aten.native_batch_norm(x, weight, bias, mean, var, training, momentum, eps)[0]
+    x = x.contiguous(memory_format=_suggested(x))
+    return aten.cudnn_batch_norm(
+        x, weight.contiguous(), bias.contiguous(), mean, var, training, momentum, eps
+    )[0]
+
+
+def linear(x: Any, weight: Any, bias: Any = None) -> Any:
+    """`aten/src/ATen/native/Linear.cpp`: one `addmm` for 2-D or contiguous input, else the bias added in place.
+
+    PyTorch's own composite adds the bias out of place for meta tensors. Contiguous input of more than three dimensions
+    goes the same way as of three: recorded (MaxViT, Swin v2).
+    """
+    if bias is not None and x.dim() == 2:
+        return aten.addmm(bias, x, weight.t())
+    if bias is not None and x.dim() >= 3 and x.is_contiguous():
+        flat = aten.addmm(bias, x.reshape(-1, x.size(-1)), weight.t())
+        return flat.view(*x.shape[:-1], flat.size(1))
+    out = aten.matmul(x, weight.t())
+    if bias is not None:
+        out.add_(bias)
+    return out
+
+
+def softmax(x: Any, dim: int, dtype: Any = None) -> Any:
+    """`aten/src/ATen/native/SoftMax.cpp`: float16 to float32 without a converted copy."""
+    if x.dtype is torch.float16 and dtype is torch.float32:
+        return aten._softmax(x, dim, True)
+    return aten._softmax(x if dtype is None else x.to(dtype), dim, False)
+
+
+def log_softmax(x: Any, dim: int, dtype: Any = None) -> Any:
+    """As `softmax`."""
+    if x.dtype is torch.float16 and dtype is torch.float32:
+        return aten._log_softmax(x, dim, True)
+    return aten._log_softmax(x if dtype is None else x.to(dtype), dim, False)
+
+
+# Until torch 1.10 the gradient of a softmax holds its input, which it does not read (pytorch/pytorch#49600, mended by #65242).
+KEEPS_SOFTMAX_INPUT = Span(until=(1, 10))
+
+
+def keeping_input(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A softmax whose input lives until its gradient has been computed."""
+
+    def kept(x: Any, dim: int, dtype: Any = None) -> Any:
+        result = function(x, dim, dtype)
+        if result.grad_fn is not None:
+            held = [x]
+            result.grad_fn.metadata["input"] = held
+            result.grad_fn.register_hook(lambda *_: held.clear())
+        return result
+
+    return kept
+
+
+def weight_norm(v: Any, g: Any, dim: int = 0) -> Any:
+    """`aten/src/ATen/native/WeightNorm.cpp`: one fused kernel when the kept dimension is the first or last."""
+    if dim in (0, v.dim() - 1):
+        return aten._weight_norm_interface(v.contiguous(), g.contiguous(), dim)[0]
+    return v * (g / torch.norm_except_dim(v, 2, dim))
+
+
+def _suggested(x: Any) -> torch.memory_format:
+    """`suggest_memory_format`: channels-last only when the strides say so and contiguous does not."""
+    if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous():
+        return torch.channels_last
+    if x.dim() == 5 and x.is_contiguous(memory_format=torch.channels_last_3d) and not x.is_contiguous():
+        return torch.channels_last_3d
+    return torch.contiguous_format
+
+
+def _rnn(mode: int, has_cell: bool, dropout_state: list[Any], packed: bool = False) -> Callable[..., Any]:
+    """cuDNN's recurrent layers: one operator a call (`aten/src/ATen/native/RNN.cpp`, `cudnn/RNN.cpp`).
+
+    A packed sequence comes with the batch size of every time step instead of the order of dimensions.
+    """
+
+    def run(x: Any, *rest: Any) -> Any:
+        if packed:
+            sizes, hidden, params, _biases, layers, p, train, both = rest
+            first, batch_sizes = False, sizes.tolist()
+        else:
+            hidden, params, _biases, layers, p, train, both, first = rest
+            batch_sizes = []
+        hx: Any = hidden[0] if has_cell else hidden
+        cx: Any = hidden[1] if has_cell else None
+        state = None
+        if p > 0 and train:
+            # One buffer of random-number state per process, made when first needed (`get_dropout_state`).
+            if not dropout_state:
+                made = aten._cudnn_init_dropout_state(
+                    p, True, 0, dtype=torch.uint8, device=torch.device("meta")
+                )
+                dropout_state.append(made)
+            state = dropout_state[0]
+        projection = hx.size(2) if has_cell and hx.size(2) != cx.size(2) else 0
+        size = cx.size(2) if has_cell else hx.size(2)
+        stride0 = len(params) // (layers * (2 if both else 1))
+        flat = params[0]
+        total = sum(t.numel() for t in params)
+        buffer = None
+        if flat.untyped_storage().nbytes() == total * flat.element_size():
+            buffer = torch.as_strided(flat.detach(), (total,), (1,), 0)
+        out = aten._cudnn_rnn(
+            x,
+            params,
+            stride0,
+            buffer,
+            hx,
+            cx,
+            mode,
+            size,
+            projection,
+            layers,
+            first,
+            p,
+            train,
+            both,
+            batch_sizes,
+            state,
+        )
+        return (out[0], out[1], out[2]) if has_cell else (out[0], out[1])
+
+    return run
+
+
+def lstm_cell(x: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+    """`LSTMCell`, `RNN.cpp`: on CUDA one kernel behind the two products."""
+    hidden, cell = hx
+    gates = aten.matmul(x, w_ih.t()), aten.matmul(hidden, w_hh.t())
+    return aten._thnn_fused_lstm_cell(*gates, cell, b_ih, b_hh)[:2]
+
+
+def gru_cell(x: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+    """`GRUCell`, `RNN.cpp`: as `lstm_cell`."""
+    gates = aten.matmul(x, w_ih.t()), aten.matmul(hx, w_hh.t())
+    return aten._thnn_fused_gru_cell(*gates, hx, b_ih, b_hh)[0]
+
+
+def _flat_shapes(weights: Any) -> int:
+    return sum(w.numel() for w in weights)
+
+
+def flatten_rnn_weights(weights: Any, *_: Any) -> Any:
+    """`_cudnn_rnn_flatten_weight` (`cudnn/RNN.cpp`): one zeroed buffer, the weights become views of it."""
+    first = weights[0]
+    # Left unfilled: the recorder need not follow its values.
+    buffer = torch.empty(_flat_shapes(weights), dtype=first.dtype, device=torch.device("meta"))
+    offset = 0
+    for weight in weights:
+        with torch.no_grad():
+            weight.set_(buffer.untyped_storage(), offset, weight.shape, weight.contiguous().stride())
+        offset += weight.numel()
+    return buffer
+
+
+def _native_multi_head_attention(choice: AttentionChoice) -> Callable[..., Any]:
+    """`native_multi_head_attention_cuda` (`transformers/cuda/attention.cu`): the inference path of MultiheadAttention."""
+
+    def run(
+        query: Any, key: Any, value: Any, embed_dim: int, num_head: int, qkv_weight: Any, qkv_bias: Any,
+        proj_weight: Any, proj_bias: Any, mask: Any = None, need_weights: bool = True, average: bool = True,
+        mask_type: Any = None,
+    ) -> Any:  # fmt: skip
+        batch, length, width = query.shape
+        head = width // num_head
+        heads = query.as_strided(
+            (batch, num_head, length, head),
+            (query.stride(0), head * query.stride(2), query.stride(1), query.stride(2)),
+        )
+        alone = mask is None and query is key and key is value and not need_weights and head % 8 == 0
+        if alone and choice.backend(heads, heads, heads, None, 0.0, False, False) != "math":
+            x = aten.linear(query, qkv_weight, qkv_bias)
+            q, k, v = (t.view(batch, -1, num_head, head).transpose(1, 2) for t in x.chunk(3, -1))
+            y = aten.scaled_dot_product_attention(q, k, v, None, 0.0, False)
+            out = aten.linear(y.transpose(1, 2).reshape(batch, -1, embed_dim), proj_weight, proj_bias)
+            del y  # before the projection, as C++ drops its locals
+            return out, None
+        if query is key and key is value:
+            # Below autograd nothing requires grad, which decides how `matmul` folds.
+            qkv = aten.matmul(query.detach(), qkv_weight.detach().t())
+        elif key is value:
+            wq, wkv = qkv_weight.split([embed_dim, 2 * embed_dim], 0)
+            qkv = torch.cat([aten.linear(query, wq), aten.linear(key, wkv)], 2)
+        else:
+            wq, wk, wv = qkv_weight.chunk(3, 0)
+            qkv = torch.cat([aten.linear(query, wq), aten.linear(key, wk), aten.linear(value, wv)], 2)
+        q, k, v = aten._transform_bias_rescale_qkv(qkv, qkv_bias, num_head)
+        del qkv
+        q, k, v = (t.view(batch * num_head, t.size(2), head) for t in (q, k, v))
+        weights = torch.bmm(q, k.transpose(1, 2)).view(batch, num_head, length, -1)
+        if mask is not None:
+            flags = mask.to(
+                torch.bool
+            )  # `masked_softmax` (`transformers/attention.cpp`) takes additive masks as flags
+            weights = aten._masked_softmax(
+                weights, flags.view(1, 1, length, length) if mask_type == 0 else flags, 3, mask_type
+            )
+            del flags
+        else:
+            weights = aten._softmax.out(weights, 3, False, out=weights)
+        # The product is written over q.
+        context = aten.bmm.out(weights.view(batch * num_head, length, -1), v, out=q).view(
+            batch, num_head, length, head
+        )
+        if not need_weights:
+            del weights
+        out = aten.linear(context.transpose(1, 2).reshape(batch, length, width), proj_weight, proj_bias)
+        if not need_weights:
+            return out, None
+        return out, (weights.sum(1).div_(num_head) if average else weights)
+
+    return run
+
+
+def transformer_encoder_layer(
+    src: Any, embed_dim: int, num_heads: int, qkv_weight: Any, qkv_bias: Any, proj_weight: Any, proj_bias: Any,
+    use_gelu: bool, norm_first: bool, eps: float, norm_weight_1: Any, norm_bias_1: Any, norm_weight_2: Any,
+    norm_bias_2: Any, ffn_weight_1: Any, ffn_bias_1: Any, ffn_weight_2: Any, ffn_bias_2: Any, mask: Any = None,
+    mask_type: Any = None,
+) -> Any:  # fmt: skip
+    """`transformer_encoder_layer_forward` (`transformers/transformer.cpp`): the inference path of TransformerEncoderLayer."""
+
+    def norm(x: Any, weight: Any, bias: Any) -> Any:
+        return aten.layer_norm(x, [embed_dim], weight, bias, eps)
+
+    x = norm(src, norm_weight_1, norm_bias_1) if norm_first else src
+    x = aten._native_multi_head_attention(
+        x, x, x, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, False, True, mask_type
+    )[0]  # fmt: skip
+    x.add_(src)
+    if not norm_first:
+        x = norm(x, norm_weight_1, norm_bias_1)
+    pre_ffn = x
+    if norm_first:
+        x = norm(x, norm_weight_2, norm_bias_2)
+    x = aten._addmm_activation(ffn_bias_1, x.view(-1, x.size(-1)), ffn_weight_1.t(), use_gelu=use_gelu)
+    x = x.view(*src.shape[:-1], -1)
+    x = aten.linear(x, ffn_weight_2, ffn_bias_2)
+    x.add_(pre_ffn)
+    return x if norm_first else norm(x, norm_weight_2, norm_bias_2)
+
+
+def ctc_loss(
+    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: int = 1,
+    zero_infinity: bool = False,
+) -> Any:  # fmt: skip
+    """`LossCTC.cpp`: cuDNN's where all integers are 32-bit tensors; else lengths are read on the host, and then it is as for
+    lengths that are numbers.
+
+    Lengths that only data tells are taken to be as long as they can be: all of the input, all of the targets.
+    """
+    steps, batch = log_probs.size(0), log_probs.size(1)
+    longest = targets.size(1) if targets.dim() == 2 else -(-targets.size(0) // batch)
+
+    def read(lengths: Any, most: int) -> list[int]:
+        known = lengths.device.type != "meta"
+        return [int(n) for n in lengths.tolist()] if known else [most] * batch
+
+    heard, said = read(input_lengths, steps), read(target_lengths, longest)
+    small = input_lengths.dtype == target_lengths.dtype == torch.int32
+    if small and _cudnn_takes_ctc(log_probs, targets, heard, said, blank):
+        losses = aten._cudnn_ctc_loss.Tensor(
+            log_probs, targets, input_lengths, target_lengths, blank, True, zero_infinity
+        )[0]
+        return _reduced_ctc(losses, target_lengths.to(losses.device), reduction, zero_infinity)
+    return aten.ctc_loss.IntList(log_probs, targets, heard, said, blank, reduction, zero_infinity)
+
+
+def ctc_loss_of_numbers(
+    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: int = 1,
+    zero_infinity: bool = False,
+) -> Any:  # fmt: skip
+    """`LossCTC.cpp`: cuDNN's for 32-bit targets on the host, where every input is as long as the longest."""
+    arguments = (log_probs, targets, input_lengths, target_lengths, blank)
+    full = all(length == log_probs.size(0) for length in input_lengths)
+    if targets.device.type == "cpu" and full and _cudnn_takes_ctc(*arguments):
+        losses = aten._cudnn_ctc_loss.default(*arguments, True, zero_infinity)[0]
+        lengths = torch.tensor(target_lengths, dtype=losses.dtype).to(losses.device)
+        return _reduced_ctc(losses, lengths, reduction, zero_infinity)
+    return aten.ctc_loss.IntList.decompose(*arguments, reduction, zero_infinity)
+
+
+def _cudnn_takes_ctc(log_probs: Any, targets: Any, heard: list[int], said: list[int], blank: int) -> bool:
+    """What both of `_use_cudnn_ctc_loss`'s forms ask (`cudnn/LossCTC.cpp`)."""
+    return (
+        torch.backends.cudnn.enabled
+        and log_probs.device.type == "meta"
+        and (blank, log_probs.dim(), targets.dim()) == (0, 3, 1)
+        and (log_probs.dtype, targets.dtype) == (torch.float32, torch.int32)
+        and targets.is_contiguous()
+        and all(length < 256 and length <= most for length, most in zip(said, heard, strict=False))
+    )
+
+
+def _reduced_ctc(losses: Any, lengths: Any, reduction: int, zero_infinity: bool) -> Any:
+    """The end of `ctc_loss_impl`."""
+    if zero_infinity:
+        losses = torch.where(
+            losses == float("inf"), torch.zeros((), dtype=losses.dtype, device=losses.device), losses
+        )
+    if reduction == 1:
+        return (losses / lengths.clamp_min(1)).mean()
+    return losses.sum() if reduction == 2 else losses
+
+
+def one_hot(x: Any, num_classes: int = -1) -> Any:
+    """`Onehot.cpp`: ones are scattered into zeros; meta tensors are compared with every class instead."""
+    if x.numel() == 0:
+        return x.new_empty((*x.shape, num_classes))
+    if num_classes == -1:
+        num_classes = int(x.max().item()) + 1
+    return x.new_zeros((*x.shape, num_classes)).scatter_(-1, x.unsqueeze(-1), 1)
+
+
+def cumprod_backward(grad: Any, x: Any, dim: int, output: Any) -> Any:
+    """`ReduceOps.cpp`: a running sum from the end, where no element is zero, which is asked and taken for granted here; for meta
+    tensors the formula that does not ask, which takes several times as much."""
+    if x.numel() <= 1 or x.size(dim) == 1:
+        return grad
+    weighted = output.conj() * grad
+    (x == 0).any()
+    return weighted.flip(dim).cumsum(dim).flip(dim).div(x.conj())
+
+
+def choices(alike: Alike) -> dict[Any, Callable[..., Any]]:
+    """Operator overload → the CUDA decision, for operators PyTorch decomposes by device."""
+    attention = AttentionChoice(alike)
+    dropout_state: list[Any] = []
+    keeps = alike.device.releases["torch"] in KEEPS_SOFTMAX_INPUT
+    return {
+        aten.scaled_dot_product_attention.default: attention,
+        aten._native_multi_head_attention.default: _native_multi_head_attention(attention),
+        aten._scaled_dot_product_attention_math.default: attention_math,
+        aten.linear.default: linear,
+        aten.dropout.default: dropout,
+        aten.batch_norm.default: batch_norm,
+        aten.softmax.int: keeping_input(softmax) if keeps else softmax,
+        aten.log_softmax.int: keeping_input(log_softmax) if keeps else log_softmax,
+        aten._weight_norm.default: weight_norm,
+        aten.one_hot.default: one_hot,
+        aten.cumprod_backward.default: cumprod_backward,
+        aten.ctc_loss.Tensor: ctc_loss,
+        aten.ctc_loss.IntList: ctc_loss_of_numbers,
+        aten.lstm_cell.default: lstm_cell,
+        aten.gru_cell.default: gru_cell,
+        aten.lstm.input: _rnn(2, True, dropout_state),
+        aten.lstm.data: _rnn(2, True, dropout_state, packed=True),
+        aten.gru.input: _rnn(3, False, dropout_state),
+        aten.gru.data: _rnn(3, False, dropout_state, packed=True),
+        aten.rnn_tanh.input: _rnn(1, False, dropout_state),
+        aten.rnn_tanh.data: _rnn(1, False, dropout_state, packed=True),
+        aten.rnn_relu.input: _rnn(0, False, dropout_state),
+        aten.rnn_relu.data: _rnn(0, False, dropout_state, packed=True),
+    }
+
+
+def nested_from_mask_is_possible(_: Any, mask: Any) -> bool:
+    """`_nested_tensor_from_mask_left_aligned`: whether all padding is at the end, which only data tells."""
+    return bool(mask.all())
+
+
+FUSED: dict[Any, Callable[..., Any]] = {
+    aten._transformer_encoder_layer_fwd.default: transformer_encoder_layer,
+    aten._nested_tensor_from_mask_left_aligned.default: nested_from_mask_is_possible,
+    aten._cudnn_rnn_flatten_weight.default: flatten_rnn_weights,
+}
+
+
+def rms_norm(x: Any, shape: list[int], weight: Any, eps: Any) -> tuple[Any, Any]:  # noqa: ARG001
+    """`_fused_rms_norm_cuda`, `cuda/layer_norm_kernel.cu`: one kernel on CUDA, a sequence of operators elsewhere."""
+    statistics = (*x.shape[: x.dim() - len(shape)], *(1 for _ in shape))
+    accumulated = torch.float32 if x.dtype.itemsize < 4 else x.dtype
+    result = torch.empty_like(x, memory_format=torch.contiguous_format)
+    return result, x.new_empty(statistics, dtype=accumulated)
+
+
+def rms_norm_backward(
+    grad: Any, x: Any, shape: list[int], rstd: Any, weight: Any, mask: list[bool]
+) -> tuple[Any, Any]:
+    """`_fused_rms_norm_backward_cuda`, `cuda/layer_norm_kernel.cu`: gradients of the input and the weight."""
+    del grad, shape, rstd
+    contiguous = torch.contiguous_format
+    return (
+        torch.empty_like(x, memory_format=contiguous) if mask[0] else None,
+        torch.empty_like(weight, memory_format=contiguous) if mask[1] and weight is not None else None,
+    )
+
+
+# Operators that have a kernel of their own on CUDA and are composite elsewhere, and the releases of torch that have it.
+KERNELS: dict[Any, Callable[..., Any]] = {
+    getattr(aten, name).default: kernel
+    for name, kernel in (("_fused_rms_norm", rms_norm), ("_fused_rms_norm_backward", rms_norm_backward))
+    if hasattr(aten, name)
+}
+HAS_KERNELS = Span(since=(2, 9))
+
+
+def first_flash(query: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    """FlashAttention 1, which torch 2.0 and 2.1 have: its result lies as (batch, length, heads, size), however the query does.
+
+    Source: `_scaled_dot_product_flash_attention_cuda` of torch 2.1, `transformers/cuda/attention.cu` (`attention.view({batch_size,
+    max_seqlen_batch_q, num_heads, head_dim}).transpose(1, 2)`); a model that has its heads elsewhere copies it once more.
+    Not modelled: copies of queries, keys and values for the time of the kernel.
+    """
+    _, *rest = torch._meta_registrations.meta__scaled_dot_product_flash_attention(query, *args, **kwargs)
+    batch, heads, length, size = query.shape
+    return query.new_empty((batch, length, heads, size)).transpose(1, 2), *rest
+
+
+FIRST_FLASH = Span(until=(2, 1))
+
+
+@contextlib.contextmanager
+def cuda_choices(alike: Alike) -> Iterator[dict[Any, Callable[..., Any]]]:
+    """While open, meta tensors take CUDA's decisions; yields the table, for modes that see composite operators."""
+    table = choices(alike)
+    kernels = dict(KERNELS) if alike.device.releases["torch"] in HAS_KERNELS else {}
+    if alike.device.releases["torch"] in FIRST_FLASH:
+        kernels[aten._scaled_dot_product_flash_attention.default] = first_flash
+    with registered("AutogradMeta", table), registered("Meta", kernels):
+        yield table

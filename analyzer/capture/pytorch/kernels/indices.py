@@ -1,0 +1,68 @@
+"""Indices and values that lie on the host, of a tensor on the GPU: what is copied to it before the kernel runs.
+
+1. A number written through a mask alone (`x[mask] = 0`) fills by the mask: nothing is looked up (`canDispatchToMaskedFill`).
+2. Any other number on the host is copied to the GPU first, then the indices. A mask on the host is looked through there: the
+   positions where it is true are copied, all dimensions in one piece.
+
+Masks on the GPU are looked through by the kernel itself (`runtimes/pytorch/scratch/selection.py`).
+
+Source: `aten/src/ATen/native/TensorAdvancedIndexing.cpp` (`_index_put_impl_`, `make_info`), `TensorAdvancedIndexingUtils.h`,
+`IndexingUtils.h` (`expandTensors`); recorded calls (H200, torch 2.11, `tests/data/h200/operators_masks.json.gz`: "indices on the host").
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from analyzer.capture.pytorch.recording.copies import to_device
+from analyzer.capture.pytorch.recording.recorder import Instead, Own, Recorder
+from analyzer.capture.pytorch.values.unknown_sizes import is_mask
+
+aten = torch.ops.aten
+_FILLS = {
+    aten.index_put.default: aten.masked_fill.Scalar,
+    aten.index_put_.default: aten.masked_fill_.Scalar,
+    aten._index_put_impl_.default: aten.masked_fill_.Scalar,
+    aten._unsafe_index_put.default: aten.masked_fill.Scalar,
+}
+
+
+def _on_device(recorder: Recorder, func: Any, args: tuple[Any, ...], _: Any) -> Any:
+    """The call as the GPU's kernel gets it; args: a tensor on the GPU, indices, and what is written, if anything is."""
+    target, indices, *rest = args
+    if recorder.storages.on_host(target):
+        return NotImplemented
+    with recorder:
+        if rest and rest[0].dim() == 0 and recorder.storages.on_host(rest[0]):
+            mask = None if any(rest[1:2]) else _alone(recorder, indices, target)
+            if mask is not None and rest[0].device.type != "meta":
+                return Instead(_FILLS[func], (target, mask, rest[0].item()))
+            rest[0] = to_device(recorder, rest[0])
+        if any(index is not None and recorder.storages.on_host(index) for index in indices):
+            indices = [part for index in indices for part in _moved(recorder, index)]
+    return Instead(func, (target, indices, *rest))
+
+
+def _alone(recorder: Recorder, indices: Any, target: torch.Tensor) -> torch.Tensor | None:
+    """The mask that is the only index, with a dimension of one for each that it does not cover; None where there is another."""
+    given = [index for index in indices if index is not None]
+    if len(given) != 1 or not is_mask(given[0]) or recorder.storages.on_host(given[0]):
+        return None
+    mask: torch.Tensor = given[0]
+    before = next(place for place, index in enumerate(indices) if index is not None)
+    return mask[(...,) + (None,) * (target.dim() - before - mask.dim())]
+
+
+def _moved(recorder: Recorder, index: Any) -> list[Any]:
+    """An index as it is used: itself, its copy on the GPU, or one for each dimension of a mask on the host."""
+    if index is None or not recorder.storages.on_host(index):
+        return [index]
+    if not is_mask(index) or index.device.type == "meta":
+        return [to_device(recorder, index)]
+    found = to_device(recorder, index.nonzero())
+    return list(aten.unbind.int(found, 1))
+
+
+OWN: dict[Any, Own] = dict.fromkeys((*_FILLS, aten.index.Tensor, aten._unsafe_index.Tensor), _on_device)

@@ -1,0 +1,470 @@
+"""Sparse tensors (COO) on the pretended GPU: what their operators do to the indices and values they are made of.
+
+A sparse gradient of an embedding, a graph's adjacency matrix: two dense tensors, `indices` of one row a sparse dimension
+and `values` of one row an entry, and a size. PyTorch has sparse meta tensors that hold such parts, but hardly a kernel for
+them. Here each operator is the sequence of dense ones that CUDA's kernel is made of, on the parts; only these are recorded.
+
+1. Questions about the parts (`_values`, `is_coalesced`) and aliases take nothing.
+2. **coalesce** sorts a copy of the flattened indices with the positions, keeps one of each, and adds the values up. How
+   many are left only data tells: counted where the indices are known (they came from the host), else as many as there
+   were (`--assume` says another number).
+3. **add** to a dense tensor adds rows in place: by `index_add_` where entries may repeat. Two sparse ones are concatenated.
+4. **sparse_mask** gathers the rows a mask names and multiplies them by ones, beside a copy of the indices.
+5. Multiplying, dividing by a number, negating and raising to a power make new values and copy the indices.
+6. A gradient nobody else holds becomes `.grad` as it is (`accumulate_grad.h`), like a dense one.
+7. **Matrix products** with a dense matrix coalesce, turn rows into 32-bit row offsets and call cuSPARSE, which writes a
+   column-major result that is copied. A transposed sparse matrix is a copy that must be sorted again. Those of two sparse
+   matrices (`products.py`) turn both into 32-bit rows; the rows and columns of the result are 64-bit ones again.
+8. **From a dense tensor** positions are found by `nonzero`, then copied, then values are gathered; from a compressed matrix
+   (`compressed.py`) rows are written out beside the columns.
+
+Source: `aten/src/ATen/native/sparse/cuda/SparseCUDATensor.cu` (`_coalesce_sparse_cuda`), `SparseCUDATensorMath.cu`
+(`add_out_dense_sparse_cuda`, `add_out_sparse_cuda`, `s_addmm_out_csr_sparse_dense_cuda_worker`), `sparse/SparseTensor.cpp`
+(`sparse_mask`), `sparse/SparseTensorMath.cpp` (`_mul_dense_sparse_out`), `SparseTensorUtils.cpp` (`flatten_indices`),
+`sparse/cuda/SparseMatMul.cu` (`sparse_sparse_matmul_cuda_kernel`), `TensorConversions.cpp` (`dense_to_sparse`); orders and sizes as in the recorded run of `tests/programs/word_vectors.py` on an H200 (`tests/data/h200`).
+
+Not modelled: blocks (BSR), sums and softmaxes but those of `sparse_reductions.py`, what was not measured of products of two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from analyzer.capture.pytorch.kernels import compressed, products, sparse_reductions
+from analyzer.capture.pytorch.recording.copies import to_host
+from analyzer.capture.pytorch.recording.fan_in import called_by_engine
+from analyzer.capture.pytorch.recording.parts import compressed_parts, is_compressed, is_sparse
+from analyzer.capture.pytorch.recording.parts import coo_parts as parts
+from analyzer.capture.pytorch.recording.recorder import OfParts, Recorder
+
+aten = torch.ops.aten
+_META = torch.device("meta")
+_MEAN = 1  # modes of embedding bags: sum, mean, max
+MAKE = aten._sparse_coo_tensor_with_dims_and_tensors.default
+# Operators that make a sparse tensor, also of what is none.
+MAKERS = frozenset({MAKE, aten._to_sparse.default, aten._to_sparse.sparse_dim, *compressed.MAKERS})
+_ASKED = frozenset(
+    {
+        aten._indices.default, aten._values.default, aten.indices.default, aten.values.default, aten._nnz.default,
+        aten.is_coalesced.default, aten._coalesced_.default, aten.sparse_dim.default, aten.dense_dim.default,
+        aten._dimI.default, aten._dimV.default, aten.detach.default, aten.alias.default, aten.zero_.default,
+    }
+)  # fmt: skip
+
+
+def made(indices: Any, values: Any, shape: Any, coalesced: bool | None = None) -> torch.Tensor:
+    """The sparse tensor that consists of these parts."""
+    dims = int(indices.shape[0])
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        return MAKE(  # type: ignore[no-any-return]
+            dims, len(shape) - dims, tuple(shape), indices, values, dtype=values.dtype, layout=torch.sparse_coo,
+            device=values.device, is_coalesced=coalesced,
+        )  # fmt: skip
+
+
+def _is_coalesced(tensor: torch.Tensor) -> bool:
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        return bool(aten.is_coalesced.default(tensor))
+
+
+def _make(
+    _: Recorder, sparse_dim: int, dense_dim: int, size: Any, indices: Any, values: Any, **kwargs: Any
+) -> Any:
+    del sparse_dim, dense_dim
+    return made(indices, values, size, kwargs.get("is_coalesced"))
+
+
+def _flattened(recorder: Recorder, indices: Any, clone: bool) -> Any:
+    """One number an entry (`flatten_indices`)."""
+    if indices.shape[0] == 1:
+        flat = indices.squeeze(0)
+        return flat.clone() if clone else flat
+    flat = indices.new_empty(indices.shape[1])  # one kernel fills it
+    recorder.values.forget(flat)
+    return flat
+
+
+def _differing(recorder: Recorder, indices: Any, most: int) -> int:
+    """How many entries stay of those at these indices: counted where they are known."""
+    known = recorder.values.known(indices)
+    if known is not None:
+        return int(known.unique(dim=1).shape[1])
+    bound = recorder.values.how_many("entries of a sparse tensor differ", most)
+    return most if bound is None else bound
+
+
+def _coalesce(recorder: Recorder, tensor: torch.Tensor) -> Any:
+    indices, values = parts(tensor)
+    dims, entries = indices.shape
+    shape = tensor.shape
+    if entries < 2:
+        return _copied(tensor, True)
+    flat = _flattened(recorder, indices, clone=True)
+    positions, offsets = torch.empty_like(flat), torch.empty_like(flat)
+    count = _differing(recorder, indices, min(entries, math.prod(shape[:dims])))
+    with _disable_current_modes():
+        result = torch.empty((count, *values.shape[1:]), dtype=values.dtype, device=_META)
+    known = recorder.values.known(indices)
+    told = {"flat_indices": flat, "values": values, "positions": positions, "offsets": offsets}
+    recorder.record(aten._coalesce.default, (), told, result)
+    recorder.values.forget(flat)  # sorted now
+    flat = flat.as_strided((1, count), (entries, 1))
+    if dims == 1:
+        return made(flat, result, shape, True)
+    unflat = flat.new_empty((dims, count))
+    for dim in reversed(range(dims)):
+        row = unflat.narrow(0, dim, 1)
+        row.copy_(flat)
+        flat.div_(shape[dim], rounding_mode="trunc")
+        row.add_(flat, alpha=-shape[dim])
+    if known is not None:
+        recorder.values.learn(unflat, known.unique(dim=1))
+    return made(unflat, result, shape, True)
+
+
+def _clone(_: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
+    del kwargs
+    indices, values = parts(tensor)
+    whole = indices.is_contiguous() and values.is_contiguous()
+    if whole and called_by_engine() and not torch.is_grad_enabled():
+        return made(indices, values, tensor.shape)
+    return _copied(tensor, _is_coalesced(tensor))
+
+
+def _copied(tensor: torch.Tensor, coalesced: bool) -> Any:
+    """Values are copied before indices: they are the later argument (`copy_into_sparse`)."""
+    indices, values = parts(tensor)
+    values = values.clone()
+    return made(indices.clone(), values, tensor.shape, coalesced)
+
+
+def _to_copy(recorder: Recorder, tensor: torch.Tensor, **kwargs: Any) -> Any:
+    """On another device, or of another type: both parts are copied."""
+    kwargs = {name: value for name, value in kwargs.items() if name in ("dtype", "device", "non_blocking")}
+    where = kwargs.get("device")
+    indices, values = parts(tensor)
+    known = _is_coalesced(tensor)
+    if where is not None and where.type == "cpu":
+        return _host_copy(recorder, tensor, kwargs.get("dtype"))
+    if where is None:
+        return made(indices.clone(), values.to(kwargs["dtype"]), tensor.shape, known)
+    of_indices = {name: value for name, value in kwargs.items() if name != "dtype"}
+    return made(
+        aten._to_copy.default(indices, **of_indices),
+        aten._to_copy.default(values, **kwargs),
+        tensor.shape,
+        known,
+    )
+
+
+def _host_copy(recorder: Recorder, tensor: torch.Tensor, dtype: Any = None) -> torch.Tensor:
+    """The copy in host memory: of real parts, if both are real there."""
+    if is_compressed(tensor):
+        return compressed.host_copy(recorder, tensor, dtype)
+    indices, values = parts(tensor)
+    indices, values = to_host(recorder, indices), to_host(recorder, values, dtype)
+    if indices.device != values.device:
+        indices, values = (
+            part if part.is_meta else recorder.storages.host(torch.empty_like(part, device=_META))
+            for part in (indices, values)
+        )
+    return made(indices, values, tensor.shape, _is_coalesced(tensor))
+
+
+def _add_(recorder: Recorder, one: Any, other: Any, *, alpha: Any = 1) -> Any:
+    """Entries added to a dense tensor in place; a sparse one consists of other parts afterwards."""
+    if is_sparse(one):
+        both = _add(recorder, one, other, alpha=alpha)
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            one.data = both
+        return one
+    indices, values = parts(other)
+    if indices.shape[1] == 0:
+        return one
+    if values.dtype != one.dtype:
+        values = values.to(one.dtype)
+    flat = _flattened(recorder, indices, clone=False)
+    dims = indices.shape[0]
+    rows = one.view(math.prod(one.shape[:dims]), -1)
+    rows.index_add_(0, flat, values.reshape(values.shape[0], -1), alpha=alpha)
+    return one
+
+
+def _add(recorder: Recorder, one: Any, other: Any, *, alpha: Any = 1) -> Any:
+    if is_sparse(one) and is_sparse(other):
+        (first, values), (second, more) = parts(one), parts(other)
+        if alpha != 1:
+            more = more.mul(alpha)
+        return made(torch.cat((first, second), 1), torch.cat((values, more), 0), one.shape)
+    dense, sparse = (other, one) if is_sparse(one) else (one, other)
+    return _add_(recorder, dense.clone(), sparse, alpha=alpha)
+
+
+def _sparse_mask(_: Recorder, dense: Any, mask: Any) -> Any:
+    indices, values = parts(mask)
+    if is_sparse(dense):
+        raise NotImplementedError("sparse_mask of a sparse tensor cannot be followed")
+    ones = values.new_ones(1)
+    gathered = dense[tuple(indices)]
+    copied = indices.clone()
+    result = gathered.mul(ones.expand_as(values))
+    return made(copied, result, mask.shape, _is_coalesced(mask))
+
+
+def _on_values(operator: Callable[..., Any], coalesces: bool = False) -> Callable[..., Any]:
+    """An operator that leaves every entry where it is: new values, and a copy of the indices."""
+
+    def told(recorder: Recorder, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        if not is_sparse(tensor):  # number times sparse
+            tensor, args = args[0], (tensor,)
+        if coalesces and not _is_coalesced(tensor):
+            tensor = _coalesce(recorder, tensor)
+        indices, values = parts(tensor)
+        return made(indices.clone(), operator(values, *args, **kwargs), tensor.shape, _is_coalesced(tensor))
+
+    return told
+
+
+def _in_place(operator: Callable[..., Any]) -> Callable[..., Any]:
+    """The same on the values themselves."""
+
+    def told(_: Recorder, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        operator(parts(tensor)[1], *args, **kwargs)
+        return tensor
+
+    return told
+
+
+def _norm(recorder: Recorder, tensor: Any, power: Any = 2, *_: Any, **__: Any) -> Any:
+    return parts(tensor if _is_coalesced(tensor) else _coalesce(recorder, tensor))[1].norm(power)
+
+
+def _to_dense(recorder: Recorder, tensor: Any, *_: Any, **__: Any) -> Any:
+    values = parts(tensor)[1]
+    return _add_(recorder, values.new_zeros(tensor.shape), tensor)
+
+
+def _transposed(_: Recorder, tensor: Any, first: int = 0, second: int = 1) -> Any:
+    """A copy whose rows of indices are exchanged through a temporary row."""
+    indices, values = parts(_copied(tensor, False))
+    spare = torch.empty_like(indices[first]).copy_(indices[first])
+    indices[first].copy_(indices[second])
+    indices[second].copy_(spare)
+    shape = list(tensor.shape)
+    shape[first], shape[second] = shape[second], shape[first]
+    return made(indices, values, shape, False)
+
+
+def _product(recorder: Recorder, result: Any, sparse: Any, dense: Any) -> Any:
+    """`result` (rows, columns) becomes the product, through cuSPARSE's column-major one."""
+    coalesced = sparse if _is_coalesced(sparse) else _coalesce(recorder, sparse)
+    indices, values = parts(coalesced)
+    rows = coalesced.shape[0]
+
+    def integers(count: int) -> Any:
+        return torch.empty(count, dtype=torch.int32, device=_META)
+
+    offsets = integers(rows + 1)
+    integers(indices.shape[1]).copy_(indices[0])  # rows, from which the offsets are made
+    columns = integers(indices.shape[1]).copy_(indices[1])
+    columnwise = result.transpose(0, 1).clone(memory_format=torch.contiguous_format)
+    matrix = {"row_offsets": offsets, "columns": columns, "values": values}
+    recorder.record(aten._sparse_mm.default, (), {"result": columnwise, **matrix, "dense": dense}, ())
+    result.copy_(columnwise.transpose(0, 1))
+    return result
+
+
+def _rows(recorder: Recorder, matrix: Any) -> products.Rows:
+    """A matrix as cuSPARSE takes it, from its entries in order."""
+    indices, values = parts(matrix)
+    indices, values = indices.contiguous(), values.contiguous()
+    count, entries = matrix.shape[0], indices.shape[1]
+    offsets = torch.empty(count + 1, dtype=torch.int32, device=_META)
+    rows = torch.empty(entries, dtype=torch.int32, device=_META).copy_(indices[0])
+    recorder.record(aten._convert_indices_from_coo_to_csr.default, (rows, count), {"out_int32": True}, ())
+    known = recorder.values.known(rows)
+    if known is not None:
+        recorder.values.learn(offsets, torch._convert_indices_from_coo_to_csr(known, count, out_int32=True))
+    del rows
+    columns = torch.empty(entries, dtype=torch.int32, device=_META).copy_(indices[1])
+    return products.Rows(offsets, columns, values, tuple(matrix.shape))
+
+
+def _product_of_two(recorder: Recorder, one: Any, other: Any) -> Any:
+    """`sparse_sparse_matmul_cuda`: 32-bit rows of both, and the rows and columns of what cuSPARSE makes of them."""
+    second = other if _is_coalesced(other) else _coalesce(recorder, other)  # the later argument
+    first = one if _is_coalesced(one) else _coalesce(recorder, one)
+    shape = (one.shape[0], other.shape[1])
+    taken = _rows(recorder, first), _rows(recorder, second)
+    offsets = torch.empty(shape[0] + 1, dtype=torch.int32, device=_META)
+    columns, values = products.multiplied(recorder, *taken, offsets)
+    indices = parts(one)[0].new_empty(2, columns.shape[0])
+    recorder.values.forget(indices)
+    known = recorder.values.known(offsets), recorder.values.known(columns)
+    if known[0] is not None and known[1] is not None:
+        rows = torch.arange(shape[0]).repeat_interleave(known[0].diff())
+        recorder.values.learn(indices, torch.stack([rows, known[1].long()]))
+    return made(indices, values, shape, True)
+
+
+def _to_coo(recorder: Recorder, tensor: Any, sparse_dim: Any = None, **kwargs: Any) -> Any:
+    """A dense tensor's entries that are not zero, or a compressed matrix's, whose values are shared."""
+    del kwargs
+    if is_sparse(tensor):
+        return tensor
+    if is_compressed(tensor):
+        begins, plain, values = compressed_parts(tensor)
+        by_rows = tensor.layout is torch.sparse_csr
+        indices = aten._convert_indices_from_csr_to_coo(begins, plain, out_int32=False, transpose=not by_rows)
+        return made(indices, values, tensor.shape, by_rows or plain.shape[0] < 2)
+    if sparse_dim not in (None, tensor.dim()) or not tensor.dim():
+        raise NotImplementedError(
+            "sparse tensors with entries that are vectors cannot be made of dense ones here"
+        )
+    del recorder
+    indices = tensor.nonzero().t().clone()
+    values = tensor[tuple(indices)].clone()
+    return made(indices, values, tensor.shape, True)
+
+
+def _sum(recorder: Recorder, tensor: Any, dims: Any, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    if keepdim or dtype is not None:
+        raise NotImplementedError(
+            "sums of sparse tensors that keep their dimensions or change their type cannot be followed"
+        )
+    indices, values, shape = sparse_reductions.sums(*parts(tensor), tensor.shape, dims)
+    return values if indices is None else _coalesce(recorder, made(indices, values, shape))
+
+
+def _sum_of_all(recorder: Recorder, tensor: Any, *, dtype: Any = None) -> Any:
+    return parts(tensor if _is_coalesced(tensor) else _coalesce(recorder, tensor))[1].sum(dtype=dtype)
+
+
+def _sum_backward(recorder: Recorder, grad: Any, tensor: Any, dims: Any) -> Any:
+    tensor = tensor if _is_coalesced(tensor) else _coalesce(recorder, tensor)
+    if is_sparse(grad):
+        grad = parts(grad if _is_coalesced(grad) else _coalesce(recorder, grad))
+    found = sparse_reductions.gradient_of_sum(grad, *parts(tensor), tensor.shape, dims)
+    return made(*found, tensor.shape, True)
+
+
+def _softmax(func: Any) -> Callable[..., Any]:
+    def told(recorder: Recorder, tensor: Any, dim: int, half_to_float: bool = False) -> Any:
+        del half_to_float
+        tensor = tensor if _is_coalesced(tensor) else _coalesce(recorder, tensor)
+        found = sparse_reductions.softmax(recorder, func, *parts(tensor), tensor.shape, dim)
+        return made(*found, tensor.shape, True)
+
+    return told
+
+
+def _mm(recorder: Recorder, sparse: Any, dense: Any, *_: Any) -> Any:
+    if is_sparse(sparse) and is_sparse(dense):
+        return _product_of_two(recorder, sparse, dense)
+    if not is_sparse(sparse):
+        raise NotImplementedError("products with a sparse second matrix cannot be followed")
+    start = dense.new_zeros((sparse.shape[0], dense.shape[1]))
+    return _addmm(recorder, start, sparse, dense, beta=0)
+
+
+def _addmm(recorder: Recorder, start: Any, sparse: Any, dense: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    del alpha
+    if not is_sparse(sparse):
+        raise NotImplementedError("products with a sparse second matrix cannot be followed")
+    result = dense.new_empty((sparse.shape[0], dense.shape[1]))
+    if beta:
+        result.copy_(start.expand_as(result))
+    else:
+        result.zero_()
+    return _product(recorder, result, sparse, dense)
+
+
+def embedding_bag_backward(
+    grad: Any, indices: Any, offsets: Any, offset2bag: Any, bag_size: Any, most: Any, count: int, by_frequency: bool,
+    mode: int, sparse: bool, weights: Any, padding: int = -1,
+) -> Any:  # fmt: skip
+    """`_embedding_bag_backward` (`EmbeddingBag.cpp`): for a sparse gradient, a row of the gradient for every index."""
+    del offsets
+    if not sparse:
+        return aten._embedding_bag_dense_backward(
+            grad, indices, offset2bag, bag_size, most, count, by_frequency, mode, weights, padding
+        )
+    rows = grad.index_select(0, offset2bag)
+    if mode == _MEAN:
+        sizes = bag_size.to(rows.dtype)
+        shares = sizes.reciprocal()
+        rows *= shares.unsqueeze(1).index_select(0, offset2bag)
+        del sizes, shares
+    if weights is not None:
+        rows.mul_(weights.unsqueeze(1))
+    return aten.embedding_backward(rows, indices, count, padding, by_frequency, True)
+
+
+# Operators that say in an argument that their result is to be sparse.
+CHOICES: dict[Any, Callable[..., Any]] = {aten._embedding_bag_backward.default: embedding_bag_backward}
+
+_HANDLERS: dict[Any, Callable[..., Any]] = {
+    MAKE: _make,
+    aten._coalesce.default: _coalesce,
+    aten.clone.default: _clone,
+    aten._to_copy.default: _to_copy,
+    aten.add.Tensor: _add,
+    aten.add_.Tensor: _add_,
+    aten.sparse_mask.default: _sparse_mask,
+    aten.mul.Tensor: _on_values(torch.mul),
+    aten.mul.Scalar: _on_values(torch.mul),
+    aten.div.Tensor: _on_values(torch.div),
+    aten.div.Scalar: _on_values(torch.div),
+    aten.neg.default: _on_values(torch.neg, coalesces=True),
+    aten.pow.Tensor_Scalar: _on_values(torch.pow, coalesces=True),
+    aten.mul_.Tensor: _in_place(torch.Tensor.mul_),
+    aten.mul_.Scalar: _in_place(torch.Tensor.mul_),
+    aten.div_.Tensor: _in_place(torch.Tensor.div_),
+    aten.div_.Scalar: _in_place(torch.Tensor.div_),
+    aten.norm.Scalar: _norm,
+    aten.norm.ScalarOpt_dim: _norm,
+    aten._to_dense.default: _to_dense,
+    aten.t.default: _transposed,
+    aten.transpose.int: _transposed,
+    aten.mm.default: _mm,
+    aten._sparse_mm.default: _mm,
+    aten.addmm.default: _addmm,
+    aten._sparse_addmm.default: _addmm,
+    aten._sparse_sparse_matmul.default: _mm,
+    aten._sparse_sum.dim: _sum,
+    aten.sum.dim_IntList: _sum,
+    aten.sum.default: _sum_of_all,
+    aten._sparse_sum_backward.default: _sum_backward,
+    aten._sparse_softmax.default: _softmax(aten._sparse_softmax.default),
+    aten._sparse_log_softmax.default: _softmax(aten._sparse_log_softmax.default),
+    aten._to_sparse.default: _to_coo,
+    aten._to_sparse.sparse_dim: _to_coo,
+    **compressed.MAKERS,
+}
+_OF_COMPRESSED = {
+    **compressed.HANDLERS,
+    aten._to_sparse.default: _to_coo,
+    aten._to_sparse.sparse_dim: _to_coo,
+}
+
+
+def _call(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What an operator with a sparse argument returns. Raises NotImplementedError for those nobody has described."""
+    rows = any(map(is_compressed, args))
+    if func in (compressed.ASKED if rows else _ASKED):
+        return func(*args, **kwargs)
+    handler = (_OF_COMPRESSED if rows else _HANDLERS).get(func)
+    if handler is None:
+        raise NotImplementedError(
+            f"{func.name()} on sparse tensors cannot be followed: nobody has described what CUDA does"
+        )
+    with recorder:
+        return handler(recorder, *args, **kwargs)
+
+
+OF_PARTS = OfParts(MAKERS, _call, _host_copy)

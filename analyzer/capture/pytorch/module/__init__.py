@@ -1,0 +1,1 @@
+"""A module and its step, as options and a training script describe them."""

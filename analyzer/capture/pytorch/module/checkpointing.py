@@ -1,0 +1,20 @@
+"""`--checkpoint PATTERN`: activation checkpointing for a model that has none.
+
+Modules whose dotted path matches the pattern (`blocks.py`) run under
+`torch.utils.checkpoint.checkpoint(..., use_reentrant=False)`.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from analyzer.capture.pytorch.module.blocks import matching
+
+
+def apply_checkpointing(model: torch.nn.Module, pattern: str) -> None:
+    """Change `model` so that matching modules are checkpointed. Raises OptionError when nothing matches."""
+    for part in matching(model, pattern, "checkpoint").values():
+        part.forward = functools.partial(checkpoint, part.forward, use_reentrant=False)

@@ -1,0 +1,177 @@
+"""What the options mean to PyTorch: inputs and targets, dtype and layout, loss and optimizer. Each said once, here.
+
+The capture and a real run (`runs/program.py`) both build their step from these.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from analyzer.capture.pytorch.module import by_name
+from analyzer.capture.pytorch.module.checkpointing import apply_checkpointing
+from analyzer.errors import InputError, OptionError
+from analyzer.nested import tensors_in, with_tensors
+from analyzer.options import Options
+from analyzer.spec import TensorSpec
+from analyzer.targets import Program, load_function
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The tensors of a batch in order, and the structures they lie in.
+
+    call: of a model with the inputs; given: the targets as the loss takes them, from their tensors. None where the tensors are
+    simply the arguments, one after the other.
+    """
+
+    inputs: tuple[torch.Tensor, ...]
+    targets: tuple[torch.Tensor, ...]
+    call: Callable[[torch.nn.Module, list[torch.Tensor]], Any] | None
+    given: Callable[[Sequence[torch.Tensor]], tuple[Any, ...]] | None
+
+
+def batch_for(
+    program: Program, options: Options, make: Callable[[torch.Tensor | TensorSpec], torch.Tensor]
+) -> Batch:
+    """Inputs and targets: those given, else the target's own `make_batch`. Raises InputError when there are none.
+
+    make: the tensor for what was given; `--dtype` and `--channels-last` are applied to it here.
+    """
+    inputs, targets = options.inputs, options.targets
+    if isinstance(inputs, Mapping):
+        inputs = _in_order(program.model, inputs)
+    if inputs is None:
+        if program.make_batch is None:
+            raise InputError(
+                f"{type(program.model).__name__} does not say what its inputs are",
+                "give --input NAME=3x224x224:float32 with --batch, or define make_batch(batch) in the target's file",
+            )
+        inputs, made = program.make_batch(program.own_batch if options.batch is None else options.batch)
+        targets = made if targets is None else targets
+        if isinstance(inputs, Mapping):
+            inputs = _in_order(program.model, inputs, strict=True)
+    arguments = inputs if isinstance(inputs, Mapping) else tuple(inputs)
+    wanted = tuple(targets or ())
+    return Batch(
+        tuple(_converted(make(x), options) for x in tensors_in(arguments)),
+        tuple(_converted(make(y), options, layout=False) for y in tensors_in(wanted)),
+        _caller(arguments),
+        None if _plain(wanted) else lambda tensors: tuple(with_tensors(wanted, iter(tensors))),
+    )
+
+
+def _caller(arguments: Any) -> Callable[[torch.nn.Module, list[torch.Tensor]], Any] | None:
+    """How a model is called with the batch's tensors; None: one after the other. Nothing keeps a tensor after the call."""
+    if _plain(arguments):
+        return None
+    if isinstance(arguments, Mapping):
+        return lambda model, tensors: model(**with_tensors(arguments, iter(tensors)))
+    return lambda model, tensors: model(*with_tensors(arguments, iter(tensors)))
+
+
+def _plain(arguments: Any) -> bool:
+    return isinstance(arguments, tuple) and all(hasattr(part, "shape") for part in arguments)
+
+
+def _in_order(model: torch.nn.Module, inputs: Mapping[str, Any], strict: bool = False) -> Any:
+    """Inputs in the order of `forward`'s parameters, if they are its first ones; by name where others lie between. As given
+    where one has a name that `forward` does not know, unless strict: a target's own names are keywords."""
+    parameters = inspect.signature(model.forward).parameters
+    order = list(parameters)
+    if not set(inputs) <= set(order):
+        keywords = any(entry.kind is entry.VAR_KEYWORD for entry in parameters.values())
+        return inputs if strict or keywords else tuple(inputs.values())
+    ordered = sorted(inputs, key=order.index)
+    if ordered == order[: len(ordered)]:
+        return tuple(inputs[name] for name in ordered)
+    return inputs
+
+
+def _converted(tensor: torch.Tensor, options: Options, layout: bool = True) -> torch.Tensor:
+    """`--dtype` and `--channels-last` applied to a tensor of the batch."""
+    if options.dtype is not None and tensor.is_floating_point():
+        tensor = tensor.to(dtype_named(options.dtype))
+    if layout and options.channels_last and tensor.dim() == 4:
+        tensor = tensor.to(memory_format=torch.channels_last)
+    return tensor
+
+
+def dtype_named(name: str) -> torch.dtype:
+    """The floating-point type of that name. Raises OptionError."""
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise OptionError(f"unknown dtype {name!r}", "float32, float16 or bfloat16")
+    return dtype
+
+
+def preparation(options: Options) -> Callable[[torch.nn.Module], None]:
+    """What `--dtype`, `--channels-last` and `--checkpoint` do to the model, in that order."""
+
+    def prepare(model: torch.nn.Module) -> None:
+        if options.dtype is not None:
+            model.to(dtype_named(options.dtype))
+        if options.channels_last:
+            if any(parameter.dim() == 5 for parameter in model.parameters()):
+                raise OptionError(
+                    "channels_last: PyTorch knows no such order for weights of five dimensions, which this model has",
+                    "leave --channels-last out",
+                )
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if options.checkpoint is not None:
+            apply_checkpointing(model, options.checkpoint)
+
+    return prepare
+
+
+def loss_for(program: Program, options: Options, batch: Batch) -> tuple[Callable[..., Any], list[str]]:
+    """The loss the options or the target name, of the output and the targets' tensors, and notes on one that had to be
+    assumed, which may come while it is computed."""
+    notes: list[str] = []
+    function, given = _chosen_loss(program, options, batch, notes), batch.given
+    if given is None:
+        return function, notes
+    return lambda output, *targets: function(output, *given(targets)), notes
+
+
+def _chosen_loss(program: Program, options: Options, batch: Batch, notes: list[str]) -> Callable[..., Any]:
+    chosen = options.loss
+    if callable(chosen):
+        return chosen
+    if isinstance(chosen, str):
+        return load_function(chosen) if ":" in chosen else by_name.loss(chosen)
+    if program.loss is not None:
+        return program.loss
+    if batch.targets:
+        notes.append("no loss was given: cross_entropy is assumed")
+        return by_name.loss("cross_entropy")
+
+    def own(output: Any, *_: Any) -> Any:
+        """What a model computed itself: `output.loss`, or a dictionary of losses, which are summed."""
+        found = getattr(output, "loss", None)
+        if found is None and isinstance(output, Mapping):
+            found = output.get("loss")
+            parts = list(output.values())
+            if found is None and parts and all(getattr(part, "shape", None) == () for part in parts):
+                found = sum(parts)
+        if found is not None:
+            return found
+        if not notes:
+            notes.append("no loss and no targets were given: the sum of the output is assumed")
+        return by_name.loss("sum")(output)
+
+    return own
+
+
+def optimizer_for(chosen: Any) -> Callable[..., torch.optim.Optimizer]:
+    """The optimizer by name, or the function given."""
+    return by_name.optimizer(chosen) if isinstance(chosen, str) else chosen
+
+
+def optimizer_name(chosen: Any) -> str:
+    """What a report calls it."""
+    return chosen if isinstance(chosen, str) else getattr(chosen, "__name__", type(chosen).__name__)

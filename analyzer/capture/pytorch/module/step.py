@@ -1,0 +1,175 @@
+"""The step that is captured: what a training or inference script does, in the order it does it.
+
+1. The model moves to the device; the optimizer is made.
+2. Each iteration, for each accumulated micro-batch: the batch moves to the device (inputs in one list, then targets),
+   gradients are zeroed before the first micro-batch, forward, loss, backward; the optimizer steps after the last one.
+3. Nothing is deleted between iterations: the previous `out`, `loss`, inputs and targets live until they are reassigned.
+4. AMP: forward and loss under `torch.autocast("cuda")`; float16 training scales the loss with a `GradScaler`.
+5. Inference runs under `torch.no_grad()`.
+
+These are the semantics of the recorded measurements (`tests/data`), so that predicted and measured are one program.
+Local variables are what keeps tensors alive, so their names and reassignments matter here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from analyzer.capture.pytorch.kernels.results import channels_last_like
+from analyzer.graph import Category, Phase
+
+AMP_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Watcher(Protocol):
+    """Who is told where the step is: the recorder of a capture, or the observer of a real run (`verify`)."""
+
+    phase: Phase
+    step: int
+
+    def mark(self, name: str) -> None:
+        """A named event is over."""
+
+    def label(self, tensor: torch.Tensor, name: str, category: Category) -> None:
+        """What a tensor is called and what it is for."""
+
+
+class OneGpu:
+    """A model where it is trained; `world/wrapping.py` has those that are spread over several GPUs. model: what is called."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        """Moves the model to the GPU."""
+        self.model = model.to("cuda")
+
+    def optimizer(self, make: Callable[..., torch.optim.Optimizer]) -> torch.optim.Optimizer:
+        """The optimizer of its parameters."""
+        return make(self.model.parameters())
+
+    def micro_batch(self, last: bool) -> contextlib.AbstractContextManager[Any]:
+        """What a micro-batch runs under; last: the step's gradients are complete after it."""
+        del last
+        return contextlib.nullcontext()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to run. `inputs`, `targets` are meta tensors in host memory; `model` too. place: what puts it on the GPU. call: calls
+    the model with the inputs, where they are not simply its arguments."""
+
+    model: torch.nn.Module
+    inputs: tuple[torch.Tensor, ...]
+    targets: tuple[torch.Tensor, ...]
+    loss: Callable[..., Any] | None
+    optimizer: Callable[..., torch.optim.Optimizer] | None
+    train: bool
+    amp: str | None
+    grad_accumulation: int
+    iterations: int
+    place: Callable[[torch.nn.Module], OneGpu] = OneGpu
+    call: Callable[[torch.nn.Module, list[torch.Tensor]], Any] | None = None
+
+
+def run(step: Step, recorder: Watcher) -> None:
+    """Run `step` while `recorder` watches."""
+    amp = step.amp
+    recorder.mark("start")
+    placed = step.place(step.model)
+    model = placed.model
+    _label_model(step.model, recorder)
+    recorder.mark("model")
+    model.train(step.train)
+    optimizer = placed.optimizer(step.optimizer) if step.train and step.optimizer else None
+    scaler = torch.amp.GradScaler("cuda") if amp == "fp16" and step.train else None
+
+    def context() -> Any:
+        return torch.autocast("cuda", dtype=AMP_TYPES[amp]) if amp else contextlib.nullcontext()
+
+    for iteration in range(step.iterations):
+        recorder.step = iteration
+        for micro in range(step.grad_accumulation):
+            recorder.phase = Phase.INPUT
+            xs = [_to_device(x) for x in step.inputs]
+            xs = [
+                x.contiguous(memory_format=torch.channels_last) if channels_last_like(s) else x
+                for x, s in zip(xs, step.inputs, strict=True)
+            ]
+            ys = [y.to("cuda") for y in step.targets]
+            _label_batch(xs, ys, recorder)
+            recorder.mark(f"{iteration}.input")
+            if not step.train:
+                recorder.phase = Phase.FORWARD
+                with torch.no_grad(), context():
+                    out = model(*xs) if step.call is None else step.call(model, xs)
+                recorder.mark(f"{iteration}.forward")
+                continue
+            if micro == 0 and optimizer is not None:
+                recorder.phase = Phase.ZERO_GRAD
+                optimizer.zero_grad()
+            recorder.mark(f"{iteration}.zero_grad")
+            last = micro == step.grad_accumulation - 1
+            with placed.micro_batch(last):
+                with context():
+                    recorder.phase = Phase.FORWARD
+                    out = model(*xs) if step.call is None else step.call(model, xs)
+                    if isinstance(out, tuple):
+                        out = out[0]
+                    recorder.mark(f"{iteration}.forward")
+                    recorder.phase = Phase.LOSS
+                    assert step.loss is not None
+                    loss = step.loss(out, *ys)
+                recorder.mark(f"{iteration}.loss")
+                recorder.phase = Phase.BACKWARD
+                if scaler is not None:
+                    scaler.scale(loss).backward()
+                else:
+                    loss.backward()
+            label_gradients(step.model, recorder)
+            recorder.mark(f"{iteration}.backward")
+            if last and optimizer is not None:
+                recorder.phase = Phase.OPTIMIZER
+                if scaler is not None:
+                    scaler.step(optimizer)
+                    scaler.update()
+                else:
+                    optimizer.step()
+                label_state(optimizer, recorder)
+                recorder.mark(f"{iteration}.step")
+
+
+def _to_device(x: torch.Tensor) -> torch.Tensor:
+    """A loader delivers contiguous batches; channels-last is made on the device."""
+    return (x.contiguous() if channels_last_like(x) else x).to("cuda")
+
+
+def _label_model(model: torch.nn.Module, recorder: Watcher) -> None:
+    for name, parameter in model.named_parameters():
+        recorder.label(parameter, name, Category.PARAMETER)
+    for name, buffer in model.named_buffers():
+        recorder.label(buffer, name, Category.BUFFER)
+
+
+def _label_batch(xs: list[torch.Tensor], ys: list[torch.Tensor], recorder: Watcher) -> None:
+    for kind, tensors in (("input", xs), ("target", ys)):
+        for number, tensor in enumerate(tensors):
+            recorder.label(tensor, f"{kind} {number}", Category.INPUT)
+
+
+def label_gradients(model: torch.nn.Module, recorder: Watcher) -> None:
+    """Every gradient by its parameter's name."""
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            recorder.label(parameter.grad, f"{name}.grad", Category.GRADIENT)
+
+
+def label_state(optimizer: torch.optim.Optimizer, recorder: Watcher) -> None:
+    """What the optimizer keeps on the device, by its own names."""
+    # `ZeroRedundancyOptimizer` keeps it in an optimizer of its own.
+    for state in getattr(optimizer, "optim", optimizer).state.values():
+        for key, value in state.items():
+            if isinstance(value, torch.Tensor) and value.device.type == "cuda":
+                recorder.label(value, str(key), Category.OPTIMIZER_STATE)

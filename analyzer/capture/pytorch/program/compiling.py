@@ -1,0 +1,105 @@
+"""`torch.compile` in a program that is followed: what was to be compiled runs as the eager code it is, which is said.
+
+1. A module becomes one that wraps it, as `torch._dynamo.eval_frame.OptimizedModule` does: `_orig_mod` in its state's names,
+   everything else asked of it is the module's own. A function is called as it is.
+2. No compiler is imported for it.
+3. Where such a module or function is called the estimate carries a caveat, for the verdict: compiled code takes other amounts.
+   (Libraries have many functions compiled that no program calls.)
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from analyzer.capture.pytorch.recording.recorder import Recorder
+
+CAVEAT = (
+    "torch.compile is not followed: these figures are of the program run as eager code. Compiled code usually keeps fewer "
+    "activations; tuning, CUDA graphs and padding take memory of their own"
+)
+_OWN = frozenset({"_orig_mod", "__dict__", "_ready"})
+# Whose program runs: what a library had compiled while one was followed is still there when the next one is.
+_followed: weakref.WeakSet[Recorder] = weakref.WeakSet()
+
+
+class CompiledModule(torch.nn.Module):
+    """A module that was to be compiled."""
+
+    _orig_mod: torch.nn.Module
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        object.__setattr__(self, "_ready", False)
+        super().__init__()
+        object.__setattr__(self, "_ready", True)
+        self._orig_mod = module
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """As the module's."""
+        _said()
+        return self._orig_mod(*args, **kwargs)
+
+    @property
+    def training(self) -> bool:
+        """As the module's."""
+        return self._orig_mod.training
+
+    @training.setter
+    def training(self, value: bool) -> None:
+        if self._ready:  # `Module.__init__` sets it before there is a module
+            self._orig_mod.training = value
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_orig_mod":
+            return self._modules["_orig_mod"]
+        return getattr(self._orig_mod, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not self._ready or name in _OWN or hasattr(type(self), name):
+            super().__setattr__(name, value)
+        else:
+            setattr(self._orig_mod, name, value)
+
+    def __reduce__(self) -> Any:
+        return type(self), (self._orig_mod,)
+
+    def __len__(self) -> int:
+        return len(self._orig_mod)  # type: ignore[arg-type]
+
+
+def _said() -> None:
+    for recorder in _followed:
+        recorder.caveat(CAVEAT)
+
+
+def _eager(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that was to be compiled."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        _said()
+        return function(*args, **kwargs)
+
+    return call
+
+
+def compiling(recorder: Recorder) -> Callable[..., Any]:
+    """What stands for `torch.compile`."""
+    _followed.clear()
+    _followed.add(recorder)
+
+    def compile(model: Any = None, *, disable: bool = False, **options: Any) -> Any:
+        if model is None:
+            return lambda function: compile(function, disable=disable, **options)
+        if disable:
+            return model
+        if isinstance(model, CompiledModule):
+            return model
+        return CompiledModule(model) if isinstance(model, torch.nn.Module) else _eager(model)
+
+    return compile

@@ -1,0 +1,121 @@
+"""Files a program writes and reads: tensors without memory behind them are saved as if their values were zero.
+
+1. A CUDA tensor, or a large host tensor (`host.py`), that is pickled, or saved by `torch.save` or safetensors, is a tensor
+   of zeros in the file; of its kind otherwise: shape, strides, type, shared storage, the device it was on. The notes say so.
+2. A tensor that was saved on a GPU is on the GPU again when it is loaded, unless the program says otherwise
+   (`map_location`): its storage is requested while the file is read, as PyTorch does (`torch/serialization.py`).
+3. Zeros come from memory the operating system maps when it is written to, which it never is: saving needs no memory here.
+
+Not modelled: storages shared by several tensors of one file are on the GPU once for each tensor after loading; tensors
+handed to other processes through queues.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from analyzer.capture.pytorch.patches import replaced
+from analyzer.capture.pytorch.values.answers import ZEROS
+
+if TYPE_CHECKING:
+    from analyzer.capture.pytorch.recording.recorder import Recorder
+
+# Before PyTorch's own way of putting storages on a GPU, which has 20 (`register_package`).
+_PRIORITY = 5
+
+
+class Files:
+    """What stands for tensors in the files of one followed program."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._zeros: dict[int, torch.UntypedStorage] = {}
+        self._on_gpu: set[int] = set()
+
+    def zeros(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A real tensor of zeros for one that has no memory; tensors of one storage get tensors of one storage."""
+        own = tensor.untyped_storage()
+        storage = self._zeros.get(own._cdata)
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            if storage is None or storage.nbytes() != own.nbytes():
+                block = numpy.zeros(max(own.nbytes(), 1), dtype=numpy.uint8)
+                storage = torch.from_numpy(block).untyped_storage()
+                self._zeros[own._cdata] = storage
+                if not self._recorder.storages.in_host_memory(tensor):
+                    self._on_gpu.add(storage._cdata)
+            made = torch.empty(0, dtype=tensor.dtype)
+            made.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+            return made.requires_grad_(tensor.requires_grad)
+
+    def _reduced(self) -> Any:
+        """`Tensor._reduce_ex_internal`, which says what a pickle holds of a tensor."""
+        original: Any = torch.Tensor._reduce_ex_internal
+
+        def reduce(tensor: torch.Tensor, protocol: int) -> Any:
+            with torch._C.DisableTorchFunction():
+                if tensor.device.type != "meta" or self._recorder.storages.nowhere(tensor):
+                    return original(tensor, protocol)
+                self._recorder.note(ZEROS)
+                return original(self.zeros(tensor), protocol)
+
+        return reduce
+
+    def where(self, storage: Any) -> str | None:
+        """The device a storage is said to be on in a file; None where PyTorch itself shall say."""
+        return "cuda:0" if getattr(storage, "_cdata", None) in self._on_gpu else None
+
+    def restored(self, storage: Any, location: str) -> Any:
+        """A storage of a file, on the device it belongs to; None where PyTorch itself shall see to it."""
+        if location.partition(":")[0] != "cuda":
+            return None
+        return torch.empty(storage.nbytes(), dtype=torch.uint8, device="cuda").untyped_storage()
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        """While open, files are written and read as the module docstring says."""
+        packages = torch.serialization._package_registry
+        before = packages.copy()
+        torch.serialization.register_package(_PRIORITY, self.where, self.restored)
+        try:
+            with replaced({"torch.Tensor._reduce_ex_internal": self._reduced()}), self._safetensors():
+                yield
+        finally:
+            packages[:] = before
+
+    @contextlib.contextmanager
+    def _safetensors(self) -> Iterator[None]:
+        """safetensors reads a tensor's bytes at its address, of which ones without memory have none."""
+        try:
+            import safetensors.torch as library
+        except ImportError:
+            yield
+            return
+        # By version: an array over the memory, or the bytes themselves.
+        names = [name for name in ("_to_ndarray", "_tobytes") if hasattr(library, name)]
+        originals = {name: getattr(library, name) for name in names}
+
+        def replacement(original: Any) -> Any:
+            def read(tensor: torch.Tensor, *rest: Any) -> Any:
+                with torch._C.DisableTorchFunction():
+                    without_memory = tensor.device.type == "meta"
+                if not without_memory:
+                    return original(tensor, *rest)
+                self._recorder.note(ZEROS)
+                with _disable_current_modes():
+                    return original(self.zeros(tensor), *rest)
+
+            return read
+
+        try:
+            for name, original in originals.items():
+                setattr(library, name, replacement(original))
+            yield
+        finally:
+            for name, original in originals.items():
+                setattr(library, name, original)

@@ -1,0 +1,425 @@
+"""transformers' `generate` in a program that is followed: a few tokens are run, the others told from them.
+
+A token costs transformers' own Python 0.1 s, so a thousand of them are not run one by one:
+
+1. While transformers is about to make tokens (`GenerationMixin._sample`), the same is begun apart with longer prompts: its
+   calls of the model are then those the program would get to later, because they follow from how long the sequence is. What
+   happens there is written down apart, and forgotten.
+2. The program's own first tokens follow. From these and the ones apart the memory tells every token in between
+   (`device/memory.py`, `Memory.ahead`), or says that it cannot: then all are run, as if nothing had been tried.
+3. The last tokens are run with a long prompt again. What lives there takes the place of what lived after the first ones, and
+   the program goes on from there.
+4. Where a window of the cache fills on the way, tokens before that are one stretch, and those after it another: each is told for
+   itself, and the tokens in between are run. A prompt read in pieces counts as read with its last piece.
+
+Every token is run where they are few; where a streamer, scores or a cache of the caller's are to see each of them; where what
+the model is called with does not grow with the prompt in a way known here (embeddings, masks of four dimensions); and where a
+rule of when to stop is not transformers' own.
+Not told: beams, whose bookkeeping is as wide as the tokens that are left; a cache that is offloaded on a stream of its own; assisted decoding, where values
+decide how many tokens a call gets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import gc
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from analyzer.capture.pytorch.program.importing import once_imported
+from analyzer.errors import CaptureError, NotTold
+from analyzer.graph import Birth, Death
+
+if TYPE_CHECKING:
+    from analyzer.capture.pytorch.device.memory import Memory
+    from analyzer.capture.pytorch.program.script import Phases
+    from analyzer.capture.pytorch.recording.recorder import Position, Recorder
+
+_MODULE = "transformers.generation.utils"
+# Rounds (a call of the model, and what comes before the next) that find the loop on its way, that tell it, and that end it.
+_SETTLING, _TELLING, _LAST = 2, 2, 2
+_BEGINNING = _SETTLING + _TELLING
+# Calls before and after the one that fills a window which are not taken to be like others.
+_AROUND = 2
+# The beginning is run four times: fewer tokens than this are run one by one.
+WORTH_TELLING = 40
+# Rules of when to stop that ask only how long the sequence is, or for one token.
+_STOPS = ("MaxLengthCriteria", "EosTokenCriteria")
+_SEEN = (
+    "output_scores",
+    "output_logits",
+    "output_attentions",
+    "output_hidden_states",
+    "return_dict_in_generate",
+)
+
+
+# What lives, by a name it has in every run: its number in this one, and its bytes.
+_Lives: TypeAlias = "dict[tuple[str, int], tuple[int, int]]"
+
+
+class _Ended(BaseException):
+    """As many tokens as were wanted have been run."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call of `_sample`. arguments: by name; prompt: names of those that grow with the prompt."""
+
+    sample: Callable[..., Any]
+    model: torch.nn.Module
+    arguments: Mapping[str, Any]
+    prompt: tuple[str, ...]
+
+    @property
+    def new_tokens(self) -> int:
+        """How many tokens are to be made."""
+        return int(self.arguments["generation_config"].max_length - self.arguments["input_ids"].shape[1])
+
+    @property
+    def in_pieces(self) -> int:
+        """Calls of the model for the prompt, besides one (`_prefill`)."""
+        piece = getattr(self.arguments["generation_config"], "prefill_chunk_size", None)
+        return (self.arguments["input_ids"].shape[1] - 1) // piece if piece else 0
+
+    def longer(self, count: int) -> tuple[_Call, list[torch.Tensor]]:
+        """The same with a prompt of so many more tokens, and a cache of its own; and the tensors made for it."""
+        made = {name: _grown(name, self.arguments[name], count) for name in self.prompt if count}
+        cache = copy.deepcopy(self.arguments.get("past_key_values"))
+        return replace(self, arguments={**self.arguments, **made, "past_key_values": cache}), list(
+            made.values()
+        )
+
+    def __call__(self) -> Any:
+        return self.sample(self.model, **self.arguments)
+
+
+class Tokens:
+    """Tells tokens of one program."""
+
+    def __init__(self, recorder: Recorder, memory: Memory, phases: Phases) -> None:
+        self._recorder, self._memory, self._phases = recorder, memory, phases
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        """While open, transformers' `_sample` tells, from when it is imported on."""
+        with contextlib.ExitStack() as stack:
+
+            def imported(module: ModuleType) -> None:
+                mixin, original = module.GenerationMixin, module.GenerationMixin._sample
+                mixin._sample = self._sampling(original)
+                stack.callback(setattr, mixin, "_sample", original)
+
+            with once_imported(_MODULE, imported):
+                yield
+
+    def _sampling(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def _sample(model: torch.nn.Module, input_ids: torch.Tensor, *given: Any, **named: Any) -> Any:
+            prompt = _prompt(model, input_ids, named) if self._phases.looking and not given else None
+            call = _Call(original, model, {"input_ids": input_ids, **named}, prompt or ())
+            if prompt is None or call.new_tokens < WORTH_TELLING:
+                return original(model, input_ids, *given, **named)
+            self._phases.looking = False
+            try:
+                return self._told(call)
+            finally:
+                self._phases.looking = True
+
+        return _sample
+
+    def _told(self, call: _Call) -> Any:
+        stretches = [*self._stretches(call)]
+        if not stretches:
+            return call()
+        program, again = _Program(self._recorder.position()), self._phases.remembered()
+        begun: _Begun | None = None
+        while True:
+            try:
+                return self._through(call, program, stretches, begun)
+            except _Ended:
+                begun = program.begun
+            assert begun is not None
+            again(True)
+            if self._left(program.entry):
+                raise CaptureError("tokens of generate could not be told", "please report it")
+            self._recorder.cut(begun.here, {})
+            between = begun.stretch.between
+            self._recorder.note(
+                f"{self._recorder.places.line() or 'generate'}: of {call.new_tokens:,} tokens {len(between):,} were told from others that "
+                f"were run: tokens {between[0] + 1:,} to {between[-1] + 1:,}"
+            )
+
+    def _stretches(self, call: _Call) -> Iterator[_Stretch]:
+        """Where tokens can be told, with the rounds apart that tell them."""
+        for first, longest in _between(call):
+            try:
+                middle, _ = self._apart(call, (first + longest) // 2)
+                end, lives = self._apart(call, longest)
+            except NotTold:
+                continue
+            yield _Stretch(first, longest, [*middle, *end], lives)
+
+    def _through(
+        self, call: _Call, program: _Program, stretches: list[_Stretch], begun: _Begun | None
+    ) -> Any:
+        """Run it to its end, or to where the next stretch has begun: raises _Ended there. begun: the one before, at whose end it
+        starts, with a prompt so much longer, and apart until what lives here is what lived there."""
+        recorder, memory = self._recorder, self._memory
+        longer = 0 if begun is None else begun.stretch.longest
+        long, made = call.longer(longer)
+        there, joined = recorder.position(), begun is None
+
+        def called(places: list[Position]) -> None:
+            nonlocal joined
+            number = longer + len(places)
+            if begun is None and len(places) == 2:
+                program.loop = places[1].storages - there.storages
+            if begun is not None and len(places) == _BEGINNING + 2:
+                _release(made)
+                self._join(begun, program, there, places[1].storages - there.storages)
+                joined = True
+            elif joined and stretches and number == stretches[0].first + _BEGINNING + 2:
+                program.begun = self._begun(stretches.pop(0), places[-_BEGINNING - 1 :], program)
+                if program.begun is not None:
+                    memory.aside()
+                    raise _Ended
+
+        return _run(long, recorder, called)
+
+    def _begun(self, stretch: _Stretch, places: list[Position], program: _Program) -> _Begun | None:
+        """The stretch's tokens told, its first having been run; None where they cannot be."""
+        rounds, asked = self._memory.rounds([place.events for place in places], stretch.first + 1)
+        entry = program.entry.storages
+        live = self._lives(entry, entry, program.loop)
+        try:
+            _check_alike(live, stretch.lives, asked)
+            ahead = self._memory.ahead([*rounds[_SETTLING:], *stretch.samples], asked, stretch.between)
+        except NotTold:
+            return None
+        return _Begun(stretch, places[-1], live, ahead)
+
+    def _apart(self, call: _Call, longer: int) -> tuple[list[Any], _Lives]:
+        """The rounds that tell of a run with a prompt so much longer, which is forgotten; and what lived after them, as
+        `_lives`. Raises NotTold."""
+        before = self._recorder.position()
+        found: list[tuple[list[Any], _Lives]] = []
+
+        def begin() -> None:
+            long, made = call.longer(longer)
+            there = self._recorder.position()
+
+            def enough(places: list[Position]) -> None:
+                if len(places) < _BEGINNING + 2:
+                    return
+                _release(made)
+                rounds, _ = self._memory.rounds([place.events for place in places[1:]], longer + 1)
+                lives = self._lives(before.storages, there.storages, places[1].storages - there.storages)
+                found.append((rounds[_SETTLING:], lives))
+                raise _Ended
+
+            _run(long, self._recorder, enough)
+
+        again = self._phases.remembered()
+        self._memory.aside()
+        why = "the tokens end early"
+        try:
+            begin()
+        except _Ended:
+            pass
+        except Exception as error:
+            why = str(error)
+        again(False)
+        left = self._left(before)
+        self._memory.back(happened=left)
+        if not left:
+            self._recorder.cut(before, {})
+        if left or not found:
+            raise NotTold("the model keeps what a prompt made" if left else why)
+        return found[0]
+
+    def _lives(self, before: int, since: int, loop: int) -> _Lives:
+        """What lives now. Those older than `before` are called by how much; the first `loop` that were made `since` by their order; those
+        of the rounds by how many were made after them. So they are called alike whatever the prompt."""
+        storages, found, rank = self._recorder.storages.all, {}, count()
+        for storage in sorted(self._recorder.storages.alive()):
+            if storage < before:
+                key = "older", storage - before
+            elif storage < since + loop:
+                key = "prompt", next(rank)
+            else:
+                key = "rounds", storage - len(storages)
+            found[key] = storage, storages[storage].nbytes
+        return found
+
+    def _left(self, place: Position) -> bool:
+        """Whether something of what was made since then lives on, although nobody should hold it."""
+        gc.collect()
+        return any(storage >= place.storages for storage in self._recorder.storages.alive())
+
+    def _join(self, begun: _Begun, program: _Program, there: Position, loop: int) -> None:
+        """What lives now takes the place of what lived after the first tokens: the program goes on from there."""
+        recorder, entry, here = self._recorder, program.entry, begun.here
+        now = recorder.position()
+        lives = self._lives(entry.storages, there.storages, loop)
+        _check_alike(begun.live, lives, begun.ahead.told)
+        partners = {storage: begun.live[key][0] for key, (storage, _) in lives.items() if key[0] != "older"}
+        told = [storage for storage, partner in partners.items() if partner in begun.ahead.told]
+        names = {**partners, **{storage: here.storages + count for count, storage in enumerate(told)}}
+        growing = [recorder.storages.all[storage] for storage in told]
+        pairs = [(partners[storage], storage) for storage in told]
+        self._memory.join(begun.ahead, pairs, names, now.operators - here.operators)
+        recorder.cut(here, names)
+        recorder.storages.all.extend(growing)
+        recorder.storages.program.extend(Death(partners[storage]) for storage in told)
+        recorder.storages.program.extend(Birth(names[storage]) for storage in told)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Tokens that may be told: those of the calls after `first` and until `longest` more than at the beginning.
+
+    samples: rounds in its middle and at its end; lives: what lived after these, as `Tokens._lives`.
+    """
+
+    first: int
+    longest: int
+    samples: list[Any]
+    lives: _Lives
+
+    @property
+    def between(self) -> range:
+        """The rounds that are told."""
+        return range(self.first + _BEGINNING + 1, self.longest + _BEGINNING + 1)
+
+
+@dataclass(slots=True)
+class _Program:
+    """Where the program began to make tokens. loop: storages made before its second call of the model; begun: the stretch that
+    ended it."""
+
+    entry: Position
+    loop: int = 0
+    begun: _Begun | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A stretch whose first tokens were run, up to here, and those told of which the memory knows. live: as `_lives`."""
+
+    stretch: _Stretch
+    here: Position
+    live: _Lives
+    ahead: Any
+
+
+def _between(call: _Call) -> Iterator[tuple[int, int]]:
+    """Stretches of calls that may be alike, each by how many come before its first, and before its last ones: a window that fills on
+    the way ends one, and another begins behind it."""
+    prompt = call.arguments["input_ids"].shape[1]
+    # The prompt's own call makes the first token, each round another.
+    last = call.new_tokens - 1 - _BEGINNING - _LAST
+    fewest = WORTH_TELLING - 1 - _BEGINNING - _LAST
+    first = 0
+    for window in sorted(_windows(call.arguments.get("past_key_values"))):
+        filled = window - prompt + 1  # the call that is given as many tokens as the window has
+        if filled + _AROUND <= 0:
+            continue
+        if min(filled - _AROUND - _BEGINNING - _LAST, last) - first >= fewest:
+            yield first, min(filled - _AROUND - _BEGINNING - _LAST, last)
+        first = filled + _AROUND
+    if last - first >= fewest:
+        yield first, last
+
+
+def _windows(cache: Any) -> set[int]:
+    """How many tokens the windows of a cache's layers hold."""
+    layers = [layer for layer in getattr(cache, "layers", ()) if getattr(layer, "is_sliding", False)]
+    found = (
+        getattr(layer, "sliding_window", None) or getattr(layer, "max_cache_len", None) for layer in layers
+    )
+    return {window for window in found if isinstance(window, int)}
+
+
+def _check_alike(ours: _Lives, others: _Lives, told: Container[int]) -> None:
+    """Raises NotTold where runs with different prompts hold other tensors; those of ours that are told may have other sizes."""
+    if ours.keys() != others.keys() or any(
+        nbytes != others[key][1] for key, (storage, nbytes) in ours.items() if storage not in told
+    ):
+        raise NotTold("other tensors live after a longer prompt")
+
+
+def _run(call: _Call, recorder: Recorder, called: Callable[[list[Position]], None]) -> Any:
+    """Call it. called: told at each of its calls of the model where each was so far, from the last one for the prompt on; it may raise."""
+    places: list[Position] = []
+    before_those = call.in_pieces
+
+    def before(*_: Any) -> None:
+        nonlocal before_those
+        if before_those:
+            before_those -= 1
+            return
+        places.append(recorder.position())
+        called(places)
+
+    hook = call.model.register_forward_pre_hook(before, prepend=True)
+    try:
+        return call()
+    finally:
+        hook.remove()
+
+
+def _prompt(
+    model: torch.nn.Module, input_ids: torch.Tensor, arguments: Mapping[str, Any]
+) -> tuple[str, ...] | None:
+    """Names of the arguments that grow with the prompt; None where every token has to be run."""
+    config, cache = arguments.get("generation_config"), arguments.get("past_key_values")
+    if (
+        config is None
+        or not (isinstance(input_ids, torch.Tensor) and input_ids.is_cuda and input_ids.dim() == 2)
+        or torch.is_grad_enabled()
+        or any(getattr(config, name, None) for name in (*_SEEN, "is_assistant"))
+        or arguments.get("streamer") is not None
+        or arguments.get("synced_gpus")
+        or arguments.get("inputs_embeds") is not None
+        or any(type(rule).__name__ not in _STOPS for rule in arguments.get("stopping_criteria") or ())
+        or getattr(cache, "_is_user_defined", False)
+        or any(getattr(layer, "is_initialized", False) for layer in getattr(cache, "layers", ()))
+        or not isinstance(model, torch.nn.Module)
+    ):
+        return None
+    length = input_ids.shape[1]
+    names = ["input_ids"]
+    for name, value in arguments.items():
+        if name == "encoder_outputs" or not isinstance(value, torch.Tensor) or length not in value.shape[1:]:
+            continue
+        # The encoder's mask of a sequence that happens to be as long as the decoder's prompt.
+        if name == "attention_mask" and getattr(model.config, "is_encoder_decoder", False):
+            continue
+        if value.dim() != 2 or value.is_floating_point():
+            return None
+        names.append(name)
+    return tuple(names)
+
+
+def _grown(name: str, value: torch.Tensor, count: int) -> torch.Tensor:
+    """So many columns more: positions count on, everything else stays what it is at the end."""
+    more = value[:, -1:].expand(-1, count)
+    if "position" in name:
+        more = more + torch.arange(1, count + 1, dtype=value.dtype, device=value.device)
+    return torch.cat([value, more], dim=-1)
+
+
+def _release(tensors: Sequence[torch.Tensor]) -> None:
+    """Their memory is gone, whoever still has the tensors among the arguments of a function that runs."""
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        for tensor in tensors:
+            tensor.data = torch.empty(0, dtype=tensor.dtype, device="meta")

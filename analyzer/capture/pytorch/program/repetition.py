@@ -1,0 +1,252 @@
+"""Steps that repeat are stored once: ten thousand of them need no more memory than ten.
+
+1. A program is cut into **segments**: at the end of every optimizer step, and before every call of a model outside
+   training (a batch of an evaluation).
+2. What lives across a boundary has a **role**: its size, and its number among equals. What takes the place of something
+   that died gets its role, so this step's gradients are what the last step's were.
+3. A segment's **normal form** is everything that happened in it (operators, births, deaths, named events) with storages
+   told by their order of birth in it, or by their role. Floats are left out: they scale values (a learning rate), and
+   decide no memory.
+4. If the last p segments have the normal forms of the p before them, begin and end with the same roles in blocks of the
+   same size, and reach no new peak, they are forgotten: whatever they left alive stands for what they found. p is at
+   most `LONGEST`, which covers several optimizers and evaluations in between.
+5. The allocator has to be laid out at their end as at their beginning, or once before; only when `PATIENCE` segments are
+   stored does it no longer matter (blocks of equal size may go round for long), and then the addresses of what is alive between them are not to be trusted.
+6. A program is **steady** where optimizer steps are forgotten so, with the allocator as it was: everything from then on
+   happened already.
+
+Nothing is forgotten by the allocator: it has gone through every step (`runtimes/pytorch/live.py`), and a peak that only
+a later step reaches, by fragmentation, is found and kept.
+
+Not modelled: steps whose sizes differ are all stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from analyzer.graph import Birth, Death, Mark, Moment, Operator, Run, TensorMeta, Use, Wait
+
+if TYPE_CHECKING:
+    from analyzer.capture.pytorch.device.memory import Memory
+    from analyzer.capture.pytorch.recording.recorder import Position, Recorder
+
+LONGEST = 8
+# So many segments are stored before the allocator's layout no longer matters, and so many layouts remembered.
+PATIENCE = 10
+LAYOUTS = 64
+# Bytes, whether on the device, number among equals.
+Role: TypeAlias = tuple[int, bool, int]
+
+
+class Form:
+    """A segment's normal form. It is told only where another segment is as long and its operators return the same shapes."""
+
+    __slots__ = ("_tell", "_told", "shapes")
+
+    def __init__(self, shapes: object, tell: Callable[[], Hashable]) -> None:
+        self.shapes, self._tell = shapes, tell
+        self._told: Hashable = None
+
+    @property
+    def told(self) -> Hashable:
+        """Everything that happened in it."""
+        if self._told is None:
+            self._told = self._tell()
+        return self._told
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Form) and (
+            self is other or (self.shapes == other.shapes and self.told == other.told)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Where a segment ends. at: how much had been recorded; steps: optimizer steps in it.
+
+    held: what lives then, role -> (storage, bytes of its block). normal: the form of the segment that ends here. layouts: of
+        the allocator, now and where segments since forgotten ended.
+    """
+
+    at: Position
+    steps: int
+    failures: int
+    peaks: tuple[int, ...]
+    held: Mapping[Role, tuple[int, int]]
+    normal: Form | None
+    layouts: tuple[int, ...]
+
+    @property
+    def state(self) -> dict[Role, int]:
+        """What lives, by role, with the size of its block."""
+        return {role: block for role, (_, block) in self.held.items()}
+
+
+@dataclass(slots=True)
+class _Numbers:
+    """Numbers among equals: the smallest nobody has."""
+
+    free: list[int] = field(default_factory=list)
+    count: int = 0
+
+    def take(self) -> int:
+        if self.free:
+            return heappop(self.free)
+        self.count += 1
+        return self.count - 1
+
+
+class Repetition:
+    """Watches a program's segments for one capture.
+
+    repeated_steps: optimizer steps that were forgotten because they repeat others.
+    """
+
+    def __init__(self, recorder: Recorder, memory: Memory) -> None:
+        self._recorder, self._memory = recorder, memory
+        self._boundaries: list[Boundary] = []
+        self._roles: dict[int, Role] = {}
+        self._numbers: dict[tuple[int, bool], _Numbers] = {}
+        self._steps = 0
+        self.repeated_steps = 0
+
+    def over(self) -> bool:
+        """A segment is over. Whether the program is steady since."""
+        normal = self._normal() if self._boundaries else None
+        self._assign()
+        self._boundaries.append(self._here(normal))
+        del self._boundaries[: -2 * LONGEST - 1]
+        for period in range(1, (len(self._boundaries) - 1) // 2 + 1):
+            if self._repeats(period):
+                begin, now = self._boundaries[-1 - period], self._boundaries[-1]
+                as_before = any(layout in begin.layouts for layout in now.layouts)
+                if not as_before and len(self._boundaries) <= PATIENCE:
+                    continue
+                self._forget(begin, now)
+                steps = sum(boundary.steps for boundary in self._boundaries[-period:])
+                self.repeated_steps += steps
+                self._boundaries[-1 - period :] = [
+                    replace(begin, layouts=(*begin.layouts, *now.layouts)[-LAYOUTS:])
+                ]
+                return as_before and steps > 0
+        return False
+
+    def _here(self, normal: Form | None) -> Boundary:
+        recorder, memory = self._recorder, self._memory
+        steps, self._steps = recorder.step - self._steps, recorder.step
+        held = {role: (storage, memory.block_bytes(storage)) for storage, role in self._roles.items()}
+        return Boundary(
+            at=recorder.position(),
+            steps=steps,
+            failures=memory.failures,
+            peaks=memory.peaks,
+            held=held,
+            normal=normal,
+            layouts=(hash(memory.layout(held[role][0] for role in sorted(held))),),
+        )
+
+    def _repeats(self, period: int) -> bool:
+        """Whether the last segments are what those before them were, and nothing later depends on their having been."""
+        *_, now = boundaries = self._boundaries
+        begin, before = boundaries[-1 - period], boundaries[-1 - 2 * period]
+        return (
+            boundaries[-1].normal == boundaries[-1 - period].normal
+            and now.peaks == begin.peaks
+            and now.failures == before.failures
+            and now.at.events - begin.at.events == begin.at.events - before.at.events
+            and all(boundaries[-1 - i].normal == boundaries[-1 - period - i].normal for i in range(1, period))
+            and now.state == begin.state
+        )
+
+    def _forget(self, begin: Boundary, now: Boundary) -> None:
+        """What lives now stands for what lived at `begin`; what happened since is forgotten."""
+        names = {
+            storage: begin.held[role][0]
+            for role, (storage, _) in now.held.items()
+            if storage != begin.held[role][0]
+        }
+        self._memory.cut(begin.at.events, names)
+        self._recorder.cut(begin.at, names)
+        self._roles = {names.get(storage, storage): role for storage, role in self._roles.items()}
+
+    def _assign(self) -> None:
+        """Roles of what lives now: kept, or taken over from what died, in order of birth."""
+        alive = set(self._recorder.storages.alive())
+        for storage in self._roles.keys() - alive:
+            nbytes, on_device, number = self._roles.pop(storage)
+            heappush(self._numbers[nbytes, on_device].free, number)
+        for storage in sorted(alive - self._roles.keys()):
+            growing = self._recorder.storages.all[storage]
+            key = growing.nbytes, growing.on_device
+            self._roles[storage] = (*key, self._numbers.setdefault(key, _Numbers()).take())
+
+    def _normal(self) -> Form:
+        """The normal form of the segment that ends now. Its part of the record stays as it is until it is forgotten."""
+        begin, recorder = self._boundaries[-1], self._recorder
+        told = partial(
+            _told,
+            recorder.storages.program[begin.at.moments :],
+            recorder.operators[begin.at.operators :],
+            recorder.storages.all[begin.at.storages :],
+            begin,
+            dict(self._roles),
+        )
+        shapes = [
+            output.shape if output is not None else None
+            for operator in recorder.operators[begin.at.operators :]
+            for output in operator.outputs[:1]
+        ]
+        return Form((len(recorder.storages.program) - begin.at.moments, shapes), told)
+
+
+def _told(
+    moments: Sequence[Moment],
+    operators: Sequence[Operator],
+    storages: Sequence[Any],
+    begin: Boundary,
+    roles: Mapping[int, Role],
+) -> Hashable:
+    """What happened in a segment that began there; `operators` and `storages` are those since."""
+    first = begin.at.storages
+
+    def told(storage: int) -> Hashable:
+        return storage - first if storage >= first else roles.get(storage)
+
+    def argument(value: Any) -> Hashable:
+        if isinstance(value, TensorMeta):
+            return told(value.storage), value.shape, value.stride, value.dtype, value.offset
+        if isinstance(value, tuple):
+            return tuple([argument(part) for part in value])
+        return "float" if isinstance(value, float) else value
+
+    form: list[Hashable] = []
+    for moment in moments:
+        if isinstance(moment, Run):
+            operator = operators[moment.operator - begin.at.operators]
+            form.append(
+                (
+                    operator.name, operator.phase, operator.module, operator.source, operator.stream,
+                    argument(operator.arguments), argument(operator.outputs),
+                    tuple([(name, argument(value)) for name, value in operator.keywords.items()]),
+                )
+            )  # fmt: skip
+        elif isinstance(moment, Birth):
+            growing = storages[moment.storage - first]
+            form.append(("birth", told(moment.storage), growing.nbytes, growing.on_device, moment.stream))
+        elif isinstance(moment, Use):
+            form.append(("use", told(moment.storage), moment.stream))
+        elif isinstance(moment, Wait):
+            form.append(("wait", moment.stream, moment.by))
+        elif isinstance(moment, Death):
+            form.append(("death", told(moment.storage)))
+        elif isinstance(moment, Mark):
+            step, dot, name = moment.name.partition(".")
+            form.append(("mark", name if dot and step.isdigit() else moment.name, moment.value))
+    return tuple(form)

@@ -1,0 +1,446 @@
+"""A whole program run as it is, on a GPU that is not there: `python script.py`, with every CUDA tensor followed.
+
+1. The script runs in this process as `__main__`, with its arguments and its folder on the path.
+2. Phases are found, not told: backward is where autograd is at work, the optimizer's steps report themselves, forward is
+   inside modules; what lies outside belongs to the loss after a forward pass, and to the input before one. A model called
+   without gradients is evaluated, and generates where a function named `generate` calls it; so is what follows outside.
+3. Values only a real run has get stand-ins, each noted with its line (`answers.py`), where they are not computed on the way
+   (`effort.py`).
+4. Where the program ends early, by an error, `SystemExit` or Ctrl-C, what was recorded until then counts.
+
+5. Of a job of several ranks one is followed (`world/`).
+
+6. `torch.compile` runs what it is given as eager code (`compiling.py`), which is said beside the verdict. Kernels written in
+   Triton are launched and not run (`triton_kernels.py`).
+
+Not modelled: several GPUs in one process; what a compiler would make of the program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import runpy
+import site
+import sys
+import sysconfig
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from analyzer.capture.pytorch.capture import cuda_environment, own_randomness, watching
+from analyzer.capture.pytorch.device.device_thread import DeviceThread
+from analyzer.capture.pytorch.device.nvml import nvml
+from analyzer.capture.pytorch.explain import explained
+from analyzer.capture.pytorch.kernels.quantized import managed_memory
+from analyzer.capture.pytorch.kernels.triton_kernels import triton_kernels
+from analyzer.capture.pytorch.module.modules import bytes_in
+from analyzer.capture.pytorch.module.step import label_gradients, label_state
+from analyzer.capture.pytorch.patches import replaced
+from analyzer.capture.pytorch.program.compiling import compiling
+from analyzer.capture.pytorch.program.exporting import exporting
+from analyzer.capture.pytorch.program.generating import Tokens
+from analyzer.capture.pytorch.program.loading import reading_in_order
+from analyzer.capture.pytorch.program.repetition import Repetition
+from analyzer.capture.pytorch.program.threads import Threads
+from analyzer.capture.pytorch.program.tracing import ScriptModule, script_method, tracing
+from analyzer.capture.pytorch.recording.parts import inside
+from analyzer.capture.pytorch.recording.recorder import Recorder
+from analyzer.capture.pytorch.values.assumptions import Assumptions
+from analyzer.capture.pytorch.world.groups import world
+from analyzer.errors import AnalyzerError
+from analyzer.graph import Category, Graph, LeafOutput, Phase
+from analyzer.ranks import Post, Rank
+
+if TYPE_CHECKING:
+    from analyzer.capture.pytorch.device.memory import Memory
+    from analyzer.devices import DeviceProfile
+
+
+class Enough(BaseException):
+    """The program has been followed as far as was asked: it ends here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A program that was followed.
+
+    error: what ended it (None: it ran to its end). steps: optimizer steps; repeated: those that repeat others and are
+        stored once. steady: it was ended because from then on everything repeats. trained: whether there was a backward pass.
+    caveats: what the figures are not of. weight_bytes, leaves: of the modules that were called, for the naive sum.
+    """
+
+    graph: Graph
+    error: BaseException | None
+    steps: int
+    repeated: int
+    steady: bool
+    trained: bool
+    weight_bytes: int
+    leaves: tuple[LeafOutput, ...]
+    caveats: tuple[str, ...]
+
+
+class Phases:
+    """Where the program is: found by what PyTorch does, not told; and its modules by name."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        progress: Callable[[str], None] | None,
+        until: int | str | None,
+        repetition: Repetition | None,
+    ) -> None:
+        self._recorder, self._progress, self._until = recorder, progress, until
+        self._repetition = repetition
+        self.looking = True  # for what repeats
+        self._optimizing = 0
+        self._forward_seen = self._started = False
+        self._calls = Phase.FORWARD  # what calling a model is for, now
+        self._roots: dict[int, weakref.ref[torch.nn.Module]] = {}
+        self._paths: dict[int, str] = {}
+        self._leaf: set[int] = set()
+        self._leaves_of: int | None = None
+        self.steps = 0
+        self.steady = self.trained = False
+        self.weight_bytes = 0
+        self.leaves: list[LeafOutput] = []
+
+    def now(self) -> Phase:
+        """The phase of the operator that is about to run."""
+        if torch._C._current_autograd_node() is not None:
+            return Phase.BACKWARD
+        if self._optimizing:
+            return Phase.OPTIMIZER
+        if self._recorder.places.modules:
+            return self._calls
+        if not self._started:
+            return Phase.SETUP
+        if not self._forward_seen:
+            return Phase.INPUT
+        return Phase.LOSS if self._calls is Phase.FORWARD else self._calls
+
+    def remembered(self) -> Callable[[bool], None]:
+        """What makes the program be again where it is now, after something that was only tried. Told whether what the first model's
+        leaves returned then counts."""
+        where = self._forward_seen, self._started, self._calls
+        leaves_of, count = self._leaves_of, len(self.leaves)
+
+        def again(counts: bool) -> None:
+            self._forward_seen, self._started, self._calls = where
+            if not counts:
+                self._leaves_of = leaves_of
+                del self.leaves[count:]
+
+        return again
+
+    def before_step(self, *_: Any) -> None:
+        """An optimizer begins its step."""
+        self._optimizing += 1
+
+    def after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        """An optimizer has done its step."""
+        self._optimizing -= 1
+        label_state(optimizer, self._recorder)
+        if self._optimizing:
+            return  # a part of another's step (`ZeroRedundancyOptimizer`)
+        self._recorder.mark(f"{self.steps}.step")
+        self.steps += 1
+        self._recorder.step = self.steps
+        self._forward_seen = False
+        if self._progress is not None:
+            self._progress(f"step {self.steps}")
+        self.steady = self._segment_over() and self._until == "steady"
+        if self.steady or (isinstance(self._until, int) and self.steps >= self._until):
+            raise Enough
+
+    def _segment_over(self) -> bool:
+        """A part of the program that may repeat is over; whether everything repeats from now on."""
+        self._recorder.places.segment_over()
+        return self._repetition is not None and self._repetition.over()
+
+    def after_backward(self) -> None:
+        """A backward pass is over."""
+        self.trained = True
+        self._forward_seen = False
+        for root in self._roots.values():
+            module = root()
+            if module is not None:
+                label_gradients(module, self._recorder)
+        self._recorder.mark(f"{self.steps}.backward")
+
+    def module(self, module: torch.nn.Module) -> str:
+        """The module's path; a module nobody knows yet that is called from outside any is a model of its own."""
+        path = self._paths.get(id(module))
+        if path is None:
+            if self._recorder.places.modules:
+                return type(module).__name__
+            self._adopt(module)
+            path = ""
+        if not self._recorder.places.modules:
+            self._forward_seen = self._started = True
+            self._leaves_of = self._leaves_of or id(module)
+            self._calls = Phase.FORWARD
+            if not torch.is_grad_enabled():
+                self._calls = Phase.GENERATION if _called_by("generate") else Phase.EVALUATION
+                if self.looking:
+                    self._segment_over()
+        return path
+
+    def _adopt(self, root: torch.nn.Module) -> None:
+        for name, part in root.named_modules():
+            self._paths[id(part)] = name
+            if not any(True for _ in part.children()):
+                self._leaf.add(id(part))
+        self._roots[id(root)] = weakref.ref(root)
+        for category, tensors in (
+            (Category.PARAMETER, root.named_parameters()),
+            (Category.BUFFER, root.named_buffers()),
+        ):
+            for name, tensor in tensors:
+                if tensor.is_cuda:
+                    self._recorder.label(tensor, name, category)
+                    self.weight_bytes += sum(part.numel() * part.element_size() for part in inside(tensor))
+
+    def returned(self, module: torch.nn.Module, out: Any) -> None:
+        """What a leaf module of the first model returned in its first forward pass: for the naive sum."""
+        if self._leaves_of == id(module):
+            self._leaves_of = -1
+        elif self._leaves_of not in (None, -1) and id(module) in self._leaf:
+            nbytes, count = bytes_in(out)
+            self.leaves.append(LeafOutput(self._paths[id(module)], nbytes, count, bool(module._parameters)))
+
+
+def _called_by(function: str) -> bool:
+    """Whether a function of this name is being called."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == function:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def follow(
+    run: Callable[[], object],
+    device: DeviceProfile,
+    memory: Memory | None = None,
+    *,
+    rank: Rank | None = None,
+    post: Post | None = None,
+    until: int | str | None = None,
+    assume: Mapping[str, bool | int | float] | None = None,
+    progress: Callable[[str], None] | None = None,
+    whole: bool = False,
+) -> Ran:
+    """Call `run` with everything on "cuda" followed, as one rank. post: what other ranks say by value. until: end it after so many optimizer steps, or where it
+    is "steady". whole: steps that repeat are stored like any other."""
+    rank = rank or Rank()
+    error: BaseException | None = None
+    with _collected(), own_randomness(), cuda_environment(device, memory) as recorder:
+        recorder.whole_program(_site_folders(), alone=rank.world_size == 1)
+        recorder.values.assumptions = Assumptions(assume)
+        repetition = None if memory is None or whole else Repetition(recorder, memory)
+        phases = Phases(recorder, progress, until, repetition)
+        tokens = None if memory is None or whole else Tokens(recorder, memory, phases)
+        recorder.phases = phases.now
+        with (
+            watching(recorder, whole=True) as fake,
+            managed_memory(recorder),
+            nvml(device, recorder),
+            triton_kernels(device, recorder),
+            _told(recorder, phases),
+            contextlib.nullcontext() if tokens is None else tokens.open(),
+            reading_in_order(recorder),
+            replaced(
+                {
+                    "torch.export.export": exporting(recorder),
+                    "torch.compile": compiling(recorder),
+                    "torch.jit.trace": tracing(recorder),
+                    "torch.jit.ScriptModule": ScriptModule,
+                    "torch.jit.script_method": script_method(recorder),
+                }
+            ),
+            world(rank, recorder, post) as communicators,
+            DeviceThread(fake.in_another_thread).open(),
+            Threads(recorder, fake.in_another_thread).open() as threads,
+            _exits(),
+        ):
+            try:
+                threads.finish(run)
+            except Enough:
+                pass
+            except (AnalyzerError, torch.OutOfMemoryError, SystemExit, KeyboardInterrupt) as ended:
+                error = ended
+            except Exception as ended:
+                error = explained(ended, recorder)
+                error.__cause__ = ended
+        recorder.notes.extend((*_cudnn_modes(), *recorder.values.assumptions.notes()))
+        graph = replace(
+            recorder.finish(None), communicators=communicators.uses, own_streams=recorder.streams.made_any
+        )
+    return Ran(
+        graph=graph,
+        error=error,
+        steps=phases.steps,
+        repeated=0 if repetition is None else repetition.repeated_steps,
+        steady=phases.steady,
+        trained=phases.trained,
+        weight_bytes=phases.weight_bytes,
+        leaves=tuple(phases.leaves),
+        caveats=tuple(recorder.caveats),
+    )
+
+
+@contextlib.contextmanager
+def _exits() -> Iterator[None]:
+    """While open, `os._exit` ends the program that is followed, not the process that follows it; forked ones it ends."""
+    ends, here = os._exit, os.getpid()
+
+    def exit_here(status: int) -> None:
+        if os.getpid() != here:
+            ends(status)
+        raise SystemExit(status)
+
+    os._exit = exit_here  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        os._exit = ends
+
+
+def _cudnn_modes() -> Iterator[str]:
+    """What the program set of cuDNN that only a run decides."""
+    if torch.backends.cudnn.benchmark:
+        yield (
+            "cudnn.benchmark is on: the workspace of cuDNN's trials is counted where a convolution is first seen; which "
+            "plan is fastest is only known once it is timed, so later workspaces may differ"
+        )
+
+
+@contextlib.contextmanager
+def _told(recorder: Recorder, phases: Phases) -> Iterator[None]:
+    """While open, modules, backward passes and optimizers say where the program is."""
+    call = torch.nn.Module.__call__
+    backward = torch.autograd.backward
+
+    def watched_call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        path = phases.module(self)
+        here = recorder.places.here
+        here.modules.append(path)
+        here.callers.append(None)
+        try:
+            out = call(self, *args, **kwargs)
+        except Exception as error:
+            if recorder.failed[0] != id(error):
+                recorder.failed = (id(error), path)
+            raise
+        finally:
+            here.modules.pop()
+            here.callers.pop()
+        phases.returned(self, out)
+        return out
+
+    def watched_backward(*args: Any, **kwargs: Any) -> None:
+        backward(*args, **kwargs)
+        if torch._C._current_autograd_node() is None:
+            phases.after_backward()
+
+    recorder.places.calling = watched_call.__code__
+    hooks = (
+        register_optimizer_step_pre_hook(phases.before_step),
+        register_optimizer_step_post_hook(phases.after_step),
+    )
+    try:
+        with replaced(
+            {"torch.nn.Module.__call__": watched_call, "torch.autograd.backward": watched_backward}
+        ):
+            yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextlib.contextmanager
+def _collected() -> Iterator[None]:
+    """While open, Python collects cycles, as it does for any program: the command line goes without."""
+    before = gc.isenabled()
+    gc.enable()
+    try:
+        yield
+    finally:
+        if not before:
+            gc.disable()
+
+
+def _site_folders() -> tuple[str, ...]:
+    """Where installed packages and Python's own library lie: lines there are not the user's."""
+    folders = {*site.getsitepackages(), site.getusersitepackages(), *sysconfig.get_paths().values()}
+    return tuple(f"{folder}/" for folder in folders if folder not in ("", sys.prefix, sys.base_prefix))
+
+
+def _forget(folder: str, modules_before: set[str]) -> None:
+    """The next program is as in a process of its own: nobody remembers the modules beside this one's script, accelerate not how
+    it was set up, and bitsandbytes not which parameters have settings of their own."""
+    for name in sys.modules.keys() - modules_before:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file is not None and Path(file).is_relative_to(folder) and "site-packages" not in file:
+            del sys.modules[name]
+    state = sys.modules.get("accelerate.state")
+    if state is not None:
+        state.AcceleratorState._reset_state(True)
+        state.GradientState._reset_state()
+    optimizers = sys.modules.get("bitsandbytes.optim.optimizer")
+    if optimizers is not None:
+        optimizers.GlobalOptimManager._instance = None
+
+
+@contextlib.contextmanager
+def as_main(
+    script: Path | str, arguments: Sequence[str], environment: Mapping[str, str]
+) -> Iterator[Callable[[], object]]:
+    """Yields what runs the script as `python SCRIPT ARGUMENTS` would (a module's name: `python -m MODULE`).
+
+    Arguments, path, environment, `__main__` and torch's global settings are the caller's again afterwards.
+    """
+    folder = str(Path(script).resolve().parent) if isinstance(script, Path) else str(Path.cwd())
+    arguments_before, path_before, environment_before = sys.argv, sys.path.copy(), os.environ.copy()
+    cudnn = torch.backends.cudnn
+    flags = {name: getattr(cudnn, name) for name in ("benchmark", "deterministic", "allow_tf32", "enabled")}
+    dtype, grad, matmul = (
+        torch.get_default_dtype(),
+        torch.is_grad_enabled(),
+        torch.backends.cuda.matmul.allow_tf32,
+    )
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    modules_before = set(sys.modules)
+    sys.argv = [str(script), *arguments]
+    sys.path.insert(0, folder)
+    os.environ.update(environment)
+    try:
+        if isinstance(script, Path):
+            yield lambda: runpy.run_path(str(script), run_name="__main__")
+        else:
+            yield lambda: runpy.run_module(script, run_name="__main__", alter_sys=True)
+    finally:
+        sys.argv, sys.path[:] = arguments_before, path_before
+        _forget(folder, modules_before)
+        os.environ.clear()
+        os.environ.update(environment_before)
+        torch.set_default_dtype(dtype)
+        torch.set_grad_enabled(grad)
+        if torch.are_deterministic_algorithms_enabled() != deterministic:  # saying it imports the compiler
+            torch.use_deterministic_algorithms(deterministic)
+        torch.backends.cuda.matmul.allow_tf32 = matmul
+        for name, value in flags.items():
+            setattr(cudnn, name, value)

@@ -1,0 +1,135 @@
+"""A program's own threads: what they do on the device is followed like what its main thread does.
+
+1. PyTorch's modes hold for one thread. A thread the program starts enters those it is followed by, and one operator of all
+   threads is recorded at a time.
+2. Which module is running and which stream is current, each thread knows for itself.
+3. A thread takes a handle of each library from PyTorch's pool when it first needs one, and gives it back when it ends; the
+   next thread takes that one over. So workspaces, which belong to handles, are as many as threads that live at once.
+4. What the analysis cannot follow ends the program, whichever thread comes upon it. An error of the program's own ends
+   the thread it happens in, as in any program.
+5. The program is over when all its threads are that are no daemons.
+
+Source: `aten/src/ATen/cuda/detail/DeviceThreadHandles.h` (`DeviceThreadHandlePool`).
+Not modelled: in which order threads that run at the same time ask for memory; here as this machine lets them run, but for those
+that read a checkpoint (`loading.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from analyzer.capture.pytorch.patches import replaced
+from analyzer.errors import AnalyzerError
+
+if TYPE_CHECKING:
+    from analyzer.capture.pytorch.recording.recorder import Recorder
+
+# How the names of operators begin that run in cuBLAS, cuDNN or cuSOLVER.
+_LIBRARIES = (
+    "mm", "bmm", "addmm", "addbmm", "baddbmm", "_addmm_activation", "_int_mm", "_scaled_mm", "_grouped_mm", "mv", "addmv", "dot",
+    "vdot", "addr", "linalg_", "_linalg_", "cholesky", "convolution", "cudnn_", "_cudnn_", "_scaled_dot_product_cudnn",
+)  # fmt: skip
+
+ORDER = (
+    "several threads of the program ask for memory: in which order only a run decides, and what is reserved may differ by some "
+    "percent"
+)
+
+
+class Handles:
+    """Numbers of the handles threads have: 0 is the main thread's, others are handed on."""
+
+    def __init__(self) -> None:
+        self._free: list[int] = []
+        self._count = 0
+
+    def take(self) -> int:
+        """The handle given back last, or a new one."""
+        if self._free:
+            return self._free.pop()
+        self._count += 1
+        return self._count
+
+    def give(self, number: int) -> None:
+        """The thread that had it is over."""
+        self._free.append(number)
+
+
+class Threads:
+    """The threads a program has started."""
+
+    def __init__(
+        self, recorder: Recorder, modes: Callable[[], contextlib.AbstractContextManager[Any]]
+    ) -> None:
+        self._recorder, self._modes = recorder, modes
+        self._started: list[threading.Thread] = []
+        self._handles = Handles()
+        self._follower = threading.get_ident()
+        self._ended_by: BaseException | None = None
+        self._variables: object = None
+        recorder.handle = self.handle
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[Threads]:
+        """While open, threads that are started are followed."""
+        start = threading.Thread.start
+
+        def started(thread: threading.Thread) -> None:
+            run = thread.run
+            thread.run = lambda: self._followed(thread, run)  # type: ignore[method-assign]
+            self._started.append(thread)
+            self._recorder.several_threads = True
+            start(thread)
+
+        with replaced({"threading.Thread.start": started}):
+            yield self
+
+    def finish(self, run: Callable[[], object]) -> None:
+        """Run the program to its end, its variables alive as long as this object. Raises what ended it, also where that
+        happened in one of its threads."""
+        try:
+            self._variables = run()
+            for thread in self._started:
+                if not thread.daemon:
+                    thread.join()
+        except KeyboardInterrupt:
+            if self._ended_by is None:
+                raise
+            raise self._ended_by from None
+
+    def _followed(self, thread: threading.Thread, run: Callable[[], None]) -> None:
+        del thread.run  # the class's own again, and no circle
+        here = self._recorder.places.here
+        try:
+            with self._modes():
+                run()
+        except SystemExit:
+            raise
+        except BaseException as error:
+            if isinstance(error, Exception) and not isinstance(error, (AnalyzerError, NotImplementedError)):
+                raise
+            self._ended_by = self._ended_by or error
+            self._interrupt()
+        finally:
+            if here.handle:
+                self._handles.give(here.handle)
+
+    def _interrupt(self) -> None:
+        """The thread that follows the program may be waiting for this one, which has no more to say."""
+        if self._follower == threading.main_thread().ident and hasattr(signal, "pthread_kill"):
+            signal.pthread_kill(self._follower, signal.SIGINT)
+
+    def handle(self, operator: str) -> int:
+        """The number of the handle this thread has; it takes one now if it has none and the operator needs one."""
+        here = self._recorder.places.here
+        if threading.get_ident() != self._follower and not here.in_order:
+            self._recorder.note(ORDER)
+        if here.handle is None:
+            if not operator.partition("::")[2].startswith(_LIBRARIES):
+                return 0
+            here.handle = 0 if threading.get_ident() == self._follower else self._handles.take()
+        return here.handle

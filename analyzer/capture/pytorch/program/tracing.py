@@ -1,0 +1,127 @@
+"""`torch.jit.trace` and `torch.jit.ScriptModule` in a program that is followed: what they compile stays eager code.
+
+1. PyTorch runs what it traces once; to check the trace (`check_trace`, the default) it traces it once more and runs both
+   traces and the original again, whose results, with what autograd has kept for them, live until they are compared
+   (`torch/jit/_trace.py`, `_check_trace`).
+2. What comes out is the module, or function, itself with the graph beside it: `graph`, `code` and whatever else is asked of
+   a traced one is answered by a trace that was made outside all that watches the program, where that is possible.
+3. A class of the program's that is a `ScriptModule` is a plain module, and `script_method` gives its function back, as with
+   `PYTORCH_JIT=0` (`torch/jit/_script.py`): TorchScript's interpreter calls kernels that only a real GPU has.
+
+Not modelled: what TorchScript's own execution keeps otherwise than eager code; a note says so.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from analyzer.capture.pytorch.program.exporting import outside
+
+if TYPE_CHECKING:
+    from analyzer.capture.pytorch.recording.recorder import Recorder
+
+_COMPILED = torch.jit.ScriptModule
+_CHECKS = 3  # results that live beside one another while they are compared
+_MOST_BYTES = 1 << 28  # of a module that is traced for real besides
+_NOTE = "what torch.jit.trace returns is followed as the eager code it was made of"
+_SCRIPT_NOTE = "methods that torch.jit.script_method compiles are followed as the eager code they are"
+
+
+class TracedModule(torch.nn.Module):
+    """A module that was traced; `_trace` is the real trace, None where none could be made."""
+
+    def __init__(self, module: torch.nn.Module, trace: Any) -> None:
+        super().__init__()
+        self._traced = module
+        object.__setattr__(self, "_trace", trace)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """As the module's."""
+        return self._traced(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_traced":
+            return self._modules["_traced"]
+        try:
+            return getattr(self._traced, name)
+        except AttributeError:
+            return getattr(self._trace, name)
+
+
+def tracing(recorder: Recorder) -> Callable[..., Any]:
+    """What stands for `torch.jit.trace`."""
+    trace = torch.jit.trace
+
+    def call(
+        func: Any = None, example_inputs: Any = None, optimize: Any = None, check_trace: bool = True, *_: Any,
+        example_kwarg_inputs: Any = None, **options: Any,
+    ) -> Any:  # fmt: skip
+        del optimize
+        inputs = example_inputs if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
+        named = example_kwarg_inputs or {}
+        if example_inputs is None:
+            inputs = ()
+        recorder.note(_NOTE)
+
+        def run() -> Any:
+            given = tree_map_only(torch.Tensor, lambda t: t.detach().clone(), (tuple(inputs), named))
+            return func(*given[0], **given[1])
+
+        func(*inputs, **named)
+        if check_trace:
+            run()  # the second trace
+            found = [run() for _ in range(_CHECKS)]
+            del found
+        if not isinstance(func, torch.nn.Module):
+            return func
+        return TracedModule(func, _traced_outside(trace, func, inputs, named, options))
+
+    return call
+
+
+class _LikeScriptModules(type):
+    """Modules TorchScript made count as instances too."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return super().__instancecheck__(instance) or isinstance(instance, _COMPILED)
+
+
+class ScriptModule(torch.nn.Module, metaclass=_LikeScriptModules):
+    """What stands for `torch.jit.ScriptModule`, for the classes a program makes of it."""
+
+
+def script_method(recorder: Recorder) -> Callable[[Any], Any]:
+    """What stands for `torch.jit.script_method`."""
+
+    def call(function: Any) -> Any:
+        recorder.note(_SCRIPT_NOTE)
+        return function
+
+    return call
+
+
+def _traced_outside(trace: Any, module: torch.nn.Module, inputs: Any, named: Any, options: Any) -> Any:
+    """The real trace, of the module and its inputs on the CPU with zeros in them; None where that is too much, or fails."""
+    tensors = [*module.parameters(), *module.buffers(), *tree_leaves((inputs, named))]
+    with outside():
+        if sum(t.nbytes for t in tensors if isinstance(t, torch.Tensor)) > _MOST_BYTES:
+            return None
+        memo = {id(t): _zeros(t) for t in tensors if isinstance(t, torch.Tensor)}
+        inputs, named = tree_map_only(torch.Tensor, lambda t: memo[id(t)], (tuple(inputs), named))
+        more = {"example_kwarg_inputs": named} if named else {}
+        try:
+            return trace(copy.deepcopy(module, memo), inputs, check_trace=False, **options, **more)
+        except Exception:
+            return None
+
+
+def _zeros(tensor: torch.Tensor) -> torch.Tensor:
+    zeros = torch.zeros(tensor.shape, dtype=tensor.dtype)
+    if isinstance(tensor, torch.nn.Parameter):
+        return torch.nn.Parameter(zeros, tensor.requires_grad)
+    return zeros

@@ -1,0 +1,109 @@
+"""Copies between the device and the host, and reading single values: operators for which it matters where tensors lie.
+
+1. A copy that is no plain copy of memory goes through a contiguous tensor on the device, made for it
+   (`copy_requires_temporaries`, `aten/src/ATen/native/cuda/Copy.cu`). Types are converted on the host, as in every copy that waits.
+2. On the host a tensor is a real one where its value is known, else without memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from analyzer.capture.pytorch.recording.parts import has_parts, unwraps_itself
+from analyzer.capture.pytorch.recording.recorder import META, Own, Recorder
+from analyzer.capture.pytorch.values.answers import SMALL
+from analyzer.graph import Category
+
+aten = torch.ops.aten
+_CPU = torch.device("cpu")
+
+
+def to_device(
+    recorder: Recorder, tensor: torch.Tensor, dtype: Any = None, layout: Any = None, waits: bool = True
+) -> torch.Tensor:
+    """The host-to-device copy of a tensor, same strides unless a layout is asked for; the host `waits` until it is there.
+
+    Where it goes through another tensor, the result is made first.
+    """
+    if layout not in (None, torch.preserve_format) and not tensor.is_contiguous(memory_format=layout):
+        result = aten.empty.memory_format(
+            tensor.shape, dtype=dtype or tensor.dtype, device=META, memory_format=layout
+        )
+        return aten.copy_.default(result, to_device(recorder, tensor, dtype, waits=waits))  # type: ignore[no-any-return]
+    kwargs = {
+        "device": META,
+        **({"dtype": dtype} if dtype else {}),
+        **({"memory_format": layout} if layout else {}),
+    }
+    copy: torch.Tensor = aten._to_copy.default(tensor, **kwargs)
+    if waits:
+        recorder.storages.wait_here()
+    return copy
+
+
+def to_host(recorder: Recorder, tensor: torch.Tensor, dtype: Any = None) -> torch.Tensor:
+    """The device-to-host copy: a real tensor where the value is known, else a meta tensor in host memory."""
+    if has_parts(tensor):
+        return recorder.of_parts.to_host(recorder, tensor, dtype)
+    _gathered(recorder, tensor, dtype in (None, tensor.dtype))
+    recorder.storages.wait_here()
+    values = recorder.values
+    value = values.known(tensor)
+    if value is None and values.stands_in and tensor.numel() <= SMALL:
+        value = values.host_value(tensor.detach())
+    if value is not None:
+        return value.clone() if dtype is None else value.to(dtype, copy=True)
+    with _disable_current_modes():
+        copy = torch.empty_like(tensor.detach(), dtype=dtype or tensor.dtype)
+    recorder.storages.number(copy, "host copy", Category.ACTIVATION, on_device=False)
+    return copy
+
+
+def _gathered(recorder: Recorder, tensor: torch.Tensor, same: bool) -> None:
+    """A copy to the host that is no plain one reads from a contiguous tensor. same: the copy has its type and layout."""
+    if tensor.is_contiguous() or tensor.device.type != "meta" or unwraps_itself(type(tensor)):
+        return
+    with _disable_current_modes():
+        # Without gaps and overlaps a tensor like it has its strides.
+        if same and torch.empty_like(tensor.detach()).stride() == tensor.stride():
+            return
+        if recorder.storages.in_host_memory(tensor):
+            return
+        made = torch.empty(tensor.shape, dtype=tensor.dtype, device=META)
+    recorder.record(aten.clone.default, (tensor.detach(),), {"memory_format": torch.contiguous_format}, made)
+
+
+def _copy(recorder: Recorder, _: Any, args: Any, __: Any) -> Any:
+    """Into a tensor on the host."""
+    target, source, *_more = args
+    if not (source.is_meta and recorder.storages.on_host(target)):
+        return NotImplemented
+    _gathered(recorder, source, source.dtype is target.dtype and source.stride() == target.stride())
+    values = recorder.values
+    if target.device.type == "cpu" and (values.stands_in or values.known(source) is not None):
+        return values.copied(target, source)
+    return NotImplemented
+
+
+def _to_copy(recorder: Recorder, _: Any, args: Any, kwargs: Any) -> Any:
+    """To the host, where a whole program is followed."""
+    (tensor,) = args
+    asked = recorder.values.stands_in and kwargs.get("device") == _CPU
+    if asked and tensor.is_meta and not recorder.storages.in_host_memory(tensor):
+        return to_host(recorder, tensor, kwargs.get("dtype"))
+    return NotImplemented
+
+
+def _item(recorder: Recorder, _: Any, args: Any, __: Any) -> Any:
+    (tensor,) = args
+    return recorder.values.item(tensor)
+
+
+OWN: dict[Any, Own] = {
+    aten.copy_.default: _copy,
+    aten._to_copy.default: _to_copy,
+    aten._local_scalar_dense.default: _item,
+}

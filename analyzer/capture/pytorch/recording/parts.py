@@ -1,0 +1,68 @@
+"""Tensors that are made of others: a sparse tensor of its indices and values, a wrapper of what it wraps."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+aten = torch.ops.aten
+COMPRESSED_LAYOUTS = (torch.sparse_csr, torch.sparse_csc)
+
+
+def is_sparse(value: Any) -> bool:
+    """Whether a value is a sparse (COO) tensor."""
+    return isinstance(value, torch.Tensor) and value.layout is torch.sparse_coo
+
+
+def is_compressed(value: Any) -> bool:
+    """Whether a value is a CSR or CSC tensor."""
+    return isinstance(value, torch.Tensor) and value.layout in COMPRESSED_LAYOUTS
+
+
+def has_parts(value: Any) -> bool:
+    """Whether a value is sparse in any layout: made of indices and values."""
+    return (
+        isinstance(value, torch.Tensor)
+        and value.layout is not torch.strided
+        and (value.layout is torch.sparse_coo or is_compressed(value))
+    )
+
+
+def coo_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Indices and values of a sparse tensor, which is not asked for a copy."""
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        return aten._indices.default(tensor), aten._values.default(tensor)
+
+
+def compressed_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Compressed and plain indices, and values, of a compressed tensor."""
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        values = aten.values.default(tensor)
+        if tensor.layout is torch.sparse_csr:
+            return aten.crow_indices.default(tensor), aten.col_indices.default(tensor), values
+        return aten.ccol_indices.default(tensor), aten.row_indices.default(tensor), values
+
+
+@functools.cache
+def unwraps_itself(kind: type) -> bool:
+    """Whether tensors of this type are wrappers that say what operators do to what they wrap."""
+    return hasattr(kind, "__tensor_flatten__")
+
+
+def inside(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The tensors that hold a tensor's memory: itself, or those a wrapper is made of (a rank's shard of a `DTensor`), or a
+    sparse one's indices and values."""
+    if has_parts(tensor):
+        yield from coo_parts(tensor) if is_sparse(tensor) else compressed_parts(tensor)
+        return
+    if not unwraps_itself(type(tensor)):
+        yield tensor
+        return
+    for name in tensor.__tensor_flatten__()[0]:  # type: ignore[attr-defined]
+        part = getattr(tensor, name)
+        if isinstance(part, torch.Tensor):
+            yield from inside(part)

@@ -1,0 +1,134 @@
+"""Where in the program an operator comes from: phase, module, and line of the user's code.
+
+1. Forward operators get module and line from the Python stack: the innermost frame that is the user's, or the line a module
+   was called from, which calls remember once it was asked for.
+2. Backward operators get them from the forward operator that made their autograd node (equal sequence numbers).
+3. Each thread has modules of its own.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from types import CodeType, FrameType
+
+import torch
+
+from analyzer.capture.pytorch.device.current_stream import Current
+from analyzer.graph import Phase
+
+_LIBRARY_FOLDERS = (
+    f"{Path(torch.__file__).parent}/",
+    f"{Path(__file__).parents[3]}/",
+    "<frozen",
+    "<string>",
+)
+
+
+class Here(threading.local):
+    """What each thread knows for itself. modules: the paths of those that run, the innermost last; callers: the user's line that
+    each was called from, once it is asked for; handle: its number, once it has one; in_order: when it runs is decided here
+    (`loading.py`)."""
+
+    def __init__(self) -> None:
+        self.modules: list[str] = []
+        self.callers: list[str | None] = []
+        self.handle: int | None = None
+        self.in_order = False
+
+
+class Places:
+    """Answers for one capture. calling: what calls each module, and puts it among `here.modules`; outermost: the file of whoever
+    asked for the analysis, beyond which nothing is the program's."""
+
+    def __init__(self, streams: Current, outermost: str) -> None:
+        self.phase = Phase.SETUP
+        self.here = Here()
+        self.calling: CodeType | None = None
+        self._streams, self._outermost = streams, outermost
+        self._origin: dict[int, tuple[str, str]] = {}
+        self._segment_node = 0
+        # By the code's identity, which is cheaper than its hash: what `_user_name` says, and the code, which stays alive.
+        self._user_code: dict[int, tuple[str | None, CodeType]] = {}
+        self._library_folders: tuple[str, ...] = _LIBRARY_FOLDERS
+
+    @property
+    def modules(self) -> list[str]:
+        """Paths of the modules that run in this thread, the innermost last."""
+        return self.here.modules
+
+    def libraries(self, folders: tuple[str, ...]) -> None:
+        """Lines in these folders are a library's too, not the user's."""
+        self._library_folders = (*_LIBRARY_FOLDERS, *folders)
+
+    def is_library(self, filename: str) -> bool:
+        """Whether a file is PyTorch's or this project's, rather than the user's."""
+        return filename.startswith(self._library_folders)
+
+    def now(self) -> tuple[str, str]:
+        """Module and line of the operator that runs now; what it makes for the backward pass is of the same."""
+        if self.phase is Phase.BACKWARD and not self.modules:  # no checkpointed module that runs again
+            node = torch._C._current_autograd_node()
+            if node is not None:
+                known = self._origin.get(node._sequence_nr())
+                if known is not None:
+                    return known
+        place = (self.modules[-1] if self.modules else "", self.line())
+        if torch.is_grad_enabled():
+            # Any node this operator belongs to has been made just before the call arrives here.
+            sequence = torch._C._autograd._get_sequence_nr() - 1
+            if (
+                sequence not in self._origin
+            ):  # else the node was made by an operator before this one, on its stream
+                self._origin[sequence] = place
+                self._streams.made(sequence)
+        return place
+
+    def segment_over(self) -> None:
+        """Nodes of autograd made before the last segment are taken to be gone: where they came from is forgotten."""
+        first, self._segment_node = self._segment_node, torch._C._autograd._get_sequence_nr()
+        self._origin = {node: place for node, place in self._origin.items() if node >= first}
+
+    def line(self) -> str:
+        """File and line of the user's code that runs, empty where none does; module calls remember the one they were made from."""
+        frame: FrameType | None = sys._getframe(1)
+        known, callers = self._user_code, self.here.callers
+        depth, source = len(callers), ""
+        while frame is not None:
+            code = frame.f_code
+            told = known.get(id(code))
+            if told is None:
+                told = known[id(code)] = (self._user_name(code.co_filename), code)
+            if told[0]:
+                source = f"{told[0]}:{frame.f_lineno}"
+                break
+            if told[0] is None:
+                break
+            if code is self.calling:
+                depth -= 1
+                if (caller := callers[depth]) is not None:
+                    source = caller
+                    break
+            frame = frame.f_back
+        for outer in range(depth, len(callers)):
+            callers[outer] = source
+        return source
+
+    def user_frame(self) -> FrameType | None:
+        """The innermost frame that runs the user's code."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            name = self._user_name(frame.f_code.co_filename)
+            if name:
+                return frame
+            if name is None:
+                break
+            frame = frame.f_back
+        return None
+
+    def _user_name(self, filename: str) -> str | None:
+        """A file's name if it is the user's, "" if it is a library's, None where whoever asked for the analysis begins."""
+        if filename == self._outermost:
+            return None
+        return "" if filename.startswith(self._library_folders) else Path(filename).name

@@ -1,0 +1,451 @@
+"""Watches a program run on meta tensors and writes down every operator: the dispatch.
+
+1. Each ATen call that touches device memory becomes an `Operator`; calls among host tensors only are left out, and
+   what they make is in host memory too. Storages are born and die meanwhile (`storages.py`).
+2. Gradients that meet at a tensor are summed in place where autograd would on CUDA (`fan_in.py`).
+3. Composite operators that CUDA implements differently are replaced by what is chosen for them (`choose`); operators without a
+   usable meta kernel have another (`results`). Operators with needs of their own before they run, and tensors that consist
+   of others, are registered by those who know them (`needs`, `of_parts`): nobody is asked for here.
+4. Module path and source line: `places.py`. Values and sizes that only data tells: `values/answers.py`.
+5. Every operator runs on the stream that is current (`device/current_stream.py`).
+6. A subclass that unwraps itself (`DTensor`) does so first: the operators on what is inside are recorded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_iter, tree_map
+
+from analyzer.capture.pytorch.device.alike import Alike
+from analyzer.capture.pytorch.device.cudnn import settings_of
+from analyzer.capture.pytorch.device.current_stream import Current
+from analyzer.capture.pytorch.device.memory import Memory
+from analyzer.capture.pytorch.module import step
+from analyzer.capture.pytorch.recording.calls import Call
+from analyzer.capture.pytorch.recording.failing import FailedCall
+from analyzer.capture.pytorch.recording.fan_in import FanIn
+from analyzer.capture.pytorch.recording.meta_cache import MetaCache
+from analyzer.capture.pytorch.recording.parts import has_parts, inside, unwraps_itself
+from analyzer.capture.pytorch.recording.places import Places
+from analyzer.capture.pytorch.recording.schema import Schema
+from analyzer.capture.pytorch.recording.storages import Storages
+from analyzer.capture.pytorch.values.answers import Values
+from analyzer.capture.pytorch.values.asked_sizes import Asked
+from analyzer.capture.pytorch.values.effort import SMALL_ELEMENTS, Effort
+from analyzer.capture.pytorch.values.known_values import KnownValues
+from analyzer.graph import Argument, Category, Graph, Operator, Phase, Run, TensorMeta
+
+aten = torch.ops.aten
+_NUMBERS = (float, int, bool, complex)
+META = torch.device("meta")
+_FAKE = torch._C._TorchDispatchModeKey.FAKE
+_NO_KWARGS: dict[str, Argument] = {}
+_NO_SETTINGS: frozenset[str] = frozenset()
+_NONE_WRITTEN: list[torch.Tensor] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How much there was of everything. events: of the memory's; 0 without one."""
+
+    operators: int
+    storages: int
+    moments: int
+    events: int
+
+
+class Instead(NamedTuple):
+    """The call that is made in the place of another one, for the same keywords."""
+
+    func: Any
+    args: tuple[Any, ...]
+
+
+# What an operator needs besides: (recorder, operator, arguments, keywords) -> its result, or the call to go on with instead, or
+# NotImplemented, where it is one like any other.
+Own: TypeAlias = "Callable[[Recorder, Any, tuple[Any, ...], dict[str, Any]], Any]"
+
+
+@dataclass(frozen=True, slots=True)
+class OfParts:
+    """What operators do to tensors that consist of others. makers: those that make one; call: (recorder, operator, arguments,
+    keywords) -> the result; to_host: (recorder, tensor, type) -> its copy in host memory."""
+
+    makers: frozenset[Any] = frozenset()
+    call: Own = lambda *_: NotImplemented
+    to_host: Callable[[Recorder, torch.Tensor, Any], torch.Tensor] = lambda *_: NotImplemented
+
+
+class Recorder(TorchDispatchMode):
+    """The dispatch mode of the module docstring; `finish` returns the `Graph`.
+
+    It is told of the step by `phase`, `step`, `mark` and `label` (`module/step.py`).
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Not wrapped for PyTorch's compiler, which the wrapper would import: nothing is compiled here."""
+        return False
+
+    def __init__(self, memory: Memory | None, alike: Alike) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.memory, self.alike = memory, alike
+        self.gpu = torch.device("cuda", 0)  # the one there is for the program
+        self.gpu_count = 1  # what it is told there is; others belong to other ranks
+        self.phases: Callable[[], Phase] | None = None  # who tells the phase, where no step does
+        self.step = 0
+        self.handle: Callable[[str], int] = lambda _: (
+            0
+        )  # of the libraries, which this thread uses for an operator
+        self.several_threads = False
+        self._one_at_a_time = threading.RLock()
+        self.failed: tuple[int, str] = (0, "")  # number of the exception, innermost module
+        self.failed_call: FailedCall | None = None  # the last operator that raised
+        self.notes: list[str] = []
+        self.caveats: list[str] = []
+        self.asked: Asked | None = None  # who listens to what is asked about sizes
+        self._known = KnownValues()
+        self.streams = Current()
+        self.places = Places(self.streams, step.__file__)
+        self.storages = Storages(self.places, self.streams, self._known, memory)
+        self.values = Values(self.places, self.storages, self._known, self.note)
+        self.operators: list[Operator] = []
+        self.of_parts = OfParts()
+        self._saw_parts = False  # the program has made a tensor that consists of others
+        self._choices: dict[Any, Callable[..., Any]] = {}
+        self._choices_by_name: dict[str, Callable[..., Any]] = {}
+        self._needs: dict[Any, Own] = {}
+        self._kernels: Mapping[Any, Callable[..., Any]] = {}
+        self._by_shapes: frozenset[Any] = frozenset()
+        self._schemas: dict[int, Schema] = {}
+        self._results = MetaCache()
+        self._fan_in = FanIn()
+        self._closed = False
+        if memory is not None:
+            memory.attach(self.storages.all, self.operators)
+
+    # -- who has needs of their own ------------------------------------------------------------------------------
+
+    def choose(
+        self, choices: Mapping[Any, Callable[..., Any]], by_name: Mapping[str, Callable[..., Any]]
+    ) -> None:
+        """These operators do what is given instead of themselves; it calls `record` where the operator counts as one.
+
+        by_name: those of libraries that may not be imported yet ("namespace::name.overload").
+        """
+        self._choices.update(choices)
+        self._choices_by_name.update(by_name)
+        self._schemas.clear()
+
+    def needs(self, needs: Mapping[Any, Own]) -> None:
+        """What these operators need before they run as any other does, or do instead."""
+        self._needs.update(needs)
+        self._schemas.clear()
+
+    def results(self, kernels: Mapping[Any, Callable[..., Any]], by_shapes: frozenset[Any]) -> None:
+        """What says these operators' results for tensors without memory. by_shapes: those for which shapes alone decide."""
+        self._kernels, self._by_shapes = kernels, by_shapes
+        self._schemas.clear()
+
+    def whole_program(self, folders: tuple[str, ...], alone: bool = True) -> None:
+        """A program is followed that asks for values; lines in these folders are a library's too, not the user's.
+
+        alone: it is the only rank.
+        """
+        self.values.stands_in = True
+        self._known.effort = Effort() if alone else Effort(SMALL_ELEMENTS)
+        self.places.libraries(folders)
+
+    # -- what the step tells -------------------------------------------------------------------------------------
+
+    @property
+    def phase(self) -> Phase:
+        """The part of the step that runs."""
+        return self.places.phase
+
+    @phase.setter
+    def phase(self, phase: Phase) -> None:
+        self.places.phase = phase
+
+    def mark(self, name: str) -> None:
+        """A named event is over."""
+        self.storages.mark(name)
+
+    def label(self, tensor: torch.Tensor, name: str, category: Category) -> None:
+        """Name a storage and say what it is for."""
+        self.storages.label(tensor, name, category)
+
+    def note(self, text: str) -> None:
+        """Something the estimate's reader should know, said once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def caveat(self, text: str) -> None:
+        """What the figures are not of, said beside the verdict."""
+        if text not in self.caveats:
+            self.caveats.append(text)
+
+    # -- what PyTorch tells --------------------------------------------------------------------------------------
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(map(unwraps_itself, types)):
+            return NotImplemented  # what it is made of comes here next
+        if torch._C._get_dispatch_mode(_FAKE) is not None:
+            # PyTorch asks fake tensors for a shape: nothing runs.
+            return args[0] if self._schema(func).fills else func(*args, **(kwargs or {}))
+        # In the backward pass nobody has left the torch-function mode before coming here.
+        with torch._C.DisableTorchFunction():
+            try:
+                if not self.several_threads:
+                    return self._called(func, args, kwargs or {})
+                if self._closed:
+                    raise SystemExit  # a daemon's thread that the program has outlived
+                with self._one_at_a_time:
+                    return self._called(func, args, kwargs or {})
+            except Exception as error:
+                if self.failed_call is None or self.failed_call.error != id(error):
+                    self.failed_call = FailedCall.of(error, func, args, kwargs or {})
+                raise
+
+    def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
+        schema = self._schemas.get(id(func)) or self._schema(func)
+        if schema.skip or not (_reaches_device(args, kwargs) or self._exchanges(schema)):
+            if args and type(args[0]) in _NUMBERS:
+                args = _tensors_again(func, args)
+            return func(*args, **kwargs)
+        if self.phases is not None:
+            self.places.phase = self.phases()
+        if schema.choice is not None:
+            with self, self.values.standing_in():
+                return schema.choice(*args, **kwargs)
+        if schema.composite:
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        if schema.own is not None:
+            own = schema.own(self, func, args, kwargs)
+            if type(own) is Instead:
+                func, args = own
+                schema = self._schema(func)
+            elif own is not NotImplemented:
+                return own
+        parts = self.of_parts
+        if func in parts.makers or (
+            (self._saw_parts or func is aten._to_copy.default) and any(map(has_parts, args))
+        ):
+            self._saw_parts = True
+            with self.values.standing_in():
+                return parts.call(self, func, args, kwargs)
+        if self.places.phase is Phase.BACKWARD:
+            func, args = self._fan_in.on_cuda(func, args)
+            schema = self._schema(func)
+        if "device" in kwargs and kwargs["device"] is not None and kwargs["device"].type == "cuda":
+            kwargs = {**kwargs, "device": META}
+        try:
+            out = None
+            if schema.sized_by_values:
+                out = self.values.sized(Call(func, args, kwargs))
+            if out is None:
+                kernel = schema.kernel or func
+                if schema.remembered:
+                    out = self._results.call(kernel, args, kwargs)
+                else:
+                    out = kernel(*args, **kwargs)
+        except RuntimeError as error:  # NotImplementedError is one
+            if "expected device" in str(error) and (mixed := self._on_host(args, kwargs)) is not None:
+                out = func(*mixed[0], **mixed[1])
+            elif not isinstance(error, NotImplementedError) and "no fake impl" not in str(error):
+                raise
+            else:
+                out = self._without_meta_kernel(func, args, kwargs)
+        self._record(func, schema, args, kwargs, out)
+        return out
+
+    @staticmethod
+    def _exchanges(schema: Schema) -> bool:
+        """Whether an operator exchanges messages with other ranks, which host tensors may carry too."""
+        return schema.choice is not None and schema.func.namespace == "c10d"
+
+    def _on_host(self, args: Any, kwargs: Any) -> Any:
+        """The arguments of a call among host tensors, none of them real any more; None where one is on the device."""
+        tensors = [t for t in tree_iter((args, kwargs)) if isinstance(t, torch.Tensor)]
+        if not all(map(self.storages.on_host, tensors)):
+            return None
+        return tree_map(
+            lambda t: torch.empty_like(t, device=META) if isinstance(t, torch.Tensor) else t, (args, kwargs)
+        )
+
+    def _without_meta_kernel(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Results of an operator that cannot say their shapes: each as large as its largest input, and noted.
+
+        Raises CaptureError for results whose shapes depend on data, NotImplementedError where there is nothing to go by.
+        """
+        if torch.Tag.dynamic_output_shape in func.tags:
+            raise self.values.unknown(
+                f"calls {func.name()}, whose result's shape depends on data not known before the model runs"
+            )
+        inputs = [
+            t for t in tree_iter((args, kwargs)) if isinstance(t, torch.Tensor) and t.device.type == "meta"
+        ]
+        returns = func._schema.returns
+        plain = all(isinstance(r.type, torch.TensorType) for r in returns)
+        if func.namespace == "aten" or not inputs or not plain:
+            raise NotImplementedError(f"{func} cannot be followed without data")
+        largest = max(inputs, key=lambda t: t.numel() * t.element_size())
+        self.note(
+            f"{func.name()} has no meta kernel: each result is taken to be as large as its largest input"
+        )
+        results = [torch.empty_like(largest) for _ in returns]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _schema(self, func: Any) -> Schema:
+        schema = self._schemas.get(id(func))
+        if schema is None:
+            name = func._schema.name + f".{func._schema.overload_name or 'default'}"
+            choice = self._choices_by_name.get(name) or self._choices.get(func)
+            kernel, by_shapes = self._kernels.get(func), func in self._by_shapes
+            schema = Schema(func, choice, self._needs.get(func), kernel, by_shapes)
+            self._schemas[id(func)] = schema
+        return schema
+
+    # -- what is written down ------------------------------------------------------------------------------------
+
+    def record(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        """An operator has run; values it changed have been told already."""
+        self._record(func, self._schema(func), args, kwargs, out, values=False)
+
+    def plain(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """What an operator with a choice of its own does without it."""
+        with _disable_current_modes():
+            out = func(*args, **kwargs)
+        self._record(func, self._schema(func), args, kwargs, out)
+        return out
+
+    def _record(
+        self, func: Any, schema: Schema, args: Any, kwargs: Any, out: Any, *, values: bool = True
+    ) -> None:
+        storages = self.storages
+        results = (
+            [out]
+            if isinstance(out, torch.Tensor)
+            else [t for t in tree_iter(out) if t is None or isinstance(t, torch.Tensor)]
+        )
+        if any(t is not None and unwraps_itself(type(t)) for t in results):
+            results = [part for t in results if t is not None for part in inside(t)]
+        written = schema.written(args, kwargs) if schema.writes else _NONE_WRITTEN
+        for tensor in written:
+            storages.resized(tensor.untyped_storage())
+        inputs: list[torch.Tensor] = []
+        seen: list[TensorMeta] = []
+        arguments = tuple([storages.argument(value, inputs, seen) for value in args])
+        keywords = (
+            {name: storages.argument(value, inputs, seen) for name, value in kwargs.items()}
+            if kwargs
+            else _NO_KWARGS
+        )
+        if storages.makes_nowhere:
+            storages.made_on_host(results, True)
+            return
+        every = storages.all
+        if (
+            seen
+            and not every[seen[0].storage].on_device
+            and "device" not in kwargs
+            and not any(every[meta.storage].on_device for meta in seen)
+        ):
+            nowhere = any(t.device.type == "meta" and storages.nowhere(t) for t in inputs)
+            storages.made_on_host(results, nowhere)
+            return
+        if values and (self._known or not inputs or schema.from_nothing):
+            tensors = [t for t in results if t is not None and t.device.type == "meta"]
+            self.values.follow(schema, args, kwargs, inputs, tensors, written)
+        if storages.bounds and not storages.bounded:
+            storages.bounded = any(storages.is_bounded(tensor) for tensor in inputs)
+        module, source = self.places.now()
+        outputs = tuple(
+            [None if t is None or t.device.type != "meta" else storages.meta(t, schema.name) for t in results]
+        )
+        operator = Operator(
+            len(self.operators),
+            schema.name,
+            arguments,
+            outputs,
+            keywords,
+            tuple([storages.live[t.untyped_storage()._cdata] for t in written]) if written else (),
+            self.places.phase,
+            self.step,
+            module,
+            source,
+            stream=self.streams.now(),
+            settings=settings_of(func) if schema.convolves else _NO_SETTINGS,
+            handle=self.handle(schema.name) if self.several_threads else 0,
+            names=schema.names,
+        )
+        storages.bounded = False
+        self.operators.append(operator)
+        storages.happened(Run(operator.index))
+
+    # -- what repeats, and the result ----------------------------------------------------------------------------
+
+    def position(self) -> Position:
+        """How much there is of everything now."""
+        events = 0 if self.memory is None else self.memory.position
+        return Position(len(self.operators), len(self.storages.all), len(self.storages.program), events)
+
+    def cut(self, position: Position, names: Mapping[int, int]) -> None:
+        """Forget what was recorded since; storages alive now are known by other numbers from then on."""
+        del self.operators[position.operators :]
+        self.storages.cut(position.storages, position.moments, names)
+
+    def finish(self, batch: int | None) -> Graph:
+        """Stop recording; the frozen, checked graph. Storages alive now stay alive in it."""
+        self._closed = True
+        return Graph(
+            framework="pytorch",
+            storages=self.storages.finish(),
+            operators=tuple(self.operators),
+            program=tuple(self.storages.program),
+            batch=batch,
+            notes=tuple(self.notes),
+            questions=() if self.asked is None else tuple(self.asked.questions),
+            alike=self.alike.capabilities,
+        ).check()
+
+
+def _tensors_again(func: Any, args: Any) -> tuple[Any, ...]:
+    """Arguments, with tensors where the operator wants them: TorchScript's constants come as plain numbers, which few operators take
+    (`should_allow_numbers_as_tensors`, `torch/csrc/utils/python_arg_parser.cpp`)."""
+    wanted = (isinstance(argument.type, torch.TensorType) for argument in func._schema.arguments)
+    return tuple(
+        torch.scalar_tensor(value, dtype=torch.float64 if type(value) is float else None)
+        if tensor and type(value) in _NUMBERS
+        else value
+        for value, tensor in zip(args, wanted, strict=False)
+    )
+
+
+def _reaches_device(args: Any, kwargs: Any) -> bool:
+    """Whether a call has to do with the pretended device: by a tensor among its arguments, or the device it names."""
+    for value in args:
+        if isinstance(value, torch.Tensor):
+            if value.is_meta:
+                return True
+        elif isinstance(value, (list, tuple)) and any(_is_meta(part) for part in value):
+            return True
+    if not kwargs:
+        return False
+    device = kwargs.get("device")
+    return (device is not None and device.type in ("cuda", "meta")) or _reaches_device(
+        tuple(kwargs.values()), _NO_KWARGS
+    )
+
+
+def _is_meta(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_meta

@@ -1,0 +1,93 @@
+"""What the recorder needs of an operator's schema, computed once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_iter
+
+from analyzer.capture.pytorch.device.cudnn import CONVOLUTIONS
+from analyzer.capture.pytorch.values import unknown_sizes
+from analyzer.capture.pytorch.values.known_values import DECIDING, FROM_NOTHING
+
+aten = torch.ops.aten
+
+
+class Schema:
+    """An operator. choice: what is done instead of it; own: what is done before it, or instead where that is called
+    for; kernel: what says its results for tensors without memory, where PyTorch's own does not; by_shapes: it asks for shapes alone."""
+
+    __slots__ = (
+        "choice",
+        "composite",
+        "convolves",
+        "decides",
+        "fills",
+        "from_nothing",
+        "func",
+        "kernel",
+        "mutable",
+        "name",
+        "names",
+        "own",
+        "remembered",
+        "sized_by_values",
+        "skip",
+        "writes",
+    )
+
+    def __init__(
+        self,
+        func: Any,
+        choice: Callable[..., Any] | None,
+        own: Callable[..., Any] | None,
+        kernel: Callable[..., Any] | None,
+        by_shapes: bool,
+    ) -> None:
+        schema = func._schema
+        self.func = func  # which stays alive: it is looked up by its identity
+        self.choice, self.own = choice, own
+        self.kernel = kernel
+        self.from_nothing = func in FROM_NOTHING
+        self.decides = func in DECIDING or func is aten._amp_foreach_non_finite_check_and_unscale_.default
+        self.mutable = schema.is_mutable
+        self.convolves = func in CONVOLUTIONS
+        self.name = schema.name + (f".{schema.overload_name}" if schema.overload_name else ".default")
+        self.names = tuple(sys.intern(argument.name) for argument in schema.arguments)
+        self.writes = [
+            i for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
+        ]
+        self.sized_by_values = (
+            torch.Tag.dynamic_output_shape in func.tags or self.name in unknown_sizes.UNTAGGED
+        )
+        # New results, told by the arguments alone (`meta_cache.py`).
+        self.remembered = (
+            func.namespace == "aten"
+            and (kernel is None or by_shapes)
+            and not schema.is_mutable
+            and not self.sized_by_values
+            and all(returned.alias_info is None for returned in schema.returns)
+        )
+        self.skip = schema.name.startswith("profiler::")
+        # Random numbers written into its first argument, which is the result: PyTorch would decompose some of these for fake
+        # tensors (`uniform_`, `_decomp/decompositions.py`) into operators that a build without CUDA has not.
+        self.fills = torch.Tag.nondeterministic_seeded in func.tags and self.writes == [0]
+        # An operator that also has a kernel of its own for a device (`silu_backward`), or here (`_fused_rms_norm`), is one
+        # kernel on CUDA too.
+        has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+        name = func.name()
+        self.composite = has_kernel(name, "CompositeImplicitAutograd") and not (
+            has_kernel(name, "CPU") or has_kernel(name, "Meta")
+        )
+
+    def written(self, args: Any, kwargs: Any) -> list[torch.Tensor]:
+        """The tensors without memory among the arguments that it writes into."""
+        return [
+            tensor
+            for place in self.writes
+            for tensor in tree_iter(args[place] if place < len(args) else kwargs.get(self.names[place]))
+            if isinstance(tensor, torch.Tensor) and tensor.device.type == "meta"
+        ]

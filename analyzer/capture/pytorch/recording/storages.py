@@ -1,0 +1,301 @@
+"""The storages of a program that is recorded, and its moments: who is born when, where it lies, and when it dies.
+
+1. A storage is born where it first appears and dies when Python and autograd drop their last reference to it: a weak
+   reference on the storage object tells when, exactly as the CUDA tensor would have been freed.
+2. It lies on the device; or in host memory, with or without values; or nowhere, where the program itself asked for a meta tensor.
+3. A storage that is resized is another one from then on: new memory is taken, then the old given back (`cuda/Resize.cpp`).
+4. Where a size is only bounded, so is what is made from it of that size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from analyzer.capture.pytorch.device.current_stream import Current
+from analyzer.capture.pytorch.device.memory import Memory, out_of_memory
+from analyzer.capture.pytorch.recording.parts import inside
+from analyzer.capture.pytorch.recording.places import Places
+from analyzer.capture.pytorch.values.known_values import KnownValues
+from analyzer.graph import (
+    Argument,
+    Birth,
+    Category,
+    Death,
+    Mark,
+    Moment,
+    Phase,
+    Storage,
+    TensorMeta,
+    Use,
+    Wait,
+)
+
+DTYPE_NAMES = {value: str(value)[6:] for value in vars(torch).values() if isinstance(value, torch.dtype)}
+# Arguments that are kept as they are; of a subclass too, but that is asked later.
+_PLAIN = frozenset({type(None), bool, int, float, str, complex})
+_CATEGORY = {
+    Phase.SETUP: Category.BUFFER,
+    Phase.INPUT: Category.INPUT,
+    Phase.ZERO_GRAD: Category.SCRATCH,
+    Phase.FORWARD: Category.ACTIVATION,
+    Phase.LOSS: Category.ACTIVATION,
+    Phase.BACKWARD: Category.GRADIENT,
+    Phase.OPTIMIZER: Category.SCRATCH,
+    Phase.EVALUATION: Category.ACTIVATION,
+    Phase.GENERATION: Category.ACTIVATION,
+}
+
+
+@dataclass(slots=True)
+class Growing:
+    """A storage being recorded; frozen into a `Storage` by `finish`."""
+
+    nbytes: int
+    category: Category
+    name: str
+    on_device: bool
+    phase: Phase
+    read_in_backward: bool = False
+    bounded: bool = False
+
+
+class Storages:
+    """Those of one capture. all: every one so far; program: the moments so far; live: the number of each that lives, by its key;
+    bounds: sizes that are bounds of what only data tells; bounded: what is made now may be of such a size."""
+
+    def __init__(self, places: Places, streams: Current, known: KnownValues, memory: Memory | None) -> None:
+        self._places, self._streams, self._known, self._memory = places, streams, known, memory
+        self.all: list[Growing] = []
+        self.program: list[Moment] = []
+        self.live: dict[int, int] = {}
+        self._references: dict[int, weakref.ref[Any]] = {}
+        self._nowhere: set[int] = set()
+        self.makes_nowhere = False
+        self._shared = False  # a storage is used by another stream than its own
+        self.bounds: set[int] = set()
+        self.bounded = False
+        self._closed = False
+
+    # -- moments -------------------------------------------------------------------------------------------------
+
+    def happened(self, moment: Moment) -> None:
+        """The next moment of the program. Raises torch.OutOfMemoryError where the device has no room for it."""
+        self.program.append(moment)
+        if self._memory is not None:
+            try:
+                self._memory.follow(moment)
+            except Exception as error:
+                if not hasattr(error, "requested"):
+                    raise
+                raise out_of_memory(error, self._memory) from None
+
+    def mark(self, name: str) -> None:
+        """A named event is over."""
+        self.happened(Mark(name))
+
+    def wait(self, stream: int | None = None, by: int | None = None) -> None:
+        """The host, or the stream `by`, waits for a stream, or for all of them."""
+        if self._shared:
+            self.happened(Wait(stream, by))
+
+    def wait_here(self) -> None:
+        """The host waits for the stream that is current: it reads, or copies without `non_blocking`."""
+        if self._shared:
+            self.wait(self._streams.now())
+
+    def use(self, tensor: torch.Tensor, stream: int) -> None:
+        """Another stream uses the tensor."""
+        index = self.live.get(tensor.untyped_storage()._cdata)
+        if index is not None and self.all[index].on_device:
+            self._shared = True
+            self.happened(Use(index, stream))
+
+    # -- where tensors lie ---------------------------------------------------------------------------------------
+
+    def host(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Register a meta tensor that stands for one in host memory; returns it."""
+        self.number(tensor, "host tensor", Category.INPUT, on_device=False)
+        return tensor
+
+    def in_host_memory(self, tensor: torch.Tensor) -> bool:
+        """Whether a meta tensor stands for one in host memory."""
+        index = self.live.get(next(inside(tensor)).untyped_storage()._cdata)
+        return index is not None and not self.all[index].on_device
+
+    def on_host(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor lies in host memory, with values or without."""
+        return tensor.device.type != "meta" or self.in_host_memory(tensor)
+
+    def place_of(self, storage: Any) -> bool | None:
+        """Whether a storage without memory stands for one on the device; None: the program itself made it a meta tensor's."""
+        index = self.live.get(storage._cdata)
+        return None if index is None or index in self._nowhere else self.all[index].on_device
+
+    def nowhere(self, tensor: torch.Tensor) -> bool:
+        """Whether the program itself made it a meta tensor: it has no memory anywhere."""
+        return self.live.get(next(inside(tensor)).untyped_storage()._cdata) in self._nowhere
+
+    @contextlib.contextmanager
+    def making_nowhere(self) -> Iterator[None]:
+        """While open, what operators make are the program's own meta tensors."""
+        before, self.makes_nowhere = self.makes_nowhere, True
+        try:
+            yield
+        finally:
+            self.makes_nowhere = before
+
+    # -- births and deaths ---------------------------------------------------------------------------------------
+
+    def number(
+        self, tensor: torch.Tensor, name: str, category: Category, on_device: bool = True, born: bool = False
+    ) -> int:
+        """The number of a tensor's storage, which begins now if nobody has seen it. born: an operator that is recorded next makes
+        it."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        index = self.live.get(key)
+        if index is not None:
+            return index
+        on_device = on_device and tensor.device.type == "meta"
+        growing = Growing(
+            storage.nbytes(),
+            category,
+            name,
+            on_device,
+            self._places.phase,
+            bounded=self._sized_by_bound(tensor),
+        )
+        index = self._begin(key, growing, born)
+
+        def died(reference: Any, key: int = key) -> None:
+            if self._closed or self._references.get(key) is not reference:
+                return
+            del self._references[key]
+            self._known.forget(key)
+            self.happened(Death(self.live.pop(key)))
+
+        self._references[key] = weakref.ref(storage, died)
+        return index
+
+    def _begin(self, key: int, growing: Growing, born: bool = False) -> int:
+        index = self.live[key] = len(self.all)
+        self.all.append(growing)
+        if not born:
+            self.happened(Birth(index, self._streams.now()))
+        return index
+
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        """A storage may have another size now."""
+        key = storage._cdata
+        index = self.live.get(key)
+        if index is None or storage.nbytes() == self.all[index].nbytes:
+            return
+        self._known.resized(key, storage.nbytes())
+        self._begin(key, replace(self.all[index], nbytes=storage.nbytes()))
+        self.happened(Death(index))
+
+    def label(self, tensor: torch.Tensor, name: str, category: Category) -> None:
+        """Name a storage and say what it is for."""
+        for part in inside(tensor):
+            storage = self.all[self.number(part, name, category)]
+            if storage.category is not Category.PARAMETER:
+                storage.category = category
+            if not storage.name or storage.name.startswith("aten::"):
+                storage.name = name
+
+    # -- tensors of operators ------------------------------------------------------------------------------------
+
+    def meta(self, tensor: torch.Tensor, name: str, born: bool = True) -> TensorMeta:
+        """How an operator looks at the storage of a tensor. born: it is a result."""
+        index = self.live.get(tensor.untyped_storage()._cdata)
+        if index is None:
+            index = self.number(tensor, name, _CATEGORY[self._places.phase], born=born)
+        elif self._places.phase is Phase.BACKWARD and not born:
+            self.all[index].read_in_backward = True
+        return TensorMeta(
+            index,
+            tuple(tensor.shape),
+            tensor.stride(),
+            DTYPE_NAMES[tensor.dtype],
+            int(tensor.storage_offset()),
+        )
+
+    def argument(self, value: Any, found: list[torch.Tensor], seen: list[TensorMeta]) -> Argument:
+        """An argument as the operator keeps it. found, seen: the tensors so far, and what is kept of them."""
+        if type(value) in _PLAIN:
+            return value  # type: ignore[no-any-return]
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+            meta = self.meta(value, "" if value.is_meta else "host tensor", born=False)
+            seen.append(meta)
+            return meta
+        if isinstance(value, (bool, int, float, str, complex)):
+            return value
+        if isinstance(value, (list, tuple)):
+            return tuple([self.argument(part, found, seen) for part in value])
+        if isinstance(value, (torch.UntypedStorage, torch.TypedStorage)):  # whose text is its contents
+            return type(value).__name__
+        return str(value)
+
+    def made_on_host(self, results: Iterable[torch.Tensor | None], nowhere: bool) -> None:
+        """These are the results of an operator among host tensors, or (nowhere) among the program's own meta tensors."""
+        for result in results:
+            if result is not None and result.device.type == "meta":
+                index = self.number(result, "host tensor", _CATEGORY[self._places.phase], on_device=False)
+                if nowhere:
+                    self._nowhere.add(index)
+
+    # -- bounds --------------------------------------------------------------------------------------------------
+
+    def bound(self, most: int) -> None:
+        """A size is this, the most it can be; what is made now may be of it."""
+        self.bounds.add(most)
+        self.bounded = True
+
+    def is_bounded(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor lies in memory whose size is only bounded."""
+        index = self.live.get(tensor.untyped_storage()._cdata)
+        return index is not None and self.all[index].bounded
+
+    def _sized_by_bound(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor that is being made has a size in its shape that is a bound, or a multiple of one."""
+        return self.bounded and any(
+            size and size % bound == 0 for size in tensor.shape for bound in self.bounds if bound > 1
+        )
+
+    # -- what repeats, and the end -------------------------------------------------------------------------------
+
+    def alive(self) -> Iterable[int]:
+        """Every storage that lives now."""
+        return self.live.values()
+
+    def cut(self, storages: int, moments: int, names: Mapping[int, int]) -> None:
+        """Forget all but the first so many; storages alive now are known by other numbers from then on."""
+        for key, storage in self.live.items():
+            if storage in names:
+                self.live[key] = names[storage]
+        del self.all[storages:]
+        del self.program[moments:]
+
+    def finish(self) -> tuple[Storage, ...]:
+        """Nothing dies any more; the storages as they are."""
+        self._closed = True
+        self._references.clear()
+        storages = []
+        for index, growing in enumerate(self.all):
+            saved = growing.read_in_backward and growing.phase in (Phase.FORWARD, Phase.LOSS)
+            category = growing.category
+            if saved and category is Category.ACTIVATION:
+                category = Category.SAVED
+            storages.append(
+                Storage(
+                    index, growing.nbytes, category, growing.name, saved, growing.on_device, growing.bounded
+                )
+            )
+        return tuple(storages)

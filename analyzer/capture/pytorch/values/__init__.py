@@ -1,0 +1,1 @@
+"""What is known of values and sizes that only data tells."""

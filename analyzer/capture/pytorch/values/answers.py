@@ -1,0 +1,264 @@
+"""What the program is told when it asks a tensor on the device for its value, or for a size that only data tells.
+
+1. A value that is known (`known_values.py`) is told; what the user assumes for a line (`--assume`) comes before a guess.
+2. An unknown fraction is taken for 1, since fractions scale values; integers and flags shape programs: an error that names the
+   line, or, where a whole program is followed, a stand-in, which is noted.
+3. A size nobody knows is the most it can be, and noted (`unknown_sizes.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_iter
+
+from analyzer.capture.pytorch.recording.calls import Call
+from analyzer.capture.pytorch.recording.parts import has_parts
+from analyzer.capture.pytorch.recording.places import Places
+from analyzer.capture.pytorch.recording.schema import Schema
+from analyzer.capture.pytorch.recording.storages import DTYPE_NAMES, Storages
+from analyzer.capture.pytorch.values import unknown_sizes
+from analyzer.capture.pytorch.values.assumptions import Assumptions
+from analyzer.capture.pytorch.values.data_branches import assumed, everybody, falls, longest
+from analyzer.capture.pytorch.values.known_values import KnownValues
+from analyzer.errors import CaptureError
+from analyzer.graph import Phase
+
+aten = torch.ops.aten
+_LARGEST_STAND_IN = 1 << 22
+# Elements of the largest tensor without a known value that is a real one, of stand-ins, once it is on the host.
+SMALL = 1 << 16
+ZEROS = (
+    "values of CUDA tensors that are copied to the host or saved are zeros in what the program makes of them"
+)
+BY_NUMBERS = (
+    "what the program decides by its numbers is decided here by those a CPU computes, with random numbers of its own: another run "
+    "may decide otherwise"
+)
+
+
+class Values:
+    """Answers for one capture. stands_in: unknown values get a stand-in instead of being an error; stood_in: the program has read
+    one; note: says something once to the estimate's reader."""
+
+    def __init__(
+        self, places: Places, storages: Storages, known: KnownValues, note: Callable[[str], None]
+    ) -> None:
+        self._places, self._storages, self._known, self._note = places, storages, known, note
+        self.stands_in = self.stood_in = False
+        self.assumptions = Assumptions()
+        self._falling = itertools.count(1)
+
+    # -- what is known -------------------------------------------------------------------------------------------
+
+    def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The tensor's value, where it is known; of a sparse one only its parts' are."""
+        return None if has_parts(tensor) else self._known.twin(tensor)
+
+    def filled(self, parts: list[torch.Tensor]) -> None:
+        """All of these are about to be written with known values."""
+        self._known.filled(parts)
+
+    def forget(self, tensor: torch.Tensor) -> None:
+        """The tensor's value is something nobody knows from now on."""
+        if tensor.device.type == "meta":
+            self._known.forget(tensor.untyped_storage()._cdata)
+
+    def learn(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
+        """All of the tensor has been written with this value, a host tensor of its shape and type."""
+        with _disable_current_modes():
+            if tensor.device.type != "meta":
+                tensor.copy_(value)
+                return
+            self._known.overwritten(tensor, value)
+            twin = self._known.twin(tensor)
+            if twin is not None:
+                twin.copy_(value)
+
+    def learn_flags(self, flags: torch.Tensor, value: bool) -> None:
+        """These flags, which nobody can know, all have one value in a healthy run."""
+        if flags.numel() <= SMALL and self._known.twin(flags) is None:
+            self._note("numbers are taken to be finite where the program asks whether they are")
+            with _disable_current_modes():
+                self._known.learn(
+                    flags,
+                    torch.empty_strided(flags.shape, flags.stride(), dtype=torch.bool, device="cpu").fill_(
+                        value
+                    ),
+                )
+
+    def follow(self, schema: Schema, args: Any, kwargs: Any, inputs: Any, results: Any, written: Any) -> None:
+        """An operator has run: what is known of its results, and of what it wrote."""
+        func = schema.func
+        if not (schema.from_nothing or schema.decides) and self._known.lacks(inputs):
+            # What an unknown value goes into is unknown.
+            for tensor in written or (results if schema.mutable else ()):
+                self._known.forget(tensor.untyped_storage()._cdata)
+            return
+        if func is aten._amp_foreach_non_finite_check_and_unscale_.default:
+            gradients, *_ = args
+            for gradient in gradients:  # taken to be finite: the optimizer's step runs
+                self.forget(gradient)
+            return
+        self._known.generating(self._places.phase is Phase.GENERATION)
+        if func is aten.copy_.default and written:
+            target, source, *_ = args
+            self._known.overwritten(target, source)
+        if written and any(self._known.twin(t) is None for t in inputs):
+            for tensor in written:
+                self._known.forget(tensor.untyped_storage()._cdata)
+            return
+        self._known.follow(func, args, kwargs, inputs, results, written)
+
+    @contextlib.contextmanager
+    def standing_in(self) -> Iterator[None]:
+        """While open, what is left empty is the result of an operator, which nobody has computed."""
+        before, self._known.standing_in = self._known.standing_in, True
+        try:
+            yield
+        finally:
+            self._known.standing_in = before
+
+    # -- what is told --------------------------------------------------------------------------------------------
+
+    def host_value(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor's value. Raises CaptureError naming the source line if it cannot be known."""
+        self._storages.wait_here()
+        value = self._known.twin(tensor)
+        if value is not None and tensor.dtype is torch.bool:
+            self._decides(tensor)
+        if value is None and (said := self._said()) is not None:
+            return torch.full(tensor.shape, said, dtype=tensor.dtype, device="cpu")
+        if value is None and self.stands_in:
+            return self._stand_in(tensor)
+        if value is None:
+            raise self.unknown(
+                f"needs the value of a tensor of shape {tuple(tensor.shape)} and type {DTYPE_NAMES[tensor.dtype]}, "
+                "which is not known before the model runs"
+            )
+        return value
+
+    def host_array(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor's value for an array of it: many values nobody knows are zeros, in memory the operating system maps
+        only where it is written to."""
+        if not self.stands_in or tensor.numel() <= _LARGEST_STAND_IN or self._known.twin(tensor) is not None:
+            return self.host_value(tensor)
+        self._note(ZEROS)
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            return torch.from_numpy(numpy.zeros(tensor.shape, dtype=str(tensor.dtype)[6:]))
+
+    def copied(self, target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        """A CUDA tensor copied into a real one: its value where that is known, zeros otherwise (saved files, metrics)."""
+        value = self._known.twin(source)
+        if value is not None:
+            return target.copy_(value)
+        self._note(ZEROS)
+        return target.zero_()
+
+    def item(self, tensor: torch.Tensor) -> Any:
+        """`item()`."""
+        self._storages.wait_here()
+        if self._known.twin(tensor) is None and (said := self._said()) is not None:
+            return torch.tensor(said, dtype=tensor.dtype, device="cpu").item()
+        if self._known.twin(tensor) is None:
+            if tensor.is_floating_point() and falls():
+                self._note("the losses that L-BFGS reads are assumed to fall from step to step")
+                return 1 / next(self._falling)
+            if tensor.is_floating_point():
+                self.stood_in = True
+                self._note(
+                    f"{self._places.line() or 'the optimizer'} reads a value only a real run has; 1.0 is assumed"
+                )
+                return 1.0
+            length = longest()
+            if length is not None:
+                self._note("beam searches are assumed to go on to the longest length they may")
+                return tensor.dtype is torch.bool or length
+            branch = assumed() if tensor.dtype is torch.bool else None
+            if branch is not None:
+                self._note(branch[1])
+                return branch[0]
+        return self.host_value(tensor).item()
+
+    def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A value for one only a real run has: ones; false for flags, which programs watch for what goes wrong or ends.
+
+        Noted with its line. Raises CaptureError for tensors too large to make up.
+        """
+        if tensor.numel() > _LARGEST_STAND_IN:
+            raise self.unknown(f"reads {tensor.numel():,} values only a real run has")
+        flag = tensor.dtype is torch.bool
+        self.stood_in = True
+        self._note(
+            f"{self._places.line() or 'the program'} reads a value only a real run has; {'false' if flag else 'one'} is assumed"
+        )
+        make = torch.zeros if flag else torch.ones
+        return make(tensor.shape, dtype=tensor.dtype, device="cpu")
+
+    def unknown(self, what: str) -> CaptureError:
+        """The error of code that depends on data."""
+        modules, line = self._places.modules, self._places.line()
+        inside = f" (in module {modules[-1]})" if modules and modules[-1] else ""
+        return CaptureError(
+            f"{line or 'the model'} {what}{inside}",
+            "make the branch independent of data, replace the value by a constant upper bound for the analysis, or say it: "
+            f"--assume {line or 'FILE.py:LINE'}=VALUE",
+        )
+
+    def _said(self) -> bool | int | float | None:
+        """What the user assumes for the line that is running."""
+        if not self.assumptions:
+            return None
+        frame = self._places.user_frame()
+        return None if frame is None else self.assumptions.at(frame.f_code.co_filename, frame.f_lineno)
+
+    def _decides(self, tensor: torch.Tensor) -> None:
+        """The program, or a size, follows from this value, which is known."""
+        if self._known.asked(tensor):
+            self._note(BY_NUMBERS)
+
+    # -- sizes ---------------------------------------------------------------------------------------------------
+
+    def sized(self, call: Call) -> Any:
+        """The results of an operator whose size depends on values: those that are known, else those of unknown size."""
+        out = self._known.sized(call)
+        if out is None:
+            return self._of_unknown_size(call)
+        for value in tree_iter(call.args):
+            if isinstance(value, torch.Tensor):
+                self._decides(value)
+        return out
+
+    def _of_unknown_size(self, call: Call) -> Any:
+        """The results of an operator whose size depends on data, at the size that was said, else the largest; noted."""
+        if everybody() and (count := unknown_sizes.most(call)) is not None:
+            return unknown_sizes.result(call, count)
+        most = unknown_sizes.most(call, self._known.at_most) if self.stands_in else None
+        count = self.how_many(f"results {call.name.partition('::')[2]} has", most)
+        if count is None:
+            if unknown_sizes.unbounded(call):
+                raise self.unknown(
+                    f"calls {call.func.name()}, whose result's size depends on data nobody has yet"
+                )
+            return None
+        return unknown_sizes.result(call, count)
+
+    def how_many(self, what: str, most: int | None, counted: str = "at its bound") -> int | None:
+        """How many there are of what only data tells: what was said, else the most there can be, which is noted."""
+        said = self._said()
+        if said is not None:
+            return int(said)
+        if most is not None:
+            line = self._places.line()
+            self._note(
+                f"{line or 'the program'}: how many {what} depends on data; "
+                f"counted {counted} (--assume {line or 'FILE.py:LINE'}=COUNT says another)"
+            )
+            self._storages.bound(most)
+        return most

@@ -1,0 +1,140 @@
+"""Branches on data inside widely used libraries, and the way the analysis takes.
+
+A branch on values that only a real run has is an error (`answers.py`), because the two ways may need different
+memory. These few are different: they sit in library code the user cannot change, and one way is plainly the one to
+plan for. The assumption is noted in the estimate.
+
+1. transformers warns when the padding token is among the inputs and no attention mask is given
+   (`warn_if_padding_and_no_attention_mask`): the warning is not taken.
+2. transformers skips an attention mask that masks nothing (`masking_utils.py`): a mask that is passed in is taken to
+   mask something, which needs more memory.
+3. `nn.TransformerEncoder` packs a batch whose padding is all at the end into a nested tensor: the batch is taken to
+   stay padded, which needs more memory. It also asks whether a mask is the causal one, which runs other kernels: the
+   mask is taken for an arbitrary one.
+4. `torch.distributions` checks its arguments: a healthy run's are valid.
+5. L-BFGS stops where the loss no longer changes: in a run that learns it falls. It remembers a step along which the gradient
+   grew (`ys > 1e-10`): every step of such a run is one, until its history is full.
+6. torchdiffeq's adaptive solvers accept or reject a step, and go on until they are there: every step is taken to be accepted, one
+   for each point in time. How many a real run needs is data.
+7. What a program asserts of its values holds in a healthy run.
+8. `SyncBatchNorm` leaves out ranks whose input is empty: the other ranks are taken to be as this one, whose is not.
+9. transformers' beam search ends where no open beam can become better, and cuts its result to the longest one written: it
+   is taken to go on to the longest length it may, which needs the most memory.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from pathlib import Path
+from types import FrameType
+
+import torch
+
+# Folders whose code only passes a question on to whoever asked.
+_PASSED_ON = (f"{Path(torch.__file__).parent}/", f"{Path(__file__).parents[3]}/")
+# (end of the file's path, function or "" for any) -> (value, what is assumed).
+BRANCHES: dict[tuple[str, str], tuple[bool, str]] = {
+    ("transformers/modeling_utils.py", "warn_if_padding_and_no_attention_mask"): (
+        False,
+        "no padding token is assumed among the inputs",
+    ),
+    ("transformers/masking_utils.py", ""): (
+        False,
+        "attention masks passed in are assumed to mask something",
+    ),
+    ("torch/nn/modules/transformer.py", "_detect_is_causal_mask"): (
+        False,
+        "attention masks passed to nn.Transformer are assumed not to be causal",
+    ),
+    ("torch/distributions/distribution.py", ""): (
+        True,
+        "the arguments of distributions are assumed to be valid",
+    ),
+    ("torch/nn/modules/transformer.py", ""): (
+        False,
+        "padded batches of nn.TransformerEncoder are assumed to stay padded",
+    ),
+}
+
+_STEPS = "adaptive ODE solvers are assumed to accept every step, and to need one for each point in time that is asked for"
+_looping: set[int] = set()  # calls that have been told to go on
+
+# Where one function takes several: (end of the file's path, part of the line that asks) -> the same.
+# A value of None: yes the first time one call of the function asks, no the second: a loop that runs once.
+LINES: dict[tuple[str, str], tuple[bool | None, str]] = {
+    ("torchdiffeq/_impl/rk_common.py", "if accept_step"): (True, _STEPS),
+    ("torchdiffeq/_impl/rk_common.py", "while next_t > self.rk_state.t1"): (None, _STEPS),
+    ("torch/optim/lbfgs.py", "ys > 1e-10"): (
+        True,
+        "L-BFGS is assumed to remember every step, until its history is full",
+    ),
+}
+
+
+def assumed(depth: int = 1) -> tuple[bool, str] | None:
+    """The value assumed for a flag asked for by the code that is running, and the note; None where there is none."""
+    frame: FrameType | None = sys._getframe(depth)
+    asserted = _asserted(frame)
+    if asserted is not None:
+        return asserted, "what the program asserts of its values is assumed to hold"
+    while frame is not None:
+        path = frame.f_code.co_filename.replace("\\", "/")
+        for (ending, function), answer in BRANCHES.items():
+            if path.endswith(ending) and function in ("", frame.f_code.co_name):
+                return answer
+        for (ending, asks), (value, note) in LINES.items():
+            if path.endswith(ending) and asks in linecache.getline(frame.f_code.co_filename, frame.f_lineno):
+                # Only steps whose gradient is wanted take memory one after the other.
+                return (torch.is_grad_enabled() and _once(id(frame)) if value is None else value), note
+        frame = frame.f_back
+    return None
+
+
+def _once(call: int) -> bool:
+    """Whether this call asks for the first time; it is forgotten when it has asked again."""
+    first = call not in _looping
+    (_looping.add if first else _looping.discard)(call)
+    return first
+
+
+def _asserted(frame: FrameType | None) -> bool | None:
+    """The flag that lets an assertion hold, where whoever asks is at one and the flag is all it asks for."""
+    while frame is not None and frame.f_code.co_filename.startswith(_PASSED_ON):
+        frame = frame.f_back
+    line = "" if frame is None else linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    words = line.split(maxsplit=2)
+    return words[1:2] != ["not"] if words[:1] == ["assert"] else None
+
+
+def falls() -> bool:
+    """Whether the code that asks for a number watches it fall, and stops where it does not."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename.replace("\\", "/").endswith("torch/optim/lbfgs.py"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def everybody() -> bool:
+    """Whether it is `SyncBatchNorm`'s forward pass that asks how many ranks have an input: all of them, as this one."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PASSED_ON):
+        if frame.f_code.co_filename.replace("\\", "/").endswith("torch/nn/modules/_functions.py"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def longest() -> int | None:
+    """The most tokens that may stand in a sequence of the beam search whose own code asks for a value; None elsewhere."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if not path.startswith(_PASSED_ON):
+            ending = path.replace("\\", "/").endswith("transformers/generation/utils.py")
+            searches = ending and frame.f_code.co_name == "_beam_search"
+            return int(frame.f_locals["max_length"]) if searches else None
+        frame = frame.f_back
+    return None

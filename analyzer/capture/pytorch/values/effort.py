@@ -1,0 +1,108 @@
+"""How far the numbers of a whole program are followed, as a CPU would compute them.
+
+What a program decides by its numbers shapes its memory: the steps of an adaptive solver, the rows a threshold leaves. To know them
+is to compute them, which a small program allows.
+
+1. Work is counted in elements that are read or written; multiplications of matrices are a fraction of one each. It does not depend
+   on the machine, so that every machine gives one estimate.
+2. So much may be spent between one question and the next: a flag the program reads, or a size, that its numbers decide. A program
+   that asks nothing has spent it in a moment; one that asks goes on, up to a total.
+3. A generation goes on to the longest length it may, whatever the numbers say: in it they are not followed.
+4. Once it is spent, numbers are followed in small tensors only. So it is from the beginning among several ranks: what other ranks
+   compute is not known here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from analyzer.capture.pytorch.recording.calls import Call
+
+aten = torch.ops.aten
+MOST_ELEMENTS = 1 << 22  # of a tensor
+SMALL_ELEMENTS = 1 << 12  # of a tensor, once the work is spent
+BETWEEN_QUESTIONS = 1 << 30
+ALTOGETHER = 1 << 33
+_MOST_BYTES = 2 << 30  # kept at a time
+_CALL = 1 << 15  # what following a call costs, however small: as much as so many elements
+_PRODUCTS_AN_ELEMENT = 32  # multiplied in the time one element is read and written
+# Products of matrices, and the factor whose rows each element of the result is a product with.
+_FACTORS = {
+    aten.mm.default: "self",
+    aten.bmm.default: "self",
+    aten.addmm.default: "mat1",
+    aten.baddbmm.default: "batch1",
+}
+_MULTIPLYING = frozenset({*_FACTORS, aten.convolution.default, aten.convolution_backward.default})
+
+
+class Effort:
+    """What may still be spent. kept: bytes of the tensors over `SMALL_ELEMENTS` by storage key. paused: nothing is followed now."""
+
+    def __init__(self, most: int = MOST_ELEMENTS) -> None:
+        self._most = most
+        self.paused = False
+        self.kept: dict[int, int] = {}
+        self._kept_bytes = 0
+        self._left, self._altogether = BETWEEN_QUESTIONS, ALTOGETHER
+
+    @property
+    def most(self) -> int:
+        """Elements of the largest tensor whose numbers are followed."""
+        return SMALL_ELEMENTS if self.paused else self._most
+
+    @property
+    def lasts(self) -> bool:
+        """Whether large tensors are still followed."""
+        return self.most > SMALL_ELEMENTS
+
+    def asked(self) -> None:
+        """The program decides something by its numbers."""
+        self._left = BETWEEN_QUESTIONS
+
+    def keep(self, tensor: torch.Tensor) -> None:
+        """Values of a tensor are kept, if it is followed."""
+        key = tensor.untyped_storage()._cdata
+        if tensor.numel() > SMALL_ELEMENTS and key not in self.kept:
+            self.kept[key] = tensor.untyped_storage().nbytes()
+            self._kept_bytes += self.kept[key]
+
+    def forget(self, key: int) -> None:
+        """A storage's values are kept no more."""
+        self._kept_bytes -= self.kept.pop(key, 0)
+
+    def spend(self, func: Any, args: Any, tensors: list[torch.Tensor], results: list[torch.Tensor]) -> bool:
+        """Whether the operator is worth following; once one is not, no large one is any more."""
+        if self.paused:
+            return False
+        work = _work(func, args, tensors, results)
+        self._left -= work
+        self._altogether -= work
+        if min(self._left, self._altogether, _MOST_BYTES - self._kept_bytes) < 0:
+            self._most = SMALL_ELEMENTS
+        return self.lasts
+
+
+def _work(func: Any, args: Any, tensors: list[torch.Tensor], results: list[torch.Tensor]) -> int:
+    """Elements an operator reads and writes, or as many as its multiplications are worth."""
+    if func.is_view:
+        return _CALL
+    elements = _CALL + sum(tensor.numel() for tensor in (*tensors, *results))
+    if func not in _MULTIPLYING:
+        return elements
+    call = Call(func, args, {})
+    if func is aten.convolution.default:
+        products = _convolved(call, results[0])
+    elif func is aten.convolution_backward.default:
+        products = 2 * _convolved(call, call.argument("grad_output"))
+    else:
+        products = results[0].numel() * int(call.argument(_FACTORS[func]).size(-1))
+    return elements + products // _PRODUCTS_AN_ELEMENT
+
+
+def _convolved(call: Call, made: torch.Tensor) -> int:
+    """Multiplications of a convolution: for every element of its result (transposed: of what it is given) those of one kernel."""
+    counted, weight = call.argument("input") if call.argument("transposed") else made, call.argument("weight")
+    return int(counted.numel() * (weight.numel() // weight.size(0)))

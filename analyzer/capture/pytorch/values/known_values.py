@@ -1,0 +1,455 @@
+"""Values of small tensors a model computes from nothing but constants: positions, masks, flags.
+
+Meta tensors have no values, yet Python asks for some (`if mask.all():`, `range(lengths.max())`). For tensors of modest
+size whose every input is known, the operator also runs on ordinary CPU memory, aliased the same way, so that in-place
+changes and views stay right.
+
+1. A storage is known while a CPU twin of it exists here.
+2. An operator with an unknown input makes unknown results, and makes a known storage it writes unknown.
+3. Where a result's size depends on values (`nonzero`, boolean indices, `masked_select`), it is known with them.
+4. Random and uninitialised results are unknown, and so are those of operators a CPU does not have.
+5. One known operand may decide: true "or" anything is true, and zero "and" anything zero. That ends a generation at its
+   longest length, whatever the tokens are. Of a tensor whose elements are all the same (the graph each node of a single graph
+   belongs to), so is everything that is taken, wherever from. Of a tensor that integers are made like (`new_zeros`), nothing
+   but its type and shape matters; one of a few integers that is left empty (`new_empty`) is written in parts, all of which
+   may be known: it is zeros until then.
+6. How many elements of a copy of a host tensor are not zero is counted when it is copied, of matrices and masks too large to
+   be followed, and known until the copy is written to.
+7. A whole program brings real data with it, whose values would be followed through every layer. They are, as a CPU computes them,
+   while that is little work (`effort.py`): an adaptive solver's steps are those of its numbers. A tensor that is left empty is
+   zeros until it is written. Afterwards only small floating-point tensors are known, for schedules and counters.
+8. Of the numbers a GPU draws evenly from 0 to 1 (`rand`) nobody knows one, but how many of them are below a number, or above it,
+   is within bounds: more are not seen in a thousand million runs (Bernstein's inequality).
+9. An order (`sort`, `argsort`) has every place once: what is compared with one of them is equal once in each row.
+10. How many different values there are (`unique`), and up to which they go (`bincount`), is known of what is known.
+
+Not modelled: tensors over `LIMIT` elements; numbers drawn on the GPU.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from analyzer.capture.pytorch.recording.calls import Call
+from analyzer.capture.pytorch.values.effort import Effort
+from analyzer.capture.pytorch.values.unknown_sizes import is_mask
+from analyzer.capture.pytorch.values.unknown_sizes import result as of_size
+
+aten = torch.ops.aten
+LIMIT = 1 << 20
+_MOST_COUNTED = 1 << 26
+_UNKNOWABLE = ("empty", "rand", "bernoulli", "multinomial", "normal", "uniform", "exponential", "new_empty")
+_SMALL_EMPTY = 1 << 12
+# Logical operators, and the operand that decides their result.
+_ABSORBING = {
+    aten.bitwise_or.Tensor: True,
+    aten.logical_or.default: True,
+    aten.bitwise_and.Tensor: False,
+    aten.logical_and.default: False,
+}
+_TAKING = (aten.index.Tensor, aten.index_select.default, aten.gather.default)
+_COUNTING = (
+    aten.unique_consecutive.default, aten._unique2.default, aten._unique.default, aten.unique_dim.default, aten.bincount.default,
+)  # fmt: skip
+# Tensors made like another one, whose values do not matter, and their own value, or the argument that says it.
+_LIKE = {
+    aten.new_zeros.default: 0, aten.zeros_like.default: 0, aten.new_ones.default: 1, aten.ones_like.default: 1,
+    aten.new_full.default: "fill_value", aten.full_like.default: "fill_value",
+}  # fmt: skip
+_LEFT_EMPTY = frozenset(
+    {aten.empty.memory_format, aten.empty_strided.default, aten.empty_like.default, aten.new_empty.default,
+     aten.new_empty_strided.default}
+)  # fmt: skip
+# Comparisons with a number, and whether they hold below it.
+_COMPARING = {
+    aten.lt.Scalar: True, aten.le.Scalar: True, aten.gt.Scalar: False, aten.ge.Scalar: False,
+}  # fmt: skip
+# An order's places, among the results of what sorts.
+_SORTING = {aten.sort.default: 1, aten.sort.stable: 1}
+_EQUAL = (aten.eq.Scalar, aten.eq.Tensor)
+_RARE = 20  # the exponent of what is not expected: e^-20 is 2 in a thousand million
+# Operators whose result one known operand may decide, and those that need none that is known.
+DECIDING = frozenset({*_ABSORBING, *_TAKING, *_COMPARING, *_EQUAL})
+FROM_NOTHING = frozenset({*_SORTING, aten._to_copy.default, aten.copy_.default, *_LEFT_EMPTY, *_LIKE})
+
+
+class KnownValues:
+    """CPU twins by storage key. effort: how far the numbers of a whole program are followed."""
+
+    def __init__(self) -> None:
+        self.effort: Effort | None = None
+        self.standing_in = (
+            False  # an operator is done by what stands in for it: what that leaves empty nobody has computed
+        )
+        self._numbers: set[int] = set()  # twins that hold numbers of the program's, or what was made of them
+        self._twins: dict[int, torch.UntypedStorage] = {}
+        self._drawn: set[int] = set()  # storages of numbers drawn evenly from 0 to 1
+        self._orders: dict[int, int] = {}  # storages of orders, one after the other: how many places each has
+        self._at_most: dict[
+            int, tuple[torch.Size, int]
+        ] = {}  # of masks made of these: how many are true at most
+        # Of device tensors that are copies of real host tensors too large to follow: how many elements are not zero.
+        self._counts: dict[int, tuple[torch.Size, int]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._twins or self._counts or self._drawn or self._orders)
+
+    def _most(self, tensor: torch.Tensor) -> int:
+        """Elements of the largest tensor of this type that is followed."""
+        if self.effort is None or not tensor.is_floating_point():
+            return LIMIT
+        return self.effort.most
+
+    def asked(self, tensor: torch.Tensor) -> bool:
+        """The program decides something by this value; whether numbers of its own have a part in it."""
+        if self.effort is None or tensor.untyped_storage()._cdata not in self._numbers:
+            return False
+        self.effort.asked()
+        return True
+
+    def generating(self, now: bool) -> None:
+        """Whether the program generates now."""
+        if self.effort is not None:
+            self.effort.paused = now
+
+    def lacks(self, tensors: list[torch.Tensor]) -> bool:
+        """Whether the value of any of these is unknown."""
+        twins = self._twins
+        return any(tensor.is_meta and tensor.untyped_storage()._cdata not in twins for tensor in tensors)
+
+    def forget(self, key: int) -> None:
+        """The storage is dead or changed by something unknown."""
+        self._twins.pop(key, None)
+        self._counts.pop(key, None)
+        self._numbers.discard(key)
+        self._drawn.discard(key)
+        self._orders.pop(key, None)
+        self._at_most.pop(key, None)
+        if self.effort is not None:
+            self.effort.forget(key)
+
+    def at_most(self, mask: torch.Tensor) -> int | None:
+        """How many elements of a mask are true at most, where that is known and it is all of its storage."""
+        shape, most = self._at_most.get(mask.untyped_storage()._cdata, (None, 0))
+        return most if shape == mask.shape else None
+
+    def _count(self, tensor: torch.Tensor) -> int | None:
+        """How many elements are not zero, if that is known."""
+        twin = self.twin(tensor)
+        if twin is not None:
+            return int(twin.count_nonzero())
+        shape, count = self._counts.get(tensor.untyped_storage()._cdata, (None, 0))
+        return count if shape == tensor.shape else None
+
+    def _counted(self, host: torch.Tensor, copy: torch.Tensor) -> None:
+        """A copy of a matrix or a mask on the device: adjacencies and the like are asked where they are not zero."""
+        if (host.dim() == 2 or host.dtype is torch.bool) and host.numel() <= _MOST_COUNTED:
+            self._counts[copy.untyped_storage()._cdata] = copy.shape, _not_zero(host)
+
+    def resized(self, key: int, nbytes: int) -> None:
+        """The storage has another size: what it held stays if it has grown, and zeros stand behind."""
+        twin = self._twins.get(key)
+        if twin is None or not 0 < twin.nbytes() < nbytes <= LIMIT:
+            self.forget(key)
+            return
+        grown = torch.zeros(nbytes, dtype=torch.uint8, device="cpu")
+        grown[: twin.nbytes()] = torch.empty(0, dtype=torch.uint8, device="cpu").set_(twin)
+        self._twins[key] = grown.untyped_storage()
+
+    def twin(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The tensor's value, or None."""
+        if tensor.device.type != "meta":
+            return tensor
+        storage = self._twins.get(tensor.untyped_storage()._cdata)
+        if storage is None:
+            return None
+        twin = torch.empty(0, dtype=tensor.dtype, device="cpu")
+        return twin.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+
+    def learn(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
+        """`tensor` (meta) has this value; strides must agree."""
+        self._twins[tensor.untyped_storage()._cdata] = value.untyped_storage()
+
+    def overwritten(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        """All of `target` is about to be written with `source`: nothing unknown stays in it, if that is known."""
+        if target.numel() <= self._most(target) and _whole(target) and self.twin(source) is not None:
+            self._twins[target.untyped_storage()._cdata] = torch.empty_like(
+                target, device="cpu"
+            ).untyped_storage()
+
+    def filled(self, parts: list[torch.Tensor]) -> None:
+        """All of these are about to be written with known values: their storage is known, if they are all there is of it."""
+        storage = parts[0].untyped_storage()
+        nbytes = sum(part.numel() * part.element_size() for part in parts)
+        one = all(part.untyped_storage()._cdata == storage._cdata for part in parts)
+        if one and nbytes == storage.nbytes() and storage._cdata not in self._twins and nbytes <= LIMIT:
+            self._twins[storage._cdata] = torch.UntypedStorage(nbytes)
+
+    def sized(self, call: Call) -> Any:
+        """Where a size depends on values: the results as meta tensors of the right size, or None where that is not known."""
+        func = call.func
+        if func is aten.nonzero.default:
+            source = call.argument("self")
+            count = self._count(source)
+            if count is None:
+                return None
+            return torch.empty((count, source.dim()), dtype=torch.long, device="meta")
+        if func is aten.repeat_interleave.Tensor:
+            twin = self.twin(call.argument("repeats"))
+            return None if twin is None else torch.empty(int(twin.sum()), dtype=torch.long, device="meta")
+        if func is aten.masked_select.default:
+            source, twin = call.argument("self"), self.twin(call.argument("mask"))
+            if twin is None:
+                return None
+            count = int(twin.expand(torch.broadcast_shapes(twin.shape, source.shape)).count_nonzero())
+            return torch.empty(count, dtype=source.dtype, device="meta")
+        if func in _COUNTING:
+            return self._counting(call)
+        if func is not aten.index.Tensor:
+            return None
+        indices: list[Any] = []
+        for index in call.argument("indices"):
+            if not is_mask(index):
+                indices.append(index)
+                continue
+            twin = self.twin(index)
+            if twin is None:
+                return None
+            count = int(twin.count_nonzero())
+            indices += [torch.empty(count, dtype=torch.long, device="meta") for _ in range(twin.dim())]
+        return func(call.argument("self"), indices)
+
+    def _counting(self, call: Call) -> Any:
+        """Results with one entry for each value that is there, or for each up to the largest: it is found which there are."""
+        func, (source, *others), kwargs = call
+        twin = self.twin(source)
+        if twin is None or (func is aten.unique_consecutive.default and call.argument("dim") is not None):
+            return None
+        found = func(
+            twin, *(None if isinstance(value, torch.Tensor) else value for value in others), **kwargs
+        )
+        values = found[0] if isinstance(found, tuple) else found
+        return of_size(call, values.size(call.argument("dim") if func is aten.unique_dim.default else 0))
+
+    def follow(
+        self,
+        func: Any,
+        args: Any,
+        kwargs: Any,
+        tensors: list[torch.Tensor],
+        results: list[torch.Tensor],
+        written: list[torch.Tensor],
+    ) -> None:
+        """Run `func` on the twins as well, if every input is known and the results are worth knowing."""
+        name = func._schema.name.partition("::")[2]
+        if torch.Tag.inplace_view in func.tags:
+            return  # no values change: the tensor looks otherwise at its storage, or at another, which is known or not
+        known = self._run(func, name, args, kwargs, tensors, results, written)
+        if not known and func is aten._to_copy.default:
+            source = Call(func, args, kwargs).argument("self")
+            if source.device.type == "cpu":
+                self._counted(source, results[0])
+                return
+        if not known and func._schema.is_mutable:  # what was written is no longer what it was
+            for changed in written or results:
+                self.forget(changed.untyped_storage()._cdata)
+
+    def _run(
+        self,
+        func: Any,
+        name: str,
+        args: Any,
+        kwargs: Any,
+        tensors: list[torch.Tensor],
+        results: list[torch.Tensor],
+        written: list[torch.Tensor],
+    ) -> bool:
+        """Whether the results could be made known."""
+        if func in _LEFT_EMPTY:
+            return bool(results) and self._empty(func, args, results[0])
+        if func is aten.rand.default and results:
+            self._drawn.add(results[0].untyped_storage()._cdata)
+        if func in _SORTING:
+            self._sorted(results[_SORTING[func]], Call(func, args, kwargs).argument("dim", -1))
+        if name.startswith(_UNKNOWABLE) or torch.Tag.nondeterministic_seeded in func.tags:
+            return False
+        if func.namespace == "_c10d_functional" and name != "wait_tensor":
+            return False  # other ranks have a part in it
+        if any(result.numel() > self._most(result) for result in results):
+            return False
+        twins: dict[int, torch.Tensor] = {}
+        for tensor in tensors:
+            twin = self.twin(tensor)
+            if twin is None or tensor.numel() > self._most(tensor):
+                return self._decided(func, args, tensors, results)
+            twins[id(tensor)] = twin
+        numbers = self._made_of_numbers(tensors, results)
+        if numbers and not self._affordable(func, args, tensors, results):
+            return False
+
+        def on_cpu(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                return twins[id(value)]
+            return torch.device("cpu") if isinstance(value, torch.device) else value
+
+        cpu_kwargs = {
+            key: tree_map(on_cpu, value) if key != "device" else torch.device("cpu")
+            for key, value in kwargs.items()
+        }
+        try:
+            value = func(*tree_map(on_cpu, args), **cpu_kwargs)
+        except RuntimeError:  # there is no such kernel on a CPU, or not for this type
+            return False
+        values = [
+            v
+            for v in (value if isinstance(value, (tuple, list)) else (value,))
+            if isinstance(v, torch.Tensor)
+        ]
+        if len(values) != len(results):
+            return False
+        for result, twin in zip(results, values, strict=True):
+            key = result.untyped_storage()._cdata
+            if key in self._twins or twin.shape != result.shape:
+                continue
+            if twin.stride() != result.stride() or twin.storage_offset() != result.storage_offset():
+                same = torch.empty_strided(
+                    result.shape, result.stride(), dtype=result.dtype, device="cpu"
+                ).copy_(twin)
+                self._twins[key] = same.untyped_storage()
+            else:
+                self._twins[key] = twin.untyped_storage()
+        if numbers:
+            self._numbers.update(tensor.untyped_storage()._cdata for tensor in (*results, *written))
+        return True
+
+    def _made_of_numbers(self, tensors: list[torch.Tensor], results: list[torch.Tensor]) -> bool:
+        """Whether numbers of the program's have a part in it."""
+        return self.effort is not None and any(
+            tensor.is_floating_point() or tensor.untyped_storage()._cdata in self._numbers
+            for tensor in (*tensors, *results)
+        )
+
+    def _affordable(
+        self, func: Any, args: Any, tensors: list[torch.Tensor], results: list[torch.Tensor]
+    ) -> bool:
+        """Whether an operator among numbers is followed; if not, large tensors of them are forgotten for good."""
+        assert self.effort is not None
+        for result in results:
+            self.effort.keep(result)
+        if self.effort.spend(func, args, tensors, results):
+            return True
+        if not self.effort.paused:
+            for key in self.effort.kept:
+                self._twins.pop(key, None)
+        return all(tensor.numel() <= self._most(tensor) for tensor in (*tensors, *results))
+
+    def _empty(self, func: Any, args: Any, made: torch.Tensor) -> bool:
+        """Whether what is left empty can be zeros until it is written."""
+        if func is aten.new_empty.default and made.numel() <= _SMALL_EMPTY and self._filled_with(made, 0):
+            return True
+        if self.effort is None or not self.effort.lasts or not made.is_floating_point() or self.standing_in:
+            return False
+        if made.numel() > self._most(made) or not self._affordable(func, args, [], [made]):
+            return False
+        zeros = torch.empty_strided(made.shape, made.stride(), dtype=made.dtype, device="cpu").zero_()
+        self.learn(made, zeros)
+        self._numbers.add(made.untyped_storage()._cdata)
+        return True
+
+    def _decided(
+        self, func: Any, args: Any, tensors: list[torch.Tensor], results: list[torch.Tensor]
+    ) -> bool:
+        """Whether the result is known though not all operands are: one of them decides, or none does."""
+        if func in _COMPARING or func in _EQUAL:
+            call = Call(func, args, {})
+            looks = self._compared if func in _COMPARING else self._found
+            looks(func, call.argument("self"), call.argument("other"), results[0])
+            return False
+        if func in _TAKING and results:
+            return self._all_the_same(tensors[0], results[0])
+        if func in _LIKE:
+            value = _LIKE[func]
+            said = Call(func, args, {}).argument(value) if isinstance(value, str) else value
+            return bool(results) and self._filled_with(results[0], said)
+        decisive = _ABSORBING.get(func)
+        if decisive is None or len(results) != 1:
+            return False
+        for tensor in tensors:
+            twin = self.twin(tensor) if tensor.shape == results[0].shape else None
+            if twin is None or (decisive and twin.dtype is not torch.bool):
+                continue
+            if bool((twin.all() if decisive else ~twin.any()).item()):
+                self.learn(results[0], torch.full_like(results[0], int(decisive), device="cpu"))
+                return True
+        return False
+
+    def _compared(self, func: Any, drawn: torch.Tensor, number: float, mask: torch.Tensor) -> None:
+        """A mask of numbers that were drawn evenly from 0 to 1."""
+        if drawn.untyped_storage()._cdata in self._drawn and drawn.numel() == mask.numel():
+            below = min(max(float(number), 0.0), 1.0)
+            share = below if _COMPARING[func] else 1 - below
+            self._at_most[mask.untyped_storage()._cdata] = mask.shape, _seen_at_most(mask.numel(), share)
+
+    def _sorted(self, order: torch.Tensor, dimension: int) -> None:
+        """What sorts gave an order of each row."""
+        if order.dim() and order.is_contiguous() and dimension % order.dim() == order.dim() - 1:
+            self._orders[order.untyped_storage()._cdata] = order.size(-1)
+
+    def _found(self, _: Any, order: torch.Tensor, place: Any, mask: torch.Tensor) -> None:
+        """A mask of where an order, or several, have one place."""
+        places = self._orders.get(order.untyped_storage()._cdata, 0)
+        whole = order.dim() > 0 and order.is_contiguous() and not order.storage_offset() % max(places, 1)
+        if (
+            places
+            and whole
+            and order.size(-1) == places
+            and (not isinstance(place, torch.Tensor) or place.numel() == 1)
+        ):
+            self._at_most[mask.untyped_storage()._cdata] = mask.shape, mask.numel() // places
+
+    def _all_the_same(self, tensor: torch.Tensor, result: torch.Tensor) -> bool:
+        """Whether what is taken of a tensor is known, since its elements are all the same."""
+        twin = self.twin(tensor)
+        if twin is None or not twin.numel() or tensor.numel() > LIMIT:
+            return False
+        first = twin.flatten()[0]
+        if not bool((twin == first).all()):
+            return False
+        return self._filled_with(result, first)
+
+    def _filled_with(self, result: torch.Tensor, value: Any) -> bool:
+        """Whether integers are known that all have one value; what is of another type shapes nothing."""
+        if result.is_floating_point() or result.is_complex():
+            return False
+        self.learn(
+            result,
+            torch.empty_strided(result.shape, result.stride(), dtype=result.dtype, device="cpu").fill_(value),
+        )
+        return True
+
+
+def _seen_at_most(count: int, share: float) -> int:
+    """How many of `count` independent events, each of probability `share`, happen at most, but for one case in e^20."""
+    spread = count * share * (1 - share)
+    beyond = _RARE / 3 + math.sqrt((_RARE / 3) ** 2 + 2 * _RARE * spread)
+    return min(count, math.ceil(count * share + beyond))
+
+
+def _whole(tensor: torch.Tensor) -> bool:
+    """Whether the tensor is all there is in its storage, so that nothing unknown is left once it is written."""
+    return (
+        tensor.is_contiguous() and tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
+    )
+
+
+def _not_zero(tensor: torch.Tensor) -> int:
+    """How many elements are not zero; what an expanded dimension repeats is looked at once."""
+    repeats = 1
+    for dimension, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            tensor, repeats = tensor.narrow(dimension, 0, 1), repeats * size
+    return int(tensor.count_nonzero()) * repeats

@@ -1,0 +1,135 @@
+"""What a program does among host tensors costs what it costs, and what it does besides is still seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy
+import pytest
+import torch
+
+from analyzer.capture.pytorch.capture import cuda_environment, watching
+from analyzer.capture.pytorch.recording.recorder import Recorder
+from analyzer.devices import load
+from analyzer.graph import Run
+from tests.capture.pytorch.counting import calls_of
+
+H200 = load("h200")
+SHAPE = (400, 1, 1000)  # 1.6 MB: without memory until it is looked into
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    """Follows the test as a whole program."""
+    with cuda_environment(H200) as recorder:
+        recorder.whole_program(())
+        with watching(recorder, whole=True):
+            yield recorder
+
+
+def operators(recorder: Recorder) -> list[str]:
+    return [
+        recorder.operators[moment.operator].name
+        for moment in recorder.storages.program
+        if isinstance(moment, Run)
+    ]
+
+
+def test_samples_made_one_by_one_on_the_host(recorder: Recorder) -> None:
+    """The adding problem. Before, every line was several operators, one of them on the device: 512 bytes."""
+    numbers, mask, sums = torch.rand(SHAPE), torch.zeros(SHAPE), torch.zeros(400, 1)
+    for i in range(4):
+        a, b = numpy.int64(i), numpy.int64(i + 7)
+        mask[i, 0, a] = 1
+        mask[i, 0, b] = 1
+        sums[i, 0] = numbers[i, 0, a] + numbers[i, 0, b]
+    assert not operators(recorder)
+    assert float(mask.sum()) == 8
+    assert float(sums[3]) == float(numbers[3, 0, 3] + numbers[3, 0, 10])
+    assert numbers.device.type == "cpu" and not numbers.is_meta
+
+
+@pytest.mark.parametrize(
+    ("what", "most"),
+    [
+        (lambda x: x + x, 15),
+        (lambda x: x[3, 0, 2], 15),
+        (lambda x: x.__setitem__((3, 0, 2), 1), 15),
+        (lambda x: torch.cat([x, x]), 20),
+        (torch.nn.functional.relu, 42),
+    ],
+)  # fmt: skip
+def test_an_operator_among_host_tensors_is_cheap(
+    what: Callable[[torch.Tensor], Any], most: int, recorder: Recorder
+) -> None:
+    """30 to 121 calls before, of the recorder's and of everyone it asks."""
+    assert not operators(recorder)
+    x = torch.zeros(5, 2, 4)
+    what(x)
+    assert calls_of(lambda: what(x)) <= most
+
+
+def test_the_programs_own_random_numbers_stay(recorder: Recorder) -> None:
+    del recorder
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    data = torch.randn(SHAPE)
+    assert data[0].shape == SHAPE[1:]
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("other", ["a view", "written", "weights", "a slice", "too large"])
+def test_a_tensor_that_stays_without_memory(other: str, recorder: Recorder) -> None:
+    """One whose memory others look at, that was written, that nobody filled, of which a part is taken, or there is no room for."""
+    shape = (70_000, 1, 1000) if other == "too large" else SHAPE
+    x = torch.empty(shape) if other == "weights" else torch.zeros(shape)
+    kept = x.view(-1) if other == "a view" else None
+    if other == "written":
+        x.add_(1)
+    x[1:3] if other == "a slice" else x[0]
+    del kept
+    with torch._C.DisableTorchFunction():
+        assert x.is_meta
+    assert x.device.type == "cpu"
+    assert not operators(recorder)
+
+
+def test_calls_that_lead_to_the_device_are_seen(recorder: Recorder) -> None:
+    x = torch.ones(4)
+    assert x.new_zeros(3, device="cuda").is_cuda
+    assert torch.zeros_like(x, device="cuda").is_cuda
+    with torch.device("cuda"):
+        assert torch.zeros(3).is_cuda
+    y = x.cuda()
+    assert torch.stack([y, y]).is_cuda
+    assert (x.sum() * y).is_cuda
+    assert len(operators(recorder)) == 6
+
+
+def test_the_default_device_is_where_factories_go_that_are_given_host_tensors(recorder: Recorder) -> None:
+    number = torch.tensor(2.0)
+    torch.set_default_device("cuda")
+    try:
+        assert torch.full((3,), number).is_cuda
+    finally:
+        torch.set_default_device(None)
+    assert operators(recorder)
+    assert torch.full((3,), number).device.type == "cpu"
+
+
+def test_hooks_on_what_a_host_operator_saves_are_followed(recorder: Recorder) -> None:
+    """Activations that are kept on the device: the hook runs inside the operator."""
+    kept = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(tensor.to("cuda"))
+        return kept[-1]
+
+    x = torch.ones(4, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor.to("cpu")):
+        y = x * x
+    assert kept and all(tensor.is_cuda for tensor in kept)
+    assert operators(recorder) == ["aten::_to_copy.default"] * len(kept)
+    assert y.device.type == "cpu"

@@ -1,0 +1,163 @@
+"""Operators that CUDA has no kernel for: their parts are those PyTorch's own kernel is made of, and take what an H200 took."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from analyzer.capture.pytorch.capture import capture_script, cuda_environment, watching
+from analyzer.capture.pytorch.kernels.composite import NAMES, OWN, key_of
+from analyzer.devices import load
+from analyzer.runtimes.events import Event, Free, Malloc
+from analyzer.runtimes.pytorch.eager import requests
+from benchmarks.releases.schemas import without_kernel
+from tests.paths import DATA
+
+aten = torch.ops.aten
+H200 = load("h200")
+
+
+def calls(device: str) -> dict[Any, tuple[Any, ...]]:
+    """Arguments of one call of each, on this device."""
+
+    def drawn(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape).to(device)
+
+    places = torch.tensor([1, 2, 3]).to(device)
+    return {
+        aten._euclidean_dist.default: (drawn(30, 3), drawn(40, 3)),
+        aten._pack_padded_sequence.default: (drawn(5, 4, 3), torch.tensor([5, 4, 3, 2]), False),
+        aten._trilinear.default: (drawn(4, 5), drawn(7, 5, 6), drawn(4, 6), [1, 3], [0], [1, 2], [2, 3]),
+        aten._unsafe_masked_index.default: (drawn(10), drawn(3) > 0, [places], 0.0),
+        aten._unsafe_masked_index_put_accumulate.default: (drawn(10), drawn(3) > 0, [places], drawn(3)),
+        aten.addr_.default: (drawn(3, 4), drawn(3), drawn(4)),
+        aten.bartlett_window.default: (16,),
+        aten.bartlett_window.periodic: (16, False),
+        aten.blackman_window.default: (16,),
+        aten.blackman_window.periodic: (16, False),
+        aten.block_diag.default: ([drawn(2, 3), drawn(4, 5)],),
+        aten.conv_tbc.default: (drawn(10, 2, 4), drawn(3, 4, 5), drawn(5)),
+        aten.dist.default: (drawn(2, 3), drawn(2, 3)),
+        aten.fft_fftfreq.default: (8,),
+        aten.fft_rfftfreq.default: (8,),
+        aten.linalg_pinv.atol_rtol_tensor: (drawn(3, 3),),
+        aten.mvlgamma_.default: (drawn(5) + 9, 2),
+        aten.put.default: (drawn(10), places, drawn(3)),
+        aten.rrelu_with_noise_backward.default: (drawn(5), drawn(5), drawn(5), 0.1, 0.3, True, False),
+    }
+
+
+class Seen(TorchDispatchMode):
+    """What a CPU's kernel calls, and the shapes of the results."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.parts: list[tuple[str, tuple[Any, ...]]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+        name = func.name()
+        if has_kernel(name, "CompositeImplicitAutograd") and not has_kernel(name, "CPU"):
+            with self:
+                return func.decompose(*args, **(kwargs or {}))
+        out = func(*args, **(kwargs or {}))
+        results = [t for t in tree_iter(out) if isinstance(t, torch.Tensor)]
+        if not (func is aten.empty.memory_format and results[0].dtype is torch.long):  # lengths, on the host
+            name = f"{func._schema.name}.{func._schema.overload_name or 'default'}"
+            self.parts.append((name, tuple(tuple(result.shape) for result in results)))
+        return out
+
+
+@pytest.mark.parametrize("func", OWN, ids=str)
+def test_the_parts_are_those_of_pytorchs_own_kernel(func: Any) -> None:
+    factory = str(func).split(".")[1].endswith(("window", "freq"))
+    on_cpu, seen = calls("cpu")[func], Seen()
+    with torch.no_grad(), torch._C._AutoDispatchBelowAutograd(), seen:
+        func._op_dk(key_of(func), *on_cpu, **({"device": torch.device("cpu")} if factory else {}))
+    with torch.no_grad(), cuda_environment(H200) as recorder, watching(recorder):
+        on_gpu, begin = calls("cuda")[func], len(recorder.operators)
+        func(*on_gpu, **({"device": recorder.gpu} if factory else {}))
+        parts = [
+            (operator.name, tuple(output.shape for output in operator.outputs if output is not None))
+            for operator in recorder.operators[begin:]
+        ]
+    assert parts == seen.parts and parts[0][0] != f"{func._schema.name}.{func._overloadname}"
+
+
+@functools.cache
+def recorded() -> list[Any]:
+    cases = json.loads(gzip.decompress((DATA / "operators_h200.json.gz").read_bytes()))["cases"]
+    return [row for rows in cases.values() if not isinstance(rows, str) for row in rows]
+
+
+def on_the_h200(name: str) -> Iterator[Any]:
+    """Calls recorded on an H200: what each asked for and gave back, and its arguments."""
+    for operator, events, arguments, *_ in recorded():
+        if operator == name:
+            yield events, arguments
+
+
+def made(value: Any) -> Any:
+    if isinstance(value, list) and value and value[0] == "T":
+        _, shape, dtype, stride, *_ = value
+        return torch.empty_strided(shape, stride, dtype=getattr(torch, dtype), device="cuda")
+    return [made(part) for part in value] if isinstance(value, list) else value
+
+
+def asked(func: Any, arguments: Any) -> list[int]:
+    """Bytes a call takes (and, negative, gives back) as it is followed; its result stays."""
+
+    def script(recorder: Any) -> None:
+        given = [made(argument) for argument in arguments]
+        recorder.mark("begin")
+        result = func(*given)
+        recorder.mark("end")
+        del result, given
+
+    with torch.no_grad():
+        events = requests(capture_script(script, H200), H200).events
+    sizes: dict[int, int] = {}
+    told: list[int] = []
+    inside = False
+    for event in events:
+        match event:
+            case Event(name):
+                inside = name == "begin"
+            case Malloc(key, nbytes, label=label) if label != "cublas":
+                sizes[key] = nbytes
+                told += [nbytes] if inside else []
+            case Free(key) if inside:
+                told.append(-sizes[key])
+    return told
+
+
+@pytest.mark.parametrize("func", [aten._euclidean_dist.default, aten._trilinear.default], ids=str)
+def test_it_takes_what_an_h200_took_request_by_request(func: Any) -> None:
+    """Of the pairs' distances, and of bilinear layers."""
+    calls_there = list(on_the_h200(f"{func}"))
+    assert calls_there
+    for events, arguments in calls_there:
+        assert asked(func, arguments) == events
+
+
+def test_no_release_has_a_kernel_of_cudas_for_them() -> None:
+    releases = without_kernel()
+    assert len(releases) == 10
+    assert all({f"aten::{name}" for name in NAMES} <= found for found in releases.values())
+    assert len(OWN) == len(NAMES) and "aten::mm.default" not in releases[2, 15]
+
+
+def test_a_view_in_place_of_known_zeros_is_still_known() -> None:
+    """`_trilinear` drops dimensions of its zeros in place: their values do not change, whatever the shape was."""
+    with cuda_environment(H200) as recorder, watching(recorder):
+        zeros = torch.zeros(2, 1, 2, 1, device="cuda")
+        zeros.squeeze_(3)
+        assert zeros.shape == (2, 1, 2) and zeros.tolist() == [[[0.0, 0.0]], [[0.0, 0.0]]]

@@ -1,0 +1,60 @@
+"""What following a program costs, in calls of Python's functions: seconds would measure the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from analyzer.capture.pytorch.capture import cuda_environment, watching
+from analyzer.capture.pytorch.program.repetition import Form
+from analyzer.devices import load
+from analyzer.runtimes.pytorch.live import Live
+from tests.capture.pytorch import counting
+
+H200 = load("h200")
+
+
+def calls_of(make: Callable[[], Callable[[], Any]]) -> int:
+    """Calls, of Python's and of C's functions, of what `make` gives, the third time it runs under a recorder that plays."""
+    with torch.no_grad(), cuda_environment(H200, Live(H200, "")) as recorder:
+        recorder.whole_program(())
+        with watching(recorder, whole=True):
+            run = make()
+            run()
+            run()
+            return counting.calls_of(run)
+
+
+def product() -> Callable[[], Any]:
+    a, b, c = (torch.randn(shape, device="cuda") for shape in ((64, 768), (768, 768), (768,)))
+    return lambda: torch.addmm(c, a, b)
+
+
+def total() -> Callable[[], Any]:
+    x = torch.randn(4, 16, 768, device="cuda")
+    return lambda: x + x
+
+
+def view() -> Callable[[], Any]:
+    x = torch.randn(4, 16, 768, device="cuda")
+    return lambda: x.view(64, 768)
+
+
+@pytest.mark.parametrize(("make", "most"), [(product, 350), (total, 245), (view, 140)])
+def test_an_operator_that_ran_before_is_cheap(make: Callable[[], Callable[[], Any]], most: int) -> None:
+    """1,914, 306 and 188 of them before: a product asked PyTorch's decomposition every time. Of values nobody knows, as most are."""
+    assert calls_of(make) <= most
+
+
+def test_the_form_of_a_segment_unlike_all_others_is_not_told() -> None:
+    """Every token of a generation is longer than the last."""
+
+    def tell() -> Any:
+        raise AssertionError
+
+    assert Form((7, [(4, 1)]), tell) != Form((7, [(4, 2)]), tell)
+    assert Form((7, [(4, 1)]), lambda: (1,)) == Form((7, [(4, 1)]), lambda: (1,))
+    assert Form((7, [(4, 1)]), lambda: (1,)) != Form((7, [(4, 1)]), lambda: (2,))

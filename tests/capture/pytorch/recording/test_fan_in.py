@@ -1,0 +1,187 @@
+"""Where gradients meet, and backward formulas that write into a fresh tensor: in place exactly where CUDA's autograd is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from analyzer.capture.pytorch.recording.fan_in import _dense, _unshared_counts
+from tests.capture.pytorch.captures import Model, names, operators, short, step
+
+
+class Weight(nn.Module):
+    """The loss of a function of one 3x4 parameter, times one so that gradients meet before the leaf."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(3, 4))
+        self.function = function
+
+    def forward(self, x: Any) -> Any:
+        return self.function(self.w * 1, x)
+
+
+def sums(function: Any) -> list[str]:
+    """The additions of the backward pass of `function(y, x)`, x of the same shape."""
+    graph = step(Weight(function), torch.empty(3, 4), optimizer=None, loss=lambda out, *_: out)
+    return [n for n in names(graph, "backward") if n.startswith("add")]
+
+
+class TestFanIn:
+    def test_two_fresh_gradients_are_added_in_place(self) -> None:
+        assert sums(lambda y, x: (y.sin() + y.cos()).sum()) == ["add_.Tensor"]
+
+    def test_three_and_four(self) -> None:
+        assert sums(lambda y, x: (y.sin() + y.cos() + y.exp()).sum()) == ["add_.Tensor"] * 2
+        assert sums(lambda y, x: (y.sin() + y.cos() + y.exp() + y.tanh()).sum()) == ["add_.Tensor"] * 3
+
+    def test_one_gradient_for_both_is_shared(self) -> None:
+        """`y + y` sends one tensor along two edges: nobody may write into it."""
+        assert sums(lambda y, x: (y + y).sin().sum()) == ["add.Tensor"]
+
+    def test_residual_connections(self) -> None:
+        """The gradient of `y + f(y)` is held by f's backward only until that has run: then the sum is in place."""
+
+        def blocks(y: Any, _: Any) -> Any:
+            for _ in range(2):
+                y = y + y.sin()
+            return y.exp().sum()
+
+        assert sums(lambda y, x: (y + y.sin()).exp().sum()) == ["add_.Tensor"]
+        assert sums(blocks) == ["add_.Tensor"] * 2
+
+    def test_expanded_gradient_is_not_written_into(self) -> None:
+        """The gradient of `sum` is one number expanded; the later node runs first, so its gradient is the one kept."""
+        assert sums(lambda y, x: y.sin().sum() + y.sum()) == ["add.Tensor"]
+        assert sums(lambda y, x: y.sum() + y.sin().sum()) == ["add_.Tensor"]
+
+    def test_view_of_a_fresh_gradient(self) -> None:
+        """A view keeps its base, which holds the storage too."""
+        assert sums(lambda y, x: y.cos().sum() + y.t().sin().sum()) == ["add.Tensor"]
+        assert sums(lambda y, x: y.t().sin().sum() + y.cos().sum()) == ["add_.Tensor"]
+
+    def test_slices_of_one_tensor(self) -> None:
+        assert sums(lambda y, x: y[:1].sin().sum() + y[1:].cos().sum()) == ["add_.Tensor"]
+
+    def test_chunks_meet_without_a_sum(self) -> None:
+        assert sums(lambda y, x: sum(part.sin().sum() for part in y.chunk(2, 1))) == []
+
+    def test_parameter_used_twice(self) -> None:
+        """The gradient of a linear layer's weight is a transposed view (recorded histories of ALBERT and GPT-2)."""
+        layer = nn.Linear(4, 4, bias=False)
+        graph = step(nn.Sequential(layer, nn.Tanh(), layer), torch.empty(2, 4), optimizer=None)
+        assert [n for n in names(graph, "backward") if n.startswith("add")] == ["add.Tensor"]
+
+    def test_addition_written_by_the_user_stays_as_written(self) -> None:
+        class Twice(torch.autograd.Function):
+            @staticmethod
+            def forward(_: Any, x: Any) -> Any:
+                return x.clone()
+
+            @staticmethod
+            def backward(_: Any, gradient: Any) -> Any:
+                return gradient.sin() + gradient.cos()
+
+        assert sums(lambda y, x: Twice.apply(y).exp().sum()) == ["add.Tensor"]
+
+    def test_sum_of_different_types_is_not_in_place(self) -> None:
+        found = sums(lambda y, x: (y.sin() + y.double().cos()).sum())
+        assert len(found) == 1
+
+    def test_counts_are_stable(self) -> None:
+        first = _unshared_counts()
+        _unshared_counts.cache_clear()
+        assert _unshared_counts() == first
+
+
+class TestDense:
+    @pytest.mark.parametrize(("shape", "stride", "expected"), [
+        ((3, 4), (4, 1), True), ((3, 4), (1, 3), True), ((3, 4), (0, 0), False), ((3, 4), (8, 1), False),
+        ((3, 1), (7, 9), False), ((3, 1), (1, 9), True), ((), (), True), ((2, 3, 4), (12, 1, 3), True),
+    ])  # fmt: skip
+    def test_cases(self, shape: Any, stride: Any, expected: bool) -> None:
+        assert _dense(torch.empty_strided(shape, stride, device="meta")) is expected
+
+    @settings(deadline=None, max_examples=60)
+    @given(st.lists(st.integers(1, 4), max_size=4), st.randoms(), st.integers(1, 2))
+    def test_permutations_are_dense_and_gaps_are_not(self, shape: list[int], random: Any, gap: int) -> None:
+        order = list(range(len(shape)))
+        random.shuffle(order)
+        tensor = torch.empty([*shape, gap], device="meta").permute([*order, len(shape)])
+        assert _dense(tensor)
+        part = torch.empty([*shape, 2], device="meta")[..., 0].permute(order)
+        assert _dense(part) is (part.numel() == 1)
+
+
+class TestFormulas:
+    """`FunctionsManual.cpp`: zeros, then written in place."""
+
+    INDEX = torch.tensor([0, 2, 1])
+
+    def backward(self, function: Any) -> list[str]:
+        model = Model(lambda m, x: function(m.a(x)), a=nn.Linear(4, 4, bias=False))
+        return list(names(step(model, torch.empty(3, 4), optimizer=None), "backward"))
+
+    @pytest.mark.parametrize(("function", "expected"), [
+        (lambda y: y[torch.tensor([0, 2], device="cuda")].sin(), ["new_zeros", "_index_put_impl_"]),
+        (lambda y: y.index_select(0, torch.tensor([0, 2], device="cuda")).sin(), ["new_zeros", "index_add_"]),
+        (lambda y: y.gather(1, torch.zeros(3, 2, dtype=torch.int64, device="cuda")).sin(), ["new_zeros", "scatter_add_"]),
+    ])  # fmt: skip
+    def test_in_place(self, function: Any, expected: list[str]) -> None:
+        called = self.backward(function)
+        place = called.index(expected[1])
+        assert called[place - 1] == expected[0]
+
+    def test_written_by_the_user_out_of_place(self) -> None:
+        def function(y: Any) -> Any:
+            index = torch.tensor([0, 2], device="cuda")
+            return torch.index_add(y, 0, index, y[:2]).sin()
+
+        assert "index_add" in names(
+            step(Model(lambda m, x: function(m.a(x)), a=nn.Linear(4, 4)), torch.empty(3, 4)), "forward"
+        )
+
+    def test_selection_and_slicing_have_kernels_of_their_own(self) -> None:
+        assert "select_backward" in self.backward(lambda y: y[0].sin())
+        assert "slice_backward" in self.backward(lambda y: y[:2].sin())
+
+    def test_embedding(self) -> None:
+        graph = step(nn.Embedding(5, 4), torch.empty(3, dtype=torch.int64), optimizer=None)
+        assert "embedding_dense_backward" in names(graph, "backward")
+        frozen = nn.Embedding(5, 4, sparse=False)
+        lookup = Model(lambda m, x: F.embedding(x, m.e.weight).sin(), e=frozen)
+        assert "embedding_dense_backward" in names(
+            step(lookup, torch.empty(3, dtype=torch.int64)), "backward"
+        )
+
+
+class TestAccumulation:
+    """`AccumulateGrad` steals a gradient that nobody else holds and whose layout is the parameter's, else copies."""
+
+    def gradients(self, function: Any, **options: Any) -> list[str]:
+        graph = step(Weight(function), torch.empty(3, 4), optimizer=None, loss=lambda out, *_: out, **options)
+        return [short(o) for o in operators(graph, "backward")]
+
+    def test_stolen(self) -> None:
+        assert self.gradients(lambda y, x: y.sin().sum())[-1] == "detach"
+
+    def test_copied_when_the_layout_differs(self) -> None:
+        graph = step(
+            Model(lambda m, x: (x @ m.w.t()).sin(), w=nn.Parameter(torch.zeros(5, 4))),
+            torch.empty(3, 4),
+            optimizer=None,
+        )
+        assert "clone" not in names(graph, "backward")  # mm makes it in the layout wanted
+        turned = nn.Parameter(torch.zeros(4, 5).t())
+        graph = step(Model(lambda m, x: (m.w * 2).sin(), w=turned), torch.empty(1), optimizer=None)
+        assert not any(n in ("clone", "new_empty_strided") for n in names(graph, "backward"))
+
+    def test_added_in_place_to_what_is_there(self) -> None:
+        called = self.gradients(lambda y, x: y.sin().sum(), grad_accumulation=2)
+        assert called.count("add_.Tensor") == 1

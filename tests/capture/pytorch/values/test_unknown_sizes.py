@@ -1,0 +1,201 @@
+"""Sizes that depend on data, and values the user says: the bound, the note with its line, and `assume`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import analyzer  # noqa: E402
+from analyzer import Estimate, OptionError  # noqa: E402
+from analyzer.capture.pytorch.values.assumptions import Assumptions  # noqa: E402
+from analyzer.capture.pytorch.values.known_values import _seen_at_most  # noqa: E402
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., Estimate]:
+    """Runs a program given as text; its file is called program.py."""
+
+    def run(text: str, **options: Any) -> Estimate:
+        script = tmp_path / "program.py"
+        script.write_text("import torch\n" + text)
+        return analyzer.run(script, device="h200", **options)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("call", "nbytes"),
+    [
+        ("torch.nonzero(x)", 1 << 21),  # two indices of 8 bytes for each of 2^18 elements: 4 MiB
+        ("x[x > 0]", 1 << 20),
+        ("torch.masked_select(x, x > 0)", 1 << 20),
+        ("torch.unique(x)", 1 << 20),
+    ],
+)
+def test_what_data_decides_is_as_large_as_it_can_be(run: Any, call: str, nbytes: int) -> None:
+    """512 x 512 random floats: results of at most one for each of them, 4 bytes (indices: 2 x 8)."""
+    estimate = run(f"x = torch.rand(512, 512, device='cuda')\nkept = {call}\n")
+    wanted = 4 * MIB if "nonzero" in call else nbytes
+    assert any(
+        n.startswith("program.py:3: how many results") and "--assume program.py:3=COUNT" in n
+        for n in estimate.notes
+    )
+    born = [t for t in estimate.top(20) if t.nbytes == wanted]
+    assert born, [t.nbytes for t in estimate.top(20)]
+
+
+def test_a_size_that_is_said(run: Any) -> None:
+    text = "x = torch.rand(1 << 20, device='cuda')\nkept = x[x > 0]\nassert kept.shape == (512,)\ndel x\n"
+    estimate = run(text, assume={"program.py:3": 512})
+    assert "program.py:3: 512 is assumed, as was said" in estimate.notes
+    assert not any("how many results" in note for note in estimate.notes)
+
+
+def test_a_value_that_is_said(run: Any) -> None:
+    text = """
+x = torch.rand(4, device='cuda')
+rows = int(x.argmax().item())
+assert rows == 7
+if x.sum() > 3:
+    kept = torch.zeros(1 << 20, device='cuda')
+assert x.tolist() == [0.5] * 4
+"""
+    said = {"program.py:4": 7, "program.py:6": "true", "program.py:8": "0.5"}
+    assert run(text, assume=said).peak_allocated >= 4 * MIB
+
+
+def test_an_assumption_nobody_asks_for_is_noted(run: Any) -> None:
+    notes = run("x = 1\n", assume={"program.py:99": 1}).notes
+    assert "nothing was read at program.py:99: what was said to be assumed there had no effect" in notes
+
+
+def test_a_size_that_nothing_bounds_asks_for_one(run: Any) -> None:
+    text = "n = torch.randint(3, (4,), device='cuda')\nr = torch.repeat_interleave(n)\n"
+    assert any("--assume program.py:3=VALUE" in note for note in run(text).notes)
+
+
+@pytest.mark.parametrize("said", [{"program": 1}, {"program.py": 1}, {"program.py:1": "many"}])
+def test_assumptions_that_make_no_sense(run: Any, said: dict[str, Any]) -> None:
+    with pytest.raises(OptionError):
+        run("", assume=said)
+
+
+def test_places_are_ends_of_paths() -> None:
+    assumptions = Assumptions({"models/net.py:3": 2.5})
+    assert assumptions.at("/home/a/models/net.py", 3) == 2.5
+    assert (
+        assumptions.at("/home/a/other/net.py", 3) is None
+        and assumptions.at("/home/a/models/net.py", 4) is None
+    )
+
+
+def test_finite_numbers_are_what_a_healthy_run_has(run: Any) -> None:
+    text = """
+loss = torch.rand((), device='cuda')
+assert torch.isfinite(loss) and not torch.isnan(loss).any()
+assert torch.isfinite(torch.rand(8, device='cuda')).all() and not torch.rand(8, device='cuda').isinf().any()
+"""
+    assert any("finite" in note for note in run(text).notes)
+
+
+def test_what_was_copied_from_the_host_is_counted_there(run: Any) -> None:
+    """A matrix too large to follow, of which 5 numbers are not zero; once it is written to, only the bound is known."""
+    text = """
+import numpy
+adjacency = torch.from_numpy(numpy.eye(2100, dtype="float32") * (numpy.arange(2100) < 5))
+there = adjacency.cuda()
+assert there.nonzero().shape == (5, 2)
+there[0, 1] = 2.0
+{}
+"""
+    assert run(text.format("")).peak_allocated < 60 * MIB
+    assert run(text.format("there.nonzero()")).peak_allocated >= 2100 * 2100 * 16
+    other = "other = adjacency.cuda()\nadjacency[1, 0] = 1\nassert other.nonzero().shape == (5, 2)"
+    assert run(text.format(other)).incomplete is None
+
+
+def test_the_largest_nodes_of_a_graph_are_as_many_as_said(run: Any) -> None:
+    """How top-k pooling picks 20 of 50 nodes: by the graph each belongs to, which is zero for all, wherever it is looked up,
+    and by sums into the middle of a tensor left empty."""
+    estimate = run(
+        """
+x = torch.randn(50, device="cuda")
+like = torch.randint(0, 50, (2, 90), device="cuda")
+graph = like.new_zeros(50)
+sizes = torch.zeros(1, dtype=torch.long, device="cuda").scatter_add_(0, graph, graph.new_ones(50))
+order = torch.sort(x, descending=True)[1]
+graph = graph[order]
+begins = sizes.new_empty(2)
+begins[:1] = 0
+torch.cumsum(sizes, 0, out=begins[1:])
+mask = torch.arange(50, device="cuda") - begins[graph] < 20
+assert order[mask].shape == (20,), order[mask].shape
+"""
+    )
+    assert not estimate.incomplete
+    assert not any("depends on data" in note for note in estimate.notes)
+
+
+@pytest.mark.parametrize(
+    ("compared", "share"),
+    [(">= 0.25", 0.75), ("> 0.25", 0.75), ("< 0.25", 0.25), ("<= 0.25", 0.25), (">= 0.0", 1.0)],
+)
+def test_of_numbers_that_are_drawn_few_more_pass_than_their_share(
+    compared: str, share: float, run: Any
+) -> None:
+    """100,000 of them: no more than the binomial distribution has but in one of 10^8 cases, and at most 1 % over the share."""
+    estimate = run(
+        f"""
+x = torch.rand(100_000, device="cuda")
+mask = x {compared}
+sizes = {{len(x[mask]), len(mask.nonzero()), len(torch.masked_select(x, mask))}}
+assert len(sizes) == 1, sizes
+size = sizes.pop()
+assert {share} * 100_000 <= size <= min(100_000, {share} * 100_000 + 1000), size
+mask[3] = True
+assert len(x[mask]) == 100_000
+"""
+    )
+    assert estimate.incomplete is None, estimate.incomplete
+    assert any("counted at its bound" in note for note in estimate.notes)
+
+
+def test_an_order_has_every_place_once(run: Any) -> None:
+    """As rankings are evaluated: where is the right answer among all that were scored?"""
+    estimate = run(
+        """
+scores = torch.rand(8, 50_000, device="cuda").log()
+order, right = torch.argsort(scores, dim=1, descending=True), torch.arange(8, device="cuda")
+for i in range(8):
+    assert (order[i, :] == right[i]).nonzero().shape == (1, 1)
+assert (order == 3).nonzero().shape == (8, 2)
+assert (torch.sort(scores[0]).indices == 3).nonzero().shape == (1, 1)
+assert (order[:, :100] == 3).nonzero().shape == (800, 2), "a part of an order may lack it, and no part is told apart"
+assert (torch.argsort(scores, dim=0) == 3).nonzero().shape == (400_000, 2)
+"""
+    )
+    assert estimate.incomplete is None, estimate.incomplete
+
+
+def test_how_many_are_seen_at_most() -> None:
+    """The exact distribution's share of more than the bound, summed here, is below e^-20; and what is sure stays sure."""
+    for count, share in ((1, 0.5), (40, 0.1), (500, 0.8), (3000, 0.5)):
+        most = _seen_at_most(count, share)
+        above = sum(
+            math.exp(
+                math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1)
+                + k * math.log(share) + (count - k) * math.log(1 - share)
+            )
+            for k in range(most + 1, count + 1)
+        )  # fmt: skip
+        assert above < math.exp(-20) and most <= count
+    assert _seen_at_most(10_000, 1.0) == 10_000 and _seen_at_most(10_000, 0.0) < 20
+    assert _seen_at_most(100_000, 0.75) < 100_000 * 0.76
