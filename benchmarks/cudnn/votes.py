@@ -16,7 +16,8 @@ from unittest import mock
 import click
 import numpy as np
 
-from analyzer.libraries.cudnn import convolutions
+from analyzer.libraries.cudnn import convolutions, votes
+from analyzer.libraries.cudnn.forms import parts_of
 from analyzer.libraries.cudnn.table import (
     AS_FIRST,
     FASTEST,
@@ -67,11 +68,11 @@ def score(table: WithoutOne, group: str, operation: str, rows: list[int], batch_
         like = Convolution(operation, dtype, layout == "nhwc", (1, 1), (1, 1), (), (), ())
         family, batch = int(families[row]), int(batches[row])
         table.left_out = (family, batch if batch_only else None)
-        convolutions.neighbours.cache_clear()
+        votes.neighbours.cache_clear()
         call = convolution_of(table.families[family], batch, like)
         told = convolutions._by_vote(call, table.name, table.figure)
         as_first += -(-first // _BLOCK_BYTES) == -(-true // _BLOCK_BYTES)
-        x, y, _, _ = convolutions._parts(call, False)
+        x, y, _, _ = parts_of(call, False)
         right += -(-told.nbytes // _BLOCK_BYTES) == -(-true // _BLOCK_BYTES)
         within += told.low_bytes <= true <= told.high_bytes
         error += abs(told.nbytes - true) / (x + y)

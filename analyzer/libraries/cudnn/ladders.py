@@ -35,7 +35,8 @@ from pathlib import Path
 
 import numpy as np
 
-from analyzer.libraries.cudnn.convolutions import Settings, Workspace, bytes_of, form_of, workspace
+from analyzer.libraries.cudnn.convolutions import Settings, Workspace, workspace
+from analyzer.libraries.cudnn.forms import bytes_of, form_of
 from analyzer.libraries.cudnn.table import (
     AFTER,
     FIRST,

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.libraries.cudnn import convolutions
-from analyzer.libraries.cudnn.convolutions import Form, Workspace, bytes_of, form_of, workspace
+from analyzer.libraries.cudnn.convolutions import Workspace, workspace
+from analyzer.libraries.cudnn.forms import Form, bytes_of, form_of, parts_of
 from analyzer.libraries.cudnn.table import OPERATIONS, Convolution, measurements
 from tests.paths import DATA
 
@@ -64,7 +64,7 @@ def test_convolutions_no_network_has() -> None:
         if is_native_depthwise(call, groups):
             continue
         space = workspace(call, "h200")
-        x, y, w, _ = convolutions._parts(call, False)
+        x, y, w, _ = parts_of(call, False)
         exact += -(-space.nbytes // 512) == -(-nbytes // 512)
         inside += space.low_bytes - 512 <= nbytes <= space.high_bytes + 512
         errors.append(abs(space.nbytes - nbytes) / max(x + y + w, nbytes))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from analyzer.devices import load
-from analyzer.libraries.cudnn.convolutions import neighbours, workspace
+from analyzer.libraries.cudnn.convolutions import workspace
 from analyzer.libraries.cudnn.ladders import ladder
 from analyzer.libraries.cudnn.table import (
     OPERATIONS,
@@ -23,6 +23,7 @@ from analyzer.libraries.cudnn.table import (
     measurements,
     table_of_device,
 )
+from analyzer.libraries.cudnn.votes import neighbours
 
 SAMPLE = Path(__file__).parents[2] / "data" / "elsewhere" / "cudnn_sample.npz"
 GROUPS = tuple(
