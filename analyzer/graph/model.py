@@ -148,9 +148,9 @@ class Operator:
         value = self.argument(*names)
         return int(value) if isinstance(value, int) else default
 
-    def integers(self, name: str) -> tuple[int, ...] | None:
-        """The list of integers of this name (one integer counts as a list of one), None if absent."""
-        value = self.argument(name)
+    def integers(self, *names: str) -> tuple[int, ...] | None:
+        """The list of integers of the first of these names that is given (one counts as a list of one), None if absent."""
+        value = self.argument(*names)
         if isinstance(value, int):
             return (value,)
         if isinstance(value, tuple):

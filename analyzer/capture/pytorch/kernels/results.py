@@ -14,7 +14,7 @@ from torch._prims_common import compute_elementwise_output_strides
 
 aten = torch.ops.aten
 META = torch.device("meta")
-_ONE_DIMENSION = 3  # batch, channels, length
+_ONE_DIMENSION, _VOLUMES = 3, 5  # batch, channels, then one length or three
 
 
 def channels_last_like(tensor: Any) -> bool:
@@ -34,14 +34,17 @@ def channels_last_like(tensor: Any) -> bool:
     return True
 
 
-def suggested_format(*tensors: Any) -> torch.memory_format:
+def suggested_format(x: Any, weight: Any = None) -> torch.memory_format:
     """cuDNN's format for a convolution: channels-last as soon as input or weight is (`ConvUtils.h`). One of one dimension is one of
-    two, of which the first has size 1 (`Convolution.cpp`, `view1d_as_2d`): its result lies as theirs does, (N, C, 1, L)."""
-    if tensors[0].dim() == _ONE_DIMENSION:
-        return suggested_format(*(tensor.unsqueeze(2) for tensor in tensors))
-    if any(channels_last_like(tensor) for tensor in tensors) and tensors[0].dtype is not torch.float64:
-        return torch.channels_last if tensors[0].dim() == 4 else torch.channels_last_3d
-    return torch.contiguous_format
+    two, of which the first has size 1: there the weight alone decides (`Convolution.cpp`: "avoid accidentally going through NHWC for
+    permuted 3d input"), and the result lies as (N, C, 1, L) does."""
+    deciding = (x, weight)
+    if x.dim() == _ONE_DIMENSION:
+        deciding = (None if weight is None else weight.unsqueeze(2),)
+    last = any(tensor is not None and channels_last_like(tensor) for tensor in deciding)
+    if not last or x.dtype is torch.float64:
+        return torch.contiguous_format
+    return torch.channels_last_3d if x.dim() == _VOLUMES else torch.channels_last
 
 
 def log_softmax_backward(grad: Any, output: Any, dim: int, input_dtype: Any) -> Any:

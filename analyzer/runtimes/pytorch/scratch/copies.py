@@ -112,7 +112,7 @@ def unfold_gradient(operator: Operator, _device: DeviceProfile, script: Script) 
 
 @rule("aten::dist")
 def dist(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The differences, then their norm."""
+    """The differences of all elements are made, then their norm."""
     source, other = operator.tensor("self"), operator.tensor("other")
     if source is None or other is None:
         return

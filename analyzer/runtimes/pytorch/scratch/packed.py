@@ -31,7 +31,8 @@ _ENTRY_BYTES = 8
 @rule("fsdp::split_with_sizes_copy", "aten::split_with_sizes_copy", name="split-table")
 def split_with_sizes_copy(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """A table of addresses, sizes and blocks while the kernel is launched."""
-    whole, sizes = operator.tensor("self"), operator.integers("split_sizes")
+    whole = operator.tensor("all_gather_output", "self")
+    sizes = operator.integers("all_gather_input_split_sizes", "split_sizes")
     out = tuple(tensors_in(operator.argument("out")))
     script.outputs()
     if whole is None or sizes is None or not out:
