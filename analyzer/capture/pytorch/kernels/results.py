@@ -38,10 +38,10 @@ def suggested_format(x: Any, weight: Any = None) -> torch.memory_format:
     """cuDNN's format for a convolution: channels-last as soon as input or weight is (`ConvUtils.h`). One of one dimension is one of
     two, of which the first has size 1: there the weight alone decides (`Convolution.cpp`: "avoid accidentally going through NHWC for
     permuted 3d input"), and the result lies as (N, C, 1, L) does."""
-    deciding = (x, weight)
+    deciding = [tensor for tensor in (x, weight) if tensor is not None]
     if x.dim() == _ONE_DIMENSION:
-        deciding = (None if weight is None else weight.unsqueeze(2),)
-    last = any(tensor is not None and channels_last_like(tensor) for tensor in deciding)
+        deciding = [tensor.unsqueeze(2) for tensor in deciding[1:]]
+    last = any(channels_last_like(tensor) for tensor in deciding)
     if not last or x.dtype is torch.float64:
         return torch.contiguous_format
     return torch.channels_last_3d if x.dim() == _VOLUMES else torch.channels_last
