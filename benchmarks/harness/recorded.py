@@ -11,12 +11,13 @@ import os
 import subprocess
 import sys
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks import ROOT
 
+Row = TypeVar("Row")
 RECORDER = ROOT / "benchmarks" / "harness" / "recorded_run.py"
 
 
@@ -29,6 +30,18 @@ def start(
             [sys.executable, str(RECORDER), str(name), *words],
             env={**os.environ, **environment}, stdout=text, stderr=subprocess.STDOUT, **more,
         )  # fmt: skip
+
+
+def kept(file: Path, rows: Sequence[Row], run: Callable[[Row], Any]) -> list[tuple[Row, Any]]:
+    """Each row with what `run` finds of it, which goes into a JSON file: a run that ends goes on from there."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    found = json.loads(file.read_text()) if file.exists() else {}
+    for one in rows:
+        if str(one) not in found:
+            found[str(one)] = run(one)
+            file.write_text(json.dumps(found))
+            print(one, found[str(one)], flush=True)
+    return [(one, found[str(one)]) for one in rows]
 
 
 def row(name: Path) -> dict[str, Any]:

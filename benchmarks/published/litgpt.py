@@ -12,7 +12,6 @@ one more tensor of the stream's size a norm. The others are the same at both, so
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import statistics
@@ -24,6 +23,7 @@ from pathlib import Path
 
 import click
 
+from benchmarks.harness.recorded import kept
 from benchmarks.public.sources import bring
 
 HERE = Path(__file__).parent
@@ -134,11 +134,5 @@ _WHY = (
 def main(folder: Path) -> None:
     """Follow every row and write the page."""
     source = bring("Lightning-AI/litgpt", {"commit": COMMIT}, folder)
-    known = folder / "predicted.json"  # what an earlier run got to
-    found = json.loads(known.read_text()) if known.exists() else {}
-    for row in ROWS:
-        if str(row) not in found:
-            found[str(row)] = predicted(row, source)
-            known.write_text(json.dumps(found))
-            print(row, found[str(row)], flush=True)
-    PAGE.write_text(page([(row, found[str(row)]) for row in ROWS]), encoding="utf-8")
+    found = kept(folder / "predicted.json", ROWS, lambda row: predicted(row, source))
+    PAGE.write_text(page(found), encoding="utf-8")

@@ -11,7 +11,6 @@ Source: github.com/pytorch/torchtune, README.md: the table of techniques (pull r
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import statistics
@@ -24,6 +23,7 @@ from pathlib import Path
 
 import click
 
+from benchmarks.harness.recorded import kept
 from benchmarks.public.sources import bring
 
 HERE = Path(__file__).parent
@@ -249,13 +249,9 @@ _LEFT = (
 @click.argument("folder", type=click.Path(path_type=Path), default=Path(".public/torchtune"))
 def main(python: str, folder: Path) -> None:
     """Run every row and write the page. PYTHON has PyTorch 2.5.1's CUDA build, FOLDER gets torchtune's source."""
-    folder.mkdir(parents=True, exist_ok=True)
-    known = folder / "peaks.json"  # what an earlier run got to
-    found = json.loads(known.read_text()) if known.exists() else {}
-    for row in ROWS:
-        if str(row) not in found:
-            source = bring("pytorch/torchtune", {"commit": row.table}, folder / row.table[:9])
-            found[str(row)] = steps(_ran(row, python, source))
-            known.write_text(json.dumps(found))
-            print(row.title, found[str(row)], flush=True)
-    PAGE.write_text(page([(row, found[str(row)]) for row in ROWS]), encoding="utf-8")
+
+    def peaks(row: Row) -> list[dict[str, int]]:
+        source = bring("pytorch/torchtune", {"commit": row.table}, folder / row.table[:9])
+        return steps(_ran(row, python, source))
+
+    PAGE.write_text(page(kept(folder / "peaks.json", ROWS, peaks)), encoding="utf-8")

@@ -227,11 +227,8 @@ def _by_form(asked: _Question, neighbour: Neighbour, place: int) -> Integers:
         asked.table, neighbour.row, int(neighbour.batches[place]), int(neighbour.sizes[place]), kind_of(like)
     )
     if form.rest_bytes >= REST_BYTES and asked.figure in _TRIALS:
-        took, grown, measured = (
-            bytes_of(other, form),
-            sum(parts_of(like, False)[:2]),
-            sum(parts_of(other, False)[:2]),
-        )
+        took = bytes_of(other, form)
+        grown, measured = (sum(parts_of(call, False)[:2]) for call in (like, other))
         return np.array([took * grown * batch // measured for batch in asked.batches.tolist()], np.int64)
     form = carried_form(form, other, like)
     first = bytes_of(like, form)

@@ -47,6 +47,11 @@ def suggested_format(x: Any, weight: Any = None) -> torch.memory_format:
     return torch.channels_last_3d if x.dim() == _VOLUMES else torch.channels_last
 
 
+def _like(tensor: Any) -> Any:
+    """A contiguous tensor of this one's shape and type."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=META)
+
+
 def log_softmax_backward(grad: Any, output: Any, dim: int, input_dtype: Any) -> Any:
     """`TORCH_META_FUNC(_log_softmax_backward_data)`, `SoftMax.cpp`: contiguous, whatever the gradient's strides."""
     del output, dim
@@ -227,21 +232,17 @@ def layer_norm_backward(
     del grad, shape, mean, rstd
     return (
         torch.empty(x.shape, dtype=x.dtype, device=META) if mask[0] else None,
-        _contiguous(weight) if mask[1] and weight is not None else None,
-        _contiguous(bias) if mask[2] and bias is not None else None,
+        _like(weight) if mask[1] and weight is not None else None,
+        _like(bias) if mask[2] and bias is not None else None,
     )
 
 
 def rms_norm_backward(_grad: Any, x: Any, _shape: Any, _rstd: Any, weight: Any, mask: Any) -> Any:
     """`cuda/layer_norm_kernel.cu`: contiguous, as layer_norm's."""
     return (
-        _contiguous(x) if mask[0] else None,
-        _contiguous(weight) if mask[1] and weight is not None else None,
+        _like(x) if mask[0] else None,
+        _like(weight) if mask[1] and weight is not None else None,
     )
-
-
-def _contiguous(like: Any) -> Any:
-    return torch.empty(like.shape, dtype=like.dtype, device=META)
 
 
 def laid_as_both(operator: Any) -> Callable[..., Any]:
@@ -250,13 +251,17 @@ def laid_as_both(operator: Any) -> Callable[..., Any]:
 
     def result(*args: Any, **kwargs: Any) -> Any:
         found = operator(*args, **kwargs)
-        tensors = [
-            one.expand(found.shape) for one in args[:2] if isinstance(one, torch.Tensor)
-        ]  # else numbers
+        given = (one for one in args[:2] if isinstance(one, torch.Tensor))  # else numbers
+        tensors = [one.expand(found.shape) for one in given]
         stride = compute_elementwise_output_strides(*tensors)
         return torch.empty_strided(found.shape, stride, dtype=found.dtype, device=META)
 
     return result
+
+
+def contiguous(operator: Any) -> Callable[..., Any]:
+    """An operator whose result is contiguous on CUDA."""
+    return lambda *args, **kwargs: _like(operator(*args, **kwargs))
 
 
 def group_norm(x: Any, weight: Any, bias: Any, n: int, c: int, hxw: int, groups: int, eps: float) -> Any:
@@ -355,10 +360,6 @@ def fused_gru_cell_backward(grad: Any, workspace: Any, has_bias: bool) -> Any:
     gates = [torch.empty((workspace.size(0), width), dtype=workspace.dtype, device=META) for _ in range(2)]
     biases = [torch.empty(width, dtype=workspace.dtype, device=META) if has_bias else None for _ in range(2)]
     return *gates, _like(grad), *biases
-
-
-def _like(tensor: Any) -> Any:
-    return torch.empty(tensor.shape, dtype=tensor.dtype, device=META)
 
 
 def transform_bias_rescale_qkv(qkv: Any, bias: Any, heads: int) -> Any:
@@ -463,31 +464,13 @@ META_KERNELS: dict[Any, Callable[..., Any]] = {
     aten._log_softmax_backward_data.default: log_softmax_backward,
     aten.log_sigmoid_forward.default: log_sigmoid_forward,
     aten.native_layer_norm_backward.default: layer_norm_backward,
-    aten.pow.Scalar: lambda base, exponent: _contiguous(
-        aten.pow.Scalar(base, exponent)
-    ),  # `Pow.cpp`, `TORCH_META_FUNC2(pow, Scalar)`
-    aten.pixel_unshuffle.default: lambda x, factor: _contiguous(
-        aten.pixel_unshuffle.default(x, factor)
-    ),  # `PixelShuffle.cpp`
-    aten.normal.Tensor_Tensor: lambda *a, **k: _contiguous(
-        aten.normal.Tensor_Tensor(*a, **k)
-    ),  # `DistributionTemplates.h`
     aten.binary_cross_entropy_backward.default: lambda _grad, x, *a, **k: torch.empty_like(
         x
     ),  # `cuda/Loss.cu`
-    aten.fractional_max_pool3d_backward.default: lambda _grad, x, *a: _contiguous(
-        x
-    ),  # `cuda/FractionalMaxPool3d.cu`
-    aten.multi_margin_loss_backward.default: lambda _grad, x, *a, **k: _contiguous(
-        x
-    ),  # `cuda/MultiMarginLoss.cu`
-    aten.multilabel_margin_loss_backward.default: lambda _grad, x, *a: _contiguous(
-        x
-    ),  # `cuda/MultiLabelMarginCriterion.cu`
     aten.cudnn_grid_sampler.default: lambda x, grid: x.new_empty(
         (*x.shape[:2], *grid.shape[1:3])
     ),  # `cudnn/GridSampler.cpp`
-    aten.cudnn_grid_sampler_backward.default: lambda x, grid, *a: (_contiguous(x), _contiguous(grid)),
+    aten.cudnn_grid_sampler_backward.default: lambda x, grid, *a: (_like(x), _like(grid)),
     aten.native_group_norm.default: group_norm,
     aten.native_group_norm_backward.default: group_norm_backward,
     aten._grouped_mm.default: grouped_mm,
@@ -536,9 +519,13 @@ for _operator in (
     aten.floor_divide.default,
 ):  # fmt: skip
     META_KERNELS[_operator] = laid_as_both(_operator)
+# Contiguous, whatever lies how: `Pow.cpp` (a number to the power of a tensor), `PixelShuffle.cpp`, `DistributionTemplates.h`.
+for _operator in (aten.pow.Scalar, aten.pixel_unshuffle.default, aten.normal.Tensor_Tensor):
+    META_KERNELS[_operator] = contiguous(_operator)
+# Contiguous gradients of a second argument: `Loss.cpp`, `cuda/` `FractionalMaxPool3d.cu`, `MultiMarginLoss.cu`, `MultiLabelMarginCriterion.cu`.
 for _operator in (
-    aten.mse_loss_backward.default,
-    aten.smooth_l1_loss_backward.default,
-    aten.huber_loss_backward.default,
-):
-    META_KERNELS[_operator] = lambda _grad, x, *_: _contiguous(x)  # `Loss.cpp`
+    aten.mse_loss_backward.default, aten.smooth_l1_loss_backward.default, aten.huber_loss_backward.default,
+    aten.fractional_max_pool3d_backward.default, aten.multi_margin_loss_backward.default,
+    aten.multilabel_margin_loss_backward.default,
+):  # fmt: skip
+    META_KERNELS[_operator] = lambda _grad, x, *_, **__: _like(x)

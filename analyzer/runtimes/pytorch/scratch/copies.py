@@ -2,45 +2,46 @@
 
 1. Before the results: the input of `kthvalue`, of `median` along a dimension and of `_adaptive_avg_pool3d`; input and indices of
    `max_unpool2d` and `max_unpool3d`; the gradient of `fractional_max_pool2d`.
-2. After them: the input of `cummax`, `cummin` and `adaptive_max_pool3d`, and their gradients.
-3. Besides: `renorm` takes a factor a row, `unfold`'s gradient the positions along its dimension, `dist` the differences, a mean by
-   `scatter_reduce` counts.
+2. After them: the input of `adaptive_max_pool3d` (those of which nothing else is to be said are `pooling.py`'s contiguous-only).
+3. Besides: `renorm` takes a factor a row, `unfold`'s gradient the positions along its dimension, a mean by `scatter_reduce` counts.
 
 Source: `aten/src/ATen/native/cuda/` `Sorting.cpp` (`kthvalue_cuda_template`), `AdaptiveAveragePooling3d.cu`, `AdaptiveMaxPooling3d.cu`,
-`MaxUnpooling.cu`, `FractionalMaxPool2d.cu`, `ScanKernels.cpp`, `UnfoldBackwardKernel.cu`; `aten/src/ATen/native/` `Normalization.cpp`
-(`renorm_out`), `TensorAdvancedIndexing.cpp` (`scatter_reduce_two`), `Distance.cpp` (`dist`); orders and sizes as recorded (H200, torch
-2.11, `tests/data/h200/operators_layouts.json.gz`).
+`MaxUnpooling.cu`, `FractionalMaxPool2d.cu`, `UnfoldBackwardKernel.cu`; `aten/src/ATen/native/` `Normalization.cpp` (`renorm_out`),
+`TensorAdvancedIndexing.cpp` (`scatter_reduce_two`); orders and sizes as recorded (H200, torch 2.11,
+`tests/data/h200/operators_layouts.json.gz`).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, dtype_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     accumulator_bytes,
-    broadcast_shape,
     bytes_of,
     contiguous_copy_bytes,
-    contiguous_strides,
 )
-from analyzer.runtimes.pytorch.scratch.reduction import Kernel, reduce
 from analyzer.runtimes.pytorch.scratch.script import Script, rule
 
 _INDEX_BYTES = 8
 _WITH_BATCH = 5  # dimensions of a batch of volumes
 
 
-@rule("aten::kthvalue", "aten::median.dim", "aten::nanmedian.dim", name="copied-first", replace=True)
+@rule(
+    "aten::kthvalue",
+    "aten::median.dim",
+    "aten::nanmedian.dim",
+    "aten::fractional_max_pool2d_backward",
+    name="copied-first",
+)
 def copied_first(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """An input that is not contiguous is copied before the results."""
-    script.temporary(contiguous_copy_bytes(operator.tensor("self")))
+    """A first argument that is not contiguous is copied before the results."""
+    script.temporary(contiguous_copy_bytes(operator.tensor("grad_output", "self")))
     script.outputs()
 
 
-@rule("aten::_adaptive_avg_pool3d", name="adaptive-average-3d", replace=True)
+@rule("aten::_adaptive_avg_pool3d", name="adaptive-average-3d")
 def adaptive_average_3d(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """A batch that is not contiguous is copied before the result; one volume is read as it lies."""
     source = operator.tensor("self")
@@ -66,27 +67,6 @@ def unpooling(operator: Operator, _device: DeviceProfile, script: Script) -> Non
     script.outputs()
 
 
-@rule("aten::fractional_max_pool2d_backward", name="fractional-pooling-grad")
-def fractional_pooling_gradient(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The gradient is copied before the result where it is not contiguous."""
-    script.temporary(contiguous_copy_bytes(operator.tensor("grad_output")))
-    script.outputs()
-
-
-@rule(
-    "aten::cummax",
-    "aten::cummin",
-    "aten::adaptive_max_pool3d_backward",
-    "aten::_adaptive_avg_pool3d_backward",
-    name="copied-after",
-    replace=True,
-)
-def copied_after(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """A first argument that is not contiguous is copied after the results."""
-    script.outputs()
-    script.temporary(contiguous_copy_bytes(operator.tensor("grad_output", "self")))
-
-
 @rule("aten::renorm", "aten::renorm_")
 def renorm(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """The norm of every row, which then is the factor it is multiplied by."""
@@ -98,7 +78,7 @@ def renorm(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     script.temporary(source.shape[dim] * accumulator_bytes(source.dtype))
 
 
-@rule("aten::unfold_backward", name="unfold-grad", replace=True)
+@rule("aten::unfold_backward", name="unfold-grad")
 def unfold_gradient(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """The positions along the dimension that was unfolded: of the result, or of the pieces where these do not overlap."""
     script.outputs()
@@ -110,27 +90,7 @@ def unfold_gradient(operator: Operator, _device: DeviceProfile, script: Script) 
     script.temporary((result if overlap else pieces).shape[dim] * _INDEX_BYTES)
 
 
-@rule("aten::dist")
-def dist(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The differences of all elements are made, then their norm."""
-    source, other = operator.tensor("self"), operator.tensor("other")
-    if source is None or other is None:
-        return
-    shape = broadcast_shape((source, other))
-    differences = replace(source, shape=shape, stride=contiguous_strides(shape), offset=0)
-    script.temporary(bytes_of(differences))
-    script.outputs()
-    reduce(
-        script,
-        device,
-        differences,
-        frozenset(range(len(shape))),
-        (source.dtype,),
-        kernel=Kernel(dtype_bytes(source.dtype)),
-    )
-
-
-@rule("aten::scatter_reduce", "aten::scatter_reduce_", name="scatter-mean", replace=True)
+@rule("aten::scatter_reduce", "aten::scatter_reduce_", name="scatter-mean")
 def scatter_mean(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """A mean: ones of the source's size are counted where they go, in a tensor of the result's size, and of none a mask is made. Any other
     reduction takes nothing."""

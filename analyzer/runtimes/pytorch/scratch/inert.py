@@ -41,7 +41,7 @@ _BY_MECHANISM = {
         special_shifted_chebyshev_polynomial_w special_hermite_polynomial_h special_hermite_polynomial_he
         special_laguerre_polynomial_l special_legendre_polynomial_p special_modified_bessel_i0 special_modified_bessel_i1
         special_modified_bessel_k0 special_modified_bessel_k1 special_scaled_modified_bessel_k0
-        special_scaled_modified_bessel_k1 special_spherical_bessel_j0 _conj_physical rrelu_with_noise_backward linalg_cross
+        special_scaled_modified_bessel_k1 special_spherical_bessel_j0 _conj_physical linalg_cross
         special_erfcx special_i0e special_i1 special_i1e special_log_ndtr special_ndtri special_xlog1py special_zeta
         __ilshift__ __ixor__ __lshift__ __rshift__ __xor__ __and__ __or__ __iand__ __ior__
         masked_scale _masked_scale _fused_dropout complex polar real imag view_as_real view_as_complex
@@ -58,20 +58,20 @@ _BY_MECHANISM = {
         normal_functional ones ones_like rand rand_like randint randint_like randn randn_like random scalar_tensor
         uniform zero zeros zeros_like _to_copy to _copy_from contiguous tril triu tril_indices triu_indices flip rot90
         repeat _efficientzerotensor constant_pad_nd expand_copy permute_copy select_copy slice_copy view_copy
-        alias_copy narrow_copy diagonal_copy unfold_copy unbind_copy block_diag
+        alias_copy narrow_copy diagonal_copy unfold_copy unbind_copy
         as_strided_copy transpose_copy squeeze_copy unsqueeze_copy t_copy diag_embed hamming_window hann_window
-        select_backward slice_backward diagonal_backward unfold_backward as_strided_scatter slice_scatter
+        select_backward slice_backward diagonal_backward as_strided_scatter slice_scatter
         select_scatter diagonal_scatter stack hstack vstack pixel_shuffle pixel_unshuffle channel_shuffle
         native_channel_shuffle pin_memory _pin_memory affine_grid_generator
     """,
     "gathers and scatters": """
-        cat gather take index_select index_add index_copy index_fill index_reduce scatter scatter_add scatter_reduce
+        cat gather take index_select index_add index_copy index_fill index_reduce scatter scatter_add
         _embedding_bag_forward_only grid_sampler_2d grid_sampler_3d grid_sampler_2d_backward
         grid_sampler_3d_backward _weight_norm_interface _weight_norm_interface_backward adaptive_avg_pool3d
-        _adaptive_avg_pool3d _adaptive_avg_pool3d_backward affine_grid_generator_backward
-        put trace nonzero_static fractional_max_pool2d fractional_max_pool3d fractional_max_pool3d_backward
+          affine_grid_generator_backward
+         trace nonzero_static fractional_max_pool2d fractional_max_pool3d fractional_max_pool3d_backward
         replication_pad1d_backward _embedding_bag_per_sample_weights_backward _pdist_forward
-        kthvalue searchsorted bucketize cummax cummin
+         searchsorted bucketize
         replication_pad1d replication_pad2d replication_pad3d replication_pad2d_backward replication_pad3d_backward
         upsample_bicubic2d upsample_linear1d upsample_trilinear3d _transform_bias_rescale_qkv batch_norm_gather_stats_with_counts
         _convert_indices_from_coo_to_csr _convert_indices_from_csr_to_coo

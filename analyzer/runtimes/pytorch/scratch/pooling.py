@@ -1,4 +1,4 @@
-"""Pooling, padding and resizing.
+"""Pooling, padding and resizing; and the other kernels that copy a first argument that is not contiguous, and nothing else.
 
 1. Kernels run in the memory format the input suggests. An input dense in that format is read in place, any other is
    copied to it, after the results are allocated; so are the gradient and the saved indices in the backward pass.
@@ -6,7 +6,7 @@
 
 Source: `aten/src/ATen/native/cuda/` `DilatedMaxPool2d.cu`, `DilatedMaxPool3d.cu`, `AveragePool2d.cu`,
 `AveragePool3d.cu`, `AdaptiveAveragePooling.cu`, `AdaptiveMaxPooling2d.cu`, `UpSample*.cu`, `ReflectionPad.cu`,
-`ReplicationPadding.cu`, `Im2Col.cu`, `Col2Im.cu`.
+`ReplicationPadding.cu`, `Im2Col.cu`, `Col2Im.cu`, `ScanKernels.cpp` (`cummax`, `cummin`).
 
 Not modelled: results that are resized in place by the caller.
 """
@@ -195,6 +195,10 @@ def col2im(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     "aten::reflection_pad2d",
     "aten::reflection_pad1d_backward",
     "aten::reflection_pad2d_backward",
+    "aten::cummax",
+    "aten::cummin",
+    "aten::adaptive_max_pool3d_backward",
+    "aten::_adaptive_avg_pool3d_backward",
 )
 def contiguous_only(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Kernels with a contiguous path alone copy a first argument that is not contiguous, after the results."""
