@@ -25,8 +25,8 @@ class TargetError(AnalyzerError):
     """The target cannot be opened, or is not a model."""
 
 
-class NotTold(Exception):
-    """What repeats cannot be told from the few times it was run: the reason. It has to be run."""
+class NotExtrapolated(Exception):
+    """What repeats cannot be extrapolated from the few times it was run: the reason. It has to be run."""
 
 
 class InputError(AnalyzerError):

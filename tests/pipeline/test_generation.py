@@ -31,7 +31,7 @@ def generated(folder: Path, document: dict[str, Any], **said: Any) -> Estimate:
 
 
 def told(estimate: Estimate) -> bool:
-    return any("were told from others" in note for note in estimate.notes)
+    return any("were extrapolated from others" in note for note in estimate.notes)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_as_when_every_token_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: dict[str, Any]
 ) -> None:
     short = generated(tmp_path, LLAMA, **said)
-    monkeypatch.setattr(generating, "WORTH_TELLING", 10**9)
+    monkeypatch.setattr(generating, "WORTH_EXTRAPOLATING", 10**9)
     full = generated(tmp_path, LLAMA, **said)
     assert told(short) and not told(full)
     assert short.peak_allocated == full.peak_allocated
@@ -77,9 +77,9 @@ def test_a_window_that_fills_on_the_way(
     """Before it is full and after, tokens are told; those around are run."""
     said = {"length": 20, "new_tokens": 140, "batch": 8, "cache": cache}
     short = generated(tmp_path, document, **said)
-    monkeypatch.setattr(generating, "WORTH_TELLING", 10**9)
+    monkeypatch.setattr(generating, "WORTH_EXTRAPOLATING", 10**9)
     full = generated(tmp_path, document, **said)
-    stretches = [note for note in short.notes if "were told from others" in note]
+    stretches = [note for note in short.notes if "were extrapolated from others" in note]
     assert len(stretches) == 2 and not told(full)
     for figure in ("peak_allocated", "peak_reserved", "peak_requested", "device_used", "naive", "breakdown"):
         assert getattr(short, figure) == getattr(full, figure), figure
@@ -90,7 +90,7 @@ def test_a_window_that_fills_soon_is_run(tmp_path: Path, monkeypatch: pytest.Mon
     said = {"length": 300, "new_tokens": 60, "batch": 8}
     estimate = generated(tmp_path, WINDOW, **said)
     assert not told(estimate)
-    monkeypatch.setattr(generating, "WORTH_TELLING", 10**9)
+    monkeypatch.setattr(generating, "WORTH_EXTRAPOLATING", 10**9)
     assert estimate.peak_reserved == generated(tmp_path, WINDOW, **said).peak_reserved
 
 
@@ -134,7 +134,7 @@ def test_a_program_that_goes_on(
     script = tmp_path / "talk.py"
     script.write_text(SCRIPT)
     short, said = analyzer.run(script), capsys.readouterr().out
-    monkeypatch.setattr(generating, "WORTH_TELLING", 10**9)
+    monkeypatch.setattr(generating, "WORTH_EXTRAPOLATING", 10**9)
     full = analyzer.run(script)
     assert said == capsys.readouterr().out
     assert told(short) and not told(full) and short.incomplete is None

@@ -2,7 +2,7 @@
 
 `torch.cuda.memory_allocated()` and its kin answer from here, a request without room is an error the program may catch,
 and `empty_cache()` acts. The events are those `eager.requests` gives for the same program; only requests that failed,
-and what the program told its allocator, come on top.
+and what the program set of its allocator, come on top.
 
 What the allocator did is written down as it happens, and nothing is played again: what repeats may then be forgotten
 (`cut`) although the allocator has gone through it.
@@ -21,12 +21,12 @@ from analyzer.allocators.process import Process
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.allocators.pytorch.onward import plain, play_on
 from analyzer.devices import DeviceProfile
-from analyzer.errors import NotTold
+from analyzer.errors import NotExtrapolated
 from analyzer.graph import Category, Death, Graph, Moment, Operator, Run
 from analyzer.runtimes.base import Prediction
 from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, Malloc, Use, Wait
 from analyzer.runtimes.plans import Plans
-from analyzer.runtimes.pytorch import told
+from analyzer.runtimes.pytorch import extrapolation
 from analyzer.runtimes.pytorch.allocator import limited, make_allocator
 from analyzer.runtimes.pytorch.eager import Eager, Growing, Program
 from analyzer.runtimes.pytorch.launches import kernel_of
@@ -39,7 +39,7 @@ from analyzer.runtimes.timeline import Failure, States, gathered
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Rounds that were told. allocated: bytes before them; blocks: of each storage that lived then and does not now the bytes of
+    """Rounds that were extrapolated. allocated: bytes before them; blocks: of each storage that lived then and does not now the bytes of
     its block and those asked for; handles: by the same storages, what lives in their place."""
 
     allocated: int
@@ -47,7 +47,7 @@ class Ahead:
     handles: Mapping[int, int]
 
     @property
-    def told(self) -> Collection[int]:
+    def extrapolated(self) -> Collection[int]:
         """Storages that lived before them and do not any more."""
         return self.handles.keys()
 
@@ -77,7 +77,7 @@ class Live:
         # What is written down apart, who knows what it asks for, and the most in use while something happened unwritten.
         self._apart: list[AllocationEvent] | None = None
         self._kept: Eager | None = None
-        self._told_peaks = (0, 0)
+        self._extrapolated_peaks = (0, 0)
         self._readings: list[Reading] = []
         self._peaks = (0, 0, 0)
         self.retries = self.failures = 0
@@ -272,33 +272,35 @@ class Live:
 
     def rounds(
         self, starts: Sequence[int], first: int
-    ) -> tuple[list[told.Round], dict[int, tuple[int, int]]]:
-        """As `told.rounds`, of the events here."""
+    ) -> tuple[list[extrapolation.Round], dict[int, tuple[int, int]]]:
+        """As `extrapolation.rounds`, of the events here."""
         assert self._program is not None
-        return told.rounds(self.events, self._program.operators, starts, first)
+        return extrapolation.rounds(self.events, self._program.operators, starts, first)
 
     def ahead(
-        self, samples: Sequence[told.Round], places: Mapping[int, tuple[int, int]], numbers: range
+        self, samples: Sequence[extrapolation.Round], places: Mapping[int, tuple[int, int]], numbers: range
     ) -> Ahead:
-        """Play the rounds of these numbers on the allocator, without writing them down. Raises NotTold, everything being as before."""
-        loop, allocator = told.loop(samples, self._profile), self.allocator
+        """Play the rounds of these numbers on the allocator, without writing them down. Raises NotExtrapolated, everything being as before."""
+        loop, allocator = extrapolation.loop(samples, self._profile), self.allocator
         if not plain(allocator):
-            raise NotTold("the allocator's settings are not known to the compiled one")
+            raise NotExtrapolated("the allocator's settings are not known to the compiled one")
         taken = {key: held for key, held in self._handles.items() if key in places}
         before, allocated = allocator.peak_allocated, allocator.allocated
         blocks = {key: (allocator.size_of(handle), nbytes) for key, (handle, nbytes) in taken.items()}
-        held = {told.key_at(loop, *places[key]): handle for key, (handle, _) in taken.items()}
+        held = {extrapolation.key_at(loop, *places[key]): handle for key, (handle, _) in taken.items()}
         try:
-            handles = play_on(allocator, held, told.requests(loop, numbers), told.key_count(loop))
+            handles = play_on(
+                allocator, held, extrapolation.requests(loop, numbers), extrapolation.key_count(loop)
+            )
         except OutOfMemoryError as error:
-            raise NotTold("memory runs out") from error
+            raise NotExtrapolated("memory runs out") from error
         now = {}
         for key in taken:
             number, place = places[key]
-            now[key] = handles[told.key_at(loop, number + len(numbers), place)]
+            now[key] = handles[extrapolation.key_at(loop, number + len(numbers), place)]
             del self._handles[key]
         if allocator.peak_allocated > before:
-            self._told_peaks = allocator.peak_allocated, allocator.peak_requested
+            self._extrapolated_peaks = allocator.peak_allocated, allocator.peak_requested
         return Ahead(allocated, blocks, now)
 
     def join(
@@ -327,7 +329,7 @@ class Live:
             self._states.put(allocated, malloc.nbytes, handle)
             self._handles[name] = handle, malloc.nbytes
         if allocated != self.allocator.allocated:
-            raise ValueError("what was told does not add up")
+            raise ValueError("what was extrapolated does not add up")
         self._eager.rename(names)
 
     def reads(self) -> None:
@@ -355,13 +357,15 @@ class Live:
         self._handles |= moved
         self._eager.rename(names)
 
-    def _write_told_peak(self) -> None:
-        """Where the most was in use while rounds were told, it is written down in the end, in one piece."""
-        states, eager, (allocated, requested) = self._states, self._eager, self._told_peaks
+    def _write_extrapolated_peak(self) -> None:
+        """Where the most was in use while rounds were extrapolated, it is written down in the end, in one piece."""
+        states, eager, (allocated, requested) = self._states, self._eager, self._extrapolated_peaks
         if not states.allocated or eager is None or allocated <= max(states.allocated):
             return
         now, asked = states.allocated[-1], max(requested - states.requested[-1], 0)
-        piece = Malloc(eager.key(), allocated - now, Category.ACTIVATION, label="tokens that were told")
+        piece = Malloc(
+            eager.key(), allocated - now, Category.ACTIVATION, label="tokens that were extrapolated"
+        )
         self._events += [piece, Free(piece.key)]
         states.put(allocated, asked)
         states.put(now, -asked)
@@ -379,10 +383,10 @@ class Live:
         return self._profile.capacity_bytes
 
     def answer(self, graph: Graph) -> Prediction:
-        """Everything asked for, with the categories that only the whole program told."""
+        """Everything asked for, with the categories that only the whole program shows."""
         assert self._eager is not None
         storages = graph.storages
-        self._write_told_peak()
+        self._write_extrapolated_peak()
         events = tuple(
             [
                 replace(event, category=storages[event.storage].category)

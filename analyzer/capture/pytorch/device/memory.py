@@ -29,10 +29,10 @@ class Allocator(Protocol):
 
 
 class Ahead(Protocol):
-    """Rounds that were told."""
+    """Rounds that were extrapolated."""
 
     @property
-    def told(self) -> Collection[int]:
+    def extrapolated(self) -> Collection[int]:
         """Storages that lived before them and do not any more."""
 
 
@@ -94,10 +94,10 @@ class Memory(Protocol):
 
     def rounds(self, starts: Sequence[int], first: int) -> tuple[list[Any], Mapping[int, Any]]:
         """The rounds of a loop between these positions, numbered from `first` on, and storages asked for in them. Raises
-        NotTold."""
+        NotExtrapolated."""
 
     def ahead(self, samples: Sequence[Any], places: Mapping[int, Any], numbers: range) -> Ahead:
-        """The rounds of these numbers happen now, as the samples tell. Raises NotTold: nothing has happened then."""
+        """The rounds of these numbers happen now, worked out from the samples. Raises NotExtrapolated: nothing has happened then."""
 
     def join(
         self, ahead: Any, pairs: Sequence[tuple[int, int]], names: Mapping[int, int], operators: int

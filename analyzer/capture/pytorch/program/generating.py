@@ -1,21 +1,21 @@
-"""transformers' `generate` in a program that is followed: a few tokens are run, the others told from them.
+"""transformers' `generate` in a program that is followed: a few tokens are run, the others extrapolated from them.
 
 A token costs transformers' own Python 0.1 s, so a thousand of them are not run one by one:
 
 1. While transformers is about to make tokens (`GenerationMixin._sample`), the same is begun apart with longer prompts: its
    calls of the model are then those the program would get to later, because they follow from how long the sequence is. What
    happens there is written down apart, and forgotten.
-2. The program's own first tokens follow. From these and the ones apart the memory tells every token in between
+2. The program's own first tokens follow. From these and the ones apart the memory extrapolates every token in between
    (`device/memory.py`, `Memory.ahead`), or says that it cannot: then all are run, as if nothing had been tried.
 3. The last tokens are run with a long prompt again. What lives there takes the place of what lived after the first ones, and
    the program goes on from there.
-4. Where a window of the cache fills on the way, tokens before that are one stretch, and those after it another: each is told for
-   itself, and the tokens in between are run. A prompt read in pieces counts as read with its last piece.
+4. Where a window of the cache fills on the way, tokens before that are one stretch, and those after it another: each is extrapolated for
+   itself, and the tokens in between are run. A prompt read in chunks counts as read with its last chunk.
 
 Every token is run where they are few; where a streamer, scores or a cache of the caller's are to see each of them; where what
 the model is called with does not grow with the prompt in a way known here (embeddings, masks of four dimensions); and where a
 rule of when to stop is not transformers' own.
-Not told: beams, whose bookkeeping is as wide as the tokens that are left; a cache that is offloaded on a stream of its own; assisted decoding, where values
+Not extrapolated: beams, whose bookkeeping is as wide as the tokens that are left; a cache that is offloaded on a stream of its own; assisted decoding, where values
 decide how many tokens a call gets.
 """
 
@@ -35,7 +35,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from analyzer.capture.pytorch.program.importing import once_imported
-from analyzer.errors import CaptureError, NotTold
+from analyzer.errors import CaptureError, NotExtrapolated
 from analyzer.graph import Birth, Death
 
 if TYPE_CHECKING:
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Position, Recorder
 
 _MODULE = "transformers.generation.utils"
-# Rounds (a call of the model, and what comes before the next) that find the loop on its way, that tell it, and that end it.
-_SETTLING, _TELLING, _LAST = 2, 2, 2
-_BEGINNING = _SETTLING + _TELLING
+# Rounds (a call of the model, and what comes before the next) that find the loop on its way, that it is worked out from, and that end it.
+_SETTLING, _SAMPLED, _LAST = 2, 2, 2
+_BEGINNING = _SETTLING + _SAMPLED
 # Calls before and after the one that fills a window which are not taken to be like others.
 _AROUND = 2
 # The beginning is run four times: fewer tokens than this are run one by one.
-WORTH_TELLING = 40
+WORTH_EXTRAPOLATING = 40
 # Rules of when to stop that ask only how long the sequence is, or for one token.
 _STOPS = ("MaxLengthCriteria", "EosTokenCriteria")
 _SEEN = (
@@ -87,8 +87,8 @@ class _Call:
     @property
     def in_pieces(self) -> int:
         """Calls of the model for the prompt, besides one (`_prefill`)."""
-        piece = getattr(self.arguments["generation_config"], "prefill_chunk_size", None)
-        return (self.arguments["input_ids"].shape[1] - 1) // piece if piece else 0
+        chunk = getattr(self.arguments["generation_config"], "prefill_chunk_size", None)
+        return (self.arguments["input_ids"].shape[1] - 1) // chunk if chunk else 0
 
     def longer(self, count: int) -> tuple[_Call, list[torch.Tensor]]:
         """The same with a prompt of so many more tokens, and a cache of its own; and the tensors made for it."""
@@ -126,7 +126,7 @@ class Tokens:
         def _sample(model: torch.nn.Module, input_ids: torch.Tensor, *given: Any, **named: Any) -> Any:
             prompt = _prompt(model, input_ids, named) if self._phases.looking and not given else None
             call = _Call(original, model, {"input_ids": input_ids, **named}, prompt or ())
-            if prompt is None or call.new_tokens < WORTH_TELLING:
+            if prompt is None or call.new_tokens < WORTH_EXTRAPOLATING:
                 return original(model, input_ids, *given, **named)
             self._phases.looking = False
             try:
@@ -150,21 +150,21 @@ class Tokens:
             assert begun is not None
             again(True)
             if self._left(program.entry):
-                raise CaptureError("tokens of generate could not be told", "please report it")
+                raise CaptureError("tokens of generate could not be extrapolated", "please report it")
             self._recorder.cut(begun.here, {})
             between = begun.stretch.between
             self._recorder.note(
-                f"{self._recorder.places.line() or 'generate'}: of {call.new_tokens:,} tokens {len(between):,} were told from others that "
+                f"{self._recorder.places.line() or 'generate'}: of {call.new_tokens:,} tokens {len(between):,} were extrapolated from others that "
                 f"were run: tokens {between[0] + 1:,} to {between[-1] + 1:,}"
             )
 
     def _stretches(self, call: _Call) -> Iterator[_Stretch]:
-        """Where tokens can be told, with the rounds apart that tell them."""
+        """Where tokens can be extrapolated, with the rounds apart that they follow from."""
         for first, longest in _between(call):
             try:
                 middle, _ = self._apart(call, (first + longest) // 2)
                 end, lives = self._apart(call, longest)
-            except NotTold:
+            except NotExtrapolated:
                 continue
             yield _Stretch(first, longest, [*middle, *end], lives)
 
@@ -196,20 +196,20 @@ class Tokens:
         return _run(long, recorder, called)
 
     def _begun(self, stretch: _Stretch, places: list[Position], program: _Program) -> _Begun | None:
-        """The stretch's tokens told, its first having been run; None where they cannot be."""
+        """The stretch's tokens extrapolated, its first having been run; None where they cannot be."""
         rounds, asked = self._memory.rounds([place.events for place in places], stretch.first + 1)
         entry = program.entry.storages
         live = self._lives(entry, entry, program.loop)
         try:
             _check_alike(live, stretch.lives, asked)
             ahead = self._memory.ahead([*rounds[_SETTLING:], *stretch.samples], asked, stretch.between)
-        except NotTold:
+        except NotExtrapolated:
             return None
         return _Begun(stretch, places[-1], live, ahead)
 
     def _apart(self, call: _Call, longer: int) -> tuple[list[Any], _Lives]:
-        """The rounds that tell of a run with a prompt so much longer, which is forgotten; and what lived after them, as
-        `_lives`. Raises NotTold."""
+        """The rounds of a run with a prompt so much longer, which is forgotten; and what lived after them, as
+        `_lives`. Raises NotExtrapolated."""
         before = self._recorder.position()
         found: list[tuple[list[Any], _Lives]] = []
 
@@ -243,7 +243,7 @@ class Tokens:
         if not left:
             self._recorder.cut(before, {})
         if left or not found:
-            raise NotTold("the model keeps what a prompt made" if left else why)
+            raise NotExtrapolated("the model keeps what a prompt made" if left else why)
         return found[0]
 
     def _lives(self, before: int, since: int, loop: int) -> _Lives:
@@ -270,22 +270,24 @@ class Tokens:
         recorder, entry, here = self._recorder, program.entry, begun.here
         now = recorder.position()
         lives = self._lives(entry.storages, there.storages, loop)
-        _check_alike(begun.live, lives, begun.ahead.told)
+        _check_alike(begun.live, lives, begun.ahead.extrapolated)
         partners = {storage: begun.live[key][0] for key, (storage, _) in lives.items() if key[0] != "older"}
-        told = [storage for storage, partner in partners.items() if partner in begun.ahead.told]
-        names = {**partners, **{storage: here.storages + count for count, storage in enumerate(told)}}
-        growing = [recorder.storages.all[storage] for storage in told]
-        pairs = [(partners[storage], storage) for storage in told]
+        extrapolated = [
+            storage for storage, partner in partners.items() if partner in begun.ahead.extrapolated
+        ]
+        names = {**partners, **{storage: here.storages + count for count, storage in enumerate(extrapolated)}}
+        growing = [recorder.storages.all[storage] for storage in extrapolated]
+        pairs = [(partners[storage], storage) for storage in extrapolated]
         self._memory.join(begun.ahead, pairs, names, now.operators - here.operators)
         recorder.cut(here, names)
         recorder.storages.all.extend(growing)
-        recorder.storages.program.extend(Death(partners[storage]) for storage in told)
-        recorder.storages.program.extend(Birth(names[storage]) for storage in told)
+        recorder.storages.program.extend(Death(partners[storage]) for storage in extrapolated)
+        recorder.storages.program.extend(Birth(names[storage]) for storage in extrapolated)
 
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Tokens that may be told: those of the calls after `first` and until `longest` more than at the beginning.
+    """Tokens that may be extrapolated: those of the calls after `first` and until `longest` more than at the beginning.
 
     samples: rounds in its middle and at its end; lives: what lived after these, as `Tokens._lives`.
     """
@@ -297,7 +299,7 @@ class _Stretch:
 
     @property
     def between(self) -> range:
-        """The rounds that are told."""
+        """The rounds that are extrapolated."""
         return range(self.first + _BEGINNING + 1, self.longest + _BEGINNING + 1)
 
 
@@ -313,7 +315,7 @@ class _Program:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A stretch whose first tokens were run, up to here, and those told of which the memory knows. live: as `_lives`."""
+    """A stretch whose first tokens were run, up to here, and those extrapolated of which the memory knows. live: as `_lives`."""
 
     stretch: _Stretch
     here: Position
@@ -327,7 +329,7 @@ def _between(call: _Call) -> Iterator[tuple[int, int]]:
     prompt = call.arguments["input_ids"].shape[1]
     # The prompt's own call makes the first token, each round another.
     last = call.new_tokens - 1 - _BEGINNING - _LAST
-    fewest = WORTH_TELLING - 1 - _BEGINNING - _LAST
+    fewest = WORTH_EXTRAPOLATING - 1 - _BEGINNING - _LAST
     first = 0
     for window in sorted(_windows(call.arguments.get("past_key_values"))):
         filled = window - prompt + 1  # the call that is given as many tokens as the window has
@@ -349,16 +351,16 @@ def _windows(cache: Any) -> set[int]:
     return {window for window in found if isinstance(window, int)}
 
 
-def _check_alike(ours: _Lives, others: _Lives, told: Container[int]) -> None:
-    """Raises NotTold where runs with different prompts hold other tensors; those of ours that are told may have other sizes."""
+def _check_alike(ours: _Lives, others: _Lives, extrapolated: Container[int]) -> None:
+    """Raises NotExtrapolated where runs with different prompts hold other tensors; those of ours that are extrapolated may have other sizes."""
     if ours.keys() != others.keys() or any(
-        nbytes != others[key][1] for key, (storage, nbytes) in ours.items() if storage not in told
+        nbytes != others[key][1] for key, (storage, nbytes) in ours.items() if storage not in extrapolated
     ):
-        raise NotTold("other tensors live after a longer prompt")
+        raise NotExtrapolated("other tensors live after a longer prompt")
 
 
 def _run(call: _Call, recorder: Recorder, called: Callable[[list[Position]], None]) -> Any:
-    """Call it. called: told at each of its calls of the model where each was so far, from the last one for the prompt on; it may raise."""
+    """Call it. called: given, at each of its calls of the model, where each was so far, from the last one for the prompt on; it may raise."""
     places: list[Position] = []
     before_those = call.in_pieces
 

@@ -1,4 +1,4 @@
-"""Rounds told from others: worked out by hand for a cache that grows by 600 bytes a round."""
+"""Rounds extrapolated from others: worked out by hand for a cache that grows by 600 bytes a round."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from analyzer.devices import resolve
+from analyzer.errors import NotExtrapolated
 from analyzer.graph import Category, Operator, TensorMeta
 from analyzer.runtimes.events import AllocationEvent, EmptyCache, Free, Malloc
-from analyzer.runtimes.pytorch import told
-from analyzer.runtimes.pytorch.told import NotTold, Round
+from analyzer.runtimes.pytorch import extrapolation
+from analyzer.runtimes.pytorch.extrapolation import Round
 
 PROFILE = resolve("h200")[0]
 CAT = Operator(0, "aten::cat.default", (), (TensorMeta(0, (1,), (1,), "float32"),))
@@ -32,7 +33,7 @@ def followed(numbers: range, growth: int = 600) -> list[Round]:
             malloc(number, 8),
             Free(number),
         ]
-    rounds, _ = told.rounds(events, [CAT], [*starts, len(events)], numbers[0] - 1)
+    rounds, _ = extrapolation.rounds(events, [CAT], [*starts, len(events)], numbers[0] - 1)
     return rounds[1:]
 
 
@@ -48,36 +49,36 @@ def test_a_round_is_told_by_what_it_gives_back() -> None:
 
 
 def test_the_rounds_in_between() -> None:
-    loop = told.loop(samples(), PROFILE)
-    ((events, sizes),) = told.requests(loop, range(10, 12))
+    loop = extrapolation.loop(samples(), PROFILE)
+    ((events, sizes),) = extrapolation.requests(loop, range(10, 12))
     # Three rounds have keys of their own at a time, two each: round 10 has 2 and 3, round 11 has 4 and 5.
-    assert told.keys_of(loop) == (3, 2)
+    assert extrapolation.keys_of(loop) == (3, 2)
     assert events.tolist() == [[2, 0], [0, -1], [3, 1], [3, -1], [4, 2], [2, -1], [5, 3], [5, -1]]
     assert sizes.tolist() == [6000, 8, 6600, 8]
-    assert told.key_at(loop, 11, 0) == 4 < told.key_count(loop)
+    assert extrapolation.key_at(loop, 11, 0) == 4 < extrapolation.key_count(loop)
 
 
 def test_sizes_that_are_no_polynomial_are_not_told() -> None:
     rounds = samples()
     odd = replace(rounds[2], sizes=(rounds[2].sizes[0] + 1, 8))
-    with pytest.raises(NotTold, match="no polynomial"):
-        told.loop([*rounds[:2], odd, *rounds[3:]], PROFILE)
+    with pytest.raises(NotExtrapolated, match="no polynomial"):
+        extrapolation.loop([*rounds[:2], odd, *rounds[3:]], PROFILE)
 
 
 def test_another_order_is_not_told() -> None:
     rounds = samples()
-    with pytest.raises(NotTold, match="form"):
-        told.loop([*rounds[:5], replace(rounds[5], items=rounds[5].items[::-1])], PROFILE)
+    with pytest.raises(NotExtrapolated, match="form"):
+        extrapolation.loop([*rounds[:5], replace(rounds[5], items=rounds[5].items[::-1])], PROFILE)
 
 
 def test_a_cache_that_is_emptied_is_not_told() -> None:
-    with pytest.raises(NotTold, match="emptied"):
-        told.rounds([malloc(1, 8), EmptyCache()], [CAT], [0, 2], 1)
-    with pytest.raises(NotTold, match="other streams"):
-        told.rounds([replace(malloc(1, 8), stream=7)], [CAT], [0, 1], 1)
+    with pytest.raises(NotExtrapolated, match="emptied"):
+        extrapolation.rounds([malloc(1, 8), EmptyCache()], [CAT], [0, 2], 1)
+    with pytest.raises(NotExtrapolated, match="other streams"):
+        extrapolation.rounds([replace(malloc(1, 8), stream=7)], [CAT], [0, 1], 1)
 
 
 def test_what_was_there_before_the_loop_is_not_given_back_in_it() -> None:
-    rounds, _ = told.rounds([Free(5), Free(5)], [CAT], [0, 1, 2], 1)
-    with pytest.raises(NotTold, match="before the loop"):
-        told.loop(rounds, PROFILE)
+    rounds, _ = extrapolation.rounds([Free(5), Free(5)], [CAT], [0, 1, 2], 1)
+    with pytest.raises(NotExtrapolated, match="before the loop"):
+        extrapolation.loop(rounds, PROFILE)

@@ -1,17 +1,17 @@
-"""Tokens that are told instead of run: what a generating program asks for between two tokens that were followed.
+"""Tokens that are extrapolated instead of run: what a generating program asks for between two tokens that were followed.
 
 A loop that makes tokens asks for the same again and again, for tensors that grow with the sequence. So a few of its **rounds**
 are followed (one call of the model, and what comes before the next), near its beginning, in its middle and at its end, and
-the others are told from these:
+the others are extrapolated from these:
 
-1. A round's **form** is the order of its requests and of what it gives back, an allocation being told by how many rounds ago it
-   was made, and as the how manieth of its round. All rounds that were followed must have one form; else nothing is told.
+1. A round's **form** is the order of its requests and of what it gives back, an allocation being known by how many rounds ago it
+   was made, and as the how manieth of its round. All rounds that were followed must have one form; else nothing is extrapolated.
 2. A size is a polynomial in the round's number, through every round that was followed (`family/polynomial.py`): of at most
    the second degree, so that most of them check it.
 3. What an operator takes for itself is no polynomial (attention splits its keys at whole blocks): where its shapes change,
    its scratch rule is asked about every round, with the shapes that round has; and must say of the rounds that were followed what
    was recorded there.
-4. The told rounds are played on the allocator as it stands after the first ones (`allocators/pytorch/onward.py`), and the last
+4. The extrapolated rounds are played on the allocator as it stands after the first ones (`allocators/pytorch/onward.py`), and the last
    ones, which were followed, go on from there.
 
 Not modelled: rounds on several streams, or that empty the cache; rounds whose form changes on the way (a window that fills: one loop before it, another after).
@@ -28,7 +28,7 @@ import numpy as np
 
 from analyzer.allocators.compiled import Integers
 from analyzer.devices import DeviceProfile
-from analyzer.errors import NotTold
+from analyzer.errors import NotExtrapolated
 from analyzer.family.polynomial import Polynomial, fit
 from analyzer.graph import Operator, TensorMeta
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc, Wait
@@ -36,7 +36,7 @@ from analyzer.runtimes.pytorch.scratch import Output, Take, story_of
 
 # A step of an operator: a result is requested, so many bytes are taken, the n-th of these is given back.
 Step: TypeAlias = "tuple[str, int]"
-# Rounds that are played together; and what one operator may take for itself, in pieces.
+# Rounds that are played together; and how often one operator may take memory for itself.
 _AT_ONCE = 64
 _MOST_TAKEN = 16
 # Rounds between those that were followed about which the rules of operators are asked that took nothing there.
@@ -45,7 +45,7 @@ _LOOKED_AT = 17
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A round that was followed. number: of the loop's. items: its form; sizes: in bytes, of what is told by its place.
+    """A round that was followed. number: of the loop's. items: its form; sizes: in bytes, of what is known by its place.
 
     operators: those that take memory for themselves, with what they do: place among the items -> (operator, steps). plain:
         those that only make results, likewise.
@@ -62,12 +62,12 @@ def rounds(
     events: Sequence[AllocationEvent], operators: Sequence[Operator], starts: Sequence[int], first: int
 ) -> tuple[list[Round], dict[int, tuple[int, int]]]:
     """The rounds between each two of the `starts` (positions of events), numbered from `first` on; and of each key requested
-    in them the round and its place there. Raises NotTold."""
-    told: list[Round] = []
+    in them the round and its place there. Raises NotExtrapolated."""
+    found: list[Round] = []
     places: dict[int, tuple[int, int]] = {}
     for number, (begin, end) in enumerate(pairwise(starts), first):
-        told.append(_round(number, events[begin:end], operators, places))
-    return told, places
+        found.append(_round(number, events[begin:end], operators, places))
+    return found, places
 
 
 def _round(
@@ -107,12 +107,12 @@ def _round(
 
 def _plain(events: Sequence[AllocationEvent]) -> Iterator[tuple[Malloc | Free, int]]:
     """Requests and what is given back, each with its operator (-1: outside any; what dies by itself is outside). Raises
-    NotTold for anything else that matters."""
+    NotExtrapolated for anything else that matters."""
     running, taken = -1, set[int]()
     for event in events:
         if isinstance(event, Malloc):
             if event.stream or event.apart or event.fails or event.plan:
-                raise NotTold("requests for other streams, or by plans of cuDNN")
+                raise NotExtrapolated("requests for other streams, or by plans of cuDNN")
             running = event.operator
             if event.storage < 0:
                 taken.add(event.key)
@@ -124,7 +124,7 @@ def _plain(events: Sequence[AllocationEvent]) -> Iterator[tuple[Malloc | Free, i
         elif not isinstance(event, Wait | Event) or (
             isinstance(event, Event) and event.name == "empty_cache"
         ):
-            raise NotTold("several streams, or a cache that is emptied")
+            raise NotExtrapolated("several streams, or a cache that is emptied")
 
 
 def _given(event: Free, number: int, places: dict[int, tuple[int, int]]) -> tuple[int, int]:
@@ -149,54 +149,54 @@ def _steps(events: Sequence[Malloc | Free]) -> Iterator[Step]:
 class Loop:
     """What every round does, as functions of its number.
 
-    operators: those whose steps may change from round to round: place among the items -> which `kinds` tells them.
+    operators: those whose steps may change from round to round: place among the items -> which of `rules` has them.
     """
 
     items: tuple[tuple[Any, ...], ...]
     sizes: tuple[Polynomial, ...]
     steps: Mapping[int, tuple[Step, ...]]
     kinds: Mapping[int, int]
-    told: tuple[Callable[[int], tuple[Step, ...]], ...]
+    rules: tuple[Callable[[int], tuple[Step, ...]], ...]
 
 
 def loop(samples: Sequence[Round], profile: DeviceProfile) -> Loop:
-    """The loop the rounds are of. Raises NotTold."""
+    """The loop the rounds are of. Raises NotExtrapolated."""
     first = samples[0]
     if any(other.items != first.items for other in samples):
-        raise NotTold("rounds differ in their form")
+        raise NotExtrapolated("rounds differ in their form")
     if any(item[0] == "give" and item[1] < 0 for item in first.items):
-        raise NotTold("a round gives back what was made before the loop")
+        raise NotExtrapolated("a round gives back what was made before the loop")
     if sum(item[2] if item[0] == "operator" else 1 for item in first.items if item[0] != "give") != sum(
         item[0] == "give" for item in first.items
     ):
-        raise NotTold("a round keeps more than it gives back")
+        raise NotExtrapolated("a round keeps more than it gives back")
     numbers = [sample.number for sample in samples]
     sizes = tuple(_polynomial(numbers, values) for values in zip(*(s.sizes for s in samples), strict=True))
     steps: dict[int, tuple[Step, ...]] = {}
     kinds: dict[int, int] = {}
     known: dict[Any, int] = {}
-    told: list[Callable[[int], tuple[Step, ...]]] = []
+    rules: list[Callable[[int], tuple[Step, ...]]] = []
     for place in first.operators:
         calls = [sample.operators[place] for sample in samples]
         woven = _woven(numbers, [_shown(operator) for operator, _ in calls])
         if not _varies(woven):
             if any(said != calls[0][1] for _, said in calls):
-                raise NotTold(f"{calls[0][0].name} takes other memory for the same shapes")
+                raise NotExtrapolated(f"{calls[0][0].name} takes other memory for the same shapes")
             steps[place] = calls[0][1]
             continue
         if woven not in known:
-            known[woven] = len(told)
-            told.append(_rule(calls[0][0], woven, profile))
+            known[woven] = len(rules)
+            rules.append(_rule(calls[0][0], woven, profile))
         kinds[place] = known[woven]
         for number, (operator, said) in zip(numbers, calls, strict=True):
-            if told[kinds[place]](number) != said:
-                raise NotTold(f"{operator.name} took other memory than its rule says")
+            if rules[kinds[place]](number) != said:
+                raise NotExtrapolated(f"{operator.name} took other memory than its rule says")
     _check_plain(samples, numbers, profile)
-    return Loop(first.items, sizes, steps, kinds, tuple(told))
+    return Loop(first.items, sizes, steps, kinds, tuple(rules))
 
 
 def _check_plain(samples: Sequence[Round], numbers: Sequence[int], profile: DeviceProfile) -> None:
-    """Raises NotTold where an operator that took nothing for itself in the rounds that were followed does in others."""
+    """Raises NotExtrapolated where an operator that took nothing for itself in the rounds that were followed does in others."""
     between = sorted({int(number) for number in np.linspace(min(numbers), max(numbers), _LOOKED_AT)})
     seen = set()
     for place, operator in samples[0].plain.items():
@@ -206,13 +206,13 @@ def _check_plain(samples: Sequence[Round], numbers: Sequence[int], profile: Devi
         seen.add(woven)
         rule = _rule(operator, woven, profile)
         if any(kind == "take" for number in between for kind, _ in rule(number)):
-            raise NotTold(f"{operator.name} takes memory for itself at some lengths")
+            raise NotExtrapolated(f"{operator.name} takes memory for itself at some lengths")
 
 
 def _polynomial(numbers: Sequence[int], values: Sequence[int]) -> Polynomial:
     found = fit(numbers, values)
     if found is None or found.degree > 2:
-        raise NotTold("a size is no polynomial in the round")
+        raise NotExtrapolated("a size is no polynomial in the round")
     return found
 
 
@@ -249,7 +249,7 @@ def _shown(operator: Operator) -> tuple[Any, ...]:
 
 
 def _woven(numbers: Sequence[int], values: Sequence[Any]) -> Any:
-    """One value for all rounds: whole numbers that change are polynomials. Raises NotTold."""
+    """One value for all rounds: whole numbers that change are polynomials. Raises NotExtrapolated."""
     first = values[0]
     if all(value == first for value in values):
         return first
@@ -260,7 +260,7 @@ def _woven(numbers: Sequence[int], values: Sequence[Any]) -> Any:
         return tuple(_woven(numbers, parts) for parts in zip(*values, strict=True))
     if all(isinstance(value, int) and not isinstance(value, bool) for value in values):
         return _polynomial(numbers, values)
-    raise NotTold("an operator is called in another way")
+    raise NotExtrapolated("an operator is called in another way")
 
 
 def _varies(woven: Any) -> bool:
@@ -280,11 +280,11 @@ def _at(woven: Any, number: int) -> Any:
 def _rule(
     like: Operator, woven: tuple[Any, ...], profile: DeviceProfile
 ) -> Callable[[int], tuple[Step, ...]]:
-    """What the operator's scratch rule tells of a round, whose shapes it has there."""
+    """What the operator's scratch rule says of a round, whose shapes it has there."""
     known: dict[int, tuple[Step, ...]] = {}
     storages = [meta.storage for meta in (*like.inputs, *filter(None, like.outputs))]
 
-    def told(number: int) -> tuple[Step, ...]:
+    def steps_of(number: int) -> tuple[Step, ...]:
         if number not in known:
             place = iter(storages)
 
@@ -304,15 +304,15 @@ def _rule(
                 keywords={name: built(value) for name, value in named},
                 outputs=built(outputs),
             )
-            known[number] = tuple(_told_steps(operator, profile))
+            known[number] = tuple(_ruled_steps(operator, profile))
             if len(known[number]) > 2 * _MOST_TAKEN:
-                raise NotTold(f"{like.name} takes memory in many pieces")
+                raise NotExtrapolated(f"{like.name} takes memory many times")
         return known[number]
 
-    return told
+    return steps_of
 
 
-def _told_steps(operator: Operator, profile: DeviceProfile) -> Iterator[Step]:
+def _ruled_steps(operator: Operator, profile: DeviceProfile) -> Iterator[Step]:
     """As `_steps`, from the rule: workspaces have been there since the first rounds, and results that write in place are none."""
     taken: dict[int, int] = {}
     inputs = {meta.storage for meta in operator.inputs}
@@ -345,7 +345,7 @@ def key_at(loop_: Loop, number: int, place: int) -> int:
 
 def requests(loop_: Loop, numbers: range) -> Iterator[tuple[Integers, Integers]]:
     """What these rounds ask for, as `onward.play_on` takes it, some of them at a time."""
-    shapes = [[_form(told(number)) for told in loop_.told] for number in numbers]
+    shapes = [[_form(rule(number)) for rule in loop_.rules] for number in numbers]
     begin = 0
     for _, alike in groupby(shapes):
         end = begin + len(list(alike))
@@ -372,14 +372,14 @@ def _together(loop_: Loop, numbers: range) -> tuple[Integers, Integers]:
         rows.append((0, done, done))
         done += 1
 
-    told = {place: [loop_.told[kind](number) for number in numbers] for place, kind in loop_.kinds.items()}
+    ruled = {place: [loop_.rules[kind](number) for number in numbers] for place, kind in loop_.kinds.items()}
     for place, item in enumerate(loop_.items):
         if item[0] == "take":
             result()
         elif item[0] == "give":
             rows.append((item[1], item[2], -1))
         else:
-            every = told.get(place) or [loop_.steps[place]] * len(numbers)
+            every = ruled.get(place) or [loop_.steps[place]] * len(numbers)
             taken: list[int] = []
             for at, (kind, which) in enumerate(every[0]):
                 if kind == "result":
@@ -404,7 +404,7 @@ def _together(loop_: Loop, numbers: range) -> tuple[Integers, Integers]:
 def _values(size: Polynomial, numbers: range) -> Integers:
     value, whole = size.at_many(numbers)
     if not whole.all():
-        raise NotTold("a size is no whole number everywhere")
+        raise NotExtrapolated("a size is no whole number everywhere")
     return value
 
 
