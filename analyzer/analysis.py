@@ -14,21 +14,21 @@ from analyzer.options import Options
 from analyzer.results.estimate import Estimate
 from analyzer.runtimes.base import Prediction
 from analyzer.runtimes.events import AllocationEvent
-from analyzer.runtimes.timeline import Played
+from analyzer.runtimes.timeline import Simulation
 
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
     """options: as given. profile: as really used, with the runtime's settings in it. graph: the captured program.
 
-    prediction: what the runtime asks of its allocator. played: what the allocator did with it.
+    prediction: what the runtime asks of its allocator. simulation: what the allocator did with it.
     """
 
     options: Options
     profile: DeviceProfile
     graph: Graph
     prediction: Prediction
-    played: Played
+    simulation: Simulation
     estimate: Estimate
 
     @property

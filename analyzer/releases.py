@@ -8,7 +8,7 @@
    them, and a note says so.
 4. The release a figure is of: the one that was asked for (`--release torch=2.8`); else the one installed, where what is
    installed could run the program; else the one of the device's figures (`DeviceProfile.releases`). A build of torch for
-   the CPU runs nothing on a GPU, so what it is does not matter.
+   the CPU runs nothing on a GPU, so what it is does not matter. `Runtime.with_releases` puts it into the profile, which the rules read.
 5. Python code, autograd and decompositions are those of the torch that is installed, whatever is asked for: the program
    is followed by it.
 """
@@ -69,7 +69,7 @@ RECORDED: Mapping[str, Release] = {
 }
 # Those a user may ask for: they have more than one modelled release.
 ASKABLE = tuple(name for name, span in MODELLED.items() if span.since != span.until)
-WORDS = {
+DISPLAY_NAMES = {
     "torch": "torch",
     "onnxruntime": "ONNX Runtime",
     "paddle": "PaddlePaddle",
@@ -103,16 +103,16 @@ def parse(text: str) -> Release:
     return int(found[1]), int(found[2])
 
 
-def asked(said: Mapping[str, str]) -> dict[str, str]:
+def asked(requested: Mapping[str, str]) -> dict[str, str]:
     """`--release NAME=VERSION`, checked and as "2.11". Raises OptionError."""
-    for name in said:
+    for name in requested:
         if name not in ASKABLE:
             more = f": it is {written(RECORDED[name])}" if name in RECORDED else ""
             raise OptionError(
                 f"the release of {name!r} cannot be asked for{more}",
                 f"{did_you_mean(name, ASKABLE)}one of {', '.join(ASKABLE)}, such as --release torch=2.8",
             )
-    return {name: written(parse(str(text))) for name, text in said.items()}
+    return {name: written(parse(str(text))) for name, text in requested.items()}
 
 
 @cache
@@ -146,12 +146,12 @@ def runs_on_a_gpu(name: str) -> bool:
 
 
 def chosen(
-    name: str, said: Mapping[str, str], recorded: Mapping[str, Release], *, on_gpu: bool = True
+    name: str, requested: Mapping[str, str], recorded: Mapping[str, Release], *, on_gpu: bool = True
 ) -> Release:
-    """The release a figure is of: asked for, else installed and able to run, else recorded. said: what was asked for. recorded: of the device's figures. on_gpu: whether
+    """The release a figure is of: asked for, else installed and able to run, else recorded. requested: what was asked for. recorded: of the device's figures. on_gpu: whether
     only a build for GPUs could run the program."""
-    if name in said:
-        return parse(said[name])
+    if name in requested:
+        return parse(requested[name])
     version = installed(name)
     if version is not None and (runs_on_a_gpu(name) or not on_gpu):
         return parse(version)
@@ -159,7 +159,7 @@ def chosen(
 
 
 def nearest(name: str, release: Release) -> Release:
-    """The modelled release that stands for this one."""
+    """The modelled release used for this one: itself, or the nearest."""
     span = MODELLED[name]
     return max(span.since or release, min(span.until or release, release))
 
@@ -183,7 +183,7 @@ def notes(modelled: Mapping[str, str], elsewhere: Mapping[str, str]) -> tuple[st
         if release not in span:
             which = "newer" if release > nearest(name, release) else "older"
             found.append(
-                f"{WORDS[name]} {text} is {which} than what is known ({span}): the figures are right as far as it does as "
+                f"{DISPLAY_NAMES[name]} {text} is {which} than what is known ({span}): the figures are right as far as it does as "
                 f"{written(nearest(name, release))}"
             )
     if modelled.get("torch", written(RECORDED["torch"])) != written(RECORDED["torch"]):
@@ -193,7 +193,7 @@ def notes(modelled: Mapping[str, str], elsewhere: Mapping[str, str]) -> tuple[st
             else ""
         )
         found.append(
-            f"of torch {modelled['torch']} are the workspaces, kernels' own memory and the allocator's order; the context, libraries' "
+            f"of torch {modelled['torch']} are the workspaces, kernels' own memory and which free block is chosen; the context, libraries' "
             f"code and cuDNN's workspaces are as measured with torch {written(RECORDED['torch'])}{followed}"
         )
     return tuple(found)
@@ -202,6 +202,7 @@ def notes(modelled: Mapping[str, str], elsewhere: Mapping[str, str]) -> tuple[st
 def line(modelled: Mapping[str, str], elsewhere: Mapping[str, str]) -> str:
     """ "torch 2.11 (installed: 2.13.0+cpu), CUDA 13.0": in a line."""
     return ", ".join(
-        f"{WORDS.get(name, name)} {text}" + (f" (installed: {elsewhere[name]})" if name in elsewhere else "")
+        f"{DISPLAY_NAMES.get(name, name)} {text}"
+        + (f" (installed: {elsewhere[name]})" if name in elsewhere else "")
         for name, text in modelled.items()
     )

@@ -100,7 +100,7 @@ def document() -> str:
         "",
         "## The same requests under every allocator",
         "",
-        "The document's CNN is captured once; the requests PyTorch makes are played on every simulator. `calls` are calls",
+        "The document's CNN is captured once; the requests PyTorch makes are served by every simulator. `calls` are calls",
         "of the driver. `≥`: the driver's own pool behind cudaMallocAsync is not published, its figures are lower bounds.",
         "",
         f"    analyze allocators {MODEL}",

@@ -23,10 +23,10 @@ import analyzer.allocators
 
 # A checkout from which the package was installed without `-e` has no compiled core beside its sources: these are what is tested.
 with contextlib.suppress(pytest.skip.Exception):  # without a C compiler the simulators answer
-    if not any(Path(analyzer.allocators.__file__).parent.glob("_played*.so")):
+    if not any(Path(analyzer.allocators.__file__).parent.glob("_best_fit*.so")):
         from tests.allocators.compiled import compiled
 
-        sys.modules["analyzer.allocators._played"] = analyzer.allocators._played = compiled()  # type: ignore[attr-defined]
+        sys.modules["analyzer.allocators._best_fit"] = analyzer.allocators._best_fit = compiled()  # type: ignore[attr-defined]
 
 # What a machine that does other work takes for an example says nothing about it.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

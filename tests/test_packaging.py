@@ -45,9 +45,9 @@ def test_wheel_and_sdist_are_sound_and_whole(packages: tuple[Path, Path]) -> Non
     assert not any("__pycache__" in name or name.startswith("tests/") for name in inside)
     with tarfile.open(sdist) as archive:
         packed = archive.getnames()
-    assert all(any(name.endswith(end) for name in packed) for end in ("README.md", "allocators/_played.c"))
+    assert all(any(name.endswith(end) for name in packed) for end in ("README.md", "allocators/_best_fit.c"))
     if shutil.which("cc"):  # compiled once for all versions of Python
-        assert any("allocators/_played.abi3" in name for name in inside) and "-cp311-abi3-" in wheel.name
+        assert any("allocators/_best_fit.abi3" in name for name in inside) and "-cp311-abi3-" in wheel.name
     told = zipfile.ZipFile(wheel).read(next(name for name in inside if name.endswith("METADATA"))).decode()
     assert f"\nName: {DISTRIBUTION}\n" in told  # what hints tell people to install
     assert f"\nVersion: {analyzer.__version__}\n" in told and "License-Expression: Apache-2.0" in told

@@ -22,10 +22,10 @@ from analyzer.runtimes.pytorch.scratch import BY_NAME, OF_OPERATOR
 from analyzer.runtimes.rules import (
     LONGEST_NAME,
     Rule,
+    carried_out_by,
     is_name,
     place,
     source_in,
-    told_by,
     without_source,
 )
 from tests.paths import MODELS, ROOT
@@ -154,7 +154,7 @@ def test_a_rule_without_words_says_so() -> None:
     def bare() -> None:
         pass
 
-    rule = told_by(bare, "bare")
+    rule = carried_out_by(bare, "bare")
     assert (rule.text, rule.source, rule.topic) == ("It has no docstring.", "", "")
     assert rule.where.startswith("/") or rule.where.startswith("tests/"), rule.where
 

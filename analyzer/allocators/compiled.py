@@ -1,6 +1,6 @@
-"""The compiled core of the best-fit allocators, for those who play the same requests hundreds of times.
+"""The compiled core of the best-fit allocators, for those who simulate the same requests hundreds of times.
 
-The simulators (`pytorch/caching.py`, `onnxruntime_bfc.py`) are what the allocators do; `_played.c` is their search, splitting
+The simulators (`pytorch/caching.py`, `onnxruntime_bfc.py`) are what the allocators do; `_best_fit.c` is their search, splitting
 and joining in plain numbers, some hundred times as fast, and property tests hold it to them. An installation compiles it if it
 can; without it (`AVAILABLE`) the simulators answer everything themselves.
 
@@ -18,7 +18,7 @@ import importlib.util
 import numpy as np
 import numpy.typing as npt
 
-AVAILABLE = importlib.util.find_spec("analyzer.allocators._played") is not None
+AVAILABLE = importlib.util.find_spec("analyzer.allocators._best_fit") is not None
 
 Integers = npt.NDArray[np.int64]
 FREE, OVER = -1, -2

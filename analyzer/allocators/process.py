@@ -5,7 +5,7 @@ need besides goes into holes of the same address space, so that where segments l
 
 1. The context leaves two holes, the ends of two chunks: 2 MiB and, 74 MiB above it, 24 MiB.
 2. The first kernel of all takes a page of 2 MiB.
-3. With the first whose threads need memory of their own (`Kernel.STACK`), 26 MiB are taken, and then the 414 MiB below the
+3. With the first whose threads need memory of their own (`KernelNeeds.STACK`), 26 MiB are taken, and then the 414 MiB below the
    hole of 2 MiB are free: the driver has moved what every thread could use. Where nothing lies in that hole, the whole chunk
    is free, and its range soon serves libraries.
 4. The first that may stop the program by an assertion takes 10 MiB (the heap of kernels and what they print to).
@@ -31,7 +31,7 @@ _CUBLAS_BYTES = 64 * MIB
 _CUDNN_PAGES = 5
 
 
-class Kernel(Enum):
+class KernelNeeds(Enum):
     """What a kernel needs that the process may not have yet: nothing, memory of each thread's own, or also kernels' heap."""
 
     PLAIN = 1
@@ -39,7 +39,7 @@ class Kernel(Enum):
     ASSERTING = 3
 
 
-_LAST = Kernel.ASSERTING.value
+_LAST = KernelNeeds.ASSERTING.value
 
 
 class Process(AddressSpace):
@@ -57,18 +57,18 @@ class Process(AddressSpace):
         """Whether no kernel of PyTorch's own takes anything any more."""
         return self._had == _LAST
 
-    def launch(self, kernel: Kernel) -> None:
+    def launch(self, kernel: KernelNeeds) -> None:
         """A kernel runs."""
         had, self._had = self._had, max(self._had, kernel.value)
-        if had < Kernel.PLAIN.value:
+        if had < KernelNeeds.PLAIN.value:
             self._pages(PAGE_BYTES)
-        if had < Kernel.STACK.value <= self._had:
+        if had < KernelNeeds.STACK.value <= self._had:
             self._pages(_STACK_BYTES)
             if CONTEXT_LEFTOVER.holes[0] in self._holes:  # libraries open their chunks in the whole range
                 self._holes.remove(CONTEXT_LEFTOVER.holes[0])
             else:
                 self._free(ORIGIN - _MOVED_BYTES, _MOVED_BYTES)
-        if had < Kernel.ASSERTING.value <= self._had:
+        if had < KernelNeeds.ASSERTING.value <= self._had:
             self._pages(_HEAP_BYTES)
 
     def cublas(self) -> None:
@@ -83,7 +83,7 @@ class Process(AddressSpace):
             self._pages(PAGE_BYTES)
 
     def _handle(self) -> None:
-        self.launch(Kernel.PLAIN)
+        self.launch(KernelNeeds.PLAIN)
         if not self._has_handle:
             self._has_handle = True
             self._pages(PAGE_BYTES)

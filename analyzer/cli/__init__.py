@@ -95,7 +95,7 @@ def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
     click.echo(f"analyze {__version__}")
     for name, span in releases.MODELLED.items():
         version = releases.installed(name)
-        click.echo(f"{releases.WORDS[name]} {span}" + (f" (installed: {version})" if version else ""))
+        click.echo(f"{releases.DISPLAY_NAMES[name]} {span}" + (f" (installed: {version})" if version else ""))
     context.exit()
 
 

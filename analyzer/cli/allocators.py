@@ -38,7 +38,7 @@ from analyzer.cli._output import check_writable, deliver, wants_color, working
 @output_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def command(target: str, **options: Any) -> int:
-    """Play one program's requests on every allocator: PyTorch's, ONNX Runtime's, TensorFlow's and PaddlePaddle's.
+    """Simulate one program's requests on every allocator: PyTorch's, ONNX Runtime's, TensorFlow's and PaddlePaddle's.
 
     TARGET and its options are those of `analyze TARGET`; it is analysed once. Shown are the peaks of the bytes
     requested, allocated and reserved, what of the reserved is left unused, and how often the driver is called.

@@ -38,7 +38,7 @@ class DeviceProfile:
     nvml_names: the names NVML gives to this GPU model.
     nccl: what NCCL takes, for each number of ranks that was measured with GPUs of this model.
     data: topic -> file with a table of its own ("convolution", ...), an existing absolute path.
-    releases: what the figures were measured with; once a runtime has settled them, what it is to predict
+    releases: what the figures were measured with; once a runtime has put in what it is to predict, that
         (`analyzer/releases.py`).
     """
 

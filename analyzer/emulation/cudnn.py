@@ -72,7 +72,7 @@ class Doubt:
         return f"{self.what}: {of.nbytes:,} bytes of workspace{under}, {of.source} ({of.low_bytes:,} to {of.high_bytes:,})"
 
 
-class Cudnn:
+class CudnnAnswers:
     """Answers for one device. `topics`: what it answers."""
 
     def __init__(self, profile: DeviceProfile) -> None:
@@ -114,14 +114,14 @@ class Cudnn:
             what += " with elementwise operations, taken as without"
         for under, workspace in found.known.items():
             self._note(Doubt(what, workspace, under), fused)
-        told: list[int] = []
+        answer: list[int] = []
         for place, plan in enumerate(found.plans):
             notes = (_TENSOR_CORE if plan.tensor_core else 0) | (
                 0 if plan.deterministic else _NONDETERMINISTIC
             )
             took = _FASTEST if place == found.fastest else _SLOWER + _STEP * place
-            told += [plan.workspace_bytes, notes, took]
-        return told
+            answer += [plan.workspace_bytes, notes, took]
+        return answer
 
     def _attention(self, operations: Sequence[Mapping[str, Any]]) -> list[int]:
         first = next(operation for operation in operations if operation["kind"] in _ATTENTIONS)
@@ -209,7 +209,7 @@ def _call_of(operation: Mapping[str, Any]) -> Convolution:
     shapes = [tuple(tensor[_SIZES]) for tensor in (x, w, y)]
     strides = [tuple(tensor[_STRIDES]) for tensor in (x, w, y)]
     first, last = (
-        [told == strides_of(shape, channels_last) for shape, told in zip(shapes, strides, strict=True)]
+        [stride == strides_of(shape, channels_last) for shape, stride in zip(shapes, strides, strict=True)]
         for channels_last in (False, True)
     )
     call = Convolution(

@@ -13,12 +13,12 @@ from typing import Any
 
 from analyzer.devices import resolve
 from analyzer.emulation import launch
-from analyzer.emulation.cudnn import Cudnn
+from analyzer.emulation.cudnn import CudnnAnswers
 from analyzer.emulation.exchange import Exchange
 from analyzer.emulation.history import estimate_of
 from analyzer.emulation.kernels import Kernels
 from analyzer.emulation.nccl import Nccl
-from analyzer.emulation.questions import Questions
+from analyzer.emulation.questions import QuestionServer
 from analyzer.emulation.workspaces import Workspaces
 from analyzer.errors import OptionError, RunError
 from analyzer.options import Options
@@ -32,7 +32,7 @@ MOST_RANKS = 16  # native/emulated.h, DEVICES
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class EmulatedProgram:
     """What is run: a file, or a module by its name (`place`), with its arguments; what it is called (`name`). packages: folders it may
     import from besides its own."""
 
@@ -50,15 +50,15 @@ class Emulated:
     seen: Mapping[str, Any]
 
 
-def script(words: str | os.PathLike[str], arguments: Sequence[str]) -> Program:
+def script(words: str | os.PathLike[str], arguments: Sequence[str]) -> EmulatedProgram:
     """A script as a program: a file, or "-m MODULE". Raises TargetError."""
     name, place = place_of(words)
-    told = tuple(str(argument) for argument in arguments)
-    return Program(" ".join((name, *told)), place, told)
+    passed = tuple(str(argument) for argument in arguments)
+    return EmulatedProgram(" ".join((name, *passed)), place, passed)
 
 
 def followed(
-    program: Program,
+    program: EmulatedProgram,
     options: Options,
     python: str | os.PathLike[str] | None,
     environment: Mapping[str, str],
@@ -78,7 +78,7 @@ def followed(
     profile, note = resolve(options.device)
     torch = launch.find_torch(python)
     cudnn, workspaces, communicators, exchange = (
-        Cudnn(profile),
+        CudnnAnswers(profile),
         Workspaces(profile),
         Nccl(profile),
         Exchange(),
@@ -86,7 +86,7 @@ def followed(
     topics = {**cudnn.topics, **workspaces.topics, **Kernels(torch.packages).topics, **communicators.topics}
     with (
         tempfile.TemporaryDirectory(prefix="analyze-emulate-") as folder,
-        Questions(topics, exchange.topics) as questions,
+        QuestionServer(topics, exchange.topics) as questions,
         launch.environment(
             torch, profile, {**environment, **questions.environment}, job.world_size
         ) as variables,
@@ -112,7 +112,7 @@ def followed(
 
 
 def _ran(
-    program: Program,
+    program: EmulatedProgram,
     options: Options,
     job: Rank,
     exchange: Exchange,
@@ -126,8 +126,8 @@ def _ran(
     port = _free_port() if job.launched else 0
     for rank, out in enumerate(outs):
         one = replace(job, rank=rank)
-        told = folder / f"job{rank}.json"
-        told.write_text(
+        job_file = folder / f"job{rank}.json"
+        job_file.write_text(
             json.dumps(
                 {
                     "script": str(program.place),
@@ -147,7 +147,7 @@ def _ran(
             own["MASTER_PORT"] = str(port)
         if job.world_size > 1:  # torchrun's default (torch/distributed/run.py)
             own.setdefault("OMP_NUM_THREADS", "1")
-        processes.append(launch.Process([python, launch.INSIDE, told, out], own))
+        processes.append(launch.LaunchedProcess([python, launch.INSIDE, job_file, out], own))
     failed: list[int] = []
 
     def stops(rank: int, code: int) -> bool:

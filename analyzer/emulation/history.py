@@ -29,7 +29,7 @@ from analyzer.results.estimate import Estimate
 from analyzer.runtimes import base
 from analyzer.runtimes.base import Description, Prediction, Source
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
-from analyzer.runtimes.timeline import Alive, Failure, Piece, Played, PlayedMark
+from analyzer.runtimes.timeline import Alive, Failure, HeldRange, SimulatedMark, Simulation
 
 MIB = 2**20
 SPLIT_BYTES = 512  # kMinBlockSize
@@ -116,7 +116,7 @@ def estimate_of(
 ) -> Estimate:
     """The estimate of a program that ran. found: what `inside` wrote; name: the program's. doubts: what libraries answered that was not
     measured on this GPU."""
-    played, events, places = _played(found)
+    simulation, events, places = _simulation(found)
     torch, cuda = found["torch"], found["cuda"]
     besides = max(int(found["used_bytes"]) - int(found["counters"]["reserved_bytes"]), 0)
     how = found["ended"]["how"]
@@ -128,13 +128,13 @@ def estimate_of(
         "stuck": found["ended"].get("message"),
     }.get(how)
     if out_of_memory:
-        played = _failing(found, played, profile)
+        simulation = _failing(found, simulation, profile)
     kinds = {"optimizer": "train"} if found["steps"] else {}
     prediction = Prediction(
         events=events,
         allocator=_none,
-        device_used=lambda played: besides + played.peak_reserved,
-        played=played,
+        device_used=lambda simulation: besides + simulation.peak_reserved,
+        simulation=simulation,
         describe=lambda malloc: _described(malloc, places),
     )
     empty = Graph("pytorch", (), (), ())
@@ -157,7 +157,7 @@ def estimate_of(
             )
         ),
         naive=Naive(0, 0, 0, 0, 0, 1.0, 1, 0, "train" if kinds else "infer"),
-        notes=(*_notes(found, played), *_assumed(found, options.assume), *doubts),
+        notes=(*_notes(found, simulation), *_assumed(found, options.assume), *doubts),
         incomplete=incomplete,
     )
     if kinds:
@@ -182,7 +182,7 @@ class _Emulated(base.Runtime):
 
 
 def _none() -> Any:
-    raise AssertionError("what happened is not played again")
+    raise AssertionError("what happened is not simulated again")
 
 
 # No clock tells here how a step beside a GPU compares with the watchdog's pauses (`native/watchdog.c`), or how far the device lags behind.
@@ -195,7 +195,7 @@ _LATER = {
 }
 
 
-def _notes(found: Mapping[str, Any], played: Played) -> tuple[str, ...]:
+def _notes(found: Mapping[str, Any], simulation: Simulation) -> tuple[str, ...]:
     """What a reader should know: how it ended, what was read, what was not answered."""
     steps = len(found["steps"])
     notes = [f"ran through {steps} optimizer step{'' if steps == 1 else 's'}" if steps else "ran through"]
@@ -218,8 +218,8 @@ def _notes(found: Mapping[str, Any], played: Played) -> tuple[str, ...]:
             "the program keeps private pools, as CUDA graphs do: in the one case that was measured reserved memory was 4.8 % more"
         )
     current = int(found["counters"]["allocated_bytes"])
-    came_out = played.allocated[-1] if played.allocated else 0
-    if current != came_out and played.failure is None:
+    came_out = simulation.allocated[-1] if simulation.allocated else 0
+    if current != came_out and simulation.failure is None:
         notes.append(
             f"at its end the allocator counts {current:,} bytes in use, its history {came_out:,}: what leads to the peak may be off by "
             "the difference"
@@ -258,7 +258,9 @@ def _places(
     return found
 
 
-def _played(found: Mapping[str, Any]) -> tuple[Played, tuple[AllocationEvent, ...], dict[int, Description]]:
+def _simulation(
+    found: Mapping[str, Any],
+) -> tuple[Simulation, tuple[AllocationEvent, ...], dict[int, Description]]:
     """The history as events with what they took, and of each request where it was made."""
     operators = _places(found["operators"])
     ends = [after for _, after, _, _ in operators]
@@ -277,10 +279,15 @@ def _played(found: Mapping[str, Any]) -> tuple[Played, tuple[AllocationEvent, ..
         name: []
         for name in ("allocated", "requested", "reserved", "delta", "label", "category", "phase", "address")
     }
-    born, died, held, gone = dict[int, int](), dict[int, int](), dict[int, tuple[int, int]](), list[Piece]()
+    born, died, held, gone = (
+        dict[int, int](),
+        dict[int, int](),
+        dict[int, tuple[int, int]](),
+        list[HeldRange](),
+    )
     described, takes = dict[int, Description](), dict[int, tuple[int, int]]()
     allocated = requested = peak = count = 0
-    numbers, marks = dict[int, int](), list[PlayedMark]()
+    numbers, marks = dict[int, int](), list[SimulatedMark]()
 
     def add(
         event: AllocationEvent, delta: int, asked: int, label: str, category: str, phase: str, address: int
@@ -298,7 +305,7 @@ def _played(found: Mapping[str, Any]) -> tuple[Played, tuple[AllocationEvent, ..
 
     def step(name: str) -> None:
         add(Event(name), 0, 0, name, "", "", 0)
-        marks.append(PlayedMark(name, allocated, peak, blocks.reserved))
+        marks.append(SimulatedMark(name, allocated, peak, blocks.reserved))
 
     for action, address, size, _stream in found["events"]:
         if action == "free_completed":
@@ -313,7 +320,7 @@ def _played(found: Mapping[str, Any]) -> tuple[Played, tuple[AllocationEvent, ..
             blocks.drop(address, size)
             if address in held:
                 nbytes, since = held.pop(address)
-                gone.append(Piece(address, nbytes, since, max(len(events) - 1, since)))
+                gone.append(HeldRange(address, nbytes, since, max(len(events) - 1, since)))
             if columns["reserved"]:
                 columns["reserved"][-1] = min(columns["reserved"][-1], blocks.reserved) if events else 0
         elif action == "alloc":
@@ -362,9 +369,9 @@ def _played(found: Mapping[str, Any]) -> tuple[Played, tuple[AllocationEvent, ..
     position = columns["allocated"].index(peak) if peak else -1
     at_peak = [n for n in born if born[n] <= position and (n not in died or died[n] > position)]
     alive = tuple(Alive(events[born[n]], takes[n][0]) for n in at_peak)  # type: ignore[arg-type]
-    pieces = (*gone, *(Piece(address, nbytes, since) for address, (nbytes, since) in held.items()))
-    told: dict[str, Any] = {name: tuple(column) for name, column in columns.items()}
-    played = Played(
+    pieces = (*gone, *(HeldRange(address, nbytes, since) for address, (nbytes, since) in held.items()))
+    series: dict[str, Any] = {name: tuple(column) for name, column in columns.items()}
+    simulation = Simulation(
         marks=tuple(marks),
         peak_allocated=peak,
         peak_reserved=blocks.peak,
@@ -372,11 +379,11 @@ def _played(found: Mapping[str, Any]) -> tuple[Played, tuple[AllocationEvent, ..
         peak_position=position,
         peak_phase=columns["phase"][position] if position >= 0 else "",
         alive=alive,
-        **told,
+        **series,
         rule=("",) * len(events),
         pieces=tuple(sorted(pieces, key=lambda piece: (piece.born, piece.address))),
     )
-    return played, tuple(events), described
+    return simulation, tuple(events), described
 
 
 def _categories(
@@ -420,15 +427,18 @@ def _categories(
     return found
 
 
-def _failing(found: Mapping[str, Any], played: Played, profile: DeviceProfile) -> Played:
+def _failing(found: Mapping[str, Any], simulation: Simulation, profile: DeviceProfile) -> Simulation:
     """With the request that ended the program."""
     failed = next((entry for entry in reversed(found["events"]) if entry[0] == "oom"), None)
     if failed is None:
-        return played
+        return simulation
     malloc = Malloc(-1, int(failed[2]), Category.ACTIVATION, label="the last operator")
-    allocated, reserved = (column[-1] if column else 0 for column in (played.allocated, played.reserved))
+    allocated, reserved = (
+        column[-1] if column else 0 for column in (simulation.allocated, simulation.reserved)
+    )
     return replace(
-        played, failure=Failure(len(played.allocated), malloc, allocated, reserved, profile.capacity_bytes)
+        simulation,
+        failure=Failure(len(simulation.allocated), malloc, allocated, reserved, profile.capacity_bytes),
     )
 
 

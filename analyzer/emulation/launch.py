@@ -55,12 +55,12 @@ def find_torch(python: str | os.PathLike[str] | None) -> Torch:
         )
     ask = "import importlib.util as u; s = u.find_spec('torch'); print('@' + (s.submodule_search_locations[0] if s else ''))"
     try:
-        told = subprocess.run(
+        printed = subprocess.run(
             [path, "-c", ask], capture_output=True, text=True, timeout=60, check=False
         ).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         raise OptionError(f"--python {path} does not run: {error}") from None
-    folder = next((line[1:] for line in told.splitlines() if line.startswith("@")), "")
+    folder = next((line[1:] for line in printed.splitlines() if line.startswith("@")), "")
     if not folder:
         raise MissingDependencyError(
             f"{path} has no PyTorch",
@@ -116,7 +116,7 @@ def environment(
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class LaunchedProcess:
     """What is to run, and the variables it sees."""
 
     command: Sequence[str | os.PathLike[str]]
@@ -125,13 +125,13 @@ class Process:
 
 def run(command: Sequence[str | os.PathLike[str]], variables: Mapping[str, str]) -> int:
     """The exit code of a command; what it prints goes to this process's stderr. A signal's number is negative."""
-    (code,) = run_together([Process(command, variables)])
+    (code,) = run_together([LaunchedProcess(command, variables)])
     assert code is not None  # it decides, so it ended by itself
     return code
 
 
 def run_together(
-    processes: Sequence[Process], decides: int = 0, stops: Callable[[int, int], bool] | None = None
+    processes: Sequence[LaunchedProcess], decides: int = 0, stops: Callable[[int, int], bool] | None = None
 ) -> list[int | None]:
     """Processes beside each other, until the one that decides has ended, or one that ended stops all; then all are ended.
 
@@ -142,7 +142,7 @@ def run_together(
 
 
 def _together(
-    processes: Sequence[Process], decides: int, stops: Callable[[int, int], bool] | None
+    processes: Sequence[LaunchedProcess], decides: int, stops: Callable[[int, int], bool] | None
 ) -> list[int | None]:
     started: list[subprocess.Popen[bytes]] = []
     codes: list[int | None] = [None] * len(processes)

@@ -32,7 +32,7 @@ class Unanswered(Exception):
     """There is no answer; the text is for the program's user."""
 
 
-class Questions:
+class QuestionServer:
     """A server of questions, from `with` to its end. topics: who answers, by what a question is about.
 
     >>> import socket
@@ -56,7 +56,7 @@ class Questions:
         self._server = _Server(path, self._reply)
         threading.Thread(target=self._server.serve_forever, name="questions", daemon=True).start()
 
-    def __enter__(self) -> Questions:
+    def __enter__(self) -> QuestionServer:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -82,10 +82,10 @@ class Questions:
         try:
             if topic is None:
                 raise Unanswered(f"nobody answers what is asked about {question['about']}")
-            told: Any = [int(number) for number in topic(question)]
+            answer: Any = [int(number) for number in topic(question)]
         except Unanswered as error:
-            told = str(error).replace('"', "'")
-        return json.dumps(told, ensure_ascii=False).encode() + b"\n"
+            answer = str(error).replace('"', "'")
+        return json.dumps(answer, ensure_ascii=False).encode() + b"\n"
 
 
 class _Server(socketserver.ThreadingUnixStreamServer):

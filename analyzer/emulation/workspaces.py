@@ -37,7 +37,7 @@ class Workspaces:
         lengths = tuple(question["lengths"])
         real = not (from_complex and to_complex)
         both_sides = real and to_complex and question["row"] == lengths[-1] > 1
-        plan = cufft.Plan(
+        plan = cufft.FourierPlan(
             lengths, question["batch"], real, real_bytes, strided=question["stride"] != 1 or both_sides
         )
         nbytes = cufft.workspace_bytes(plan)

@@ -16,9 +16,9 @@ from analyzer.graph.model import (
     Phase,
     Run,
     Storage,
+    StreamUse,
+    StreamWait,
     TensorMeta,
-    Use,
-    Wait,
     storages_in,
 )
 from analyzer.graph.view import to_networkx
@@ -38,9 +38,9 @@ __all__ = [
     "Phase",
     "Run",
     "Storage",
+    "StreamUse",
+    "StreamWait",
     "TensorMeta",
-    "Use",
-    "Wait",
     "dtype_bits",
     "dtype_bytes",
     "nbytes_of",

@@ -6,8 +6,8 @@
    decides memory: shapes, strides, dtypes, scalar arguments, phase, step, module path and source line.
 3. The **program** is the order of moments: a storage is born outside any operator (`Birth`: weights, inputs), an
    operator runs (`Run`: the storages that first appear among its outputs are born there), a storage dies (`Death`),
-   an event a user knows by name is over (`Mark`), another stream uses a storage (`Use`), the host waits for the device
-   (`Wait`). Deaths are where Python and autograd (or an ONNX plan) really
+   an event a user knows by name is over (`Mark`), another stream uses a storage (`StreamUse`), the host waits for the device
+   (`StreamWait`). Deaths are where Python and autograd (or an ONNX plan) really
    drop the last reference; `liveness/` derives other policies from who reads what.
 4. Invariants (`Graph.check`): each storage is born once and dies at most once, after its birth; operators run once
    each in index order and touch only living storages; sizes are not negative.
@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from analyzer.graph.communicator import Communicator
-from analyzer.graph.question import Question
+from analyzer.graph.guard import SizeGuard
 
 
 class GraphError(ValueError):
@@ -186,7 +186,7 @@ def tensors_in(argument: Argument) -> Iterator[TensorMeta]:
 
 
 def storages_in(operator: Operator) -> set[int]:
-    """The storages an operator reads: those of its inputs, told without the generators behind these."""
+    """The storages an operator reads: those of its inputs, without the generators behind these."""
     found: set[int] = set()
     for argument in operator.arguments:
         if type(argument) is TensorMeta:
@@ -266,7 +266,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class StreamUse:
     """Another stream than the one it was made on uses a storage (`Tensor.record_stream`)."""
 
     storage: int
@@ -274,14 +274,14 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class StreamWait:
     """The host, or the stream `by`, waits until all is done that `stream` (None: any stream) was asked for."""
 
     stream: int | None = None
     by: int | None = None
 
 
-Moment: TypeAlias = Birth | Run | Death | Mark | Use | Wait
+Moment: TypeAlias = Birth | Run | Death | Mark | StreamUse | StreamWait
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +290,7 @@ class Graph:
 
     communicators: the process groups whose collectives ran on the device, by name, of one rank of a job.
     own_streams: the program asked for streams besides the default one.
-    questions: what it asked about sizes, where the capture was to listen (`capture/pytorch/values/asked_sizes.py`).
+    guards: its comparisons of sizes, where the capture was to record them (`capture/pytorch/values/asked_sizes.py`).
     alike: the compute capabilities of known GPUs for which it is the same program; none of it where it asked which GPU it is on.
     """
 
@@ -302,7 +302,7 @@ class Graph:
     notes: tuple[str, ...] = ()
     communicators: Mapping[str, Communicator] = field(default_factory=dict)
     own_streams: bool = False
-    questions: tuple[Question, ...] = ()
+    guards: tuple[SizeGuard, ...] = ()
     alike: frozenset[tuple[int, int]] = frozenset()
 
     def check(self) -> Graph:
@@ -337,10 +337,10 @@ class Graph:
                     if storage not in born or storage in dead:
                         raise GraphError(f"moment {place}: storage {storage} dies unborn or twice")
                     dead.add(storage)
-                case Use(storage):
+                case StreamUse(storage):
                     if storage not in born or storage in dead:
                         raise GraphError(f"moment {place}: storage {storage} is used, but not alive")
-                case Mark() | Wait():
+                case Mark() | StreamWait():
                     pass
         for position, entry in enumerate(self.storages):
             if entry.index != position or entry.nbytes < 0:

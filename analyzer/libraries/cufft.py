@@ -55,7 +55,7 @@ _POWERS_BETWEEN = {2: (4096, 16384), 4: (2**22, 2**22), 8: (4096, 32768)}
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FourierPlan:
     """One to three dimensions of `lengths`, `batch` times. real: one side holds real numbers; of `real_bytes` bytes each.
 
     strided: the numbers of a signal do not follow each other in memory.
@@ -68,7 +68,7 @@ class Plan:
     strided: bool = False
 
 
-def workspace_bytes(plan: Plan) -> int:
+def workspace_bytes(plan: FourierPlan) -> int:
     """Bytes cuFFT asks for to run the plan."""
     if not plan.lengths or not plan.batch or not all(plan.lengths):
         return 0
@@ -79,7 +79,7 @@ def workspace_bytes(plan: Plan) -> int:
     return _complex(rest, math.prod(stored) * plan.batch, plan)
 
 
-def is_recorded(plan: Plan) -> bool:
+def is_recorded(plan: FourierPlan) -> bool:
     """Whether plans of such lengths were recorded, so that the workspace is known rather than carried over."""
     last, dimensions, longest = plan.lengths[-1], len(plan.lengths), max(plan.lengths)
     if dimensions > 1 and longest > (_LONGEST_IN_PLANES if dimensions == 2 else _LONGEST_IN_VOLUMES):
@@ -92,7 +92,7 @@ def is_recorded(plan: Plan) -> bool:
     return all(_is_recorded(length, plan) for length in plan.lengths)
 
 
-def _is_recorded(length: int, plan: Plan) -> bool:
+def _is_recorded(length: int, plan: FourierPlan) -> bool:
     if _is_power_of_two(length):
         above, below = _POWERS_BETWEEN[plan.real_bytes]
         return length <= _LONGEST_POWER[plan.real_bytes] and not above < length < below
@@ -108,7 +108,7 @@ def _is_recorded(length: int, plan: Plan) -> bool:
     )
 
 
-def _complex(lengths: tuple[int, ...], elements: int, plan: Plan) -> int:
+def _complex(lengths: tuple[int, ...], elements: int, plan: FourierPlan) -> int:
     """Complex transforms over `lengths` of an array of so many elements."""
     number_bytes = 2 * plan.real_bytes
     if any(_is_bluestein(length) for length in lengths):
@@ -120,7 +120,7 @@ def _complex(lengths: tuple[int, ...], elements: int, plan: Plan) -> int:
     return elements * number_bytes if _takes_kernels(lengths, plan) else 0
 
 
-def _even(plan: Plan) -> int:
+def _even(plan: FourierPlan) -> int:
     """A complex transform of half the length, and its own workspace where that is Bluestein's."""
     half = plan.lengths[-1] // 2
     others = plan.lengths[:-1]
@@ -131,7 +131,7 @@ def _even(plan: Plan) -> int:
     return rows * (half + bool(inner)) * number_bytes + bluestein
 
 
-def _odd(plan: Plan) -> int:
+def _odd(plan: FourierPlan) -> int:
     """Pairs of signals, each pair one complex signal."""
     pairs = -(-plan.batch // 2)
     length, number_bytes = plan.lengths[-1], 2 * plan.real_bytes
@@ -144,7 +144,7 @@ def _odd(plan: Plan) -> int:
     return elements * number_bytes + _aligned(elements * number_bytes) + bluestein
 
 
-def _has_real_kernel(plan: Plan) -> bool:
+def _has_real_kernel(plan: FourierPlan) -> bool:
     """Whether the last length has a kernel that takes real numbers as they are."""
     length = plan.lengths[-1]
     if _is_power_of_two(length):
@@ -157,7 +157,7 @@ def _has_real_kernel(plan: Plan) -> bool:
     return length <= _SHORT and _largest_prime(length) <= smooth
 
 
-def _takes_kernels(lengths: tuple[int, ...], plan: Plan) -> bool:
+def _takes_kernels(lengths: tuple[int, ...], plan: FourierPlan) -> bool:
     """Whether a complex transform takes more than one kernel for one of its lengths."""
     power, row = _LONGEST_KERNEL[plan.real_bytes]
     column = _LONGEST_COLUMN[plan.real_bytes]

@@ -1,4 +1,4 @@
-"""From a captured program to the frozen `Analysis`: the runtime is asked, its requests are played, the peak is attributed.
+"""From a captured program to the frozen `Analysis`: the runtime is asked, its requests are simulated, the peak is attributed.
 
 Everything a reader sees is decided here once; nothing is recomputed later.
 """
@@ -27,11 +27,11 @@ from analyzer.results.estimate import (
     Origin,
     OutOfMemory,
     Room,
-    Segment,
+    SegmentRow,
     TensorRow,
     Timeline,
 )
-from analyzer.runtimes.base import Description, Prediction, Runtime, Source
+from analyzer.runtimes.base import Description, Limit, Prediction, Runtime, Source
 from analyzer.runtimes.bounded import bounded
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
 from analyzer.runtimes.ranges import (
@@ -43,7 +43,7 @@ from analyzer.runtimes.ranges import (
     reserved_range,
     under_pressure,
 )
-from analyzer.runtimes.timeline import Alive, Failure, Played, play
+from analyzer.runtimes.timeline import Alive, Failure, Simulation, simulate
 
 _Contents: TypeAlias = Callable[[Malloc], tuple[tuple[Description, int], ...]]
 
@@ -92,10 +92,8 @@ def check_trains(runtime: Runtime) -> None:
         )
 
 
-def assemble(
-    captured: Captured, options: Options, runtime: Runtime, limit: tuple[int, bool] | None = None
-) -> Analysis:
-    """Ask the runtime, play what it asks for, and put the estimate together. Raises AnalyzerError.
+def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limit | None = None) -> Analysis:
+    """Ask the runtime, simulate what it asks for, and put the estimate together. Raises AnalyzerError.
 
     limit: bytes the allocator may hold, and whether it is the device that has no more (`Prediction.limited`); the figures are
         then those under it, until where the program gets. None: what the device, or the budget, leaves it (`_on_device`).
@@ -113,20 +111,20 @@ def assemble(
         device_note = "; ".join(filter(None, (device_note, prediction.capped.note)))
     assumed = stands_in(options.device)
     if limit is not None and prediction.limited is not None:
-        played, doubt = bounded(prediction, limit)
-        outcome = _Outcome(played, played.failure, None, doubt)
+        simulation, doubt = bounded(prediction, limit)
+        outcome = _Outcome(simulation, simulation.failure, None, doubt)
     else:
         bounds = [options.budget_bytes, None if assumed else capacity]
         outcome = _on_device(prediction, min((bound for bound in bounds if bound is not None), default=None))
-    played = outcome.played
+    simulation = outcome.simulation
     describe = _with_file(prediction.describe or graph_describer(graph), graph)
     contents = _contents(prediction, graph)
     rows = sorted(
-        (row for alive in played.alive if alive.block_bytes for row in _rows(alive, describe, contents)),
+        (row for alive in simulation.alive if alive.block_bytes for row in _rows(alive, describe, contents)),
         key=lambda row: -row.nbytes,
     )
     ranges = lifetimes(graph)
-    device_used = prediction.device_used(played)
+    device_used = prediction.device_used(simulation)
     assumptions = _assumed(
         profile, prediction, outcome, device_used, capacity if limit is None and not assumed else None
     )
@@ -143,28 +141,28 @@ def assemble(
         device_note=device_note,
         capacity_bytes=capacity,
         options=options.shown(),
-        peak_allocated=played.peak_allocated,
-        peak_reserved=played.peak_reserved,
+        peak_allocated=simulation.peak_allocated,
+        peak_reserved=simulation.peak_reserved,
         device_used=device_used,
-        peak_requested=played.peak_requested,
+        peak_requested=simulation.peak_requested,
         graph_peak=peak(graph, ranges=ranges).nbytes,
         saved_for_backward=saved_for_backward(graph, ranges).nbytes,
         naive=captured.naive,
         breakdown=_sums((row.category, row.nbytes) for row in rows),
         by_module=_sums((row.module, row.nbytes) for row in rows),
         by_line=_sums((row.source, row.nbytes) for row in rows),
-        marks=_marks(prediction.events, played),
+        marks=_marks(prediction.events, simulation),
         tensors=tuple(rows),
         timeline=Timeline(
-            played.allocated,
-            played.reserved,
-            played.delta,
-            played.label,
-            played.category,
-            played.phase,
-            played.rule,
+            simulation.allocated,
+            simulation.reserved,
+            simulation.delta,
+            simulation.label,
+            simulation.category,
+            simulation.phase,
+            simulation.rule,
         ),
-        certainty=_certainty(played, prediction.unknown, assumptions),
+        certainty=_certainty(simulation, prediction.unknown, assumptions),
         notes=tuple(
             dict.fromkeys(
                 (
@@ -172,21 +170,21 @@ def assemble(
                     *captured.notes,
                     *graph.notes,
                     *assumptions.notes,
-                    *_refusals(played),
+                    *_refusals(simulation),
                     *releases.notes(modelled, elsewhere),
                 )
             )
         ),
-        peak_at=played.peak_phase,
+        peak_at=simulation.peak_phase,
         out_of_memory=None
         if outcome.failure is None
         else _out_of_memory(outcome.failure, prediction, describe),
-        allocations=_allocations(prediction.events, played, describe),
+        allocations=_allocations(prediction.events, simulation, describe),
         segments=tuple(
-            Segment(piece.address, piece.nbytes, piece.born, piece.died) for piece in played.pieces
+            SegmentRow(piece.address, piece.nbytes, piece.born, piece.died) for piece in simulation.pieces
         ),
-        peak_event=played.peak_position,
-        iterations=played.iterations,
+        peak_event=simulation.peak_position,
+        iterations=simulation.iterations,
         refused=captured.refused,
         incomplete=captured.incomplete,
         caveats=captured.caveats,
@@ -198,7 +196,7 @@ def assemble(
         installed=elsewhere,
     )
     profile = dataclasses.replace(profile, capacity_bytes=capacity)
-    return Analysis(options, profile, graph, prediction, played, estimate)
+    return Analysis(options, profile, graph, prediction, simulation, estimate)
 
 
 _ORDERS = (
@@ -211,7 +209,7 @@ _ORDERS = (
 class _Outcome:
     """What the figures are of, and the verdict. failure: the request without memory. with_room, doubt: as in `Estimate`."""
 
-    played: Played
+    simulation: Simulation
     failure: Failure | None
     with_room: Room | None = None
     doubt: str = ""
@@ -222,14 +220,14 @@ def _on_device(prediction: Prediction, capacity_bytes: int | None) -> _Outcome:
 
     What the process takes beside its allocator (context, libraries) is the same either way.
     """
-    free = prediction.played or play(prediction.events, prediction.allocator(), places=True)
+    free = prediction.simulation or simulate(prediction.events, prediction.allocator(), places=True)
     used = prediction.device_used(free)
     if capacity_bytes is None or used <= capacity_bytes or free.failure or prediction.limited is None:
         return _Outcome(free, free.failure)
-    played, doubt = bounded(prediction, (max(capacity_bytes - (used - free.peak_reserved), 0), True))
-    if played.failure is not None or doubt:
-        return _Outcome(free, played.failure, None, doubt)
-    return _Outcome(played, None, Room(free.peak_allocated, free.peak_reserved, used))
+    simulation, doubt = bounded(prediction, Limit(max(capacity_bytes - (used - free.peak_reserved), 0), True))
+    if simulation.failure is not None or doubt:
+        return _Outcome(free, simulation.failure, None, doubt)
+    return _Outcome(simulation, None, Room(free.peak_allocated, free.peak_reserved, used))
 
 
 def _sums(pairs: Any) -> dict[str, int]:
@@ -257,39 +255,43 @@ def _assumed(
     device_used: int,
     capacity_bytes: int | None,
 ) -> _Assumed:
-    """capacity_bytes: what the program was played in; None where no device bounds it."""
-    played = outcome.played
-    orders = None if outcome.with_room is not None else orders_range(prediction, played)
+    """capacity_bytes: what the program was simulated in; None where no device bounds it."""
+    simulation = outcome.simulation
+    orders = None if outcome.with_room is not None else orders_range(prediction, simulation)
     notes = () if orders is None else (_ORDERS.format(*(f"{nbytes / 2**20:,.0f}" for nbytes in orders)),)
     if profile.measured:
         return _Assumed(reserved=orders, notes=notes)
-    beside = max(device_used - played.peak_reserved, 0)
+    beside = max(device_used - simulation.peak_reserved, 0)
     found = {
         "context and library code": beside,
-        "libraries' choices": sum(alive.block_bytes for alive in played.alive if may_be_off(alive.malloc)),
+        "libraries' choices": sum(
+            alive.block_bytes for alive in simulation.alive if may_be_off(alive.malloc)
+        ),
     }
-    ends = (*reserved_range(prediction, played), *(orders or ()))
+    ends = (*reserved_range(prediction, simulation), *(orders or ()))
     reserved = min(ends), max(ends)
     room = outcome.with_room
     if room is not None:  # the allocator holds what there is
-        reserved = (min(reserved[0], played.peak_reserved), played.peak_reserved)
+        reserved = (min(reserved[0], simulation.peak_reserved), simulation.peak_reserved)
     if capacity_bytes is not None and outcome.failure is None:
-        with_room = played.peak_reserved if room is None else room.peak_reserved
+        with_room = simulation.peak_reserved if room is None else room.peak_reserved
         pressed = under_pressure(prediction, profile, with_room, beside, capacity_bytes)
         reserved = (
-            min(reserved[0], *pressed, played.peak_reserved),
-            max(reserved[1], *pressed, played.peak_reserved),
+            min(reserved[0], *pressed, simulation.peak_reserved),
+            max(reserved[1], *pressed, simulation.peak_reserved),
         )
     named = {name: nbytes for name, nbytes in found.items() if nbytes}
     return _Assumed(named, reserved, beside_range(profile, beside), kept_bytes(profile), notes)
 
 
-def _certainty(played: Played, unknown: Mapping[str, tuple[int, int]], assumed: _Assumed) -> Certainty:
+def _certainty(
+    simulation: Simulation, unknown: Mapping[str, tuple[int, int]], assumed: _Assumed
+) -> Certainty:
     """The bytes at the peak by how they are known, and by rule."""
     by_rule = {
         basis: _sums(
             (alive.malloc.rule, alive.block_bytes)
-            for alive in played.alive
+            for alive in simulation.alive
             if alive.block_bytes and alive.malloc.basis == basis
         )
         for basis in ("exact", "measured", "bounded")
@@ -305,33 +307,35 @@ def _rows(alive: Alive, describe: Callable[[Malloc], Description], contents: _Co
     """A block's row; where many tensors lie in it, one for each of them and one for the rest."""
     parts = contents(alive.malloc)
     rest = alive.block_bytes - sum(nbytes for _, nbytes in parts)
-    told = describe(alive.malloc)
+    description = describe(alive.malloc)
     if not parts:
-        return [_row(alive, told, rest)]
+        return [_row(alive, description, rest)]
     rows = [_row(alive, part, nbytes) for part, nbytes in parts]
     if rest:
-        rows.append(_row(alive, dataclasses.replace(told, name=f"rest of the {told.name}"), rest))
+        rows.append(
+            _row(alive, dataclasses.replace(description, name=f"rest of the {description.name}"), rest)
+        )
     return rows
 
 
-def _row(alive: Alive, told: Description, nbytes: int) -> TensorRow:
+def _row(alive: Alive, description: Description, nbytes: int) -> TensorRow:
     return TensorRow(
-        name=told.name,
+        name=description.name,
         nbytes=nbytes,
         category=alive.malloc.category.value,
-        dtype=told.dtype,
-        shape=told.shape,
-        operator=told.operator,
-        module=told.module,
-        source=told.source,
-        phase=told.phase,
+        dtype=description.dtype,
+        shape=description.shape,
+        operator=description.operator,
+        module=description.module,
+        source=description.source,
+        phase=description.phase,
         rule=alive.malloc.rule,
-        scope=told.scope,
+        scope=description.scope,
     )
 
 
 def _allocations(
-    events: tuple[AllocationEvent, ...], played: Played, describe: Callable[[Malloc], Description]
+    events: tuple[AllocationEvent, ...], simulation: Simulation, describe: Callable[[Malloc], Description]
 ) -> Allocations:
     """Every block with its life and what it was for; requests that took no block are left out."""
     born: list[int] = []
@@ -342,7 +346,7 @@ def _allocations(
     origins: dict[Origin, int] = {}
     known: dict[tuple[object, ...], int] = {}
     blocks: dict[int, int] = {}
-    for position, (event, delta) in enumerate(zip(events, played.delta, strict=False)):
+    for position, (event, delta) in enumerate(zip(events, simulation.delta, strict=False)):
         if isinstance(event, Malloc) and delta:
             alike = (event.operator, event.storage, event.label, event.category, event.rule, event.stream)
             place = known.get(alike)
@@ -361,24 +365,24 @@ def _allocations(
         tuple(died),
         tuple(nbytes),
         tuple(requested),
-        tuple(played.address[position] for position in born),
+        tuple(simulation.address[position] for position in born),
         tuple(origin),
         tuple(origins),
     )
 
 
-def _origin(malloc: Malloc, told: Description) -> Origin:
+def _origin(malloc: Malloc, description: Description) -> Origin:
     return Origin(
-        told.name,
+        description.name,
         malloc.category.value,
-        told.dtype,
-        told.shape,
-        told.operator,
-        told.module,
-        told.source,
-        told.phase,
+        description.dtype,
+        description.shape,
+        description.operator,
+        description.module,
+        description.source,
+        description.phase,
         malloc.rule,
-        told.scope,
+        description.scope,
         malloc.stream or 0,
     )
 
@@ -393,8 +397,8 @@ def _contents(prediction: Prediction, graph: Graph) -> _Contents:
     """What lies in a block, in words; nothing where the runtime does not say."""
     if prediction.contents is None:
         return lambda _: ()
-    told, add = prediction.contents, _file_words(graph)
-    return lambda malloc: tuple((add(part), nbytes) for part, nbytes in told(malloc))
+    description, add = prediction.contents, _file_words(graph)
+    return lambda malloc: tuple((add(part), nbytes) for part, nbytes in description(malloc))
 
 
 def _file_words(graph: Graph) -> Callable[[Description], Description]:
@@ -405,11 +409,13 @@ def _file_words(graph: Graph) -> Callable[[Description], Description]:
         if graph.framework == "onnx" and (operator.source or operator.scope)
     }
 
-    def add(told: Description) -> Description:
-        source, scope = recorded.get(told.module, ("", ""))
-        return dataclasses.replace(told, source=told.source or source, scope=told.scope or scope)
+    def add(description: Description) -> Description:
+        source, scope = recorded.get(description.module, ("", ""))
+        return dataclasses.replace(
+            description, source=description.source or source, scope=description.scope or scope
+        )
 
-    return add if recorded else lambda told: told
+    return add if recorded else lambda description: description
 
 
 def graph_describer(graph: Graph) -> Callable[[Malloc], Description]:
@@ -441,8 +447,8 @@ def graph_describer(graph: Graph) -> Callable[[Malloc], Description]:
     return describe
 
 
-def _refusals(played: Played) -> tuple[str, ...]:
-    count = len(played.refused)
+def _refusals(simulation: Simulation) -> tuple[str, ...]:
+    count = len(simulation.refused)
     if not count:
         return ()
     return (
@@ -455,7 +461,7 @@ def _out_of_memory(
     failure: Failure, prediction: Prediction, describe: Callable[[Malloc], Description]
 ) -> OutOfMemory:
     """The request that failed in the user's terms. Its phase is the named event under way."""
-    told = describe(failure.malloc)
+    description = describe(failure.malloc)
     following = prediction.events[failure.position :]
     return OutOfMemory(
         requested_bytes=failure.malloc.nbytes,
@@ -465,21 +471,21 @@ def _out_of_memory(
         free_bytes=sum(failure.free),
         largest_free_bytes=max(failure.free, default=0),
         free_count=len(failure.free),
-        label=told.name,
-        operator=told.operator,
-        module=told.module,
-        source=told.source,
+        label=description.name,
+        operator=description.operator,
+        module=description.module,
+        source=description.source,
         phase=next((event.name for event in following if isinstance(event, Event)), ""),
     )
 
 
-def _marks(events: tuple[AllocationEvent, ...], played: Played) -> tuple[MarkRow, ...]:
+def _marks(events: tuple[AllocationEvent, ...], simulation: Simulation) -> tuple[MarkRow, ...]:
     """Named events with what is alive by category then."""
     alive: dict[int, tuple[str, int]] = {}
     sums = Counter[str]()
     rows: list[MarkRow] = []
-    states = iter(played.marks)
-    for event, delta in zip(events[: len(played.delta)], played.delta, strict=True):
+    states = iter(simulation.marks)
+    for event, delta in zip(events[: len(simulation.delta)], simulation.delta, strict=True):
         if isinstance(event, Malloc):
             alive[event.key] = (event.category.value, delta)
             sums[event.category.value] += delta

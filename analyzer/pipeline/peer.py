@@ -6,11 +6,11 @@ import sys
 from multiprocessing.connection import Connection
 
 from analyzer.errors import AnalyzerError, CaptureError
-from analyzer.pipeline.peers import Asked, Work, never
+from analyzer.pipeline.peers import AwaitedValue, Work, never
 from analyzer.pipeline.program import follow
 
 
-class Line:
+class PostLine:
     """The `Post` of a rank in a process of its own."""
 
     def __init__(self, connection: Connection) -> None:
@@ -25,7 +25,7 @@ class Line:
         self._connection.send(("ask", source, channel, where))
         kind, found = self._connection.recv()
         if kind == "never":
-            raise CaptureError(*never(Asked(source, channel, where), found))
+            raise CaptureError(*never(AwaitedValue(source, channel, where), found))
         return found  # type: ignore[no-any-return]
 
 
@@ -41,7 +41,7 @@ def main(descriptor: int) -> None:
             work.environment,
             work.until,
             job=work.rank,
-            post=Line(connection),
+            post=PostLine(connection),
         )
         if isinstance(error, AnalyzerError):
             raise error

@@ -47,7 +47,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AwaitedValue:
     """A rank waits at a line for a value that `source` says (None: anybody)."""
 
     source: int | None
@@ -61,7 +61,7 @@ class _Peer:
 
     process: subprocess.Popen[bytes]
     connection: Connection
-    asked: Asked | None = None
+    asked: AwaitedValue | None = None
     ended: str = ""
 
 
@@ -101,7 +101,7 @@ class Peers:
     def receive(self, source: int | None, channel: str, where: str) -> bytes | None:
         """Wait for a value. Raises CaptureError where it never comes."""
         self._here = self._work.rank.rank
-        asked = Asked(source, channel, where)
+        asked = AwaitedValue(source, channel, where)
         while channel not in self._mail:
             why = self._step(asked)
             if why is not None:
@@ -133,7 +133,7 @@ class Peers:
 
     # -- the post office ------------------------------------------------------------------------------------------
 
-    def _step(self, own: Asked | None) -> str | None:
+    def _step(self, own: AwaitedValue | None) -> str | None:
         """Bring the job forward by one message or one new process. own: what the rank of this process waits for.
 
         Returns why that never comes, if it never does.
@@ -159,7 +159,7 @@ class Peers:
             self._hear(running[connection])
         return None
 
-    def _next(self, own: Asked | None, somebody_runs: bool) -> int | None:
+    def _next(self, own: AwaitedValue | None, somebody_runs: bool) -> int | None:
         """The rank to start now: one that is waited for, or the next where nobody is at work."""
         waited = [
             asked for asked in (own, *(peer.asked for peer in self._peers.values())) if asked is not None
@@ -193,7 +193,7 @@ class Peers:
         with contextlib.suppress(OSError):
             peer.connection.send(("never", why))
 
-    def _everybody_waits(self, asked: Asked) -> str:
+    def _everybody_waits(self, asked: AwaitedValue) -> str:
         others = [
             f"rank {rank} waits too, at {peer.asked.where or 'a line of a library'}"
             for rank, peer in sorted(self._peers.items())
@@ -229,7 +229,7 @@ class Peers:
             case "say":
                 self._mail[said[0]] = said[1]
             case "ask":
-                peer.asked = Asked(*said)
+                peer.asked = AwaitedValue(*said)
             case "done":
                 self.estimates[rank] = said[0]
                 peer.ended = f"rank {rank} ended without it"
@@ -241,7 +241,7 @@ def _failed(peer: _Peer) -> bool:
     return bool(peer.ended) and not peer.ended.endswith("ended without it")
 
 
-def never(asked: Asked, why: str) -> tuple[str, str]:
+def never(asked: AwaitedValue, why: str) -> tuple[str, str]:
     """Message and hint of the error of who waits for a value that never comes."""
     whom = "another rank" if asked.source is None else f"rank {asked.source}"
     message, _, hint = why.partition("\n  hint: ")

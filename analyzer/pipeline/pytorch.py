@@ -60,9 +60,9 @@ def captured_program(
     options: Options,
     runtime: Runtime,
     progress: Callable[[str], None] | None = None,
-    listen: bool = False,
+    record_guards: bool = False,
 ) -> Captured:
-    """A target that has been built, captured; `name` is what reports call it. listen: remember what it asks about sizes.
+    """A target that has been built, captured; `name` is what reports call it. record_guards: record what it asks about sizes.
 
     Raises AnalyzerError.
     """
@@ -88,7 +88,7 @@ def captured_program(
         parallel=parallel,
         assume=options.assume,
         progress=progress,
-        listen=listen,
+        record_guards=record_guards,
         call=batch.call,
     )
     naive = from_leaves(

@@ -13,7 +13,7 @@ from analyzer.recipes.serving import (
     BATCHED_TOKENS,
     BLOCK_TOKENS,
     UTILIZATION,
-    Budget,
+    ServingMemory,
     cache_of,
     request_length,
 )
@@ -67,7 +67,7 @@ def serving(
         if outside is None:
             loaded = estimate.device_used - estimate.peak_reserved - profile.context_bytes
             outside = max(loaded, 0)
-    budget = Budget(profile.capacity_bytes, utilization, weights, activations, outside, graphs)
+    budget = ServingMemory(profile.capacity_bytes, utilization, weights, activations, outside, graphs)
     return Serving(
         name, profile.name, device_note, length, batched_tokens, cache, budget.cache_bytes, budget, bounded
     )

@@ -1,4 +1,4 @@
-"""One program under every allocator: its requests, as one analysis found them, played on each simulator.
+"""One program under every allocator: its requests, as one analysis found them, served by each simulator.
 
 1. The requests are those of the analysed runtime, in their order. What another framework would ask for in the first
    place is another question: `--runtime paddle` and `--runtime tensorflow` answer it.
@@ -27,7 +27,7 @@ from analyzer.analysis import Analysis
 from analyzer.errors import OptionError, did_you_mean
 from analyzer.results.allocators import Comparison, UnderAllocator
 from analyzer.runtimes.events import Free, Malloc
-from analyzer.runtimes.timeline import play
+from analyzer.runtimes.timeline import simulate
 
 ASYNCHRONOUS = "pytorch_cudamallocasync"
 _ASYNCHRONOUS_STEP_BYTES = 512
@@ -126,16 +126,16 @@ def _row(choice: Choice, analysis: Analysis, available: int) -> UnderAllocator:
     if choice.allocator == ASYNCHRONOUS:
         return _lower_bound(choice, analysis, available)
     allocator = _made(choice, analysis, available)
-    played = play(analysis.events, allocator)
+    simulation = simulate(analysis.events, allocator)
     return UnderAllocator(
         choice.allocator,
         choice.shown,
-        played.peak_requested,
-        played.peak_allocated,
-        played.peak_reserved,
+        simulation.peak_requested,
+        simulation.peak_allocated,
+        simulation.peak_reserved,
         allocator.device_calls,
-        played.failure is None and played.peak_reserved <= available,
-        out_of_memory="" if played.failure is None else played.failure.said,
+        simulation.failure is None and simulation.peak_reserved <= available,
+        out_of_memory="" if simulation.failure is None else simulation.failure.said,
     )
 
 
@@ -172,7 +172,7 @@ def _lower_bound(choice: Choice, analysis: Analysis, available: int) -> UnderAll
             peak = max(peak, now)
         elif isinstance(event, Free):
             now -= sizes.pop(event.key)
-    requested = analysis.played.peak_requested
+    requested = analysis.simulation.peak_requested
     return UnderAllocator(
         choice.allocator, choice.shown, requested, peak, peak, 0, peak <= available, at_least=True
     )

@@ -3,7 +3,7 @@
 1. What is compared are the figures people have limits for: peak allocated, peak reserved, device memory. They are
    exact and equal for equal programs, so the tolerance is 0 unless said otherwise.
 2. The change **exceeds** the tolerance when one of them grew by more than that share of what it was.
-3. What grew is told by the bytes at the peak: the differences of the two breakdowns, which sum to that of peak allocated.
+3. What grew is seen by the bytes at the peak: the differences of the two breakdowns, which sum to that of peak allocated.
    The peak may have moved to another moment; then the breakdowns are of different moments, and `moved` says so.
 4. A **share** is one category's growth with the innermost module that encloses nine tenths of it: "saved for backward in
    encoder" when it grew in all of the encoder's layers, "... in encoder.layer.3.mlp" when only there.

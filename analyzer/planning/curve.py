@@ -1,7 +1,7 @@
 """What a target needs at many batches: a row a batch, and where and why the curve bends.
 
-1. Rows are exact: each is what an analysis at that batch would say of a device with room (`intervals.py`). A few batches (`FEW`)
-   are simply analysed. Whether one that takes more than the device has runs there nevertheless, the analysis says too.
+1. Rows are exact: each is what an analysis at that batch would say of a device with unlimited memory. A few batches (`FEW`) are simply
+   analysed; more are asked of the runtime, interval by interval (`intervals.py`, `Runtime.over_batches`). Whether one that takes more than the device has runs there nevertheless, the analysis says too.
 2. A batch at which the target fails is no row but a failure with what was said; the others are kept.
 3. A **kink** is where one straight line no longer passes all rows of peak allocated closely (within 1 % of the largest,
    or 8 MiB), or where an interval ends. With `explain` the sharpest few are explained by what makes the peak before and
@@ -26,6 +26,7 @@ from analyzer.planning.intervals import Intervals, figures_of, uncollected
 from analyzer.planning.subject import Subject
 from analyzer.results.curve import Curve, Kink, Row, Slope
 from analyzer.results.estimate import Estimate, TensorRow
+from analyzer.runtimes.base import Limit
 from analyzer.runtimes.batches import Figures
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 FEW = 6
 _EXPLAINED = 3
 _SHOWN_TENSORS = 3
-# How far from a straight line rows may lie: rests of blocks not worth splitting come and go with the batch.
+# How far from a straight line rows may lie: remainders of blocks too small to be split off come and go with the batch.
 _CLOSE = 0.01
 _CLOSE_BYTES = 8 * 2**20
 
@@ -137,12 +138,12 @@ def _capacity(options: Options) -> int | None:
 
 
 def _may_run(intervals: Intervals | None, found: Figures, capacity: int) -> bool:
-    """Whether it is worth an analysis that a batch which needs more with room runs nevertheless: as evaluated, it does."""
+    """Whether to analyse a batch that needs more than the capacity with unlimited memory: yes, unless it fails under the limit."""
     if intervals is None or intervals.subject.runtime is None or not intervals.subject.runtime.takes_limits:
         # Figures of one without limits are those on its device; a budget leaves it less.
         return intervals is None or intervals.subject.options.budget is not None
     room = capacity - (found.device_used - found.peak_reserved)
-    return room > 0 and not intervals.at(found.batch, (room, True)).fails
+    return room > 0 and not intervals.at(found.batch, Limit(room, True)).fails
 
 
 def _slopes(rows: Sequence[Row]) -> tuple[Slope, ...]:

@@ -2,7 +2,7 @@
 
 1. The limit is what `--limit` says the allocator may hold (`torch.cuda.set_per_process_memory_fraction`); else what the
    device has beyond what the process takes besides (context, libraries): there `cudaMalloc` itself has no more to give.
-2. How a batch is found to run, and which is the largest: `fit_limits.py` under runtimes whose programs are played under any limit
+2. How a batch is found to run, and which is the largest: `fit_limits.py` under runtimes whose programs are simulated under any limit
    (`Runtime.takes_limits`: PyTorch), `fit_analyses.py` under all others.
 
 Not modelled: other processes on the device.

@@ -1,4 +1,4 @@
-"""The largest batch by analyses alone: under a runtime whose programs cannot be played under any limit, or of a configuration.
+"""The largest batch by analyses alone: under a runtime whose programs cannot be simulated under any limit, or of a configuration.
 
 1. A batch runs when its analysis says that it fits: the runtime's own limit (`Runtime.limited_to`) and the device are part of that
    analysis, which follows an arena as it asks for less where the device has not what it wants.

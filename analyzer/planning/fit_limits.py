@@ -1,4 +1,4 @@
-"""The largest batch under a runtime whose programs are played under any limit, from captures at a few sizes.
+"""The largest batch under a runtime whose programs are simulated under any limit, from captures at a few sizes.
 
 1. A batch **runs** when every request of its steps is served by the allocator under the limit: cached blocks are given
    back and the request is tried again before it fails, as the allocator does.
@@ -7,7 +7,7 @@
    above a **gap** is the answer only where no size it asks for is inferred (each was measured at that very batch); else it
    is the largest with every smaller batch running. Gaps below the answer are named (`gaps`), and so are larger batches that
    would run (`also`).
-3. What is played makes a request smaller where it may be and there is no room (`runtimes/plans.py`). A batch of which it is in
+3. What is simulated makes a request smaller where it may be and there is no room (`runtimes/plans.py`). A batch of which it is in
    doubt whether it runs (`runtimes/bounded.py`) is no answer; it is named in the notes.
 4. A batch at which the program itself fails is no answer, and says nothing of memory: the next one does. What was said is
    kept.
@@ -26,6 +26,7 @@ from analyzer.planning.search import MOST, assumptions, bisected, standing
 from analyzer.planning.subject import Progress, Subject
 from analyzer.results.estimate import Estimate
 from analyzer.results.fit import Fit
+from analyzer.runtimes.base import Limit
 from analyzer.runtimes.batches import Figures
 from analyzer.runtimes.bounded import inferred
 
@@ -49,7 +50,7 @@ class Search:
         self.known: dict[int, bool] = {}
         self.easy: dict[int, bool] = {}
         self.intervals: Intervals | None = None
-        self.last: tuple[int, bool] | None = None
+        self.last: Limit | None = None
 
     def first(self) -> Analysis:
         """The analysis of one sample, or of two where the program does not take one: a batch norm has nothing to average."""
@@ -68,11 +69,11 @@ class Search:
         """The smallest batch there is."""
         return 2 if 1 in self.refused else 1
 
-    def bound(self, found: Figures | Estimate) -> tuple[int, bool]:
+    def bound(self, found: Figures | Estimate) -> Limit:
         """The limit of a batch with these figures, as `Prediction.limited` takes it."""
         if self.limit is not None:
-            return self.limit, False
-        return max(self.capacity - (found.device_used - found.peak_reserved), 0), True
+            return Limit(self.limit, False)
+        return Limit(max(self.capacity - (found.device_used - found.peak_reserved), 0), True)
 
     def answer(self) -> Fit:
         """Doubling and bisection over evaluated batches, then the answer and the one beyond it captured themselves."""
@@ -109,7 +110,7 @@ class Search:
     def evaluated(self, batch: int) -> tuple[bool, bool]:
         """Whether a batch runs, and whether no block is given back for that. Raises AnalyzerError."""
         assert self.intervals is not None
-        # What the process takes besides is the same at nearly every batch: under the last one's limit it is played once.
+        # What the process takes besides is the same at nearly every batch: under the last one's limit it is simulated once.
         bounded = None if self.last is None else self.intervals.at(batch, self.last)
         if bounded is not None and bounded.returned is not None and self.bound(bounded) == self.last:
             return not bounded.fails, not bounded.fails and not bounded.returned
@@ -155,7 +156,7 @@ class Search:
     def at(self, batch: int) -> Analysis:
         """The analysis of a batch on the device, or under the limit."""
         if batch not in self.captured:
-            limit = None if self.limit is None else (self.limit, False)
+            limit = None if self.limit is None else Limit(self.limit, False)
             captured = (
                 self.intervals.captured_at(batch)
                 if self.intervals is not None
@@ -186,7 +187,7 @@ class Search:
             if self.intervals.interval(size) is None:
                 self.intervals = intervals_of(self.subject, self.start, min(2 * size, MOST))
             limit = self.bound(self.intervals.at(size))[0] + change
-            return limit > 0 and not self.intervals.at(size, (limit, True)).fails
+            return limit > 0 and not self.intervals.at(size, Limit(limit, True)).fails
 
         low, high = (batch, 2 * batch) if runs(batch) else (0, batch)
         while low and high < MOST and runs(high):

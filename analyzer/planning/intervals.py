@@ -1,20 +1,19 @@
-"""The batch as a variable: a range of batches in intervals, each one program (`analyzer/family`), and where one ends and why.
+"""The batch as a variable: a range of batches in intervals, each one program (`analyzer/parametric`), and where one ends and why.
 
 1. Batch 1 is an interval of its own: dimensions of size 1 have no order among strides, broadcast, and are squeezed away.
 2. A range is captured at its ends and in between; when the three are one program, the range is one interval. A number that
    three captures cannot check (a square) is given a fourth. All steps are captured once; elsewhere the first, where
-   the later ones repeat it (`family/steps.py`).
+   the later ones repeat it (`parametric/steps.py`).
 3. Otherwise the largest batch is searched, by bisection, up to which the program is that of the range's beginning: there
    the interval ends, and the next begins. A batch that is like none of its neighbours, or cannot be captured, is an interval of
    its own; what the target said is kept.
-4. A batch at which a question about sizes is answered otherwise than at the captures (`family/questions.py`) is captured itself.
+4. A batch at which a guard on sizes comes out otherwise than at the captures (`parametric/guards.py`) is captured itself.
 5. What an interval's batches need, its runtime says (`Runtime.over_batches`). One that cannot leaves no interval: each batch is captured
    and analysed.
 6. After `MOST_CAPTURES` captures the rest is taken one by one: such a range is no interval (`figures` is None), each of its
    batches is captured when it is asked for.
 
-Not modelled: a batch inside an interval, never captured, at which the program is another one and then the same again for a reason
-that no question about sizes tells.
+Not modelled: a batch inside an interval whose program differs although every recorded guard comes out the same: such a batch is missed.
 """
 
 from __future__ import annotations
@@ -27,11 +26,12 @@ from dataclasses import dataclass, replace
 
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
-from analyzer.family.numbers import NotTheSame
-from analyzer.family.steps import RepeatedSteps
+from analyzer.parametric.numbers import NotTheSame
+from analyzer.parametric.steps import RepeatedSteps
 from analyzer.pipeline.assemble import Captured
 from analyzer.planning.subject import Subject
-from analyzer.runtimes.batches import Batches, Family, Figures
+from analyzer.runtimes.base import Limit
+from analyzer.runtimes.batches import Batches, Figures, ParametricCapture
 
 MOST_CAPTURES = 40
 _SHORT = 4
@@ -40,7 +40,7 @@ _MOST_POINTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Batches `low` to `high`, both included. family: the captures that say what they are; figures: what they need. Both None where
+    """Batches `low` to `high`, both included. parametric: the captures that say what they are; figures: what they need. Both None where
     each batch is captured by itself.
 
     ends: why the next batch is another program, "" at the end of the range. error: why it cannot be captured.
@@ -48,7 +48,7 @@ class Interval:
 
     low: int
     high: int
-    family: Family | None = None
+    parametric: ParametricCapture | None = None
     figures: Batches | None = None
     ends: str = ""
     error: str = ""
@@ -96,14 +96,14 @@ class Intervals:
             other.captured[batch] = known
         for interval in self.intervals:
             figures = None
-            if interval.family is not None:
-                first = _made(other.captured[interval.family.batches[0]])
-                figures = subject.over_batches(interval.family, first.profile)
+            if interval.parametric is not None:
+                first = _made(other.captured[interval.parametric.batches[0]])
+                figures = subject.over_batches(interval.parametric, first.profile)
             intervals.append(replace(interval, figures=figures))
         other.intervals = tuple(intervals)
         return other
 
-    def at(self, batch: int, limit: tuple[int, bool] | None = None) -> Figures:
+    def at(self, batch: int, limit: Limit | None = None) -> Figures:
         """The figures at a batch of the range, under a limit if there is one. Raises AnalyzerError."""
         interval = self.interval(batch)
         if interval is not None and interval.error:
@@ -127,7 +127,7 @@ class Intervals:
                     [batch for batch in batches if interval.low <= batch <= interval.high]
                 )
 
-    def analysis(self, batch: int, limit: tuple[int, bool] | None = None) -> Analysis:
+    def analysis(self, batch: int, limit: Limit | None = None) -> Analysis:
         """A batch with all there is to know of it. Raises AnalyzerError."""
         if self.subject.runtime is None:
             return self.subject.analysis(batch)
@@ -135,26 +135,26 @@ class Intervals:
         if (
             batch in self.captured
             or interval is None
-            or interval.family is None
+            or interval.parametric is None
             or self._changed(interval, batch)
         ):
             return self.subject.assembled(self._at(batch), batch, limit)
-        return self.subject.assembled(self._joined_at(interval.family, batch), batch, limit)
+        return self.subject.assembled(self._joined_at(interval.parametric, batch), batch, limit)
 
-    def _joined_at(self, family: Family, batch: int) -> Captured:
+    def _joined_at(self, parametric: ParametricCapture, batch: int) -> Captured:
         """What a capture at a batch would have made; a file is read there, which is sooner done."""
         if self.subject.model is None:
             return self._at(batch)
-        first = _made(self.captured[family.batches[0]])
-        source = replace(first.source, graph=family.program.at(batch))
-        return replace(first, batch=batch, source=source, naive=family.naive(batch))
+        first = _made(self.captured[parametric.batches[0]])
+        source = replace(first.source, graph=parametric.program.at(batch))
+        return replace(first, batch=batch, source=source, naive=parametric.naive(batch))
 
     def _changed(self, interval: Interval, batch: int) -> bool:
         """Whether a batch of the interval may be another program after all: what it asks about sizes is answered otherwise."""
-        family = interval.family
-        if self.subject.model is None or family is None or batch in family.batches:
+        parametric = interval.parametric
+        if self.subject.model is None or parametric is None or batch in parametric.batches:
             return False
-        return family.program.questions.changed(batch)
+        return parametric.program.guards.changed(batch)
 
     def interval(self, batch: int) -> Interval | None:
         """The interval a batch belongs to; None outside the range, and for targets that have no intervals."""
@@ -164,7 +164,7 @@ class Intervals:
         """Raises AnalyzerError, the same one again for a batch that failed before."""
         if batch not in self.captured:
             try:
-                self.captured[batch] = self.subject.captured(batch, listen=True)
+                self.captured[batch] = self.subject.captured(batch, record_guards=True)
             except AnalyzerError as error:
                 self.captured[batch] = error
         found = self.captured[batch]
@@ -176,17 +176,17 @@ class Intervals:
         """What was captured at a batch, also outside the range: one step where later steps repeat it. Raises AnalyzerError."""
         if batch not in self.captured and self._repetition is not None:
             try:
-                first = self.subject.captured(batch, steps=1, listen=True)
+                first = self.subject.captured(batch, steps=1, record_guards=True)
                 graph = self._repetition.with_all_steps(first.source.graph)
                 self.captured[batch] = replace(first, source=replace(first.source, graph=graph))
             except (AnalyzerError, NotTheSame):
                 pass  # what all steps say of it is what the user should read
         return self._at(batch)
 
-    def _joined(self, *batches: int) -> tuple[Family, Batches]:
+    def _joined(self, *batches: int) -> tuple[ParametricCapture, Batches]:
         """The range's ends and what is in between, joined. Raises NotTheSame, also for a batch that cannot be captured."""
         try:
-            return self._family(*batches)
+            return self._parametric(*batches)
         except AnalyzerError as error:
             raise NotTheSame(error.message) from error
         except NotTheSame as different:
@@ -198,14 +198,16 @@ class Intervals:
                 raise
         return self._joined(*batches, more)
 
-    def _family(self, *batches: int) -> tuple[Family, Batches]:
+    def _parametric(self, *batches: int) -> tuple[ParametricCapture, Batches]:
         """The target captured at these batches, and what its runtime makes of that. Raises NotTheSame, AnalyzerError."""
         captures = [self.captured_at(batch) for batch in batches]
-        family = Family(batches, [each.source for each in captures], [each.naive for each in captures])
-        figures = self.subject.over_batches(family, captures[0].profile)
+        parametric = ParametricCapture(
+            batches, [each.source for each in captures], [each.naive for each in captures]
+        )
+        figures = self.subject.over_batches(parametric, captures[0].profile)
         if figures is None:
             raise NotTheSame("a runtime that is asked about each batch", anywhere=True)
-        return family, figures
+        return parametric, figures
 
     def _found(self, low: int, high: int) -> list[Interval]:
         found: list[Interval] = []
@@ -232,7 +234,7 @@ class Intervals:
 
     def _alone(self, batch: int, ends: str = "") -> Interval:
         try:
-            return Interval(batch, batch, *self._family(batch), ends)
+            return Interval(batch, batch, *self._parametric(batch), ends)
         except AnalyzerError as error:
             return Interval(batch, batch, ends=ends, error=error.message)
         except NotTheSame:
@@ -286,6 +288,6 @@ def figures_of(analysis: Analysis, with_room: bool = True) -> Figures:
         needed.peak_reserved,
         needed.device_used,
         estimate.naive.total,
-        analysis.played.failure is not None,
-        len(analysis.played.refused),
+        analysis.simulation.failure is not None,
+        len(analysis.simulation.refused),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from analyzer.analysis import Analysis
+from analyzer.runtimes.base import Limit
 from analyzer.runtimes.ranges import held_under
 
 # Searched up to here; nobody trains with more samples at once.
@@ -32,7 +33,7 @@ def standing(analysis: Analysis, limit: int, device_bound: bool, runs: bool) -> 
             known.beside_range,
         )
         less, more = max(limit - (most - beside) - known.kept_bytes, 0), limit + beside - fewest
-    ends = held_under(analysis.prediction, (more, device_bound), (less, device_bound))
+    ends = held_under(analysis.prediction, Limit(more, device_bound), Limit(less, device_bound))
     if (ends[1] is None) if runs else (ends[0] is not None):
         word = "may not fit"
     least, largest = (limit if end is None else end for end in ends)

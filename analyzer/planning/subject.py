@@ -22,8 +22,8 @@ from analyzer.options import Options
 from analyzer.pipeline import analysis
 from analyzer.pipeline.assemble import Captured, assemble, check_runtime
 from analyzer.runtimes import base
-from analyzer.runtimes.base import Runtime
-from analyzer.runtimes.batches import Batches, Family
+from analyzer.runtimes.base import Limit, Runtime
+from analyzer.runtimes.batches import Batches, ParametricCapture
 from analyzer.spec import TensorSpec
 from analyzer.targets import Program, Target, arguments, load, parse
 
@@ -163,22 +163,22 @@ class Subject:
         inputs: Any = dict(zip(given, resized, strict=True)) if named else resized
         return replace(options, inputs=inputs, targets=targets)
 
-    def captured(self, batch: int, steps: int | None = None, listen: bool = False) -> Captured:
+    def captured(self, batch: int, steps: int | None = None, record_guards: bool = False) -> Captured:
         """The program captured at a batch, with as many steps as the options say or fewer; where there is a `runtime`.
 
-        listen: remember what it asks about sizes. Raises AnalyzerError.
+        record_guards: whether its comparisons of sizes are recorded. Raises AnalyzerError.
         """
         assert self.runtime is not None
-        known = self._captures.setdefault((batch, steps, listen), [])
+        known = self._captures.setdefault((batch, steps, record_guards), [])
         for device, found in known:
             moved = self.moved(found, device)
             if moved is not None:
                 return moved
-        made = self._made(self.at(batch), self.runtime, steps, listen)
+        made = self._made(self.at(batch), self.runtime, steps, record_guards)
         known.append((self.options.device, made))
         return made
 
-    def _made(self, options: Options, runtime: Runtime, steps: int | None, listen: bool) -> Captured:
+    def _made(self, options: Options, runtime: Runtime, steps: int | None, record_guards: bool) -> Captured:
         """A fresh capture."""
         if self._program is None:
             from analyzer.onnx.model import opened
@@ -191,7 +191,7 @@ class Subject:
 
         if steps is not None:
             options = replace(options, steps=min(steps, options.steps))
-        return captured_program(self._program, self.name, options, runtime, self._progress, listen)
+        return captured_program(self._program, self.name, options, runtime, self._progress, record_guards)
 
     def moved(self, found: Captured, device: str | int | None) -> Captured | None:
         """What was captured for a device, on this one; None where it is another program here."""
@@ -203,18 +203,18 @@ class Subject:
         profile = self.runtime.profile(profile, self.options, self.model)
         return replace(found, profile=profile, device_note=note)
 
-    def over_batches(self, family: Family, profile: DeviceProfile) -> Batches | None:
+    def over_batches(self, parametric: ParametricCapture, profile: DeviceProfile) -> Batches | None:
         """What the runtime says of a range of batches. Raises NotTheSame, AnalyzerError."""
         assert self.runtime is not None
-        return self.runtime.over_batches(family, profile, self.options)
+        return self.runtime.over_batches(parametric, profile, self.options)
 
-    def analysis(self, batch: int, limit: tuple[int, bool] | None = None) -> Analysis:
+    def analysis(self, batch: int, limit: Limit | None = None) -> Analysis:
         """A fresh analysis at a batch, under a limit as `assemble` takes it. Raises AnalyzerError."""
         if self.runtime is not None:
             return self.assembled(self.captured(batch), batch, limit)
         return analysis(self._target, self.at(batch), self._progress)
 
-    def assembled(self, captured: Captured, batch: int, limit: tuple[int, bool] | None = None) -> Analysis:
+    def assembled(self, captured: Captured, batch: int, limit: Limit | None = None) -> Analysis:
         """The analysis of a capture, or of a program put together for a batch; `limit`: as `Prediction.limited`."""
         assert self.runtime is not None
         options = replace(self.options, batch=batch)

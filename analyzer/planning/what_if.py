@@ -1,6 +1,6 @@
 """What a job would need if it were run otherwise: strategies side by side, each analysed, none guessed.
 
-1. Every strategy is the same target with other options, captured and played as any analysis is; one that the target does
+1. Every strategy is the same target with other options, captured and simulated as any analysis is; one that the target does
    not take is kept with what was said.
 2. What changes the numbers of a model (precision, 8 bits, another optimizer) is offered beside what does not; `cost`
    orders them: 0 free, 1 slower or other kernels, 2 changes results, 3 more GPUs, 4 a larger GPU.
@@ -146,7 +146,7 @@ def _tried(
 
 
 def _work(found: Analysis, options: Options) -> float:
-    """Floating-point operations a sample and step; 0 where they are not counted: of tokens that are told there is no record."""
+    """Floating-point operations a sample and step; 0 where they are not counted: of tokens that are extrapolated there is no record."""
     if found.graph.framework != "pytorch" or options.mode == "generate":
         return 0.0
     from analyzer.planning.flops import flops

@@ -21,7 +21,7 @@ _LARGEST_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class ModelConfig:
     """name: as it was given. path: of the file. document: what it says."""
 
     name: str
@@ -55,7 +55,7 @@ class Config:
         return found
 
 
-def opened(text: str) -> Config:
+def opened(text: str) -> ModelConfig:
     """The configuration `text` names. Raises TargetError; MissingDependencyError where only transformers knows its cache."""
     path = _cached(text.removeprefix(CACHED)) if text.startswith(CACHED) else Path(text)
     if path.is_dir():
@@ -73,7 +73,7 @@ def opened(text: str) -> Config:
             f"{path} does not say which model it is of: it has no model_type",
             "give the config.json that transformers' save_pretrained writes",
         )
-    return Config(text, path, document)
+    return ModelConfig(text, path, document)
 
 
 def _cached(name: str) -> Path:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from analyzer.errors import MissingDependencyError, OptionError, did_you_mean
 from analyzer.parallelism import Parallelism
 from analyzer.ranks import Rank
-from analyzer.recipes.config import Config
+from analyzer.recipes.config import ModelConfig
 from analyzer.recipes.trainers import TRAINERS
 
 TASKS = ("causal-lm", "seq2seq", "classification", "vision", "speech", *TRAINERS)
@@ -71,7 +71,7 @@ class Recipe:
         float32 and cast, as scripts without a checkpoint do.
     """
 
-    config: Config
+    config: ModelConfig
     task: str
     mode: str
     batch: int
@@ -219,7 +219,7 @@ def require_packages(recipe: Recipe) -> None:
         )
 
 
-def task_of(config: Config) -> str:
+def task_of(config: ModelConfig) -> str:
     """The task a configuration is of, by the name of its class; a language model's where it says none."""
     sees = not {"text_config", "vision_config"}.isdisjoint(
         config.document
@@ -268,7 +268,7 @@ def optimizer_named(name: str) -> str:
     return name
 
 
-def length_of(config: Config, said: int | None, default: int = 512) -> int:
+def length_of(config: ModelConfig, said: int | None, default: int = 512) -> int:
     """Tokens of a sequence: what was said, else `default` or the most the model has positions for."""
     if said is not None:
         return said

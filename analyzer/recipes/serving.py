@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from analyzer.errors import OptionError
-from analyzer.recipes.config import Config
+from analyzer.recipes.config import ModelConfig
 
 # vLLM 0.33's own (`config/cache.py`, `config/scheduler.py`).
 UTILIZATION, BLOCK_TOKENS, BATCHED_TOKENS = 0.92, 16, 2048
@@ -140,7 +140,7 @@ class Cache:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class ServingMemory:
     """All in bytes; utilization is a fraction of `device_bytes`."""
 
     device_bytes: int
@@ -161,7 +161,7 @@ class Budget:
         return self.allowed - self.weights - self.activations - self.outside - self.graphs
 
 
-def request_length(config: Config, said: int | None) -> int:
+def request_length(config: ModelConfig, said: int | None) -> int:
     """Tokens of a request: what was said, or as many as the model has positions for. Raises OptionError where neither is known."""
     length = said or config.number("max_position_embeddings") or config.number("n_positions")
     if length is None:
@@ -170,7 +170,7 @@ def request_length(config: Config, said: int | None) -> int:
 
 
 def cache_of(
-    config: Config,
+    config: ModelConfig,
     kv_dtype: str = "auto",
     block_tokens: int = BLOCK_TOKENS,
     ranks: int = 1,
@@ -201,7 +201,7 @@ def cache_of(
     return cache
 
 
-def _kept(config: Config, layers: int, prefixes: bool) -> tuple[Kept, ...]:
+def _kept(config: ModelConfig, layers: int, prefixes: bool) -> tuple[Kept, ...]:
     """The kinds of a model's layers, in the order in which they first stand in it."""
     text = config.text
     window = text.get("sliding_window") if text.get("use_sliding_window", True) else None
@@ -234,7 +234,7 @@ def _kept(config: Config, layers: int, prefixes: bool) -> tuple[Kept, ...]:
     return tuple(Kept(kind, kinds.count(kind), reach[kind]) for kind in dict.fromkeys(kinds))
 
 
-def _state_bytes(config: Config, ranks: int) -> int:
+def _state_bytes(config: ModelConfig, ranks: int) -> int:
     """A gated delta net's state of one request in one layer: the convolution's last inputs, and a matrix for each head of values."""
     names = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim")
     keys, values, key, value, kernel = (config.number(f"linear_{name}") for name in names)

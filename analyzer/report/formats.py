@@ -105,7 +105,7 @@ class View:
     """How a user wants a result shown; a form takes what it can use.
 
     top: how many of the largest tensors. budget_bytes: a limit to judge by besides the device. color: with ANSI
-    styles. verbose: every note, also where many are alike. width: of a terminal, in columns. by, depth: whom the bytes at the peak are told by besides
+    styles. verbose: every note, also where many are alike. width: of a terminal, in columns. by, depth: whom the bytes at the peak are attributed to besides
     (`attribution.KINDS`, "": nobody), and how many names of a path.
     """
 

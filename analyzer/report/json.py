@@ -28,7 +28,7 @@ from analyzer.results.estimate import (
     OutOfMemory,
     RankCourse,
     Room,
-    Segment,
+    SegmentRow,
     TensorRow,
     Timeline,
 )
@@ -96,7 +96,7 @@ def from_dict(document: Mapping[str, Any]) -> Estimate:
         if "allocations" in document:
             origins = tuple(_row(Origin, row) for row in document["allocations"]["origins"])
             values["allocations"] = _row(Allocations, {**document["allocations"], "origins": origins})
-            values["segments"] = tuple(_row(Segment, row) for row in document["segments"])
+            values["segments"] = tuple(_row(SegmentRow, row) for row in document["segments"])
             values["iterations"] = tuple(document["iterations"])
         values["ranks"] = tuple(_row(RankCourse, row) for row in document.get("ranks", ()))
         values["refused"] = tuple(document.get("refused", ()))

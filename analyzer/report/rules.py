@@ -56,7 +56,7 @@ def _explained(rule: Rule, width: int, *, alone: bool) -> str:
         "how sure": "; ".join(f"{basis}: {_SURE[basis]}" for basis in rule.sure),
         "holds for": rule.releases,
         "source": rule.source or "none given",
-        "told in": rule.where,
+        "code": rule.where,
     }
     for label, fact in facts.items():
         if fact:

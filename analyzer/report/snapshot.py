@@ -24,7 +24,7 @@ from typing import Any
 from analyzer.errors import InputError
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean, operator_name
-from analyzer.results.estimate import Allocations, Estimate, Origin, Segment
+from analyzer.results.estimate import Allocations, Estimate, Origin, SegmentRow
 
 _BASE = 0x7F0000000000
 # A segment of the small pool; larger ones serve the large pool (`allocators/pytorch/caching.py`).
@@ -46,7 +46,7 @@ def render(estimate: Estimate, _: View = PLAIN) -> bytes:
     return pickle.dumps(snapshot, protocol=4)
 
 
-def _placed(estimate: Estimate) -> tuple[Allocations, tuple[Segment, ...]]:
+def _placed(estimate: Estimate) -> tuple[Allocations, tuple[SegmentRow, ...]]:
     """Blocks with addresses, and the segments they lie in."""
     blocks = estimate.allocations
     if not blocks.born and any(estimate.timeline.delta):
@@ -76,7 +76,7 @@ def _placed(estimate: Estimate) -> tuple[Allocations, tuple[Segment, ...]]:
         blocks.origin,
         blocks.origins,
     )
-    return placed, (Segment(_BASE, space.end - _BASE, 0),)
+    return placed, (SegmentRow(_BASE, space.end - _BASE, 0),)
 
 
 class _Space:
@@ -120,7 +120,7 @@ def _frames(origin: Origin) -> Frames:
 
 
 def _trace(
-    blocks: Allocations, segments: tuple[Segment, ...], frames: list[Frames]
+    blocks: Allocations, segments: tuple[SegmentRow, ...], frames: list[Frames]
 ) -> Iterator[dict[str, Any]]:
     """Requests, returns and calls of the driver in order; at one event the driver's come first."""
     calls = _driver_calls(segments)
@@ -133,9 +133,9 @@ def _trace(
             if event in found:
                 place = found[event]
                 origin = blocks.origin[place]
-                stream, told = blocks.origins[origin].stream, frames[origin]
+                stream, frame = blocks.origins[origin].stream, frames[origin]
                 for action in actions:
-                    yield _entry(action, event, blocks.address[place], blocks.nbytes[place], stream, told)
+                    yield _entry(action, event, blocks.address[place], blocks.nbytes[place], stream, frame)
 
 
 def _entry(action: str, event: int, address: int, size: int, stream: int, frames: Frames) -> dict[str, Any]:
@@ -151,10 +151,10 @@ def _entry(action: str, event: int, address: int, size: int, stream: int, frames
     }
 
 
-def _driver_calls(segments: tuple[Segment, ...]) -> dict[int, list[tuple[str, int, int]]]:
+def _driver_calls(segments: tuple[SegmentRow, ...]) -> dict[int, list[tuple[str, int, int]]]:
     """(action, address, size) by event. A run of pages that grows or shrinks in place is mapped or unmapped by its difference."""
-    gone: dict[int, list[Segment]] = defaultdict(list)
-    come: dict[int, list[Segment]] = defaultdict(list)
+    gone: dict[int, list[SegmentRow]] = defaultdict(list)
+    come: dict[int, list[SegmentRow]] = defaultdict(list)
     for segment in segments:
         come[segment.born].append(segment)
         if segment.died >= 0:
@@ -179,7 +179,7 @@ def _driver_calls(segments: tuple[Segment, ...]) -> dict[int, list[tuple[str, in
     return calls
 
 
-def _without(segment: Segment, others: list[Segment]) -> list[tuple[int, int]]:
+def _without(segment: SegmentRow, others: list[SegmentRow]) -> list[tuple[int, int]]:
     """(address, bytes) of what the others do not cover."""
     left, end = [], segment.address + segment.nbytes
     begin = segment.address
@@ -193,7 +193,7 @@ def _without(segment: Segment, others: list[Segment]) -> list[tuple[int, int]]:
     return left
 
 
-def _segment(segment: Segment, blocks: Allocations, frames: list[Frames]) -> dict[str, Any]:
+def _segment(segment: SegmentRow, blocks: Allocations, frames: list[Frames]) -> dict[str, Any]:
     """A segment at the end, tiled by blocks in use and what is free between them."""
     end = segment.address + segment.nbytes
     inside = sorted(

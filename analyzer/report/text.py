@@ -292,8 +292,8 @@ def _by(estimate: Estimate, view: View) -> list[RenderableType]:
     table.add_column(no_wrap=True, overflow="ellipsis")
     room = max(view.width - 24, 16)
     for name, nbytes in shown:
-        told = tail(clean(name), room) or attribution.NAMELESS[view.by]
-        table.add_row(size(nbytes), percent(nbytes, estimate.peak_allocated), told)
+        label = tail(clean(name), room) or attribution.NAMELESS[view.by]
+        table.add_row(size(nbytes), percent(nbytes, estimate.peak_allocated), label)
     if rest := found[len(shown) :]:
         nbytes = sum(nbytes for _, nbytes in rest)
         more = f"{len(rest):,} more (--top 0 shows all)"

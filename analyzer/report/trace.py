@@ -83,7 +83,7 @@ def _blocks(estimate: Estimate) -> Iterator[dict[str, Any]]:
     blocks = estimate.allocations
     for place, born in enumerate(blocks.born):
         origin = blocks.origins[blocks.origin[place]]
-        told = {
+        details = {
             "bytes": blocks.nbytes[place],
             "shape": "x".join(map(str, origin.shape)),
             "dtype": clean(origin.dtype),
@@ -100,7 +100,7 @@ def _blocks(estimate: Estimate) -> Iterator[dict[str, Any]]:
             "pid": _PROCESS,
             "tid": _BLOCKS,
             "ts": born,
-            "args": {name: value for name, value in told.items() if value},
+            "args": {name: value for name, value in details.items() if value},
         }
     if estimate.peak_event >= 0:
         peak = {"bytes": estimate.peak_allocated}

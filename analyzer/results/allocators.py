@@ -1,4 +1,4 @@
-"""One program under several allocators (`planning/allocators.py` plays it)."""
+"""One program under several allocators (`planning/allocators.py` simulates it)."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class Allocations:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class SegmentRow:
     """Memory the allocator held of the device: from the event that took it to the one after which it was gone (-1: kept)."""
 
     address: int
@@ -96,7 +96,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Every allocation event played: parallel tuples, one entry an event, bytes after it.
+    """Every allocation event simulated: parallel tuples, one entry an event, bytes after it.
 
     `delta` is the signed block size of the event; `label` says what it was for; `rule` decided its size (empty in an
     estimate saved before rules had names).
@@ -238,7 +238,7 @@ class Estimate:
     peak_at: str = ""
     out_of_memory: OutOfMemory | None = None
     allocations: Allocations = field(default_factory=Allocations)
-    segments: tuple[Segment, ...] = ()
+    segments: tuple[SegmentRow, ...] = ()
     peak_event: int = -1
     iterations: tuple[int, ...] = ()
     ranks: tuple[RankCourse, ...] = ()

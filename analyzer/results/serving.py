@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analyzer.recipes.serving import Budget, Cache
+from analyzer.recipes.serving import Cache, ServingMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Serving:
     batched_tokens: int
     cache: Cache
     available: int
-    budget: Budget | None = None
+    budget: ServingMemory | None = None
     bounded: tuple[str, ...] = ()
 
     @property

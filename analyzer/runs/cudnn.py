@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analyzer.libraries.cudnn.answers import Plan
+from analyzer.libraries.cudnn.answers import CudnnPlan
 from analyzer.libraries.cudnn.table import Convolution, strides_of
 
 DTYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
@@ -94,7 +94,7 @@ class Cudnn:
         self._close(0)
         return text.value.decode()
 
-    def plans(self, convolution: Convolution, known: Mapping[int, int] | None = None) -> Iterator[Plan]:
+    def plans(self, convolution: Convolution, known: Mapping[int, int] | None = None) -> Iterator[CudnnPlan]:
         """The plans that can be built, in the order PyTorch tries them; none: PyTorch raises an error.
 
         Each is built when it is asked for: a millisecond or two, but tens of them where an engine's code is compiled.
@@ -113,7 +113,7 @@ class Cudnn:
                     if nbytes is None:
                         nbytes = self._workspace_bytes(configuration)
                     if nbytes is not None:
-                        yield Plan(index, nbytes, _NONDETERMINISTIC not in notes, _TENSOR_CORE in notes)
+                        yield CudnnPlan(index, nbytes, _NONDETERMINISTIC not in notes, _TENSOR_CORE in notes)
         finally:
             self._close(mark)
 

@@ -19,7 +19,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from analyzer.emulation.emulate import Emulated, Program, followed, script
+from analyzer.emulation.emulate import Emulated, EmulatedProgram, followed, script
 from analyzer.errors import OptionError, TargetError
 from analyzer.options import Options
 from analyzer.ranks import Rank
@@ -127,7 +127,7 @@ def of_target(
 
 
 @contextmanager
-def _program(target: str, options: Options, is_config: bool) -> Iterator[Program]:
+def _program(target: str, options: Options, is_config: bool) -> Iterator[EmulatedProgram]:
     """The program that is run for a target, while its files are there."""
     with tempfile.TemporaryDirectory(prefix="analyze-target-") as folder:
         if is_config:
@@ -135,7 +135,7 @@ def _program(target: str, options: Options, is_config: bool) -> Iterator[Program
 
             path = Path(folder) / "program.py"
             path.write_text(script_of(target, options), "utf-8")
-            yield Program(target, path)
+            yield EmulatedProgram(target, path)
             return
         # Of this package's folder nothing else may be found there: it may have another torch.
         packages = Path(folder) / "packages"
@@ -143,4 +143,4 @@ def _program(target: str, options: Options, is_config: bool) -> Iterator[Program
         (packages / _PACKAGE.name).symlink_to(_PACKAGE)
         job = Path(folder) / "target.json"
         job.write_text(json.dumps(jobs.describe(target, options)), "utf-8")
-        yield Program(target, "analyzer.runs.target", (str(job),), (packages,))
+        yield EmulatedProgram(target, "analyzer.runs.target", (str(job),), (packages,))

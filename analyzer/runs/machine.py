@@ -1,4 +1,4 @@
-"""The machine a real run needs: is there a GPU to run on, who else is on it, what versions are in play.
+"""The machine a real run needs: is there a GPU to run on, who else is on it, what versions are in use.
 
 1. What is missing is said in one sentence, in the order a user would mend it: torch, a CUDA build of it, a driver,
    NVML's package, a GPU.

@@ -6,11 +6,11 @@ A runtime is one class with a name and `predict`; registered under its name, `--
         name = "mine"
 
         def predict(self, source, options, profile):
-            return Prediction(events=..., allocator=lambda: create("pytorch"), device_used=lambda played: ...)
+            return Prediction(events=..., allocator=lambda: create("pytorch"), device_used=lambda simulation: ...)
 
     register(Mine())
 
-The pipeline does the rest: it plays the events, finds what is alive at the peak, and adds the textbook sum and the
+The pipeline does the rest: it simulates the events, finds what is alive at the peak, and adds the textbook sum and the
 graph's own need. A package announces its runtime as an entry point of the group "analyzer.runtimes".
 """
 
@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module, metadata
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from analyzer import releases
 from analyzer.allocators import Allocator
@@ -30,11 +30,11 @@ from analyzer.errors import OptionError, did_you_mean
 from analyzer.graph import Graph
 from analyzer.options import Options
 from analyzer.runtimes.events import AllocationEvent, Malloc
-from analyzer.runtimes.timeline import Played
+from analyzer.runtimes.timeline import Simulation
 
 if TYPE_CHECKING:
     from analyzer.onnx.model import ShapedModel
-    from analyzer.runtimes.batches import Batches, Family
+    from analyzer.runtimes.batches import Batches, ParametricCapture
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,26 +83,33 @@ class Capped:
     note: str
 
 
+class Limit(NamedTuple):
+    """Bytes an allocator may hold; of_device: the device has no more, otherwise the runtime is told not to take more."""
+
+    nbytes: int
+    of_device: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """What a runtime would do with a program. All sizes in bytes.
 
-    events: what it asks of its allocator, in order. allocator: makes a fresh one, to play them on.
+    events: what it asks of its allocator, in order. allocator: makes a fresh one, which is to serve them.
     limited: makes one that may hold so many bytes, as the runtime's own limit bounds it or, with `device` true, as a
-        device bounds it that has no more; None where the runtime has no such thing.
-    device_used: what NVML shows for the process, from what was played.
+        device bounds it that has no more (a `Limit`); None where the runtime has no such thing.
+    device_used: what NVML shows for the process, from what was simulated.
     libraries: library families it loads ("cublas", "cudnn", ...), with "@autograd" for those a second thread uses.
     unknown: operators nothing is known of, name -> (calls, bound of what they might take).
     describe: an allocation in the user's terms; by default from the graph's operators and storages. contents: for a block
         that many tensors share, each of them with its bytes; () for any other.
-    played: what the allocator did with the events, where they were played while the program ran.
+    simulation: what the allocator did with the events, where they were simulated while the program ran.
     others: the same events in other orders that a run may have; only where threads make them.
     savings: what cheaper settings would take. capped: where a setting leaves less than the device has.
     """
 
     events: tuple[AllocationEvent, ...]
     allocator: Callable[[], Allocator]
-    device_used: Callable[[Played], int]
+    device_used: Callable[[Simulation], int]
     libraries: frozenset[str] = frozenset()
     unknown: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -111,7 +118,7 @@ class Prediction:
     savings: tuple[Saving, ...] = ()
     capped: Capped | None = None
     limited: Callable[[int, bool], Allocator] | None = None
-    played: Played | None = None
+    simulation: Simulation | None = None
     others: Callable[[], Iterable[tuple[AllocationEvent, ...]]] = tuple
 
 
@@ -120,7 +127,7 @@ class Runtime(ABC):
 
     name: what `--runtime` calls it. frameworks: the front ends whose programs it runs ("pytorch", "onnx").
     depends_on: what its figures depend on, by the names of `analyzer/releases.py`, itself first.
-    takes_limits: whether a program can be played under any limit (`Prediction.limited`, `Batches.at`); else what a batch needs
+    takes_limits: whether a program can be simulated under any limit (`Prediction.limited`, `Batches.at`); else what a batch needs
         is known with room alone, and whether it runs is what its analysis says.
     """
 
@@ -140,15 +147,17 @@ class Runtime(ABC):
                 f"unknown runtime option {next(iter(options.runtime_options))!r} for {self.name}",
                 "it has none",
             )
-        return self.settled(profile, options)
+        return self.with_releases(profile, options)
 
-    def settled(self, profile: DeviceProfile, options: Options, *, on_gpu: bool = True) -> DeviceProfile:
+    def with_releases(
+        self, profile: DeviceProfile, options: Options, *, on_gpu: bool = True
+    ) -> DeviceProfile:
         """The profile with the release of this runtime that is to be predicted. on_gpu: whether only a build for GPUs could
         run the program. Raises OptionError for a release asked for of what the figures do not depend on."""
         for name in options.release:
             if name not in self.depends_on:
                 raise OptionError(
-                    f"what {self.name} takes does not depend on {releases.WORDS[name]}",
+                    f"what {self.name} takes does not depend on {releases.DISPLAY_NAMES[name]}",
                     f"leave --release {name}={options.release[name]} out",
                 )
         found = {
@@ -171,13 +180,15 @@ class Runtime(ABC):
     def predict(self, source: Source, options: Options, profile: DeviceProfile) -> Prediction:
         """What the runtime would do with the program on that device. Raises AnalyzerError."""
 
-    def over_batches(self, family: Family, profile: DeviceProfile, options: Options) -> Batches | None:
+    def over_batches(
+        self, parametric: ParametricCapture, profile: DeviceProfile, options: Options
+    ) -> Batches | None:
         """Its figures at any batch of a range, from a few captures; None where every batch has to be captured and analysed.
 
-        One that looks at the graph alone returns `OfGraph(self, family, profile, options)`. Raises NotTheSame where the captures
+        One that looks at the graph alone returns `OfGraph(self, parametric, profile, options)`. Raises NotTheSame where the captures
         are no one program to it, and AnalyzerError.
         """
-        del family, profile, options
+        del parametric, profile, options
         return None
 
     def limited_to(self, options: Options, nbytes: int) -> Options:

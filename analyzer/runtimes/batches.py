@@ -1,6 +1,6 @@
 """A target at any batch of a range, and what a runtime says of it there without an analysis of each batch.
 
-1. A **family** is one target, captured at a few batches. The captured graphs, joined, are its **program** (`family/program.py`), the
+1. A parametric capture is one target, captured at a few batches. The captured graphs, merged into one parametric graph, are its program (`parametric/program.py`), the
    sums of the textbook its `naive`. Both are made when they are first asked for: a runtime that takes a file's own model needs no
    joined graph.
 2. `Runtime.over_batches` answers with `Batches`: which sizes will be asked for (`prepare`), and the figures at each (`at`). A
@@ -17,20 +17,20 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from analyzer.devices import DeviceProfile
-from analyzer.family.numbers import Numbers
-from analyzer.family.program import BatchProgram
 from analyzer.liveness.naive import Naive
 from analyzer.options import Options
-from analyzer.runtimes.timeline import play
+from analyzer.parametric.numbers import Numbers
+from analyzer.parametric.program import BatchProgram
+from analyzer.runtimes.timeline import simulate
 
 if TYPE_CHECKING:
-    from analyzer.runtimes.base import Runtime, Source
+    from analyzer.runtimes.base import Limit, Runtime, Source
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
     """What a target needs at one batch, in bytes; all but `naive` as reached until `fails`, if the allocator's limit
-    ends the program. refused: how often a plan had no room (`plans.py`). returned: whether cached blocks were given back for want
+    ends the program. refused: how often a plan had no room (`plans.py`). returned: whether the cache was given back to the driver for want
     of room; None where that is not known."""
 
     batch: int
@@ -43,7 +43,7 @@ class Figures:
     returned: bool | None = field(default=None, compare=False)
 
 
-class Family:
+class ParametricCapture:
     """One target, captured at `batches`: three at least, so that every number is checked, or one, for its batch alone.
 
     sources: what was captured there. known: what runtimes found out that is the same on every device, under names of their own.
@@ -66,40 +66,42 @@ class Family:
 
 
 class Batches(Protocol):
-    """A family's figures under one runtime, on one device."""
+    """The figures of a target at any batch, under one runtime, on one device."""
 
     def prepare(self, sizes: Sequence[int]) -> None:
         """What `at` will be asked for, so that what these batches share is done once."""
 
-    def at(self, size: int, limit: tuple[int, bool] | None = None) -> Figures:
+    def at(self, size: int, limit: Limit | None = None) -> Figures:
         """The figures at a batch, under a limit as `Prediction.limited` takes it. Raises ArithmeticError where only an analysis
-        at that batch tells."""
+        at that batch says."""
 
 
 class OfGraph:
     """The figures of a runtime that is asked about the joined graph at each batch."""
 
-    def __init__(self, runtime: Runtime, family: Family, profile: DeviceProfile, options: Options) -> None:
+    def __init__(
+        self, runtime: Runtime, parametric: ParametricCapture, profile: DeviceProfile, options: Options
+    ) -> None:
         """Raises NotTheSame."""
         self._runtime, self._profile, self._options = runtime, profile, options
-        self._source, self._program, self._naive = family.sources[0], family.program, family.naive
+        self._source, self._program, self._naive = parametric.sources[0], parametric.program, parametric.naive
 
     def prepare(self, sizes: Sequence[int]) -> None:
         """Nothing is shared but the joined graph."""
 
-    def at(self, size: int, limit: tuple[int, bool] | None = None) -> Figures:
-        """As `Batches.at`; the runtime has no limit to play under."""
+    def at(self, size: int, limit: Limit | None = None) -> Figures:
+        """As `Batches.at`; the runtime has no limit to simulate under."""
         if limit is not None:
             raise ArithmeticError(f"{self._runtime.name} under a limit is analysed")
         source = replace(self._source, graph=self._program.at(size))
         found = self._runtime.predict(source, replace(self._options, batch=size), self._profile)
-        played = play(found.events, found.allocator())
+        simulation = simulate(found.events, found.allocator())
         return Figures(
             size,
-            played.peak_allocated,
-            played.peak_reserved,
-            found.device_used(played),
+            simulation.peak_allocated,
+            simulation.peak_reserved,
+            found.device_used(simulation),
             self._naive(size).total,
-            played.failure is not None,
-            len(played.refused),
+            simulation.failure is not None,
+            len(simulation.refused),
         )

@@ -1,6 +1,6 @@
 """Allocation events: what a runtime asks of its allocator, in order, with what each request is for.
 
-A runtime (`base.Runtime`) turns a captured program into a tuple of these; `timeline.play` feeds them to an allocator.
+A runtime (`base.Runtime`) turns a captured program into a tuple of these; `timeline.simulate` feeds them to an allocator.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ where threads ask for memory in an order that only a run has.
 
 1. A request whose bytes were not asked for this GPU may be off by `Malloc.assumed` bytes, up or down. One by a formula that was
    read off the H200 (attention, recurrent layers, transforms, ...) may be half as large, or half as large again.
-2. The program is played again with every such request at its least, and at its most: the reserved bytes of these are the range.
+2. The program is simulated again with every such request at its least, and at its most: the reserved bytes of these are the range.
    Where the device has less than the program would take with room, the allocator holds what there is, and no more.
 3. Beside the allocator the process holds the context and first kernels, `DeviceProfile.context_range_bytes`, and the handles and code of
    libraries, of which a GPU with smaller ones may hold half; what an older cuDNN loads at once is off by `DeviceProfile.modules_off_bytes`.
@@ -12,7 +12,7 @@ where threads ask for memory in an order that only a run has.
 4. Of the memory nvidia-smi lists the driver keeps some for itself, which CUDA gives nobody: up to 2 % (`KEPT_SHARE`), so that a program that
    needs what is left may not fit. Published, of what PyTorch sees beside what nvidia-smi lists: RTX 4090 2.0 %, RTX 3090 Ti 1.8, T4 1.7,
    RTX 5090 1.5, L40S 1.3, A100 80 GB 0.9, H100 and GH200 0.6, V100 0.0.
-5. Where threads read a checkpoint while the program converts it, it is played in other orders as well
+5. Where threads read a checkpoint while the program converts it, it is simulated in other orders as well
    (`runtimes/pytorch/orders.py`), on any GPU.
 6. A program that may have to do with less than it takes with room (by 3 and 4) may run there all the same: the allocator gives cached
    blocks back and goes on, often with far less. What it then holds is in the range (`under_pressure`).
@@ -31,9 +31,9 @@ from fractions import Fraction
 
 from analyzer.devices import DeviceProfile
 from analyzer.devices.contexts import THREAD_BYTES
-from analyzer.runtimes.base import Prediction
+from analyzer.runtimes.base import Limit, Prediction
 from analyzer.runtimes.events import AllocationEvent, Malloc
-from analyzer.runtimes.timeline import Played, play
+from analyzer.runtimes.timeline import Simulation, simulate
 
 Range = tuple[int, int]
 KEPT_SHARE = Fraction(1, 50)
@@ -49,21 +49,21 @@ def may_be_off(event: Malloc) -> int:
     return event.nbytes // 2
 
 
-def reserved_range(prediction: Prediction, played: Played) -> Range:
-    """Least and most bytes the allocator may hold at its peak; `played`: the program with room."""
-    ends = [_played_with(prediction, sign) for sign in (-1, 1)]
-    found = [played.peak_reserved, *(end.peak_reserved for end in ends if end is not None)]
+def reserved_range(prediction: Prediction, simulation: Simulation) -> Range:
+    """Least and most bytes the allocator may hold at its peak; `simulation`: the program with room."""
+    ends = [_simulated_with(prediction, sign) for sign in (-1, 1)]
+    found = [simulation.peak_reserved, *(end.peak_reserved for end in ends if end is not None)]
     return min(found), max(found)
 
 
-def orders_range(prediction: Prediction, played: Played) -> Range | None:
+def orders_range(prediction: Prediction, simulation: Simulation) -> Range | None:
     """Least and most bytes the allocator may hold at its peak, in whatever order threads ask; None where none do, or all orders are
-    one. What is told and not played again (tokens of `generate`) takes as much in each."""
-    others = [play(events, prediction.allocator()).peak_reserved for events in prediction.others()]
+    one. What is extrapolated and not simulated again (tokens of `generate`) takes as much in each."""
+    others = [simulate(events, prediction.allocator()).peak_reserved for events in prediction.others()]
     if not others:
         return None
-    own = play(prediction.events, prediction.allocator()).peak_reserved
-    least, most = (played.peak_reserved + end(own, *others) - own for end in (min, max))
+    own = simulate(prediction.events, prediction.allocator()).peak_reserved
+    least, most = (simulation.peak_reserved + end(own, *others) - own for end in (min, max))
     return (least, most) if least < most else None
 
 
@@ -81,17 +81,15 @@ def beside_range(profile: DeviceProfile, beside_bytes: int) -> Range:
     return least + loaded - code // 2 - off, most + loaded + off
 
 
-def held_under(
-    prediction: Prediction, least: tuple[int, bool], most: tuple[int, bool]
-) -> tuple[int | None, int | None]:
+def held_under(prediction: Prediction, least: Limit, most: Limit) -> tuple[int | None, int | None]:
     """What the allocator holds at its peak where every assumed request is at its least, under the limit `least`, and at its most, under
     `most` (limits as `Prediction.limited` takes them): bytes at the two ends, None where a request finds no room."""
     assert prediction.limited is not None
     ends = []
     for sign, limit in ((-1, least), (1, most)):
         events = tuple(_moved(event, sign) for event in prediction.events)
-        played = play(events, prediction.limited(*limit))
-        ends.append(None if played.failure is not None else played.peak_reserved)
+        simulation = simulate(events, prediction.limited(*limit))
+        ends.append(None if simulation.failure is not None else simulation.peak_reserved)
     return ends[0], ends[1]
 
 
@@ -116,9 +114,9 @@ def under_pressure(
     variants = {tuple(_moved(event, sign) for event in prediction.events) for sign in (0, -1, 1)}
     for events in variants:
         for room in (tight, easy):
-            played = play(events, prediction.limited(max(room, 0), True))
-            if played.failure is None:
-                found.append(played.peak_reserved)
+            simulation = simulate(events, prediction.limited(max(room, 0), True))
+            if simulation.failure is None:
+                found.append(simulation.peak_reserved)
     return tuple(found)
 
 
@@ -127,10 +125,10 @@ def kept_bytes(profile: DeviceProfile) -> int:
     return 0 if profile.measured else int(profile.capacity_bytes * KEPT_SHARE)
 
 
-def _played_with(prediction: Prediction, sign: int) -> Played | None:
+def _simulated_with(prediction: Prediction, sign: int) -> Simulation | None:
     """The program with every assumed request at its least or most; None where nothing is assumed."""
     events = tuple(_moved(event, sign) for event in prediction.events)
-    return play(events, prediction.allocator()) if events != prediction.events else None
+    return simulate(events, prediction.allocator()) if events != prediction.events else None
 
 
 def _moved(event: AllocationEvent, sign: int) -> AllocationEvent:

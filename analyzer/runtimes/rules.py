@@ -63,7 +63,7 @@ def is_name(name: str) -> bool:
     return len(name) <= LONGEST_NAME and _NAME.fullmatch(name) is not None
 
 
-def told_by(
+def carried_out_by(
     code: Callable[..., Any],
     name: str,
     operators: tuple[str, ...] = (),

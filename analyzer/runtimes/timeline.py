@@ -1,4 +1,4 @@
-"""Plays allocation events on an allocator and remembers what happened, event by event.
+"""Simulates allocation events on an allocator and remembers what happened, event by event.
 
 1. Events run in order on the allocator given; its own rules decide block sizes and reserved memory. A request of zero
    bytes reaches the allocator, which has no block for it. Requests `apart` are reserved past the allocator's pools.
@@ -32,7 +32,7 @@ _INPUT = re.compile(r"(\d+)\.input")
 
 
 @dataclass(frozen=True, slots=True)
-class PlayedMark:
+class SimulatedMark:
     """Bytes when the named event was over; `peak` is the peak allocated of its iteration so far."""
 
     event: str
@@ -50,7 +50,7 @@ class Alive:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class HeldRange:
     """Memory held of the device: a segment, region or run of pages. born: the event that took it; died: the event after
     which it is no longer held, -1: held to the end."""
 
@@ -90,7 +90,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class Simulation:
     """What happened. All sizes in bytes.
 
     peak_position: index of the event that reached peak_allocated first (-1: nothing was ever allocated).
@@ -98,7 +98,7 @@ class Played:
     failure: the request that ended the program, None if all were served. refused: positions of those whose plan had no
         room, so that a smaller one ran.
     alive: the requests alive at the peak, in the order they were made; their blocks sum to peak_allocated.
-    allocated, requested, reserved, delta, label, category, phase, rule: parallel, one entry an event played. State after
+    allocated, requested, reserved, delta, label, category, phase, rule: parallel, one entry an event simulated. State after
         it; signed change of `allocated`; what it was for ("" for an unnamed one; a named event's name); the category's
         value; the named event under way; the rule that decided its size.
     iterations: the named event after which each begins (-1: with the first event).
@@ -106,7 +106,7 @@ class Played:
         birth. Both are empty unless places were asked for.
     """
 
-    marks: tuple[PlayedMark, ...]
+    marks: tuple[SimulatedMark, ...]
     peak_allocated: int
     peak_reserved: int
     peak_requested: int
@@ -125,11 +125,11 @@ class Played:
     refused: tuple[int, ...] = ()
     iterations: tuple[int, ...] = ()
     address: tuple[int, ...] = ()
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[HeldRange, ...] = ()
 
 
 class States:
-    """The allocator's state after every event so far: parallel columns of bytes, filled while a program is played.
+    """The allocator's state after every event so far: parallel columns of bytes, filled while a program is simulated.
 
     delta: signed change of `allocated`. address: of the block each event takes, if `places` is set. refused: positions of
     requests whose plan had no room.
@@ -147,7 +147,7 @@ class States:
         self.start, self.start_reserved = allocator.allocated, allocator.reserved
 
     def add(self, asked: int, handle: int | None = None) -> None:
-        """One more event was played. asked: how many bytes it asked for (negative: gave back); handle: of what it took."""
+        """One more event was simulated. asked: how many bytes it asked for (negative: gave back); handle: of what it took."""
         self.put(self.allocator.allocated, asked, handle)
 
     def put(self, allocated: int, asked: int, handle: int | None = None) -> None:
@@ -231,8 +231,8 @@ class Server:
             raise
 
 
-def play(events: Iterable[AllocationEvent], allocator: Allocator, places: bool = False) -> Played:
-    """Play `events` on `allocator`, which may already hold something. places: remember addresses and pieces.
+def simulate(events: Iterable[AllocationEvent], allocator: Allocator, places: bool = False) -> Simulation:
+    """Simulate `events` on `allocator`, which may already hold something. places: remember addresses and pieces.
 
     A request beyond the allocator's limit ends the program: the result says until where it got. Raises KeyError when an event frees what is not alive.
     """
@@ -256,16 +256,18 @@ def play(events: Iterable[AllocationEvent], allocator: Allocator, places: bool =
     return gathered(events, states, failure)
 
 
-def gathered(events: tuple[AllocationEvent, ...], states: States, failure: Failure | None = None) -> Played:
-    """Everything that is read from the events that were played, and the allocator's state after each.
+def gathered(
+    events: tuple[AllocationEvent, ...], states: States, failure: Failure | None = None
+) -> Simulation:
+    """Everything that is read from the events that were simulated, and the allocator's state after each.
 
-    events: also those from a failure on, which were not played.
+    events: also those from a failure on, which were not simulated.
     """
-    played = events[: len(states.allocated)]
+    simulation = events[: len(states.allocated)]
     phase = _phases(events)
     label, category, rule = [], [], []
     live: dict[int, Malloc] = {}
-    for event in played:
+    for event in simulation:
         name, kind, why = "", "", ""
         if isinstance(event, Event):
             name = event.name
@@ -280,24 +282,24 @@ def gathered(events: tuple[AllocationEvent, ...], states: States, failure: Failu
         rule.append(why)
 
     allocated, reserved = states.allocated, states.reserved
-    starts = _iteration_starts(played)
+    starts = _iteration_starts(simulation)
     first = starts[0] if starts else -1
     peak, position = _peak(allocated, first, states.start)
-    return Played(
-        marks=_marks(played, allocated, reserved, set(starts), states.start),
+    return Simulation(
+        marks=_marks(simulation, allocated, reserved, set(starts), states.start),
         peak_allocated=peak,
         peak_reserved=_peak(reserved, first, states.start_reserved)[0],
         peak_requested=_peak(states.requested, first, 0)[0],
         peak_position=position,
         peak_phase=phase[position] if position >= 0 else "",
-        alive=_alive(played, states.delta, position),
+        alive=_alive(simulation, states.delta, position),
         allocated=tuple(allocated),
         requested=tuple(states.requested),
         reserved=tuple(reserved),
         delta=tuple(states.delta),
         label=tuple(label),
         category=tuple(category),
-        phase=phase[: len(played)],
+        phase=phase[: len(simulation)],
         failure=failure,
         rule=tuple(rule),
         refused=tuple(states.refused),
@@ -314,17 +316,17 @@ class _Held:
         self._allocator = allocator
         self._seen: tuple[int, int] | None = None
         self._held: dict[tuple[int, int], int] = {}
-        self._gone: list[Piece] = []
+        self._gone: list[HeldRange] = []
 
     def look(self, position: int) -> None:
-        """Event `position` has been played."""
+        """Event `position` has been simulated."""
         now = (self._allocator.reserved, self._allocator.device_calls)
         if now == self._seen:
             return
         self._seen = now
         there = set(self._allocator.segments())
         for piece in sorted(self._held.keys() - there):
-            self._gone.append(Piece(*piece, self._held.pop(piece), position))
+            self._gone.append(HeldRange(*piece, self._held.pop(piece), position))
         for piece in there - self._held.keys():
             self._held[piece] = position
 
@@ -332,15 +334,15 @@ class _Held:
         """Events from this position on are forgotten: what came since was there at the end of what is left."""
         last = position - 1
         self._gone = [
-            Piece(piece.address, piece.nbytes, piece.born, min(piece.died, last))
+            HeldRange(piece.address, piece.nbytes, piece.born, min(piece.died, last))
             for piece in self._gone
             if piece.born < position
         ]
         self._held = {piece: min(born, last) for piece, born in self._held.items()}
 
-    def pieces(self) -> tuple[Piece, ...]:
+    def pieces(self) -> tuple[HeldRange, ...]:
         """All of them, by birth and address."""
-        kept = (Piece(*piece, born) for piece, born in self._held.items())
+        kept = (HeldRange(*piece, born) for piece, born in self._held.items())
         return tuple(sorted((*self._gone, *kept), key=lambda piece: (piece.born, piece.address)))
 
 
@@ -377,12 +379,12 @@ def _marks(
     reserved: Sequence[int],
     starts: set[int],
     start: int,
-) -> tuple[PlayedMark, ...]:
+) -> tuple[SimulatedMark, ...]:
     marks, peak = [], start
     for position, event in enumerate(events):
         peak = max(peak, allocated[position])
         if isinstance(event, Event):
-            marks.append(PlayedMark(event.name, allocated[position], peak, reserved[position]))
+            marks.append(SimulatedMark(event.name, allocated[position], peak, reserved[position]))
         if position in starts:
             peak = allocated[position]
     return tuple(marks)

@@ -14,7 +14,7 @@
    time for are taken from the shipped table where it was measured on this GPU model with this cuDNN; elsewhere they
    stay unknown and are inferred when asked for.
 5. With several ranks, NCCL: communicators made and used by as many processes with a GPU each (`runs/communicators.py`). What
-   a communicator and its ring take is told by a second one, because the first also load the library's code; what a message
+   a communicator and its ring take is seen by a second one, because the first also load the library's code; what a message
    takes by one in the other direction.
 6. Checks change nothing in the profile. Where a rule predicts other than was measured, that is said.
 
@@ -221,10 +221,10 @@ def topology(found: Mapping[str, Any]) -> dict[str, Any]:
     if len(growths) > 1:
         send, receive = most("1 to 0", (1,)), most("1 to 0", (0,))
         exchange_code = max(0, growths[0]["0 to 1"] - send, growths[1]["0 to 1"] - receive)
-    told = "".join(f", {name}={value}" for name, value in sorted(found["environment"].items()))
+    environment = "".join(f", {name}={value}" for name, value in sorted(found["environment"].items()))
     return {
         "ranks": len(growths),
-        "link": found["link"] + told,
+        "link": found["link"] + environment,
         "nccl": found["nccl"],
         "code_bytes": max(0, first - one - ring),
         "communicator_bytes": one,
@@ -299,7 +299,9 @@ def predicted_checks(device: DeviceProfile) -> list[tuple[str, int, int]]:
     from analyzer.runs import checks
     from analyzer.runtimes.pytorch.allocator import make_allocator
     from analyzer.runtimes.pytorch.eager import requests
-    from analyzer.runtimes.timeline import play
+    from analyzer.runtimes.timeline import simulate
 
-    played = play(requests(capture_script(checks.script, device), device).events, make_allocator("", device))
-    return [(mark.event, mark.allocated, mark.peak) for mark in played.marks]
+    simulation = simulate(
+        requests(capture_script(checks.script, device), device).events, make_allocator("", device)
+    )
+    return [(mark.event, mark.allocated, mark.peak) for mark in simulation.marks]

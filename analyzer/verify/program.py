@@ -58,7 +58,7 @@ def compared(
 
     A real run marks the ends of optimizer steps alone; other named events of the prediction are not compared.
     """
-    told = {mark["event"] for mark in measured["marks"]}
-    marks = tuple(mark for mark in predicted.estimate.marks if mark.event in told)
+    measured_events = {mark["event"] for mark in measured["marks"]}
+    marks = tuple(mark for mark in predicted.estimate.marks if mark.event in measured_events)
     shown = replace(predicted, estimate=replace(predicted.estimate, marks=marks))
     return pytorch.compared(shown, measured, None, environment, notes)

@@ -44,14 +44,14 @@ def convolutions_of(target: Any, **options: Any) -> list[Convolution]:
     """The convolutions whose workspace the rules ask for in a target's captured steps, each once."""
     from analyzer.options import Options
     from analyzer.planning.subject import Subject
-    from analyzer.runtimes.pytorch.scratch import convolution, story_of
+    from analyzer.runtimes.pytorch.scratch import convolution, kernel_allocations
 
     subject = Subject(target, Options.of({"device": "h200", **options}))
     captured = subject.captured(_CAPTURED_BATCH)
     with mock.patch.object(convolution, "workspace", wraps=convolution.workspace) as asked:
         for operator in captured.source.graph.operators:
             if "convolution" in operator.name:
-                story_of(operator, captured.profile)
+                kernel_allocations(operator, captured.profile)
     return list(dict.fromkeys(one.args[0] for one in asked.call_args_list))
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from analyzer.libraries.cudnn.answers import Plan, figures
+from analyzer.libraries.cudnn.answers import CudnnPlan, figures
 from analyzer.libraries.cudnn.table import ELEMENT_BYTES, Convolution
 from analyzer.runs.cudnn import Cudnn, CudnnError
 from benchmarks.cudnn.calls import Calls
@@ -134,7 +134,7 @@ def answers(calls_path: Path, out: Path, output: Path) -> None:
         for number in told["entries"].tolist():
             for operation, call in enumerate(calls.convolutions(number)):
                 found = [
-                    Plan(
+                    CudnnPlan(
                         engine,
                         _known(call, engine, size),
                         bool(notes & _DETERMINISTIC),

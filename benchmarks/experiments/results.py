@@ -21,7 +21,7 @@ from analyzer.results.verification import Verification
 from analyzer.runtimes.events import Event, Free, Malloc
 from analyzer.runtimes.pytorch.eager import requests
 from analyzer.runtimes.pytorch.settings import with_workspaces
-from analyzer.runtimes.timeline import Played, play
+from analyzer.runtimes.timeline import Simulation, simulate
 from analyzer.verify.pytorch import compared
 from benchmarks import ROOT
 from benchmarks.experiments import scripts
@@ -76,26 +76,26 @@ def measured_marks(name: str) -> list[tuple[str, int, int]]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ScriptPrediction:
-    """What was played, and the bytes of each category at each mark."""
+    """What was simulated, and the bytes of each category at each mark."""
 
-    played: Played
+    simulation: Simulation
     categories: tuple[tuple[str, dict[str, int]], ...]
 
     def marks(self) -> list[tuple[str, int, int]]:
         """(event, allocated, reserved)."""
-        return [(mark.event, mark.allocated, mark.reserved) for mark in self.played.marks]
+        return [(mark.event, mark.allocated, mark.reserved) for mark in self.simulation.marks]
 
 
 def predict_script(script: Script, function: str = "") -> ScriptPrediction:
-    """Capture a script's function and play it. `function` is the part that runs without a GPU, if it is not all."""
+    """Capture a script's function and simulate it. `function` is the part that runs without a GPU, if it is not all."""
     given = {} if script.workspace is None else {"cublas_workspace": script.workspace}
     device = with_workspaces(load(DEVICE), given)
     graph = capture_script(getattr(scripts, function or script.function), device)
     events = requests(graph, device).events
-    played = play(events, create("pytorch"))
+    simulation = simulate(events, create("pytorch"))
     alive: dict[int, tuple[str, int]] = {}
     rows: list[tuple[str, dict[str, int]]] = []
-    for event, delta in zip(events, played.delta, strict=True):
+    for event, delta in zip(events, simulation.delta, strict=True):
         if isinstance(event, Malloc):
             alive[event.key] = (event.category.value, delta)
         elif isinstance(event, Free):
@@ -105,7 +105,7 @@ def predict_script(script: Script, function: str = "") -> ScriptPrediction:
             for category, nbytes in alive.values():
                 sums[category] = sums.get(category, 0) + nbytes
             rows.append((event.name, sums))
-    return ScriptPrediction(played, tuple(rows))
+    return ScriptPrediction(simulation, tuple(rows))
 
 
 def script(name: str) -> Script:

@@ -65,5 +65,5 @@ ROOMS = (
         ("tests/libraries/cudnn",),
         ("tests/libraries/cudnn/test_convolutions.py",),
     ),
-    Room("graph", ("analyzer/family", "analyzer/graph"), ("tests/family", "tests/graph")),
+    Room("graph", ("analyzer/parametric", "analyzer/graph"), ("tests/parametric", "tests/graph")),
 )

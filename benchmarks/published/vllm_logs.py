@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from analyzer.recipes.config import Config
+from analyzer.recipes.config import ModelConfig
 from analyzer.recipes.serving import BATCHED_TOKENS, Cache, cache_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "SERVING_LOGS.md"
@@ -115,7 +115,9 @@ LOGS = (
 
 def cache(log: Logged) -> Cache:
     """What its model keeps."""
-    return cache_of(Config(log.model, Path("config.json"), MODELS[log.model]), log.kv_dtype, ranks=log.ranks)
+    return cache_of(
+        ModelConfig(log.model, Path("config.json"), MODELS[log.model]), log.kv_dtype, ranks=log.ranks
+    )
 
 
 def counted(log: Logged, blocks: int) -> int:

@@ -2,7 +2,7 @@
 
     python -m benchmarks releases differential PYTHON [--requests 1000000] [--seed 1] [--programs "default;expandable"]
 
-PYTHON has a CUDA build of torch, which runs under the emulated runtime. Each program of `requests.py` is played by both; a state
+PYTHON has a CUDA build of torch, which runs under the emulated runtime. Each program of `requests.py` is carried out by both; a state
 that differs ends it, and is printed. What came of it goes into `differential/torch_RELEASE.json` beside this file, which
 `python -m benchmarks releases table` shows.
 """
@@ -27,7 +27,7 @@ from analyzer.devices import DeviceProfile, load
 from analyzer.emulation import launch
 from analyzer.releases import parse, written
 from benchmarks import ROOT
-from benchmarks.releases.requests import POINT, PROGRAMS, STREAMS, play
+from benchmarks.releases.requests import POINT, PROGRAMS, STREAMS, carry_out
 
 COUNTS = ROOT / "benchmarks" / "releases" / "differential"
 # In which order PyTorch looks whether its streams are done: that of a hash table, found by trying all. It decides which of two neighbours
@@ -150,7 +150,7 @@ def beside(torch: launch.Torch, name: str, seed: str, count: int) -> dict[str, i
         side = Ours(program.conf, profile, parse(torch.version))
         counts = {"requests": count, "points": count // POINT, "equal": 0, "segments": 0, "blocks": 0}
         with out.open() as lines:
-            states = play(program, seed, count, side)
+            states = carry_out(program, seed, count, side)
             for line, state in zip(lines, states, strict=True):
                 real, ours = comparable(json.loads(line)), comparable(state)
                 if real != ours:

@@ -17,9 +17,9 @@ import click
 
 from analyzer.devices import resolve
 from analyzer.emulation import launch
-from analyzer.emulation.cudnn import Cudnn
+from analyzer.emulation.cudnn import CudnnAnswers
 from analyzer.emulation.kernels import Kernels
-from analyzer.emulation.questions import Questions
+from analyzer.emulation.questions import QuestionServer
 from analyzer.errors import AnalyzerError
 from analyzer.releases import parse, written
 from benchmarks import ROOT
@@ -49,7 +49,7 @@ def main(python: str, devices: str, named: str) -> int:
         started = time.monotonic()
         profile, _ = resolve(name)
         with (
-            Questions({**Cudnn(profile).topics, **Kernels(torch.packages).topics}) as questions,
+            QuestionServer({**CudnnAnswers(profile).topics, **Kernels(torch.packages).topics}) as questions,
             launch.environment(torch, profile, questions.environment) as variables,
         ):
             command = [torch.python, "-m", "benchmarks.releases.observe", path, name, *programs]

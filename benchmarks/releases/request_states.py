@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.releases.requests import PROGRAMS, STREAMS, play
+from benchmarks.releases.requests import PROGRAMS, STREAMS, carry_out
 
 _STATES = {"inactive": 0, "active_allocated": 1, "active_pending_free": 2, "active_awaiting_free": 2}
 
@@ -90,7 +90,7 @@ def main() -> None:
     name, seed, count, out = sys.argv[1:]
     torch.cuda.init()
     with Path(out).open("w") as file:
-        for state in play(PROGRAMS[name], seed, int(count), Real()):
+        for state in carry_out(PROGRAMS[name], seed, int(count), Real()):
             file.write(json.dumps(state) + "\n")
 
 

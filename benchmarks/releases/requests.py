@@ -1,6 +1,6 @@
 """Random programs of requests to an allocator, the same for every one that is asked: nothing but a seed decides.
 
-Each program is a list of settings and a side that carries the requests out; `differential.py` plays it on our simulator,
+Each program is a list of settings and a side that carries the requests out; `differential.py` carries it out on our simulator,
 `request_states.py` on PyTorch's own allocator. What a request came to (memory, or none left) decides how the program goes on,
 so that two sides part where they differ, and stay apart.
 """
@@ -18,7 +18,7 @@ POINT = 50  # requests between two states
 
 
 class Side(Protocol):
-    """An allocator that programs are played on."""
+    """An allocator that programs are carried out on."""
 
     def take(self, nbytes: int, stream: int, tensor: bool) -> Any:
         """Memory for a stream, None where there is none left. tensor: for one that other streams may use."""
@@ -84,7 +84,7 @@ PROGRAMS: dict[str, Program] = {
 }
 
 
-def play(program: Program, seed: str, count: int, side: Side) -> Iterator[Any]:
+def carry_out(program: Program, seed: str, count: int, side: Side) -> Iterator[Any]:
     """Make `count` requests for memory, and whatever comes between them; the side's state after every `POINT`th."""
     drawn = random.Random(seed)
     held: list[tuple[Any, int]] = []

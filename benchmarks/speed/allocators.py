@@ -36,7 +36,7 @@ def events(count: int = EVENT_COUNT, seed: int = 0) -> list[int]:
 
 
 def seconds(allocator: Any, drawn: list[int]) -> float:
-    """What playing them takes."""
+    """What simulating them takes."""
     malloc, free = allocator.malloc, allocator.free
     alive: list[int] = []
     start = time.process_time()

@@ -17,17 +17,17 @@ from tests.paths import ROOT
 
 @functools.cache
 def compiled() -> ModuleType:
-    """`analyzer.allocators._played` of this checkout, built apart from it. Skips where it cannot be compiled."""
+    """`analyzer.allocators._best_fit` of this checkout, built apart from it. Skips where it cannot be compiled."""
     folder = Path(tempfile.mkdtemp())
     built = subprocess.run(
         [sys.executable, "-c", "import setuptools; setuptools.setup()", "build_ext",
          "--build-lib", str(folder / "lib"), "--build-temp", str(folder / "temp")],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    found = list(folder.rglob("_played*.so"))
+    found = list(folder.rglob("_best_fit*.so"))
     if not found:
         pytest.skip(f"no C compiler: {built.stderr[-200:]}")
-    spec = importlib.util.spec_from_file_location("analyzer.allocators._played", found[0])
+    spec = importlib.util.spec_from_file_location("analyzer.allocators._best_fit", found[0])
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

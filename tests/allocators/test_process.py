@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from analyzer.allocators.driver import MIB, ORIGIN
-from analyzer.allocators.process import Kernel, Process
+from analyzer.allocators.process import KernelNeeds, Process
 from tests.allocators.holes import holes_in, holes_of, recorded
 
 Step = Callable[[Process], object]
@@ -20,22 +20,22 @@ def taking(*sizes_mib: int) -> Step:
 def nothing(_: Process) -> None: ...
 
 
-def running(kernel: Kernel) -> Step:
+def running(kernel: KernelNeeds) -> Step:
     return lambda process: process.launch(kernel)
 
 
 def product(process: Process) -> None:
     """What is multiplied was filled; the handle's workspace is PyTorch's."""
-    process.launch(Kernel.STACK)
+    process.launch(KernelNeeds.STACK)
     process.cublas()
     process.take(32 * MIB)
 
 
 # The steps that `benchmarks/driver_holes.py` calls `_BASICS`.
 BASICS: tuple[Step, ...] = (
-    running(Kernel.STACK),
+    running(KernelNeeds.STACK),
     *(nothing,) * 4,
-    running(Kernel.ASSERTING),
+    running(KernelNeeds.ASSERTING),
     *(nothing,) * 2,
     product,
     nothing,
@@ -45,16 +45,16 @@ BASICS: tuple[Step, ...] = (
 )
 PROGRAMS: dict[str, tuple[Step, ...]] = {
     "a small tensor first": (taking(2), nothing, taking(20), nothing, *BASICS),
-    "zeros first": (lambda process: (process.take(2 * MIB), process.launch(Kernel.STACK)), *BASICS[:10]),
+    "zeros first": (lambda process: (process.take(2 * MIB), process.launch(KernelNeeds.STACK)), *BASICS[:10]),
     "20 MiB first": (taking(20), taking(2), taking(70), *BASICS[:10]),
     "22 MiB first": (taking(22), taking(2), taking(70), *BASICS[:10]),
     "24 MiB first": (taking(24), taking(2), taking(70), *BASICS[:10]),
     "a product first": (
         taking(2),
         lambda process: (process.cublas(), process.take(32 * MIB)),
-        running(Kernel.STACK),
+        running(KernelNeeds.STACK),
     ),
-    "a convolution first": (taking(2), Process.cudnn, running(Kernel.STACK)),
+    "a convolution first": (taking(2), Process.cudnn, running(KernelNeeds.STACK)),
 }
 
 
@@ -81,7 +81,7 @@ def test_without_anything_in_the_first_hole_its_chunk_is_given_back() -> None:
     """40 MiB do not fit; with the first kernel the page goes behind them, and libraries have the whole range."""
     process = Process()
     assert process.take(40 * MIB) == ORIGIN - (414 + 64) * MIB
-    process.launch(Kernel.STACK)
+    process.launch(KernelNeeds.STACK)
     assert [size // MIB for _, size in process._holes] == [6, 22, 24]
     assert process.take(300 * MIB) == ORIGIN - (414 + 64 + 32 + 320) * MIB
     assert process.page_bytes == 340 * MIB

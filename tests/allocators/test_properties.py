@@ -170,7 +170,7 @@ def test_a_replay_gives_the_same_addresses(kind: str, steps: list[int | float]) 
     """Two simulators asked the same do the same, to the last address, region and call of the driver."""
     name, options, _ = KINDS[kind]
 
-    def play() -> tuple[list[Any], Any]:
+    def simulate() -> tuple[list[Any], Any]:
         allocator: Any = allocators.create(name, **options)
         live: list[int] = []
         said: list[Any] = []
@@ -187,7 +187,7 @@ def test_a_replay_gives_the_same_addresses(kind: str, steps: list[int | float]) 
             said.append((allocator.allocated, allocator.reserved, allocator.device_calls))
         return said, allocator.snapshot()
 
-    assert play() == play()
+    assert simulate() == simulate()
 
 
 # What each limited kind may take from the device, in bytes.

@@ -27,7 +27,7 @@ def capture(text: str, **arguments: object) -> Graph:
     return capture_onnx(parser.parse_model(HEADER + text), **arguments)  # type: ignore[arg-type]
 
 
-def story(graph: Graph) -> list[str]:
+def in_words(graph: Graph) -> list[str]:
     """The program in words."""
     words = []
     for moment in graph.program:
@@ -45,7 +45,7 @@ def story(graph: Graph) -> list[str]:
 
 def test_the_program_of_a_chain() -> None:
     graph = capture(CHAIN, batch=3)
-    assert story(graph) == [
+    assert in_words(graph) == [
         "+w",
         "[model]",
         "+x",
@@ -80,7 +80,7 @@ def test_unread_results_die_at_once_and_absent_ones_are_none() -> None:
     graph = capture(
         "g (float[N,8] x) => (y) <int64[1] k = {2}> { y, i = TopK(x, k)  d, m = Dropout(x) }", batch=2
     )
-    assert story(graph) == [
+    assert in_words(graph) == [
         "+k",
         "[model]",
         "+x",
@@ -138,7 +138,7 @@ def test_subgraphs_run_before_their_owner_under_its_name() -> None:
     )
     model.graph.node[1].name = "if_3"
     graph = capture_onnx(model, batch=2)
-    assert story(graph) == [
+    assert in_words(graph) == [
         "[model]",
         "+x",
         "+c",

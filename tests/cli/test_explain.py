@@ -28,7 +28,7 @@ holds for:    torch 2.0 to 2.14
 source:       `aten/src/ATen/cuda/CublasHandlePool.cpp`
               (`getChosenWorkspaceSize`, `getCurrentCUDABlasHandle`); pull
               request 86645 of PyTorch (October 2022).
-told in:      analyzer/runtimes/pytorch/scratch/blas.py:"""
+code:         analyzer/runtimes/pytorch/scratch/blas.py:"""
 
 
 def test_a_rule(capsys: pytest.CaptureFixture[str]) -> None:

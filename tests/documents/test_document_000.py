@@ -16,8 +16,8 @@ from analyzer.capture.pytorch.recording.recorder import Recorder
 from analyzer.cli import main
 from analyzer.options import Options
 from analyzer.pipeline import analysis
-from analyzer.runtimes.timeline import play
-from tests.documents.as_written import played
+from analyzer.runtimes.timeline import simulate
+from tests.documents.as_written import simulation
 from tests.paths import MODELS
 
 MIB = 2**20
@@ -38,7 +38,7 @@ def test_a_variable_of_one_gib_is_allocated_and_reserved_exactly() -> None:
         del variable
         recorder.mark("delete")
 
-    marks = {m.event: (m.allocated, m.reserved) for m in played(script, 0).marks}
+    marks = {m.event: (m.allocated, m.reserved) for m in simulation(script, 0).marks}
     assert marks == {"define": (2**30, 2**30), "delete": (0, 2**30)}
 
 
@@ -95,7 +95,7 @@ def test_tensorflow_regions_of_unetr_double() -> None:
     said = {"batch": 1, "mode": "train", "device": "rtx4090", "runtime": "tensorflow", "steps": 1}
     found = analysis(str(MODELS / "unetr.py"), Options.of({**said, "runtime_options": {"allow_growth": "1"}}))
     allocator: Any = found.prediction.allocator()
-    play(found.events, allocator)
+    simulate(found.events, allocator)
     due = 2 * MIB
     for extension in allocator.extensions:
         doubled = due

@@ -9,7 +9,7 @@ from torch import nn
 from analyzer.capture.pytorch.recording.recorder import Recorder
 from analyzer.graph import Category, Phase
 from benchmarks.experiments import scripts
-from tests.documents.as_written import allocated, played
+from tests.documents.as_written import allocated, simulation
 
 WORKSPACE = 8_519_680
 
@@ -21,7 +21,7 @@ def test_a_tensor_of_1024_floats_reserves_a_segment_and_keeps_it() -> None:
         del x
         recorder.mark("deleted")
 
-    marks = {m.event: (m.allocated, m.reserved) for m in played(script, WORKSPACE).marks}
+    marks = {m.event: (m.allocated, m.reserved) for m in simulation(script, WORKSPACE).marks}
     assert marks == {"made": (4096, 2_097_152), "deleted": (0, 2_097_152)}
 
 
@@ -154,7 +154,7 @@ def test_the_optimizer_step_takes_a_transient() -> None:
         optimizer.step()
         recorder.mark("step")
 
-    result = played(script, 0)
+    result = simulation(script, 0)
     model = chunk(256 * 250) + chunk(250)
     assert result.marks[-1].allocated == 4 * model
     assert result.peak_allocated == 5 * model

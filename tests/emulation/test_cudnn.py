@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from analyzer.devices import load
-from analyzer.emulation.cudnn import Cudnn
+from analyzer.emulation.cudnn import CudnnAnswers
 from analyzer.emulation.questions import Unanswered
 from analyzer.libraries.cudnn.convolutions import workspace
 from analyzer.libraries.cudnn.listing import listing
@@ -61,7 +61,7 @@ def workspaces(told: list[int]) -> list[int]:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_convolution_is_recognised_and_its_plans_are_listed(name: str, last: bool, dtype: str) -> None:
     call = Convolution(name, dtype, last, (32, 64, 56, 56), (128, 32, 3, 3), (1, 2), (2, 1), (1, 2))
-    told = Cudnn(load("h200")).plans(question(operation(call)))
+    told = CudnnAnswers(load("h200")).plans(question(operation(call)))
     expected = listing(call, "h200")
     assert workspaces(told) == [plan.workspace_bytes for plan in expected.plans]
     assert [note & 1 for note in told[1::3]] == [plan.tensor_core for plan in expected.plans]
@@ -74,16 +74,16 @@ def test_three_dimensions_and_a_layout_that_only_one_tensor_shows() -> None:
     call = Convolution(
         "forward", "float16", True, (2, 1, 8, 16, 16), (24, 1, 3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1)
     )
-    told = Cudnn(load("h200")).plans(question(operation(call)))
+    told = CudnnAnswers(load("h200")).plans(question(operation(call)))
     assert workspaces(told) == [plan.workspace_bytes for plan in listing(call, "h200").plans]
 
 
 def test_the_list_of_the_heuristics_is_whole() -> None:
-    assert Cudnn(load("h200")).plans(question(operation(KNOWN), mode=2)) == []
+    assert CudnnAnswers(load("h200")).plans(question(operation(KNOWN), mode=2)) == []
 
 
 def test_what_was_measured_raises_no_doubt_and_what_was_voted_on_does() -> None:
-    asked = Cudnn(load("h200"))
+    asked = CudnnAnswers(load("h200"))
     asked.plans(question(operation(KNOWN)))
     assert asked.doubts() == ()
     unseen = Convolution("forward", "float32", False, (7, 61, 39, 39), (83, 61, 3, 3), (1, 1), (1, 1), (1, 1))
@@ -97,7 +97,7 @@ def test_what_was_measured_raises_no_doubt_and_what_was_voted_on_does() -> None:
 
 
 def test_who_wins_the_trials_is_a_doubt_of_benchmark_mode_where_nobody_timed_them() -> None:
-    asked = Cudnn(load("h200"))
+    asked = CudnnAnswers(load("h200"))
     timed = Convolution("forward", "float32", False, (32, 64, 56, 56), (64, 64, 3, 3), (1, 1), (1, 1), (1, 1))
     asked.plans(question(operation(timed)))
     assert asked.doubts("benchmark") == ()
@@ -110,18 +110,19 @@ def test_who_wins_the_trials_is_a_doubt_of_benchmark_mode_where_nobody_timed_the
 
 def test_another_gpu_has_its_own_figures_or_says_whose() -> None:
     """Compute capability 8.0 has a table, 10.0 none."""
-    asked, told = Cudnn(load("a100-80gb")), Cudnn(load("b200"))
+    asked, told = CudnnAnswers(load("a100-80gb")), CudnnAnswers(load("b200"))
     own = workspace(KNOWN, "sm80")
     assert own.source == "measured" and asked.plans(question(operation(KNOWN)))[0] == own.nbytes
     assert not asked.doubts()
     assert (
-        told.plans(question(operation(KNOWN)))[0] == Cudnn(load("h200")).plans(question(operation(KNOWN)))[0]
+        told.plans(question(operation(KNOWN)))[0]
+        == CudnnAnswers(load("h200")).plans(question(operation(KNOWN)))[0]
     )
     assert "measured (transferred from h200)" in str(told.doubts()[0])
 
 
 def test_a_convolution_with_elementwise_operations_is_a_doubt() -> None:
-    asked = Cudnn(load("h200"))
+    asked = CudnnAnswers(load("h200"))
     told = asked.plans(question(operation(KNOWN), {"kind": 13}, {"kind": 13}))
     assert workspaces(told) == [plan.workspace_bytes for plan in listing(KNOWN, "h200").plans]
     assert "with elementwise operations, taken as without" in str(asked.doubts()[0])
@@ -137,7 +138,7 @@ def test_attention_takes_256_bytes_and_the_gradients_of_grouped_heads() -> None:
     rows = {"kind": 22, "1610": [tensor((2, 8, 128, 64), **{"907": [1]})], "1611": [tensor((2, 8, 128, 1))]}
     heads = {"kind": 22, "1610": [full], "1611": [summed]}
     whole = {"kind": 41, "2800": [tensor((2, 8, 128, 64))], "2801": [tensor((2, 2, 128, 64))]}
-    asked = Cudnn(load("h200"))
+    asked = CudnnAnswers(load("h200"))
     assert workspaces(asked.plans(question(scores, scores))) == [256]
     assert workspaces(asked.plans(question(whole))) == [256]
     assert workspaces(asked.plans(question(*[scores] * 5, rows))) == [256]
@@ -148,7 +149,7 @@ def test_attention_takes_256_bytes_and_the_gradients_of_grouped_heads() -> None:
 
 
 def test_a_single_query_splits_its_keys_unless_a_causal_mask_is_asked_for() -> None:
-    asked = Cudnn(load("h200"))
+    asked = CudnnAnswers(load("h200"))
     whole = {"kind": 41, "2800": [tensor((1, 32, 1, 128))], "2801": [tensor((1, 8, 4096, 128))]}
     scores = product((1, 32, 1, 128), (1, 8, 128, 4096))
     positions = {"kind": 13, "750": [{"kind": 0, "0": [501]}]}
@@ -161,14 +162,14 @@ def test_a_single_query_splits_its_keys_unless_a_causal_mask_is_asked_for() -> N
 
 
 def test_a_gradient_of_one_operation_is_a_doubt() -> None:
-    asked = Cudnn(load("h200"))
+    asked = CudnnAnswers(load("h200"))
     whole = {"kind": 43, "2851": [tensor((2, 8, 128, 64))], "2852": [tensor((2, 8, 128, 64))]}
     assert workspaces(asked.plans(question(whole))) == [532736]
     assert len(asked.doubts()) == 1
 
 
 def test_ctc_losses_are_those_of_the_formula() -> None:
-    asked = Cudnn(load("h200"))
+    asked = CudnnAnswers(load("h200"))
     of = {"shape": [50, 8, 29], "longest": 20}
     assert asked.ctc({**of, "newer": 0}) == [179680]  # as an H200 said
     assert asked.ctc({**of, "newer": 1}) == [178976]
@@ -193,7 +194,7 @@ def norm(
 
 
 def test_batch_norm_takes_a_workspace_in_its_persistent_mode() -> None:
-    asked = Cudnn(load("h200"))
+    asked = CudnnAnswers(load("h200"))
     # 1,568 blocks of 64 rows, 8 bytes a channel and a flag for every 16; 1,046 of 96 rows. Recorded on the H200.
     assert asked.batch_norm(norm("forward")) == [1568 * (8 * 64 + 4) + 4 + 1072]
     assert asked.batch_norm(norm("backward")) == [1046 * 8 * 64 + 4 + 1056]
@@ -206,7 +207,7 @@ def test_batch_norm_takes_a_workspace_in_its_persistent_mode() -> None:
 def test_recurrent_layers_are_those_of_the_formulas() -> None:
     layer = {"training": 1, "algorithm": 0, "mode": 2, "directions": 1, "type": 0, "inputs": 256, "hidden": 512, "projection": 512,
              "layers": 2, "dropout": 1, "steps": 128, "batch": 64}  # fmt: skip
-    asked = Cudnn(load("h200"))
+    asked = CudnnAnswers(load("h200"))
     like = Recurrent("LSTM", "float32", 256, 512, 2, 1, 64, 128, dropout=True)
     assert asked.recurrent(layer) == [like.training_workspace_bytes(), 185073920]
     assert asked.recurrent({**layer, "training": 0, "dropout": 0}) == [126354176, 0]
@@ -220,7 +221,7 @@ def test_recurrent_layers_are_those_of_the_formulas() -> None:
 
 
 def test_the_state_of_dropout_is_of_every_thread() -> None:
-    assert Cudnn(load("h200")).dropout_states({}) == [24 * 132 * 2048]
+    assert CudnnAnswers(load("h200")).dropout_states({}) == [24 * 132 * 2048]
 
 
 @pytest.mark.parametrize(
@@ -235,4 +236,4 @@ def test_the_state_of_dropout_is_of_every_thread() -> None:
 )
 def test_what_is_not_known_says_so(asked: dict[str, Any], why: str) -> None:
     with pytest.raises(Unanswered, match=why):
-        Cudnn(load("h200")).plans(asked)
+        CudnnAnswers(load("h200")).plans(asked)

@@ -1,6 +1,6 @@
 """Random requests to PyTorch's own allocator and to our simulator: the same states. And the comparison itself.
 
-What is played on PyTorch runs where ANALYZER_CUDA_PYTHON is the Python of an environment with a CUDA build of it.
+What is carried out on PyTorch runs where ANALYZER_CUDA_PYTHON is the Python of an environment with a CUDA build of it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from analyzer.devices import load
 from analyzer.emulation import launch, library
 from analyzer.releases import MODELLED, Release, parse
 from benchmarks.releases.differential import COUNTS, Ours, beside, comparable, differences
-from benchmarks.releases.requests import POINT, PROGRAMS, play
+from benchmarks.releases.requests import POINT, PROGRAMS, carry_out
 from tests.emulation.native import compiled
 
 PYTHON = os.environ.get("ANALYZER_CUDA_PYTHON")
@@ -36,7 +36,7 @@ def test_every_segment_and_block(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 def states(name: str, release: Release, count: int = 2000) -> list[object]:
     return [
         comparable(state)
-        for state in play(PROGRAMS[name], "a", count, Ours(PROGRAMS[name].conf, load("h200"), release))
+        for state in carry_out(PROGRAMS[name], "a", count, Ours(PROGRAMS[name].conf, load("h200"), release))
     ]
 
 

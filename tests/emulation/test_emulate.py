@@ -77,7 +77,8 @@ def test_the_process_ends_with_this_one(tmp_path: Path) -> None:
 def test_processes_end_with_the_one_that_decides() -> None:
     started = time.monotonic()
     sleeps, ends = (
-        launch.Process(["sh", "-c", command], os.environ) for command in ("sleep 1000", "sleep 0.2; exit 3")
+        launch.LaunchedProcess(["sh", "-c", command], os.environ)
+        for command in ("sleep 1000", "sleep 0.2; exit 3")
     )
     assert launch.run_together([sleeps, ends, sleeps], decides=1) == [None, 3, None]
     told: list[tuple[int, int]] = []
@@ -155,7 +156,7 @@ def test_what_ends_this_process_ends_those_it_started(number: signal.Signals) ->
             sys.executable, "-c",
             "import os, signal, sys; from analyzer.emulation import launch; "
             "signal.signal(signal.SIGINT, signal.default_int_handler); "  # a shell's background ignores it
-            f"launch.run_together([launch.Process([sys.executable, '-c', {sleeps!r}], os.environ)] * 2)",
+            f"launch.run_together([launch.LaunchedProcess([sys.executable, '-c', {sleeps!r}], os.environ)] * 2)",
         ],
         cwd=ROOT, stderr=subprocess.PIPE,
     )  # fmt: skip

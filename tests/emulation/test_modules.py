@@ -11,7 +11,7 @@ import pytest
 from analyzer.devices import load
 from analyzer.emulation.device import described
 from analyzer.emulation.kernels import Kernels
-from analyzer.emulation.questions import Questions, Unanswered
+from analyzer.emulation.questions import QuestionServer, Unanswered
 from tests.emulation.native import loaded
 
 CODE, PTX = 2, 1
@@ -75,7 +75,7 @@ def occupancy(device: str, threads: int, registers: int, shared: int) -> int:
     library["__cudaRegisterFunction"](handle, stub, None, b"a_kernel")
     count = ctypes.c_int()
     topics = {"kernel": lambda question: [registers, shared] if question["name"] == "a_kernel" else []}
-    with Questions(topics) as questions, pytest.MonkeyPatch.context() as patch:
+    with QuestionServer(topics) as questions, pytest.MonkeyPatch.context() as patch:
         for name, value in questions.environment.items():
             patch.setenv(name, value)
         assert (

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from analyzer.allocators.process import Kernel, Process
+from analyzer.allocators.process import KernelNeeds, Process
 from analyzer.devices import load
 from analyzer.emulation.device import described
 from tests.emulation.native import free, loaded, malloc
@@ -85,7 +85,7 @@ def test_memory_is_given_until_the_device_is_full() -> None:
 def test_addresses_are_those_of_the_driver_model(seed: int) -> None:
     """`allocators/process.py` is held to addresses recorded on an H200; the runtime gives the same ones."""
     library, model, draw = loaded(H200), Process(), random.Random(seed)
-    kernels = [draw.choice(list(Kernel)) for _ in range(3)]
+    kernels = [draw.choice(list(KernelNeeds)) for _ in range(3)]
     origin: int | None = None
     live: list[tuple[int, int, int]] = []
     for _ in range(400):

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from analyzer.devices import load
-from analyzer.emulation.cudnn import Cudnn as Answers
+from analyzer.emulation.cudnn import CudnnAnswers as Answers
 from analyzer.emulation.device import described
-from analyzer.emulation.questions import Question, Questions
+from analyzer.emulation.questions import Question, QuestionServer
 from analyzer.libraries.cudnn.listing import listing
 from analyzer.libraries.cudnn.table import Convolution
 from analyzer.runs.cudnn import Cudnn
@@ -35,7 +35,7 @@ def created(library: ctypes.CDLL, kind: str) -> ctypes.c_void_p:
 
 
 def answered(monkeypatch: pytest.MonkeyPatch, topics: Any) -> Iterator[ctypes.CDLL]:
-    with Questions(topics) as server:
+    with QuestionServer(topics) as server:
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)
         yield loaded(H200)

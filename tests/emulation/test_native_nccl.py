@@ -15,7 +15,7 @@ from analyzer.devices import load
 from analyzer.emulation.device import described
 from analyzer.emulation.exchange import Exchange
 from analyzer.emulation.nccl import Nccl
-from analyzer.emulation.questions import Questions
+from analyzer.emulation.questions import QuestionServer
 from analyzer.graph import Communicator
 from analyzer.libraries import nccl
 from tests.emulation.native import loaded, malloc
@@ -89,7 +89,7 @@ class Job:
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     exchange = Exchange(longest=20)
-    with Questions(Nccl(H200).topics, exchange.topics) as server:
+    with QuestionServer(Nccl(H200).topics, exchange.topics) as server:
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)
         yield Job(loaded(described(H200, (13, 0), 2)), exchange)

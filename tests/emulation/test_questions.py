@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from analyzer.emulation.questions import VARIABLE, Question, Questions, Unanswered
+from analyzer.emulation.questions import VARIABLE, Question, QuestionServer, Unanswered
 
 
 def asked(path: str, *lines: bytes) -> list[bytes]:
@@ -33,7 +33,7 @@ def test_equal_questions_are_worked_out_once() -> None:
         return [sum(question["of"]), 2**60]
 
     line = b'{"about": "sum", "of": [1, 2]}\n'
-    with Questions({"sum": total}) as server:
+    with QuestionServer({"sum": total}) as server:
         path = server.environment[VARIABLE]
         assert asked(path, line, line) + asked(path, line) == [b"[3, 1152921504606846976]\n"] * 3
     assert len(seen) == 1
@@ -43,7 +43,7 @@ def test_no_answer_says_why_and_the_next_question_is_answered() -> None:
     def never(_question: Question) -> list[int]:
         raise Unanswered('nobody knows "that"')
 
-    with Questions({"never": never, "one": lambda _question: [1]}) as server:
+    with QuestionServer({"never": never, "one": lambda _question: [1]}) as server:
         told = asked(
             server.environment[VARIABLE],
             b'{"about": "never"}\n',
@@ -63,14 +63,14 @@ def test_no_answer_says_why_and_the_next_question_is_answered() -> None:
 def test_what_is_no_question_ends_its_connection_alone(
     line: bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with Questions({"one": lambda question: [int(question.get("of", 1))]}) as server:
+    with QuestionServer({"one": lambda question: [int(question.get("of", 1))]}) as server:
         assert asked(server.environment[VARIABLE], line) == [b""]
         assert asked(server.environment[VARIABLE], b'{"about": "one"}\n') == [b"[1]\n"]
     assert capfd.readouterr().err == ""
 
 
 def test_nobody_else_reaches_the_socket_and_nothing_is_left() -> None:
-    with Questions({}) as server:
+    with QuestionServer({}) as server:
         path = Path(server.environment[VARIABLE])
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert not path.parent.exists()

@@ -13,7 +13,7 @@ import pytest
 import analyzer
 from analyzer.devices import load
 from analyzer.emulation.device import described
-from analyzer.emulation.questions import Questions
+from analyzer.emulation.questions import QuestionServer
 from analyzer.emulation.workspaces import Workspaces
 from tests.emulation.native import loaded
 from tests.paths import DATA, ROOT
@@ -27,7 +27,7 @@ RECORDED_ALIKE = 1687  # as many as the rule of `libraries/cufft.py` says exactl
 
 @pytest.fixture
 def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[ctypes.CDLL]:
-    with Questions(Workspaces(H200).topics) as server:
+    with QuestionServer(Workspaces(H200).topics) as server:
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)
         yield loaded(described(H200, (13, 0)))

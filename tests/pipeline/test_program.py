@@ -244,7 +244,7 @@ print(torch.cuda.max_memory_allocated() - x.nbytes - layer.weight.nbytes, torch.
 def test_cudnns_settings_are_those_of_the_moment_of_the_call(run: Any, capsys: Any) -> None:
     """The stem of ResNet-50: 205,520,896 bytes of result, and what cuDNN takes under each setting; cached blocks go back
     after the trials."""
-    from analyzer.libraries.cudnn.convolutions import Settings, trial, workspace
+    from analyzer.libraries.cudnn.convolutions import ConvolutionSettings, trial, workspace
     from analyzer.libraries.cudnn.table import Convolution
 
     stem = Convolution("forward", "float32", False, (64, 3, 224, 224), (64, 3, 7, 7), (3, 3), (2, 2), (1, 1))
@@ -260,19 +260,19 @@ def test_cudnns_settings_are_those_of_the_moment_of_the_call(run: Any, capsys: A
 
     default, reserved = taken("pass")
     assert near(default, workspace(stem, "h200").nbytes)
-    strict = workspace(stem, "h200", Settings(allow_tf32=False)).nbytes
+    strict = workspace(stem, "h200", ConvolutionSettings(allow_tf32=False)).nbytes
     for statement in (
         "torch.backends.cudnn.allow_tf32 = False",
         "torch.backends.cudnn.conv.fp32_precision = 'ieee'",
     ):
         assert near(taken(statement)[0], strict)
-    certain = workspace(stem, "h200", Settings(deterministic=True)).nbytes
+    certain = workspace(stem, "h200", ConvolutionSettings(deterministic=True)).nbytes
     for statement in (
         "torch.backends.cudnn.deterministic = True",
         "torch.use_deterministic_algorithms(True, warn_only=True)",
     ):
         assert near(taken(statement)[0], certain)
-    tried = trial(stem, "h200", Settings(benchmark=True)).nbytes
+    tried = trial(stem, "h200", ConvolutionSettings(benchmark=True)).nbytes
     benchmark = taken("torch.backends.cudnn.benchmark = True")
     assert near(benchmark[0], tried) and tried > default + 8 * MIB
     assert (

@@ -19,7 +19,7 @@ from analyzer.planning.subject import Subject
 from analyzer.results.curve import Row
 from analyzer.runtimes import base
 from analyzer.runtimes.base import Prediction, Runtime, Source
-from analyzer.runtimes.batches import Batches, Family, OfGraph
+from analyzer.runtimes.batches import Batches, OfGraph, ParametricCapture
 from analyzer.runtimes.events import Malloc
 from tests.paths import MODELS
 from tests.planning.targets import Small, small_batch
@@ -36,7 +36,7 @@ class Keeping(Runtime):
         return Prediction(
             tuple(Malloc(s.index, s.nbytes, s.category, -1, s.index) for s in storages if s.on_device),
             lambda: create("pytorch"),
-            lambda played: played.peak_reserved + profile.context_bytes,
+            lambda simulation: simulation.peak_reserved + profile.context_bytes,
         )
 
 
@@ -45,8 +45,10 @@ class Joining(Keeping):
 
     name = "joining"
 
-    def over_batches(self, family: Family, profile: DeviceProfile, options: Options) -> Batches:
-        return OfGraph(self, family, profile, options)
+    def over_batches(
+        self, parametric: ParametricCapture, profile: DeviceProfile, options: Options
+    ) -> Batches:
+        return OfGraph(self, parametric, profile, options)
 
 
 @pytest.fixture(autouse=True)

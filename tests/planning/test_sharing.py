@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from unittest import mock
 
-from analyzer.family.program import BatchProgram
 from analyzer.options import Options
+from analyzer.parametric.program import BatchProgram
 from analyzer.planning.fit import fit, fits
 from analyzer.planning.intervals import intervals_of
 from analyzer.planning.subject import Subject
+from analyzer.runtimes.base import Limit
 from tests.paths import ROOT
 
 CNN = str(ROOT / "models" / "cnn.py")
@@ -23,7 +24,7 @@ def test_batches_are_joined_once_for_all_devices() -> None:
     alone = intervals_of(Subject(CNN, Options.of({"mode": "train", "device": "l4"})), 1, 64)
     for batch in (1, 2, 40, 64):
         assert shared.at(batch) == alone.at(batch)
-        assert shared.at(batch, (10**8, True)) == alone.at(batch, (10**8, True))
+        assert shared.at(batch, Limit(10**8, True)) == alone.at(batch, Limit(10**8, True))
     assert any(shared.at(batch).device_used != first.at(batch).device_used for batch in (2, 40))
 
 

@@ -16,16 +16,16 @@ import pytest
 
 from analyzer.cli import main
 from analyzer.errors import OptionError
-from analyzer.recipes.config import Config, opened
-from analyzer.recipes.serving import Budget, Cache, Kept, cache_of, request_length
+from analyzer.recipes.config import ModelConfig, opened
+from analyzer.recipes.serving import Cache, Kept, ServingMemory, cache_of, request_length
 from tests.paths import ROOT
 
 GIB = 2**30
 LLAMA_8B = opened(str(ROOT / "benchmarks/language_models/configs/llama-3.1-8b"))
 
 
-def config(**document: Any) -> Config:
-    return Config("a model", Path("config.json"), {"model_type": "x", **document})
+def config(**document: Any) -> ModelConfig:
+    return ModelConfig("a model", Path("config.json"), {"model_type": "x", **document})
 
 
 def gib(figure: float) -> int:
@@ -40,7 +40,7 @@ def test_blocks_that_were_logged(
     peak: float, outside: float, logged_gib: float, blocks: int, length: int, users: float
 ) -> None:
     cache = cache_of(LLAMA_8B)
-    budget = Budget(gib(23.58), 0.90, gib(14.9888), gib(peak - 14.9888), gib(outside))
+    budget = ServingMemory(gib(23.58), 0.90, gib(14.9888), gib(peak - 14.9888), gib(outside))
     assert round(budget.cache_bytes / GIB, 2) == logged_gib
     least, most = (cache.blocks(gib(logged_gib + off)) for off in (-0.005, 0.005))
     assert least <= blocks <= most < least + 7
@@ -66,7 +66,7 @@ def test_tokens_that_were_logged(ranks: int, logged_gib: float, tokens: int, use
 
 
 def test_the_budget_that_was_logged() -> None:
-    budget = Budget(gib(79.22), 0.90, gib(14.96), gib(1.26), gib(1.79))
+    budget = ServingMemory(gib(79.22), 0.90, gib(14.96), gib(1.26), gib(1.79))
     assert round(budget.cache_bytes / GIB, 2) == 53.29
     assert round(budget.allowed / GIB, 2) == 71.30  # logged as 71.29: of figures cut off, not rounded
 

@@ -12,7 +12,7 @@ from analyzer.results.estimate import (
     Estimate,
     MarkRow,
     Origin,
-    Segment,
+    SegmentRow,
     TensorRow,
     Timeline,
 )
@@ -137,9 +137,9 @@ TRAINING = Estimate(
         ),
     ),
     segments=(
-        Segment(0x7F00_0000_0000, 10 * MIB, 0),
-        Segment(0x7F08_0000_0000, 10 * MIB, 0, 2),
-        Segment(0x7F10_0000_0000, 32 * MIB, 2),
+        SegmentRow(0x7F00_0000_0000, 10 * MIB, 0),
+        SegmentRow(0x7F08_0000_0000, 10 * MIB, 0, 2),
+        SegmentRow(0x7F10_0000_0000, 32 * MIB, 2),
     ),
     peak_event=2,
     iterations=(1,),
@@ -224,7 +224,7 @@ def hostile(
         allocations=Allocations(
             (0,), (-1,), (1,), (1,), (512,), (0,), (Origin(text, text, text, (1,), *[text] * 6),)
         ),
-        segments=(Segment(512, 1, 0),),
+        segments=(SegmentRow(512, 1, 0),),
         peak_event=0,
         iterations=(-1,),
         certainty=replace(

@@ -18,7 +18,7 @@ from analyzer.cli import main
 from analyzer.planning.compare import compare
 from analyzer.report import attribution, formats, html, page, text
 from analyzer.report.words import mib, size
-from analyzer.results.estimate import Allocations, Estimate, Origin, Segment, Timeline
+from analyzer.results.estimate import Allocations, Estimate, Origin, SegmentRow, Timeline
 from tests.paths import MODELS
 from tests.report.browser import chromium
 from tests.report.estimates import MIB, TRAINING, VERIFICATION, hostile
@@ -381,7 +381,7 @@ def many(count: int) -> Estimate:
     )
     line = Timeline(*(tuple(column) for column in (allocated, reserved, delta, label, category, phase)))
     return replace(
-        TRAINING, timeline=line, allocations=blocks, segments=(Segment(0x7F0000000000, 64 * 2**40, 0),), peak_event=peak,
+        TRAINING, timeline=line, allocations=blocks, segments=(SegmentRow(0x7F0000000000, 64 * 2**40, 0),), peak_event=peak,
         peak_allocated=allocated[peak], iterations=(0, count // 3, 2 * count // 3),
     )  # fmt: skip
 

@@ -31,7 +31,7 @@ def opened(estimate: Estimate) -> dict[str, Any]:
     return found
 
 
-def played(data: dict[str, Any]) -> dict[int, tuple[int, int]]:
+def simulation(data: dict[str, Any]) -> dict[int, tuple[int, int]]:
     """event -> (bytes in use, bytes held) after it, from the trace alone; blocks may not overlap, and lie in what is held."""
     alive: dict[int, int] = {}
     held: dict[int, int] = {}
@@ -77,7 +77,7 @@ def test_the_snapshot_totals_are_the_estimates_after_every_event(conf: str) -> N
         MODELS / "cnn.py", batch=4, mode="train", optimizer="adam", device="h200", runtime_options=options
     )
     data = opened(estimate)
-    states = played(data)
+    states = simulation(data)
     line = estimate.timeline
     for event, state in states.items():
         assert state == (line.allocated[event], line.reserved[event])
@@ -154,7 +154,7 @@ def test_without_addresses_blocks_are_packed_and_never_overlap(requests: list[tu
     count = len(requests)
     line = Timeline(tuple(states), tuple(states), (0,) * count, ("",) * count, ("c",) * count, ("",) * count)
     data = opened(replace(TRAINING, timeline=line, allocations=blocks, segments=()))
-    assert [state[0] for state in played(data).values()] == states[: len(played(data))]
+    assert [state[0] for state in simulation(data).values()] == states[: len(simulation(data))]
     assert sum(segment["allocated_size"] for segment in data["segments"]) == total
 
 

@@ -77,7 +77,9 @@ class Made(Runtime):
         assert source.graph is GRAPH and source.model is None and options.mode == "infer"
         assert profile.name == "h200"
         fixed = {"events": EVENTS, "allocator": lambda: create("pytorch")}
-        return Prediction(**{**fixed, "device_used": lambda played: 7 + played.peak_reserved, **self.answers})
+        return Prediction(
+            **{**fixed, "device_used": lambda simulation: 7 + simulation.peak_reserved, **self.answers}
+        )
 
 
 def analysed(options: Options | None = None, **answers: Any) -> Analysis:
@@ -184,7 +186,7 @@ def test_training_an_onnx_file_is_asked_of_runtimes_that_run_pytorch() -> None:
 
 
 def test_an_answer_may_be_events_an_allocator_and_device_memory_alone() -> None:
-    plain = Prediction(EVENTS, lambda: create("pytorch"), lambda played: 0)
+    plain = Prediction(EVENTS, lambda: create("pytorch"), lambda simulation: 0)
     assert (plain.libraries, dict(plain.unknown), plain.notes) == (frozenset(), {}, ())
     assert (plain.describe, plain.savings, plain.capped) == (None, (), None)
 

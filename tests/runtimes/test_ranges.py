@@ -12,7 +12,7 @@ from analyzer.cli._estimates import exit_code
 from analyzer.devices import load
 from analyzer.graph import Category
 from analyzer.report import text
-from analyzer.runtimes.base import Prediction
+from analyzer.runtimes.base import Limit, Prediction
 from analyzer.runtimes.events import AllocationEvent, Free, Malloc
 from analyzer.runtimes.ranges import (
     beside_range,
@@ -22,7 +22,7 @@ from analyzer.runtimes.ranges import (
     reserved_range,
     under_pressure,
 )
-from analyzer.runtimes.timeline import play
+from analyzer.runtimes.timeline import simulate
 from tests.report.estimates import TRAINING
 
 MIB = 2**20
@@ -33,7 +33,7 @@ def malloc(key: int, mib: int, rule: str = "", basis: str = "exact", assumed: in
 
 
 def prediction(*events: AllocationEvent) -> Prediction:
-    return Prediction(events, partial(create, "pytorch"), lambda played: played.peak_reserved)
+    return Prediction(events, partial(create, "pytorch"), lambda simulation: simulation.peak_reserved)
 
 
 def test_what_is_assumed_moves_the_peak() -> None:
@@ -44,9 +44,9 @@ def test_what_is_assumed_moves_the_peak() -> None:
         malloc(3, 20, "cudnn-recurrent", "measured"),
         Free(2),
     )
-    played = play(asked.events, asked.allocator())
-    assert played.peak_reserved == 160 * MIB
-    least, most = reserved_range(asked, played)
+    simulation = simulate(asked.events, asked.allocator())
+    assert simulation.peak_reserved == 160 * MIB
+    least, most = reserved_range(asked, simulation)
     assert (least, most) == ((40 + 76 + 10) * MIB, (40 + 126 + 30) * MIB)  # segments are whole 2 MiB
 
 
@@ -54,8 +54,8 @@ def test_what_was_asked_for_the_gpu_is_not_in_doubt() -> None:
     events = (malloc(1, 40), malloc(2, 100, "cudnn-convolution", "measured"), malloc(3, 7, basis="bounded"))
     assert [may_be_off(event) for event in events] == [0, 0, 0]
     asked = prediction(*events)
-    played = play(asked.events, asked.allocator())
-    assert reserved_range(asked, played) == (played.peak_reserved, played.peak_reserved)
+    simulation = simulate(asked.events, asked.allocator())
+    assert reserved_range(asked, simulation) == (simulation.peak_reserved, simulation.peak_reserved)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_what_is_held_under_a_limit(limit_mib: int, ends: tuple[int | None, int 
         ),
         limited=lambda nbytes, device: create("pytorch", limit_bytes=nbytes),
     )  # fmt: skip
-    limit = (limit_mib * MIB, False)
+    limit = Limit(limit_mib * MIB, False)
     assert held_under(asked, limit, limit) == tuple(end and end * MIB for end in ends)
 
 

@@ -14,7 +14,7 @@ from analyzer.options import Options
 from analyzer.runtimes import base
 from analyzer.runtimes.base import Prediction, Runtime, Source
 from analyzer.runtimes.events import Malloc
-from analyzer.runtimes.timeline import Played
+from analyzer.runtimes.timeline import Simulation
 from tests.values import not_values
 
 H200 = load("h200")
@@ -26,8 +26,8 @@ class Toy(Runtime):
     def predict(self, source: Source, options: Options, profile: DeviceProfile) -> Prediction:
         del source, options
 
-        def device_used(played: Played) -> int:
-            return played.peak_reserved + profile.context_bytes
+        def device_used(simulation: Simulation) -> int:
+            return simulation.peak_reserved + profile.context_bytes
 
         return Prediction((), lambda: create("pytorch"), device_used)
 

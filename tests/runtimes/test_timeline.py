@@ -1,4 +1,4 @@
-"""Playing events: marks, iteration peaks, and what is alive at the peak."""
+"""Simulating events: marks, iteration peaks, and what is alive at the peak."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from analyzer import allocators
 from analyzer.allocators import Allocator, OutOfMemoryError
 from analyzer.graph import Category
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
-from analyzer.runtimes.timeline import Alive, PlayedMark, play
+from analyzer.runtimes.timeline import Alive, SimulatedMark, simulate
 
 MIB = 2**20
 SEGMENT = 2 * MIB
@@ -38,27 +38,31 @@ def test_marks_follow_the_measuring_loop() -> None:
         take(5, 512),
         Event("1.forward"),
     ]
-    played = play(events, allocators.create("pytorch"))
-    assert played.marks == (
-        PlayedMark("model", 512, 4096, SEGMENT),
-        PlayedMark("0.input", 1536, 1536, SEGMENT),
-        PlayedMark("0.forward", 3072, 3072, SEGMENT),
-        PlayedMark("0.step", 1536, 3072, SEGMENT),
-        PlayedMark("1.input", 1536, 2560, SEGMENT),
-        PlayedMark("1.forward", 2048, 2560, SEGMENT),
+    simulation = simulate(events, allocators.create("pytorch"))
+    assert simulation.marks == (
+        SimulatedMark("model", 512, 4096, SEGMENT),
+        SimulatedMark("0.input", 1536, 1536, SEGMENT),
+        SimulatedMark("0.forward", 3072, 3072, SEGMENT),
+        SimulatedMark("0.step", 1536, 3072, SEGMENT),
+        SimulatedMark("1.input", 1536, 2560, SEGMENT),
+        SimulatedMark("1.forward", 2048, 2560, SEGMENT),
     )
-    assert (played.peak_allocated, played.peak_reserved, played.peak_requested) == (3072, SEGMENT, 3048)
-    assert (played.peak_position, played.peak_phase) == (6, "0.forward")
-    assert [(alive.malloc.key, alive.block_bytes) for alive in played.alive] == [
+    assert (simulation.peak_allocated, simulation.peak_reserved, simulation.peak_requested) == (
+        3072,
+        SEGMENT,
+        3048,
+    )
+    assert (simulation.peak_position, simulation.peak_phase) == (6, "0.forward")
+    assert [(alive.malloc.key, alive.block_bytes) for alive in simulation.alive] == [
         (0, 512),
         (1, 1024),
         (2, 1536),
     ]
-    assert played.delta[:4] == (4096, -4096, 512, 0)
-    assert played.delta[7] == 0
-    assert played.label[:4] == ("setup scratch", "setup scratch", "weight", "model")
-    assert played.category[2:5] == ("parameters", "", "inputs")
-    assert played.phase[:6] == ("model",) * 4 + ("0.input",) * 2
+    assert simulation.delta[:4] == (4096, -4096, 512, 0)
+    assert simulation.delta[7] == 0
+    assert simulation.label[:4] == ("setup scratch", "setup scratch", "weight", "model")
+    assert simulation.category[2:5] == ("parameters", "", "inputs")
+    assert simulation.phase[:6] == ("model",) * 4 + ("0.input",) * 2
 
 
 def test_accumulation_repeats_input_within_an_iteration() -> None:
@@ -73,45 +77,45 @@ def test_accumulation_repeats_input_within_an_iteration() -> None:
         take(2, 512),
         Event("0.input"),
     ]
-    played = play(events, allocators.create("pytorch"))
-    assert [mark.peak for mark in played.marks] == [0, 512, 2560, 2560]
+    simulation = simulate(events, allocators.create("pytorch"))
+    assert [mark.peak for mark in simulation.marks] == [0, 512, 2560, 2560]
 
 
 def test_iteration_peak_may_be_its_start() -> None:
     events: list[AllocationEvent] = [take(0, 4096), Event("model"), Free(0), take(1, 512), Event("0.input")]
-    played = play(events, allocators.create("pytorch"))
-    assert (played.peak_allocated, played.peak_position, played.peak_phase) == (4096, 1, "model")
-    assert played.alive == (Alive(take(0, 4096), 4096),)
+    simulation = simulate(events, allocators.create("pytorch"))
+    assert (simulation.peak_allocated, simulation.peak_position, simulation.peak_phase) == (4096, 1, "model")
+    assert simulation.alive == (Alive(take(0, 4096), 4096),)
 
 
 def test_without_iterations_everything_counts() -> None:
-    played = play([take(0, 4096), Free(0), take(1, 1)], allocators.create("pytorch"))
-    assert (played.peak_allocated, played.peak_position, played.peak_phase) == (4096, 0, "")
-    nothing = play([Event("start")], allocators.create("pytorch"))
+    simulation = simulate([take(0, 4096), Free(0), take(1, 1)], allocators.create("pytorch"))
+    assert (simulation.peak_allocated, simulation.peak_position, simulation.peak_phase) == (4096, 0, "")
+    nothing = simulate([Event("start")], allocators.create("pytorch"))
     assert (nothing.peak_allocated, nothing.peak_position, nothing.alive) == (0, -1, ())
 
 
 def test_mistakes_are_errors() -> None:
     with pytest.raises(KeyError):
-        play([Free(7)], allocators.create("pytorch"))
+        simulate([Free(7)], allocators.create("pytorch"))
     with pytest.raises(KeyError, match="which is alive"):
-        play([take(0, 1), take(0, 1)], allocators.create("pytorch"))
+        simulate([take(0, 1), take(0, 1)], allocators.create("pytorch"))
 
 
 def test_out_of_memory_names_the_request() -> None:
     """The program ends at the request; what happened before it is kept. A 2 MiB segment has 512 bytes in use."""
     events = [take(0, 1), take(1, 10 * MIB, "logits"), Free(0), Event("0.forward")]
-    played = play(events, allocators.create("pytorch", limit_bytes=4 * MIB))
-    failure = played.failure
+    simulation = simulate(events, allocators.create("pytorch", limit_bytes=4 * MIB))
+    failure = simulation.failure
     assert failure is not None
     assert (failure.position, failure.malloc.label, failure.limit) == (1, "logits", 4 * MIB)
     assert (failure.allocated, failure.reserved, failure.free) == (512, 2 * MIB, (2 * MIB - 512,))
-    assert (played.peak_allocated, played.allocated, played.marks) == (512, (512,), ())
-    assert played.phase == ("0.forward",)
+    assert (simulation.peak_allocated, simulation.allocated, simulation.marks) == (512, (512,), ())
+    assert simulation.phase == ("0.forward",)
 
 
 def test_a_program_that_is_served_has_no_failure() -> None:
-    assert play([take(0, 1)], allocators.create("pytorch", limit_bytes=4 * MIB)).failure is None
+    assert simulate([take(0, 1)], allocators.create("pytorch", limit_bytes=4 * MIB)).failure is None
 
 
 class _Listening(Allocator):
@@ -142,7 +146,7 @@ class _Listening(Allocator):
 def test_the_allocator_hears_of_streams_of_memory_apart_and_of_what_is_over() -> None:
     """Each request arrives with its stream, and a named event after its own figures have been taken."""
     allocator = _Listening()
-    played = play(
+    simulation = simulate(
         [
             Malloc(0, 1, Category.PARAMETER, stream=None),
             Malloc(1, 2, Category.PARAMETER, stream=None, apart=True),
@@ -154,31 +158,35 @@ def test_the_allocator_hears_of_streams_of_memory_apart_and_of_what_is_over() ->
         allocator,
     )
     assert allocator.heard == [(1, None), ("apart", 2), "session", (3, 0), (4, 1), 2]
-    assert played.marks[0].reserved == 0
-    assert played.reserved == (0, 0, 0, 7, 7, 7)
+    assert simulation.marks[0].reserved == 0
+    assert simulation.reserved == (0, 0, 0, 7, 7, 7)
 
 
 def test_an_allocator_may_already_hold_something() -> None:
     """What was there counts, in bytes allocated, not requested; nothing taken in excess of it is a peak of its own."""
     allocator = allocators.create("pytorch")
     held = allocator.malloc(30 * MIB)
-    played = play([take(0, 1000)], allocator)
-    assert (played.peak_allocated, played.peak_requested, played.peak_position) == (30 * MIB + 1024, 1000, 0)
-    assert (played.allocated, played.delta) == ((30 * MIB + 1024,), (1024,))
-    assert played.peak_reserved == 32 * MIB
+    simulation = simulate([take(0, 1000)], allocator)
+    assert (simulation.peak_allocated, simulation.peak_requested, simulation.peak_position) == (
+        30 * MIB + 1024,
+        1000,
+        0,
+    )
+    assert (simulation.allocated, simulation.delta) == ((30 * MIB + 1024,), (1024,))
+    assert simulation.peak_reserved == 32 * MIB
     assert held == 0
-    nothing = play([Event("0.input"), Free(5)][:1], allocator)
+    nothing = simulate([Event("0.input"), Free(5)][:1], allocator)
     assert (nothing.peak_allocated, nothing.peak_position, nothing.peak_phase) == (30 * MIB + 1024, -1, "")
-    assert nothing.marks == (PlayedMark("0.input", 30 * MIB + 1024, 30 * MIB + 1024, 32 * MIB),)
+    assert nothing.marks == (SimulatedMark("0.input", 30 * MIB + 1024, 30 * MIB + 1024, 32 * MIB),)
 
 
 def test_the_first_event_may_be_the_peak_and_has_a_phase() -> None:
-    played = play([take(0, 512), Event("model"), Event("0.forward")], allocators.create("pytorch"))
-    assert (played.peak_position, played.peak_phase) == (0, "model")
-    assert played.phase == ("model", "model", "0.forward")
-    start = play([Event("model"), Event("0.input")], allocators.create("pytorch"))
+    simulation = simulate([take(0, 512), Event("model"), Event("0.forward")], allocators.create("pytorch"))
+    assert (simulation.peak_position, simulation.peak_phase) == (0, "model")
+    assert simulation.phase == ("model", "model", "0.forward")
+    start = simulate([Event("model"), Event("0.input")], allocators.create("pytorch"))
     assert (start.peak_allocated, start.peak_position, start.peak_phase) == (0, 0, "model")
-    later = play([take(0, 512), Event("a"), take(1, 1)], allocators.create("pytorch"))
+    later = simulate([take(0, 512), Event("a"), take(1, 1)], allocators.create("pytorch"))
     assert (later.peak_position, later.peak_phase, later.phase) == (2, "", ("a", "a", ""))
 
 
@@ -188,29 +196,29 @@ def test_reserved_and_requested_have_peaks_of_their_own() -> None:
         *(Event("model"), take(0, 1), take(1, 1), take(2, 1), Event("0.input")),
         *(Free(0), Free(1), Free(2), Event("0.step"), take(3, 1000), Event("1.input")),
     ]
-    played = play(events, allocators.create("pytorch"))
-    assert (played.peak_allocated, played.peak_position, played.peak_requested) == (1536, 3, 1000)
-    assert played.requested == (0, 1, 2, 3, 3, 2, 1, 0, 0, 1000, 1000)
-    assert played.allocated == (0, 512, 1024, 1536, 1536, 1024, 512, 0, 0, 1024, 1024)
-    assert [mark.peak for mark in played.marks] == [0, 1536, 1536, 1024]
-    assert played.reserved == (0, *(2 * MIB,) * 10)
+    simulation = simulate(events, allocators.create("pytorch"))
+    assert (simulation.peak_allocated, simulation.peak_position, simulation.peak_requested) == (1536, 3, 1000)
+    assert simulation.requested == (0, 1, 2, 3, 3, 2, 1, 0, 0, 1000, 1000)
+    assert simulation.allocated == (0, 512, 1024, 1536, 1536, 1024, 512, 0, 0, 1024, 1024)
+    assert [mark.peak for mark in simulation.marks] == [0, 1536, 1536, 1024]
+    assert simulation.reserved == (0, *(2 * MIB,) * 10)
 
 
 def test_only_numbered_inputs_begin_iterations() -> None:
     events: list[AllocationEvent] = [take(0, 4096), Free(0), Event("x.input"), Event("12.inputs"), take(1, 1)]
-    assert play(events, allocators.create("pytorch")).peak_allocated == 4096
+    assert simulate(events, allocators.create("pytorch")).peak_allocated == 4096
     events[2] = Event("12.input")
-    assert play(events, allocators.create("pytorch")).peak_allocated == 4096
+    assert simulate(events, allocators.create("pytorch")).peak_allocated == 4096
     events.insert(2, Event("model"))
-    assert play(events, allocators.create("pytorch")).peak_allocated == 512
+    assert simulate(events, allocators.create("pytorch")).peak_allocated == 512
 
 
 def test_an_optional_request_without_room_is_refused_for_good() -> None:
     """20 MiB are held, of 30 allowed: 12 MiB more find no room. The program goes on, and never asks for its like again."""
     optional = Malloc(1, 12 * MIB, Category.SCRATCH, label="workspace", plan="plan", smaller=(0,))
     events = [take(0, 20 * MIB), optional, Free(1), Free(0), optional, take(2, 512), Event("0.forward")]
-    played = play(events, allocators.create("pytorch", limit_bytes=30 * MIB))
-    assert played.failure is None
-    assert played.refused == (1,)
-    assert played.allocated == (20 * MIB, 20 * MIB, 20 * MIB, 0, 0, 512, 512)
-    assert (played.peak_allocated, played.peak_requested) == (20 * MIB, 20 * MIB)
+    simulation = simulate(events, allocators.create("pytorch", limit_bytes=30 * MIB))
+    assert simulation.failure is None
+    assert simulation.refused == (1,)
+    assert simulation.allocated == (20 * MIB, 20 * MIB, 20 * MIB, 0, 0, 512, 512)
+    assert (simulation.peak_allocated, simulation.peak_requested) == (20 * MIB, 20 * MIB)

@@ -19,8 +19,8 @@ from analyzer import releases
 from analyzer.devices import load
 from analyzer.devices.loader import PROFILES, from_dict
 from analyzer.errors import RunError
-from analyzer.libraries.cudnn.answers import Plan, figures
-from analyzer.libraries.cudnn.convolutions import Settings, trial, workspace
+from analyzer.libraries.cudnn.answers import CudnnPlan, figures
+from analyzer.libraries.cudnn.convolutions import ConvolutionSettings, trial, workspace
 from analyzer.libraries.cudnn.table import call_of, grid_calls, table_of, write
 from analyzer.runs import checks, communicators, machine
 from analyzer.runs.probes import PRODUCT_BYTES
@@ -34,7 +34,7 @@ OPERATIONS = ("forward", "data", "weight")
 
 def one_plan(nbytes: int) -> tuple[int, ...]:
     """What is told of a call with a single plan."""
-    return figures([Plan(1, nbytes)], "float16", whole=False)
+    return figures([CudnnPlan(1, nbytes)], "float16", whole=False)
 
 
 class FakeGpu:
@@ -173,7 +173,11 @@ def test_the_table_gives_back_what_was_asked(tmp_path: Path) -> None:
     write(path, table_of(np.array(rows)), {})
     for place, call in enumerate(calls):
         for number, operation in enumerate(OPERATIONS):
-            for settings in (Settings(), Settings(deterministic=True), Settings(allow_tf32=False)):
+            for settings in (
+                ConvolutionSettings(),
+                ConvolutionSettings(deterministic=True),
+                ConvolutionSettings(allow_tf32=False),
+            ):
                 found = workspace(call_of(*call[:3], operation), str(path), settings)
                 assert (found.nbytes, found.source) == (100 * place + number, "measured")
 
@@ -198,8 +202,8 @@ def test_on_the_shipped_tables_own_hardware_the_rest_comes_from_it(tmp_path: Pat
         for operation in OPERATIONS:
             asked = call_of(*call[:3], operation)
             assert workspace(asked, str(path)).nbytes == workspace(asked, "h200").nbytes
-            tried = trial(asked, str(path), Settings(benchmark=True))
-            assert tried.nbytes == trial(asked, "h200", Settings(benchmark=True)).nbytes
+            tried = trial(asked, str(path), ConvolutionSettings(benchmark=True))
+            assert tried.nbytes == trial(asked, "h200", ConvolutionSettings(benchmark=True)).nbytes
     assert calibrate._same_hardware("NVIDIA H200", "91900")
     assert not calibrate._same_hardware("NVIDIA H200", "91800")
     assert not calibrate._same_hardware("NVIDIA H20", "91900")

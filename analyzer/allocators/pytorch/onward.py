@@ -1,8 +1,8 @@
 """Millions of plain requests on a `PyTorchAllocator` that already holds something, which goes on from where they leave it.
 
-What `caching.py` does, block for block: its blocks are handed to the compiled allocator in plain numbers (`_played.c`, `Blocks`),
+What `caching.py` does, block for block: its blocks are handed to the compiled allocator in plain numbers (`_best_fit.c`, `Blocks`),
 and what that holds in the end becomes the simulator's again. Without the compiled one, or with settings it does not know
-(`plain`), the simulator plays them itself.
+(`plain`), the simulator serves them itself.
 
 Not modelled in plain numbers: settings, several streams; a request without room, which is `OutOfMemoryError` at once, although
 the simulator would first give back what it caches.
@@ -20,23 +20,23 @@ from analyzer.allocators.pytorch.caching import SMALL_SEGMENT_BYTES, Block, Pool
 from analyzer.allocators.pytorch.peaks import UNIT_BYTES
 
 if AVAILABLE:
-    from analyzer.allocators import _played
+    from analyzer.allocators import _best_fit
 
 
-def play_on(
+def simulate_on(
     allocator: PyTorchAllocator,
     held: Mapping[int, int],
     parts: Iterable[tuple[Integers, Integers]],
     key_count: int,
 ) -> dict[int, int]:
-    """Plays the parts one after the other; the handles of the keys that are alive in the end.
+    """Simulates the parts one after the other; the handles of the keys that are alive in the end.
 
     held: key -> handle of what is alive now and the parts may give back. parts: (events, sizes in bytes), events being rows
     of (key, which size) and (key, -1), as `compiled.py` has them. key_count: every key is below it.
     Raises OutOfMemoryError: the allocator is as it was then, if it is `plain`, and of no use otherwise.
     """
     if plain(allocator):
-        return _Plain(allocator, held, key_count).play(parts)
+        return _Plain(allocator, held, key_count).simulate(parts)
     handles = dict(held)
     for events, sizes in parts:
         nbytes = sizes.tolist()
@@ -82,7 +82,7 @@ class _Plain:
         self._key_count = key_count
         rows = [row for segment in segments for row in self._rows(segment, keys)]
         large = allocator.settings.large_segment_bytes // UNIT_BYTES
-        self._blocks = _played.Blocks(np.array(rows, np.int64).reshape(-1, 5), self._others, large)
+        self._blocks = _best_fit.Blocks(np.array(rows, np.int64).reshape(-1, 5), self._others, large)
 
     def _rows(self, segment: Segment, keys: Mapping[int, int]) -> list[tuple[int, int, int, int, int]]:
         shift = self._placed(segment) - segment.address // UNIT_BYTES
@@ -118,8 +118,8 @@ class _Plain:
         allocator._reserve("segment_alloc", segment.address, size)
         return self._placed(segment)
 
-    def play(self, parts: Iterable[tuple[Integers, Integers]]) -> dict[int, int]:
-        """As `play_on`."""
+    def simulate(self, parts: Iterable[tuple[Integers, Integers]]) -> dict[int, int]:
+        """As `simulate_on`."""
         allocator = self._allocator
         asked = np.zeros(self._key_count, np.int64)
         for handle, key in self._handles.items():
@@ -129,7 +129,7 @@ class _Plain:
         calls, peak = len(allocator.segment_events), allocator.peak_reserved
         try:
             for events, sizes in parts:
-                self._blocks.play(events, -(-sizes // UNIT_BYTES), self._take)
+                self._blocks.simulate(events, -(-sizes // UNIT_BYTES), self._take)
                 self._count_requested(events, sizes, asked)
         except Exception:
             self._undo(calls, peak)

@@ -1,10 +1,10 @@
-"""The peaks of a program's requests on PyTorch's caching allocator, for those who play it hundreds of times.
+"""The peaks of a program's requests on PyTorch's caching allocator, for those who simulate it hundreds of times.
 
-`caching.py` is what the allocator does, and everything else is played on it; this is the same in plain numbers
+`caching.py` is what the allocator does, and everything else goes through it; this is the same in plain numbers
 (`allocators/compiled.py`). Only the order of addresses counts, so a unit that belongs to nobody lies behind every page of the
 driver: no two segments touch.
 
-Not modelled: settings, streams, a cache emptied by the program: `plain` says whether an allocator knows none of these.
+Not modelled: settings, streams, a cache emptied by the program: `has_fast_path` says whether an allocator knows none of these.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def peaks(
     limit_bytes: what segments may take together: then wholly free ones are given back before a request fails.
     Raises OverflowError for sizes no device has.
     """
-    from analyzer.allocators import _played
+    from analyzer.allocators import _best_fit
 
     space = Ascending() if settings.ties == "segment" else AddressSpace()
     given_back = []
@@ -74,11 +74,13 @@ def peaks(
 
     limit = _NO_LIMIT if limit_bytes is None else limit_bytes // UNIT_BYTES
     large_segment = settings.large_segment_bytes // UNIT_BYTES
-    allocated, reserved, served = _played.peaks(events, units, setup_count, large_segment, limit, take, give)
+    allocated, reserved, served = _best_fit.peaks(
+        events, units, setup_count, large_segment, limit, take, give
+    )
     return Peaks(allocated * UNIT_BYTES, reserved * UNIT_BYTES, served, bool(given_back))
 
 
-def plain(allocator: PyTorchAllocator) -> bool:
+def has_fast_path(allocator: PyTorchAllocator) -> bool:
     """Whether an allocator does what `peaks` does, and has done nothing yet."""
     known = allocator.settings.default_but_for("large_segment_size_mb", "ties")
     return AVAILABLE and known and allocator.settings.ties != "block" and not allocator.reserved

@@ -2,7 +2,7 @@
 
 1. A function gets the call (attributes, result types, values of constant inputs) and the inputs as tensors, None where
    one is absent, and returns the results. Shapes are known, so no function reads tensor data.
-2. Inputs that only say what to do (a shape, axes, a pad width) are read from `Call.constant`; when they are constants
+2. Inputs that only say what to do (a shape, axes, a pad width) are read from `NodeCall.constant`; when they are constants
    they are no tensors in PyTorch either (`SETTINGS`).
 3. An operator without a function is run by `opaque`: it makes its results, keeps all inputs and results for the
    backward pass (an upper bound on what it saves), and makes a gradient for each input. Callers name it.
@@ -23,7 +23,7 @@ Results: TypeAlias = "Tensor | Sequence[Tensor | None]"
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class NodeCall:
     """One node: its attributes as plain values, its results' shapes and types, and inputs that are constants (numpy)."""
 
     name: str
@@ -59,7 +59,7 @@ class _Opaque(torch.autograd.Function):
     """Makes its results, keeps all inputs and results for the backward pass, and makes a gradient for each input."""
 
     @staticmethod
-    def forward(ctx: Any, call: Call, *inputs: Tensor | None) -> Any:
+    def forward(ctx: Any, call: NodeCall, *inputs: Tensor | None) -> Any:
         device = next((x.device for x in inputs if x is not None), torch.device("cpu"))
         results = tuple(
             torch.empty(shape, dtype=torch_dtype(dtype), device=device)
@@ -84,7 +84,7 @@ class _Opaque(torch.autograd.Function):
         )
 
 
-def opaque(call: Call, *inputs: Tensor | None) -> Results:
+def opaque(call: NodeCall, *inputs: Tensor | None) -> Results:
     """Any operator, by its results' shapes alone: an upper bound on what it saves."""
     return _Opaque.apply(call, *inputs)  # type: ignore[no-untyped-call,no-any-return]
 

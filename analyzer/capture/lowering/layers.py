@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from analyzer.capture.lowering.call import Call, Results, lowers, opaque
+from analyzer.capture.lowering.call import NodeCall, Results, lowers, opaque
 
 
 @lowers("Conv")
-def _conv(call: Call, x: Tensor, w: Tensor, b: Tensor | None = None) -> Results:
+def _conv(call: NodeCall, x: Tensor, w: Tensor, b: Tensor | None = None) -> Results:
     rank = w.dim() - 2
     x, padding = _padded(call, x, w.shape[2:], rank)
     function = (F.conv1d, F.conv2d, F.conv3d)[rank - 1]
@@ -35,7 +35,7 @@ def _conv(call: Call, x: Tensor, w: Tensor, b: Tensor | None = None) -> Results:
     )
 
 
-def _padded(call: Call, x: Tensor, kernel: Sequence[int], rank: int) -> tuple[Tensor, tuple[int, ...]]:
+def _padded(call: NodeCall, x: Tensor, kernel: Sequence[int], rank: int) -> tuple[Tensor, tuple[int, ...]]:
     """The input and the symmetric padding PyTorch's kernel gets; asymmetric padding is a copy before it."""
     begin, end = _pads(call, x.shape[2:], kernel, rank)
     if begin == end:
@@ -45,7 +45,7 @@ def _padded(call: Call, x: Tensor, kernel: Sequence[int], rank: int) -> tuple[Te
 
 
 def _pads(
-    call: Call, sizes: Sequence[int], kernel: Sequence[int], rank: int
+    call: NodeCall, sizes: Sequence[int], kernel: Sequence[int], rank: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     auto = call.get("auto_pad", "NOTSET")
     if auto in ("NOTSET", ""):
@@ -63,7 +63,7 @@ def _pads(
 
 
 @lowers("ConvTranspose")
-def _conv_transpose(call: Call, x: Tensor, w: Tensor, b: Tensor | None = None) -> Results:
+def _conv_transpose(call: NodeCall, x: Tensor, w: Tensor, b: Tensor | None = None) -> Results:
     rank = w.dim() - 2
     strides, dilations = call.get("strides", (1,) * rank), call.get("dilations", (1,) * rank)
     padding = _pads(call, x.shape[2:], w.shape[2:], rank)[0]
@@ -77,7 +77,7 @@ def _conv_transpose(call: Call, x: Tensor, w: Tensor, b: Tensor | None = None) -
 
 
 @lowers("MaxPool", "AveragePool")
-def _pool(call: Call, x: Tensor) -> Results:
+def _pool(call: NodeCall, x: Tensor) -> Results:
     kernel = call.attributes["kernel_shape"]
     rank = len(kernel)
     x, padding = _padded(call, x, kernel, rank)
@@ -93,13 +93,13 @@ def _pool(call: Call, x: Tensor) -> Results:
 
 
 @lowers("GlobalAveragePool", "GlobalMaxPool")
-def _global_pool(call: Call, x: Tensor) -> Results:
+def _global_pool(call: NodeCall, x: Tensor) -> Results:
     axes = tuple(range(2, x.dim()))
     return x.mean(axes, keepdim=True) if call.name == "GlobalAveragePool" else x.amax(axes, keepdim=True)
 
 
 @lowers("BatchNormalization")
-def _batch_norm(call: Call, x: Tensor, w: Tensor, b: Tensor, mean: Tensor, var: Tensor) -> Results:
+def _batch_norm(call: NodeCall, x: Tensor, w: Tensor, b: Tensor, mean: Tensor, var: Tensor) -> Results:
     momentum = 1 - call.get("momentum", 0.9)
     # Statistics that the graph computes from weights are statistics all the same: nothing is learnt through them.
     mean, var = (value.detach() if value.requires_grad else value for value in (mean, var))
@@ -108,12 +108,12 @@ def _batch_norm(call: Call, x: Tensor, w: Tensor, b: Tensor, mean: Tensor, var: 
 
 
 @lowers("InstanceNormalization")
-def _instance_norm(call: Call, x: Tensor, w: Tensor, b: Tensor) -> Results:
+def _instance_norm(call: NodeCall, x: Tensor, w: Tensor, b: Tensor) -> Results:
     return F.instance_norm(x, None, None, w, b, eps=call.get("epsilon", 1e-5))
 
 
 @lowers("GroupNormalization")
-def _group_norm(call: Call, x: Tensor, w: Tensor, b: Tensor) -> Results:
+def _group_norm(call: NodeCall, x: Tensor, w: Tensor, b: Tensor) -> Results:
     groups = call.attributes["num_groups"]
     if w.numel() != x.shape[1]:  # operator set 18: one scale a group
         w, b = (t.repeat_interleave(x.shape[1] // groups) for t in (w, b))
@@ -121,34 +121,34 @@ def _group_norm(call: Call, x: Tensor, w: Tensor, b: Tensor) -> Results:
 
 
 @lowers("LayerNormalization")
-def _layer_norm(call: Call, x: Tensor, w: Tensor, b: Tensor | None = None) -> Results:
+def _layer_norm(call: NodeCall, x: Tensor, w: Tensor, b: Tensor | None = None) -> Results:
     axis = call.get("axis", -1) % x.dim()
     return _with_statistics(call, x, F.layer_norm(x, x.shape[axis:], w, b, call.get("epsilon", 1e-5)))
 
 
 @lowers("SimplifiedLayerNormalization", "RMSNormalization")
 @lowers("SimplifiedLayerNormalization", domain="com.microsoft")
-def _rms_norm(call: Call, x: Tensor, w: Tensor) -> Results:
+def _rms_norm(call: NodeCall, x: Tensor, w: Tensor) -> Results:
     axis = call.get("axis", -1) % x.dim()
     return _with_statistics(call, x, F.rms_norm(x, x.shape[axis:], w, call.get("epsilon", 1e-5)))
 
 
 @lowers("SkipLayerNormalization", domain="com.microsoft")
 def _skip_layer_norm(
-    call: Call, x: Tensor, skip: Tensor, w: Tensor, b: Tensor | None = None, bias: Tensor | None = None
+    call: NodeCall, x: Tensor, skip: Tensor, w: Tensor, b: Tensor | None = None, bias: Tensor | None = None
 ) -> Results:
     total = x + skip if bias is None else x + skip + bias
     result = F.layer_norm(total, total.shape[-1:], w, b, call.get("epsilon", 1e-12))
     return (result, None, None, total)
 
 
-def _with_statistics(call: Call, x: Tensor, result: Tensor) -> tuple[Tensor, ...]:
+def _with_statistics(call: NodeCall, x: Tensor, result: Tensor) -> tuple[Tensor, ...]:
     rest = (torch.empty(shape, dtype=torch.float32, device=x.device) for shape in call.shapes[1:3])
     return (result, *rest)
 
 
 @lowers("Resize", "Upsample")
-def _resize(call: Call, x: Tensor, *_: Any) -> Results:
+def _resize(call: NodeCall, x: Tensor, *_: Any) -> Results:
     mode = call.get("mode", "nearest")
     spatial = x.dim() - 2
     if tuple(x.shape[:2]) != call.shapes[0][:2] or spatial not in (1, 2, 3):
@@ -166,7 +166,7 @@ def _resize(call: Call, x: Tensor, *_: Any) -> Results:
 
 @lowers("LSTM", "GRU", "RNN")
 def _recurrent(
-    call: Call, x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, *more: Tensor | None
+    call: NodeCall, x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, *more: Tensor | None
 ) -> Results:
     """One layer; ONNX's weights [directions, gates * H, ...] are views for PyTorch, its results get an axis."""
     if call.get("layout", 0) or call.get("direction", "forward") == "reverse" or call.get("clip", 0):

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from analyzer.capture.lowering import layers, operators  # noqa: F401 (they register their functions)
-from analyzer.capture.lowering.call import FUNCTIONS, SETTINGS, Call, opaque, torch_dtype
+from analyzer.capture.lowering.call import FUNCTIONS, SETTINGS, NodeCall, opaque, torch_dtype
 from analyzer.capture.onnx import plain
 from analyzer.errors import InputError
 from analyzer.onnx.model import read
@@ -115,7 +115,7 @@ def _why_not(quantised: Counter[str], constants: bool) -> str:
 class _Node(nn.Module):
     """One node of the graph."""
 
-    def __init__(self, call: Call, function: Any) -> None:
+    def __init__(self, call: NodeCall, function: Any) -> None:
         super().__init__()
         self.call, self.function = call, function
 
@@ -230,7 +230,7 @@ def _sequence(made: Any) -> Sequence[Tensor | None]:
     return made if isinstance(made, (tuple, list)) else (made,)
 
 
-def _call(node: Any, inferred: Inferred) -> Call:
+def _call(node: Any, inferred: Inferred) -> NodeCall:
     types = [inferred.types[name] for name in node.output if name]
     values = inferred.values
     constants = tuple(
@@ -239,7 +239,7 @@ def _call(node: Any, inferred: Inferred) -> Call:
         else None
         for name in node.input
     )
-    return Call(
+    return NodeCall(
         node.op_type,
         {attribute.name: plain(attribute) for attribute in node.attribute},
         tuple(value.sizes or () for value in types),

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from analyzer.capture.lowering.call import (
     FUNCTIONS,
-    Call,
+    NodeCall,
     Results,
     lowers,
     opaque,
@@ -44,32 +44,32 @@ _simple("com.microsoft", Gelu=F.gelu, BiasGelu=lambda x, b: F.gelu(x + b), Inver
 
 
 @lowers("Reshape", "Flatten", "Squeeze", "Unsqueeze")
-def _reshape(call: Call, x: Tensor, *_: Any) -> Results:
+def _reshape(call: NodeCall, x: Tensor, *_: Any) -> Results:
     return x.reshape(call.shapes[0])
 
 
 @lowers("Expand")
-def _expand(call: Call, x: Tensor, *_: Any) -> Results:
+def _expand(call: NodeCall, x: Tensor, *_: Any) -> Results:
     return x.expand(call.shapes[0])
 
 
 @lowers("ConstantOfShape")
-def _constant_of_shape(call: Call, shape: Tensor) -> Results:
+def _constant_of_shape(call: NodeCall, shape: Tensor) -> Results:
     return torch.zeros(call.shapes[0], dtype=torch_dtype(call.dtypes[0]), device=shape.device)
 
 
 @lowers("Cast", "CastLike")
-def _cast(call: Call, x: Tensor, *_: Any) -> Results:
+def _cast(call: NodeCall, x: Tensor, *_: Any) -> Results:
     return x.to(torch_dtype(call.dtypes[0]))
 
 
 @lowers("Transpose")
-def _transpose(call: Call, x: Tensor) -> Results:
+def _transpose(call: NodeCall, x: Tensor) -> Results:
     return x.permute(call.get("perm", tuple(reversed(range(x.dim())))))
 
 
 @lowers("Dropout")
-def _dropout(call: Call, x: Tensor, *_: Any) -> Results:
+def _dropout(call: NodeCall, x: Tensor, *_: Any) -> Results:
     ratio = call.constant(1)
     result = F.dropout(x, call.get("ratio", 0.5) if ratio is None else ratio, training=True)
     return (
@@ -80,7 +80,7 @@ def _dropout(call: Call, x: Tensor, *_: Any) -> Results:
 
 
 @lowers("Min", "Max", "Sum", "Mean")
-def _variadic(call: Call, x: Tensor, *more: Tensor) -> Results:
+def _variadic(call: NodeCall, x: Tensor, *more: Tensor) -> Results:
     pairwise = {"Min": torch.minimum, "Max": torch.maximum}.get(call.name, torch.add)
     for y in more:
         x = pairwise(x, y)
@@ -88,30 +88,30 @@ def _variadic(call: Call, x: Tensor, *more: Tensor) -> Results:
 
 
 @lowers("Mod")
-def _mod(call: Call, x: Tensor, y: Tensor) -> Results:
+def _mod(call: NodeCall, x: Tensor, y: Tensor) -> Results:
     return torch.fmod(x, y) if call.get("fmod", 0) else torch.remainder(x, y)
 
 
 @lowers("Clip")
-def _clip(call: Call, x: Tensor, *_: Any) -> Results:
+def _clip(call: NodeCall, x: Tensor, *_: Any) -> Results:
     low, high = call.get("min", call.constant(1)), call.get("max", call.constant(2))
     return torch.clamp(x, low, high) if low is not None or high is not None else x
 
 
 @lowers("Gelu")
 @lowers("FastGelu", domain="com.microsoft")
-def _gelu(call: Call, x: Tensor, bias: Tensor | None = None) -> Results:
+def _gelu(call: NodeCall, x: Tensor, bias: Tensor | None = None) -> Results:
     x = x if bias is None else x + bias
     return F.gelu(x, approximate="tanh" if call.name == "FastGelu" else call.get("approximate", "none"))
 
 
 @lowers("QuickGelu", domain="com.microsoft")
-def _quick_gelu(call: Call, x: Tensor) -> Results:
+def _quick_gelu(call: NodeCall, x: Tensor) -> Results:
     return x * torch.sigmoid(call.get("alpha", 1.702) * x)
 
 
 @lowers("LeakyRelu", "Elu", "Celu", "ThresholdedRelu", "Selu", "HardSigmoid", "Shrink")
-def _activation(call: Call, x: Tensor) -> Results:
+def _activation(call: NodeCall, x: Tensor) -> Results:
     if call.name == "LeakyRelu":
         return F.leaky_relu(x, call.get("alpha", 0.01))
     if call.name == "Elu":
@@ -128,7 +128,7 @@ def _activation(call: Call, x: Tensor) -> Results:
 
 
 @lowers("PRelu")
-def _prelu(_call: Call, x: Tensor, slope: Tensor) -> Results:
+def _prelu(_call: NodeCall, x: Tensor, slope: Tensor) -> Results:
     channels = x.shape[1] if x.dim() > 1 else 1
     if slope.numel() == 1 or (
         slope.numel() == channels and slope.dim() == x.dim() - 1 and slope.shape[0] == channels
@@ -138,12 +138,12 @@ def _prelu(_call: Call, x: Tensor, slope: Tensor) -> Results:
 
 
 @lowers("Softmax", "LogSoftmax")
-def _softmax(call: Call, x: Tensor) -> Results:
+def _softmax(call: NodeCall, x: Tensor) -> Results:
     return (F.softmax if call.name == "Softmax" else F.log_softmax)(x, call.get("axis", -1))
 
 
 @lowers("Gemm")
-def _gemm(call: Call, a: Tensor, b: Tensor, c: Tensor | None = None) -> Results:
+def _gemm(call: NodeCall, a: Tensor, b: Tensor, c: Tensor | None = None) -> Results:
     a = a.t() if call.get("transA", 0) else a
     b = b.t() if call.get("transB", 0) else b
     alpha, beta = call.get("alpha", 1.0), call.get("beta", 1.0)
@@ -153,7 +153,7 @@ def _gemm(call: Call, a: Tensor, b: Tensor, c: Tensor | None = None) -> Results:
 
 
 @lowers("FusedMatMul", "TransposeMatMul", domain="com.microsoft")
-def _fused_matmul(call: Call, a: Tensor, b: Tensor) -> Results:
+def _fused_matmul(call: NodeCall, a: Tensor, b: Tensor) -> Results:
     a = a.transpose(-1, -2) if call.get("transA", 0) else a
     b = b.transpose(-1, -2) if call.get("transB", 0) else b
     alpha = call.get("alpha", 1.0)
@@ -161,23 +161,23 @@ def _fused_matmul(call: Call, a: Tensor, b: Tensor) -> Results:
 
 
 @lowers("Einsum")
-def _einsum(call: Call, *inputs: Tensor) -> Results:
+def _einsum(call: NodeCall, *inputs: Tensor) -> Results:
     return torch.einsum(call.attributes["equation"], *inputs)
 
 
 @lowers("Concat")
-def _concat(call: Call, *inputs: Tensor) -> Results:
+def _concat(call: NodeCall, *inputs: Tensor) -> Results:
     return torch.cat(inputs, call.attributes["axis"])
 
 
 @lowers("Split")
-def _split(call: Call, x: Tensor, *_: Any) -> Results:
+def _split(call: NodeCall, x: Tensor, *_: Any) -> Results:
     axis = call.get("axis", 0)
     return torch.split(x, [shape[axis % x.dim()] for shape in call.shapes], axis)
 
 
 @lowers("Slice")
-def _slice(call: Call, x: Tensor, *_: Any) -> Results:
+def _slice(call: NodeCall, x: Tensor, *_: Any) -> Results:
     starts = call.get("starts", call.constant(1))
     ends = call.get("ends", call.constant(2))
     if starts is None or ends is None:
@@ -199,7 +199,7 @@ def _slice(call: Call, x: Tensor, *_: Any) -> Results:
 
 
 @lowers("Gather")
-def _gather(call: Call, x: Tensor, indices: Tensor) -> Results:
+def _gather(call: NodeCall, x: Tensor, indices: Tensor) -> Results:
     axis = call.get("axis", 0) % x.dim()
     constant = call.constant(1)
     if isinstance(constant, int):
@@ -210,34 +210,34 @@ def _gather(call: Call, x: Tensor, indices: Tensor) -> Results:
 
 
 @lowers("GatherElements")
-def _gather_elements(call: Call, x: Tensor, indices: Tensor) -> Results:
+def _gather_elements(call: NodeCall, x: Tensor, indices: Tensor) -> Results:
     return torch.gather(x, call.get("axis", 0), indices.to(torch.int64))
 
 
 @lowers("ScatterElements")
-def _scatter_elements(call: Call, x: Tensor, indices: Tensor, updates: Tensor) -> Results:
+def _scatter_elements(call: NodeCall, x: Tensor, indices: Tensor, updates: Tensor) -> Results:
     return torch.scatter(x, call.get("axis", 0), indices.to(torch.int64), updates)
 
 
 @lowers("GatherND")
-def _gather_nd(call: Call, x: Tensor, indices: Tensor) -> Results:
+def _gather_nd(call: NodeCall, x: Tensor, indices: Tensor) -> Results:
     if call.get("batch_dims", 0):
         return opaque(call, x, indices)
     return x[tuple(indices.unbind(-1))]
 
 
 @lowers("ScatterND")
-def _scatter_nd(_call: Call, x: Tensor, indices: Tensor, updates: Tensor) -> Results:
+def _scatter_nd(_call: NodeCall, x: Tensor, indices: Tensor, updates: Tensor) -> Results:
     return torch.index_put(x, tuple(indices.unbind(-1)), updates)
 
 
 @lowers("Tile")
-def _tile(call: Call, x: Tensor, *_: Any) -> Results:
+def _tile(call: NodeCall, x: Tensor, *_: Any) -> Results:
     return x.repeat([have // size if size else 1 for have, size in zip(call.shapes[0], x.shape, strict=True)])
 
 
 @lowers("Pad")
-def _pad(call: Call, x: Tensor, *_: Any) -> Results:
+def _pad(call: NodeCall, x: Tensor, *_: Any) -> Results:
     pads = call.get("pads", call.constant(1))
     if pads is None:
         return opaque(call, x)
@@ -265,7 +265,7 @@ def _pad(call: Call, x: Tensor, *_: Any) -> Results:
     "ReduceLogSumExp",
     "ReduceSumSquare",
 )
-def _reduce(call: Call, x: Tensor, *_: Any) -> Any:
+def _reduce(call: NodeCall, x: Tensor, *_: Any) -> Any:
     axes, keep = call.axes(x.dim()), bool(call.get("keepdims", 1))
     if not call.get("axes", call.constant(1)) and call.get("noop_with_empty_axes", 0):
         return x
@@ -292,20 +292,20 @@ def _reduce(call: Call, x: Tensor, *_: Any) -> Any:
 
 
 @lowers("ArgMax", "ArgMin")
-def _arg(call: Call, x: Tensor) -> Results:
+def _arg(call: NodeCall, x: Tensor) -> Results:
     return (torch.argmax if call.name == "ArgMax" else torch.argmin)(
         x, call.get("axis", 0), bool(call.get("keepdims", 1))
     )
 
 
 @lowers("CumSum")
-def _cumsum(call: Call, x: Tensor, *_: Any) -> Results:
+def _cumsum(call: NodeCall, x: Tensor, *_: Any) -> Results:
     axis = call.constant(1)
     return torch.cumsum(x, int(axis[0] if isinstance(axis, list) else axis or 0), dtype=x.dtype)
 
 
 @lowers("TopK")
-def _top_k(call: Call, x: Tensor, *_: Any) -> Results:
+def _top_k(call: NodeCall, x: Tensor, *_: Any) -> Results:
     axis = call.get("axis", -1) % x.dim()
     return torch.topk(
         x, call.shapes[0][axis], axis, bool(call.get("largest", 1)), bool(call.get("sorted", 1))
@@ -313,5 +313,5 @@ def _top_k(call: Call, x: Tensor, *_: Any) -> Results:
 
 
 @lowers("Trilu")
-def _trilu(call: Call, x: Tensor, *_: Any) -> Results:
+def _trilu(call: NodeCall, x: Tensor, *_: Any) -> Results:
     return (torch.triu if call.get("upper", 1) else torch.tril)(x, int(call.constant(1) or 0))

@@ -39,7 +39,7 @@ from analyzer.capture.pytorch.program.no_compiler import without_compiler
 from analyzer.capture.pytorch.recording import copies
 from analyzer.capture.pytorch.recording.parts import inside
 from analyzer.capture.pytorch.recording.recorder import Recorder
-from analyzer.capture.pytorch.values.asked_sizes import Asked
+from analyzer.capture.pytorch.values.asked_sizes import AskedSizes
 from analyzer.capture.pytorch.values.assumptions import Assumptions
 from analyzer.capture.pytorch.world.groups import world
 from analyzer.capture.pytorch.world.wrapping import cannot_run, joined, placing
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Captured:
+class CapturedStep:
     """The graph, and what the naive formula sums up (bytes); weights are those this rank holds."""
 
     graph: Graph
@@ -81,13 +81,13 @@ def capture_pytorch(
     parallel: Parallelism | None = None,
     assume: Mapping[str, bool | int | float] | None = None,
     progress: Callable[[str], None] | None = None,
-    listen: bool = False,
+    record_guards: bool = False,
     call: Callable[[torch.nn.Module, list[torch.Tensor]], Any] | None = None,
-) -> Captured:
+) -> CapturedStep:
     """Capture a whole step. `prepare` may change the structural copy (checkpointing) before it runs.
 
     parallel: how the model is spread over the GPUs of a job, one rank of which is captured.
-    listen: remember what the program asks about sizes (`asked_sizes.py`). call: as in `Step`.
+    record_guards: whether the program's comparisons of sizes are recorded (`asked_sizes.py`). call: as in `Step`.
 
     Raises CaptureError when the model does not run on these shapes or needs values only a real run has.
     """
@@ -95,7 +95,7 @@ def capture_pytorch(
         raise InputError(f"unknown autocast type {amp!r}", f"one of {', '.join(AMP_TYPES)}")
     with own_randomness(), cuda_environment(device) as recorder:
         recorder.values.assumptions = Assumptions(assume)
-        recorder.asked = Asked() if listen else None
+        recorder.asked = AskedSizes() if record_guards else None
         twin = structural_copy(module)
         if prepare is not None:
             prepare(twin)
@@ -136,7 +136,7 @@ def capture_pytorch(
     first = next(iter(step.inputs), None)
     batch = first.shape[0] if first is not None and first.dim() else None
     parameters = list({id(p): p for p in twin.parameters()}.values())
-    return Captured(
+    return CapturedStep(
         graph=replace(recorder.finish(batch), communicators=communicators),
         leaves=tuple(watch.leaves),
         weight_bytes=_bytes_of(parameters),

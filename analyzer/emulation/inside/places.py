@@ -32,7 +32,7 @@ def _self(frame: FrameType) -> Any:
     return found
 
 
-class Places:
+class SourcePlaces:
     """What is known of the program's code. `roots`: the outermost modules seen."""
 
     def __init__(self) -> None:

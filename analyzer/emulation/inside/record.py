@@ -73,7 +73,7 @@ def _parts(tensor: Any) -> Iterator[torch.Tensor]:
         yield tensor
 
 
-class Recorder:
+class OperatorRecorder:
     """Sees every operator that runs on the device, on every thread."""
 
     def __init__(self, kernels: dict[str, list[str]], device: int, assume: dict[str, Any]) -> None:

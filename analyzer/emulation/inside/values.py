@@ -87,7 +87,7 @@ def _tensors(args: Any, kwargs: dict[str, Any]) -> list[torch.Tensor]:
     return found
 
 
-class Values:
+class ProcessValues:
     """The values of one process. `reads`: "line: what" -> how often it was read; `assumed`: what was asked for of what is assumed."""
 
     def __init__(self, line: Any, assume: dict[str, Any]) -> None:
@@ -266,14 +266,16 @@ class Values:
         if op.generator:
             more["generator"] = self._generator
         try:
-            told = [here(value) for value in args]
+            arguments = [here(value) for value in args]
             if op.name == "resize_":  # what was looked up lies in memory that cannot grow
-                told[0] = told[0].clone()
-            result = func(*told, **more)
+                arguments[0] = arguments[0].clone()
+            result = func(*arguments, **more)
         except (RuntimeError, NotImplementedError, IndexError, TypeError, ValueError):
             return None
         if op.writes:
-            return _tensors([told[i] if i < len(told) else more.get(op.names[i]) for i in op.writes], {})
+            return _tensors(
+                [arguments[i] if i < len(arguments) else more.get(op.names[i]) for i in op.writes], {}
+            )
         return _tensors(result if isinstance(result, (list, tuple)) else [result], {})
 
     def _stand_in(self, op: _Operator, args: Any, tensor: torch.Tensor) -> torch.Tensor:

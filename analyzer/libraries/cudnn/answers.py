@@ -23,7 +23,7 @@ TIMED_PLANS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CudnnPlan:
     """A plan that can be built: its engine's global index, its workspace, and what cuDNN notes of the engine."""
 
     engine: int
@@ -32,7 +32,7 @@ class Plan:
     tensor_core: bool = False
 
 
-def figures(plans: Iterable[Plan], dtype: str, *, whole: bool = True) -> tuple[int, ...]:
+def figures(plans: Iterable[CudnnPlan], dtype: str, *, whole: bool = True) -> tuple[int, ...]:
     """One number of bytes for each of `table.FIGURES`, from all plans in PyTorch's order.
 
     whole: all plans; without, no more are built than it takes to know the first under each setting, and what only all
@@ -66,12 +66,12 @@ def figures(plans: Iterable[Plan], dtype: str, *, whole: bool = True) -> tuple[i
             table.STRICT_TRIAL: max(strict, default=table.NO_PLAN),
             table.TIMED: max(default[:TIMED_PLANS], default=table.NO_PLAN),
         }
-    told = {figure: table.AS_FIRST if nbytes == first else nbytes for figure, nbytes in found.items()}
-    told[table.FIRST] = first
+    sizes = {figure: table.AS_FIRST if nbytes == first else nbytes for figure, nbytes in found.items()}
+    sizes[table.FIRST] = first
     if whole:
         after = [*_after(default), *[table.NO_PLAN] * len(table.AFTER)]
-        told |= dict(zip(table.AFTER, after, strict=False))
-    return tuple([told.get(figure, table.NOT_ASKED) for figure in table.FIGURES])
+        sizes |= dict(zip(table.AFTER, after, strict=False))
+    return tuple([sizes.get(figure, table.NOT_ASKED) for figure in table.FIGURES])
 
 
 def _after(sizes: Sequence[int]) -> list[int]:

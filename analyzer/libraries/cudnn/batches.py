@@ -11,16 +11,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from analyzer.libraries.cudnn.convolutions import DEFAULT, Settings
+from analyzer.libraries.cudnn.convolutions import DEFAULT, ConvolutionSettings
 from analyzer.libraries.cudnn.ladders import asked_first
 from analyzer.libraries.cudnn.table import FIRST, Convolution, Integers, measurements
 from analyzer.libraries.cudnn.votes import dtypes_of, voted
 
 # What was said of a call so far, by batch.
-_KNOWN: dict[tuple[Convolution, str, Settings], dict[int, int]] = {}
+_KNOWN: dict[tuple[Convolution, str, ConvolutionSettings], dict[int, int]] = {}
 
 
-def workspaces(like: Convolution, batches: Integers, device: str, settings: Settings) -> Integers | None:
+def workspaces(
+    like: Convolution, batches: Integers, device: str, settings: ConvolutionSettings
+) -> Integers | None:
     """What the plan that runs takes at each of `batches`, in bytes; `like`: the call at whatever batch. None: ask one by one."""
     if settings.benchmark:
         return None

@@ -3,7 +3,7 @@
 1. A measured call is what was measured.
 2. A 16-bit call measured only in the other 16-bit dtype is taken to be equal (90 % of pairs are).
 3. Otherwise the nearest measured calls vote (`votes.py`), each with its form (`forms.py`).
-4. **Settings** (`torch.backends.cudnn`): TF32 off and deterministic mode have answers of their own (`Settings.figure`).
+4. **Settings** (`torch.backends.cudnn`): TF32 off and deterministic mode have answers of their own (`ConvolutionSettings.figure`).
 5. **Benchmark mode** takes, the first time a convolution is seen, one workspace as large as the largest of all its plans
    (`trial`), then runs the fastest of the first ten (`workspace`): what was measured; else, for NCHW, what the nearest calls that
    were timed vote for; else cuDNN's first; between nothing and the largest of those ten. Of calls timed twice 82 % had the same
@@ -72,7 +72,7 @@ class Workspace:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ConvolutionSettings:
     """`torch.backends.cudnn`'s, at the time of the call; float32 alone knows TF32."""
 
     benchmark: bool = False
@@ -88,11 +88,11 @@ class Settings:
         return TRIAL if trial else FIRST
 
 
-DEFAULT = Settings()
-_BENCHMARK = Settings(benchmark=True)
+DEFAULT = ConvolutionSettings()
+_BENCHMARK = ConvolutionSettings(benchmark=True)
 
 
-def workspace(call: Convolution, device: str, settings: Settings = DEFAULT) -> Workspace:
+def workspace(call: Convolution, device: str, settings: ConvolutionSettings = DEFAULT) -> Workspace:
     """What the plan that runs takes for one call, by the rules of the module docstring."""
     figure = settings.figure(call.dtype)
     if not settings.benchmark:
@@ -114,7 +114,7 @@ def workspace(call: Convolution, device: str, settings: Settings = DEFAULT) -> W
     )
 
 
-def trial(call: Convolution, device: str, settings: Settings) -> Workspace:
+def trial(call: Convolution, device: str, settings: ConvolutionSettings) -> Workspace:
     """What benchmark mode takes while it tries a call's plans: the largest of their workspaces."""
     return _figure(call, device, settings.figure(call.dtype, trial=True))
 

@@ -46,7 +46,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Convolution:
+class FrontendConvolution:
     """One convolution: shapes with batch (`x`, `y`), weights, and geometry; 2-D or 3-D."""
 
     transposed: bool
@@ -60,11 +60,11 @@ class Convolution:
     dtype: str = "float32"
     nhwc: bool = False
 
-    def padded(self) -> Convolution:
+    def padded(self) -> FrontendConvolution:
         """A 1-D convolution gets a trailing axis of 1, as the provider gives it to cuDNN."""
         if len(self.x) != 3:
             return self
-        return Convolution(
+        return FrontendConvolution(
             self.transposed, (*self.x, 1), (*self.w, 1), (*self.y, 1), (*self.stride, 1), (*self.pad, 0),
             (*self.dilation, 1), self.groups, self.dtype, self.nhwc,
         )  # fmt: skip
@@ -101,7 +101,7 @@ class _Table:
         return kinds
 
 
-def workspace(convolution: Convolution, search: str, device: DeviceProfile) -> tuple[int, str]:
+def workspace(convolution: FrontendConvolution, search: str, device: DeviceProfile) -> tuple[int, str]:
     """Bytes and how they are known ("measured" or "bounded"). Search: EXHAUSTIVE, HEURISTIC or DEFAULT."""
     path, padded = device.data.get(TOPIC), convolution.padded()
     if path is None and (asked := _asked(padded, search, device)) is not None:
@@ -111,7 +111,7 @@ def workspace(convolution: Convolution, search: str, device: DeviceProfile) -> t
 
 
 def workspaces(
-    like: Convolution, batches: Sequence[int], search: str, device: DeviceProfile
+    like: FrontendConvolution, batches: Sequence[int], search: str, device: DeviceProfile
 ) -> tuple[int, ...]:
     """Bytes at each of many batches, of input and output; `like`: the convolution at whatever batch."""
     one = replace(like, x=(1, *like.x[1:]), y=(1, *like.y[1:]))
@@ -128,12 +128,12 @@ def doubt(nbytes: int, basis: str, device: DeviceProfile) -> int:
     return 0 if TOPIC in device.data or basis == "measured" else max(nbytes // 2, 1 << 20)
 
 
-def _is_first_plan(convolution: Convolution, search: str) -> bool:
+def _is_first_plan(convolution: FrontendConvolution, search: str) -> bool:
     """Whether what PyTorch takes was found to be what is taken here."""
     return search == "HEURISTIC" and convolution.dtype == "float32" and not convolution.nhwc
 
 
-def _asked(convolution: Convolution, search: str, device: DeviceProfile) -> int | None:
+def _asked(convolution: FrontendConvolution, search: str, device: DeviceProfile) -> int | None:
     """What PyTorch takes for it on a GPU of that compute capability, if cuDNN was asked; None otherwise."""
     if (
         search == "DEFAULT"
@@ -156,7 +156,7 @@ def _asked(convolution: Convolution, search: str, device: DeviceProfile) -> int 
 
 
 @lru_cache(maxsize=4096)
-def _workspace(convolution: Convolution, mode: int, path: Path | None) -> tuple[int, bool]:
+def _workspace(convolution: FrontendConvolution, mode: int, path: Path | None) -> tuple[int, bool]:
     table = _load(path)
     dtype, element = _DTYPES.get(convolution.dtype, (0, 4))
     x, w, y = (element * math.prod(shape) for shape in (convolution.x, convolution.w, convolution.y))
@@ -170,7 +170,9 @@ def _workspace(convolution: Convolution, mode: int, path: Path | None) -> tuple[
 
 
 @lru_cache(maxsize=256)
-def _workspaces(one: Convolution, batches: tuple[int, ...], mode: int, path: Path | None) -> tuple[int, ...]:
+def _workspaces(
+    one: FrontendConvolution, batches: tuple[int, ...], mode: int, path: Path | None
+) -> tuple[int, ...]:
     """As `_workspace` at each of the batches; one: of one sample."""
     table = _load(path)
     dtype, element = _DTYPES.get(one.dtype, (0, 4))
@@ -187,7 +189,7 @@ def _workspaces(one: Convolution, batches: tuple[int, ...], mode: int, path: Pat
     )
 
 
-def _in_range(convolution: Convolution, table: _Table) -> bool:
+def _in_range(convolution: FrontendConvolution, table: _Table) -> bool:
     """Whether the table could hold such a geometry."""
     return max(map(abs, convolution.row)) <= int(np.iinfo(table.geometry.dtype).max)
 
@@ -209,7 +211,7 @@ def _measured(table: _Table, row: tuple[int, ...]) -> dict[tuple[int, int], int]
 
 
 def _forms(
-    convolution: Convolution, batches: Sequence[int], table: _Table, mode: int, dtype: int
+    convolution: FrontendConvolution, batches: Sequence[int], table: _Table, mode: int, dtype: int
 ) -> list[Form]:
     """At each batch the form of the nearest measured shape of the same kind.
 
@@ -223,7 +225,7 @@ def _forms(
     return [((1, 1, 1), 0)] * len(batches)
 
 
-def _form_of(table: _Table, row: int, mode: int, convolution: Convolution) -> Form:
+def _form_of(table: _Table, row: int, mode: int, convolution: FrontendConvolution) -> Form:
     """The form of a measurement, for this convolution."""
     found, batch, nbytes = table.geometry[table.row[row]], int(table.batch[row]), int(table.workspace[row])
     if mode // 4 == SEARCH["DEFAULT"]:
@@ -238,7 +240,7 @@ def _form_of(table: _Table, row: int, mode: int, convolution: Convolution) -> Fo
 
 
 def _nearest_rows(
-    table: _Table, mode: int, convolution: Convolution, batches: Sequence[int]
+    table: _Table, mode: int, convolution: FrontendConvolution, batches: Sequence[int]
 ) -> list[int] | None:
     """At each batch the measurement of this mode whose shape is the nearest of its kind, the first of equals; None without any."""
     geometry = np.array([convolution.row])

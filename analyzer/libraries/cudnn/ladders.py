@@ -35,7 +35,7 @@ from pathlib import Path
 
 import numpy as np
 
-from analyzer.libraries.cudnn.convolutions import Settings, Workspace, workspace
+from analyzer.libraries.cudnn.convolutions import ConvolutionSettings, Workspace, workspace
 from analyzer.libraries.cudnn.forms import bytes_of, form_of
 from analyzer.libraries.cudnn.table import (
     AFTER,
@@ -79,13 +79,13 @@ def ladder(call: Convolution, first_bytes: int, device: str = MODELLED_ON) -> tu
     return _descending((first_bytes, *carried))
 
 
-def steps(call: Convolution, device: str, settings: Settings) -> tuple[Workspace, tuple[int, ...]]:
+def steps(call: Convolution, device: str, settings: ConvolutionSettings) -> tuple[Workspace, tuple[int, ...]]:
     """What the plan that runs takes, and the workspaces in bytes that are asked for one after the other until one finds
     room. Far from all measured calls the first is a bound."""
     found = workspace(call, device, settings)
     nbytes = found.high_bytes if found.source.startswith("unknown") else found.nbytes
     first, *following = ladder(call, nbytes, device)
-    if settings == Settings():
+    if settings == ConvolutionSettings():
         nbytes = first  # of a call that was asked with all its plans, what the first really takes
     return found, (nbytes, *[size for size in following if size < nbytes])
 

@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from analyzer.libraries.cudnn.answers import TIMED_PLANS, Plan
-from analyzer.libraries.cudnn.convolutions import Settings, Workspace, trial, workspace
+from analyzer.libraries.cudnn.answers import TIMED_PLANS, CudnnPlan
+from analyzer.libraries.cudnn.convolutions import ConvolutionSettings, Workspace, trial, workspace
 from analyzer.libraries.cudnn.ladders import steps
 from analyzer.libraries.cudnn.table import Convolution
 
@@ -34,7 +34,7 @@ class Listing:
     known: how the workspace is known that is taken under each setting.
     """
 
-    plans: tuple[Plan, ...]
+    plans: tuple[CudnnPlan, ...]
     fastest: int
     known: Mapping[str, Workspace]
 
@@ -42,10 +42,14 @@ class Listing:
 @lru_cache(maxsize=4096)
 def listing(call: Convolution, device: str) -> Listing:
     """The plans of a convolution on a device, by the rules of the module docstring."""
-    default, deterministic, strict = Settings(), Settings(deterministic=True), Settings(allow_tf32=False)
+    default, deterministic, strict = (
+        ConvolutionSettings(),
+        ConvolutionSettings(deterministic=True),
+        ConvolutionSettings(allow_tf32=False),
+    )
     first, ladder = steps(call, device, default)
     known = {DEFAULT: first}
-    plans = [Plan(0, nbytes, deterministic=False, tensor_core=True) for nbytes in ladder]
+    plans = [CudnnPlan(0, nbytes, deterministic=False, tensor_core=True) for nbytes in ladder]
     known[DETERMINISTIC], (nbytes, *_) = steps(call, device, deterministic)
     plans = _marked(plans, nbytes, "deterministic", True)
     if call.dtype == "float32":
@@ -60,20 +64,20 @@ def listing(call: Convolution, device: str) -> Listing:
         nbytes = trial(call, device, settings).nbytes
         among = [plan for plan in plans if all(getattr(plan, name) is value for name, value in mark.items())]
         if among and nbytes > max(plan.workspace_bytes for plan in among):
-            plans.append(replace(Plan(0, nbytes, deterministic=False, tensor_core=True), **mark))
-    winner = workspace(call, device, Settings(benchmark=True))
+            plans.append(replace(CudnnPlan(0, nbytes, deterministic=False, tensor_core=True), **mark))
+    winner = workspace(call, device, ConvolutionSettings(benchmark=True))
     if not winner.source.startswith("measured"):  # any of those that are tried may win
         winner = replace(winner, high_bytes=max(winner.high_bytes, known[TRIALS].high_bytes))
     known[BENCHMARK] = winner
     if not any(plan.workspace_bytes == winner.nbytes for plan in plans[:TIMED_PLANS]):
         place = min(_behind(plans, winner.nbytes), TIMED_PLANS - 1)
-        plans.insert(place, Plan(0, winner.nbytes, deterministic=False, tensor_core=True))
+        plans.insert(place, CudnnPlan(0, winner.nbytes, deterministic=False, tensor_core=True))
     numbered = tuple(replace(plan, engine=place) for place, plan in enumerate(plans))
     fastest = next(plan.engine for plan in numbered if plan.workspace_bytes == winner.nbytes)
     return Listing(numbered, fastest, known)
 
 
-def _marked(plans: list[Plan], nbytes: int, mark: str, value: bool) -> list[Plan]:
+def _marked(plans: list[CudnnPlan], nbytes: int, mark: str, value: bool) -> list[CudnnPlan]:
     """The list with a plan of `nbytes` as the first that has the mark; those behind it that take no more have it too."""
     sizes = [plan.workspace_bytes for plan in plans]
     if nbytes in sizes:
@@ -83,7 +87,7 @@ def _marked(plans: list[Plan], nbytes: int, mark: str, value: bool) -> list[Plan
         place = _behind(plans, nbytes)
         before, after = (
             plans[:place],
-            [Plan(0, nbytes, deterministic=False, tensor_core=True), *plans[place:]],
+            [CudnnPlan(0, nbytes, deterministic=False, tensor_core=True), *plans[place:]],
         )
     return [
         *before,
@@ -91,6 +95,6 @@ def _marked(plans: list[Plan], nbytes: int, mark: str, value: bool) -> list[Plan
     ]
 
 
-def _behind(plans: list[Plan], nbytes: int) -> int:
+def _behind(plans: list[CudnnPlan], nbytes: int) -> int:
     """The place behind the first plan that takes no more."""
     return next((place + 1 for place, plan in enumerate(plans) if plan.workspace_bytes <= nbytes), len(plans))

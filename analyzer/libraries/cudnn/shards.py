@@ -3,7 +3,7 @@
 1. The first file is a table; each further one (`NAME.2.npz`, `NAME.3.npz`, ...) holds the calls it knows more of, all their
    figures, in the same form (`table.Measurements`), with a family table of its own.
 2. Read together they are one table: families in the order of their first mention, calls by family and batch. Where two
-   files speak of a call, what the later one was told counts.
+   files speak of a call, what the later one says counts.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class Joined:
         for number, where in enumerate(places):
             if member in self._held[number]:
                 part = self.read(member, number)
-                told = part != _NOT_ASKED
-                result[where[told]] = part[told]
+                asked = part != _NOT_ASKED
+                result[where[asked]] = part[asked]
         return result
 
     def _places(self, prefix: str) -> tuple[list[Array], Array]:

@@ -323,8 +323,8 @@ def table_of(rows: np.ndarray[Any, Any], on_shipped: bool = False) -> dict[str, 
                     sizes = source.array(member).copy()
                 else:
                     sizes = np.full(len(families), NOT_ASKED, np.int64)
-                told = own[asked, column] != NOT_ASKED
-                sizes[places[asked][told]] = own[asked, column][told]
+                answered = own[asked, column] != NOT_ASKED
+                sizes[places[asked][answered]] = own[asked, column][answered]
                 if (sizes[wanted] != NOT_ASKED).any():
                     arrays[member] = sizes[wanted]
     return arrays

@@ -99,12 +99,12 @@ class Neighbour:
     batches: Integers
     sizes: Integers
     as_first: tuple[bool, ...]
-    lines: tuple[Line | None, ...]
+    lines: tuple[WorkspaceLine | None, ...]
     as_fourier: tuple[bool, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class WorkspaceLine:
     """Three measured batches next to each other whose workspaces lie on one straight line: two of its points."""
 
     batch: int
@@ -118,12 +118,13 @@ class Line:
         return np.maximum(self.nbytes + rise * (batches - self.batch) // run, 0)
 
 
-def lines_of(batches: Integers, sizes: Integers) -> tuple[Line | None, ...]:
+def lines_of(batches: Integers, sizes: Integers) -> tuple[WorkspaceLine | None, ...]:
     """For each of ascending batches the line it lies on with two batches next to it, best with one on either side."""
     steps, rises = np.diff(batches), np.diff(sizes)
     begins = np.flatnonzero(rises[:-1] * steps[1:] == rises[1:] * steps[:-1]).tolist()
     known = {
-        at: Line(int(batches[at]), int(sizes[at]), int(batches[at + 2]), int(sizes[at + 2])) for at in begins
+        at: WorkspaceLine(int(batches[at]), int(sizes[at]), int(batches[at + 2]), int(sizes[at + 2]))
+        for at in begins
     }
     return tuple(
         known.get(place - 1) or known.get(place - 2) or known.get(place) for place in range(len(batches))

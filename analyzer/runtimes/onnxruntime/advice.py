@@ -1,6 +1,6 @@
 """What a prediction says beside its figures: why memory is held, what cheaper settings would hold, how sure it is.
 
-Cheaper settings are played, not guessed: the session is recorded and played again with each of them.
+Cheaper settings are simulated, not guessed: the session is recorded and simulated again with each of them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from analyzer.runtimes.base import Saving
 from analyzer.runtimes.events import AllocationEvent, Malloc
 from analyzer.runtimes.onnxruntime.frame import Frame
 from analyzer.runtimes.onnxruntime.options import FOLLOWED_ON_CPU, SessionOptions
-from analyzer.runtimes.onnxruntime.playing import PlayedSession, SessionFailure, play_session
 from analyzer.runtimes.onnxruntime.rules import CONVOLUTION
 from analyzer.runtimes.onnxruntime.session import record
+from analyzer.runtimes.onnxruntime.simulation import SessionFailure, SimulatedSession, simulate_session
 
 MIB = 2**20
 _WORTH_SAYING = 0.99  # of what is held: settings that hold more than this are not named
@@ -26,7 +26,7 @@ def _size(nbytes: int) -> str:
     return f"{nbytes / MIB:,.0f} MiB" if nbytes >= MIB or not nbytes else f"{nbytes:,} bytes"
 
 
-def explanation(session: PlayedSession) -> tuple[str, ...]:
+def explanation(session: SimulatedSession) -> tuple[str, ...]:
     """One line for each region that holds clearly more than was asked for, and one for chunks not split."""
     lines = [
         f"{region.nbytes / MIB:,.0f} MiB held for a request of {region.requested_bytes / MIB:,.1f} MiB "
@@ -61,7 +61,7 @@ def savings(
     found = []
     for name, changed in changes.items():
         if changed != options:
-            session = play_session(record(sessions, changed, device).events, changed)
+            session = simulate_session(record(sessions, changed, device).events, changed)
             found.append(Saving(name, session.peak_in_use, session.held))
     return tuple(found)
 

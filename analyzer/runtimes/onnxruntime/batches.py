@@ -8,7 +8,7 @@
 3. Each dimension is a polynomial in the batch, checked at a batch that did not make it (`polynomial.py`).
 4. At a batch the values take their shapes there, and what depends on sizes is worked out by what always does: kernels'
    scratch, the memory pattern, the arena (`runtimes/onnxruntime/resized.py`).
-5. Many batches are recorded at once, with dimensions that are another number at each (`family/lanes.py`); those at which the
+5. Many batches are recorded at once, with dimensions that are another number at each (`parametric/lanes.py`); those at which the
    session asks for something else are recorded apart.
 
 Not modelled: as in `planning/intervals.py`.
@@ -22,10 +22,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from analyzer.devices import DeviceProfile
-from analyzer.family.lanes import Integers, Lanes, in_parts
-from analyzer.family.numbers import NotTheSame, Numbers
+from analyzer.parametric.lanes import Integers, Lanes, in_parts
+from analyzer.parametric.numbers import NotTheSame, Numbers
 from analyzer.releases import Release
-from analyzer.runtimes.batches import Family, Figures
+from analyzer.runtimes.base import Limit
+from analyzer.runtimes.batches import Figures, ParametricCapture
 from analyzer.runtimes.onnxruntime.frame import Frame, frame
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
 from analyzer.runtimes.onnxruntime.options import SessionOptions
@@ -39,13 +40,13 @@ Shape: TypeAlias = Callable[[Any], tuple[Any, ...]]
 class Sessions:
     """A file's sessions at any batch, on any device: the frame they all run in, and which of its values take which shapes."""
 
-    def __init__(self, family: Family, settings: SessionOptions, release: Release) -> None:
+    def __init__(self, parametric: ParametricCapture, settings: SessionOptions, release: Release) -> None:
         """Raises NotTheSame, AnalyzerError."""
-        graphs = [rewritten(each.model, None, settings, release=release) for each in family.sources]
+        graphs = [rewritten(each.model, None, settings, release=release) for each in parametric.sources]
         self.frame: Frame = frame(graphs[0], settings)
         # Values of one shape have one function of the batch.
         self._shapes: dict[Shape, list[Value]] = {}
-        for value, shape in _shapes(graphs, Numbers(family.batches)):
+        for value, shape in _shapes(graphs, Numbers(parametric.batches)):
             self._shapes.setdefault(shape, []).append(value)
 
     def resize(self, batch: int | Lanes) -> None:
@@ -62,14 +63,16 @@ class SessionBatches:
     prepared: batch → what the session asks for there, with others that were recorded at once; and the batch's lane among them.
     """
 
-    def __init__(self, family: Family, settings: SessionOptions, profile: DeviceProfile) -> None:
-        """family: of a file, captured at three batches at least. Raises NotTheSame, AnalyzerError."""
-        self._naive = family.naive
+    def __init__(
+        self, parametric: ParametricCapture, settings: SessionOptions, profile: DeviceProfile
+    ) -> None:
+        """parametric: of a file, captured at three batches at least. Raises NotTheSame, AnalyzerError."""
+        self._naive = parametric.naive
         release = profile.releases["onnxruntime"]
-        known = family.known.get((settings, release))
-        self._sessions: Sessions = known or Sessions(family, settings, release)
-        family.known[settings, release] = self._sessions
-        self._sessions.resize(family.batches[0])  # another device's batches may have gone before
+        known = parametric.known.get((settings, release))
+        self._sessions: Sessions = known or Sessions(parametric, settings, release)
+        parametric.known[settings, release] = self._sessions
+        self._sessions.resize(parametric.batches[0])  # another device's batches may have gone before
         self._session = ResizedSession(self._sessions.frame, settings, profile)
         if not self._session.plain:
             raise NotTheSame("the arena's other rules", anywhere=True)
@@ -90,7 +93,7 @@ class SessionBatches:
         for _, found in in_parts(np.array(batches, np.int64), recorded):
             self.prepared |= found
 
-    def at(self, batch: int, limit: tuple[int, bool] | None = None) -> Figures:
+    def at(self, batch: int, limit: Limit | None = None) -> Figures:
         """The figures there. Raises ArithmeticError as `Polynomial.at`, and where only an analysis knows: under a limit, on
         a device without room."""
         if limit is not None:

@@ -9,7 +9,7 @@ from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels.scratch import takes_scratch
 from analyzer.runtimes.onnxruntime.options import SessionOptions
 from analyzer.runtimes.onnxruntime.plan.order import execution, streams, topological
-from analyzer.runtimes.onnxruntime.plan.planner import Plan, plan
+from analyzer.runtimes.onnxruntime.plan.planner import BufferPlan, plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Frame:
     """
 
     graph: RuntimeGraph
-    plan: Plan
+    plan: BufferPlan
     order: tuple[Node, ...]
     waits: Mapping[str, int]
     bodies: Mapping[tuple[int, str], Frame]

@@ -1,10 +1,10 @@
-"""What a session reaches on its arena, in plain numbers, for those who play it many times.
+"""What a session reaches on its arena, in plain numbers, for those who simulate it many times.
 
 `arena.py` is what the arena does; a property test holds this one to it. The chunks are compiled (`allocators/compiled.py`); here
 are the regions: how large they are, where they lie, and whether the device has them.
 
 Not modelled: limits, shrinking, requests apart from the regions: `steps` says None for a session that has any of these, and
-`play` says False where the device has no room, or no machine has the addresses.
+`simulate` says False where the device has no room, or no machine has the addresses.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from analyzer.allocators.bfc import ROUND_BYTES, next_region, with_room
 from analyzer.allocators.compiled import ADDRESS_BITS, AVAILABLE, FREE, OVER, Integers
 from analyzer.allocators.driver import ONNXRUNTIME_LEFTOVER, ORIGIN, AddressSpace
 from analyzer.allocators.onnxruntime_bfc import INITIAL_CHUNK_BYTES, LARGEST_EXTENSION_BYTES, MAX_DEAD_BYTES
-from analyzer.family.lanes import Lanes
+from analyzer.parametric.lanes import Lanes
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
 from analyzer.runtimes.onnxruntime.options import SessionOptions
 
 if AVAILABLE:
-    from analyzer.allocators._played import Chunks
+    from analyzer.allocators._best_fit import Chunks
 
 _LAST_ADDRESS = (1 << ADDRESS_BITS) - 1
 # An address is counted from far below any the driver gives.
@@ -33,7 +33,7 @@ _BASE = ORIGIN // ROUND_BYTES - (1 << (ADDRESS_BITS - 1))
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """events, units: as `Chunks.play` takes them; or units[lane] for each of several lanes."""
+    """events, units: as `Chunks.simulate` takes them; or units[lane] for each of several lanes."""
 
     events: Integers
     units: Integers
@@ -44,8 +44,8 @@ class Steps:
 
 
 def steps(events: Iterable[AllocationEvent], options: SessionOptions, lane_count: int = 0) -> Steps | None:
-    """The events as `PlainArena.play` takes them; None where the arena has rules that are not modelled here, sizes are
-    beyond all numbers, or nothing is compiled. lane_count: how many lanes there are where sizes may be `Lanes` (`family/lanes.py`)."""
+    """The events as `PlainArena.simulate` takes them; None where the arena has rules that are not modelled here, sizes are
+    beyond all numbers, or nothing is compiled. lane_count: how many lanes there are where sizes may be `Lanes` (`parametric/lanes.py`)."""
     if not AVAILABLE or options.gpu_mem_limit is not None or options.enable_memory_arena_shrinkage:
         return None
     found: list[tuple[int, int, int]] = []
@@ -106,10 +106,10 @@ class PlainArena:
         """What has been reached so far."""
         return Reached(self._chunks.peak * ROUND_BYTES, self._held, self._space.page_bytes)
 
-    def play(self, played: Steps) -> bool:
-        """Plays the steps on; False where the device has not enough, and what has been reached then says nothing."""
+    def simulate(self, simulation: Steps) -> bool:
+        """Simulates the steps on; False where the device has not enough, and what has been reached then says nothing."""
         try:
-            return self._chunks.play(played.events, played.units, self._extend)
+            return self._chunks.simulate(simulation.events, simulation.units, self._extend)
         except OverflowError:
             return False
 

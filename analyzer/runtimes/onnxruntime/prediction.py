@@ -1,6 +1,6 @@
 """The prediction: what ONNX Runtime's session takes of the arena, what it takes besides, and why.
 
-    prepare (load, rewrite, plan) → record (allocation events) → typical order, played → figures and advice
+    prepare (load, rewrite, plan) → record (allocation events) → typical order, simulated → figures and advice
 
 Device memory is the driver's pages under the arena's regions, and what lies outside the arena (`outside`).
 """
@@ -22,10 +22,10 @@ from analyzer.runtimes.onnxruntime.frame import Frame, frame
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
 from analyzer.runtimes.onnxruntime.load import load
 from analyzer.runtimes.onnxruntime.options import SessionOptions, parse
-from analyzer.runtimes.onnxruntime.playing import ArenaRegion, RunFigures, SessionFailure, typical
 from analyzer.runtimes.onnxruntime.recorder import Recording
 from analyzer.runtimes.onnxruntime.rewrite import optimise, unmodelled
 from analyzer.runtimes.onnxruntime.session import RUNS, record
+from analyzer.runtimes.onnxruntime.simulation import ArenaRegion, RunFigures, SessionFailure, typical
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,20 +103,20 @@ def predict(
     sessions = [frames, *([other] * len(frames) for other in _others(settings, model.batch, release))]
     recording = record(sessions, settings, device)
     room = device.capacity_bytes if on_gpu else None
-    played, peak_range, held_range = typical(recording.events, settings, room)
-    lost, notes = played.failure, []
+    simulation, peak_range, held_range = typical(recording.events, settings, room)
+    lost, notes = simulation.failure, []
     if lost is not None:
         # The device or the arena's limit is too small: say so, but also what it would take.
         notes.append(advice.out_of_memory(lost, settings))
         settings, room = replace(settings, gpu_mem_limit=None), None
-        played, peak_range, held_range = typical(recording.events, settings, room)
+        simulation, peak_range, held_range = typical(recording.events, settings, room)
     own, bound = outside.beside_arena(prepared.graph, settings, device)
     beyond = own + bound
-    held, pages = played.held, max(played.held, played.page_bytes)
+    held, pages = simulation.held, max(simulation.held, simulation.page_bytes)
     savings = advice.savings(sessions, settings, device) if on_gpu and lost is None else ()
     lines = (advice.worth_saying(saving, held) for saving in savings)
     notes += [
-        *advice.explanation(played),
+        *advice.explanation(simulation),
         *(line for line in lines if line is not None),
         *prepared.graph.notes,
         *unmodelled.notes(prepared.graph, settings.provider, settings.graph_optimization_level),
@@ -128,11 +128,11 @@ def predict(
             else []
         ),
     ]
-    stages = dict(played.stages)
+    stages = dict(simulation.stages)
     session = stages.pop(SESSION)
     ran = tuple(stages.items())
     return SessionPrediction(
-        events=played.events,
+        events=simulation.events,
         allocator=lambda: SessionArena(settings, room),
         device_used=lambda whole: max(pages, whole.peak_reserved) + beyond,
         unknown=recording.unknown,
@@ -143,7 +143,7 @@ def predict(
         capped=None
         if lost is None
         else Capped(lost.limit + pages + beyond - held, "gpu_mem_limit caps the arena"),
-        peak_in_use=played.peak_in_use,
+        peak_in_use=simulation.peak_in_use,
         held=held,
         peak_range=peak_range,
         held_range=held_range,
@@ -152,7 +152,7 @@ def predict(
         first_run=ran[0][1],
         steady=ran[-1][1],
         runs=ran,
-        regions=played.regions,
+        regions=simulation.regions,
         failure=lost,
         settings=settings,
         graph=prepared.graph,
@@ -186,12 +186,12 @@ def _contents(recording: Recording) -> Callable[[Malloc], tuple[tuple[Descriptio
             return ()
         graph, members = recording.contents[malloc.key]
         makers = graph.producers()
-        return tuple((_told(name, graph.values[name], makers.get(name)), size) for name, size in members)
+        return tuple((_described(name, graph.values[name], makers.get(name)), size) for name, size in members)
 
     return contents
 
 
-def _told(name: str, value: Value | None, node: Node | None) -> Description:
+def _described(name: str, value: Value | None, node: Node | None) -> Description:
     return Description(
         name=name,
         dtype=value.dtype if value else "",
@@ -207,6 +207,6 @@ def _describer(recording: Recording) -> Callable[[Malloc], Description]:
 
     def describe(malloc: Malloc) -> Description:
         graph = recording.graphs[malloc.key]
-        return _told(malloc.label, graph.values.get(malloc.label), graph.nodes.get(malloc.operator))
+        return _described(malloc.label, graph.values.get(malloc.label), graph.nodes.get(malloc.operator))
 
     return describe

@@ -9,8 +9,8 @@ from analyzer.graph import Category
 from analyzer.libraries.cudnn.frontend_plans import doubt
 from analyzer.runtimes.events import AllocationEvent, Free, Malloc
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
-from analyzer.runtimes.onnxruntime.kernels.scratch import Settings, Takes, scratch, unknown
-from analyzer.runtimes.onnxruntime.kernels.scratch.lanes import told
+from analyzer.runtimes.onnxruntime.kernels.scratch import KernelSettings, Takes, scratch, unknown
+from analyzer.runtimes.onnxruntime.kernels.scratch.lanes import taken
 from analyzer.runtimes.onnxruntime.options import SessionOptions
 from analyzer.runtimes.onnxruntime.rules import CONVOLUTION, scratch_rule
 
@@ -50,7 +50,7 @@ class Recording:
 class SessionRecorder:
     """A `Recording` in the making. graph: the outermost one that is followed. stream: the one requests are made for."""
 
-    settings: Settings
+    settings: KernelSettings
     options: SessionOptions
     lane_count: int = 0
     events: list[AllocationEvent] = field(default_factory=list)
@@ -115,7 +115,7 @@ class SessionRecorder:
             return []
         known = self.takes.get((id(graph), node.index))
         if known is None:
-            known = told(scratch, node, graph, self.settings, self.lane_count), unknown(node)
+            known = taken(scratch, node, graph, self.settings, self.lane_count), unknown(node)
             self.takes[id(graph), node.index] = known
         takes, is_unknown = known
         if is_unknown and number == FIRST_RUN:

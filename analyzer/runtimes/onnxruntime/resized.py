@@ -1,8 +1,8 @@
 """One session whose values take other sizes: its figures alone, at as many sizes as are asked for.
 
 What the sizes do not change is done once: the plan (`frame.py`), and the arena after the initializers in each of their
-orders (`playing.Loaded`). Sizes at which the session asks for the same but for bytes are recorded at once: its values'
-dimensions are then `Lanes` (`family/lanes.py`). What `prediction.predict` would say of the same sizes is the same.
+orders (`simulation.Loaded`). Sizes at which the session asks for the same but for bytes are recorded at once: its values'
+dimensions are then `Lanes` (`parametric/lanes.py`). What `prediction.predict` would say of the same sizes is the same.
 
 Not modelled: sessions that share an arena, runs of several sizes; limits, shrinking and requests apart from the arena's
 regions, as the CPU provider makes (`plain` says whether there are any).
@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from analyzer.devices import DeviceProfile
-from analyzer.family.lanes import Integers, Lanes
+from analyzer.parametric.lanes import Integers, Lanes
 from analyzer.runtimes.onnxruntime import outside
 from analyzer.runtimes.onnxruntime.frame import Frame
 from analyzer.runtimes.onnxruntime.options import SessionOptions
 from analyzer.runtimes.onnxruntime.plain_arena import Steps
-from analyzer.runtimes.onnxruntime.playing import Loaded
 from analyzer.runtimes.onnxruntime.session import record
+from analyzer.runtimes.onnxruntime.simulation import Loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class ResizedSession:
         """At the sizes the values have now; None where only `predict` knows them. lane_count: how many lanes there are where
         these are `Lanes`; 0 for plain numbers, which make one lane.
 
-        Raises Apart where the session asks otherwise in some lanes, NotTogether where they cannot be told at once.
+        Raises Apart where the session asks otherwise in some lanes, NotTogether where they cannot be worked out at once.
         """
         events = record(self.frame, self._settings, self._device, lane_count).events
         count = max(lane_count, 1)

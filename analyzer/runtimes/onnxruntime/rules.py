@@ -18,7 +18,7 @@ from analyzer.runtimes.onnxruntime.graph import Node
 from analyzer.runtimes.onnxruntime.kernels import packing, scratch
 from analyzer.runtimes.onnxruntime.kernels.scratch import RULES, unknown
 from analyzer.runtimes.onnxruntime.kernels.scratch.registry import Estimate as Kernel
-from analyzer.runtimes.rules import UNKNOWN, Rule, source_in, told_by
+from analyzer.runtimes.rules import UNKNOWN, Rule, carried_out_by, source_in
 
 # What a convolution takes for itself on CUDA.
 CONVOLUTION = "ort-cuda-conv"
@@ -134,11 +134,11 @@ def scratch_rule(node: Node) -> str:
 
 def rules() -> tuple[Rule, ...]:
     """Every named rule of this runtime."""
-    told: dict[Kernel, list[str]] = {}
+    by_kernel: dict[Kernel, list[str]] = {}
     for provider in RULES.values():
         for op, kernel in provider.items():
-            told.setdefault(kernel.takes, []).append(op)
-    return (*_CONVENTIONS, *(_told(kernel, tuple(operators)) for kernel, operators in told.items()))
+            by_kernel.setdefault(kernel.takes, []).append(op)
+    return (*_CONVENTIONS, *(_rule_of(kernel, tuple(operators)) for kernel, operators in by_kernel.items()))
 
 
 def names_of(operator: str) -> tuple[str, ...]:
@@ -155,8 +155,8 @@ def names_of(operator: str) -> tuple[str, ...]:
     return (*own, "ort-kernel-output")
 
 
-def _told(kernel: Kernel, operators: tuple[str, ...]) -> Rule:
-    rule = told_by(kernel, _name(kernel), operators, _SURE.get(_name(kernel), ("exact",)))
+def _rule_of(kernel: Kernel, operators: tuple[str, ...]) -> Rule:
+    rule = carried_out_by(kernel, _name(kernel), operators, _SURE.get(_name(kernel), ("exact",)))
     folders = source_in(inspect.getdoc(scratch) or "")
     file = _FILE.match(rule.text)
     return replace(rule, source=f"{file[1]}, of {folders}" if file else folders)

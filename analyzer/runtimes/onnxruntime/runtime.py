@@ -8,7 +8,7 @@ from typing import Any
 from analyzer.devices import DeviceProfile
 from analyzer.options import Options
 from analyzer.runtimes.base import Prediction, Runtime, Source
-from analyzer.runtimes.batches import Batches, Family
+from analyzer.runtimes.batches import Batches, ParametricCapture
 from analyzer.runtimes.onnxruntime.batches import SessionBatches
 from analyzer.runtimes.onnxruntime.options import parse
 from analyzer.runtimes.onnxruntime.prediction import SessionPrediction, predict
@@ -23,7 +23,7 @@ class OnnxRuntime(Runtime):
 
     def profile(self, profile: DeviceProfile, options: Options, module: Any = None) -> DeviceProfile:
         del module
-        return self.settled(profile, options, on_gpu=parse(options.runtime_options).provider == "cuda")
+        return self.with_releases(profile, options, on_gpu=parse(options.runtime_options).provider == "cuda")
 
     def modelled(self, prediction: Prediction, profile: DeviceProfile) -> dict[str, str]:
         """The CPU provider's figures depend on ONNX Runtime alone."""
@@ -41,12 +41,14 @@ class OnnxRuntime(Runtime):
             return found if found.settings.gpu_mem_limit is not None else replace(found, capped=None)
         return predict(source.model, options=options.runtime_options, device=profile, runs=source.runs)
 
-    def over_batches(self, family: Family, profile: DeviceProfile, options: Options) -> Batches | None:
+    def over_batches(
+        self, parametric: ParametricCapture, profile: DeviceProfile, options: Options
+    ) -> Batches | None:
         """For a session that has its arena to itself."""
         settings = parse(options.runtime_options)
-        if len(family.batches) == 1 or options.strict or settings.shared_with:
+        if len(parametric.batches) == 1 or options.strict or settings.shared_with:
             return None
-        return SessionBatches(family, settings, profile)
+        return SessionBatches(parametric, settings, profile)
 
     def limited_to(self, options: Options, nbytes: int) -> Options:
         """The arena's own limit."""

@@ -1,7 +1,7 @@
 """One session as allocation events: initializers, a first run, a steady run.
 
 1. **Session**: every initializer used on the device is taken from the arena by itself, in an order that is a hash
-   table's and changes from process to process (here: the file's; `playing` shuffles).
+   table's and changes from process to process (here: the file's; `simulation` shuffles).
    With `use_device_allocator_for_initializers` each is one device allocation outside the arena's regions. The CPU
    provider reserves initializers up to 127 bytes and its packed weights; larger ones stay where the file was loaded.
 2. **Run**: inputs used on the device are copied there; then kernels run in order: outputs that have buffers of their
@@ -34,7 +34,7 @@ from analyzer.runtimes.onnxruntime.arena import SESSION
 from analyzer.runtimes.onnxruntime.frame import Frame
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels import packing
-from analyzer.runtimes.onnxruntime.kernels.scratch import Settings
+from analyzer.runtimes.onnxruntime.kernels.scratch import KernelSettings
 from analyzer.runtimes.onnxruntime.options import SessionOptions
 from analyzer.runtimes.onnxruntime.recorder import FIRST_RUN, Recording, SessionRecorder
 from analyzer.runtimes.onnxruntime.rewrite.layout import NHWC
@@ -53,9 +53,9 @@ def record(
     """A session with a first and a steady run; or several, each with the frames of its runs, all on one arena.
 
     lane_count: for how many sizes at once, where values' dimensions are `Lanes`. What is requested is then the same in all of
-    them but for its sizes: raises Apart where it is not, NotTogether where that cannot be told of all at once.
+    them but for its sizes: raises Apart where it is not, NotTogether where that cannot be worked out for all at once.
     """
-    settings = Settings(options.provider, options.cudnn_conv_algo_search, device, options.threads)
+    settings = KernelSettings(options.provider, options.cudnn_conv_algo_search, device, options.threads)
     recorder = SessionRecorder(settings, options, lane_count)
     if isinstance(sessions, Frame):
         sessions = [[sessions] * len(RUNS)]

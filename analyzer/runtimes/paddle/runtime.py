@@ -23,7 +23,7 @@ from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator
 from analyzer.options import Options
 from analyzer.runtimes.base import Capped, Prediction, Runtime, Source
-from analyzer.runtimes.batches import Batches, Family, OfGraph
+from analyzer.runtimes.batches import Batches, OfGraph, ParametricCapture
 from analyzer.runtimes.events import AllocationEvent
 from analyzer.runtimes.paddle.flags import Flags, parse
 from analyzer.runtimes.paddle.in_place import operands
@@ -35,7 +35,7 @@ from analyzer.runtimes.static_graph.kernels import (
     libraries,
 )
 from analyzer.runtimes.static_graph.variables import Dialect, variables
-from analyzer.runtimes.timeline import play
+from analyzer.runtimes.timeline import simulate
 
 MIB = 2**20
 
@@ -49,7 +49,7 @@ class Paddle(Runtime):
     def profile(self, profile: DeviceProfile, options: Options, module: Any = None) -> DeviceProfile:
         del module
         parse(options.runtime_options)
-        return self.settled(profile, options)
+        return self.with_releases(profile, options)
 
     def predict(self, source: Source, options: Options, profile: DeviceProfile) -> Prediction:
         flags = parse(options.runtime_options)
@@ -60,7 +60,7 @@ class Paddle(Runtime):
         free_bytes = max(1, profile.capacity_bytes - beyond_bytes)
         maker, out_of_memory = _allocator(flags, free_bytes), ""
         if flags.gpu_memory_limit_mb or flags.allocator_strategy == "naive_best_fit":
-            failure = play(events, maker()).failure
+            failure = simulate(events, maker()).failure
             if failure is not None:
                 out_of_memory = (
                     f"PaddlePaddle runs out of memory: {failure.said}; figures go on without the limit"
@@ -76,14 +76,16 @@ class Paddle(Runtime):
         return Prediction(
             events=events,
             allocator=maker,
-            device_used=lambda played: beyond_bytes + played.peak_reserved,
+            device_used=lambda simulation: beyond_bytes + simulation.peak_reserved,
             libraries=families,
             notes=(out_of_memory, *notes) if out_of_memory else notes,
             capped=capped,
         )
 
-    def over_batches(self, family: Family, profile: DeviceProfile, options: Options) -> Batches:
-        return OfGraph(self, family, profile, options)
+    def over_batches(
+        self, parametric: ParametricCapture, profile: DeviceProfile, options: Options
+    ) -> Batches:
+        return OfGraph(self, parametric, profile, options)
 
 
 def _events(

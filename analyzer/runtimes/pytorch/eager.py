@@ -22,10 +22,22 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from analyzer.devices import DeviceProfile
-from analyzer.graph import Birth, Category, Death, Graph, Mark, Moment, Operator, Phase, Run, Use, Wait
+from analyzer.graph import (
+    Birth,
+    Category,
+    Death,
+    Graph,
+    Mark,
+    Moment,
+    Operator,
+    Phase,
+    Run,
+    StreamUse,
+    StreamWait,
+)
 from analyzer.runtimes import events as asked
 from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, Malloc
-from analyzer.runtimes.pytorch.scratch import Basis, Output, Story, Take, story_of
+from analyzer.runtimes.pytorch.scratch import Basis, KernelAllocations, Output, Take, kernel_allocations
 from analyzer.runtimes.rules import TENSOR
 
 _BOUNDED, _EXACT = Basis.BOUNDED.value, Basis.EXACT.value
@@ -46,15 +58,15 @@ class Requests:
 
 
 def requests(
-    graph: Graph, device: DeviceProfile, story: Callable[[Operator], Story] | None = None
+    graph: Graph, device: DeviceProfile, allocations: Callable[[Operator], KernelAllocations] | None = None
 ) -> Requests:
-    """Every request of a captured program, in order. `story` tells an operator's, in place of its scratch rule."""
-    eager = Eager(graph, device, story)
+    """Every request of a captured program, in order. `allocations` says what an operator's are, in place of its scratch rule."""
+    eager = Eager(graph, device, allocations)
     events = tuple(event for moment in graph.program for event in eager.follow(moment))
     return Requests(events, frozenset(eager.libraries), dict(eager.unknown))
 
 
-class Program(Protocol):
+class AnyProgram(Protocol):
     """What a program consists of, while it is captured or afterwards."""
 
     @property
@@ -66,7 +78,7 @@ class Program(Protocol):
         """Every operator so far."""
 
 
-class Growing(NamedTuple):
+class GrowingProgram(NamedTuple):
     """A program while it is captured."""
 
     storages: Sequence[Any]
@@ -77,12 +89,15 @@ class Eager:
     """Follows a program moment by moment; `libraries` and `unknown` hold for the moments followed so far."""
 
     def __init__(
-        self, graph: Program, device: DeviceProfile, story: Callable[[Operator], Story] | None = None
+        self,
+        graph: AnyProgram,
+        device: DeviceProfile,
+        allocations: Callable[[Operator], KernelAllocations] | None = None,
     ) -> None:
         self.libraries: set[str] = set()
         self.unknown: dict[str, tuple[int, int]] = {}
         self._graph = graph
-        self.device, self._given = device, story
+        self.device, self._given = device, allocations
         self._alive: set[int] = set()
         self._workspaces: set[tuple[str, str, int]] = set()
         # Names of plans each thread has: PyTorch's cache of them is a thread's own.
@@ -104,10 +119,10 @@ class Eager:
                     yield born
             case Mark(name, value):
                 yield Event(name, value)
-            case Use(index, stream):
+            case StreamUse(index, stream):
                 if index in self._alive:
                     yield asked.Use(index, stream)
-            case Wait(stream, by):
+            case StreamWait(stream, by):
                 yield asked.Wait(stream, by)
 
     def ends(self, storage: int) -> bool:
@@ -117,8 +132,8 @@ class Eager:
         self._alive.remove(storage)
         return True
 
-    def _story(self, operator: Operator) -> Story:
-        return self._given(operator) if self._given else story_of(operator, self.device)
+    def _allocations(self, operator: Operator) -> KernelAllocations:
+        return self._given(operator) if self._given else kernel_allocations(operator, self.device)
 
     def fork(self) -> Eager:
         """Another one that goes on from here by itself."""
@@ -174,17 +189,17 @@ class Eager:
 
     def run(self, operator: Operator) -> Iterator[AllocationEvent]:
         """One operator, as its scratch rule tells it."""
-        story = self._story(operator)
+        allocations = self._allocations(operator)
         thread, stream = self._where(operator)
-        if story.libraries:
-            self.libraries |= {family + thread for family in story.libraries}
-        if not story.known:
+        if allocations.libraries:
+            self.libraries |= {family + thread for family in allocations.libraries}
+        if not allocations.known:
             calls, bound = self.unknown.get(operator.name, (0, 0))
-            self.unknown[operator.name] = (calls + 1, max(bound, story.bound_bytes))
+            self.unknown[operator.name] = (calls + 1, max(bound, allocations.bound_bytes))
         taken: dict[int, int] = {}
         tried: set[int] = set()
         outputs = operator.outputs
-        for step in story.steps:
+        for step in allocations.steps:
             if isinstance(step, Output):
                 output = outputs[step.index] if step.index < len(outputs) else None
                 if output is not None and output.storage not in self._alive:

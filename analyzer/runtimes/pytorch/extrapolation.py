@@ -6,12 +6,12 @@ the others are extrapolated from these:
 
 1. A round's **form** is the order of its requests and of what it gives back, an allocation being known by how many rounds ago it
    was made, and as the how manieth of its round. All rounds that were followed must have one form; else nothing is extrapolated.
-2. A size is a polynomial in the round's number, through every round that was followed (`family/polynomial.py`): of at most
+2. A size is a polynomial in the round's number, through every round that was followed (`parametric/polynomial.py`): of at most
    the second degree, so that most of them check it.
 3. What an operator takes for itself is no polynomial (attention splits its keys at whole blocks): where its shapes change,
    its scratch rule is asked about every round, with the shapes that round has; and must say of the rounds that were followed what
    was recorded there.
-4. The extrapolated rounds are played on the allocator as it stands after the first ones (`allocators/pytorch/onward.py`), and the last
+4. The extrapolated rounds are simulated on the allocator as it stands after the first ones (`allocators/pytorch/onward.py`), and the last
    ones, which were followed, go on from there.
 
 Not modelled: rounds on several streams, or that empty the cache; rounds whose form changes on the way (a window that fills: one loop before it, another after).
@@ -29,14 +29,14 @@ import numpy as np
 from analyzer.allocators.compiled import Integers
 from analyzer.devices import DeviceProfile
 from analyzer.errors import NotExtrapolated
-from analyzer.family.polynomial import Polynomial, fit
 from analyzer.graph import Operator, TensorMeta
+from analyzer.parametric.polynomial import Polynomial, fit
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc, Wait
-from analyzer.runtimes.pytorch.scratch import Output, Take, story_of
+from analyzer.runtimes.pytorch.scratch import Output, Take, kernel_allocations
 
 # A step of an operator: a result is requested, so many bytes are taken, the n-th of these is given back.
 Step: TypeAlias = "tuple[str, int]"
-# Rounds that are played together; and how often one operator may take memory for itself.
+# Rounds that are simulated together; and how often one operator may take memory for itself.
 _AT_ONCE = 64
 _MOST_TAKEN = 16
 # Rounds between those that were followed about which the rules of operators are asked that took nothing there.
@@ -317,7 +317,7 @@ def _ruled_steps(operator: Operator, profile: DeviceProfile) -> Iterator[Step]:
     taken: dict[int, int] = {}
     inputs = {meta.storage for meta in operator.inputs}
     made: set[int] = set()
-    for step in story_of(operator, profile).steps:
+    for step in kernel_allocations(operator, profile).steps:
         if isinstance(step, Output):
             output = operator.outputs[step.index] if step.index < len(operator.outputs) else None
             if output is not None and output.storage not in inputs | made:
@@ -344,7 +344,7 @@ def key_at(loop_: Loop, number: int, place: int) -> int:
 
 
 def requests(loop_: Loop, numbers: range) -> Iterator[tuple[Integers, Integers]]:
-    """What these rounds ask for, as `onward.play_on` takes it, some of them at a time."""
+    """What these rounds ask for, as `onward.simulate_on` takes it, some of them at a time."""
     shapes = [[_form(rule(number)) for rule in loop_.rules] for number in numbers]
     begin = 0
     for _, alike in groupby(shapes):

@@ -13,9 +13,9 @@ Source of 4: `tests/data/h200/driver_holes.json.gz`, the programs "alone" and "a
 
 from __future__ import annotations
 
-from analyzer.allocators.process import Kernel
+from analyzer.allocators.process import KernelNeeds
 from analyzer.graph import Operator, TensorMeta
-from analyzer.runtimes.pytorch.eager import Program
+from analyzer.runtimes.pytorch.eager import AnyProgram
 
 # Operators by how their names begin.
 _COPIES = ("_to_copy", "copy_", "clone")
@@ -32,7 +32,7 @@ _ASSERTING = (
 )  # fmt: skip
 
 
-def kernel_of(operator: Operator, program: Program) -> Kernel | None:
+def kernel_of(operator: Operator, program: AnyProgram) -> KernelNeeds | None:
     """What the operator, of this program, runs; None: nothing of PyTorch's own."""
     given = [tensor for tensor in operator.inputs if program.storages[tensor.storage].on_device]
     known = {tensor.storage for tensor in given}
@@ -47,17 +47,17 @@ def kernel_of(operator: Operator, program: Program) -> Kernel | None:
         return None
     if name.startswith(_COPIES):
         source = next((tensor for tensor in given if tensor.storage != into[0].storage), None)
-        return None if source is None or _seen(source) == _seen(into[0]) else Kernel.STACK
+        return None if source is None or _seen(source) == _seen(into[0]) else KernelNeeds.STACK
     return kernel_named(name)
 
 
-def kernel_named(name: str) -> Kernel | None:
+def kernel_named(name: str) -> KernelNeeds | None:
     """What an operator runs by its name ("sum.dim_IntList")."""
     if name.startswith(_NONE):
         return None
     if name.startswith(_PLAIN):
-        return Kernel.PLAIN
-    return Kernel.ASSERTING if name.startswith(_ASSERTING) else Kernel.STACK
+        return KernelNeeds.PLAIN
+    return KernelNeeds.ASSERTING if name.startswith(_ASSERTING) else KernelNeeds.STACK
 
 
 def _seen(tensor: TensorMeta) -> tuple[str, tuple[tuple[int, int], ...]]:

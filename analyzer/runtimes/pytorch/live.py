@@ -1,10 +1,10 @@
-"""A program followed while it runs: its requests are played as they are made, so that it can ask the device about itself.
+"""A program followed while it runs: its requests are simulated as they are made, so that it can ask the device about itself.
 
 `torch.cuda.memory_allocated()` and its kin answer from here, a request without room is an error the program may catch,
 and `empty_cache()` acts. The events are those `eager.requests` gives for the same program; only requests that failed,
 and what the program set of its allocator, come on top.
 
-What the allocator did is written down as it happens, and nothing is played again: what repeats may then be forgotten
+What the allocator did is written down as it happens, and nothing is simulated again: what repeats may then be forgotten
 (`cut`) although the allocator has gone through it.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 from analyzer.allocators import OutOfMemoryError
 from analyzer.allocators.process import Process
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
-from analyzer.allocators.pytorch.onward import plain, play_on
+from analyzer.allocators.pytorch.onward import plain, simulate_on
 from analyzer.devices import DeviceProfile
 from analyzer.errors import NotExtrapolated
 from analyzer.graph import Category, Death, Graph, Moment, Operator, Run
@@ -28,7 +28,7 @@ from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, M
 from analyzer.runtimes.plans import Plans
 from analyzer.runtimes.pytorch import extrapolation
 from analyzer.runtimes.pytorch.allocator import limited, make_allocator
-from analyzer.runtimes.pytorch.eager import Eager, Growing, Program
+from analyzer.runtimes.pytorch.eager import AnyProgram, Eager, GrowingProgram
 from analyzer.runtimes.pytorch.launches import kernel_of
 from analyzer.runtimes.pytorch.orders import Reading, others
 from analyzer.runtimes.pytorch.outside import device_used, notes_on_nccl
@@ -64,7 +64,7 @@ class Live:
         """conf: the allocator's settings. settled: the profile and they, as the environment says them by now: programs set its
         variables themselves, and PyTorch and cuBLAS read them when memory is first asked for, and when a handle is made."""
         self._profile, self._conf, self._settled = profile, conf, settled
-        self._program: Program | None = None
+        self._program: AnyProgram | None = None
         self._eager: Eager | None = None
         self._process = Process()
         self._workspaces = environ.get("CUBLAS_WORKSPACE_CONFIG")
@@ -102,15 +102,15 @@ class Live:
 
     def attach(self, storages: Sequence[Any], operators: Sequence[Operator]) -> None:
         """Follow the program of these, which grow."""
-        self._program = Growing(storages, operators)
+        self._program = GrowingProgram(storages, operators)
         self._eager = Eager(self._program, self._profile)
 
     def follow(self, moment: Moment) -> None:
-        """Play what the moment asks for. Raises OutOfMemoryError; the operator's own memory is given back then."""
+        """Simulate what the moment asks for. Raises OutOfMemoryError; the operator's own memory is given back then."""
         assert self._program is not None and self._eager is not None
         if type(moment) is Death:
             if self._eager.ends(moment.storage):
-                self._play(Free(moment.storage))
+                self._simulate(Free(moment.storage))
             return
         begin = len(self._events)
         if type(moment) is Run:
@@ -122,14 +122,14 @@ class Live:
             asked = self._eager.follow(moment)
         for event in asked:
             try:
-                self._play(event)
+                self._simulate(event)
             except OutOfMemoryError as error:
                 self._unwind(begin, event, error)
                 raise
         if isinstance(moment, Run) and self._apart is None:
             self._launched(self._program.operators[moment.operator], self._program)
 
-    def _launched(self, operator: Operator, program: Program) -> None:
+    def _launched(self, operator: Operator, program: AnyProgram) -> None:
         """Tell the driver's addresses what ran."""
         assert self._eager is not None
         if len(self._eager.libraries) != self._libraries:
@@ -148,7 +148,7 @@ class Live:
         if kernel is not None:
             self._process.launch(kernel)
 
-    def _play(self, event: AllocationEvent) -> None:
+    def _simulate(self, event: AllocationEvent) -> None:
         if self._apart is not None:
             self._apart.append(event)
             return
@@ -188,7 +188,7 @@ class Live:
         self.allocator = self.fresh()
         self._states = States(self.allocator, places=True)
         for event in events:
-            self._play(event)
+            self._simulate(event)
 
     def _happened(self, event: AllocationEvent, asked: int, handle: int | None = None) -> None:
         states = self._states
@@ -201,7 +201,7 @@ class Live:
                 self._peaks = max(allocated, now[0]), max(reserved, now[1]), max(requested, now[2])
 
     def _served(self, event: Malloc) -> tuple[int, int]:
-        """The handle of a request, or of a smaller plan's, and the bytes asked for, as in `timeline.play`. Raises
+        """The handle of a request, or of a smaller plan's, and the bytes asked for, as in `timeline.simulate`. Raises
         OutOfMemoryError."""
         refused = self._plans.refused
         malloc = partial(self.allocator.malloc, stream=event.stream)
@@ -224,7 +224,7 @@ class Live:
                 and event.category is Category.SCRATCH
                 and event.key in self._handles
             ):
-                self._play(Free(event.key))
+                self._simulate(Free(event.key))
 
     def caught_nothing(self) -> None:
         """The last failure ended the program: it was not caught."""
@@ -257,18 +257,18 @@ class Live:
         return self._events if self._apart is None else self._apart
 
     def aside(self) -> None:
-        """What is asked for from now on is written down apart, and not played."""
+        """What is asked for from now on is written down apart, and not simulated."""
         assert self._eager is not None
         self._apart, self._kept, self._eager = [], self._eager, self._eager.fork()
 
     def back(self, happened: bool) -> None:
-        """What was written apart is played now if it happened after all, and forgotten otherwise."""
+        """What was written apart is simulated now if it happened after all, and forgotten otherwise."""
         apart, self._apart = self._apart or [], None
         if not happened:
             self._eager = self._kept
             return
         for event in apart:
-            self._play(event)
+            self._simulate(event)
 
     def rounds(
         self, starts: Sequence[int], first: int
@@ -280,7 +280,7 @@ class Live:
     def ahead(
         self, samples: Sequence[extrapolation.Round], places: Mapping[int, tuple[int, int]], numbers: range
     ) -> Ahead:
-        """Play the rounds of these numbers on the allocator, without writing them down. Raises NotExtrapolated, everything being as before."""
+        """Simulate the rounds of these numbers on the allocator, without writing them down. Raises NotExtrapolated, everything being as before."""
         loop, allocator = extrapolation.loop(samples, self._profile), self.allocator
         if not plain(allocator):
             raise NotExtrapolated("the allocator's settings are not known to the compiled one")
@@ -289,7 +289,7 @@ class Live:
         blocks = {key: (allocator.size_of(handle), nbytes) for key, (handle, nbytes) in taken.items()}
         held = {extrapolation.key_at(loop, *places[key]): handle for key, (handle, _) in taken.items()}
         try:
-            handles = play_on(
+            handles = simulate_on(
                 allocator, held, extrapolation.requests(loop, numbers), extrapolation.key_count(loop)
             )
         except OutOfMemoryError as error:
@@ -403,12 +403,12 @@ class Live:
             self._states.cut(failure.position)
         return Prediction(
             events=events,
-            played=gathered(events, self._states, failure),
+            simulation=gathered(events, self._states, failure),
             others=partial(others, events, tuple(self._readings)),
             allocator=self.fresh,
             limited=lambda limit_bytes, device: limited(self._conf, self._profile, limit_bytes, device),
-            device_used=lambda played: (
-                device_used(played.peak_reserved, libraries, profile, graph.communicators)
+            device_used=lambda simulation: (
+                device_used(simulation.peak_reserved, libraries, profile, graph.communicators)
                 + pool_bytes(self._conf, graph.own_streams and not graph.communicators)
             ),
             libraries=libraries,

@@ -2,7 +2,7 @@
 
 While a checkpoint is read (`capture/pytorch/program/loading.py`) the program's own thread waits for one piece after the other. At every
 wait the threads have begun some pieces beyond the one that is waited for. How many, a run decides; never fewer than none. The program
-is played again with none, and with so many as go by while CUDA loads a kernel.
+is simulated again with none, and with so many as go by while CUDA loads a kernel.
 
 Not modelled: threads so fast, or a program so slow, that a whole checkpoint is read before the first of it is converted.
 """

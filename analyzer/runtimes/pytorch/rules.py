@@ -8,7 +8,7 @@ from typing import Any
 
 from analyzer.runtimes.pytorch.scratch import BY_NAME, OF_OPERATOR, ScratchRule, inert
 from analyzer.runtimes.pytorch.scratch.registry import rule_for, unknown_bound
-from analyzer.runtimes.rules import TENSOR, UNKNOWN, Rule, source_in, told_by
+from analyzer.runtimes.rules import TENSOR, UNKNOWN, Rule, carried_out_by, source_in
 
 _TENSOR = Rule(
     TENSOR,
@@ -46,7 +46,7 @@ def _told(rule: ScratchRule) -> Rule:
     covered = tuple(operator for operator, owner in OF_OPERATOR.items() if owner.name == rule.name)
     sure = tuple(basis.value for basis in rule.sure)
     releases = f"torch {rule.span}" if str(rule.span) else ""
-    return told_by(rule.code, rule.name, covered, sure, _parts(rule.code), releases)
+    return carried_out_by(rule.code, rule.name, covered, sure, _parts(rule.code), releases)
 
 
 def _inert() -> Rule:
@@ -61,7 +61,7 @@ def _inert() -> Rule:
 
 
 def _unknown() -> Rule:
-    return told_by(unknown_bound, UNKNOWN, sure=("bounded",))
+    return carried_out_by(unknown_bound, UNKNOWN, sure=("bounded",))
 
 
 def _parts(code: Callable[..., Any]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 from analyzer.devices import DeviceProfile
 from analyzer.options import Options
 from analyzer.runtimes.base import Prediction, Runtime, Source
-from analyzer.runtimes.batches import Batches, Family
+from analyzer.runtimes.batches import Batches, ParametricCapture
 from analyzer.runtimes.pytorch.allocator import limited, make_allocator
 from analyzer.runtimes.pytorch.batches.figures import EagerBatches
 from analyzer.runtimes.pytorch.eager import requests
@@ -31,7 +31,7 @@ class PyTorch(Runtime):
     takes_limits = True
 
     def profile(self, profile: DeviceProfile, options: Options, module: Any = None) -> DeviceProfile:
-        return with_workspaces(self.settled(profile, options), options.runtime_options, module)
+        return with_workspaces(self.with_releases(profile, options), options.runtime_options, module)
 
     def predict(self, source: Source, options: Options, profile: DeviceProfile) -> Prediction:
         if source.answer is not None:
@@ -41,8 +41,8 @@ class PyTorch(Runtime):
         return Prediction(
             events=asked.events,
             allocator=lambda: make_allocator(conf, profile),
-            device_used=lambda played: (
-                device_used(played.peak_reserved, asked.libraries, profile, source.graph.communicators)
+            device_used=lambda simulation: (
+                device_used(simulation.peak_reserved, asked.libraries, profile, source.graph.communicators)
                 + pool_bytes(conf)
             ),
             libraries=asked.libraries,
@@ -56,5 +56,7 @@ class PyTorch(Runtime):
             limited=lambda limit_bytes, device: limited(conf, profile, limit_bytes, device),
         )
 
-    def over_batches(self, family: Family, profile: DeviceProfile, options: Options) -> Batches:
-        return EagerBatches(family, profile, alloc_conf(options.runtime_options))
+    def over_batches(
+        self, parametric: ParametricCapture, profile: DeviceProfile, options: Options
+    ) -> Batches:
+        return EagerBatches(parametric, profile, alloc_conf(options.runtime_options))

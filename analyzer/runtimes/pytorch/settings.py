@@ -84,7 +84,8 @@ def with_workspaces(device: DeviceProfile, given: Mapping[str, Any], model: Any 
 
 
 def _by_release(device: DeviceProfile) -> DeviceProfile:
-    """Until torch 2.11 the larger workspace was for compute capability 9.x alone (PyTorch's own binaries, `tests/data/releases`)."""
+    """Until torch 2.11 the larger workspace was for compute capability 9.x alone (PyTorch's own binaries, `tests/data/releases`).
+    A profile measured on its GPU keeps its value."""
     major, _ = device.compute_capability
     if device.measured or major < 10 or device.releases["torch"] not in _LARGE_ON_HOPPER_ALONE:
         return device
@@ -98,13 +99,13 @@ def notes_on(conf: str) -> tuple[str, ...]:
 
 
 def notes_on_ties(profile: DeviceProfile, libraries: Collection[str]) -> tuple[str, ...]:
-    """What a reader should know of an estimate that does not follow where libraries' handles lie, in releases of torch nobody measured."""
+    """What a reader should know of an estimate that does not simulate the addresses of libraries' handles, in releases of torch nobody measured."""
     release = profile.releases["torch"]
     if not libraries or release == RECORDED["torch"] or ties_of(release) != "address":
         return ()
     return (
-        f"torch {written(release)} takes the lower of two equal free blocks, and what lies lower depends on where libraries' handles lie, "
-        "which is not followed: reserved may be one segment more (2 MiB)",
+        f"torch {written(release)} takes the free block at the lower address of two that are equal, and addresses depend on the handles of "
+        "cuBLAS and cuDNN too, which are not simulated: reserved may be one segment more (2 MiB)",
     )
 
 

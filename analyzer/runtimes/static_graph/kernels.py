@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Category, Graph, Operator, Phase
-from analyzer.runtimes.pytorch.scratch import Give, Take, story_of
+from analyzer.runtimes.pytorch.scratch import Give, Take, kernel_allocations
 from analyzer.runtimes.static_graph.executor import Workspace
 from analyzer.runtimes.static_graph.variables import PRODUCTS
 
@@ -44,7 +44,7 @@ def convolution_workspace(captured: Graph, profile: DeviceProfile, limit_bytes: 
             return 0, "exact"
         held: dict[int, int] = {}
         most, basis = 0, "exact"
-        for step in story_of(called, profile).steps:
+        for step in kernel_allocations(called, profile).steps:
             if isinstance(step, Take):
                 held[step.token] = step.nbytes
                 if sum(held.values()) > most:

@@ -24,7 +24,7 @@ from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator
 from analyzer.options import Options
 from analyzer.runtimes.base import Capped, Prediction, Runtime, Source
-from analyzer.runtimes.batches import Batches, Family, OfGraph
+from analyzer.runtimes.batches import Batches, OfGraph, ParametricCapture
 from analyzer.runtimes.pytorch.outside import device_used
 from analyzer.runtimes.static_graph.executor import Collection, requests
 from analyzer.runtimes.static_graph.kernels import (
@@ -33,7 +33,7 @@ from analyzer.runtimes.static_graph.kernels import (
 )
 from analyzer.runtimes.static_graph.variables import Dialect, variables
 from analyzer.runtimes.tensorflow.settings import MIB, parse
-from analyzer.runtimes.timeline import play
+from analyzer.runtimes.timeline import simulate
 
 # Kernels that forward an operand's buffer, and which operands they try, in order.
 _UNARY, _BINARY = (0,), (0, 1)
@@ -101,7 +101,7 @@ class TensorFlow(Runtime):
 
         notes = _notes(source, settings.workspace_limit_bytes)
         maker: Callable[[], Allocator] = allocator
-        failure = play(events, allocator()).failure
+        failure = simulate(events, allocator()).failure
         if failure is not None:
             notes = (
                 f"TensorFlow runs out of memory: {failure.said}; figures are those of growth without a limit",
@@ -118,14 +118,16 @@ class TensorFlow(Runtime):
         return Prediction(
             events=events,
             allocator=maker,
-            device_used=lambda played: beyond_bytes + played.peak_reserved,
+            device_used=lambda simulation: beyond_bytes + simulation.peak_reserved,
             libraries=families,
             notes=notes,
             capped=capped,
         )
 
-    def over_batches(self, family: Family, profile: DeviceProfile, options: Options) -> Batches:
-        return OfGraph(self, family, profile, options)
+    def over_batches(
+        self, parametric: ParametricCapture, profile: DeviceProfile, options: Options
+    ) -> Batches:
+        return OfGraph(self, parametric, profile, options)
 
 
 def forwarded(operator: Operator) -> tuple[int, ...]:

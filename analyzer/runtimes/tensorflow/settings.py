@@ -32,7 +32,7 @@ KNOWN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class TensorFlowSettings:
     """allow_growth: regions double as needed. limit_bytes: what the arena may take in all; limited: the user said so."""
 
     allow_growth: bool
@@ -47,7 +47,7 @@ def parse(
     profile: DeviceProfile,
     available_bytes: int,
     environment: Mapping[str, str] = os.environ,
-) -> Settings:
+) -> TensorFlowSettings:
     """The settings on a device with `available_bytes` free. Raises OptionError."""
     for name in options:
         if name not in KNOWN:
@@ -70,7 +70,7 @@ def parse(
         limit_bytes = available_bytes - system_bytes(available_bytes, profile.compute_capability[0])
     name = "fragmentation_fraction"
     growth = environment.get("TF_FORCE_GPU_ALLOW_GROWTH") or options.get("allow_growth", False)
-    return Settings(
+    return TensorFlowSettings(
         _switch(growth),
         max(limit_bytes, 1),
         limited,

@@ -1,4 +1,4 @@
-"""Requests played on in plain numbers leave the simulator as if it had played them itself."""
+"""Requests served on in plain numbers leave the simulator as if it had served them itself."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def test_both_leave_the_same(seed: int, ties: Ties, monkeypatch: pytest.MonkeyPa
     outcomes = []
     for plain in (True, False):
         if plain:
-            monkeypatch.setattr(onward, "_played", compiled(), raising=False)
+            monkeypatch.setattr(onward, "_best_fit", compiled(), raising=False)
         monkeypatch.setattr(onward, "AVAILABLE", plain)
         allocator, held = begun(settings, seed)
         events, sizes = requests(seed, held)
         first = events[:200].copy(), sizes
-        handles = onward.play_on(allocator, held, [first, (events[200:], sizes)], 60)
+        handles = onward.simulate_on(allocator, held, [first, (events[200:], sizes)], 60)
         blocks = {key: (allocator.address_of(h), allocator.size_of(h)) for key, h in handles.items()}
         for key in sorted(handles)[::2]:  # and it goes on
             allocator.free(handles[key])
@@ -70,8 +70,8 @@ def test_both_leave_the_same(seed: int, ties: Ties, monkeypatch: pytest.MonkeyPa
 
 
 def test_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onward, "_played", compiled(), raising=False)
+    monkeypatch.setattr(onward, "_best_fit", compiled(), raising=False)
     monkeypatch.setattr(onward, "AVAILABLE", True)
     allocator = PyTorchAllocator(PyTorchSettings(limit_bytes=64 * MIB))
     with pytest.raises(OutOfMemoryError):
-        onward.play_on(allocator, {}, [(np.array([[0, 0]]), np.array([65 * MIB]))], 1)
+        onward.simulate_on(allocator, {}, [(np.array([[0, 0]]), np.array([65 * MIB]))], 1)

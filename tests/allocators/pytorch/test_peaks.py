@@ -16,7 +16,7 @@ from analyzer.allocators import OutOfMemoryError
 from analyzer.allocators.compiled import FREE
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
 from analyzer.allocators.pytorch.create import create
-from analyzer.allocators.pytorch.peaks import UNIT_BYTES, peaks, plain
+from analyzer.allocators.pytorch.peaks import UNIT_BYTES, has_fast_path, peaks
 from analyzer.allocators.pytorch.settings import Ties
 from tests.allocators.compiled import compiled
 
@@ -71,7 +71,7 @@ def simulated(
 @pytest.fixture(autouse=True)
 def of_this_checkout() -> Iterator[None]:
     """`peaks` with what this checkout's C says."""
-    with mock.patch.object(allocators, "_played", compiled(), create=True):
+    with mock.patch.object(allocators, "_best_fit", compiled(), create=True):
         yield
 
 
@@ -86,7 +86,7 @@ def test_they_are_the_allocators(
     limit: int | None,
 ) -> None:
     allocator: Any = create(conf, ties=ties, limit_bytes=limit)
-    assert plain(create(conf, ties=ties))
+    assert has_fast_path(create(conf, ties=ties))
     events, sizes, setup_count = program
     units = np.array([-(-size // UNIT_BYTES) for size in sizes], np.int64)
     found = peaks(np.array(events, np.int64), units, setup_count, allocator.settings, limit)
@@ -136,7 +136,7 @@ def test_an_error_while_the_driver_is_asked_comes_through() -> None:
 
 def test_without_it_the_simulator_answers() -> None:
     with mock.patch("analyzer.allocators.pytorch.peaks.AVAILABLE", False):
-        assert not plain(create(""))
+        assert not has_fast_path(create(""))
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def test_without_it_the_simulator_answers() -> None:
     ],
 )
 def test_other_settings_are_the_allocators_own(conf: str) -> None:
-    assert not plain(create(conf))
-    assert not plain(create("", limit_bytes=MIB))
+    assert not has_fast_path(create(conf))
+    assert not has_fast_path(create("", limit_bytes=MIB))
     used = create("")
     used.malloc(1)
-    assert not plain(used)
+    assert not has_fast_path(used)

@@ -6,21 +6,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from analyzer.libraries.cudnn.answers import Plan, figures
+from analyzer.libraries.cudnn.answers import CudnnPlan, figures
 from analyzer.libraries.cudnn.table import FIGURES
 
 # In PyTorch's order: the heuristics' on tensor cores, one that is not deterministic, then plain ones.
 PLANS = [
-    Plan(67, 300, tensor_core=True),
-    Plan(67, 900, tensor_core=True),
-    Plan(25, 250, deterministic=False),
-    Plan(1, 310),
-    Plan(28, 20),
-    Plan(0, 0),
+    CudnnPlan(67, 300, tensor_core=True),
+    CudnnPlan(67, 900, tensor_core=True),
+    CudnnPlan(25, 250, deterministic=False),
+    CudnnPlan(1, 310),
+    CudnnPlan(28, 20),
+    CudnnPlan(0, 0),
 ]
 
 
-def told(plans: list[Plan], dtype: str = "float32") -> dict[str, int]:
+def told(plans: list[CudnnPlan], dtype: str = "float32") -> dict[str, int]:
     return dict(zip(FIGURES, figures(plans, dtype), strict=True))
 
 
@@ -39,26 +39,26 @@ def test_only_float32_knows_tensor_cores_apart() -> None:
 def test_what_follows_is_smaller_than_all_before_it() -> None:
     assert [told(PLANS)[f"after{number}"] for number in (1, 2, 3)] == [250, 20, 0]
     assert [told(PLANS[4:])[f"after{number}"] for number in (1, 2, 3)] == [0, -1, -1]
-    many = [Plan(1, nbytes) for nbytes in (9, 8, 7, 6, 7, 5)]
+    many = [CudnnPlan(1, nbytes) for nbytes in (9, 8, 7, 6, 7, 5)]
     assert [told(many)[f"after{number}"] for number in (1, 2, 3)] == [8, 7, 5]
 
 
 def test_ten_plans_are_timed_and_all_are_tried() -> None:
-    many = [Plan(1, nbytes) for nbytes in range(1, 13)]
+    many = [CudnnPlan(1, nbytes) for nbytes in range(1, 13)]
     assert (told(many)["timed"], told(many)["trial"]) == (10, 12)
 
 
 def test_no_plan_is_said() -> None:
     assert set(figures([], "float32")[:-1]) == {-1, -3}
-    assert told([Plan(1, 5, tensor_core=True)])["strict"] == -1
-    assert told([Plan(1, 5, deterministic=False)])["deterministic"] == -1
+    assert told([CudnnPlan(1, 5, tensor_core=True)])["strict"] == -1
+    assert told([CudnnPlan(1, 5, deterministic=False)])["deterministic"] == -1
 
 
 @pytest.mark.parametrize(("dtype", "built"), [("float32", 3), ("float16", 1)])
 def test_no_more_plans_are_built_than_the_first_ones_take(dtype: str, built: int) -> None:
-    asked: list[Plan] = []
+    asked: list[CudnnPlan] = []
 
-    def plans() -> Iterator[Plan]:
+    def plans() -> Iterator[CudnnPlan]:
         for plan in PLANS:
             asked.append(plan)
             yield plan

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from analyzer.libraries.cudnn import batches as at_once
-from analyzer.libraries.cudnn.convolutions import DEFAULT, Settings, workspace
+from analyzer.libraries.cudnn.convolutions import DEFAULT, ConvolutionSettings, workspace
 from analyzer.libraries.cudnn.ladders import ladder
 from analyzer.libraries.cudnn.table import OPERATIONS, Convolution, convolution_of, measurements
 
@@ -34,15 +34,17 @@ def calls() -> list[Convolution]:
     return found
 
 
-def alone(call: Convolution, settings: Settings) -> int:
+def alone(call: Convolution, settings: ConvolutionSettings) -> int:
     found = workspace(call, "h200", settings).nbytes
     return ladder(call, found)[0] if settings == DEFAULT else found
 
 
 @pytest.mark.parametrize(
-    "settings", [DEFAULT, Settings(deterministic=True), Settings(allow_tf32=False)], ids=str
+    "settings",
+    [DEFAULT, ConvolutionSettings(deterministic=True), ConvolutionSettings(allow_tf32=False)],
+    ids=str,
 )
-def test_each_batch_is_as_alone(settings: Settings) -> None:
+def test_each_batch_is_as_alone(settings: ConvolutionSettings) -> None:
     told = 0
     for call in calls():
         found = at_once.workspaces(call, np.array(BATCHES), "h200", settings)
@@ -53,4 +55,6 @@ def test_each_batch_is_as_alone(settings: Settings) -> None:
 
 
 def test_benchmark_mode_is_asked_one_by_one() -> None:
-    assert at_once.workspaces(calls()[0], np.array([1, 2]), "h200", Settings(benchmark=True)) is None
+    assert (
+        at_once.workspaces(calls()[0], np.array([1, 2]), "h200", ConvolutionSettings(benchmark=True)) is None
+    )

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from analyzer.libraries.cudnn.convolutions import Settings, trial, workspace
+from analyzer.libraries.cudnn.convolutions import ConvolutionSettings, trial, workspace
 from analyzer.libraries.cudnn.fourier import fourier_bytes
 from analyzer.libraries.cudnn.table import Convolution, write
 from tests.paths import DATA
 
 ENGINES = {"forward": 3, "data": 50, "weight": 18}
-BENCHMARK = Settings(benchmark=True)
+BENCHMARK = ConvolutionSettings(benchmark=True)
 MIB = 2**20
 # DCGAN's second convolution (the third of its generator transposed): batch 64, float32.
 DCGAN = Convolution("data", "float32", False, (64, 256, 8, 8), (512, 256, 4, 4), (1, 1), (2, 2), (1, 1))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from analyzer.devices import load
 from analyzer.libraries.cudnn.frontend_plans import (
-    Convolution,
+    FrontendConvolution,
     _form,
     _kind,
     _place,
@@ -20,18 +20,18 @@ from analyzer.libraries.cudnn.frontend_plans import (
     workspace,
     workspaces,
 )
-from analyzer.libraries.cudnn.table import Convolution as Call
+from analyzer.libraries.cudnn.table import FrontendConvolution as Call
 from analyzer.libraries.cudnn.table import measurements, table_of_device
 
 H200 = load("h200")
 ONE = ((1, 1), (1, 1), (1, 1))
-DENSE = Convolution(False, (2, 8, 14, 14), (16, 8, 3, 3), (2, 16, 14, 14), *ONE, 1)
+DENSE = FrontendConvolution(False, (2, 8, 14, 14), (16, 8, 3, 3), (2, 16, 14, 14), *ONE, 1)
 X, W, Y = 4 * 2 * 8 * 14 * 14, 4 * 16 * 8 * 9, 4 * 2 * 16 * 14 * 14
-OTHER = Convolution(False, (2, 32, 28, 28), (32, 32, 3, 3), (2, 32, 28, 28), *ONE, 1)
+OTHER = FrontendConvolution(False, (2, 32, 28, 28), (32, 32, 3, 3), (2, 32, 28, 28), *ONE, 1)
 
 
 def test_the_row_of_a_geometry() -> None:
-    line = Convolution(True, (2, 8, 14), (8, 4, 3), (2, 8, 28), (2,), (1,), (3,), 2)
+    line = FrontendConvolution(True, (2, 8, 14), (8, 4, 3), (2, 8, 28), (2,), (1,), (3,), 2)
     plane = line.padded()
     assert (plane.x, plane.w, plane.y) == ((2, 8, 14, 1), (8, 4, 3, 1), (2, 8, 28, 1))
     assert (plane.stride, plane.pad, plane.dilation) == ((2, 1), (1, 0), (3, 1))
@@ -62,7 +62,7 @@ def test_forms(nbytes: int, copies: tuple[int, int, int], rest: int) -> None:
     assert _form((100, 1000, 10000), nbytes) == (copies, rest)
 
 
-def table(folder: Path, rows: list[tuple[Convolution, int, int, int, int, int]]) -> Path:
+def table(folder: Path, rows: list[tuple[FrontendConvolution, int, int, int, int, int]]) -> Path:
     """(convolution, batch, search, dtype, layout, bytes) as the shipped file holds them, in any order."""
     geometries = sorted({convolution.row for convolution, *_ in rows})
     path = folder / "mine.onnxruntime.npz"
@@ -79,7 +79,7 @@ def table(folder: Path, rows: list[tuple[Convolution, int, int, int, int, int]])
     return path
 
 
-def asked(path: Path, convolution: Convolution, search: str = "EXHAUSTIVE") -> tuple[int, str]:
+def asked(path: Path, convolution: FrontendConvolution, search: str = "EXHAUSTIVE") -> tuple[int, str]:
     return workspace(convolution, search, dataclasses.replace(H200, data={"onnxruntime": path}))
 
 
@@ -105,14 +105,14 @@ def test_measured_shapes_give_their_figures(tmp_path: Path) -> None:
     assert asked(path, dataclasses.replace(DENSE, dtype="float64")) == (111, "bounded")
 
 
-BIGGER = Convolution(False, (3, 10, 15, 15), (20, 10, 3, 3), (3, 20, 15, 15), *ONE, 1)
+BIGGER = FrontendConvolution(False, (3, 10, 15, 15), (20, 10, 3, 3), (3, 20, 15, 15), *ONE, 1)
 BX, BW, BY = 4 * 3 * 10 * 225, 4 * 20 * 10 * 9, 4 * 3 * 20 * 225
 
 
 def test_other_shapes_take_the_form_of_the_nearest(tmp_path: Path) -> None:
     path = table(tmp_path, [(DENSE, 2, 0, 0, 0, X + Y + 7), (OTHER, 2, 0, 0, 0, 0)])
     assert asked(path, BIGGER) == (BX + BY + 7, "bounded")
-    large = Convolution(False, (2, 30, 30, 30), (30, 30, 3, 3), (2, 30, 30, 30), *ONE, 1)
+    large = FrontendConvolution(False, (2, 30, 30, 30), (30, 30, 3, 3), (2, 30, 30, 30), *ONE, 1)
     assert asked(path, large) == (0, "bounded")
     path.unlink()
     (tmp_path / "w").mkdir()
@@ -155,7 +155,7 @@ def test_float32_copies_that_stand_in_become_half_as_large(tmp_path: Path) -> No
 def test_the_fallback_list_has_a_table_a_channel_or_nothing(tmp_path: Path) -> None:
     path = table(tmp_path, [(DENSE, 2, 2, 0, 0, 4 * 8 * 9), (OTHER, 2, 2, 0, 0, 0)])
     assert asked(path, BIGGER, "DEFAULT") == (4 * 10 * 9, "bounded")
-    large = Convolution(False, (2, 30, 30, 30), (30, 30, 3, 3), (2, 30, 30, 30), *ONE, 1)
+    large = FrontendConvolution(False, (2, 30, 30, 30), (30, 30, 3, 3), (2, 30, 30, 30), *ONE, 1)
     assert asked(path, large, "DEFAULT") == (0, "bounded")
 
 
@@ -187,7 +187,7 @@ def test_kinds() -> None:
         dataclasses.replace(DENSE, transposed=True, w=(8, 1, 3, 3), groups=4),
         point,
         dataclasses.replace(point, stride=(2, 1)),
-        Convolution(
+        FrontendConvolution(
             False, (2, 8, 4, 4, 4), (8, 8, 3, 3, 3), (2, 8, 4, 4, 4), (1,) * 3, (1,) * 3, (1,) * 3, 1
         ),
     ]
@@ -201,7 +201,7 @@ def test_kinds() -> None:
 
 def test_places_are_logarithms() -> None:
     """Batch, channels a group in and out, positions, filter, strides, dilations."""
-    call = Convolution(False, (8, 32, 4, 8), (64, 8, 2, 4), (8, 64, 9, 9), (2, 4), (1, 1), (4, 8), 4)
+    call = FrontendConvolution(False, (8, 32, 4, 8), (64, 8, 2, 4), (8, 64, 9, 9), (2, 4), (1, 1), (4, 8), 4)
     assert _place(np.array([call.row]), np.array([8])).tolist() == [[3.0, 3.0, 4.0, 5.0, 3.0, 3.0, 5.0]]
 
 
@@ -229,7 +229,7 @@ def test_many_batches_at_once(
     """Each is what it is alone, asked or not, also where several measured shapes are as near as the nearest."""
     inner, outer, groups = channels
     space, ones = (extent,) * rank, (1,) * rank
-    like = Convolution(
+    like = FrontendConvolution(
         False, (1, inner, *space), (outer, inner // groups, *(kernel,) * rank), (1, outer, *space),
         ones, (kernel // 2,) * rank, ones, groups, dtype, nhwc,
     )  # fmt: skip
@@ -240,13 +240,15 @@ def test_many_batches_at_once(
     assert workspaces(like, batches, search, H200) == tuple(alone)
 
 
-STEM = Convolution(False, (1, 3, 224, 224), (64, 3, 7, 7), (1, 64, 112, 112), (2, 2), (3, 3), (1, 1), 1)
-BODY = Convolution(False, (1, 64, 56, 56), (64, 64, 3, 3), (1, 64, 56, 56), *ONE, 1)
+STEM = FrontendConvolution(
+    False, (1, 3, 224, 224), (64, 3, 7, 7), (1, 64, 112, 112), (2, 2), (3, 3), (1, 1), 1
+)
+BODY = FrontendConvolution(False, (1, 64, 56, 56), (64, 64, 3, 3), (1, 64, 56, 56), *ONE, 1)
 
 
 @pytest.mark.parametrize("call", [STEM, BODY])
 @pytest.mark.parametrize("gpu", ["rtx3090", "t4", "a100-40gb", "rtx5090"])
-def test_a_gpu_without_plans_takes_what_its_capability_was_asked(call: Convolution, gpu: str) -> None:
+def test_a_gpu_without_plans_takes_what_its_capability_was_asked(call: FrontendConvolution, gpu: str) -> None:
     """PyTorch's first plan, which is heuristics mode A's: known for HEURISTIC, a bound for EXHAUSTIVE, not asked for DEFAULT."""
     profile = load(gpu)
     known = measurements(table_of_device(profile))

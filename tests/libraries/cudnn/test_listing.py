@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from analyzer.libraries.cudnn.answers import figures
-from analyzer.libraries.cudnn.convolutions import Settings, trial, workspace
+from analyzer.libraries.cudnn.convolutions import ConvolutionSettings, trial, workspace
 from analyzer.libraries.cudnn.ladders import steps
 from analyzer.libraries.cudnn.listing import Listing, listing
 from analyzer.libraries.cudnn.table import (
@@ -69,7 +69,7 @@ def test_a_list_has_the_figures_that_cudnn_was_asked_for(group: str, operation: 
                 ], (row, figure)
 
 
-def run_under(found: Listing, settings: Settings) -> list[int]:
+def run_under(found: Listing, settings: ConvolutionSettings) -> list[int]:
     """Workspaces in the order PyTorch comes to them (`filterEngineConfigs`)."""
     return [
         plan.workspace_bytes
@@ -86,7 +86,11 @@ def test_where_nobody_asked_the_votes_are_in_it(operation: str, batch: int) -> N
         operation, "float32", False, (batch, *UNSEEN.x_shape[1:]), UNSEEN.w_shape, (1, 1), (1, 1), (1, 1)
     )
     found = listing(call, "h200")
-    for settings in (Settings(), Settings(deterministic=True), Settings(allow_tf32=False)):
+    for settings in (
+        ConvolutionSettings(),
+        ConvolutionSettings(deterministic=True),
+        ConvolutionSettings(allow_tf32=False),
+    ):
         sizes = run_under(found, settings)
         assert sizes[0] == steps(call, "h200", settings)[1][0]
         assert max(sizes) >= trial(call, "h200", settings).nbytes
@@ -96,10 +100,10 @@ def test_where_nobody_asked_the_votes_are_in_it(operation: str, batch: int) -> N
 def test_without_room_the_ladder_is_asked_for_and_nothing_between() -> None:
     call = call_at("float32.nchw", "data", rows("float32.nchw", "data", TRIAL, 1)[0])
     refused: list[int] = []
-    for nbytes in run_under(listing(call, "h200"), Settings()):
+    for nbytes in run_under(listing(call, "h200"), ConvolutionSettings()):
         if not refused or nbytes < min(refused):
             refused.append(nbytes)
-    assert tuple(refused) == steps(call, "h200", Settings())[1]
+    assert tuple(refused) == steps(call, "h200", ConvolutionSettings())[1]
 
 
 def test_the_plan_that_won_the_trials_is_marked() -> None:
@@ -110,6 +114,6 @@ def test_the_plan_that_won_the_trials_is_marked() -> None:
         found = listing(call, "h200")
         assert (
             found.plans[found.fastest].workspace_bytes
-            == workspace(call, "h200", Settings(benchmark=True)).nbytes
+            == workspace(call, "h200", ConvolutionSettings(benchmark=True)).nbytes
         )
         assert found.fastest < 10  # benchmark mode times no more

@@ -9,7 +9,7 @@ from analyzer.devices import load
 from analyzer.graph import TensorMeta
 from analyzer.libraries.cudnn.local_memory import local_memory
 from analyzer.libraries.cudnn.table import Convolution
-from analyzer.runtimes.pytorch.scratch import story_of
+from analyzer.runtimes.pytorch.scratch import kernel_allocations
 from tests.paths import DATA
 from tests.schemas import called
 
@@ -43,4 +43,4 @@ def test_it_is_counted_once_in_benchmark_mode_alone() -> None:
         operator = called(
             0, "aten::convolution_backward", (x, x, w, None, *numbers), (None, w, None), settings=settings
         )
-        assert ("local_memory_5x5" in story_of(operator, load("h200")).libraries) is counted
+        assert ("local_memory_5x5" in kernel_allocations(operator, load("h200")).libraries) is counted

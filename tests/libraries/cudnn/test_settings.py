@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analyzer.libraries.cudnn.convolutions import Settings, trial, workspace
+from analyzer.libraries.cudnn.convolutions import ConvolutionSettings, trial, workspace
 from analyzer.libraries.cudnn.table import Convolution, write
 from tests.paths import DATA
 
 TRIALS = DATA / "h200" / "convolution_trials.json.gz"
-BENCHMARK = Settings(benchmark=True)
+BENCHMARK = ConvolutionSettings(benchmark=True)
 CALL = Convolution("forward", "float32", False, (2, 8, 14, 16), (24, 8, 3, 3), (1, 1), (1, 1), (1, 1))
 
 
@@ -73,14 +73,14 @@ def table(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("settings", "nbytes", "tried"),
     [
-        (Settings(), 100, 900),
-        (Settings(deterministic=True), 0, 400),
-        (Settings(allow_tf32=False), 100, 500),
-        (Settings(deterministic=True, allow_tf32=False), 100, 500),
+        (ConvolutionSettings(), 100, 900),
+        (ConvolutionSettings(deterministic=True), 0, 400),
+        (ConvolutionSettings(allow_tf32=False), 100, 500),
+        (ConvolutionSettings(deterministic=True, allow_tf32=False), 100, 500),
     ],
 )
 def test_settings_have_answers_of_their_own(
-    settings: Settings, nbytes: int, tried: int, tmp_path: Path
+    settings: ConvolutionSettings, nbytes: int, tried: int, tmp_path: Path
 ) -> None:
     path = table(tmp_path)
     assert workspace(CALL, path, settings).nbytes == nbytes
@@ -88,16 +88,16 @@ def test_settings_have_answers_of_their_own(
 
 
 def test_tf32_is_float32s_alone() -> None:
-    assert Settings(allow_tf32=False).figure("float16") == "first"
-    assert Settings(allow_tf32=False, deterministic=True).figure("bfloat16") == "deterministic"
-    assert Settings(allow_tf32=False).figure("float32", trial=True) == "strict_trial"
+    assert ConvolutionSettings(allow_tf32=False).figure("float16") == "first"
+    assert ConvolutionSettings(allow_tf32=False, deterministic=True).figure("bfloat16") == "deterministic"
+    assert ConvolutionSettings(allow_tf32=False).figure("float32", trial=True) == "strict_trial"
 
 
 def test_an_answer_like_the_first_plans_votes_for_the_calls_own(tmp_path: Path) -> None:
     """At batch 4 nobody asked: without TF32 the nearest, batch 2, is as by default, so this one is too."""
     path = table(tmp_path)
     larger = replace(CALL, x_shape=(4, *CALL.x_shape[1:]))
-    found = workspace(larger, path, Settings(allow_tf32=False))
+    found = workspace(larger, path, ConvolutionSettings(allow_tf32=False))
     assert (found.nbytes, found.source) == (workspace(larger, path).nbytes, "inferred")
 
 
@@ -114,6 +114,6 @@ def test_the_shipped_table_knows_settings() -> None:
     """ResNet-50's first convolution at batch 64."""
     stem = Convolution("forward", "float32", False, (64, 3, 224, 224), (64, 3, 7, 7), (3, 3), (2, 2), (1, 1))
     assert workspace(stem, "h200").nbytes == 244_093_712
-    assert workspace(stem, "h200", Settings(allow_tf32=False)).nbytes == 0
+    assert workspace(stem, "h200", ConvolutionSettings(allow_tf32=False)).nbytes == 0
     assert trial(stem, "h200", BENCHMARK).nbytes == 256_951_312
-    assert trial(stem, "h200", Settings(benchmark=True, allow_tf32=False)).nbytes == 588
+    assert trial(stem, "h200", ConvolutionSettings(benchmark=True, allow_tf32=False)).nbytes == 588

@@ -23,7 +23,7 @@ from analyzer import devices
 from analyzer.runtimes.onnxruntime import parse, prepare
 from analyzer.runtimes.onnxruntime.arena import SessionArena
 from analyzer.runtimes.onnxruntime.session import RUNS, record
-from analyzer.runtimes.timeline import play
+from analyzer.runtimes.timeline import simulate
 from tests.paths import DATA
 
 RECORDED = DATA / "ort"
@@ -77,7 +77,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Played:
+class Simulation:
     """A prediction kernel by kernel (top-level nodes): first and second run, then peak in use and held at the end."""
 
     first: list[Row]
@@ -86,13 +86,13 @@ class Played:
     held: int
 
 
-def predicted(model: Any, batch: int | None, options: dict[str, Any], provider: str) -> Played:
+def predicted(model: Any, batch: int | None, options: dict[str, Any], provider: str) -> Simulation:
     """The prediction with initializers in the file's order."""
     parsed = parse({**options, "provider": provider})
     recording = record(prepare(model, batch, parsed), parsed, devices.load("h200"))
     arena = SessionArena(parsed)
-    played = play(recording.events, arena)
-    peaks = list(accumulate(played.allocated, max))
+    simulation = simulate(recording.events, arena)
+    peaks = list(accumulate(simulation.allocated, max))
     rows: dict[int, list[Row]] = {number: [] for number in RUNS}
     for mark in recording.kernels:
         if mark.top:
@@ -102,12 +102,12 @@ def predicted(model: Any, batch: int | None, options: dict[str, Any], provider: 
                     mark.node.name,
                     mark.node.op,
                     peaks[at],
-                    played.allocated[at],
-                    played.reserved[at],
-                    played.requested[at],
+                    simulation.allocated[at],
+                    simulation.reserved[at],
+                    simulation.requested[at],
                 )
             )
-    return Played(rows[1], rows[2], arena.peak_allocated, arena.reserved)
+    return Simulation(rows[1], rows[2], arena.peak_allocated, arena.reserved)
 
 
 def with_weights(model: Any) -> bytes:
@@ -148,7 +148,7 @@ def feeds(model: Any, batch: int) -> dict[str, Any]:
     return result
 
 
-def measured(content: bytes, batch: int, level: int, strategy: str) -> Played:
+def measured(content: bytes, batch: int, level: int, strategy: str) -> Simulation:
     """Three runs of a real session on `CPUExecutionProvider` with profiling on; every kernel of runs 1 and 2."""
     import onnxruntime
 
@@ -185,7 +185,7 @@ def measured(content: bytes, batch: int, level: int, strategy: str) -> Played:
     top = [row for row in top if row.name not in inside]
     count = len(top) // 3
     last = top[2 * count :]
-    return Played(top[:count], top[count : 2 * count], max(row.peak for row in last), last[-1].held)
+    return Simulation(top[:count], top[count : 2 * count], max(row.peak for row in last), last[-1].held)
 
 
 def serialized(model: Any) -> bytes:

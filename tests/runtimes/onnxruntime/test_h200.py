@@ -136,12 +136,12 @@ def test_limit_is_reported_with_the_request_that_fails() -> None:
 
 def test_events_play_to_the_same_figures() -> None:
     """The timeline's player on the prediction's arena reaches the prediction's peak and held bytes."""
-    from analyzer.runtimes.timeline import play
+    from analyzer.runtimes.timeline import simulate
 
     mine = _prediction("cases", 0)
-    played = play(mine.events, mine.allocator())
-    assert max(played.allocated) == mine.peak_in_use
-    assert played.peak_reserved == mine.held
+    simulation = simulate(mine.events, mine.allocator())
+    assert max(simulation.allocated) == mine.peak_in_use
+    assert simulation.peak_reserved == mine.held
 
 
 @lru_cache(maxsize=1)

@@ -10,11 +10,11 @@ import pytest
 from onnx import TensorProto, helper
 
 from analyzer import devices
-from analyzer.libraries.cudnn.frontend_plans import Convolution, workspace
+from analyzer.libraries.cudnn.frontend_plans import FrontendConvolution, workspace
 from analyzer.runtimes.onnxruntime.kernels import declared, registered
 from analyzer.runtimes.onnxruntime.kernels.einsum import temporaries
 from analyzer.runtimes.onnxruntime.kernels.packing import cached
-from analyzer.runtimes.onnxruntime.kernels.scratch import Settings, scratch
+from analyzer.runtimes.onnxruntime.kernels.scratch import KernelSettings, scratch
 from analyzer.runtimes.onnxruntime.load import load
 from analyzer.runtimes.onnxruntime.plan.placement import assign
 from tests.runtimes.onnxruntime import ort_reference as reference
@@ -63,7 +63,7 @@ def _takes(model: Any) -> list[int]:
     graph = load(model, None)
     assign(graph, "cuda")
     node = graph.nodes[0]
-    return [nbytes for nbytes, _ in scratch(node, graph, Settings("cuda", "EXHAUSTIVE", H200))]
+    return [nbytes for nbytes, _ in scratch(node, graph, KernelSettings("cuda", "EXHAUSTIVE", H200))]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_einsum_by_hand() -> None:
     assert temporaries("ii->i", [(3, 3)], 4) is None
 
 
-RESNET_STEM = Convolution(
+RESNET_STEM = FrontendConvolution(
     False, (64, 3, 224, 224), (64, 3, 7, 7), (64, 64, 112, 112), (2, 2), (3, 3), (1, 1), 1
 )
 
@@ -137,14 +137,18 @@ RESNET_STEM = Convolution(
 def test_convolution_workspaces() -> None:
     """Measured shapes give their figure, as the arena's log shows it; DEFAULT needs a small table."""
     assert workspace(RESNET_STEM, "EXHAUSTIVE", H200) == (244_093_712, "measured")
-    layer = Convolution(False, (64, 64, 56, 56), (64, 64, 3, 3), (64, 64, 56, 56), (1, 1), (1, 1), (1, 1), 1)
+    layer = FrontendConvolution(
+        False, (64, 64, 56, 56), (64, 64, 3, 3), (64, 64, 56, 56), (1, 1), (1, 1), (1, 1), 1
+    )
     assert workspace(layer, "EXHAUSTIVE", H200) == (102_908_051, "measured")
     assert workspace(RESNET_STEM, "DEFAULT", H200)[0] < 4096
 
 
 def test_unmeasured_convolutions_take_the_form_of_their_neighbour() -> None:
     """A batch nobody measured scales the copies: x, w and y in NHWC order and 16 bytes."""
-    odd = Convolution(False, (60, 3, 224, 224), (64, 3, 7, 7), (60, 64, 112, 112), (2, 2), (3, 3), (1, 1), 1)
+    odd = FrontendConvolution(
+        False, (60, 3, 224, 224), (64, 3, 7, 7), (60, 64, 112, 112), (2, 2), (3, 3), (1, 1), 1
+    )
     nbytes, basis = workspace(odd, "EXHAUSTIVE", H200)
     x, w, y = 60 * 3 * 224 * 224 * 4, 64 * 3 * 49 * 4, 60 * 64 * 112 * 112 * 4
     assert (nbytes, basis) == (x + w + y + 16, "bounded")

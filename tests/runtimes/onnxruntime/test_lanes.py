@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzer.devices import load
-from analyzer.family.lanes import Lanes
+from analyzer.parametric.lanes import Lanes
 from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
-from analyzer.runtimes.onnxruntime.kernels.scratch import Settings, scratch
-from analyzer.runtimes.onnxruntime.kernels.scratch.lanes import told
+from analyzer.runtimes.onnxruntime.kernels.scratch import KernelSettings, scratch
+from analyzer.runtimes.onnxruntime.kernels.scratch.lanes import taken
 from tests.runtimes.onnxruntime.graphs import build
 
 CONV = {"pads": (1, 1, 1, 1), "strides": (1, 1)}
@@ -58,9 +58,9 @@ def test_each_size_is_told_as_alone(kernel: str, batches: list[int]) -> None:
             value.shape = tuple(sizes)
         return graph
 
-    setting = Settings("cuda", "EXHAUSTIVE", load("h200"))
+    setting = KernelSettings("cuda", "EXHAUSTIVE", load("h200"))
     together = at(Lanes(np.array(batches)))
-    found: list[tuple[Any, str]] = [*told(scratch, together.nodes[0], together, setting, len(batches))]
+    found: list[tuple[Any, str]] = [*taken(scratch, together.nodes[0], together, setting, len(batches))]
     for place, batch in enumerate(batches):
         alone = at(batch)
         expected = [nbytes for nbytes, _ in scratch(alone.nodes[0], alone, setting)]

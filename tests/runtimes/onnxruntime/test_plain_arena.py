@@ -14,7 +14,7 @@ from analyzer.runtimes.onnxruntime import plain_arena
 from analyzer.runtimes.onnxruntime.arena import SESSION, SessionArena
 from analyzer.runtimes.onnxruntime.options import SessionOptions
 from analyzer.runtimes.onnxruntime.plain_arena import PlainArena, Reached, Steps, steps
-from analyzer.runtimes.timeline import play
+from analyzer.runtimes.timeline import simulate
 from tests.allocators.compiled import compiled
 
 KIB, MIB = 2**10, 2**20
@@ -51,19 +51,21 @@ def test_it_is_the_arena(strategy: str, events: tuple[AllocationEvent, ...], roo
     options = SessionOptions(arena_extend_strategy=strategy)
     with mock.patch.object(plain_arena, "Chunks", compiled().Chunks):
         arena, plain = SessionArena(options, room), PlainArena(options, room)
-    played = steps(events, options)
-    assert played is not None
-    half = len(played.events) // 2
-    before, after = (Steps(part, played.units) for part in (played.events[:half], played.events[half:]))
-    whole = plain.play(before)
+    simulation = steps(events, options)
+    assert simulation is not None
+    half = len(simulation.events) // 2
+    before, after = (
+        Steps(part, simulation.units) for part in (simulation.events[:half], simulation.events[half:])
+    )
+    whole = plain.simulate(before)
     later = plain.copy()  # a copy goes on where the arena was
-    whole = whole and plain.play(after)
-    failed = play(events, arena).failure is not None
+    whole = whole and plain.simulate(after)
+    failed = simulate(events, arena).failure is not None
     if whole:
         assert not failed
         reached = Reached(arena.peak_allocated, arena.reserved, arena.page_bytes)
         assert plain.reached == reached
-        assert later.play(after) and later.reached == reached
+        assert later.simulate(after) and later.reached == reached
     else:
         assert room is not None  # the arena itself may still make do with less than it wants
 

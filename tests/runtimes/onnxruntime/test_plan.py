@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from analyzer.errors import OptionError
-from analyzer.family.lanes import Lanes
+from analyzer.parametric.lanes import Lanes
 from analyzer.runtimes.onnxruntime.arena import SessionArena
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph, Value
 from analyzer.runtimes.onnxruntime.load import load

@@ -14,15 +14,15 @@ from analyzer import devices
 from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels import packing
 from analyzer.runtimes.onnxruntime.kernels.declined import declines
-from analyzer.runtimes.onnxruntime.kernels.scratch import Settings, scratch
+from analyzer.runtimes.onnxruntime.kernels.scratch import KernelSettings, scratch
 from analyzer.runtimes.onnxruntime.rewrite.editor import Editor
 from analyzer.runtimes.onnxruntime.rewrite.fusions.integer import dynamic_matmul, integer_to_float
 from analyzer.runtimes.onnxruntime.rewrite.fusions.matmul import nbits_bias
 from analyzer.runtimes.onnxruntime.rewrite.quantized import groups, remains, spreading
 from tests.runtimes.onnxruntime.graphs import build, shown
 
-CPU = Settings("cpu", "EXHAUSTIVE", devices.load("h200"))
-CUDA = Settings("cuda", "EXHAUSTIVE", devices.load("h200"))
+CPU = KernelSettings("cpu", "EXHAUSTIVE", devices.load("h200"))
+CUDA = KernelSettings("cuda", "EXHAUSTIVE", devices.load("h200"))
 Q, D = "QuantizeLinear", "DequantizeLinear"
 NUMBERS: dict[str, Any] = {
     "s": np.float32(0.5), "t": np.float32(0.25), "u": np.uint8(0), "v": np.uint8(128), "z": np.int8(0), "low": np.int8(-128),

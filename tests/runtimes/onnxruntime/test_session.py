@@ -12,14 +12,14 @@ from analyzer.runtimes.events import Event, Free, Malloc
 from analyzer.runtimes.onnxruntime.frame import frame
 from analyzer.runtimes.onnxruntime.graph import RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels import packing
-from analyzer.runtimes.onnxruntime.kernels.scratch import Settings, before_outputs, scratch, unknown
+from analyzer.runtimes.onnxruntime.kernels.scratch import KernelSettings, before_outputs, scratch, unknown
 from analyzer.runtimes.onnxruntime.kernels.scratch.convolution import convolution_of
 from analyzer.runtimes.onnxruntime.options import SessionOptions
 from analyzer.runtimes.onnxruntime.plan.order import execution, streams, topological
 from analyzer.runtimes.onnxruntime.plan.pattern import MemoryPattern, PatternPlanner, aligned
 from analyzer.runtimes.onnxruntime.plan.planner import Kind, locations, plan, same_size
-from analyzer.runtimes.onnxruntime.playing import RunFigures, play_session, typical
 from analyzer.runtimes.onnxruntime.session import record
+from analyzer.runtimes.onnxruntime.simulation import RunFigures, simulate_session, typical
 from tests.runtimes.onnxruntime.graphs import build
 
 H200 = devices.load("h200")
@@ -183,20 +183,20 @@ def test_a_loop_body_runs_twice_and_its_second_finds_what_the_first_carries() ->
     assert {"+n1 counter 8!", "+n1 counter 1!"} <= set(told(on_cpu, provider="cpu"))
 
 
-# Playing
+# Simulating
 
 
 def test_stages_regions_and_peaks_are_the_arenas() -> None:
     """w 256 in a region of 1 MiB, of which all else is taken too: x, a, b are 1 KiB each."""
     settings = SessionOptions()
-    played = play_session(record(frame(chain(), settings), settings, H200).events, settings)
-    assert played.stages == {
+    simulation = simulate_session(record(frame(chain(), settings), settings, H200).events, settings)
+    assert simulation.stages == {
         "session": RunFigures(256, 256, 1 << 20, 1 << 20),
         "run 1": RunFigures(256, 256 + 3 * KIB, 1 << 20, 1 << 20),
         "run 2": RunFigures(256, 256 + 4 * KIB, 1 << 20, 1 << 20),
     }
-    assert (played.peak_in_use, played.held, played.failure) == (256 + 4 * KIB, 1 << 20, None)
-    (region,) = played.regions
+    assert (simulation.peak_in_use, simulation.held, simulation.failure) == (256 + 4 * KIB, 1 << 20, None)
+    (region,) = simulation.regions
     assert (region.nbytes, region.requested_bytes, region.label, region.phase) == (
         1 << 20,
         256,
@@ -207,9 +207,9 @@ def test_stages_regions_and_peaks_are_the_arenas() -> None:
 
 def test_a_request_that_finds_no_memory_ends_the_session() -> None:
     settings = SessionOptions(gpu_mem_limit=2560)
-    played = play_session(record(frame(chain(), settings), settings, H200).events, settings)
-    assert played.failure is not None and played.stages == {} and played.regions == ()
-    failure = played.failure
+    simulation = simulate_session(record(frame(chain(), settings), settings, H200).events, settings)
+    assert simulation.failure is not None and simulation.stages == {} and simulation.regions == ()
+    failure = simulation.failure
     assert (failure.label, failure.phase, failure.requested_bytes) == ("b", "run 1", 1024)
     # a's chunk is all that is left, 1280 bytes: less than twice the request is not split.
     assert (failure.in_use, failure.held, failure.limit) == (2560, 2560, 2560)
@@ -223,12 +223,15 @@ def test_one_order_is_enough_where_it_cannot_matter() -> None:
     for options, shuffled in (({}, True), ({"arena_extend_strategy": "kSameAsRequested"}, False)):
         settings = SessionOptions(**options)  # type: ignore[arg-type]
         events = record(frame(build(text, {"x": (4,)}, sizes), settings), settings, H200).events
-        played, peaks, (least, most) = typical(events, settings, None)
-        assert least <= played.held <= most and peaks[0] <= played.peak_in_use <= peaks[1]
+        simulation, peaks, (least, most) = typical(events, settings, None)
+        assert least <= simulation.held <= most and peaks[0] <= simulation.peak_in_use <= peaks[1]
         if shuffled:  # 4 and 7 MiB, half as wide again on either side
             assert (least, most) == ((4 << 20) - (3 << 19), (7 << 20) + (3 << 19))
-            assert played.held in (4 << 20, 7 << 20)
-        assert sorted(event.label for event in played.events[:2] if isinstance(event, Malloc)) == ["v", "w"]
+            assert simulation.held in (4 << 20, 7 << 20)
+        assert sorted(event.label for event in simulation.events[:2] if isinstance(event, Malloc)) == [
+            "v",
+            "w",
+        ]
         assert (least < most) == shuffled
 
 
@@ -386,7 +389,9 @@ def takes(
     provider = more.pop("provider", "cuda")
     threads = more.pop("threads", 1)
     graph = build(text, shapes, constants, provider=provider, **more)
-    return [n for n, _ in scratch(graph.nodes[0], graph, Settings(provider, "EXHAUSTIVE", H200, threads))]
+    return [
+        n for n, _ in scratch(graph.nodes[0], graph, KernelSettings(provider, "EXHAUSTIVE", H200, threads))
+    ]
 
 
 @pytest.mark.parametrize(

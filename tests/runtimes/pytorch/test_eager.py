@@ -12,7 +12,7 @@ from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
 from analyzer.runtimes.pytorch.eager import requests
 from analyzer.runtimes.pytorch.runtime import PyTorch
 from analyzer.runtimes.pytorch.scratch.layout import contiguous_strides
-from analyzer.runtimes.timeline import play
+from analyzer.runtimes.timeline import simulate
 from tests.schemas import called
 from tests.values import not_values
 
@@ -141,12 +141,12 @@ def test_the_runtime_plays_them_on_pytorchs_allocator(monkeypatch: pytest.Monkey
     assert predicted.events == requests(program(), H200).events
     assert predicted.libraries == {"cublas", "cublas@autograd"}
     assert predicted.unknown == {"mylib::thing": (3, COPY + 6000)}
-    played = play(predicted.events, predicted.allocator())
-    assert played.peak_reserved == 2 * CUBLAS + 2 * 2**20
+    simulation = simulate(predicted.events, predicted.allocator())
+    assert simulation.peak_reserved == 2 * CUBLAS + 2 * 2**20
     threads = 2 * H200.modules_bytes["cublas"] if "cublas" in H200.per_thread_modules else None
     assert threads is not None
-    assert predicted.device_used(played) == (
-        H200.context_bytes + played.peak_reserved + threads + H200.modules_bytes["kernels"]
+    assert predicted.device_used(simulation) == (
+        H200.context_bytes + simulation.peak_reserved + threads + H200.modules_bytes["kernels"]
     )
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "large_segment_size_mb:64,max_split_size_mb:128")
     other = PyTorch().predict(Source(program()), Options(), H200)
@@ -154,5 +154,5 @@ def test_the_runtime_plays_them_on_pytorchs_allocator(monkeypatch: pytest.Monkey
 
 
 def test_values_cannot_be_changed() -> None:
-    # A story while it is written, and a checkpoint while it is read.
+    # A rule while it is asked, and a checkpoint while it is read.
     assert not_values("analyzer.runtimes.pytorch") == {"Script", "Reading"}

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from analyzer.allocators.driver import MIB
-from analyzer.allocators.process import Kernel, Process
+from analyzer.allocators.process import KernelNeeds, Process
 from analyzer.graph import Category, Operator, Storage, TensorMeta
 from analyzer.runtimes.pytorch.launches import kernel_named, kernel_of
 from tests.allocators.holes import holes_in, holes_of, recorded
@@ -65,28 +65,30 @@ GIVEN, HOST = TensorMeta(0, (4, 4), (4, 1), "float32"), TensorMeta(1, (4, 4), (4
             "aten::clone",
             TensorMeta(0, (4, 4), (1, 4), "float32"),
             TensorMeta(2, (4, 4), (4, 1), "float32"),
-            Kernel.STACK,
+            KernelNeeds.STACK,
         ),
-        ("aten::_to_copy", GIVEN, TensorMeta(2, (4, 4), (4, 1), "bfloat16"), Kernel.STACK),
+        ("aten::_to_copy", GIVEN, TensorMeta(2, (4, 4), (4, 1), "bfloat16"), KernelNeeds.STACK),
         ("aten::_to_copy", HOST, TensorMeta(2, (4, 4), (4, 1), "float32"), None),
         ("aten::relu", GIVEN, TensorMeta(1, (4, 4), (4, 1), "float32"), None),
         ("aten::view", GIVEN, GIVEN, None),
         ("aten::empty_like", GIVEN, TensorMeta(2, (4, 4), (4, 1), "float32"), None),
         ("aten::mm", GIVEN, TensorMeta(2, (4, 4), (4, 1), "float32"), None),
         ("_c10d_functional::all_reduce", GIVEN, TensorMeta(2, (4, 4), (4, 1), "float32"), None),
-        ("aten::sum", GIVEN, TensorMeta(2, (), (), "float32"), Kernel.ASSERTING),
-        ("torch_scatter::scatter_max", GIVEN, TensorMeta(2, (4,), (1,), "float32"), Kernel.ASSERTING),
+        ("aten::sum", GIVEN, TensorMeta(2, (), (), "float32"), KernelNeeds.ASSERTING),
+        ("torch_scatter::scatter_max", GIVEN, TensorMeta(2, (4,), (1,), "float32"), KernelNeeds.ASSERTING),
     ],
 )
 def test_copies_views_and_libraries(
-    name: str, given: TensorMeta, made: TensorMeta, kernel: Kernel | None
+    name: str, given: TensorMeta, made: TensorMeta, kernel: KernelNeeds | None
 ) -> None:
     assert kernel_of(Operator(0, name, (given,), (made,)), PROGRAM) is kernel
 
 
 def test_what_is_changed_in_place_was_written_by_a_kernel() -> None:
     given = TensorMeta(2, (4, 4), (4, 1), "float32")
-    assert kernel_of(Operator(0, "aten::zero_", (given,), (given,), writes=(2,)), PROGRAM) is Kernel.STACK
+    assert (
+        kernel_of(Operator(0, "aten::zero_", (given,), (given,), writes=(2,)), PROGRAM) is KernelNeeds.STACK
+    )
     copied = Operator(0, "aten::copy_", (given, HOST), (given,), writes=(2,))
     assert kernel_of(copied, PROGRAM) is None
     assert kernel_of(Operator(0, "aten::copy_", (given, GIVEN), (given,), writes=(2,)), PROGRAM) is None

@@ -15,7 +15,7 @@ from analyzer.devices import load
 from analyzer.errors import RuleError, UnknownOperatorError
 from analyzer.graph import Operator, TensorMeta
 from analyzer.rules import find
-from analyzer.runtimes.pytorch.scratch import BY_NAME, OF_OPERATOR, Output, Take, story_of
+from analyzer.runtimes.pytorch.scratch import BY_NAME, OF_OPERATOR, Output, Take, kernel_allocations
 from tests.paths import ROOT
 from tests.schemas import called
 
@@ -94,7 +94,7 @@ def test_an_operator_with_a_rule_is_refused_unless_replaced() -> None:
     assert "mine" not in BY_NAME
 
     analyzer.rule("aten::mm", name="mine", replace=True)(padded(512))
-    steps = story_of(MM, load("h200")).steps
+    steps = kernel_allocations(MM, load("h200")).steps
     assert steps[:2] == (Take(0, 512), Output(0)) and isinstance(steps[0], Take) and steps[0].rule == "mine"
     assert [rule.name for rule in find("aten::mm")] == ["mine", "tensor"]
 
@@ -122,7 +122,7 @@ def test_one_overload_comes_before_all() -> None:
     def name_of(operator: str) -> str:
         (take,) = (
             s
-            for s in story_of(called(0, operator, (), MM.outputs), load("h200")).steps
+            for s in kernel_allocations(called(0, operator, (), MM.outputs), load("h200")).steps
             if isinstance(s, Take)
         )
         return take.rule
@@ -141,14 +141,14 @@ def test_a_rule_that_fails_is_the_users_error_not_an_internal_one() -> None:
 
     analyzer.rule("mylib::op")(broken)
     with pytest.raises(RuleError, match=r"the rule broken \(.*:\d+\) on mylib::op: IndexError") as caught:
-        story_of(called(0, "mylib::op", (), MM.outputs), load("h200"))
+        kernel_allocations(called(0, "mylib::op", (), MM.outputs), load("h200"))
     assert caught.value.hint
 
 
 def test_bytes_are_whole() -> None:
     analyzer.rule("mylib::op", name="halves")(padded(1.5))  # type: ignore[arg-type]
     with pytest.raises(RuleError, match=r"takes 1\.5 bytes"):
-        story_of(called(0, "mylib::op", (), MM.outputs), load("h200"))
+        kernel_allocations(called(0, "mylib::op", (), MM.outputs), load("h200"))
 
 
 def _line(path: Path, start: str) -> int:

@@ -41,7 +41,7 @@ def events_of(
 
 
 def peak_bytes(events: tuple[AllocationEvent, ...]) -> int:
-    """Plays the events; every free is of something alive, every key is taken once at a time."""
+    """Simulates the events; every free is of something alive, every key is taken once at a time."""
     alive: dict[int, int] = {}
     most = 0
     for event in events:

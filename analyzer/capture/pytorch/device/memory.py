@@ -14,7 +14,7 @@ import torch
 from analyzer.graph import Mark, Moment, Operator
 
 
-class Allocator(Protocol):
+class AllocatorState(Protocol):
     """What a caching allocator knows of itself, in bytes."""
 
     allocated: int
@@ -43,7 +43,7 @@ class Memory(Protocol):
     failures: int
 
     @property
-    def allocator(self) -> Allocator:
+    def allocator(self) -> AllocatorState:
         """The allocator as it is now."""
 
     @property
@@ -58,7 +58,7 @@ class Memory(Protocol):
         """Follow the program of these, which grow."""
 
     def follow(self, moment: Moment) -> None:
-        """Play what the moment asks for."""
+        """Simulate what the moment asks for."""
 
     @property
     def position(self) -> int:
@@ -87,10 +87,10 @@ class Memory(Protocol):
         """The program waits for a piece of it."""
 
     def aside(self) -> None:
-        """What is asked for from now on is written down apart, and not played."""
+        """What is asked for from now on is written down apart, and not simulated."""
 
     def back(self, happened: bool) -> None:
-        """What was written apart is played now if it happened after all, and forgotten otherwise."""
+        """What was written apart is simulated now if it happened after all, and forgotten otherwise."""
 
     def rounds(self, starts: Sequence[int], first: int) -> tuple[list[Any], Mapping[int, Any]]:
         """The rounds of a loop between these positions, numbered from `first` on, and storages asked for in them. Raises

@@ -220,14 +220,14 @@ def attention_math(
     if dropout_p > 0:
         weights = torch.dropout(weights, dropout_p, True)
     # What the pair is made of C++ evaluates last to first.
-    told = weights.to(original)
+    probabilities = weights.to(original)
     out = weights.matmul(value).to(original)
     # C++ drops its locals last to first; Python would go the other way.
     del weights
     del value, key
     del query, unscaled
     del attn_mask
-    return out, told
+    return out, probabilities
 
 
 def _aligned(mask: Any) -> Any:

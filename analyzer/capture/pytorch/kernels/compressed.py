@@ -314,7 +314,7 @@ def _entries(matrix: Any) -> int:
 def _on_values(operator: Callable[..., Any]) -> Callable[..., Any]:
     """An operator that leaves every entry where it is: new values, and copies of the indices (`get_result_tensor_for_unary_op`)."""
 
-    def told(_: Recorder, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def replacement(_: Recorder, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if not is_compressed(tensor):  # number times matrix
             tensor, args = args[0], (tensor, *args[1:])
         if any(is_compressed(arg) or (isinstance(arg, torch.Tensor) and arg.dim()) for arg in args):
@@ -326,7 +326,7 @@ def _on_values(operator: Callable[..., Any]) -> Callable[..., Any]:
         plain = plain.clone()
         return made(compressed.clone(), plain, new, tensor.shape, tensor.layout)
 
-    return told
+    return replacement
 
 
 def _sum(_: Recorder, tensor: Any, *, dtype: Any = None) -> Any:

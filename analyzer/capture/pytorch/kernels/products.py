@@ -55,8 +55,8 @@ def with_dense(recorder: Recorder, result: Any, parts: tuple[Any, Any, Any], den
     """`result` becomes the product of a CSR matrix that consists of these parts with a dense one, or with a vector."""
     if not _in_order(dense):
         dense = dense.clone(memory_format=torch.contiguous_format)
-    told = {"result": result, **_named(parts), "dense": dense}
-    recorder.record(aten._sparse_addmm.default, (), told, ())
+    named = {"result": result, **_named(parts), "dense": dense}
+    recorder.record(aten._sparse_addmm.default, (), named, ())
     recorder.values.forget(result)
 
 
@@ -76,8 +76,8 @@ def multiplied(recorder: Recorder, one: Rows, other: Rows, offsets: Any) -> tupl
         columns = torch.empty(entries, dtype=torch.int32, device=_META)
         values = torch.empty(entries, dtype=one.values.dtype, device=_META)
     matrices = {**_named(one[:3]), **_named(other[:3], "other_")}
-    told = {**matrices, "result_row_offsets": offsets, "pairs": pairs}
-    recorder.record(aten._sparse_sparse_matmul.default, (), told, (columns, values))
+    named = {**matrices, "result_row_offsets": offsets, "pairs": pairs}
+    recorder.record(aten._sparse_sparse_matmul.default, (), named, (columns, values))
     recorder.values.forget(offsets)
     if counted is not None:
         recorder.values.learn(offsets, counted.offsets)

@@ -110,8 +110,8 @@ def _coalesce(recorder: Recorder, tensor: torch.Tensor) -> Any:
     with _disable_current_modes():
         result = torch.empty((count, *values.shape[1:]), dtype=values.dtype, device=_META)
     known = recorder.values.known(indices)
-    told = {"flat_indices": flat, "values": values, "positions": positions, "offsets": offsets}
-    recorder.record(aten._coalesce.default, (), told, result)
+    named = {"flat_indices": flat, "values": values, "positions": positions, "offsets": offsets}
+    recorder.record(aten._coalesce.default, (), named, result)
     recorder.values.forget(flat)  # sorted now
     flat = flat.as_strided((1, count), (entries, 1))
     if dims == 1:
@@ -219,7 +219,7 @@ def _sparse_mask(_: Recorder, dense: Any, mask: Any) -> Any:
 def _on_values(operator: Callable[..., Any], coalesces: bool = False) -> Callable[..., Any]:
     """An operator that leaves every entry where it is: new values, and a copy of the indices."""
 
-    def told(recorder: Recorder, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def on_values(recorder: Recorder, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if not is_sparse(tensor):  # number times sparse
             tensor, args = args[0], (tensor,)
         if coalesces and not _is_coalesced(tensor):
@@ -227,17 +227,17 @@ def _on_values(operator: Callable[..., Any], coalesces: bool = False) -> Callabl
         indices, values = parts(tensor)
         return made(indices.clone(), operator(values, *args, **kwargs), tensor.shape, _is_coalesced(tensor))
 
-    return told
+    return on_values
 
 
 def _in_place(operator: Callable[..., Any]) -> Callable[..., Any]:
     """The same on the values themselves."""
 
-    def told(_: Recorder, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def in_place(_: Recorder, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         operator(parts(tensor)[1], *args, **kwargs)
         return tensor
 
-    return told
+    return in_place
 
 
 def _norm(recorder: Recorder, tensor: Any, power: Any = 2, *_: Any, **__: Any) -> Any:
@@ -354,13 +354,13 @@ def _sum_backward(recorder: Recorder, grad: Any, tensor: Any, dims: Any) -> Any:
 
 
 def _softmax(func: Any) -> Callable[..., Any]:
-    def told(recorder: Recorder, tensor: Any, dim: int, half_to_float: bool = False) -> Any:
+    def softmax(recorder: Recorder, tensor: Any, dim: int, half_to_float: bool = False) -> Any:
         del half_to_float
         tensor = tensor if _is_coalesced(tensor) else _coalesce(recorder, tensor)
         found = sparse_reductions.softmax(recorder, func, *parts(tensor), tensor.shape, dim)
         return made(*found, tensor.shape, True)
 
-    return told
+    return softmax
 
 
 def _mm(recorder: Recorder, sparse: Any, dense: Any, *_: Any) -> Any:

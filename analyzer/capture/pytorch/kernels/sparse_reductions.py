@@ -105,6 +105,6 @@ def softmax(
         largest = torch.empty(count * math.prod(values.shape[1:]), dtype=values.dtype, device=_META)
     numbers = indices.new_empty(entries)
     recorder.values.forget(numbers)
-    told = {"indices": indices, "values": values, "row_of_each": numbers, "rows": count}
-    recorder.record(func, (), told, largest)
+    named = {"indices": indices, "values": values, "row_of_each": numbers, "rows": count}
+    recorder.record(func, (), named, largest)
     return rows, new

@@ -1,4 +1,4 @@
-"""Which module is running, and what leaf modules return: told by `torch.nn.Module.__call__` while a program is captured."""
+"""Which module is running, and what leaf modules return: seen by `torch.nn.Module.__call__` while a program is captured."""
 
 from __future__ import annotations
 

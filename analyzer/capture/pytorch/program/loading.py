@@ -49,16 +49,16 @@ def reading_in_order(recorder: Recorder) -> Iterator[None]:
         def imported(module: ModuleType) -> None:
             name = "ThreadPoolExecutor"
             stack.callback(setattr, module, name, getattr(module, name))
-            setattr(module, name, lambda *_, **__: Pool(recorder))
+            setattr(module, name, lambda *_, **__: LoadingPool(recorder))
 
         with once_imported(_MODULE, imported):
             yield
 
 
-class Piece(Future[Any]):
+class LoadedTensor(Future[Any]):
     """A tensor that a thread is to make. It is there when it is asked for."""
 
-    def __init__(self, pool: Pool, number: int, make: Callable[[], Any]) -> None:
+    def __init__(self, pool: LoadingPool, number: int, make: Callable[[], Any]) -> None:
         super().__init__()
         self.number = number
         self._pool, self._make = pool, make
@@ -80,22 +80,22 @@ class Piece(Future[Any]):
         return made.numel() * made.element_size() if isinstance(made, torch.Tensor) else 0
 
 
-class Pool:
+class LoadingPool:
     """What transformers asks of its pool of threads."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder, self._thread = recorder, ThreadPoolExecutor(1)
         self._thread.submit(setattr, recorder.places.here, "in_order", True).result()
-        self._waiting: deque[Piece] = deque()
+        self._waiting: deque[LoadedTensor] = deque()
         self._count = 0
         self._now = 0
         self._running: dict[int, int] = {}  # the numbers of those that are made now: when each is done
         if recorder.memory is not None:
             recorder.memory.reads()
 
-    def submit(self, make: Callable[[], Any]) -> Piece:
+    def submit(self, make: Callable[[], Any]) -> LoadedTensor:
         """Hand out another tensor."""
-        piece = Piece(self, self._count, make)
+        piece = LoadedTensor(self, self._count, make)
         self._count += 1
         self._waiting.append(piece)
         return piece

@@ -5,7 +5,7 @@
 2. What lives across a boundary has a **role**: its size, and its number among equals. What takes the place of something
    that died gets its role, so this step's gradients are what the last step's were.
 3. A segment's **normal form** is everything that happened in it (operators, births, deaths, named events) with storages
-   told by their order of birth in it, or by their role. Floats are left out: they scale values (a learning rate), and
+   known by their order of birth in it, or by their role. Floats are left out: they scale values (a learning rate), and
    decide no memory.
 4. If the last p segments have the normal forms of the p before them, begin and end with the same roles in blocks of the
    same size, and reach no new peak, they are forgotten: whatever they left alive stands for what they found. p is at
@@ -29,7 +29,7 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from analyzer.graph import Birth, Death, Mark, Moment, Operator, Run, TensorMeta, Use, Wait
+from analyzer.graph import Birth, Death, Mark, Moment, Operator, Run, StreamUse, StreamWait, TensorMeta
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.device.memory import Memory
@@ -43,25 +43,25 @@ LAYOUTS = 64
 Role: TypeAlias = tuple[int, bool, int]
 
 
-class Form:
-    """A segment's normal form. It is told only where another segment is as long and its operators return the same shapes."""
+class NormalForm:
+    """A segment's normal form. It is worked out only where another segment is as long and its operators return the same shapes."""
 
-    __slots__ = ("_tell", "_told", "shapes")
+    __slots__ = ("_happened", "_normalize", "shapes")
 
-    def __init__(self, shapes: object, tell: Callable[[], Hashable]) -> None:
-        self.shapes, self._tell = shapes, tell
-        self._told: Hashable = None
+    def __init__(self, shapes: object, normalize: Callable[[], Hashable]) -> None:
+        self.shapes, self._normalize = shapes, normalize
+        self._happened: Hashable = None
 
     @property
-    def told(self) -> Hashable:
+    def happened(self) -> Hashable:
         """Everything that happened in it."""
-        if self._told is None:
-            self._told = self._tell()
-        return self._told
+        if self._happened is None:
+            self._happened = self._normalize()
+        return self._happened
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Form) and (
-            self is other or (self.shapes == other.shapes and self.told == other.told)
+        return isinstance(other, NormalForm) and (
+            self is other or (self.shapes == other.shapes and self.happened == other.happened)
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -80,7 +80,7 @@ class Boundary:
     failures: int
     peaks: tuple[int, ...]
     held: Mapping[Role, tuple[int, int]]
-    normal: Form | None
+    normal: NormalForm | None
     layouts: tuple[int, ...]
 
     @property
@@ -138,7 +138,7 @@ class Repetition:
                 return as_before and steps > 0
         return False
 
-    def _here(self, normal: Form | None) -> Boundary:
+    def _here(self, normal: NormalForm | None) -> Boundary:
         recorder, memory = self._recorder, self._memory
         steps, self._steps = recorder.step - self._steps, recorder.step
         held = {role: (storage, memory.block_bytes(storage)) for storage, role in self._roles.items()}
@@ -187,11 +187,11 @@ class Repetition:
             key = growing.nbytes, growing.on_device
             self._roles[storage] = (*key, self._numbers.setdefault(key, _Numbers()).take())
 
-    def _normal(self) -> Form:
+    def _normal(self) -> NormalForm:
         """The normal form of the segment that ends now. Its part of the record stays as it is until it is forgotten."""
         begin, recorder = self._boundaries[-1], self._recorder
-        told = partial(
-            _told,
+        normalize = partial(
+            _happened,
             recorder.storages.program[begin.at.moments :],
             recorder.operators[begin.at.operators :],
             recorder.storages.all[begin.at.storages :],
@@ -203,10 +203,10 @@ class Repetition:
             for operator in recorder.operators[begin.at.operators :]
             for output in operator.outputs[:1]
         ]
-        return Form((len(recorder.storages.program) - begin.at.moments, shapes), told)
+        return NormalForm((len(recorder.storages.program) - begin.at.moments, shapes), normalize)
 
 
-def _told(
+def _happened(
     moments: Sequence[Moment],
     operators: Sequence[Operator],
     storages: Sequence[Any],
@@ -216,12 +216,12 @@ def _told(
     """What happened in a segment that began there; `operators` and `storages` are those since."""
     first = begin.at.storages
 
-    def told(storage: int) -> Hashable:
+    def numbered(storage: int) -> Hashable:
         return storage - first if storage >= first else roles.get(storage)
 
     def argument(value: Any) -> Hashable:
         if isinstance(value, TensorMeta):
-            return told(value.storage), value.shape, value.stride, value.dtype, value.offset
+            return numbered(value.storage), value.shape, value.stride, value.dtype, value.offset
         if isinstance(value, tuple):
             return tuple([argument(part) for part in value])
         return "float" if isinstance(value, float) else value
@@ -239,13 +239,13 @@ def _told(
             )  # fmt: skip
         elif isinstance(moment, Birth):
             growing = storages[moment.storage - first]
-            form.append(("birth", told(moment.storage), growing.nbytes, growing.on_device, moment.stream))
-        elif isinstance(moment, Use):
-            form.append(("use", told(moment.storage), moment.stream))
-        elif isinstance(moment, Wait):
+            form.append(("birth", numbered(moment.storage), growing.nbytes, growing.on_device, moment.stream))
+        elif isinstance(moment, StreamUse):
+            form.append(("use", numbered(moment.storage), moment.stream))
+        elif isinstance(moment, StreamWait):
             form.append(("wait", moment.stream, moment.by))
         elif isinstance(moment, Death):
-            form.append(("death", told(moment.storage)))
+            form.append(("death", numbered(moment.storage)))
         elif isinstance(moment, Mark):
             step, dot, name = moment.name.partition(".")
             form.append(("mark", name if dot and step.isdigit() else moment.name, moment.value))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 
-class Call(NamedTuple):
+class DispatchedCall(NamedTuple):
     """The operator, and its arguments as the dispatcher hands them over."""
 
     func: Any

@@ -97,13 +97,13 @@ class Places:
         depth, source = len(callers), ""
         while frame is not None:
             code = frame.f_code
-            told = known.get(id(code))
-            if told is None:
-                told = known[id(code)] = (self._user_name(code.co_filename), code)
-            if told[0]:
-                source = f"{told[0]}:{frame.f_lineno}"
+            file_of = known.get(id(code))
+            if file_of is None:
+                file_of = known[id(code)] = (self._user_name(code.co_filename), code)
+            if file_of[0]:
+                source = f"{file_of[0]}:{frame.f_lineno}"
                 break
-            if told[0] is None:
+            if file_of[0] is None:
                 break
             if code is self.calling:
                 depth -= 1

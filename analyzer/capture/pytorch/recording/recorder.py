@@ -27,7 +27,7 @@ from analyzer.capture.pytorch.device.cudnn import settings_of
 from analyzer.capture.pytorch.device.current_stream import Current
 from analyzer.capture.pytorch.device.memory import Memory
 from analyzer.capture.pytorch.module import step
-from analyzer.capture.pytorch.recording.calls import Call
+from analyzer.capture.pytorch.recording.calls import DispatchedCall
 from analyzer.capture.pytorch.recording.failing import FailedCall
 from analyzer.capture.pytorch.recording.fan_in import FanIn
 from analyzer.capture.pytorch.recording.meta_cache import MetaCache
@@ -35,8 +35,8 @@ from analyzer.capture.pytorch.recording.parts import has_parts, inside, unwraps_
 from analyzer.capture.pytorch.recording.places import Places
 from analyzer.capture.pytorch.recording.schema import Schema
 from analyzer.capture.pytorch.recording.storages import Storages
-from analyzer.capture.pytorch.values.answers import Values
-from analyzer.capture.pytorch.values.asked_sizes import Asked
+from analyzer.capture.pytorch.values.answers import ProgramValues
+from analyzer.capture.pytorch.values.asked_sizes import AskedSizes
 from analyzer.capture.pytorch.values.effort import SMALL_ELEMENTS, Effort
 from analyzer.capture.pytorch.values.known_values import KnownValues
 from analyzer.graph import Argument, Category, Graph, Operator, Phase, Run, TensorMeta
@@ -109,12 +109,12 @@ class Recorder(TorchDispatchMode):
         self.failed_call: FailedCall | None = None  # the last operator that raised
         self.notes: list[str] = []
         self.caveats: list[str] = []
-        self.asked: Asked | None = None  # who listens to what is asked about sizes
+        self.asked: AskedSizes | None = None  # who listens to what is asked about sizes
         self._known = KnownValues()
         self.streams = Current()
         self.places = Places(self.streams, step.__file__)
         self.storages = Storages(self.places, self.streams, self._known, memory)
-        self.values = Values(self.places, self.storages, self._known, self.note)
+        self.values = ProgramValues(self.places, self.storages, self._known, self.note)
         self.operators: list[Operator] = []
         self.of_parts = OfParts()
         self._saw_parts = False  # the program has made a tensor that consists of others
@@ -251,7 +251,7 @@ class Recorder(TorchDispatchMode):
         try:
             out = None
             if schema.sized_by_values:
-                out = self.values.sized(Call(func, args, kwargs))
+                out = self.values.sized(DispatchedCall(func, args, kwargs))
             if out is None:
                 kernel = schema.kernel or func
                 if schema.remembered:
@@ -414,7 +414,7 @@ class Recorder(TorchDispatchMode):
             program=tuple(self.storages.program),
             batch=batch,
             notes=tuple(self.notes),
-            questions=() if self.asked is None else tuple(self.asked.questions),
+            guards=() if self.asked is None else tuple(self.asked.guards),
             alike=self.alike.capabilities,
         ).check()
 

@@ -63,7 +63,7 @@ class Schema:
         self.sized_by_values = (
             torch.Tag.dynamic_output_shape in func.tags or self.name in unknown_sizes.UNTAGGED
         )
-        # New results, told by the arguments alone (`meta_cache.py`).
+        # New results, which follow from the arguments alone (`meta_cache.py`).
         self.remembered = (
             func.namespace == "aten"
             and (kernel is None or by_shapes)

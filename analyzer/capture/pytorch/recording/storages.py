@@ -31,9 +31,9 @@ from analyzer.graph import (
     Moment,
     Phase,
     Storage,
+    StreamUse,
+    StreamWait,
     TensorMeta,
-    Use,
-    Wait,
 )
 
 DTYPE_NAMES = {value: str(value)[6:] for value in vars(torch).values() if isinstance(value, torch.dtype)}
@@ -53,7 +53,7 @@ _CATEGORY = {
 
 
 @dataclass(slots=True)
-class Growing:
+class GrowingStorage:
     """A storage being recorded; frozen into a `Storage` by `finish`."""
 
     nbytes: int
@@ -71,7 +71,7 @@ class Storages:
 
     def __init__(self, places: Places, streams: Current, known: KnownValues, memory: Memory | None) -> None:
         self._places, self._streams, self._known, self._memory = places, streams, known, memory
-        self.all: list[Growing] = []
+        self.all: list[GrowingStorage] = []
         self.program: list[Moment] = []
         self.live: dict[int, int] = {}
         self._references: dict[int, weakref.ref[Any]] = {}
@@ -102,7 +102,7 @@ class Storages:
     def wait(self, stream: int | None = None, by: int | None = None) -> None:
         """The host, or the stream `by`, waits for a stream, or for all of them."""
         if self._shared:
-            self.happened(Wait(stream, by))
+            self.happened(StreamWait(stream, by))
 
     def wait_here(self) -> None:
         """The host waits for the stream that is current: it reads, or copies without `non_blocking`."""
@@ -114,7 +114,7 @@ class Storages:
         index = self.live.get(tensor.untyped_storage()._cdata)
         if index is not None and self.all[index].on_device:
             self._shared = True
-            self.happened(Use(index, stream))
+            self.happened(StreamUse(index, stream))
 
     # -- where tensors lie ---------------------------------------------------------------------------------------
 
@@ -163,7 +163,7 @@ class Storages:
         if index is not None:
             return index
         on_device = on_device and tensor.device.type == "meta"
-        growing = Growing(
+        growing = GrowingStorage(
             storage.nbytes(),
             category,
             name,
@@ -183,7 +183,7 @@ class Storages:
         self._references[key] = weakref.ref(storage, died)
         return index
 
-    def _begin(self, key: int, growing: Growing, born: bool = False) -> int:
+    def _begin(self, key: int, growing: GrowingStorage, born: bool = False) -> int:
         index = self.live[key] = len(self.all)
         self.all.append(growing)
         if not born:

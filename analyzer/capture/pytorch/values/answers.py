@@ -18,7 +18,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_iter
 
-from analyzer.capture.pytorch.recording.calls import Call
+from analyzer.capture.pytorch.recording.calls import DispatchedCall
 from analyzer.capture.pytorch.recording.parts import has_parts
 from analyzer.capture.pytorch.recording.places import Places
 from analyzer.capture.pytorch.recording.schema import Schema
@@ -43,7 +43,7 @@ BY_NUMBERS = (
 )
 
 
-class Values:
+class ProgramValues:
     """Answers for one capture. stands_in: unknown values get a stand-in instead of being an error; stood_in: the program has read
     one; note: says something once to the estimate's reader."""
 
@@ -225,7 +225,7 @@ class Values:
 
     # -- sizes ---------------------------------------------------------------------------------------------------
 
-    def sized(self, call: Call) -> Any:
+    def sized(self, call: DispatchedCall) -> Any:
         """The results of an operator whose size depends on values: those that are known, else those of unknown size."""
         out = self._known.sized(call)
         if out is None:
@@ -235,7 +235,7 @@ class Values:
                 self._decides(value)
         return out
 
-    def _of_unknown_size(self, call: Call) -> Any:
+    def _of_unknown_size(self, call: DispatchedCall) -> Any:
         """The results of an operator whose size depends on data, at the size that was said, else the largest; noted."""
         if everybody() and (count := unknown_sizes.most(call)) is not None:
             return unknown_sizes.result(call, count)

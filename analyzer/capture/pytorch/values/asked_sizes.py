@@ -2,7 +2,7 @@
 
 A captured program is the way the program took at one batch. Which way it takes at another may depend on sizes it compares. So,
 where it is asked for, the sizes that tensors tell (`shape`, `size`) are whole numbers that remember how they came about, and
-every comparison of one is a question (`graph/question.py`): its two sides, as trees of additions, products and the like over
+every comparison of one is a guard (`graph/guard.py`): its two sides, as trees of additions, products and the like over
 sizes, its answer and its line. Whoever knows the sizes at another batch knows whether the answers are the same there.
 
 Not modelled: sizes told otherwise (`len`, `numel`, `range`), other arithmetic than `_ARITHMETIC`, comparisons with fractions:
@@ -18,42 +18,42 @@ from typing import Any
 
 import torch
 
-from analyzer.graph.question import Question, Tree
+from analyzer.graph.guard import SizeGuard, Tree
 
 _ARITHMETIC = ("add", "sub", "mul", "floordiv", "mod")
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _MOST = 100_000
 
 
-class Asked:
-    """Collects the questions of one capture."""
+class AskedSizes:
+    """Collects the guards of one capture."""
 
     def __init__(self) -> None:
-        self.questions: list[Question] = []
+        self.guards: list[SizeGuard] = []
 
-    def size(self, told: int) -> int:
+    def size(self, value: int) -> int:
         """A size that remembers."""
-        return _Size(told, int(told), self)
+        return _Size(value, int(value), self)
 
-    def sizes(self, told: torch.Size) -> torch.Size:
+    def sizes(self, value: torch.Size) -> torch.Size:
         """A shape of such sizes."""
-        return torch.Size([self.size(size) for size in told])
+        return torch.Size([self.size(size) for size in value])
 
     def ask(self, comparison: str, left: Tree, right: Tree, answer: bool) -> None:
-        """Remember a question, and which line asked it."""
-        if len(self.questions) < _MOST:
+        """Remember a guard, and which line asked it."""
+        if len(self.guards) < _MOST:
             frame = sys._getframe(2)
             where = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"  # noqa: PTH119
-            self.questions.append(Question(comparison, left, right, answer, where))
+            self.guards.append(SizeGuard(comparison, left, right, answer, where))
 
 
 class _Size(int):
     """A whole number with the tree it came from."""
 
     tree: Tree
-    asked: Asked
+    asked: AskedSizes
 
-    def __new__(cls, value: int, tree: Tree, asked: Asked) -> _Size:
+    def __new__(cls, value: int, tree: Tree, asked: AskedSizes) -> _Size:
         made = super().__new__(cls, value)
         made.tree, made.asked = tree, asked
         return made

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from analyzer.capture.pytorch.recording.calls import Call
+from analyzer.capture.pytorch.recording.calls import DispatchedCall
 
 aten = torch.ops.aten
 MOST_ELEMENTS = 1 << 22  # of a tensor
@@ -92,7 +92,7 @@ def _work(func: Any, args: Any, tensors: list[torch.Tensor], results: list[torch
     elements = _CALL + sum(tensor.numel() for tensor in (*tensors, *results))
     if func not in _MULTIPLYING:
         return elements
-    call = Call(func, args, {})
+    call = DispatchedCall(func, args, {})
     if func is aten.convolution.default:
         products = _convolved(call, results[0])
     elif func is aten.convolution_backward.default:
@@ -102,7 +102,7 @@ def _work(func: Any, args: Any, tensors: list[torch.Tensor], results: list[torch
     return elements + products // _PRODUCTS_AN_ELEMENT
 
 
-def _convolved(call: Call, made: torch.Tensor) -> int:
+def _convolved(call: DispatchedCall, made: torch.Tensor) -> int:
     """Multiplications of a convolution: for every element of its result (transposed: of what it is given) those of one kernel."""
     counted, weight = call.argument("input") if call.argument("transposed") else made, call.argument("weight")
     return int(counted.numel() * (weight.numel() // weight.size(0)))

@@ -34,7 +34,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from analyzer.capture.pytorch.recording.calls import Call
+from analyzer.capture.pytorch.recording.calls import DispatchedCall
 from analyzer.capture.pytorch.values.effort import Effort
 from analyzer.capture.pytorch.values.unknown_sizes import is_mask
 from analyzer.capture.pytorch.values.unknown_sizes import result as of_size
@@ -189,7 +189,7 @@ class KnownValues:
         if one and nbytes == storage.nbytes() and storage._cdata not in self._twins and nbytes <= LIMIT:
             self._twins[storage._cdata] = torch.UntypedStorage(nbytes)
 
-    def sized(self, call: Call) -> Any:
+    def sized(self, call: DispatchedCall) -> Any:
         """Where a size depends on values: the results as meta tensors of the right size, or None where that is not known."""
         func = call.func
         if func is aten.nonzero.default:
@@ -223,7 +223,7 @@ class KnownValues:
             indices += [torch.empty(count, dtype=torch.long, device="meta") for _ in range(twin.dim())]
         return func(call.argument("self"), indices)
 
-    def _counting(self, call: Call) -> Any:
+    def _counting(self, call: DispatchedCall) -> Any:
         """Results with one entry for each value that is there, or for each up to the largest: it is found which there are."""
         func, (source, *others), kwargs = call
         twin = self.twin(source)
@@ -250,7 +250,7 @@ class KnownValues:
             return  # no values change: the tensor looks otherwise at its storage, or at another, which is known or not
         known = self._run(func, name, args, kwargs, tensors, results, written)
         if not known and func is aten._to_copy.default:
-            source = Call(func, args, kwargs).argument("self")
+            source = DispatchedCall(func, args, kwargs).argument("self")
             if source.device.type == "cpu":
                 self._counted(source, results[0])
                 return
@@ -274,7 +274,7 @@ class KnownValues:
         if func is aten.rand.default and results:
             self._drawn.add(results[0].untyped_storage()._cdata)
         if func in _SORTING:
-            self._sorted(results[_SORTING[func]], Call(func, args, kwargs).argument("dim", -1))
+            self._sorted(results[_SORTING[func]], DispatchedCall(func, args, kwargs).argument("dim", -1))
         if name.startswith(_UNKNOWABLE) or torch.Tag.nondeterministic_seeded in func.tags:
             return False
         if func.namespace == "_c10d_functional" and name != "wait_tensor":
@@ -365,7 +365,7 @@ class KnownValues:
     ) -> bool:
         """Whether the result is known though not all operands are: one of them decides, or none does."""
         if func in _COMPARING or func in _EQUAL:
-            call = Call(func, args, {})
+            call = DispatchedCall(func, args, {})
             looks = self._compared if func in _COMPARING else self._found
             looks(func, call.argument("self"), call.argument("other"), results[0])
             return False
@@ -373,7 +373,7 @@ class KnownValues:
             return self._all_the_same(tensors[0], results[0])
         if func in _LIKE:
             value = _LIKE[func]
-            said = Call(func, args, {}).argument(value) if isinstance(value, str) else value
+            said = DispatchedCall(func, args, {}).argument(value) if isinstance(value, str) else value
             return bool(results) and self._filled_with(results[0], said)
         decisive = _ABSORBING.get(func)
         if decisive is None or len(results) != 1:

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from analyzer.capture.pytorch.recording.calls import Call
+from analyzer.capture.pytorch.recording.calls import DispatchedCall
 
 aten = torch.ops.aten
 _META = torch.device("meta")
@@ -32,7 +32,7 @@ def is_mask(index: torch.Tensor | None) -> bool:
     return index is not None and index.dtype in (torch.bool, torch.uint8)
 
 
-def most(call: Call, at_most: Callable[[torch.Tensor], int | None] = lambda _: None) -> int | None:
+def most(call: DispatchedCall, at_most: Callable[[torch.Tensor], int | None] = lambda _: None) -> int | None:
     """How many results there are at most; None where the arguments' shapes do not tell. at_most: how many elements of a tensor are
     not zero at most, where more than its size is known of it."""
     match call.name:
@@ -59,12 +59,12 @@ def most(call: Call, at_most: Callable[[torch.Tensor], int | None] = lambda _: N
             return None
 
 
-def unbounded(call: Call) -> bool:
+def unbounded(call: DispatchedCall) -> bool:
     """Whether nothing but data tells the size, and PyTorch has no meta kernel that would say so."""
     return call.func is aten.repeat_interleave.Tensor and call.argument("output_size") is None
 
 
-def result(call: Call, count: int) -> Any:
+def result(call: DispatchedCall, count: int) -> Any:
     """What the operator returns when there are `count` results, as meta tensors."""
 
     def made(*shape: int, dtype: torch.dtype = torch.long) -> torch.Tensor:

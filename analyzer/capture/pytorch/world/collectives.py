@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_iter
 
-from analyzer.capture.pytorch.recording.calls import Call
+from analyzer.capture.pytorch.recording.calls import DispatchedCall
 from analyzer.graph import Phase
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def collectives(
         group = _group(next(value for value in args if isinstance(value, torch.ScriptObject)))
         on_device = placed(group, args)
         if on_device:
-            used(group, *_exchange(Call(func, args, kwargs), group))
+            used(group, *_exchange(DispatchedCall(func, args, kwargs), group))
             recorder.record(func, args, kwargs, on_device)
         work = _finished(tensors if kept is None else kept)
         return work if len(func._schema.returns) == 1 else (tensors, work)
@@ -200,7 +200,7 @@ def collectives(
             recorder.values.forget(tensor)
         return done(c10d.recv_any_source_.default, (tensors, *args), kwargs, tensors, [])
 
-    def told(func: Any) -> Callable[..., Any]:
+    def reported(func: Any) -> Callable[..., Any]:
         position = next(i for i, a in enumerate(func._schema.arguments) if a.name == "group_name")
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -214,7 +214,7 @@ def collectives(
     module = torch.ops._c10d_functional
     return {
         **{
-            overload.default: told(overload.default)
+            overload.default: reported(overload.default)
             for overload in (
                 module.all_reduce,
                 module.all_reduce_,
@@ -263,7 +263,7 @@ SENDING = frozenset({"send", "scatter_root", "gather", "alltoall_", "alltoall_ba
 RECEIVING = frozenset({"recv_", "recv_any_source_", "gather_root", "scatter", "alltoall_", "alltoall_base_"})
 
 
-def _exchange(call: Call, group: Any) -> tuple[str, tuple[int, ...] | None]:
+def _exchange(call: DispatchedCall, group: Any) -> tuple[str, tuple[int, ...] | None]:
     """The collective's name, "_root" behind it where this rank has that part, and the ranks it exchanges messages with.
 
     Scatter, gather and all-to-all are groups of sends and receives in NCCL (`torch/csrc/cuda/nccl.cpp`).

@@ -5,7 +5,7 @@
 2. Each allocation goes into the smallest gap between living blocks that holds it (the lowest of equals), otherwise
    behind the last one. The block's size is the furthest end ever reached.
 
-Many batches are followed at once where sizes are `Lanes` (`family/lanes.py`): `LanesPlanner` does lane by lane what
+Many batches are followed at once where sizes are `Lanes` (`parametric/lanes.py`): `LanesPlanner` does lane by lane what
 `PatternPlanner` does, in rows and columns of numbers; a property test holds it to that.
 
 Source: `core/framework/mem_pattern_planner.h` (`TraceAllocation`, `TraceFree`), `execution_frame.cc`.
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from analyzer.family.lanes import Integers, Lanes
+from analyzer.parametric.lanes import Integers, Lanes
 
 ALIGNMENT_BYTES = 256
 

@@ -51,7 +51,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BufferPlan:
     """`release[i]`: buffers released after the kernel with index i."""
 
     placements: Mapping[str, Placement]
@@ -87,7 +87,9 @@ def locations(graph: RuntimeGraph) -> dict[str, bool]:
     return on_host
 
 
-def plan(graph: RuntimeGraph, lanes: list[list[Node]], reuse: bool = True, loop_body: bool = False) -> Plan:
+def plan(
+    graph: RuntimeGraph, lanes: list[list[Node]], reuse: bool = True, loop_body: bool = False
+) -> BufferPlan:
     """The plan for the nodes of each stream (`order.streams`)."""
     values = graph.values
     on_host = locations(graph)
@@ -129,7 +131,7 @@ def plan(graph: RuntimeGraph, lanes: list[list[Node]], reuse: bool = True, loop_
                 uses[buffer] = uses.get(buffer, 0) - 1
                 if uses[buffer] == 0:
                     free.insert(0, buffer)
-    return Plan(placements, _releases(lanes, placements))
+    return BufferPlan(placements, _releases(lanes, placements))
 
 
 def _use_counts(graph: RuntimeGraph) -> dict[str, int]:

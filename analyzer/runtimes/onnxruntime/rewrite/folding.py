@@ -70,13 +70,13 @@ def _to_constants(editor: Editor, node: Node) -> None:
 
 def _origin(editor: Editor, node: Node, place: int) -> str:
     """The operator, its attributes and where its inputs come from; of few elements that are known, these."""
-    told = hashlib.blake2b(f"{node.operator} {place} {sorted(map(str, node.attributes.items()))}".encode())
+    digest = hashlib.blake2b(f"{node.operator} {place} {sorted(map(str, node.attributes.items()))}".encode())
     for name in node.inputs:
         data = editor.graph.constant(name) if name else None
-        told.update(f"\0{editor.graph.origin(name) if name and data is None else ''}".encode())
+        digest.update(f"\0{editor.graph.origin(name) if name and data is None else ''}".encode())
         if data is not None:
-            told.update(f"{data.dtype} {data.shape}".encode() + data.tobytes())
-    return told.hexdigest()
+            digest.update(f"{data.dtype} {data.shape}".encode() + data.tobytes())
+    return digest.hexdigest()
 
 
 def _fold_shape(editor: Editor, node: Node) -> None:

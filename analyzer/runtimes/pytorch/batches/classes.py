@@ -1,10 +1,10 @@
-"""What the operators of a captured program take for themselves, at any batch: their stories, told as seldom as can be.
+"""What the operators of a captured program take for themselves, at any batch, worked out as seldom as can be.
 
-1. Operators that are equal but for the tensors' names (at every captured batch, so at any) have one story: a **class**. One
-   whose numbers do not vary has the same story at every batch; of one without a scratch rule only the results are allocated.
-2. The others are told at each batch. Many batches are told at once (`family/lanes.py`): a rule runs once for all batches for
-   which it decides alike. A rule of the user's, and one that needs its numbers one by one, is told batch by batch.
-3. A story may leave out a temporary at one batch that it takes at another (a copy, a workspace of no bytes). A class has
+1. Operators that are equal but for the tensors' names (at every captured batch, so at any) are an equivalence class, and allocate the same. One
+   whose numbers do not vary allocates the same at every batch; of one without a scratch rule only the results are allocated.
+2. The rules of the others are asked at each batch, many batches at once (`parametric/lanes.py`): a rule runs once for all batches for
+   which it decides alike. A rule of the user's, and one that needs its numbers one by one, is asked batch by batch.
+3. A kernel may do without a temporary at one batch that it takes at another (a copy, a workspace of no bytes). A class has
    every step seen so far, and what is left out has no bytes: an allocator has no block for such a request.
 """
 
@@ -18,30 +18,30 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.devices import DeviceProfile
-from analyzer.family.lanes import Lanes, NotTogether, in_parts
-from analyzer.family.numbers import AtBatch
-from analyzer.family.program import BatchProgram
 from analyzer.graph import Argument, Operator, Phase, TensorMeta
-from analyzer.runtimes.pytorch.scratch import Give, Output, Step, Story, Take, story_of
+from analyzer.parametric.lanes import Lanes, NotTogether, in_parts
+from analyzer.parametric.numbers import AtBatch
+from analyzer.parametric.program import BatchProgram
+from analyzer.runtimes.pytorch.scratch import Give, KernelAllocations, Output, Step, Take, kernel_allocations
 from analyzer.runtimes.pytorch.scratch.registry import rule_for
 
 Signature: TypeAlias = tuple[Any, ...]
 Integers = npt.NDArray[np.int64]
-# A story with the batches, as places in a list of them, at which it is the story of its class.
-Told: TypeAlias = tuple[Integers, Story]
+# What a class allocates, with the batches at which it does, as places in a list of them.
+Variant: TypeAlias = tuple[Integers, KernelAllocations]
 
 
 class Classes:
     """The classes of a program's operators.
 
-    class_of: the class of each operator. latest: of each class its story as last told. steps: all its steps seen so far.
+    class_of: the class of each operator. latest: what each class allocates at the last batch asked about. steps: all its steps seen so far.
     """
 
     def __init__(self, program: BatchProgram, profile: DeviceProfile) -> None:
         """Raises NotTheSame when an operator that needs memory of its own has numbers that are no polynomials."""
         self._profile = profile
         self.class_of: list[int] = []
-        self.latest: list[Story] = []
+        self.latest: list[KernelAllocations] = []
         self._varying: list[tuple[int, AtBatch]] = []
         known: dict[Signature, int] = {}
         for operator in program.first.operators:
@@ -52,78 +52,80 @@ class Classes:
             number = known.get(signature)
             if number is None:
                 number = known[signature] = len(self.latest)
-                self.latest.append(story_of(operator, profile))
+                self.latest.append(kernel_allocations(operator, profile))
                 at = program.operator(operator.index) if ruled else None
                 if at is not None:
                     self._varying.append((number, at))
             self.class_of.append(number)
-        self.steps = [story.steps for story in self.latest]
+        self.steps = [allocations.steps for allocations in self.latest]
 
-    def at(self, batch: int) -> list[tuple[int, Story]]:
-        """The stories of the classes that vary, each with the number of its class. Raises ArithmeticError."""
-        return [(number, story_of(operator(batch), self._profile)) for number, operator in self._varying]
+    def at(self, batch: int) -> list[tuple[int, KernelAllocations]]:
+        """What the classes that vary allocate, each with its number. Raises ArithmeticError."""
+        return [
+            (number, kernel_allocations(operator(batch), self._profile)) for number, operator in self._varying
+        ]
 
-    def at_many(self, batches: Sequence[int]) -> Iterator[tuple[int, list[Told]]]:
-        """The same at many batches: of each class that varies its stories, each with the batches it is told for.
+    def at_many(self, batches: Sequence[int]) -> Iterator[tuple[int, list[Variant]]]:
+        """The same at many batches: of each class that varies its variants.
 
         A batch at which a number is no whole one is in none of them.
         """
         for number, operator in self._varying:
             yield number, list(self._many(operator, np.array(batches, np.int64)))
 
-    def _many(self, operator: AtBatch, batches: Integers) -> Iterator[Told]:
-        def told(lanes: Integers) -> Story | None:
+    def _many(self, operator: AtBatch, batches: Integers) -> Iterator[Variant]:
+        def asked(lanes: Integers) -> KernelAllocations | None:
             try:
                 if len(lanes) == 1:
-                    return story_of(operator(int(batches[lanes[0]])), self._profile)
+                    return kernel_allocations(operator(int(batches[lanes[0]])), self._profile)
                 call = operator(Lanes(batches[lanes]))  # type: ignore[arg-type]
                 found = rule_for(call.name)
                 if found is None or not found.code.__module__.startswith("analyzer."):
                     raise NotTogether
-                return story_of(call, self._profile)
+                return kernel_allocations(call, self._profile)
             except ArithmeticError:
                 return None
 
-        for lanes, story in in_parts(np.arange(len(batches)), told):
-            if story is not None:
-                yield lanes, story
+        for lanes, allocations in in_parts(np.arange(len(batches)), asked):
+            if allocations is not None:
+                yield lanes, allocations
 
-    def learn(self, told: Sequence[tuple[int, Story]]) -> bool:
-        """Take these stories for those of their classes; whether there are steps or libraries that were not known."""
+    def learn(self, found: Sequence[tuple[int, KernelAllocations]]) -> bool:
+        """Take these for what their classes allocate; whether there are steps or libraries that were not known."""
         news = False
-        for number, story in told:
-            known, self.latest[number] = self.latest[number], story
-            merged = _merged(self.steps[number], story.steps)
-            if merged is not self.steps[number] or story.libraries != known.libraries:
+        for number, allocations in found:
+            known, self.latest[number] = self.latest[number], allocations
+            merged = _merged(self.steps[number], allocations.steps)
+            if merged is not self.steps[number] or allocations.libraries != known.libraries:
                 self.steps[number], news = merged, True
         return news
 
     def sizes(self) -> list[int]:
-        """The size of each step that has one, class by class, as last told: 0 for a step that a story leaves out."""
+        """The size of each step that has one, class by class, at the last batch asked about: 0 for a step that is left out there."""
         found: list[int] = []
-        for story, steps in zip(self.latest, self.steps, strict=True):
-            found += _sizes(story, steps)
+        for allocations, steps in zip(self.latest, self.steps, strict=True):
+            found += _sizes(allocations, steps)
         return found
 
     def sizes_at(
-        self, told: Sequence[tuple[int, list[Told]]], batch_count: int
+        self, classes: Sequence[tuple[int, list[Variant]]], batch_count: int
     ) -> tuple[Integers, npt.NDArray[np.bool_]]:
-        """`sizes` at many batches, a column each, of stories that were learned; and at which batches they hold.
+        """`sizes` at many batches, a column each, of what was learned; and at which batches they hold.
 
-        They do not where a story has its steps in another order than its class, or loads other libraries.
+        They do not where a variant has its steps in another order than its class, or loads other libraries.
         """
         last: list[Any] = self.sizes()
         same = [0 if isinstance(size, Lanes) else size for size in last]
         found = np.repeat(np.array(same, np.int64)[:, None], batch_count, axis=1)
         begins = [0, *itertools.accumulate(sum(_has_size(step) for step in steps) for steps in self.steps)]
         holds = np.ones(batch_count, np.bool_)
-        for number, stories in told:
+        for number, variants in classes:
             steps, begin = self.steps[number], begins[number]
             whole = np.zeros(batch_count, np.bool_)
-            for lanes, story in stories:
-                in_order = _merged(steps, story.steps) is steps
-                whole[lanes] = in_order and story.libraries == self.latest[number].libraries
-                for place, size in enumerate(_sizes(story, steps)):
+            for lanes, allocations in variants:
+                in_order = _merged(steps, allocations.steps) is steps
+                whole[lanes] = in_order and allocations.libraries == self.latest[number].libraries
+                for place, size in enumerate(_sizes(allocations, steps)):
                     found[begin + place, lanes] = size.values if isinstance(size, Lanes) else size
             holds &= whole
         return found, holds
@@ -131,13 +133,15 @@ class Classes:
     def smaller(self, first: int) -> dict[int, tuple[int, ...]]:
         """What plans are asked for instead, by the number of their size; the first step's size has number `first`."""
         found: dict[int, tuple[int, ...]] = {}
-        for story, steps in zip(self.latest, self.steps, strict=True):
-            told = {
-                _name(step): step.smaller for step in story.steps if isinstance(step, Take) and step.smaller
+        for allocations, steps in zip(self.latest, self.steps, strict=True):
+            by_name = {
+                _name(step): step.smaller
+                for step in allocations.steps
+                if isinstance(step, Take) and step.smaller
             }
             for name in [_name(step) for step in steps if _has_size(step)]:
-                if name in told:
-                    found[first] = told[name]
+                if name in by_name:
+                    found[first] = by_name[name]
                 first += 1
         return found
 
@@ -146,12 +150,12 @@ def _has_size(step: Step) -> bool:
     return not isinstance(step, Give) and step.nbytes is not None
 
 
-def _sizes(story: Story, steps: tuple[Step, ...]) -> list[Any]:
-    """The size of each of `steps` that has one, as the story tells it: 0 where it leaves the step out."""
-    told = [step for step in story.steps if _has_size(step)]
-    if len(story.steps) == len(steps):
-        return [step.nbytes for step in told if not isinstance(step, Give)]
-    by_name = {_name(step): step.nbytes for step in told if not isinstance(step, Give)}
+def _sizes(allocations: KernelAllocations, steps: tuple[Step, ...]) -> list[Any]:
+    """The size of each of `steps` that has one, as `allocations` has it: 0 where the step is left out."""
+    sized = [step for step in allocations.steps if _has_size(step)]
+    if len(allocations.steps) == len(steps):
+        return [step.nbytes for step in sized if not isinstance(step, Give)]
+    by_name = {_name(step): step.nbytes for step in sized if not isinstance(step, Give)}
     return [by_name.get(_name(step), 0) for step in steps if _has_size(step)]
 
 
@@ -166,12 +170,12 @@ def _name(step: Step) -> Signature:
             return ("give", token)
 
 
-def _merged(known: tuple[Step, ...], told: tuple[Step, ...]) -> tuple[Step, ...]:
-    """`known` with the steps of `told` that it lacks, each in its place; `told` alone where the orders contradict."""
-    if [_name(step) for step in known] == [_name(step) for step in told]:
+def _merged(known: tuple[Step, ...], seen: tuple[Step, ...]) -> tuple[Step, ...]:
+    """`known` with the steps of `seen` that it lacks, each in its place; `seen` alone where the orders contradict."""
+    if [_name(step) for step in known] == [_name(step) for step in seen]:
         return known
     merged: list[Step] = []
-    left, right = list(known), list(told)
+    left, right = list(known), list(seen)
     while left and right:
         here, there = _name(left[0]), _name(right[0])
         if here == there:
@@ -182,12 +186,12 @@ def _merged(known: tuple[Step, ...], told: tuple[Step, ...]) -> tuple[Step, ...]
         elif all(_name(step) != there for step in left):
             merged.append(right.pop(0))
         else:
-            return told
+            return seen
     merged += left + right
-    left_out = {_name(step) for step in merged} - {_name(step) for step in told}
-    # A result is never left out: a story without one is another story.
+    left_out = {_name(step) for step in merged} - {_name(step) for step in seen}
+    # A result is never left out: without one it is another variant.
     if any(name[0] == "output" for name in left_out):
-        return told
+        return seen
     return known if len(merged) == len(known) else tuple(merged)
 
 

@@ -8,7 +8,7 @@ order, the allocator serves it. Only what cannot differ between two batches is n
    comes out is the program's **script**: which request has which size.
 3. The script has every step seen so far; what a batch leaves out has no bytes there. It is written anew when a batch
    brings a step that is not in it.
-4. A batch is then its sizes put into the script and played.
+4. A batch is then its sizes put into the script and simulated.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ import numpy as np
 from analyzer.allocators import OutOfMemoryError
 from analyzer.allocators.compiled import FREE
 from analyzer.allocators.pytorch.caching import HEEDED, PyTorchAllocator
-from analyzer.allocators.pytorch.peaks import UNIT_BYTES, peaks, plain
+from analyzer.allocators.pytorch.peaks import UNIT_BYTES, has_fast_path, peaks
 from analyzer.devices import DeviceProfile
-from analyzer.family.lanes import Integers, NotTogether
-from analyzer.runtimes.batches import Family, Figures
+from analyzer.parametric.lanes import Integers, NotTogether
+from analyzer.runtimes.base import Limit
+from analyzer.runtimes.batches import Figures, ParametricCapture
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
 from analyzer.runtimes.pytorch.allocator import limited, make_allocator
 from analyzer.runtimes.pytorch.batches.classes import Classes
@@ -56,15 +57,20 @@ class _Script:
 class EagerBatches:
     """Figures of a PyTorch program on one device, at any batch the program holds for."""
 
-    def __init__(self, family: Family, profile: DeviceProfile, conf: str) -> None:
+    def __init__(self, parametric: ParametricCapture, profile: DeviceProfile, conf: str) -> None:
         """conf: the allocator's settings. Raises NotTheSame, also when an operator that needs memory of its own has numbers
         that are no polynomials."""
-        self._program, self._naive, self._profile, self._conf = family.program, family.naive, profile, conf
-        self._graph = family.program.first
+        self._program, self._naive, self._profile, self._conf = (
+            parametric.program,
+            parametric.naive,
+            profile,
+            conf,
+        )
+        self._graph = parametric.program.first
         self._storages = [storage.nbytes for storage in self._graph.storages]
         self._classes = Classes(self._program, profile)
         made = make_allocator(conf, profile)
-        self._plain = made.settings if plain(made) else None
+        self._plain = made.settings if has_fast_path(made) else None
         self._script: _Script | None = None
         self._prepared: dict[int, Integers] = {}
         self._last: tuple[int, Integers] | None = None
@@ -74,11 +80,11 @@ class EagerBatches:
         if not batches:
             return
         self._last = None
-        told = list(self._classes.at_many(batches))
-        for number, stories in told:
-            if self._classes.learn([(number, story) for _, story in stories]):
+        classes = list(self._classes.at_many(batches))
+        for number, variants in classes:
+            if self._classes.learn([(number, allocations) for _, allocations in variants]):
                 self._script = None
-        found, holds = self._classes.sizes_at(told, len(batches))
+        found, holds = self._classes.sizes_at(classes, len(batches))
         storages = np.repeat(np.array(self._storages, np.int64)[:, None], len(batches), axis=1)
         try:
             for index, polynomial in self._program.storages.items():
@@ -93,12 +99,12 @@ class EagerBatches:
         for place in np.flatnonzero(holds).tolist():
             self._prepared[batches[place]] = every[:, place]
 
-    def at(self, batch: int, limit: tuple[int, bool] | None = None) -> Figures:
-        """The figures there, under a limit as `Prediction.limited` takes it: then it matters what a plan without room is
-        asked for instead. Raises ArithmeticError as `Polynomial.at`."""
+    def at(self, batch: int, limit: Limit | None = None) -> Figures:
+        """The figures there, under a limit as `Prediction.limited` takes it, for which the smaller workspaces of cuDNN's fallback plans
+        are needed too. Raises ArithmeticError as `Polynomial.at`."""
         prepared = self._prepared.get(batch)
         if limit is not None and prepared is not None:
-            # Sizes alone tell whether it runs as it is; what plans without room ask for instead, the stories tell.
+            # Sizes alone tell whether it runs as it is; what plans without room ask for instead, the variants say.
             found = self._figures(batch, prepared, {}, limit)
             if not found.fails or not self._script or not self._script.plans:
                 return found
@@ -108,9 +114,9 @@ class EagerBatches:
         return self._figures(batch, sizes, smaller, limit)
 
     def _figures(
-        self, batch: int, sizes: Integers, smaller: dict[int, tuple[int, ...]], limit: tuple[int, bool] | None
+        self, batch: int, sizes: Integers, smaller: dict[int, tuple[int, ...]], limit: Limit | None
     ) -> Figures:
-        """A batch's sizes played. smaller: number of a size → what its plan is asked for instead."""
+        """A batch's sizes simulated. smaller: number of a size → what its plan is asked for instead."""
         if self._script is None:
             self._script = self._written()
         script, refused = self._script, 0
@@ -118,7 +124,7 @@ class EagerBatches:
         if not smaller and script.plain is not None and self._plain is not None:
             units = -(-sizes // UNIT_BYTES)
             allocated, reserved, served, returned = peaks(
-                script.plain, units, script.plain_setup_count, self._plain, limit and limit[0]
+                script.plain, units, script.plain_setup_count, self._plain, limit and limit.nbytes
             )
         else:
             made = (
@@ -126,7 +132,7 @@ class EagerBatches:
                 if limit is not None
                 else make_allocator(self._conf, self._profile)
             )
-            served, refused = _play(script, sizes.tolist(), smaller, made)
+            served, refused = _simulate(script, sizes.tolist(), smaller, made)
             allocated, reserved = made.peak_allocated, made.peak_reserved
         return Figures(
             batch,
@@ -140,7 +146,7 @@ class EagerBatches:
         )
 
     def _sizes(self, batch: int) -> Integers:
-        """Every size at one batch, with the stories told there."""
+        """Every size at one batch, with what the classes allocate there."""
         if self._last is not None and self._last[0] == batch:  # once with room, once under a limit
             return self._last[1]
         if self._classes.learn(self._classes.at(batch)):
@@ -156,8 +162,8 @@ class EagerBatches:
         """Which request has which size: `eager` run once with a number in place of each size."""
         numbers = itertools.count(len(self._storages))
         numbered = [
-            dataclasses.replace(story, steps=_numbered(steps, numbers))
-            for story, steps in zip(self._classes.latest, self._classes.steps, strict=True)
+            dataclasses.replace(allocations, steps=_numbered(steps, numbers))
+            for allocations, steps in zip(self._classes.latest, self._classes.steps, strict=True)
         ]
         storages = tuple([dataclasses.replace(s, nbytes=s.index) for s in self._graph.storages])
         asked = requests(
@@ -192,10 +198,10 @@ def _numbered_keys(events: list[tuple[int, int]]) -> Integers:
     return np.array(rows, np.int64).reshape(-1, 2)
 
 
-def _play(
+def _simulate(
     script: _Script, sizes: list[int], smaller: dict[int, tuple[int, ...]], allocator: PyTorchAllocator
 ) -> tuple[bool, int]:
-    """A batch's sizes put into the script and played. Peaks count from the first iteration, as in `timeline`. Whether all
+    """A batch's sizes put into the script and simulated. Peaks count from the first iteration, as in `timeline`. Whether all
     requests were served, and how often a plan had no room.
 
     smaller: number of a size → what its plan is asked for instead.

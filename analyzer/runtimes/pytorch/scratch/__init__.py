@@ -27,7 +27,7 @@ from analyzer.runtimes.pytorch.scratch import (
     synchronised,
     transformer,
 )
-from analyzer.runtimes.pytorch.scratch.registry import Story, is_known, story_of
+from analyzer.runtimes.pytorch.scratch.registry import KernelAllocations, is_known, kernel_allocations
 from analyzer.runtimes.pytorch.scratch.script import (
     BY_NAME,
     OF_OPERATOR,
@@ -46,11 +46,11 @@ __all__ = [
     "OF_OPERATOR",
     "Basis",
     "Give",
+    "KernelAllocations",
     "Output",
     "ScratchRule",
     "Script",
     "Step",
-    "Story",
     "Take",
     "attention",
     "blas",
@@ -63,6 +63,7 @@ __all__ = [
     "fourier",
     "indexing",
     "is_known",
+    "kernel_allocations",
     "loss",
     "normalization",
     "packed",
@@ -77,7 +78,6 @@ __all__ = [
     "softmax",
     "sorting",
     "sparse",
-    "story_of",
     "synchronised",
     "transformer",
 ]

@@ -4,7 +4,7 @@
    the one it took first, from 2.15 on each call takes one and gives it back.
 2. `addmm` with a 1-D contiguous bias as long as a row, beta 1, and a contiguous 2-D result, both sizes of the second
    matrix above 1 (a first matrix of one row is no exception: measured), goes through cuBLASLt with the bias fused. Torch
-   2.6 to 2.8 take a further workspace for the call, 2.9 to 2.11 once a thread, 2.12 to 2.14 none besides cuBLAS's, 2.15 one for
+   2.6 to 2.8 take a further workspace for the call, 2.9 to 2.11 once per thread, 2.12 to 2.14 none besides cuBLAS's, 2.15 one for
    the call and none of cuBLAS's. It is never more than cuBLAS's own (measured with `CUBLAS_WORKSPACE_CONFIG` unset,
    `:4096:8`, `:16:8` and `:0:0`: 1 MiB, 1 MiB, 128 KiB and none).
 3. A 2-D operand is read as it is if it is dense, or one of its strides is 1 and the other at least the row's length;
@@ -52,7 +52,7 @@ def take_workspace(script: Script, device: DeviceProfile, lt: bool = False) -> N
 def _cublas_workspace(script: Script, device: DeviceProfile) -> None:
     """Every product through cuBLAS takes the thread's workspace the first time, after its result is allocated, and
     keeps it: 32 MiB on compute capability 9.x (10.x and 12.x since torch 2.12), about 8 MiB on others, or what
-    `CUBLAS_WORKSPACE_CONFIG` says.
+    `CUBLAS_WORKSPACE_CONFIG` says: the profile has the size, `with_workspaces` (`runtimes/pytorch/settings.py`) puts the variable and the release in.
     Training takes two, since autograd runs the backward pass on a thread of its own. From torch 2.15 on a call gives it
     back (cublas-call-workspace). Before torch 2.0 cuBLAS used memory of its own, which the allocator does not see.
 
@@ -74,7 +74,7 @@ def _cublas_each_call(script: Script, device: DeviceProfile) -> None:
 
 @part("cublaslt-workspace", since=(2, 9), until=(2, 11))
 def _cublaslt_workspace(script: Script, device: DeviceProfile) -> None:
-    """A product that cuBLASLt runs (a bias fused into it, 8-bit matrices) takes a further workspace once a thread,
+    """A product that cuBLASLt runs (a bias fused into it, 8-bit matrices) takes a further workspace once per thread,
     never more than cuBLAS's own: 1 MiB unless `CUBLAS_WORKSPACE_CONFIG` says less. Torch 2.12 to 2.14 run it in cuBLAS's
     workspace.
 
@@ -148,7 +148,7 @@ def mm(operator: Operator, device: DeviceProfile, script: Script) -> None:
 @rule("aten::addmm", "aten::addmm_", "aten::_addmm_activation", name="matrix-product-bias")
 def addmm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """A matrix product with an addend: the result, a copy of each matrix BLAS cannot read in place, and cuBLAS's
-    workspace. A bias of one row, contiguous, with beta 1, is fused by cuBLASLt, which takes a workspace of its own.
+    workspace. A bias of one row, contiguous, with beta 1, is fused by cuBLASLt, whose workspace depends on the release (cublaslt-workspace, cublaslt-call-workspace).
     """
     first, second = operator.tensor("mat1"), operator.tensor("mat2")
     _product(operator, device, script, (first, second), lt=_fuses_bias(operator, second))

@@ -23,7 +23,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     contiguous_copy_bytes,
 )
-from analyzer.runtimes.pytorch.scratch.reduction import Kernel, reduce
+from analyzer.runtimes.pytorch.scratch.reduction import ReductionKernel, reduce
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
 _INDEX_BYTES = 8
@@ -86,7 +86,7 @@ def isin(operator: Operator, device: DeviceProfile, script: Script) -> None:
         script.temporary(count * tests)
         script.temporary(count)
         pairs = replace(source, shape=(count, tests), stride=(tests, 1), offset=0, dtype="bool")
-        reduce(script, device, pairs, frozenset({1}), ("bool",), kernel=Kernel(1))
+        reduce(script, device, pairs, frozenset({1}), ("bool",), kernel=ReductionKernel(1))
         return
     width, together = dtype_bytes(source.dtype), count + tests
     script.temporary(2 * together * (width + _INDEX_BYTES) + 3 * together, Basis.BOUNDED)
@@ -109,7 +109,7 @@ def repeat_interleave(operator: Operator, device: DeviceProfile, script: Script)
         signs = script.temporary(count)
         every = script.temporary(1)
         flags = replace(repeats, shape=(count,), stride=(1,), offset=0, dtype="bool")
-        reduce(script, device, flags, frozenset({0}), ("bool",), kernel=Kernel(1))
+        reduce(script, device, flags, frozenset({0}), ("bool",), kernel=ReductionKernel(1))
         script.release(every)
         script.release(signs)
     script.outputs()

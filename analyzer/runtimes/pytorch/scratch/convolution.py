@@ -33,13 +33,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from analyzer.devices import DeviceProfile
-from analyzer.family.lanes import Lanes, NotTogether
 from analyzer.graph import Operator, TensorMeta
 from analyzer.libraries.cudnn.batches import workspaces
-from analyzer.libraries.cudnn.convolutions import Settings, trial
+from analyzer.libraries.cudnn.convolutions import ConvolutionSettings, trial
 from analyzer.libraries.cudnn.ladders import steps, was_asked
 from analyzer.libraries.cudnn.local_memory import local_memory
 from analyzer.libraries.cudnn.table import ELEMENT_BYTES, Convolution, table_of_device
+from analyzer.parametric.lanes import Lanes, NotTogether
 from analyzer.releases import Span
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
@@ -156,7 +156,7 @@ def _cudnn_takes_depthwise(source: TensorMeta, weight: TensorMeta, geometry: _Ge
 def _workspace(
     script: Script,
     device: DeviceProfile,
-    settings: Settings,
+    settings: ConvolutionSettings,
     operation: str,
     x: TensorMeta,
     weight: TensorMeta,
@@ -198,7 +198,7 @@ def _workspace(
     found, (nbytes, *following) = steps(call, table, settings)
     known = not found.source.startswith("unknown")
     basis = Basis.MEASURED if known else Basis.BOUNDED
-    measured = was_asked(call, table) if settings == Settings() else found.source == "measured"
+    measured = was_asked(call, table) if settings == ConvolutionSettings() else found.source == "measured"
     if measured and "transferred" not in found.source:
         inferred = None
     else:
@@ -214,7 +214,7 @@ def _error(source: str, device: DeviceProfile) -> float:
     return 0.0 if source == "measured" else _VOTED_ERROR
 
 
-def _at_batches(call: Convolution, batches: Lanes, device: str, settings: Settings) -> Any:
+def _at_batches(call: Convolution, batches: Lanes, device: str, settings: ConvolutionSettings) -> Any:
     """The same at many batch sizes; what is asked for instead where there is no room is left out."""
     others: tuple[Any, ...] = (*call.x_shape[1:], *call.w_shape)
     if any(isinstance(size, Lanes) for size in others):
@@ -252,10 +252,12 @@ def convolution(operator: Operator, device: DeviceProfile, script: Script) -> No
     _workspace(script, device, _settings(operator), operation, x, weight, geometry, channels_last)
 
 
-def _settings(operator: Operator) -> Settings:
+def _settings(operator: Operator) -> ConvolutionSettings:
     """What the program had set of cuDNN when it called the operator."""
-    told = operator.settings
-    return Settings("benchmark" in told, "deterministic" in told, "no_tf32" not in told)
+    settings = operator.settings
+    return ConvolutionSettings(
+        "benchmark" in settings, "deterministic" in settings, "no_tf32" not in settings
+    )
 
 
 @rule("aten::convolution_backward")
@@ -297,7 +299,7 @@ def _depthwise_backward(
 def _cudnn_backward(
     script: Script,
     device: DeviceProfile,
-    settings: Settings,
+    settings: ConvolutionSettings,
     tensors: tuple[TensorMeta, TensorMeta, TensorMeta],
     geometry: _Geometry,
     wanted: tuple[bool, ...],

@@ -25,7 +25,7 @@ from itertools import pairwise
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, nbytes_of
-from analyzer.libraries.cufft import Plan, is_recorded, workspace_bytes
+from analyzer.libraries.cufft import FourierPlan, is_recorded, workspace_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     contiguous_like,
@@ -57,7 +57,7 @@ class _Transform:
         real = not {source.dtype, dtype} <= _WHOLE
         both_sides = real and dtype in _WHOLE and shape[dims[-1]] == source.shape[dims[-1]] > 1
         copied = _must_copy(source, rest, dims)
-        plan = Plan(
+        plan = FourierPlan(
             lengths=tuple(max(source.shape[dim], shape[dim]) for dim in dims),
             batch=math.prod(source.shape[dim] for dim in rest),
             real=real,
@@ -111,7 +111,7 @@ def complex_to_real(operator: Operator, _device: DeviceProfile, script: Script) 
 
 
 def _tell(operator: Operator, script: Script) -> list[tuple[int, ...]]:
-    """The operator's story; returned, the lengths unlike any recorded."""
+    """What the operator allocates; returned, the lengths unlike any recorded."""
     source = operator.inputs[0]
     dims = tuple(dim % max(len(source.shape), 1) for dim in operator.integers("dim") or ())
     if not dims or not source.element_count:

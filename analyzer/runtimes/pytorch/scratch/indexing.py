@@ -45,7 +45,13 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     expanded,
     is_contiguous,
 )
-from analyzer.runtimes.pytorch.scratch.reduction import BOTH_AT_ONCE, Kernel, both_extremes, converted, reduce
+from analyzer.runtimes.pytorch.scratch.reduction import (
+    BOTH_AT_ONCE,
+    ReductionKernel,
+    both_extremes,
+    converted,
+    reduce,
+)
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 from analyzer.runtimes.pytorch.scratch.selection import looked_through, selected
 
@@ -259,7 +265,7 @@ def _check_bounds(script: Script, device: DeviceProfile, entry: TensorMeta) -> N
     for _ in range(2):
         extreme = script.temporary(_INDEX_BYTES)
         copy = script.temporary(contiguous_copy_bytes(entry))
-        reduce(script, device, flat, frozenset({0}), (entry.dtype,), kernel=Kernel(_INDEX_BYTES))
+        reduce(script, device, flat, frozenset({0}), (entry.dtype,), kernel=ReductionKernel(_INDEX_BYTES))
         script.release(copy)
         script.release(script.temporary(1))
         script.release(extreme)

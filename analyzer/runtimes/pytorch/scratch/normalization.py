@@ -36,7 +36,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     is_contiguous,
     suggests_channels_last,
 )
-from analyzer.runtimes.pytorch.scratch.reduction import Kernel, converted, reduce, sum_over
+from analyzer.runtimes.pytorch.scratch.reduction import ReductionKernel, converted, reduce, sum_over
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
 _SPLIT_ROWS, _ROWS_PER_BLOCK, _LANES = 64 * 1024, 32, 32
@@ -246,7 +246,7 @@ def native_batch_norm(operator: Operator, device: DeviceProfile, script: Script)
             copy,
             others,
             (copy.dtype,) * 2,
-            kernel=Kernel(16, 2),
+            kernel=ReductionKernel(16, 2),
             accumulates_in_result=False,
         )
 

@@ -1,4 +1,4 @@
-"""Kernels that copy many tensors at once and are told where they lie by a table on the device.
+"""Kernels that copy many tensors at once and read where they lie from a table on the device.
 
 1. `split_with_sizes_copy` into given tensors copies every part in one kernel, where all are contiguous and of one type:
    a table of 64-bit numbers has two addresses and a size for each part, a running count of blocks with one entry more

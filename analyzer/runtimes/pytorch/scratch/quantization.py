@@ -1,7 +1,7 @@
 """bitsandbytes: quantizing, and the steps of its optimizers.
 
 Source: bitsandbytes 0.50, `backends/cuda/ops.py`: the library's kernels are given all the memory they use. What
-`gemm_4bit` does is told operator by operator (`capture/pytorch/kernels/quantized.py`).
+`gemm_4bit` does is recorded operator by operator (`capture/pytorch/kernels/quantized.py`).
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     preserved_strides,
 )
 from analyzer.runtimes.pytorch.scratch.script import Script, part
-from analyzer.runtimes.pytorch.scratch.tensor_iterator import Loop, reduction_loop
+from analyzer.runtimes.pytorch.scratch.tensor_iterator import IteratedLoop, reduction_loop
 
 _WARP = 32
 _SEMAPHORE_BYTES = 4
@@ -39,7 +39,7 @@ FLOAT_16 = frozenset({"float16", "bfloat16"})
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class ReductionKernel:
     """A reduction kernel: bytes of its accumulator, and how many inputs one load takes."""
 
     accumulator_bytes: int
@@ -62,7 +62,9 @@ def _power_of_two_below(value: int) -> int:
     return 1 << (value.bit_length() - 1) if value > 0 else 1
 
 
-def staging(loop: Loop, element_bytes: int, offset: int, kernel: Kernel, device: DeviceProfile) -> Staging:
+def staging(
+    loop: IteratedLoop, element_bytes: int, offset: int, kernel: ReductionKernel, device: DeviceProfile
+) -> Staging:
     """Bytes of the staging buffer and its semaphores for one launch: both 0 when every result fits one thread block,
     or when blocks and results fill the GPU. `offset`: the input's storage offset in elements.
     """
@@ -117,7 +119,7 @@ def staging(loop: Loop, element_bytes: int, offset: int, kernel: Kernel, device:
     return Staging(buffer_bytes, _SEMAPHORE_BYTES * columns)
 
 
-def _output_vector(loop: Loop, element_bytes: int, offset: int) -> int:
+def _output_vector(loop: IteratedLoop, element_bytes: int, offset: int) -> int:
     """How many neighbouring results one load serves: 4, 2 or 1, as alignment, extent and strides divide."""
     fastest = loop.reduced_dim_count
     vector = 4
@@ -136,7 +138,7 @@ def reduce(
     reduced: frozenset[int],
     result_dtypes: tuple[str, ...],
     *,
-    kernel: Kernel,
+    kernel: ReductionKernel,
     keepdim: bool = False,
     accumulates_in_result: bool = True,
 ) -> None:
@@ -195,7 +197,7 @@ def both_extremes(script: Script, device: DeviceProfile, source: TensorMeta) -> 
     width = dtype_bytes(source.dtype)
     found = script.temporary(width), script.temporary(width)
     both = (source.dtype, source.dtype)
-    kernel = Kernel(2 * width)
+    kernel = ReductionKernel(2 * width)
     reduce(
         script, device, source, reduced_dims(source, None), both, kernel=kernel, accumulates_in_result=False
     )
@@ -207,5 +209,5 @@ def sum_over(
 ) -> None:
     """The staging memory of a `sum` inside another operator, for floating-point tensors."""
     vector = 8 if dtype_bytes(source.dtype) == 2 else 4
-    kernel = Kernel(accumulator_bytes(source.dtype), vector)
+    kernel = ReductionKernel(accumulator_bytes(source.dtype), vector)
     reduce(script, device, source, reduced_dims(source, dims), (source.dtype,), kernel=kernel)

@@ -4,7 +4,7 @@ Each names its accumulator, and the widths of its loads where they differ from `
 follows from shape and strides.
 
 Source: `aten/src/ATen/native/cuda/ReduceSumProdKernel.cu`, `ReduceMomentKernel.cu`, `ReduceNormKernel.cu`,
-`ReduceLogicKernel.cu`, `Reduce{Max,Min}ValuesKernel.cu`, `ReduceArg{Max,Min}Kernel.cu`, `ReduceAMinMaxKernel.cu`;
+`ReduceLogicKernel.cu`, `Reduce{Max,Min}ValuesKernel.cu`, `ReduceArg{Max,Min}ReductionKernel.cu`, `ReduceAMinMaxKernel.cu`;
 input conversion from `make_reduction_from_out_ty` of `ReduceOpsUtils.h`; `ReduceOps.cpp` for `logsumexp`,
 `TensorAdvancedIndexing.cpp` for `count_nonzero`, `SummaryOps.cu` for `histc`.
 
@@ -27,7 +27,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
 )
 from analyzer.runtimes.pytorch.scratch.reduction import (
     FLOAT_16,
-    Kernel,
+    ReductionKernel,
     converted,
     reduce,
     reduced_dims,
@@ -49,7 +49,7 @@ def _sum_like(operator: Operator, device: DeviceProfile, script: Script, *, wide
         computes_in = result.dtype if not source.dtype.startswith("complex") else source.dtype
     copy, _ = converted(script, source, computes_in)
     vector = 8 if wide_loads and dtype_bytes(copy.dtype) == 2 else 4
-    kernel = Kernel(accumulator_bytes(copy.dtype), vector)
+    kernel = ReductionKernel(accumulator_bytes(copy.dtype), vector)
     reduce(script, device, copy, reduced_dims(source, dims), (result.dtype,), kernel=kernel, keepdim=keepdim)
 
 
@@ -97,7 +97,7 @@ def moments(operator: Operator, device: DeviceProfile, script: Script) -> None:
         source,
         reduced_dims(source, operator.integers("dim")),
         dtypes,
-        kernel=Kernel(accumulator, 2),
+        kernel=ReductionKernel(accumulator, 2),
         keepdim=bool(operator.integer("keepdim")),
         accumulates_in_result=False,
     )
@@ -120,7 +120,7 @@ def logic(operator: Operator, device: DeviceProfile, script: Script) -> None:
         source,
         reduced_dims(source, dims),
         (dtype,),
-        kernel=Kernel(dtype_bytes(source.dtype)),
+        kernel=ReductionKernel(dtype_bytes(source.dtype)),
         keepdim=keepdim,
     )
 
@@ -142,7 +142,7 @@ def extremes(operator: Operator, device: DeviceProfile, script: Script) -> None:
         source = contiguous_like(source)
     dims = operator.integers("dim")
     keepdim = bool(operator.integer("keepdim"))
-    kernel = Kernel(dtype_bytes(source.dtype))
+    kernel = ReductionKernel(dtype_bytes(source.dtype))
     reduce(
         script, device, source, reduced_dims(source, dims), (source.dtype,), kernel=kernel, keepdim=keepdim
     )
@@ -161,7 +161,7 @@ def _with_index(operator: Operator, device: DeviceProfile, script: Script) -> No
         source,
         reduced_dims(source, dims),
         dtypes,
-        kernel=Kernel(16),
+        kernel=ReductionKernel(16),
         keepdim=keepdim,
         accumulates_in_result=False,
     )
@@ -180,7 +180,15 @@ def arguments_of_extremes(operator: Operator, device: DeviceProfile, script: Scr
     flat = replace(source, shape=(source.element_count,), stride=(1,))
     if contiguous_strides(source.shape) != source.stride:
         script.temporary(bytes_of(source))
-    reduce(script, device, flat, frozenset({0}), ("int64",), kernel=Kernel(16), accumulates_in_result=False)
+    reduce(
+        script,
+        device,
+        flat,
+        frozenset({0}),
+        ("int64",),
+        kernel=ReductionKernel(16),
+        accumulates_in_result=False,
+    )
 
 
 @rule("aten::aminmax", name="aminmax")
@@ -189,7 +197,7 @@ def both_extremes(operator: Operator, device: DeviceProfile, script: Script) -> 
     source = operator.inputs[0]
     script.outputs()
     dims = operator.integers("dim")
-    kernel = Kernel(2 * dtype_bytes(source.dtype))
+    kernel = ReductionKernel(2 * dtype_bytes(source.dtype))
     keepdim = bool(operator.integer("keepdim"))
     reduce(
         script,
@@ -214,7 +222,13 @@ def log_sum_exp(operator: Operator, device: DeviceProfile, script: Script) -> No
     dims = reduced_dims(source, operator.integers("dim"))
     maxima = script.temporary(bytes_of(result))
     reduce(
-        script, device, source, dims, (source.dtype,), kernel=Kernel(dtype_bytes(source.dtype)), keepdim=True
+        script,
+        device,
+        source,
+        dims,
+        (source.dtype,),
+        kernel=ReductionKernel(dtype_bytes(source.dtype)),
+        keepdim=True,
     )
     magnitudes = script.temporary(bytes_of(result))
     script.release(script.temporary(result.element_count))  # which are infinite
@@ -234,7 +248,7 @@ def count_nonzero(operator: Operator, device: DeviceProfile, script: Script) -> 
     script.temporary(mask.element_count)
     script.outputs()
     copy, _ = converted(script, mask, "int64")
-    reduce(script, device, copy, reduced_dims(copy, None), ("int64",), kernel=Kernel(8))
+    reduce(script, device, copy, reduced_dims(copy, None), ("int64",), kernel=ReductionKernel(8))
 
 
 @rule("aten::histc")
@@ -248,7 +262,7 @@ def histogram(operator: Operator, device: DeviceProfile, script: Script) -> None
         return
     for _ in range(2):
         extreme = script.temporary(dtype_bytes(source.dtype))
-        kernel = Kernel(dtype_bytes(source.dtype))
+        kernel = ReductionKernel(dtype_bytes(source.dtype))
         reduce(script, device, source, reduced_dims(source, None), (source.dtype,), kernel=kernel)
         script.release(extreme)
 

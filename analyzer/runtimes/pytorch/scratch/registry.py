@@ -1,12 +1,12 @@
-"""From an operator to its story (`script.py`).
+"""From an operator to what its kernel allocates (`script.py`).
 
-1. A rule by full name ("aten::max.dim"), else by name without overload ("aten::max"), tells the story. The overload
+1. A rule by full name ("aten::max.dim"), else by name without overload ("aten::max"), says it. The overload
    "default" is no part of a name: rules see "aten::max" for "aten::max.default".
 2. Without a rule, results are allocated in order, and nothing else. For operators `inert.py` lists that is the
    whole truth.
-3. Any other operator is **unknown**: its story is the same, `known` is False, and `bound_bytes` says what it may take
+3. Any other operator is **unknown**: its results are all that is known, `known` is False, and `bound_bytes` says what it may take
    besides: contiguous copies of its inputs and float32 accumulators for its results, the two habits that explain
-   nearly all scratch memory here. The bound is reported, not added to the story: adding it would make a wrong
+   nearly all scratch memory here. The bound is reported, not added to the allocations: adding it would make a wrong
    number of a probably right one, since most unknown operators are pointwise.
 """
 
@@ -45,7 +45,7 @@ _LOADING = tuple(_LIBRARY_BY_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class KernelAllocations:
     """An operator's allocations, the library families it loads, whether it is understood, and, if not, what it may
     take besides its results at most (bytes)."""
 
@@ -55,8 +55,8 @@ class Story:
     bound_bytes: int = 0
 
 
-# Stories of operators that need nothing besides their results, by how many these are.
-_PLAIN: dict[int, Story] = {}
+# Allocations of operators that need nothing besides their results, by how many these are.
+_PLAIN: dict[int, KernelAllocations] = {}
 _FIELDS = [(field.name, getattr(Operator, field.name).__set__) for field in fields(Operator)]
 _NAME = vars(Operator)["name"].__set__
 
@@ -66,7 +66,7 @@ def _found(name: str) -> ScratchRule | None:
 
 
 def rule_for(name: str) -> ScratchRule | None:
-    """The rule that tells an operator's story: the one under its full name, else the one without its overload."""
+    """The rule of an operator: the one under its full name, else the one without its overload."""
     return _found(name.removesuffix(_DEFAULT))
 
 
@@ -75,14 +75,14 @@ def is_known(name: str) -> bool:
     return rule_for(name) is not None or is_inert(name)
 
 
-def story_of(operator: Operator, device: DeviceProfile) -> Story:
+def kernel_allocations(operator: Operator, device: DeviceProfile) -> KernelAllocations:
     """The allocations of one call on one device, in order."""
     found = rule_for(operator.name)
     count = len(operator.outputs)
     if found is None and _needs_nothing(operator.name):
         plain = _PLAIN.get(count)
         if plain is None:
-            plain = _PLAIN[count] = Story(Script(count).finish(), frozenset(), known=True)
+            plain = _PLAIN[count] = KernelAllocations(Script(count).finish(), frozenset(), known=True)
         return plain
     if operator.name.endswith(_DEFAULT):
         operator = _renamed(operator, operator.name.removesuffix(_DEFAULT))
@@ -95,7 +95,7 @@ def story_of(operator: Operator, device: DeviceProfile) -> Story:
             next(of for prefix, of in _LIBRARY_BY_PREFIX.items() if operator.name.startswith(prefix))
         )
     bound_bytes = 0 if known else unknown_bound(operator)
-    return Story(script.finish(), frozenset(script.libraries), known, bound_bytes)
+    return KernelAllocations(script.finish(), frozenset(script.libraries), known, bound_bytes)
 
 
 def _renamed(operator: Operator, name: str) -> Operator:

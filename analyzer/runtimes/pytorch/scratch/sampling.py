@@ -26,7 +26,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
 )
 from analyzer.runtimes.pytorch.scratch.reduction import (
     BOTH_AT_ONCE,
-    Kernel,
+    ReductionKernel,
     both_extremes,
     reduce,
     reduced_dims,
@@ -47,7 +47,7 @@ def _extreme(script: Script, device: DeviceProfile, source: TensorMeta) -> int:
     """The token of the largest or smallest value, once it is there."""
     width = dtype_bytes(source.dtype)
     found = script.temporary(width)
-    reduce(script, device, source, reduced_dims(source, None), (source.dtype,), kernel=Kernel(width))
+    reduce(script, device, source, reduced_dims(source, None), (source.dtype,), kernel=ReductionKernel(width))
     return found
 
 
@@ -71,7 +71,7 @@ def multinomial(operator: Operator, device: DeviceProfile, script: Script) -> No
     drawn = _dense(weights, weights.shape, weights.dtype)
     last = frozenset({len(weights.shape) - 1})
     if count == 1:
-        places = Kernel(16)
+        places = ReductionKernel(16)
         reduce(
             script, device, drawn, last, ("int64",), kernel=places, keepdim=True, accumulates_in_result=False
         )
@@ -102,7 +102,7 @@ def _checks(script: Script, device: DeviceProfile, weights: TensorMeta) -> None:
         zeros = script.temporary(rows)
         script.temporary(1)  # whether any is
         flags = _dense(weights, (rows,), _FLAG)
-        reduce(script, device, flags, frozenset({0}), (_FLAG,), kernel=Kernel(1))
+        reduce(script, device, flags, frozenset({0}), (_FLAG,), kernel=ReductionKernel(1))
         script.release(zeros)
         script.release(totals)
     script.release(script.temporary(1))  # its opposite

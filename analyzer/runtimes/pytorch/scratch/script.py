@@ -1,7 +1,7 @@
 """What one operator allocates while it runs, in order: its outputs, and memory of its own.
 
-A rule is a function `(operator, device, script) -> None` registered under the operator's name with `@rule`. It tells
-the story of the kernel's allocations in the order the kernel makes them:
+A rule is a function `(operator, device, script) -> None` registered under the operator's name with `@rule`. It lists
+the kernel's allocations, in the order the kernel makes them, on the `script`; what several rules do alike is a part (`@part`):
 
     @rule("aten::some_op")
     def some_op(operator, device, script):
@@ -60,9 +60,10 @@ class Basis(enum.Enum):
 class Take:
     """A temporary (or, with `keep`, a per-thread workspace named `keep`) of `nbytes` is taken, by the rule named.
 
-    plan, smaller: what is asked for instead where there is no room (`Malloc`). inferred: bytes by which it may well be larger,
-        its sizes being carried over from other calls; assumed: bytes by which it may be off on another GPU (`Malloc`).
-    tries: it is for the trials of the plan so named: taken where the thread has no such plan yet, and once it is given
+    plan: of a cuDNN execution plan's workspace, which plan. smaller: the workspaces of its fallback plans, asked for one after the other where
+        there is no room. inferred: extrapolated from measured calls near it, and may be low by so many bytes; assumed: bytes by which it may be
+        off on another GPU.
+    tries: it is for cudnn.benchmark's trials of the plan so named: taken where the thread has no such plan yet, and once it is given
         back the allocator's cache is emptied.
     """
 
@@ -100,7 +101,7 @@ Step: TypeAlias = Take | Give | Output
 
 @dataclass(slots=True)
 class Script:
-    """Records a rule's story; `finish` adds the results nobody mentioned and gives back the temporaries still held.
+    """Records what a rule says; `finish` adds the results nobody mentioned and gives back the temporaries still held.
 
     host_outputs: results that are never allocated on the device. rule: the name of the rule, or part of one, at work.
     torch_release: the one whose parts hold.
@@ -178,7 +179,7 @@ class Script:
         self.libraries.add(family)
 
     def finish(self) -> tuple[Step, ...]:
-        """The complete story."""
+        """All of it, in order."""
         if not any(isinstance(step, Output) for step in self.steps):
             self.steps[:0] = [
                 Output(index) for index in range(self.output_count) if index not in self.host_outputs
@@ -263,7 +264,7 @@ def part(
         BY_NAME[name] = made
 
         @functools.wraps(function)
-        def told(script: Script, /, *arguments: P.args, **keywords: P.kwargs) -> T:
+        def named(script: Script, /, *arguments: P.args, **keywords: P.kwargs) -> T:
             if script.torch_release not in made.span:
                 return None  # type: ignore[return-value]
             outer, script.rule = script.rule, name
@@ -272,7 +273,7 @@ def part(
             finally:
                 script.rule = outer
 
-        return told
+        return named
 
     return register
 

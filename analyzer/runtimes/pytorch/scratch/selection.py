@@ -59,15 +59,15 @@ def looked_through(
     script: Script, device: DeviceProfile, indices: Sequence[TensorMeta | None], count: int | None
 ) -> tuple[tuple[TensorMeta | None, ...], list[int]]:
     """Indices with positions in place of masks, one a dimension, and the tokens of what holds them."""
-    told, tokens = list[TensorMeta | None](), list[int]()
+    converted, tokens = list[TensorMeta | None](), list[int]()
     for index in indices:
         if index is None or index.dtype not in MASKS:
-            told.append(index)
+            converted.append(index)
             continue
         tokens.append(_positions(script, device, index, count))
         found = index.element_count if count is None else count
-        told += [replace(index, shape=(found,), stride=(1,), offset=0, dtype="int64")] * len(index.shape)
-    return tuple(told), tokens
+        converted += [replace(index, shape=(found,), stride=(1,), offset=0, dtype="int64")] * len(index.shape)
+    return tuple(converted), tokens
 
 
 def selected(

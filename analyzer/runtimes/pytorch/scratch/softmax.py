@@ -21,7 +21,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     contiguous_copy_bytes,
     is_contiguous,
 )
-from analyzer.runtimes.pytorch.scratch.reduction import Kernel, converted, reduce
+from analyzer.runtimes.pytorch.scratch.reduction import ReductionKernel, converted, reduce
 from analyzer.runtimes.pytorch.scratch.script import Script, rule
 from analyzer.runtimes.pytorch.scratch.tensor_iterator import pointwise_strides
 
@@ -79,5 +79,5 @@ def safe_softmax(operator: Operator, device: DeviceProfile, script: Script) -> N
     mask = replace(source, dtype="bool", offset=0)
     script.temporary(mask.element_count)
     script.temporary(mask.element_count // max(source.shape[dim], 1) if source.shape else 1)
-    reduce(script, device, mask, frozenset({dim}), ("bool",), kernel=Kernel(1), keepdim=True)
+    reduce(script, device, mask, frozenset({dim}), ("bool",), kernel=ReductionKernel(1), keepdim=True)
     script.temporary(4)

@@ -15,7 +15,7 @@ sizes as in the recorded runs of `tests/programs/word_vectors.py` and `sparse_ma
 
 Not modelled: cuSPARSE on other GPUs.
 
-The dense parts sparse operators consist of are told in `capture/pytorch/kernels/sparse.py` and `compressed.py`.
+The dense parts sparse operators consist of are recorded in `capture/pytorch/kernels/sparse.py` and `compressed.py`.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ _INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class IteratedLoop:
     """The iterated shape, fastest dimension first, and each operand's strides in bytes; `result_count` come first."""
 
     shape: tuple[int, ...]
@@ -69,7 +69,7 @@ class Loop:
             for strides in self.strides
         )
 
-    def parts(self) -> Iterator[Loop]:
+    def parts(self) -> Iterator[IteratedLoop]:
         """This loop, halved along the dimension with the largest extent in bytes until 32-bit offsets reach
         everything."""
         if self.fits_32bit():
@@ -84,12 +84,12 @@ class Loop:
         front = self.shape[dim] // 2
         for size in (front, self.shape[dim] - front):
             shape = (*self.shape[:dim], size, *self.shape[dim + 1 :])
-            yield from Loop(shape, self.strides, self.result_count).parts()
+            yield from IteratedLoop(shape, self.strides, self.result_count).parts()
 
 
 def reduction_loop(
     source: TensorMeta, reduced: frozenset[int], result_dtypes: Sequence[str], keepdim: bool = False
-) -> Loop:
+) -> IteratedLoop:
     """The loop of a reduction of `source` over the dimensions `reduced` into fresh contiguous results.
 
     A reduced dimension of size 1 that is kept has an ordinary stride, since nothing marks it as reduced.
@@ -106,7 +106,7 @@ def reduction_loop(
         results.append(tuple(strides))
     width = dtype_bytes(source.dtype)
     operands = (*results, tuple(stride * width for stride in source.stride))
-    return _coalesced(_reordered(Loop(source.shape, operands, len(results))))
+    return _coalesced(_reordered(IteratedLoop(source.shape, operands, len(results))))
 
 
 def pointwise_strides(inputs: Sequence[TensorMeta]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -128,17 +128,17 @@ def pointwise_strides(inputs: Sequence[TensorMeta]) -> tuple[tuple[int, ...], tu
             )
         )
     strides, step = [0] * rank, 1
-    for dim in _order(Loop(tuple(shape), tuple(operands), 0)):
+    for dim in _order(IteratedLoop(tuple(shape), tuple(operands), 0)):
         strides[dim] = step
         step *= max(shape[dim], 1)
     return tuple(shape), tuple(strides)
 
 
-def _reordered(loop: Loop) -> Loop:
+def _reordered(loop: IteratedLoop) -> IteratedLoop:
     return _permuted(loop, _order(loop))
 
 
-def _order(loop: Loop) -> list[int]:
+def _order(loop: IteratedLoop) -> list[int]:
     """The dimensions, fastest first: ascending strides, the first operand that can tell two dimensions apart deciding;
     reduced ones to the front; zero strides of an operand decide nothing; at equal strides the smaller extent first.
     """
@@ -170,15 +170,15 @@ def _order(loop: Loop) -> list[int]:
     return order
 
 
-def _permuted(loop: Loop, order: Sequence[int]) -> Loop:
-    return Loop(
+def _permuted(loop: IteratedLoop, order: Sequence[int]) -> IteratedLoop:
+    return IteratedLoop(
         tuple(loop.shape[dim] for dim in order),
         tuple(tuple(strides[dim] for dim in order) for strides in loop.strides),
         loop.result_count,
     )
 
 
-def _coalesced(loop: Loop) -> Loop:
+def _coalesced(loop: IteratedLoop) -> IteratedLoop:
     """Neighbouring dimensions merged where either has size 1 or every operand steps over both as over one."""
     if len(loop.shape) <= 1:
         return loop
@@ -199,4 +199,4 @@ def _coalesced(loop: Loop) -> Loop:
             shape.append(size)
             for merged, operand in zip(strides, loop.strides, strict=True):
                 merged.append(operand[dim])
-    return Loop(tuple(shape), tuple(tuple(merged) for merged in strides), loop.result_count)
+    return IteratedLoop(tuple(shape), tuple(tuple(merged) for merged in strides), loop.result_count)

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from analyzer.capture.pytorch.program.loading import Pool  # noqa: E402
+from analyzer.capture.pytorch.program.loading import LoadingPool  # noqa: E402
 from analyzer.graph import Category  # noqa: E402
 from analyzer.runtimes.events import Free, Malloc  # noqa: E402
 from analyzer.runtimes.pytorch.orders import Reading, others  # noqa: E402
@@ -30,7 +30,7 @@ class Recorder:
 
 def begun(sizes: list[int], waits: list[int]) -> list[list[int]]:
     """After each wait, the pieces that were begun since the last; `sizes` in MiB."""
-    pool, made = Pool(Recorder()), []  # type: ignore[arg-type]
+    pool, made = LoadingPool(Recorder()), []  # type: ignore[arg-type]
 
     def make(number: int) -> Any:
         made.append(number)
@@ -59,7 +59,7 @@ def test_small_ones_pass_a_large_one() -> None:
 
 
 def test_an_error_is_the_pieces_own() -> None:
-    pool = Pool(Recorder())  # type: ignore[arg-type]
+    pool = LoadingPool(Recorder())  # type: ignore[arg-type]
 
     def fails() -> None:
         raise ValueError("no such file")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from analyzer.capture.pytorch.capture import cuda_environment, watching
-from analyzer.capture.pytorch.program.repetition import Form
+from analyzer.capture.pytorch.program.repetition import NormalForm
 from analyzer.devices import load
 from analyzer.runtimes.pytorch.live import Live
 from tests.capture.pytorch import counting
@@ -18,7 +18,7 @@ H200 = load("h200")
 
 
 def calls_of(make: Callable[[], Callable[[], Any]]) -> int:
-    """Calls, of Python's and of C's functions, of what `make` gives, the third time it runs under a recorder that plays."""
+    """Calls, of Python's and of C's functions, of what `make` gives, the third time it runs under a recorder that simulates."""
     with torch.no_grad(), cuda_environment(H200, Live(H200, "")) as recorder:
         recorder.whole_program(())
         with watching(recorder, whole=True):
@@ -55,6 +55,6 @@ def test_the_form_of_a_segment_unlike_all_others_is_not_told() -> None:
     def tell() -> Any:
         raise AssertionError
 
-    assert Form((7, [(4, 1)]), tell) != Form((7, [(4, 2)]), tell)
-    assert Form((7, [(4, 1)]), lambda: (1,)) == Form((7, [(4, 1)]), lambda: (1,))
-    assert Form((7, [(4, 1)]), lambda: (1,)) != Form((7, [(4, 1)]), lambda: (2,))
+    assert NormalForm((7, [(4, 1)]), tell) != NormalForm((7, [(4, 2)]), tell)
+    assert NormalForm((7, [(4, 1)]), lambda: (1,)) == NormalForm((7, [(4, 1)]), lambda: (1,))
+    assert NormalForm((7, [(4, 1)]), lambda: (1,)) != NormalForm((7, [(4, 1)]), lambda: (2,))

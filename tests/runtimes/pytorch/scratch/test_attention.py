@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from analyzer.graph import TensorMeta
-from analyzer.runtimes.pytorch.scratch import story_of
+from analyzer.runtimes.pytorch.scratch import kernel_allocations
 from analyzer.runtimes.pytorch.scratch.attention import _efficient_workspace, _flash_splits
-from tests.runtimes.pytorch.scratch.stories import H200, call, tensor, words
+from tests.runtimes.pytorch.scratch.handwritten import H200, call, tensor, words
 
 FLASH = "aten::_scaled_dot_product_flash_attention"
 EFFICIENT = "aten::_scaled_dot_product_efficient_attention"
@@ -58,9 +58,9 @@ def flash(
 )
 def test_flash_forward_splits_the_keys(size: int, keys: int, padded: int, splits: int) -> None:
     """Two heads of 65 queries are 4 blocks for 264 places; sums and results per split, float32, held for the state."""
-    story, _ = flash(2, 65, keys, size)
+    allocations, _ = flash(2, 65, keys, size)
     sums, results = splits * 2 * 65 * 4, splits * 2 * 65 * padded * 4
-    assert story == f"=0 =1 +{sums} +{results} =2 =3 -{sums} -{results}"
+    assert allocations == f"=0 =1 +{sums} +{results} =2 =3 -{sums} -{results}"
 
 
 def test_flash_forward_without_splits() -> None:
@@ -89,18 +89,18 @@ def test_flash_backward(size: int, queries: int, accumulators: tuple[int, int]) 
     query, key = (tensor(2, 4, length, size, dtype="float16") for length in (queries, 50))
     swapped = tensor(2, 4, queries, size, stride=(4 * queries * size, size, 4 * size, 1), dtype="float16")
     first, second = accumulators
-    story = f"=0 =1 =2 +{first} +{second}"
+    allocations = f"=0 =1 =2 +{first} +{second}"
     ends = f"-{second} -{first}"
     operator = call(f"{FLASH}_backward", (swapped, query, key, key), (query, key, key))
-    assert words(operator) == f"{story} {ends}"
+    assert words(operator) == f"{allocations} {ends}"
     if queries > 1:  # a gradient that is not contiguous as (batch, sequence, heads, size)
         copy = 2 * 4 * queries * size * 2
         operator = dataclasses.replace(operator, arguments=(query, query, key, key))
-        assert words(operator) == f"+{copy} {story} {ends} -{copy}"
+        assert words(operator) == f"+{copy} {allocations} {ends} -{copy}"
     grouped = tensor(2, 2, 50, size, dtype="float16")
     operator = call(f"{FLASH}_backward", (swapped, query, grouped, grouped), (query, grouped, grouped))
     whole = 2 * 4 * 50 * size * 2
-    assert words(operator) == f"{story} +{whole} +{whole} -{whole} -{whole} {ends}"
+    assert words(operator) == f"{allocations} +{whole} +{whole} -{whole} -{whole} {ends}"
 
 
 def test_flash_backward_of_what_is_no_tensor() -> None:
@@ -191,11 +191,11 @@ def test_cudnn_forward_and_backward() -> None:
     query, key = tensor(2, 4, 100, 64, dtype="float16"), tensor(2, 4, 50, 64, dtype="float16")
     forward = call(CUDNN, (query, key, key), (query, tensor(2, 4, 100, 1), tensor(dtype="int64"), SEED))
     assert words(forward) == "=2 =3 =0 =1 +256? -256?"
-    assert story_of(forward, H200).libraries == {"cudnn"}
+    assert kernel_allocations(forward, H200).libraries == {"cudnn"}
     name, nbytes = f"{CUDNN}_backward", 2 * 4 * 100 * 65 * 4 + 256
     backward = call(name, (query, query, key, key, query), (query, key, key))
     assert words(backward) == f"=0 =1 =2 +{nbytes}? -{nbytes}?"
-    assert story_of(backward, H200).libraries == {"cudnn"}
+    assert kernel_allocations(backward, H200).libraries == {"cudnn"}
     assert words(dataclasses.replace(backward, arguments=(query, None, None, None, query))) == words(backward)
     assert words(call(name, (query,), (None, None, None))) == "=0 =1 =2"
     other = tensor(2, 4, 100, 64, stride=(25600, 64, 256, 1), dtype="float16")

@@ -1,6 +1,6 @@
-"""Stories of convolutions and recurrent layers: every recorded call of 26 models, and orders told by hand.
+"""What convolutions and recurrent layers allocate: every recorded call of 26 models, and orders worked out by hand.
 
-A recorded peak counts block sizes, so it may exceed the story's by remainders of blocks not worth splitting: at most
+A recorded peak counts block sizes, so it may exceed the rules' by remainders of blocks not worth splitting: at most
 1 MiB for each request of more than 1 MiB that is alive. It can never be below.
 """
 
@@ -18,11 +18,11 @@ import pytest
 
 from analyzer.devices import load
 from analyzer.graph import Argument, Category, Operator, Phase, Run, Storage, TensorMeta, dtype_bytes
-from analyzer.libraries.cudnn.convolutions import Settings, trial, workspace
+from analyzer.libraries.cudnn.convolutions import ConvolutionSettings, trial, workspace
 from analyzer.libraries.cudnn.table import Convolution
 from analyzer.runtimes.events import EmptyCache, Free, Malloc
 from analyzer.runtimes.pytorch.eager import Eager
-from analyzer.runtimes.pytorch.scratch import Basis, Give, Output, Take, story_of
+from analyzer.runtimes.pytorch.scratch import Basis, Give, Output, Take, kernel_allocations
 from tests.paths import DATA
 from tests.schemas import called
 
@@ -72,10 +72,10 @@ def rounded(nbytes: int) -> int:
 
 
 def peak_of(operator: Operator) -> tuple[int, int]:
-    """Peak of the story in bytes of whole units, and how many requests came from the large pool."""
+    """Peak of the allocations in bytes of whole units, and how many requests came from the large pool."""
     live = peak = large = 0
     sizes: dict[int, int] = {}
-    for step in story_of(operator, H200).steps:
+    for step in kernel_allocations(operator, H200).steps:
         if isinstance(step, Give):
             live -= rounded(sizes[step.token])
             continue
@@ -107,10 +107,10 @@ def test_peak_during_every_recorded_convolution() -> None:
 
 
 def steps_of(name: str, arguments: tuple[Argument, ...], outputs: tuple[TensorMeta | None, ...]) -> list[str]:
-    """A story in words: "+N" takes N bytes, "-N" gives them back, "=I" allocates result I."""
+    """Allocations in words: "+N" takes N bytes, "-N" gives them back, "=I" allocates result I."""
     sizes: dict[int, int] = {}
     words = []
-    for step in story_of(called(0, name, arguments, outputs), H200).steps:
+    for step in kernel_allocations(called(0, name, arguments, outputs), H200).steps:
         if isinstance(step, Take):
             sizes[step.token] = step.nbytes
             words.append(f"+{step.nbytes}")
@@ -133,31 +133,31 @@ def test_forward() -> None:
 def test_forward_of_a_strided_view_copies_it_first() -> None:
     view = TensorMeta(0, X.shape, (2 * X.stride[0], *X.stride[1:]), "float32")
     copy = X.element_count * 4
-    story = steps_of("aten::convolution", (view, W, None, *ONE), (Y,))
-    assert story == [f"+{copy}", "=0", f"+{FORWARD}", f"-{FORWARD}", f"-{copy}"]
+    allocations = steps_of("aten::convolution", (view, W, None, *ONE), (Y,))
+    assert allocations == [f"+{copy}", "=0", f"+{FORWARD}", f"-{FORWARD}", f"-{copy}"]
 
 
 def test_channels_last_input_makes_the_filter_follow() -> None:
     x, y = tensor(X.shape, "float16", channels_last=True), tensor(Y.shape, "float16", channels_last=True)
-    story = steps_of("aten::convolution", (x, tensor(W.shape, "float16"), None, *ONE), (y,))
-    assert story[:2] == ["=0", f"+{W.element_count * 2}"]
-    assert story[-1] == f"-{W.element_count * 2}"
+    allocations = steps_of("aten::convolution", (x, tensor(W.shape, "float16"), None, *ONE), (y,))
+    assert allocations[:2] == ["=0", f"+{W.element_count * 2}"]
+    assert allocations[-1] == f"-{W.element_count * 2}"
 
 
 def test_backward_makes_data_then_weight_then_bias() -> None:
-    story = steps_of(
+    allocations = steps_of(
         "aten::convolution_backward",
         (Y, X, W, (64,), *ONE, (True, True, True)),
         (X, W, tensor((64,))),
     )
-    assert [word for word in story if word.startswith("=")] == ["=0", "=1", "=2"]
+    assert [word for word in allocations if word.startswith("=")] == ["=0", "=1", "=2"]
     data, weight = (
         workspace(
             Convolution(operation, "float32", False, X.shape, W.shape, (1, 1), (1, 1), (1, 1)), "h200"
         ).nbytes
         for operation in ("data", "weight")
     )
-    assert story[:6] == ["=0", f"+{data}", f"-{data}", "=1", f"+{weight}", f"-{weight}"]
+    assert allocations[:6] == ["=0", f"+{data}", f"-{data}", "=1", f"+{weight}", f"-{weight}"]
 
 
 def test_transposed_convolution_is_the_data_gradient_of_its_twin() -> None:
@@ -183,10 +183,10 @@ def test_depthwise_backend(dtype: str, channels_last: bool, native: bool) -> Non
     x = tensor((32, 96, 56, 56), dtype, channels_last=channels_last)
     weight = tensor((96, 1, 3, 3), dtype)
     arguments = (x, weight, None, (1, 1), (1, 1), (1, 1), False, (0, 0), 96)
-    story = story_of(called(0, "aten::convolution", arguments, (x,)), H200)
-    assert ("cudnn" not in story.libraries) == native
+    allocations = kernel_allocations(called(0, "aten::convolution", arguments, (x,)), H200)
+    assert ("cudnn" not in allocations.libraries) == native
     if native:
-        assert story.steps == (Output(0),)
+        assert allocations.steps == (Output(0),)
 
 
 def test_native_depthwise_backward_makes_the_weight_first() -> None:
@@ -200,14 +200,14 @@ def test_a_one_dimensional_convolution_runs_as_a_two_dimensional_one() -> None:
     flat = Convolution("forward", "float32", False, (16, 64, 1, 1000), (64, 64, 1, 3), (0, 1), (1, 1), (1, 1))
     nbytes = workspace(flat, "h200").nbytes
     arguments = (x, weight, None, (1,), (1,), (1,), False, (0,), 1)
-    story = steps_of("aten::convolution", arguments, (y,))
-    assert story == ["=0", *([f"+{nbytes}", f"-{nbytes}"] if nbytes else [])]
+    allocations = steps_of("aten::convolution", arguments, (y,))
+    assert allocations == ["=0", *([f"+{nbytes}", f"-{nbytes}"] if nbytes else [])]
 
 
 def test_a_type_cudnn_was_not_asked_about_is_bounded() -> None:
     x, weight = tensor((4, 8, 16, 16), "float64"), tensor((8, 8, 3, 3), "float64")
-    story = story_of(called(0, "aten::convolution", (x, weight, None, *ONE), (x,)), H200)
-    takes = [step for step in story.steps if isinstance(step, Take)]
+    allocations = kernel_allocations(called(0, "aten::convolution", (x, weight, None, *ONE), (x,)), H200)
+    takes = [step for step in allocations.steps if isinstance(step, Take)]
     assert [step.basis for step in takes] == [Basis.BOUNDED]
     assert takes[0].nbytes == 8 * (2 * x.element_count + weight.element_count)
 
@@ -219,10 +219,12 @@ def test_lstm_training_forward_and_backward() -> None:
     flat, reserve = tensor((3_678_208,)), tensor((0,), "uint8")
     options = (2, 512, 0, 2, True, 0.1, True, False, (), None)
     arguments = (x, (flat,), 4, flat, state, state, *options)
-    story = steps_of("aten::_cudnn_rnn", arguments, (result, state, state, reserve, flat))
+    allocations = steps_of("aten::_cudnn_rnn", arguments, (result, state, state, reserve, flat))
     copy, space = 64 * 128 * 256 * 4, 143_131_392
-    assert story == [f"+{copy}", "=0", "=1", "=2", "=4", f"+{space}", "=3", f"-{space}", f"-{copy}"]
-    outputs = story_of(called(0, "aten::_cudnn_rnn", arguments, (result, state, state, reserve, flat)), H200)
+    assert allocations == [f"+{copy}", "=0", "=1", "=2", "=4", f"+{space}", "=3", f"-{space}", f"-{copy}"]
+    outputs = kernel_allocations(
+        called(0, "aten::_cudnn_rnn", arguments, (result, state, state, reserve, flat)), H200
+    )
     assert Output(3, 185_073_920) in outputs.steps
     arguments = (
         x,
@@ -239,17 +241,17 @@ def test_lstm_training_forward_and_backward() -> None:
         reserve,
         (True,) * 4,
     )
-    story = steps_of("aten::_cudnn_rnn_backward", arguments, (x, state, state, flat))
+    allocations = steps_of("aten::_cudnn_rnn_backward", arguments, (x, state, state, flat))
     zeros = state.element_count * 4
-    assert story == [
+    assert allocations == [
         *(f"+{zeros}", f"+{zeros}", f"+{copy}", "=0", "=1", "=2", f"+{space}", f"-{space}", f"-{copy}"),
         *(f"+{copy}", "=3", f"+{space}", f"-{space}", f"-{copy}", f"-{zeros}", f"-{zeros}"),
     ]
 
 
 def test_dropout_state_is_24_bytes_a_thread() -> None:
-    story = story_of(called(0, "aten::_cudnn_init_dropout_state", (0.1, True, 0), ()), H200)
-    assert [step.nbytes for step in story.steps if isinstance(step, Take)] == [8, 6_488_064]
+    allocations = kernel_allocations(called(0, "aten::_cudnn_init_dropout_state", (0.1, True, 0), ()), H200)
+    assert [step.nbytes for step in allocations.steps if isinstance(step, Take)] == [8, 6_488_064]
 
 
 def depthwise(
@@ -264,7 +266,10 @@ def depthwise(
     x, weight = tensor(shape, dtype), tensor((channels, 1, *kernel), dtype)
     options = (stride, (0, 0), dilation, False, (0, 0), channels)
     return (
-        "cudnn" in story_of(called(0, "aten::convolution", (x, weight, None, *options), (x,)), H200).libraries
+        "cudnn"
+        in kernel_allocations(
+            called(0, "aten::convolution", (x, weight, None, *options), (x,)), H200
+        ).libraries
     )
 
 
@@ -323,7 +328,7 @@ def test_what_counts_as_depthwise() -> None:
         options = ((1, 1), (1, 1), (1, 1), transposed, (0, 0), groups)
         result = tensor((2, filters, 8, 8))
         operator = called(0, "aten::convolution", (x, weight, None, *options), (result,))
-        return story_of(operator, H200).libraries
+        return kernel_allocations(operator, H200).libraries
 
     assert libraries(8, 8, 8) == libraries(8, 16, 8) == libraries(2, 2, 2) == frozenset()
     assert libraries(1, 4, 1) == libraries(8, 8, 4) == libraries(8, 12, 8) == {"cudnn"}
@@ -358,13 +363,13 @@ def test_a_bias_gradient_is_a_sum_and_comes_last() -> None:
     """512 x 56 x 56 values a channel, 2 channels: 3,136 neighbours and 512 images."""
     x, weight = tensor((512, 2, 56, 56)), tensor((2, 1, 3, 3))
     options = ((1, 1), (1, 1), (1, 1), False, (0, 0), 2)
-    story = steps_of(
+    allocations = steps_of(
         "aten::convolution_backward",
         (x, x, weight, (2,), *options, (True, True, True)),
         (x, weight, tensor((2,))),
     )
-    assert story[:3] == ["=1", "=0", "=2"]
-    assert [word[0] for word in story[3:]] == ["+", "+", "-", "-"] and story[4] == "+8"
+    assert allocations[:3] == ["=1", "=0", "=2"]
+    assert [word[0] for word in allocations[3:]] == ["+", "+", "-", "-"] and allocations[4] == "+8"
 
 
 def test_a_one_dimensional_input_is_made_contiguous() -> None:
@@ -394,8 +399,8 @@ def test_one_number_serves_every_dimension_and_defaults_are_known() -> None:
     assert f"+{workspace(call, 'h200').nbytes}" in unpadded
     strided = Convolution("forward", "float32", False, X.shape, W.shape, (1, 2), (2, 1), (3, 1))
     nbytes = workspace(strided, "h200").nbytes
-    story = steps_of("aten::convolution", (X, W, None, (2, 1), (1, 2), (3, 1), False, (0, 0), 1), (Y,))
-    assert story == ["=0", *([f"+{nbytes}", f"-{nbytes}"] if nbytes else [])]
+    allocations = steps_of("aten::convolution", (X, W, None, (2, 1), (1, 2), (3, 1), False, (0, 0), 1), (Y,))
+    assert allocations == ["=0", *([f"+{nbytes}", f"-{nbytes}"] if nbytes else [])]
 
 
 def test_calls_without_their_tensors_only_have_results() -> None:
@@ -440,17 +445,17 @@ def test_backward_brings_everything_to_the_inputs_format(transposed: bool, last:
         assert cudnn_backward(other, x, w, (True, True), transposed) == [f"+{n}", *plain, f"-{n}"]
         k = 64 * 64 * 9 * 4
         contiguous = tensor((64, 64, 3, 3))
-        story = cudnn_backward(x, x, contiguous, (True, True), transposed)
-        assert story == ["=0", f"+{k}", *d, *given(d), f"-{k}", "=1", *e, *given(e)]
+        allocations = cudnn_backward(x, x, contiguous, (True, True), transposed)
+        assert allocations == ["=0", f"+{k}", *d, *given(d), f"-{k}", "=1", *e, *given(e)]
         # A contiguous input with a channels-last filter follows the filter, where the weight's gradient is wanted.
-        story = cudnn_backward(x, other, w, (True, True), transposed)
-        assert story == [f"+{n}", *plain, f"-{n}"]
+        allocations = cudnn_backward(x, other, w, (True, True), transposed)
+        assert allocations == [f"+{n}", *plain, f"-{n}"]
         assert cudnn_backward(x, other, w, (False, True), transposed) == [
             *(f"+{n}", "=1", *e, *given(e), f"-{n}", "=0")
         ]
         # Otherwise the gradient becomes contiguous, as the input is, and for the data channels-last again.
-        story = cudnn_backward(x, other, w, (True, False), transposed)
-        assert story == [f"+{n}", "=0", f"+{n}", *d, *given(d), f"-{n}", f"-{n}", "=1"]
+        allocations = cudnn_backward(x, other, w, (True, False), transposed)
+        assert allocations == [f"+{n}", "=0", f"+{n}", *d, *given(d), f"-{n}", f"-{n}", "=1"]
     else:
         assert cudnn_backward(other, x, w, (True, True), transposed) == [f"+{n}", *plain, f"-{n}"]
     assert cudnn_backward(x, x, w, (True, False), transposed) == ["=0", *d, *given(d), "=1"]
@@ -478,31 +483,31 @@ def test_a_channels_last_filter_makes_a_contiguous_input_follow() -> None:
     x, w = tensor((8, 64, 16, 16)), tensor((64, 64, 3, 3), channels_last=True)
     n = x.element_count * 4
     f = taken("forward", x, w, True)
-    story = steps_of("aten::convolution", (x, w, None, *ONE), (tensor(x.shape, channels_last=True),))
-    assert story == [f"+{n}", "=0", *f, *given(f), f"-{n}"]
+    allocations = steps_of("aten::convolution", (x, w, None, *ONE), (tensor(x.shape, channels_last=True),))
+    assert allocations == [f"+{n}", "=0", *f, *given(f), f"-{n}"]
     double = tensor(x.shape, "float64"), tensor(w.shape, "float64", channels_last=True)
     copy = 2 * w.element_count * 4
-    story = steps_of("aten::convolution", (*double, None, *ONE), (tensor(x.shape, "float64"),))
-    assert story[:2] == ["=0", f"+{copy}"]
+    allocations = steps_of("aten::convolution", (*double, None, *ONE), (tensor(x.shape, "float64"),))
+    assert allocations[:2] == ["=0", f"+{copy}"]
 
 
 def test_types_cudnn_has_no_plans_for_take_nothing() -> None:
     x = tensor((4, 8, 16, 16), "int8")
-    story = story_of(
+    allocations = kernel_allocations(
         called(0, "aten::convolution", (x, tensor((8, 8, 3, 3), "int8"), None, *ONE), (x,)), H200
     )
-    assert story.steps == (Output(0),) and story.libraries == frozenset()
+    assert allocations.steps == (Output(0),) and allocations.libraries == frozenset()
 
 
 def test_benchmark_mode_tries_once_a_thread_and_empties_the_cache() -> None:
     """The trials' workspace comes before that of the plan that won, and not again for the same convolution."""
     call = called(0, "aten::convolution", (X, W, None, *ONE), (Y,), settings=frozenset({"benchmark"}))
-    steps = story_of(call, H200).steps
+    steps = kernel_allocations(call, H200).steps
     tried = next(step for step in steps if isinstance(step, Take))
     assert tried.tries and tried.plan.startswith(tried.tries) and tried.plan != tried.tries
     assert tried.smaller[:2] == (tried.nbytes // 2, tried.nbytes // 4) and tried.smaller[-2:] == (1, 0)
     of = Convolution("forward", "float32", False, X.shape, W.shape, (1, 1), (1, 1), (1, 1))
-    assert tried.nbytes == trial(of, "h200", Settings(benchmark=True)).nbytes > FORWARD
+    assert tried.nbytes == trial(of, "h200", ConvolutionSettings(benchmark=True)).nbytes > FORWARD
 
     def asked(*phases: Phase) -> list[str]:
         operators = [replace(call, index=number, phase=phase) for number, phase in enumerate(phases)]

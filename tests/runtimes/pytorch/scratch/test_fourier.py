@@ -8,7 +8,7 @@ import pytest
 
 import analyzer
 from analyzer.runtimes.pytorch.scratch.fourier import notes_on_transforms
-from tests.runtimes.pytorch.scratch.stories import call, tensor, words
+from tests.runtimes.pytorch.scratch.handwritten import call, tensor, words
 
 
 def test_a_transform_to_real_numbers_runs_on_a_copy() -> None:
@@ -26,8 +26,8 @@ def test_four_dimensions_are_done_in_two_parts() -> None:
         f"+{whole} =0 +{whole} -{whole} -{whole}"
     )
     one = tensor(1, 4, 4, 4, 4, dtype="complex64")
-    story = words(call("aten::_fft_c2c", (one, (1, 2, 3, 4), 0, True), (one,)))
-    assert story == f"+{whole // 2} =0 -{whole // 2}"
+    allocations = words(call("aten::_fft_c2c", (one, (1, 2, 3, 4), 0, True), (one,)))
+    assert allocations == f"+{whole // 2} =0 -{whole // 2}"
     real, spectrum = tensor(2, 4, 4, 4, 4), tensor(2, 4, 4, 4, 3, dtype="complex64")
     assert words(call("aten::_fft_r2c", (real, (1, 2, 3, 4), 0, True), (spectrum,))) == (
         f"+{half} =0 +{half} -{half} -{half}"

@@ -11,9 +11,9 @@ from functools import cache
 from typing import Any
 
 from analyzer.graph import Operator, TensorMeta, nbytes_of
-from analyzer.runtimes.pytorch.scratch import Output, Take, story_of
+from analyzer.runtimes.pytorch.scratch import Output, Take, kernel_allocations
 from tests.paths import DATA
-from tests.runtimes.pytorch.scratch.stories import H200, call
+from tests.runtimes.pytorch.scratch.handwritten import H200, call
 
 EXACT_AT_LEAST = 1687
 COMPLEX = {"float16": "complex32", "float32": "complex64", "float64": "complex128"}
@@ -37,7 +37,7 @@ def operator_of(row: dict[str, Any]) -> Operator:
 def told(operator: Operator) -> list[int]:
     sizes: dict[int, int] = {}
     events = []
-    for step in story_of(operator, H200).steps:
+    for step in kernel_allocations(operator, H200).steps:
         if isinstance(step, Take):
             sizes[step.token] = step.nbytes
             events.append(step.nbytes)

@@ -9,7 +9,7 @@ import pytest
 from analyzer.graph import Phase, TensorMeta
 from analyzer.runtimes.pytorch.scratch.cub import radix_sort_bytes, scan_bytes, unique_bytes
 from analyzer.runtimes.pytorch.scratch.indexing import flattens_in_place
-from tests.runtimes.pytorch.scratch.stories import H200, call, spread, tensor, words
+from tests.runtimes.pytorch.scratch.handwritten import H200, call, spread, tensor, words
 
 
 def index(*shape: int, stride: tuple[int, ...] = ()) -> TensorMeta:

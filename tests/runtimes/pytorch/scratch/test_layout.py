@@ -19,7 +19,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     preserved_strides,
     suggests_channels_last,
 )
-from tests.runtimes.pytorch.scratch.stories import channels_last, spread, tensor
+from tests.runtimes.pytorch.scratch.handwritten import channels_last, spread, tensor
 
 
 def test_contiguous() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.runtimes.pytorch.scratch.stories import call, spread, tensor, words
+from tests.runtimes.pytorch.scratch.handwritten import call, spread, tensor, words
 
 SCALAR = tensor()
 A, B = tensor(30, 100), tensor(30, 100)
@@ -130,8 +130,8 @@ def test_partial_norms_of_a_list() -> None:
     small, large = tensor(65536, dtype="float16"), tensor(65537, dtype="float16")
     for tensors, nbytes in (((small,), 4), ((small, large), 2 * 2 * 4), ((large, small, small), 3 * 2 * 4)):
         outputs = tuple(tensor(dtype="float16") for _ in tensors)
-        story = " ".join(f"={index}" for index in range(len(tensors)))
-        expected = f"+{nbytes} {story} -{nbytes}"
+        allocations = " ".join(f"={index}" for index in range(len(tensors)))
+        expected = f"+{nbytes} {allocations} -{nbytes}"
         assert words(call("aten::_foreach_norm", (tensors, 2), outputs)) == expected
         assert words(call("aten::_foreach_max", (tensors,), outputs)) == expected
     doubles = (tensor(10, dtype="float64"),)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from analyzer.graph import TensorMeta
-from analyzer.runtimes.pytorch.scratch import story_of
+from analyzer.runtimes.pytorch.scratch import kernel_allocations
 from analyzer.runtimes.pytorch.scratch.normalization import channels_last_staging
-from tests.runtimes.pytorch.scratch.stories import H200, call, channels_last, spread, tensor, words
+from tests.runtimes.pytorch.scratch.handwritten import H200, call, channels_last, spread, tensor, words
 
 ROWS, W = tensor(30, 16), tensor(16)
 N, COPY = 30 * 16 * 4, "+1920 -1920"
@@ -107,9 +107,9 @@ def test_many_rows_are_summed_in_parts() -> None:
 def test_blocks_of_rows(rows: int, columns: int, blocks: int) -> None:
     source, weight = tensor(rows, columns), tensor(columns)
     arguments = (source, source, (columns,), None, None, weight, weight, (False, True, False))
-    story = words(call("aten::native_layer_norm_backward", arguments, (None, weight, None)))
-    assert (f"+{blocks * columns * 4} " in story) == (blocks > 0)
-    assert (story == "=0 =1 =2") == (blocks == 0)
+    allocations = words(call("aten::native_layer_norm_backward", arguments, (None, weight, None)))
+    assert (f"+{blocks * columns * 4} " in allocations) == (blocks > 0)
+    assert (allocations == "=0 =1 =2") == (blocks == 0)
 
 
 def test_group_norm() -> None:
@@ -176,7 +176,7 @@ def test_cudnns_batch_norm_elsewhere() -> None:
     assert cudnn(tensor(4, 70), True) == "=0 =1 =2 =3"
     operator = call("aten::cudnn_batch_norm", (LAST, C), (LAST, C))
     assert words(operator).startswith("=0 =1 +")
-    assert story_of(operator, H200).libraries == {"cudnn"}
+    assert kernel_allocations(operator, H200).libraries == {"cudnn"}
 
 
 def test_cudnns_batch_norm_backward() -> None:
@@ -191,7 +191,7 @@ def test_cudnns_batch_norm_backward() -> None:
     assert words(call(name, (PLAIN, PLAIN, C), out)) == "=0 =1 =2"
     assert words(call(name, (PLAIN, LAST, C), out)) == f"+{copy} =0 =1 =2 -{copy}"
     assert words(call(name, (None, LAST), out)) == words(call(name, (LAST, None), out)) == "=0 =1 =2"
-    assert story_of(call(name, (LAST, LAST, C), out), H200).libraries == {"cudnn"}
+    assert kernel_allocations(call(name, (LAST, LAST, C), out), H200).libraries == {"cudnn"}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from analyzer.runtimes.pytorch.scratch.cub import (
     thrust_unique_bytes,
     unique_bytes,
 )
-from tests.runtimes.pytorch.scratch.stories import call, tensor, words
+from tests.runtimes.pytorch.scratch.handwritten import call, tensor, words
 
 MILLION = 1_000_000
 
@@ -80,19 +80,19 @@ def test_what_has_a_part_more_in_every_release() -> None:
 )
 def test_topk_of_four_rows(release: Release, dtype: str, held: tuple[int, ...]) -> None:
     results = (tensor(4, 50, dtype=dtype), tensor(4, 50, dtype="int64"))
-    story = words(call("aten::topk", (tensor(4, 32000, dtype=dtype), 50), results), under(release))
-    assert [int(word[1:]) for word in story.split() if word[0] == "+" and "?" not in word] == list(held)
-    assert story.count("+1279?") == 2
+    allocations = words(call("aten::topk", (tensor(4, 32000, dtype=dtype), 50), results), under(release))
+    assert [int(word[1:]) for word in allocations.split() if word[0] == "+" and "?" not in word] == list(held)
+    assert allocations.count("+1279?") == 2
 
 
 @pytest.mark.parametrize(("release", "last"), [((2, 6), 1_408_000), ((2, 10), 1_408_000), ((2, 12), 44_000)])
 def test_few_rows_of_an_embedding_are_added_atomically_since_2_11(release: Release, last: int) -> None:
     """The last request for 50,000 indices of 500 rows of 64, on an H200."""
     arguments = (tensor(50_000, 64), tensor(50_000, dtype="int64"), 500)
-    story = words(
+    allocations = words(
         call("aten::embedding_dense_backward", arguments, (tensor(500, 64),)), under(release)
     ).split()
-    assert [int(word[1:]) for word in story if word[0] == "+"][-1] == last
+    assert [int(word[1:]) for word in allocations if word[0] == "+"][-1] == last
 
 
 @pytest.mark.parametrize(

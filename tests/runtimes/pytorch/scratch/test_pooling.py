@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from analyzer.graph import TensorMeta
-from tests.runtimes.pytorch.scratch.stories import call, channels_last, spread, tensor, words
+from tests.runtimes.pytorch.scratch.handwritten import call, channels_last, spread, tensor, words
 
 SHAPE = (2, 3, 8, 8)
 N = 2 * 3 * 8 * 8 * 4

@@ -18,7 +18,7 @@ import pytest
 
 from analyzer.devices import load
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
-from analyzer.runtimes.pytorch.scratch import Give, Output, Take, is_known, story_of
+from analyzer.runtimes.pytorch.scratch import Give, Output, Take, is_known, kernel_allocations
 from tests.paths import DATA
 from tests.schemas import called
 
@@ -84,7 +84,7 @@ def predicted(operator: Operator, fresh: bool) -> tuple[int, int, int]:
     """Peak during the call, what is left after it, and how many requests came from the large pool."""
     live = peak = large = 0
     sizes: dict[int, int] = {}
-    for step in story_of(operator, H200).steps:
+    for step in kernel_allocations(operator, H200).steps:
         if isinstance(step, Take):
             if step.keep:  # taken before the recorded step
                 continue
@@ -152,6 +152,8 @@ def test_every_recorded_operator_is_known() -> None:
 def test_order_of_results(name: str, count: int) -> None:
     """The mask before the output; random state of the efficient kernel stays in host memory."""
     row = next(row for _, row in rows() if operator_of(row).name == name)
-    steps = [step.index for step in story_of(operator_of(row), H200).steps if isinstance(step, Output)]
+    steps = [
+        step.index for step in kernel_allocations(operator_of(row), H200).steps if isinstance(step, Output)
+    ]
     assert steps == ([1, 0] if name == "aten::native_dropout" else [0, 1])
     assert len(steps) == count

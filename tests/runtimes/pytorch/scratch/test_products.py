@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from analyzer.graph import TensorMeta
-from analyzer.runtimes.pytorch.scratch import story_of
-from tests.runtimes.pytorch.scratch.stories import H200, call, spread, tensor, words
+from analyzer.runtimes.pytorch.scratch import kernel_allocations
+from tests.runtimes.pytorch.scratch.handwritten import H200, call, spread, tensor, words
 
 CUBLAS = f"cublas+{32 << 20}"
 LT = f"cublaslt+{1 << 20}"
@@ -122,7 +122,7 @@ def test_which_bias_cublaslt_fuses(name: str, change: dict[str, Any], fuses: boo
     keywords = {"beta": given["beta"]} if "beta" in given else {}
     operator = call(name, (given["bias"], given["first"], given["second"]), (given["result"],), **keywords)
     assert words(operator) == f"=0 {CUBLAS}" + (f" {LT}" if fuses else "")
-    assert story_of(operator, H200).libraries == {"cublas"}
+    assert kernel_allocations(operator, H200).libraries == {"cublas"}
 
 
 def test_workspaces_are_never_larger_than_cublass_own() -> None:

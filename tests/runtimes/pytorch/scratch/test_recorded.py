@@ -1,5 +1,5 @@
 """20,000 single ATen calls recorded by `benchmarks/operators/measure.py` (H200, torch 2.11): the allocator's requests and
-frees during each, in order and to the byte, beside the story the rules tell.
+frees during each, in order and to the byte, beside what the rules say.
 
 Outside it: convolutions (`test_convolution.py`), and what `EXCEPTIONS` names with its reason.
 """
@@ -16,7 +16,7 @@ from typing import Any
 from analyzer.devices import load
 from analyzer.graph import Operator, TensorMeta
 from analyzer.runtimes.pytorch.rules import names_of
-from analyzer.runtimes.pytorch.scratch import BY_NAME, Basis, Give, Take, is_known, story_of
+from analyzer.runtimes.pytorch.scratch import BY_NAME, Basis, Give, Take, is_known, kernel_allocations
 from tests.paths import DATA
 from tests.schemas import called
 
@@ -115,10 +115,10 @@ def operator_of(row: list[Any]) -> Operator:
 
 
 def told(operator: Operator, row: list[Any]) -> list[int]:
-    """The story as requests (positive) and frees (negative), in bytes."""
+    """The allocations as requests (positive) and frees (negative), in bytes."""
     events: list[int] = []
     sizes: dict[int, int] = {}
-    for step in story_of(operator, H200).steps:
+    for step in kernel_allocations(operator, H200).steps:
         if isinstance(step, Take):
             if not step.keep:  # workspaces were there before
                 sizes[step.token] = step.nbytes
@@ -134,8 +134,8 @@ def told(operator: Operator, row: list[Any]) -> list[int]:
 
 
 def bounded(operator: Operator) -> bool:
-    """Whether the story says of some bytes that they are a bound."""
-    steps = story_of(operator, H200).steps
+    """Whether the rules say of some bytes that they are a bound."""
+    steps = kernel_allocations(operator, H200).steps
     return any(isinstance(step, Take) and step.basis is Basis.BOUNDED for step in steps)
 
 
@@ -186,11 +186,11 @@ def test_every_request_in_order() -> None:
 
 
 def test_every_byte_names_a_rule_of_its_operator_that_may_know_it_so() -> None:
-    """The names `analyze explain OPERATOR` finds without running anything are those the stories use."""
+    """The names `analyze explain OPERATOR` finds without running anything are those the allocations use."""
     used = collections.Counter[str]()
     for name, row in rows():
         operator = operator_of(row)
-        for step in story_of(operator, H200).steps:
+        for step in kernel_allocations(operator, H200).steps:
             if isinstance(step, Take):
                 assert step.rule in named(operator.name), (name, step)
                 assert step.basis in BY_NAME[step.rule].sure, (name, step)
@@ -206,9 +206,9 @@ def named(operator: str) -> tuple[str, ...]:
 def test_unknown_operators_are_reported_and_bounded() -> None:
     for name, row in rows():
         operator = operator_of(row)
-        story = story_of(operator, H200)
-        assert story.known == is_known(operator.name)
-        if not story.known:
+        allocations = kernel_allocations(operator, H200)
+        assert allocations.known == is_known(operator.name)
+        if not allocations.known:
             assert operator.name.partition(".")[0] in EXCEPTIONS, name
             outputs = sum(output.element_count for output in operator.outputs if output is not None)
-            assert story.bound_bytes >= 4 * outputs
+            assert allocations.bound_bytes >= 4 * outputs

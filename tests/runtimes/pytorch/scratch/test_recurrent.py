@@ -9,9 +9,9 @@ import pytest
 
 from analyzer.graph import TensorMeta
 from analyzer.libraries.cudnn.recurrent import Recurrent
-from analyzer.runtimes.pytorch.scratch import story_of
+from analyzer.runtimes.pytorch.scratch import kernel_allocations
 from analyzer.runtimes.pytorch.scratch.recurrent import _layer
-from tests.runtimes.pytorch.scratch.stories import H200, call, spread, tensor, words
+from tests.runtimes.pytorch.scratch.handwritten import H200, call, spread, tensor, words
 
 X, STATE, FLAT = tensor(9, 4, 16), tensor(2, 4, 32), tensor(1000)
 NAMES = (
@@ -83,7 +83,7 @@ def test_forward() -> None:
     """Results, workspace, and in training the reserve, in the place of a result without elements."""
     space, reserve = LSTM.training_workspace_bytes(), LSTM.reserve_bytes()
     assert words(operator()) == f"=0 =1 =2 =4 +{space}? =3:{reserve} -{space}?"
-    assert story_of(operator(), H200).libraries == {"cudnn"}
+    assert kernel_allocations(operator(), H200).libraries == {"cudnn"}
     space = LSTM.inference_workspace_bytes()
     inference = words(operator(train=False))
     assert inference == f"=0 =1 =2 =4 +{space}? =3 -{space}?"
@@ -111,7 +111,7 @@ def backward(**given: Any) -> str:
     arguments = (*made[:6], tensor(9, 4, 32), *grads, *made[6:])
     results = given.get("results", (X, STATE, STATE, FLAT))
     told = call("aten::_cudnn_rnn_backward", arguments, results)
-    assert story_of(told, H200).libraries <= {"cudnn"}
+    assert kernel_allocations(told, H200).libraries <= {"cudnn"}
     return words(told)
 
 
@@ -148,7 +148,7 @@ def test_dropout_state_and_flat_weights() -> None:
     device = dataclasses.replace(H200, sm_count=10, max_threads_per_sm=100)
     state = call("aten::_cudnn_init_dropout_state", (0.1, True, 0), (tensor(1),))
     assert words(state, device) == "=0 +8 -8 cudnn dropout state+24000?"
-    assert story_of(state, device).libraries == {"cudnn"}
+    assert kernel_allocations(state, device).libraries == {"cudnn"}
     assert words(call("aten::_cudnn_rnn_flatten_weight", ((FLAT,),), (FLAT, FLAT))) == "=0 =1"
 
 

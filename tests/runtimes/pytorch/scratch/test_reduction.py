@@ -8,24 +8,24 @@ from typing import Any
 import pytest
 
 from analyzer.graph import TensorMeta
-from analyzer.runtimes.pytorch.scratch.reduction import Kernel, Staging, reduced_dims, staging
-from analyzer.runtimes.pytorch.scratch.tensor_iterator import Loop, pointwise_strides, reduction_loop
-from tests.runtimes.pytorch.scratch.stories import H200, call, channels_last, spread, tensor, words
+from analyzer.runtimes.pytorch.scratch.reduction import ReductionKernel, Staging, reduced_dims, staging
+from analyzer.runtimes.pytorch.scratch.tensor_iterator import IteratedLoop, pointwise_strides, reduction_loop
+from tests.runtimes.pytorch.scratch.handwritten import H200, call, channels_last, spread, tensor, words
 from tests.schemas import called
 
-FLOAT = Kernel(4)
+FLOAT = ReductionKernel(4)
 
 
-def along(count: int, results: int = 1, width: int = 4) -> Loop:
+def along(count: int, results: int = 1, width: int = 4) -> IteratedLoop:
     """Rows reduced along their fast dimension."""
     if results == 1:
-        return Loop((count,), ((0,), (width,)), 1)
-    return Loop((count, results), ((0, 4), (width, width * count)), 1)
+        return IteratedLoop((count,), ((0,), (width,)), 1)
+    return IteratedLoop((count, results), ((0, 4), (width, width * count)), 1)
 
 
-def across(count: int, results: int, width: int = 4) -> Loop:
+def across(count: int, results: int, width: int = 4) -> IteratedLoop:
     """Columns reduced across rows: neighbours are different results."""
-    return Loop((count, results), ((0, 4), (width * results, width)), 1)
+    return IteratedLoop((count, results), ((0, 4), (width * results, width)), 1)
 
 
 @pytest.mark.parametrize(
@@ -48,12 +48,12 @@ def across(count: int, results: int, width: int = 4) -> Loop:
         (across(8 * 256, 66), FLOAT, (4 * 66 * 16 * 32 * 2, 8)),
         (across(16 * 256, 67), FLOAT, (4 * 67 * 16 * 32, 12)),
         # Complex numbers of 16 bytes: 256 threads.
-        (along(256 * 256, width=16), Kernel(16), (16 * 16, 4)),
-        (along(256 * 255, width=16), Kernel(16), (0, 0)),
-        (Loop((), ((), ()), 1), FLOAT, (0, 0)),
+        (along(256 * 256, width=16), ReductionKernel(16), (16 * 16, 4)),
+        (along(256 * 255, width=16), ReductionKernel(16), (0, 0)),
+        (IteratedLoop((), ((), ()), 1), FLOAT, (0, 0)),
     ],
 )
-def test_staging(loop: Loop, kernel: Kernel, expected: tuple[int, int]) -> None:
+def test_staging(loop: IteratedLoop, kernel: ReductionKernel, expected: tuple[int, int]) -> None:
     width = max((stride for stride in loop.strides[-1][:1] if loop.shape and len(loop.shape) == 1), default=4)
     assert staging(loop, width, 0, kernel, H200) == Staging(*expected)
 
@@ -144,16 +144,16 @@ def test_pointwise_results(
 
 def test_loops_are_split_where_32_bits_end() -> None:
     """The last byte reached must be at most 2^31 - 1; the longest dimension in bytes is halved, front first."""
-    assert Loop((2**31 - 1,), ((1,),), 1).fits_32bit()
-    assert not Loop((2**31,), ((1,),), 1).fits_32bit()
-    assert not Loop((2**31,), ((0,),), 1).fits_32bit()
-    assert [part.shape for part in Loop((2**31 + 1,), ((1,),), 1).parts()] == [(2**30,), (2**30 + 1,)]
-    wide = Loop((3, 2**30), ((2**30, 1), (0, 0)), 2)
+    assert IteratedLoop((2**31 - 1,), ((1,),), 1).fits_32bit()
+    assert not IteratedLoop((2**31,), ((1,),), 1).fits_32bit()
+    assert not IteratedLoop((2**31,), ((0,),), 1).fits_32bit()
+    assert [part.shape for part in IteratedLoop((2**31 + 1,), ((1,),), 1).parts()] == [(2**30,), (2**30 + 1,)]
+    wide = IteratedLoop((3, 2**30), ((2**30, 1), (0, 0)), 2)
     assert [part.shape for part in wide.parts()] == [(1, 2**30), (1, 2**30), (1, 2**30)]
     assert all(part.strides == wide.strides and part.result_count == 2 for part in wide.parts())
-    backwards = Loop((2**29, 2), ((-8, 1),), 1)
+    backwards = IteratedLoop((2**29, 2), ((-8, 1),), 1)
     assert backwards.fits_32bit()
-    tall = Loop((2, 2**29), ((4, 8),), 1)
+    tall = IteratedLoop((2, 2**29), ((4, 8),), 1)
     assert [part.shape for part in tall.parts()] == [(2, 2**28), (2, 2**28)]
 
 

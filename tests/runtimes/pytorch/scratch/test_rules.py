@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from analyzer.devices import load
 from analyzer.graph import Operator, TensorMeta
-from analyzer.runtimes.pytorch.scratch import Give, Output, Take, story_of
+from analyzer.runtimes.pytorch.scratch import Give, Output, Take, kernel_allocations
 from analyzer.runtimes.pytorch.scratch.cub import aliased_bytes, radix_sort_bytes, scan_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     contiguous_strides,
@@ -18,9 +18,9 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     is_dense,
     suggests_channels_last,
 )
-from analyzer.runtimes.pytorch.scratch.reduction import Kernel, staging
+from analyzer.runtimes.pytorch.scratch.reduction import ReductionKernel, staging
 from analyzer.runtimes.pytorch.scratch.tensor_iterator import (
-    Loop,
+    IteratedLoop,
     pointwise_strides,
     reduction_loop,
 )
@@ -35,14 +35,16 @@ def tensor(*shape: int, stride: tuple[int, ...] = (), dtype: str = "float32", st
 
 def takes(operator: Operator) -> list[int]:
     return [
-        step.nbytes for step in story_of(operator, H200).steps if isinstance(step, Take) and not step.keep
+        step.nbytes
+        for step in kernel_allocations(operator, H200).steps
+        if isinstance(step, Take) and not step.keep
     ]
 
 
 def workspaces(operator: Operator, device=H200) -> list[tuple[str, int]]:  # type: ignore[no-untyped-def]
     return [
         (step.keep, step.nbytes)
-        for step in story_of(operator, device).steps
+        for step in kernel_allocations(operator, device).steps
         if isinstance(step, Take) and step.keep
     ]
 
@@ -75,7 +77,7 @@ def test_layer_norm_copies_what_is_not_contiguous() -> None:
         (source, (16,), tensor(16), tensor(16), 1e-5),
         (tensor(4, 8, 16), tensor(4, 8, 1), tensor(4, 8, 1)),
     )
-    steps = story_of(operator, H200).steps
+    steps = kernel_allocations(operator, H200).steps
     assert isinstance(steps[0], Take)
     assert steps[0].nbytes == 4 * 8 * 16 * 4
     assert [type(step) for step in steps[1:]] == [Output, Output, Output, Give]
@@ -106,23 +108,23 @@ def test_operand_blas_cannot_read_is_copied() -> None:
 
 def test_loss_keeps_its_elements_in_the_result() -> None:
     operator = called(0, "aten::mse_loss", (tensor(300, 1000), tensor(300, 1000)), (tensor(),))
-    outputs = [step for step in story_of(operator, H200).steps if isinstance(step, Output)]
+    outputs = [step for step in kernel_allocations(operator, H200).steps if isinstance(step, Output)]
     assert outputs == [Output(0, 1_200_000)]
 
 
 def test_unknown_operator_is_bounded_not_counted() -> None:
     strided = tensor(10, 20, stride=(1, 10))
-    story = story_of(called(0, "mylib::thing", (strided,), (tensor(10, 20),)), H200)
-    assert not story.known
-    assert story.steps == (Output(0),)
-    assert story.bound_bytes == 10 * 20 * 4 + 10 * 20 * 4
+    allocations = kernel_allocations(called(0, "mylib::thing", (strided,), (tensor(10, 20),)), H200)
+    assert not allocations.known
+    assert allocations.steps == (Output(0),)
+    assert allocations.bound_bytes == 10 * 20 * 4 + 10 * 20 * 4
 
 
 def test_the_default_overload_is_no_part_of_a_name() -> None:
     arguments = (tensor(), tensor(4, 8), tensor(4, dtype="int64"), None, 1, -100, tensor())
     plain = called(0, "aten::nll_loss_backward", arguments, (tensor(4, 8),))
     named = dataclasses.replace(plain, name="aten::nll_loss_backward.default")
-    assert story_of(plain, H200).steps == story_of(named, H200).steps == (Output(0),)
+    assert kernel_allocations(plain, H200).steps == kernel_allocations(named, H200).steps == (Output(0),)
 
 
 def test_cub_arithmetic() -> None:
@@ -199,7 +201,7 @@ def test_staging_holds_every_result_once_a_block(
     """A whole number of blocks a result, at most one for every 16 inputs, each with at most 512 partial results."""
     device = dataclasses.replace(H200, sm_count=sms)
     strides = ((0, 4), (4, 4 * rows)) if along else ((0, 4), (4 * columns, 4))
-    needs = staging(Loop((rows, columns), strides, 1), 4, 0, Kernel(width), device)
+    needs = staging(IteratedLoop((rows, columns), strides, 1), 4, 0, ReductionKernel(width), device)
     assert needs.buffer_bytes % (width * columns) == 0
     assert needs.buffer_bytes // (width * columns) <= -(-rows // 16) * 512
     assert (needs.buffer_bytes == 0) == (needs.semaphore_bytes == 0)

@@ -15,7 +15,7 @@ from analyzer.runtimes.pytorch.scratch.cub import (
     scan_bytes,
     unique_bytes,
 )
-from tests.runtimes.pytorch.scratch.stories import H200, call, spread, tensor, words
+from tests.runtimes.pytorch.scratch.handwritten import H200, call, spread, tensor, words
 
 
 def up(nbytes: int) -> int:
@@ -97,9 +97,9 @@ def test_sort_of_long_rows() -> None:
     whole = 3 * count
     keys, pairs = whole * 4, radix_sort_bytes(H200, whole, 32, 4, 8)
     segments = radix_sort_bytes(H200, whole, 8, 8, 0)
-    story = words(call("aten::sort", (tensor(3, count),), results))
+    allocations = words(call("aten::sort", (tensor(3, count),), results))
     taken = f"=0 =1 +{whole * 8} +{whole * 8} +{keys} +{pairs} -{pairs} -{keys} +{segments}"
-    assert story == f"{taken} -{segments} -{whole * 8} -{whole * 8}"
+    assert allocations == f"{taken} -{segments} -{whole * 8} -{whole * 8}"
 
 
 def test_topk_of_few_or_short_rows() -> None:
@@ -141,10 +141,10 @@ def test_topk_counts_and_histograms(rows: int, size: int, items: int) -> None:
     held = (rows * 4, rows * 8, rows * 8, blocks * 512, rows * 1024, blocks * 4, blocks * 4)
     scan = f"+{scan_by_key_bytes(blocks)}? -{scan_by_key_bytes(blocks)}?"
     taken, given = (f"+{nbytes}" for nbytes in held), (f"-{nbytes}" for nbytes in reversed(held))
-    story = words(
+    allocations = words(
         call("aten::topk", (tensor(rows, size), 5), (tensor(rows, 5), tensor(rows, 5, dtype="int64")))
     )
-    assert story == " ".join(["=0 =1", *taken, scan, scan, *given])
+    assert allocations == " ".join(["=0 =1", *taken, scan, scan, *given])
 
 
 def test_topk_on_a_smaller_gpu_gives_a_thread_more() -> None:
@@ -164,8 +164,8 @@ def test_randperm(count: int, bits: int) -> None:
     sort = radix_sort_bytes(H200, count, bits, width, 8)
     held = (count * 8, count * width, count * width, sort)
     taken, given = (f"+{nbytes}" for nbytes in held), (f"-{nbytes}" for nbytes in reversed(held))
-    story = words(call("aten::randperm", (count,), (tensor(count, dtype="int64"),)))
-    assert story == " ".join(["=0 +8 -8", *taken, *given])
+    allocations = words(call("aten::randperm", (count,), (tensor(count, dtype="int64"),)))
+    assert allocations == " ".join(["=0 +8 -8", *taken, *given])
 
 
 # 99,991 elements, asked of PyTorch 2.11's own binary under the emulated runtime: keys of (bytes), values of (bytes).

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from analyzer.runtimes.pytorch.scratch import Take, story_of
-from tests.runtimes.pytorch.scratch.stories import H200, call, tensor
+from analyzer.runtimes.pytorch.scratch import Take, kernel_allocations
+from tests.runtimes.pytorch.scratch.handwritten import H200, call, tensor
 
 
 def workspaces(entries: int, pairs: int) -> list[int]:
     """Bytes of both buffers for a matrix of so many entries on 2,708 nodes, times itself."""
     operator = call("aten::_sparse_sparse_matmul.default", (), (), values=tensor(entries), pairs=pairs)
-    return [step.nbytes for step in story_of(operator, H200).steps if isinstance(step, Take)]
+    return [step.nbytes for step in kernel_allocations(operator, H200).steps if isinstance(step, Take)]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from analyzer.graph import TensorMeta
 from analyzer.runtimes.pytorch.scratch import is_known
-from tests.runtimes.pytorch.scratch.stories import call, channels_last, spread, tensor, words
+from tests.runtimes.pytorch.scratch.handwritten import call, channels_last, spread, tensor, words
 
 C = tensor(64)
 PLAIN, LAST, VOLUME = tensor(32, 64, 8, 8), channels_last(32, 64, 8, 8), channels_last(4, 64, 4, 4, 4)
@@ -14,7 +14,7 @@ COPY = 32 * 64 * 64 * 4
 
 
 @pytest.mark.parametrize(
-    ("source", "story"),
+    ("source", "allocations"),
     [
         (PLAIN, "=0 =1"),
         (LAST, "=0 =1 +8192 +8 -8 -8192"),  # 4 values a channel and block of rows: 4 x 64 x 8 floats
@@ -28,8 +28,8 @@ COPY = 32 * 64 * 64 * 4
         (tensor(0, 64, 8, 8), "=0 =1"),
     ],
 )
-def test_statistics_of_a_rank(source: TensorMeta, story: str) -> None:
-    assert words(call("aten::batch_norm_stats", (source, 1e-5), (C, C))) == story
+def test_statistics_of_a_rank(source: TensorMeta, allocations: str) -> None:
+    assert words(call("aten::batch_norm_stats", (source, 1e-5), (C, C))) == allocations
 
 
 def test_statistics_of_all_ranks() -> None:

@@ -31,10 +31,10 @@ from analyzer.runtimes.onnxruntime.kernels.scratch import (
     reduction,
     tables,
 )
-from analyzer.runtimes.onnxruntime.kernels.scratch.registry import RULES, Settings, Takes
+from analyzer.runtimes.onnxruntime.kernels.scratch.registry import RULES, KernelSettings, Takes
 from analyzer.runtimes.onnxruntime.rewrite.layout import NHWC
 
-__all__ = ["RULES", "Settings", "Takes", "before_outputs", "scratch", "takes_scratch", "unknown"]
+__all__ = ["RULES", "KernelSettings", "Takes", "before_outputs", "scratch", "takes_scratch", "unknown"]
 
 # The topics register their rules when they are imported.
 _TOPICS = (
@@ -57,7 +57,7 @@ KNOWN_CONTRIB = frozenset(
 )  # fmt: skip
 
 
-def scratch(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
+def scratch(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
     """What the node's kernel takes besides its outputs."""
     if unknown(node):
         return _everything(node, graph)

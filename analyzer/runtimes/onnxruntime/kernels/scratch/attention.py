@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels.scratch.registry import (
-    Settings,
+    KernelSettings,
     Takes,
     element_bytes,
     rule,
@@ -25,7 +25,7 @@ _ACCUMULATED = 128
 
 
 @rule("cuda", "com.microsoft.MultiHeadAttention")
-def _multi_head(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _multi_head(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """attention_impl.cu: half precision runs flash attention (a table of splits); float32 runs memory-efficient
     attention from 256 tokens on, below it transposed operands and scores twice."""
     x = graph.values[node.inputs[0]]
@@ -41,7 +41,7 @@ def _multi_head(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  
 
 
 @rule("cuda", "com.microsoft.Attention")
-def _attention(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
+def _attention(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
     """attention.cc: the joint projection, then as MultiHeadAttention on operands that must be transposed."""
     x = graph.values[node.inputs[0]]
     shape = x.shape or ()
@@ -75,7 +75,7 @@ class _Sizes:
 
 
 @rule("cuda", "Attention")
-def _onnx_attention(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
+def _onnx_attention(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
     """llm/attention.cc: scratch by the kernel it chooses. Flash attention: half precision, no mask, no scores returned.
     Memory-efficient attention: heads a multiple of 8 wide, a mask only where its rows are aligned to 16 bytes, in float32 as many
     key as query heads. Else unfused.
@@ -174,7 +174,7 @@ def _split(sizes: _Sizes, processors: int) -> list[int]:
 
 
 @rule("cuda", "com.microsoft.GroupQueryAttention")
-def _grouped_attention(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _grouped_attention(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """group_query_attention.cc: bounded by transposed operands and unfused scores."""
     x = graph.values[node.inputs[0]]
     shape = x.shape or ()

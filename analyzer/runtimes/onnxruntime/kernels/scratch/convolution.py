@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from analyzer.family.lanes import Lanes, NotTogether
-from analyzer.libraries.cudnn.frontend_plans import Convolution, workspace, workspaces
+from analyzer.libraries.cudnn.frontend_plans import FrontendConvolution, workspace, workspaces
+from analyzer.parametric.lanes import Lanes, NotTogether
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels.scratch.registry import (
-    Settings,
+    KernelSettings,
     Takes,
     rule,
     shape_of,
@@ -21,7 +21,7 @@ from analyzer.runtimes.onnxruntime.rewrite.layout import NHWC
 _COLUMN_BYTES = 65536
 
 
-def convolution_of(node: Node, graph: RuntimeGraph) -> Convolution | None:
+def convolution_of(node: Node, graph: RuntimeGraph) -> FrontendConvolution | None:
     """The node's convolution, channels first, None if its shapes are unknown."""
     x, w, y = (shape_of(graph, name) for name in (node.inputs[0], node.inputs[1], node.outputs[0]))
     nhwc = node.domain == NHWC
@@ -42,14 +42,14 @@ def convolution_of(node: Node, graph: RuntimeGraph) -> Convolution | None:
             for i in range(rank)
         ]
         pads = tuple(t // 2 for t in total) * 2
-    return Convolution(
+    return FrontendConvolution(
         node.op == "ConvTranspose", x, w, y, stride, tuple(pads[:rank]), dilation, groups,
         graph.values[node.inputs[0]].dtype, nhwc,
     )  # fmt: skip
 
 
 @rule("cuda", "Conv", "ConvTranspose")
-def _cuda_conv(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
+def _cuda_conv(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
     """conv.cc: the workspace of the plan that cuDNN's frontend picks for the convolution, as measured
     (`libraries/cudnn/frontend_plans.py`)."""
     found = convolution_of(node, graph)
@@ -60,7 +60,7 @@ def _cuda_conv(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
     return [workspace(found, settings.search, settings.device)]
 
 
-def _at_batches(found: Convolution, settings: Settings) -> Takes:
+def _at_batches(found: FrontendConvolution, settings: KernelSettings) -> Takes:
     """The same at many batches at once. Raises NotTogether where they differ in more than the batch."""
     batches: tuple[Any, Any] = (found.x[0], found.y[0])
     others: tuple[Any, ...] = (*found.x[1:], *found.w, *found.y[1:])
@@ -77,7 +77,7 @@ def _at_batches(found: Convolution, settings: Settings) -> Takes:
 
 
 @rule("cpu", "Conv", "com.microsoft.FusedConv")
-def _cpu_conv(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
+def _cpu_conv(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
     """convolve.cpp (MLAS): a product of matrices where the input already is one; with more filters than positions the
     whole column matrix; otherwise a part of it a thread."""
     found = convolution_of(node, graph)
@@ -93,7 +93,7 @@ def _cpu_conv(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
 
 
 @rule("cpu", "ConvTranspose")
-def _cpu_conv_transpose(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _cpu_conv_transpose(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """conv_transpose.cc: the column buffer of one image."""
     found = convolution_of(node, graph)
     if found is None:

@@ -6,7 +6,7 @@ import math
 
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels.scratch.registry import (
-    Settings,
+    KernelSettings,
     Takes,
     element_bytes,
     rule,
@@ -17,7 +17,7 @@ _LAST_AXIS_OPSET = 13  # from it on, these operators work on one axis instead of
 
 
 @rule("cpu", "Softmax", "LogSoftmax", "Hardmax")
-def _cpu_softmax(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _cpu_softmax(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """softmax.cc: over another axis than the last, the input transposed and a result to transpose back."""
     source = graph.values[node.inputs[0]]
     rank = len(source.shape or ())
@@ -27,7 +27,7 @@ def _cpu_softmax(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes: 
 
 
 @rule("cpu", "MeanVarianceNormalization")
-def _cpu_mean_variance(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _cpu_mean_variance(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """mean_variance_normalization.cc: unless the axes are the last ones, input and result once more, transposed."""
     source = graph.values[node.inputs[0]]
     rank = len(source.shape or ())
@@ -40,7 +40,7 @@ def _cpu_mean_variance(node: Node, graph: RuntimeGraph, settings: Settings) -> T
 
 
 @rule("cpu", "LRN")
-def _cpu_lrn(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _cpu_lrn(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """lrn.cc: a scale for each element, and one image's squares with channels added on both sides."""
     shape = shape_of(graph, node.inputs[0])
     if len(shape) != 4:
@@ -50,7 +50,7 @@ def _cpu_lrn(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # n
 
 
 @rule("cpu", "BatchNormalization")
-def _cpu_batch_norm(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _cpu_batch_norm(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """batch_norm.h: in training mode, this batch's mean and deviation unless they are results."""
     training = bool(node.attributes.get("training_mode", 0))
     if not training or len([name for name in node.outputs if name]) > 3:
@@ -59,7 +59,7 @@ def _cpu_batch_norm(node: Node, graph: RuntimeGraph, settings: Settings) -> Take
 
 
 @rule("cpu", "Sum", "Mean", "Max", "Min", before_outputs=True)
-def _cpu_variadic(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _cpu_variadic(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """element_wise_ops.cc (UntypedBroadcastVariadic): inputs are combined one after another, each time in a tensor of
     its own, of which two live at a time; the last combination goes to the result."""
     if len(node.inputs) < 3 or (graph.opset < 8 and node.op in ("Sum", "Mean", "Max", "Min")):
@@ -74,7 +74,7 @@ def _cpu_variadic(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
 
 
 @rule("cpu", "Where", before_outputs=True)
-def _cpu_where(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _cpu_where(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """where_op.cc: the choice from each operand, broadcast with the condition, then their merge."""
     size = element_bytes(graph, node.outputs[0])
     condition, *operands = (shape_of(graph, name) for name in node.inputs)
@@ -89,7 +89,7 @@ def broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @rule("cpu", "DFT")
-def _cpu_dft(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _cpu_dft(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """dft.cc: lengths that are no power of two by Bluestein's algorithm: the chirp, its transform, the signal and the
     signal's transform, each of the next power of two from twice the length on."""
     shape = shape_of(graph, node.inputs[0])
@@ -114,7 +114,7 @@ def _cpu_dft(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # n
 
 
 @rule("cpu", "DeformConv")
-def _cpu_deform_conv(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _cpu_deform_conv(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """deform_conv.cc: for one image, a position (four corners with their weights, 32 bytes) a tap and output, outputs
     in eights, and the column matrix. Measured: onnxruntime 1.31, four shapes (`benchmarks/onnx/backend.py`)."""
     w, y = shape_of(graph, node.inputs[1]), shape_of(graph, node.outputs[0])

@@ -6,7 +6,7 @@ import math
 
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels.scratch.registry import (
-    Settings,
+    KernelSettings,
     Takes,
     element_bytes,
     rule,
@@ -15,7 +15,7 @@ from analyzer.runtimes.onnxruntime.kernels.scratch.registry import (
 
 
 @rule("cpu", "Attention")
-def _cpu_attention(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _cpu_attention(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """llm/attention.cc: the scores of every head, one head's in float32 where they are in half precision, and the mask as numbers where it is boolean or made causal."""
     query, key = shape_of(graph, node.inputs[0]), shape_of(graph, node.inputs[1])
     size = element_bytes(graph, node.inputs[0])

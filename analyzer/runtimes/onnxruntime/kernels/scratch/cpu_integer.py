@@ -8,19 +8,19 @@ from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels.packing import symmetric
 from analyzer.runtimes.onnxruntime.kernels.scratch.convolution import convolution_of
 from analyzer.runtimes.onnxruntime.kernels.scratch.cpu_arithmetic import broadcast
-from analyzer.runtimes.onnxruntime.kernels.scratch.registry import Settings, Takes, rule, shape_of
+from analyzer.runtimes.onnxruntime.kernels.scratch.registry import KernelSettings, Takes, rule, shape_of
 
 _POINTER_BYTES = 8
 
 
 @rule("cpu", "QLinearMatMul")
-def _cpu_qlinear_matmul(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _cpu_qlinear_matmul(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """quantize_linear_matmul.cc: the product in 32-bit integers."""
     return [(4 * math.prod(shape_of(graph, node.outputs[0])), "exact")]
 
 
 @rule("cpu", "ConvInteger")
-def _cpu_conv_integer(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _cpu_conv_integer(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """conv_integer.cc: one group's columns of one image, unless the input already is the matrix."""
     found = convolution_of(node, graph)
     if found is None:
@@ -32,7 +32,7 @@ def _cpu_conv_integer(node: Node, graph: RuntimeGraph, settings: Settings) -> Ta
 
 
 @rule("cpu", "QLinearConv", "com.microsoft.QLinearConv")
-def _cpu_qlinear_conv(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _cpu_qlinear_conv(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """qlinearconv.cc: filters that are no constants in another order; one image's sums in 32 bits unless products are
     symmetric; input and result of one image with channels last; pointers to the input for depthwise and symmetric
     convolutions, columns for others that are not pointwise."""
@@ -64,13 +64,13 @@ def _cpu_qlinear_conv(node: Node, graph: RuntimeGraph, settings: Settings) -> Ta
 
 
 @rule("cpu", "com.microsoft.DynamicQuantizeMatMul", before_outputs=True)
-def _cpu_dynamic_matmul(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _cpu_dynamic_matmul(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """dynamic_quantize_matmul.cc: the left operand in 8 bits."""
     return [(math.prod(shape_of(graph, node.inputs[0])), "exact")]
 
 
 @rule("cpu", "com.microsoft.QGemm")
-def _cpu_qgemm(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _cpu_qgemm(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """quant_gemm.cc: operands that are read transposed, in the other order, unless packed; the product in 32-bit integers if
     the result is quantized."""
     takes = []
@@ -85,7 +85,7 @@ def _cpu_qgemm(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  #
 
 
 @rule("cpu", "com.microsoft.QLinearAveragePool")
-def _cpu_qlinear_pool(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _cpu_qlinear_pool(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """qlinear_pool.cc: the input as float32, unless the window is the whole image."""
     x = shape_of(graph, node.inputs[0])
     spatial = x[1:-1] if node.attributes.get("channels_last", 0) else x[2:]
@@ -95,7 +95,7 @@ def _cpu_qlinear_pool(node: Node, graph: RuntimeGraph, settings: Settings) -> Ta
 
 
 @rule("cpu", "com.microsoft.QLinearSoftmax")
-def _cpu_qlinear_softmax(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _cpu_qlinear_softmax(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """qlinear_softmax.cc: over another axis than the last, input and result once more, transposed."""
     shape = shape_of(graph, node.inputs[0])
     if int(node.attributes.get("opset", 1)) < 13 or not shape:
@@ -105,7 +105,7 @@ def _cpu_qlinear_softmax(node: Node, graph: RuntimeGraph, settings: Settings) ->
 
 
 @rule("cpu", "com.microsoft.QLinearWhere", before_outputs=True)
-def _cpu_qlinear_where(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _cpu_qlinear_where(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """qlinear_where.cc: the choice from each operand, broadcast with the condition, in 8 bits."""
     condition = shape_of(graph, node.inputs[0])
     operands = (shape_of(graph, node.inputs[place]) for place in (1, 4))

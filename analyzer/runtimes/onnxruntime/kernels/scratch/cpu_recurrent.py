@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels.scratch.registry import (
-    Settings,
+    KernelSettings,
     Takes,
     element_bytes,
     rule,
@@ -30,7 +30,7 @@ def _directions(node: Node) -> tuple[bool, ...]:
 
 
 @rule("cpu", "RNN")
-def _cpu_rnn(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _cpu_rnn(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """rnn.cc: the inputs times their weights for every step, and the whole sequence where it is no result."""
     sizes = _sizes(node, graph)
     if sizes is None:
@@ -42,7 +42,7 @@ def _cpu_rnn(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # n
 
 
 @rule("cpu", "LSTM")
-def _cpu_lstm(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _cpu_lstm(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """uni_directional_lstm.cc (AllocateBuffers), deep_cpu_lstm.cc: last states that are no results; for each direction
     two rows of zeros, three states, the four gates of every step, summed biases, and input and result reversed for the
     backward one; sequence lengths where none are given."""
@@ -63,7 +63,7 @@ def _cpu_lstm(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # 
 
 
 @rule("cpu", "GRU")
-def _cpu_gru(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _cpu_gru(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """deep_cpu_gru.cc (AllocateBuffers): the last state if it is no result; for each direction two states, biases
     repeated for the batch, the three gates of every step, and input and result reversed for the backward one; sequence
     lengths where none are given."""

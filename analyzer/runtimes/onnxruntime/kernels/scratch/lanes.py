@@ -1,7 +1,7 @@
-"""What a kernel takes where dimensions are `Lanes` (`family/lanes.py`): one whole number for each of many batches.
+"""What a kernel takes where dimensions are `Lanes` (`parametric/lanes.py`): one whole number for each of many batches.
 
-A rule that decides alike for all batches is told once. Otherwise it is told for those that it decides alike for, and for one
-batch after the other where it needs a single number; what they say is put together again. Where a kernel takes fewer pieces
+A rule that decides alike for all batches is asked once. Otherwise it is asked for those that it decides alike for, and for one
+batch after the other where it needs a single number; what they say is put together again. Where a kernel takes memory fewer times
 at some batch than at others, the last have no bytes there: an arena has no chunk for such a request.
 """
 
@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from analyzer.family.lanes import Integers, Lanes, in_parts
+from analyzer.parametric.lanes import Integers, Lanes, in_parts
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
-from analyzer.runtimes.onnxruntime.kernels.scratch.registry import Estimate, Settings, Takes
+from analyzer.runtimes.onnxruntime.kernels.scratch.registry import Estimate, KernelSettings, Takes
 
 
-def told(rule: Estimate, node: Node, graph: RuntimeGraph, settings: Settings, lane_count: int) -> Takes:
-    """What the rule says of the node; sizes may be `Lanes`, zero in lanes where there is no such piece."""
+def taken(
+    rule: Estimate, node: Node, graph: RuntimeGraph, settings: KernelSettings, lane_count: int
+) -> Takes:
+    """What the rule says of the node; sizes may be `Lanes`, zero in lanes where there is no such request."""
     if not lane_count:
         return rule(node, graph, settings)
 
@@ -48,12 +50,12 @@ def _at(lanes: Integers, node: Node, graph: RuntimeGraph) -> RuntimeGraph:
 
 
 def _joined(found: list[tuple[Integers, Takes]], lane_count: int) -> Takes:
-    """The pieces of all lanes. How sure they are is said as where there are most of them."""
+    """The requests of all lanes. How sure they are is said as where there are most of them."""
     takes = max((takes for _, takes in found), key=len)
     sizes = np.zeros((len(takes), lane_count), np.int64)
-    for lanes, told_there in found:
-        pieces: list[tuple[Any, str]] = [*told_there]
-        for place, (nbytes, _) in enumerate(pieces):
+    for lanes, there in found:
+        requests: list[tuple[Any, str]] = [*there]
+        for place, (nbytes, _) in enumerate(requests):
             sizes[place, lanes] = nbytes.values if isinstance(nbytes, Lanes) else nbytes
     joined: list[Any] = [(Lanes(size), basis) for size, (_, basis) in zip(sizes, takes, strict=True)]
     return joined

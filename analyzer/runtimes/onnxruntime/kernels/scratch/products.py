@@ -7,7 +7,7 @@ import math
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels.einsum import temporaries
 from analyzer.runtimes.onnxruntime.kernels.scratch.registry import (
-    Settings,
+    KernelSettings,
     Takes,
     element_bytes,
     rule,
@@ -18,7 +18,7 @@ _N_BITS_ROWS = 8
 
 
 @rule("cuda", "MatMul", "com.microsoft.FusedMatMul")
-def _matmul(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _matmul(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """matmul.cc: stacks of unequal batch shapes, or by one vector, are multiplied through tables of pointers."""
     left, right = (_batch(node, graph, place) for place in (0, 1))
     if 1 in (len(shape_of(graph, name)) for name in node.inputs):
@@ -37,7 +37,7 @@ def _batch(node: Node, graph: RuntimeGraph, place: int) -> tuple[int, ...]:
 
 
 @rule("cuda", "Einsum", before_outputs=True)
-def _einsum(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _einsum(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """`einsum.py`; for equations it does not cover, a copy of each operand and two of the result."""
     shapes = [shape_of(graph, name) for name in node.inputs]
     size = element_bytes(graph, node.inputs[0])
@@ -49,7 +49,7 @@ def _einsum(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # no
 
 
 @rule("cuda", "com.microsoft.MatMulNBits")
-def _n_bits(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _n_bits(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """matmul_nbits.cc: more than a few rows are multiplied after the weights are dequantized."""
     k, n = int(node.attributes.get("K", 0)), int(node.attributes.get("N", 0))
     rows = math.prod(shape_of(graph, node.inputs[0])[:-1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels import packing
 from analyzer.runtimes.onnxruntime.kernels.scratch.registry import (
-    Settings,
+    KernelSettings,
     Takes,
     element_bytes,
     rule,
@@ -17,7 +17,7 @@ _WORK_BYTES = 8 << 20  # of cuDNN's work space a direction, whatever the sizes a
 
 
 @rule("cuda", "LSTM", "GRU", "RNN")
-def _recurrent(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:
+def _recurrent(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
     """cudnn_rnn_base.cc: sequence lengths, Y where the model does not ask for it, weights in cuDNN's layout unless
     cached, cuDNN's work space, and Y once more to reorder two directions. The work space is a fit without residue to
     246 measurements (H200, cuDNN 9.19; LSTM, GRU, RNN; `tests/data/ort/kernels.json.gz`), in half precision to four more

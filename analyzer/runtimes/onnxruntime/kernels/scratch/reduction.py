@@ -6,7 +6,7 @@ import math
 
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels.scratch.registry import (
-    Settings,
+    KernelSettings,
     Takes,
     element_bytes,
     rule,
@@ -23,7 +23,7 @@ _SUMS = frozenset({"ReduceSum", "ReduceMean"})
         for kind in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")
     ),
 )
-def _reduce(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _reduce(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """reduction_ops.cc: sums and means over leading axes need nothing, over trailing ones partial sums and a counter a
     row (reduction_functions.cu); everything else a copy of the input in float32 for cuDNN, bfloat16 also input and result
     in float32."""
@@ -72,7 +72,7 @@ def _axes(node: Node, graph: RuntimeGraph, rank: int) -> list[int] | None:
 
 
 @rule("cuda", "ArgMax", "ArgMin")
-def _arg(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _arg(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """reduction_ops.cc (ArgMax, ArgMin): the last axis by partial results, others by cuDNN."""
     source = graph.values[node.inputs[0]]
     shape = source.shape or (1,)
@@ -84,7 +84,7 @@ def _arg(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa:
 
 
 @rule("cuda", "Softmax", "LogSoftmax")
-def _softmax(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _softmax(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """softmax.cc: another axis than the last is transposed there and back."""
     source = graph.values[node.inputs[0]]
     rank = len(source.shape or ())
@@ -94,7 +94,7 @@ def _softmax(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # n
 
 
 @rule("cuda", "BatchNormalization")
-def _batch_norm(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _batch_norm(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """batch_norm.cc: in half precision scale, bias, mean and variance once more in float32."""
     if element_bytes(graph, node.inputs[0]) != 2:
         return []
@@ -102,7 +102,7 @@ def _batch_norm(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  
 
 
 @rule("cuda", "InstanceNormalization")
-def _instance_norm(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _instance_norm(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """instance_norm.cc: with more than one sample, scale and bias are repeated for each and statistics kept, in float32."""
     x = shape_of(graph, node.inputs[0])
     if len(x) < 2 or x[0] <= 1:

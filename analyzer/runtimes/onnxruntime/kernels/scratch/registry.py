@@ -3,8 +3,8 @@
 A rule is a function (node, graph, settings) -> [(bytes, basis), ...]: memory a kernel takes after its outputs, or before
 them where it says so, in order, given back when the kernel returns.
 
-A dimension may stand for many batches at once (`family/lanes.py`): it computes and compares as a whole number does, and a rule
-that needs more of it is told batch by batch (`lanes.py`).
+A dimension may stand for many batches at once (`parametric/lanes.py`): it computes and compares as a whole number does, and a rule
+that needs more of it is asked batch by batch (`lanes.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Takes = list[tuple[int, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class KernelSettings:
     """What decides scratch: provider, convolution search mode, device, threads of the CPU provider."""
 
     provider: str
@@ -29,18 +29,18 @@ class Settings:
     threads: int = 1
 
 
-Estimate = Callable[[Node, RuntimeGraph, Settings], Takes]
+Estimate = Callable[[Node, RuntimeGraph, KernelSettings], Takes]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class KernelRule:
     """takes: what a kernel asks for. before_outputs: it does so before its outputs are allocated."""
 
     takes: Estimate
     before_outputs: bool = False
 
 
-RULES: dict[str, dict[str, Rule]] = {"cuda": {}, "cpu": {}}
+RULES: dict[str, dict[str, KernelRule]] = {"cuda": {}, "cpu": {}}
 
 
 def rule(provider: str, *operators: str, before_outputs: bool = False) -> Callable[[Estimate], Estimate]:
@@ -48,7 +48,7 @@ def rule(provider: str, *operators: str, before_outputs: bool = False) -> Callab
 
     def register(takes: Estimate) -> Estimate:
         for operator in operators:
-            RULES[provider][operator] = Rule(takes, before_outputs)
+            RULES[provider][operator] = KernelRule(takes, before_outputs)
         return takes
 
     return register

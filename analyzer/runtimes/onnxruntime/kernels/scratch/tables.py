@@ -6,7 +6,7 @@ import math
 
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels.scratch.registry import (
-    Settings,
+    KernelSettings,
     Takes,
     element_bytes,
     rule,
@@ -17,7 +17,7 @@ _SORTED_AT_ONCE = 2048  # elements that CUB's radix sort takes without memory of
 
 
 @rule("cuda", "Concat")
-def _concat(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _concat(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """concat.cc: equal pieces (up to 32) need no tables; otherwise pointers, sizes, ranges and the axis map."""
     shapes = [shape_of(graph, name) for name in node.inputs]
     axis = int(node.attributes.get("axis", 0))
@@ -29,7 +29,7 @@ def _concat(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # no
 
 
 @rule("cuda", "Split")
-def _split(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _split(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """split.cc: as Concat; three parts of the last axis go by a kernel of their own. Sizes only data tells may be unequal."""
     shape = shape_of(graph, node.inputs[0])
     axis = int(node.attributes.get("axis", 0))
@@ -38,17 +38,17 @@ def _split(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noq
         return []
     sizes = [part[axis] for part in parts]
     count = len(sizes)
-    told = len(node.inputs) < 2 or not node.inputs[1] or graph.constant(node.inputs[1]) is not None
-    if told and len(set(sizes)) <= 1:
+    sizes_known = len(node.inputs) < 2 or not node.inputs[1] or graph.constant(node.inputs[1]) is not None
+    if sizes_known and len(set(sizes)) <= 1:
         return [(8 * count, "exact")] if count > 32 else []
-    if told and count == 3 and axis % len(shape) == len(shape) - 1:
+    if sizes_known and count == 3 and axis % len(shape) == len(shape) - 1:
         return []
-    basis = "exact" if told else "bounded"
+    basis = "exact" if sizes_known else "bounded"
     return [(8 * count, basis)] * 3 + [(8 * shape[axis], basis)]
 
 
 @rule("cuda", "GatherND")
-def _gather_nd(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _gather_nd(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """gather_nd.cc: the strides of the indexed axes, and where each slice begins."""
     indices = shape_of(graph, node.inputs[1])
     if not indices:
@@ -57,7 +57,7 @@ def _gather_nd(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  #
 
 
 @rule("cuda", "Resize")
-def _resize(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _resize(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """resize_impl.cu: the map from output to input positions. With antialias (resize_antialias_impl.cu) for each of two axes
     weights, where they begin and what lies outside: images of 4 and of 512 rows on an H200, halved."""
     shape = shape_of(graph, node.outputs[0])
@@ -79,7 +79,7 @@ def _antialiased(source: tuple[int, ...], shape: tuple[int, ...], reach: int) ->
 
 
 @rule("cuda", "MaxPool")
-def _max_pool(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _max_pool(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """pool.cc: 8-bit integers are pooled in float32, input and result. Measured: int8 and uint8 on an H200."""
     if graph.values[node.inputs[0]].dtype not in ("int8", "uint8"):
         return []
@@ -87,7 +87,7 @@ def _max_pool(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # 
 
 
 @rule("cuda", "DeformConv")
-def _deform_conv(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _deform_conv(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """deform_conv.cc: the column matrix of all images, at most. Measured: a batch of 2 on an H200."""
     x, w, y = (shape_of(graph, name) for name in (node.inputs[0], node.inputs[1], node.outputs[0]))
     if len(w) < 3 or len(y) != len(w) or not x:
@@ -99,7 +99,7 @@ def _deform_conv(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes: 
 
 
 @rule("cuda", "NonMaxSuppression")
-def _non_max_suppression(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _non_max_suppression(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """non_max_suppression_impl.cu: one class at a time: indices, scores and boxes before and after sorting, what sorting takes,
     a bit a pair of boxes, what is kept, two numbers, and what choosing the kept takes."""
     boxes = shape_of(graph, node.inputs[0])
@@ -115,7 +115,7 @@ def _non_max_suppression(node: Node, graph: RuntimeGraph, settings: Settings) ->
 
 
 @rule("cuda", "TopK")
-def _top_k(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _top_k(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """topk_impl.cuh: one long row is selected by radix with four tables; other shapes fit into a block."""
     shape = shape_of(graph, node.inputs[0])
     if not shape:
@@ -125,13 +125,13 @@ def _top_k(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noq
 
 
 @rule("cuda", "NonZero", before_outputs=True)
-def _non_zero(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _non_zero(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """nonzero_op.cc: a counter a block of 256 elements, and the prefix sum's temporary."""
     blocks = -(-math.prod(shape_of(graph, node.inputs[0])) // 256)
     return [(4 * blocks, "exact"), (1023, "measured")]
 
 
 @rule("cpu", "com.microsoft.BiasGelu")
-def _cpu_bias_gelu(node: Node, graph: RuntimeGraph, settings: Settings) -> Takes:  # noqa: ARG001
+def _cpu_bias_gelu(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:  # noqa: ARG001
     """bias_gelu.cc: the biased input."""
     return [(graph.values[node.inputs[0]].nbytes, "exact")]

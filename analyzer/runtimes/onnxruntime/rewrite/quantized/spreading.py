@@ -98,7 +98,7 @@ def _remove_double(editor: Editor, first: Node) -> None:
 
 
 def _common_range(editor: Editor, one: Node, other: Node) -> tuple[()] | tuple[Any, Any] | None:
-    """Scale and zero point that hold what both ranges share; () if they are equal, None if they cannot be told."""
+    """Scale and zero point that hold what both ranges share; () if they are equal, None if they are not known."""
     names = [(node.inputs[SCALE], node.inputs[ZERO_POINT]) for node in (one, other)]
     if names[0] == names[1]:
         return ()

@@ -20,8 +20,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from analyzer.family.numbers import NotTheSame
 from analyzer.graph import Argument, Birth, Graph, Mark, Operator, Run, TensorMeta
+from analyzer.parametric.numbers import NotTheSame
 
 
 class RepeatedSteps:
@@ -59,7 +59,7 @@ class RepeatedSteps:
             operators=tuple(operators),
             batch=one.batch,
             notes=one.notes,
-            questions=one.questions,
+            guards=one.guards,
         )
 
 

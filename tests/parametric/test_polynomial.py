@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analyzer.family.polynomial import Polynomial, fit
+from analyzer.parametric.polynomial import Polynomial, fit
 
 
 def test_a_constant_a_line_and_a_square() -> None:

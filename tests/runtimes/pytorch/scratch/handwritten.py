@@ -1,4 +1,4 @@
-"""Tensors and calls written by hand, and an operator's story in words."""
+"""Tensors and calls written by hand, and an operator's allocations in words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from analyzer.devices import DeviceProfile, load
 from analyzer.graph import Operator, TensorMeta
-from analyzer.runtimes.pytorch.scratch import Output, Take, story_of
+from analyzer.runtimes.pytorch.scratch import Output, Take, kernel_allocations
 from analyzer.runtimes.pytorch.scratch.layout import contiguous_strides
 from tests.schemas import called
 
@@ -40,11 +40,11 @@ def call(
 
 
 def words(operator: Operator, device: DeviceProfile = H200) -> str:
-    """A story in words: "+N" takes N bytes, "-N" gives them back, "=I" allocates result I ("=I:N": of N bytes),
+    """Allocations in words: "+N" takes N bytes, "-N" gives them back, "=I" allocates result I ("=I:N": of N bytes),
     "name+N" is a workspace kept for good; "?" behind a figure that is no exact one."""
     sizes: dict[int, str] = {}
     told = []
-    for step in story_of(operator, device).steps:
+    for step in kernel_allocations(operator, device).steps:
         if isinstance(step, Take):
             sizes[step.token] = f"{step.nbytes}" + ("" if step.basis.value == "exact" else "?")
             told.append(f"{step.keep}+{sizes[step.token]}")

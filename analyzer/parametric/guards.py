@@ -1,10 +1,10 @@
-"""What a program asked about sizes, at any batch: whether it would be answered as it was where the program was captured.
+"""The guards of a program at any batch: whether each comparison of sizes would come out as it did where the program was captured.
 
-The n-th question of one capture is the n-th of the others, as far as they are alike. A size in it is a polynomial in the batch
-(`polynomial.py`), so the question has an answer at every batch. Where one is another than at the captures, the program may be
+The n-th guard of one capture is the n-th of the others, as far as they are alike. A size in it is a polynomial in the batch
+(`polynomial.py`), so the guard has an outcome at every batch. Where one is another than at the captures, the program may be
 another too, and has to be captured there.
 
-Not modelled: questions about sizes that are no polynomials, and what `capture/pytorch/values/asked_sizes.py` does not hear.
+Not modelled: guards about sizes that are no polynomials, and what `capture/pytorch/values/asked_sizes.py` does not see.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ import operator
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from analyzer.family.polynomial import Polynomial, fit
-from analyzer.graph.question import Question, Tree
+from analyzer.graph.guard import SizeGuard, Tree
+from analyzer.parametric.polynomial import Polynomial, fit
 
 # A tree with polynomials in place of sizes.
 _AtBatch: TypeAlias = "Polynomial | tuple[str, _AtBatch, _AtBatch]"
 
 
-class Questions:
-    """The questions whose answer may depend on the batch."""
+class SizeGuards:
+    """The guards whose answer may depend on the batch."""
 
-    def __init__(self, batches: Sequence[int], asked: Sequence[Sequence[Question]]) -> None:
+    def __init__(self, batches: Sequence[int], asked: Sequence[Sequence[SizeGuard]]) -> None:
         """asked: of each capture, at its batch; of one alone nothing follows."""
         self._asked: set[tuple[str, _AtBatch, _AtBatch, bool]] = set()
         if len(batches) == 1:
             return
-        told: set[tuple[Question, ...]] = set()
+        seen: set[tuple[SizeGuard, ...]] = set()
         for same in zip(*asked, strict=False):
-            if same in told:
+            if same in seen:
                 continue
-            told.add(same)
+            seen.add(same)
             first = same[0]
             if any((q.comparison, q.where) != (first.comparison, first.where) for q in same[1:]):
                 break

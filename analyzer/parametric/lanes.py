@@ -1,6 +1,6 @@
 """A whole number that is another one at each of many batch sizes: what follows from it is worked out for all of them at once.
 
-A scratch rule that is told a dimension as `Lanes` computes as ever; each result holds one number a **lane** (a batch size).
+A scratch rule that is given a dimension as `Lanes` computes as ever; each result holds one number a **lane** (a batch size).
 
 1. Arithmetic is exact and goes lane by lane; a product beyond 62 bits is refused (`NotTogether`).
 2. A comparison all lanes answer alike is answered. Where they differ, `Apart` says which lanes say yes: whoever asked

@@ -21,7 +21,7 @@ from math import lcm
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.family.lanes import Integers, Lanes
+from analyzer.parametric.lanes import Integers, Lanes
 
 
 @dataclass(frozen=True, slots=True)

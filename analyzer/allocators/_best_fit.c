@@ -1,4 +1,4 @@
-/* Best-fit allocators without objects: the search, the splitting and the joining of blocks, for those who play the same
+/* Best-fit allocators without objects: the search, the splitting and the joining of blocks, for those who simulate the same
  * requests hundreds of times.
  *
  * Two sets of rules on one heap: `peaks` is PyTorch's caching allocator (`pytorch/caching.py`, default settings, one
@@ -223,7 +223,7 @@ static int numbers(PyObject *array, Py_buffer *view) {
     return -1;
 }
 
-/* What is played: `width` numbers an event, the first two a key and which size (or FREE, or OVER). */
+/* What is simulation: `width` numbers an event, the first two a key and which size (or FREE, or OVER). */
 typedef struct {
     Py_buffer event_view, unit_view;
     const int64_t *events, *units;
@@ -235,7 +235,7 @@ static void script_end(Script *script) {
     PyBuffer_Release(&script->unit_view);
 }
 
-/* Opens both arrays and looks at every number once, so that playing need not; keys get their places. -1 with an error. */
+/* Opens both arrays and looks at every number once, so that simulating need not; keys get their places. -1 with an error. */
 static int script_start(Script *script, Heap *heap, PyObject *events, PyObject *units, Py_ssize_t width) {
     if (numbers(events, &script->event_view))
         return -1;
@@ -470,7 +470,7 @@ static void blocks_end(PyObject *self) {
     Py_DECREF(type);
 }
 
-static PyObject *blocks_play(PyObject *self, PyObject *arguments) {
+static PyObject *blocks_simulate(PyObject *self, PyObject *arguments) {
     Caching *caching = &((Blocks *)self)->caching;
     PyObject *events, *units;
     Script script;
@@ -520,7 +520,7 @@ static PyObject *blocks_peak(PyObject *self, void *nothing) {
 }
 
 static PyMethodDef blocks_methods[] = {
-    {"play", blocks_play, METH_VARARGS, "play(events, units, take): goes on from what is held."},
+    {"simulate", blocks_simulate, METH_VARARGS, "simulate(events, units, take): goes on from what is held."},
     {"rows", blocks_rows, METH_NOARGS, "Every block, as bytes of int64."},
     {NULL, NULL, 0, NULL},
 };
@@ -536,7 +536,7 @@ static PyType_Slot blocks_slots[] = {
 };
 
 static PyType_Spec blocks_spec = {
-    "analyzer.allocators._played.Blocks", sizeof(Blocks), 0, Py_TPFLAGS_DEFAULT, blocks_slots,
+    "analyzer.allocators._best_fit.Blocks", sizeof(Blocks), 0, Py_TPFLAGS_DEFAULT, blocks_slots,
 };
 
 /* ------------------------------------------------------------------------------------------- ONNX Runtime's arena: Chunks */
@@ -613,7 +613,7 @@ static int arena_over(Heap *heap) {
     return failed;
 }
 
-static PyObject *chunks_play(PyObject *self, PyObject *arguments) {
+static PyObject *chunks_simulate(PyObject *self, PyObject *arguments) {
     Chunks *chunks = (Chunks *)self;
     PyObject *events, *units, *extend;
     if (!PyArg_ParseTuple(arguments, "OOO", &events, &units, &extend))
@@ -683,7 +683,7 @@ static PyObject *chunks_peak(PyObject *self, void *nothing) {
 }
 
 static PyMethodDef chunks_methods[] = {
-    {"play", chunks_play, METH_VARARGS, "play(events, units, extend): False where `extend` has no room."},
+    {"simulate", chunks_simulate, METH_VARARGS, "simulate(events, units, extend): False where `extend` has no room."},
     {"copy", chunks_copy, METH_NOARGS, "The same chunks once more."},
     {NULL, NULL, 0, NULL},
 };
@@ -699,7 +699,7 @@ static PyType_Slot chunks_slots[] = {
 };
 
 static PyType_Spec chunks_spec = {
-    "analyzer.allocators._played.Chunks", sizeof(Chunks), 0, Py_TPFLAGS_DEFAULT, chunks_slots,
+    "analyzer.allocators._best_fit.Chunks", sizeof(Chunks), 0, Py_TPFLAGS_DEFAULT, chunks_slots,
 };
 
 /* ------------------------------------------------------------------------------------------------------------- the module */
@@ -725,7 +725,7 @@ static PyMethodDef module_methods[] = {
 static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, module_filled}, {0, NULL}};
 
 static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, "_played", NULL, 0, module_methods, module_slots, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "_best_fit", NULL, 0, module_methods, module_slots, NULL, NULL, NULL,
 };
 
-PyMODINIT_FUNC PyInit__played(void) { return PyModuleDef_Init(&module); }
+PyMODINIT_FUNC PyInit__best_fit(void) { return PyModuleDef_Init(&module); }

@@ -1,10 +1,10 @@
-"""A recorded session played on its arena: stages, regions, and the order of initializers that is typical.
+"""A recorded session simulated on its arena: stages, regions, and the order of initializers that is typical.
 
 1. In use, peak in use and held are the arena's own figures, as `enable_profiling` reports them in
    `mem_bytes_in_use`, `mem_in_use_peak` and `mem_arena_held`; peaks count from the start of the session.
 2. First run and steady state differ (`session`): the last run's figures are the steady ones.
 3. The order in which initializers are loaded is a hash table's, another in every process. Several random orders are
-   played; the one reported has a peak near the median peak and holds what most of them hold. One process draws one more
+   simulated; the one reported has a peak near the median peak and holds what most of them hold. One process draws one more
    order: it lies outside what 21 others made one time in eleven, so that the range stated is wider than theirs.
 4. Where the first request that the arena cannot serve ends the session, its figures are those up to there.
 """
@@ -17,17 +17,17 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
-from analyzer.family.lanes import Lanes, NotTogether
 from analyzer.graph import Category
+from analyzer.parametric.lanes import Lanes, NotTogether
 from analyzer.runtimes.events import AllocationEvent, Event, Malloc
 from analyzer.runtimes.onnxruntime.arena import SessionArena
 from analyzer.runtimes.onnxruntime.options import SessionOptions
 from analyzer.runtimes.onnxruntime.plain_arena import PlainArena, Reached, Steps, steps
-from analyzer.runtimes.timeline import Played, play
+from analyzer.runtimes.timeline import Simulation, simulate
 
 _ORDERS = 21
 _RARE = 0.1  # how much nearer to the median peak an order must be to outweigh the common held bytes
-_EVENTS = 150_000  # played in all, so that large graphs stay quick
+_EVENTS = 150_000  # simulated in all, so that large graphs stay quick
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class SessionFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class PlayedSession:
+class SimulatedSession:
     """What happened, in bytes. page_bytes: the driver's pages under the regions.
 
     stages: by their named events ("session", "run 1", ...), in order; none of them, and no regions, after a failure.
@@ -80,45 +80,47 @@ class PlayedSession:
     failure: SessionFailure | None = None
 
 
-def play_session(
+def simulate_session(
     events: tuple[AllocationEvent, ...], options: SessionOptions, device_bytes: int | None = None
-) -> PlayedSession:
-    """Play the events on a fresh arena of a device with so many bytes (None: no end)."""
+) -> SimulatedSession:
+    """Simulate the events on a fresh arena of a device with so many bytes (None: no end)."""
     arena = SessionArena(options, device_bytes)
-    played = play(events, arena)
-    whole = played.failure is None
-    return PlayedSession(
+    simulation = simulate(events, arena)
+    whole = simulation.failure is None
+    return SimulatedSession(
         events,
         arena.peak_allocated,
         arena.peak_requested,
         arena.reserved,
         arena.page_bytes,
-        _stages(played) if whole else {},
-        _regions(events, played, arena) if whole else (),
-        _failure(events, played),
+        _stages(simulation) if whole else {},
+        _regions(events, simulation, arena) if whole else (),
+        _failure(events, simulation),
     )
 
 
-def _stages(played: Played) -> dict[str, RunFigures]:
+def _stages(simulation: Simulation) -> dict[str, RunFigures]:
     """Each stage's figures when it is over; its peak counts from what it began with."""
     stages: dict[str, RunFigures] = {}
-    begin, marks = 0, iter(played.marks)
-    for position, (name, kind) in enumerate(zip(played.label, played.category, strict=True)):
+    begin, marks = 0, iter(simulation.marks)
+    for position, (name, kind) in enumerate(zip(simulation.label, simulation.category, strict=True)):
         if not kind:
             mark = next(marks)
-            peak = max(played.allocated[max(begin - 1, 0) : position + 1])
-            held = max(played.reserved[begin:position], default=mark.reserved)
+            peak = max(simulation.allocated[max(begin - 1, 0) : position + 1])
+            held = max(simulation.reserved[begin:position], default=mark.reserved)
             stages[name] = RunFigures(mark.allocated, peak, mark.reserved, held)
             begin = position + 1
     return stages
 
 
 def _regions(
-    events: tuple[AllocationEvent, ...], played: Played, arena: SessionArena
+    events: tuple[AllocationEvent, ...], simulation: Simulation, arena: SessionArena
 ) -> tuple[ArenaRegion, ...]:
     """Every extension of the arena beside the request that made it necessary."""
     requests = [
-        (event, phase) for event, phase in zip(events, played.phase, strict=True) if isinstance(event, Malloc)
+        (event, phase)
+        for event, phase in zip(events, simulation.phase, strict=True)
+        if isinstance(event, Malloc)
     ]
     found = []
     for extension in arena.extensions:
@@ -129,9 +131,9 @@ def _regions(
     return tuple(found)
 
 
-def _failure(events: tuple[AllocationEvent, ...], played: Played) -> SessionFailure | None:
+def _failure(events: tuple[AllocationEvent, ...], simulation: Simulation) -> SessionFailure | None:
     """The request that ended the session, with the stage it belongs to."""
-    lost = played.failure
+    lost = simulation.failure
     if lost is None:
         return None
     phase = next(item.name for item in events[lost.position :] if isinstance(item, Event))
@@ -142,21 +144,25 @@ def _failure(events: tuple[AllocationEvent, ...], played: Played) -> SessionFail
 
 def typical(
     events: tuple[AllocationEvent, ...], options: SessionOptions, device_bytes: int | None
-) -> tuple[PlayedSession, tuple[int, int], tuple[int, int]]:
+) -> tuple[SimulatedSession, tuple[int, int], tuple[int, int]]:
     """The session with its initializers in a typical order, and the least and the most bytes in use at the peak, and held, that
     are to be expected of any."""
     orders = [(*order, *events[len(order) :]) for order in _orders(events, options)]
     if len(orders) == 1:
-        played = play_session(orders[0], options, device_bytes)
-        return played, (played.peak_in_use, played.peak_in_use), (played.held, played.held)
+        simulation = simulate_session(orders[0], options, device_bytes)
+        return (
+            simulation,
+            (simulation.peak_in_use, simulation.peak_in_use),
+            (simulation.held, simulation.held),
+        )
     reached = [_reached(order, options, device_bytes) for order in orders]
-    played = play_session(orders[_chosen(reached)], options, device_bytes)
+    simulation = simulate_session(orders[_chosen(reached)], options, device_bytes)
     peaks, held = (sorted(values) for values in zip(*((r.peak_in_use, r.held) for r in reached), strict=True))
-    return played, _stated(peaks, played.peak_requested), _stated(held, played.peak_requested)
+    return simulation, _stated(peaks, simulation.peak_requested), _stated(held, simulation.peak_requested)
 
 
 class Loaded:
-    """A session's arena after its initializers, in each of their orders: for those who play its runs at many sizes."""
+    """A session's arena after its initializers, in each of their orders: for those who simulate its runs at many sizes."""
 
     def __init__(
         self, events: tuple[AllocationEvent, ...], options: SessionOptions, device_bytes: int | None
@@ -168,23 +174,23 @@ class Loaded:
         self._order_count = len(orders)
         self._arenas: list[PlainArena] | None = []
         for order in orders:
-            played = steps((*order, *self._stage[len(order) :]), options)
-            arena = None if played is None else PlainArena(options, device_bytes)
-            if played is None or arena is None or not arena.play(played):
+            simulation = steps((*order, *self._stage[len(order) :]), options)
+            arena = None if simulation is None else PlainArena(options, device_bytes)
+            if simulation is None or arena is None or not arena.simulate(simulation):
                 self._arenas = None
                 break
             self._arenas.append(arena)
 
     @property
     def plain(self) -> bool:
-        """Whether the session is one that `plain_arena` can play, and has room for its initializers."""
+        """Whether the session is one that `plain_arena` can simulate, and has room for its initializers."""
         return self._arenas is not None
 
     def runs(self, events: tuple[AllocationEvent, ...], lane_count: int = 0) -> Steps | None:
         """What such a session asks for after its first stage; None for a session that is not like that.
 
         lane_count: as for `steps`. Scratch that a kernel takes in some lanes only has no bytes in the others. Raises NotTogether
-        where lanes are played in different numbers of orders.
+        where lanes are simulated in different numbers of orders.
         """
         if _first_stage(events) != self._stage or _order_count(events, self._options) != self._order_count:
             return None
@@ -199,7 +205,7 @@ class Loaded:
         reached = []
         for loaded in self._arenas or ():
             arena = loaded.copy()
-            if not arena.play(runs):
+            if not arena.simulate(runs):
                 return None
             reached.append(arena.reached)
         return reached[_chosen(reached)] if reached else None
@@ -212,7 +218,7 @@ def _may_be_missing(event: AllocationEvent) -> bool:
 
 
 def _orders(events: tuple[AllocationEvent, ...], options: SessionOptions) -> list[list[AllocationEvent]]:
-    """The initializers in the orders that are played."""
+    """The initializers in the orders that are simulated."""
     initializers = list(takewhile(_is_initializer, events))
     shuffled = [initializers.copy() for _ in range(_order_count(events, options))]
     for seed, order in enumerate(shuffled):
@@ -221,7 +227,7 @@ def _orders(events: tuple[AllocationEvent, ...], options: SessionOptions) -> lis
 
 
 def _order_count(events: tuple[AllocationEvent, ...], options: SessionOptions) -> int:
-    """How many orders are played: one where it cannot matter."""
+    """How many orders are simulated: one where it cannot matter."""
     apart = options.use_device_allocator_for_initializers
     if apart or options.arena_extend_strategy != "kNextPowerOfTwo":
         return 1
@@ -231,7 +237,7 @@ def _order_count(events: tuple[AllocationEvent, ...], options: SessionOptions) -
 
 
 def _affordable(event_count: int) -> int:
-    """In how many orders so many events are played."""
+    """In how many orders so many events are simulated."""
     return min(_ORDERS, max(1, _EVENTS // event_count))
 
 
@@ -245,12 +251,12 @@ def _reached(
     events: tuple[AllocationEvent, ...], options: SessionOptions, device_bytes: int | None
 ) -> Reached:
     """What the arena reaches, also where it has no room for all."""
-    played = steps(events, options)
-    if played is not None:
+    simulation = steps(events, options)
+    if simulation is not None:
         arena = PlainArena(options, device_bytes)
-        if arena.play(played):
+        if arena.simulate(simulation):
             return arena.reached
-    session = play_session(events, options, device_bytes)
+    session = simulate_session(events, options, device_bytes)
     return Reached(session.peak_in_use, session.held, session.page_bytes)
 
 

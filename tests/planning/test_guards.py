@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 import analyzer
-from analyzer.capture.pytorch.values.asked_sizes import Asked
-from analyzer.family.questions import Questions
-from analyzer.graph.question import Question
+from analyzer.capture.pytorch.values.asked_sizes import AskedSizes
+from analyzer.graph.guard import SizeGuard
+from analyzer.parametric.guards import SizeGuards
 from analyzer.planning.curve import sweep
 from analyzer.planning.fit import fit
 from tests.planning.targets import stepped_batch
@@ -21,10 +21,10 @@ from tests.planning.targets import stepped_batch
 MIB = 2**20
 
 
-def heard(size: int, ask: Any) -> list[Question]:
-    asked = Asked()
+def heard(size: int, ask: Any) -> list[SizeGuard]:
+    asked = AskedSizes()
     ask(asked.sizes(torch.Size([size, 4])))
-    return asked.questions
+    return asked.guards
 
 
 @pytest.mark.parametrize(
@@ -43,12 +43,12 @@ def heard(size: int, ask: Any) -> list[Question]:
 )
 def test_a_question_is_answered_at_every_batch(ask: Any, changed: list[int]) -> None:
     batches = (2, 23, 35)
-    questions = Questions(batches, [heard(batch, ask) for batch in batches])
-    assert [batch for batch in range(1, 300) if questions.changed(batch)] == changed
+    guards = SizeGuards(batches, [heard(batch, ask) for batch in batches])
+    assert [batch for batch in range(1, 300) if guards.changed(batch)] == changed
 
 
 def test_sizes_are_numbers() -> None:
-    size = Asked().size(6)
+    size = AskedSizes().size(6)
     assert (size + 1, 2 * size, size // 4, size % 4, -size, size**2, size / 4) == (7, 12, 1, 2, -6, 36, 1.5)
     assert isinstance(size, int) and hash(size) == 6 and f"{size}" == "6" and [7][size - 6] == 7
     assert type(copy.deepcopy(size)) is int and type(pickle.loads(pickle.dumps(size))) is int
@@ -56,9 +56,11 @@ def test_sizes_are_numbers() -> None:
 
 
 def test_questions_that_are_not_the_same_everywhere_say_nothing() -> None:
-    one, two = Question("lt", 2, 5, True, "a.py:1"), Question("lt", 9, 5, False, "a.py:1")
-    assert not Questions((2, 9, 16), [[one], [two], [two]]).changed(100)  # the program is the same either way
-    assert not Questions((2,), [[one]]).changed(100)
+    one, two = SizeGuard("lt", 2, 5, True, "a.py:1"), SizeGuard("lt", 9, 5, False, "a.py:1")
+    assert not SizeGuards((2, 9, 16), [[one], [two], [two]]).changed(
+        100
+    )  # the program is the same either way
+    assert not SizeGuards((2,), [[one]]).changed(100)
 
 
 class Unlucky(nn.Module):

@@ -15,10 +15,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from analyzer.family.numbers import AtBatch, NotTheSame, Numbers, place_of
-from analyzer.family.polynomial import Polynomial
-from analyzer.family.questions import Questions
 from analyzer.graph import Graph, Operator
+from analyzer.parametric.guards import SizeGuards
+from analyzer.parametric.numbers import AtBatch, NotTheSame, Numbers, place_of
+from analyzer.parametric.polynomial import Polynomial
 
 
 class BatchProgram:
@@ -38,7 +38,7 @@ class BatchProgram:
         self._operators: dict[int, AtBatch] | None = None
         _same_program(graphs)
         self.storages = self._varying_storages()
-        self.questions = Questions(batches, [graph.questions for graph in graphs])
+        self.guards = SizeGuards(batches, [graph.guards for graph in graphs])
 
     def calls(self, index: int) -> tuple[Operator, ...]:
         """Operator `index` as each capture has it."""

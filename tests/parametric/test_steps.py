@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from analyzer.family.numbers import NotTheSame
-from analyzer.family.steps import RepeatedSteps
 from analyzer.graph import Operator
 from analyzer.options import Options
+from analyzer.parametric.numbers import NotTheSame
+from analyzer.parametric.steps import RepeatedSteps
 from analyzer.planning.subject import Subject
 from tests.planning.targets import Small, small_batch
 

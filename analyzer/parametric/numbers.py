@@ -10,9 +10,9 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from analyzer.family.lanes import NotTogether
-from analyzer.family.polynomial import Polynomial, fit
 from analyzer.graph import Argument, Operator, TensorMeta
+from analyzer.parametric.lanes import NotTogether
+from analyzer.parametric.polynomial import Polynomial, fit
 
 # A value at a batch.
 AtBatch: TypeAlias = Callable[[int], Any]
@@ -164,7 +164,7 @@ class Numbers:
 
 
 def _one_by_one(number: Polynomial) -> AtBatch:
-    """A whole scalar argument: rules look at these with `isinstance`, so many batches are not told at once."""
+    """A whole scalar argument: rules look at these with `isinstance`, so many batches are not worked out at once."""
 
     def at(batch: int) -> int:
         if not isinstance(batch, int):

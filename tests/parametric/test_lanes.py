@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analyzer.family.lanes import Apart, Lanes, NotTogether
+from analyzer.parametric.lanes import Apart, Lanes, NotTogether
 
 SMALL = st.integers(-50, 50)
 OPERATIONS: list[Callable[[Any, Any], Any]] = [
