@@ -96,10 +96,28 @@ def test_torchtune_s_page_has_every_row_and_its_error() -> None:
     assert others
 
 
+def test_torchtune_s_figures_are_explained_by_rows_behind_the_table() -> None:
+    """Of a row behind the table that says it within 3 %, by its first step where it is of that; any other miss is not explained."""
+    row, right = (
+        next(row for row in torchtune.ROWS if row.title == title) for title in ("LoRA", "LoRA, first step")
+    )
+    others = [row for row in torchtune.ROWS if row.table != right.table]
+    made, first, later = (dict.fromkeys(torchtune._KINDS, int(gib * 2**30)) for gib in (6.0, 8.6, 9.0))
+    known = [(one, [made, first, later]) for one in (row, right, *others)]
+    assert "0 within 3 %, 1 explained: LoRA: 8.60 (+1.2 %); 0 not explained." in torchtune.page(known)
+    far = [(right, [made, later, later]) if one is right else (one, peaks) for one, peaks in known]
+    assert "0 within 3 %, 0 explained; 1 not explained: LoRA." in torchtune.page(far)
+    # A row that is within 3 % needs none.
+    near = [(row, [made, first, first]) if one is row else (one, peaks) for one, peaks in known]
+    assert "1 within 3 %, 0 explained; 0 not explained." in torchtune.page(near)
+    titles = {(row.table, row.title) for row in torchtune.ROWS if not row.counted}
+    assert all((row.table, row.by) in titles for row in torchtune.ROWS if row.by)
+
+
 def test_torchtune_s_written_page_has_the_rows() -> None:
     text = torchtune.PAGE.read_text(encoding="utf-8")
     assert all(
-        f"| {row.title} | {row.kind} | " in text and f" | {row.published:.1f} | " in text
+        f"| {row.title} | {row.kind} | " in text and f" | {row.published} | " in text
         for row in torchtune.ROWS
     )
     assert len({str(row) for row in torchtune.ROWS}) == len(torchtune.ROWS)
@@ -110,6 +128,11 @@ def test_peaks_are_read_as_the_recipe_prints_them() -> None:
         {"active": 1, "allocated": 2, "reserved": 3},
         {"active": 7, "allocated": 8, "reserved": 9},
     ]
+    # The card ends before what the program was told.
+    told = torchtune.steps(
+        "PEAK 1 2 3000\nPEAK 7 8 999\npytorch: reserved         2,000        0.0   peak held\n"
+    )
+    assert [peak["reserved"] for peak in told] == [2000, 999]
 
 
 def test_vllm_s_logs_follow_from_its_arithmetic() -> None:
