@@ -29,6 +29,7 @@ from analyzer.recipes.recipe import (
     task_of,
 )
 from analyzer.recipes.source import script
+from analyzer.recipes.stored import stored
 from analyzer.targets import require_torch
 
 # Nothing is fetched, whatever the libraries would like to look up (huggingface_hub/constants.py), and no bars are drawn.
@@ -129,6 +130,8 @@ def recipe_of(name: str, options: Options) -> Recipe:
         lora=None if options.lora is None else parse_lora(options.lora),
         bits=4 if options.load_in_4bit else 8 if options.load_in_8bit else None,
         double=not options.no_double_quant,
+        stored=stored(config),
+        dequantize=options.dequantize,
         checkpointing=options.gradient_checkpointing,
         attention=options.attn,
         new_tokens=options.new_tokens if options.mode == "generate" or options.task == "grpo" else 0,
