@@ -117,6 +117,8 @@ def _loaded(recipe: Recipe) -> Iterator[str]:
         yield from stored.modules(recipe.stored, "here" if recipe.parallel else "0", dtype)
         yield from stored.packed(recipe.stored, f"torch.{recipe.config.dtype}")
     yield "held = {name: w for name, w in skeleton.state_dict().items() if name not in skeleton.all_tied_weights_keys}"
+    if recipe.stored:
+        yield from stored.renamed(recipe.stored)
     yield "checkpoint = {"
     yield "    name: torch.zeros((), dtype=w.dtype).expand(w.shape)" + " if w.is_meta else w" * bool(
         recipe.stored
@@ -138,7 +140,7 @@ def _loaded(recipe: Recipe) -> Iterator[str]:
             yield f"        bnb_4bit_compute_dtype={dtype},"
             yield "    ),"
         yield ")"
-    yield "del skeleton, held, checkpoint" + ", quantizer" * bool(recipe.stored)
+    yield "del skeleton, held, checkpoint"
 
 
 def _adapted(recipe: Recipe) -> Iterator[str]:

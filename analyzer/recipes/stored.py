@@ -5,7 +5,9 @@
 2. What a quantizer's modules do not show before they are loaded is written down: bitsandbytes packs a weight of 4 bits in a column, beside
    the scales of its blocks (again quantized or not) and one tensor that says how (`functional.py`, `QuantState.as_dict`); a weight of 8 bits
    has a scale a row (`nn/modules.py`, `Linear8bitLt._save_to_state_dict`).
-3. Quantizers that need packages which are not followed here are refused in plain words, before anything is built.
+3. Experts stored as mxfp4 are packed blocks of 32 with a scale of a byte each. They are turned back while they load: the kernels that would
+   take them as they are (`kernels-community/gpt-oss-triton-kernels`) are fetched on the machine with the GPU, and are not followed.
+4. Quantizers that need packages which are not followed here are refused in plain words, before anything is built.
 
 Not modelled: checkpoints whose experts bitsandbytes quantized one by one, which transformers 5 has no modules for.
 """
@@ -89,7 +91,8 @@ def imports(found: Stored) -> Iterator[str]:
     """The lines that import what the checkpoint is made with."""
     if found.method == "bitsandbytes_4bit":
         yield "from bitsandbytes.functional import QuantState"
-    yield "from transformers.quantizers.auto import AutoHfQuantizer"
+    if found.method != "mxfp4":
+        yield "from transformers.quantizers.auto import AutoHfQuantizer"
 
 
 def dequantized(found: Stored) -> str:
@@ -99,8 +102,11 @@ def dequantized(found: Stored) -> str:
 
 def modules(found: Stored, device: str, dtype: str) -> Iterator[str]:
     """The lines that give `skeleton`, which takes no memory, the modules of the method, as `from_pretrained` does."""
-    del found
+    if found.method == "mxfp4":
+        return  # whose modules would fetch the kernels
     yield "    quantizer = AutoHfQuantizer.from_config(config.quantization_config)"
+    if found.method == "compressed-tensors":
+        yield "    quantizer.validate_environment()"
     yield f'    quantizer.preprocess_model(skeleton, dtype={dtype}, device_map={{"": {device}}}, checkpoint_files=None)'
 
 
@@ -134,3 +140,16 @@ def packed(found: Stored, dtype: str) -> Iterator[str]:
         yield "                ),"
     yield "            ),"
     yield "        )"
+
+
+def renamed(found: Stored) -> Iterator[str]:
+    """The lines that give the tensors `held` the names, shapes and, where one says how others are read, the values of the checkpoint."""
+    if found.method == "compressed-tensors":
+        yield 'for name in [name for name in held if name.endswith(".weight_shape")]:'
+        yield '    part = skeleton.get_submodule(name.removesuffix(".weight_shape"))'
+        yield "    held[name] = torch.tensor([part.out_features, part.in_features])"
+    if found.method == "mxfp4":
+        yield 'for name in [name for name in held if name.endswith((".experts.gate_up_proj", ".experts.down_proj"))]:'
+        yield "    experts, inner, outer = held.pop(name).shape"
+        yield '    held[f"{name}_blocks"] = torch.empty(experts, outer, inner // 32, 16, dtype=torch.uint8, device="meta")'
+        yield '    held[f"{name}_scales"] = torch.empty(experts, outer, inner // 32, dtype=torch.uint8, device="meta")'
