@@ -107,11 +107,18 @@ def triton_kernels(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _absent(device: DeviceProfile, launches: Launches) -> Iterator[None]:
+def triton_found(device: DeviceProfile) -> Iterator[None]:
+    """While open, a program that is imported finds Triton; what it makes of it can be launched under `triton_kernels` alone."""
+    with contextlib.nullcontext() if importlib.util.find_spec(NAMESPACE) else _absent(device, None):
+        yield
+
+
+@contextlib.contextmanager
+def _absent(device: DeviceProfile, launches: Launches | None) -> Iterator[None]:
     """While open, a stand-in is in the place of Triton."""
     _forgotten()
     has_triton()  # which remembers that there is none
-    absent = Absent(device, launches.launch, launches.time)
+    absent = Absent(device, *((None, None) if launches is None else (launches.launch, launches.time)))
     sys.meta_path.append(absent)
     try:
         yield
