@@ -177,7 +177,8 @@ class Eager:
         story = self._story(operator)
         thread, stream = self._where(operator)
         if story.libraries:
-            self.libraries |= {family + thread for family in story.libraries}
+            # A handle that a package keeps for itself is named, and of no thread.
+            self.libraries |= {family if "@" in family else family + thread for family in story.libraries}
         if not story.known:
             calls, bound = self.unknown.get(operator.name, (0, 0))
             self.unknown[operator.name] = (calls + 1, max(bound, story.bound_bytes))
