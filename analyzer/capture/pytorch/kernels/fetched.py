@@ -11,7 +11,8 @@ Nothing is fetched here, so their host code's requests are written down, and wha
    product these write the input out, at one time in 2, 2 and 4 bytes an element (`per_token_cast_to_fp8`). They are not followed; a caveat
    says how much that is at most.
 
-Source: `kernels-community/finegrained-fp8`, version 4 (`matmul.py`, `batched.py`, `grouped.py`, `utils.py`), `kernels-community/deep-gemm`,
+Source: `kernels-community/finegrained-fp8`, version 4 (`finegrained_fp8/matmul.py`,
+`finegrained_fp8/batched.py`, `finegrained_fp8/grouped.py`, `finegrained_fp8/utils.py`), `kernels-community/deep-gemm`,
 version 2 (`utils/math.py`); transformers 5.17 `integrations/finegrained_fp8.py` (`fp8_linear`), `integrations/deepgemm.py`.
 """
 

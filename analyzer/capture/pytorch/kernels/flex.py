@@ -12,8 +12,8 @@
 
 The operators told are plain ones of the sizes the compiled code asks for, in its order.
 
-Source: torch 2.11 `torch/_inductor/kernel/flex/flex_attention.py` (`flex_attention`, `flex_attention_backward`), `flex_decoding.py`
-(`_use_flex_decoding`, `get_split_k`, `create_flex_decoding_kernel`), `common.py` (`infer_dense_strides`),
+Source: torch 2.11 `torch/_inductor/kernel/flex/flex_attention.py` (`flex_attention`, `flex_attention_backward`), `flex/flex_decoding.py`
+(`_use_flex_decoding`, `get_split_k`, `create_flex_decoding_kernel`), `flex/common.py` (`infer_dense_strides`),
 `torch/_functorch/_aot_autograd/runtime_wrappers.py` (gradients that lie otherwise are copied).
 Not modelled: tuning (`mode="max-autotune"`), the backends FLASH and CUTEDSL, code around it, which runs as eager code (`compiling.py`).
 """
@@ -73,7 +73,7 @@ class _Attention(torch.autograd.Function):
     """The compiled kernels' requests."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: tuple[torch.Tensor, ...],
         pieces: int | None, *held: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
@@ -93,7 +93,7 @@ class _Attention(torch.autograd.Function):
         return out, logarithms, largest
 
     @staticmethod
-    def backward(ctx: Any, grad: Any, *_: Any) -> tuple[Any, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Any, *_: Any) -> tuple[Any, ...]:
         query, key, value, out, logarithms, *mask = ctx.saved_tensors
         ctx.maybe_clear_saved_tensors()
         if grad is None:
