@@ -2,7 +2,7 @@
 
 While a checkpoint is read (`capture/pytorch/program/loading.py`) the program's own thread waits for one piece after the other. At every
 wait the threads have begun some pieces beyond the one that is waited for. How many, a run decides; never fewer than none. The program
-is played again with none, and with so many as go by while CUDA loads a kernel. Where the program asks for memory of its own for every piece
+is played again with none, and with so many as go by while CUDA loads a kernel. Where the program asks for memory of its own for every second piece
 (weights stored in 8 or 4 bits are turned back one by one), the threads are quicker than it: it is also played with all of them read
 before the first is turned back (on an H200 384 of 1,136 were, and up to 476 lay there).
 
@@ -52,7 +52,8 @@ def others(
 
 
 def _slow(events: Sequence[AllocationEvent], reading: Reading) -> bool:
-    """Whether the program asks for as many blocks as there are pieces, besides them, from the first wait to the last."""
+    """Whether the program asks for a block for every second piece at least, besides them, from the first wait to the last: a weight comes
+    with its scales, and is turned into more than one tensor on the way."""
     if not reading.waits:
         return False
     first, last = reading.waits[0][0], reading.end
@@ -62,7 +63,7 @@ def _slow(events: Sequence[AllocationEvent], reading: Reading) -> bool:
         for begin, end in reading.pieces
         for event in events[max(begin, first) : end]
     )
-    return asked - of_pieces >= len(reading.pieces)
+    return 2 * (asked - of_pieces) >= len(reading.pieces)
 
 
 def _ordered(events: Sequence[AllocationEvent], reading: Reading, beyond: int) -> Iterator[AllocationEvent]:
