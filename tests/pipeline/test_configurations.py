@@ -367,3 +367,14 @@ def test_a_package_that_loads_stored_weights_is_missing(tmp_path: Path) -> None:
     said = {"quant_method": "compressed-tensors", "config_groups": {}, "format": "float-quantized"}
     with pytest.raises(MissingDependencyError, match="not installed here: compressed_tensors"):
         analyzer.analyze(written(tmp_path, tiny(quantization_config=said)), length=8)
+
+
+def test_weights_stored_quantized_are_not_offered_to_be_quantized(tmp_path: Path) -> None:
+    from analyzer.options import Options
+    from analyzer.planning.configurations import variants
+
+    config = written(tmp_path, tiny(quantization_config=BNB_4BIT))
+    for said in ({}, {"mode": "train", "lora": "r=8"}):
+        assert not any(
+            set(more) & {"load_in_4bit", "load_in_8bit"} for _, _, more in variants(Options.of(said), config)
+        )

@@ -43,8 +43,14 @@ def test_no_scores_are_written(tmp_path: Path) -> None:
 out = torch.compile(flex_attention)(q, k, v, block_mask=mask)
 assert most() == 4 * MIB + 256 * KIB and now() == 4 * MIB + 128 * KIB
 out.backward(torch.zeros_like(out))
-assert most() == (4 + 4 + 3 * 4) * MIB + 256 * KIB, most()
+assert most() == (4 + 4 + 60) * MIB + 256 * KIB, most()  # a buffer of 60 MiB clears the cache, once
 assert now() == (4 + 3 * 4) * MIB and q.grad.shape == q.shape
+q.grad = k.grad = v.grad = None
+torch.cuda.reset_peak_memory_stats()
+out = None
+out = torch.compile(flex_attention)(q, k, v, block_mask=mask)
+out.backward(torch.zeros_like(out))
+assert most() == (4 + 4 + 3 * 4) * MIB + 256 * KIB, most()
 """,
     )
 
@@ -58,7 +64,10 @@ class Attends(torch.nn.Module):
     def forward(self, q, k, v):
         return flex_attention(q, k, v, block_mask=mask)
 model = torch.compile(Attends())
-model(q, k, v).sum().backward()
+for _ in range(2):
+    torch.cuda.reset_peak_memory_stats()
+    q.grad = k.grad = v.grad = None
+    model(q, k, v).sum().backward()
 assert most() <= (4 + 3 * 4) * MIB + 258 * KIB, most()
 assert most() >= (4 + 3 * 4) * MIB + 256 * KIB, most()
 """,
@@ -78,6 +87,7 @@ with torch.no_grad():
     out = torch.compile(flex_attention)(q, k, v, enable_gqa=True)
 rows = 2 * 8 * 8
 parts = 32 * rows * 64 * 4
-assert parts + 2 * rows * 4 + rows * 64 * 2 <= most() <= parts + 2 * 32 * rows * 4 + 2 * rows * 4 + 8 * KIB, most()
+clearing = 60 * MIB
+assert parts + 32 * rows * 4 + clearing <= most() <= parts + 2 * 32 * rows * 4 + rows * 64 * 2 + clearing + 8 * KIB, most()
 """,
     )
