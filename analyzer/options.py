@@ -25,8 +25,8 @@ LARGEST_SIZE = 2**63 - 1  # dimensions are int64, in PyTorch as in ONNX
 AMP = ("bf16", "fp16")
 # What is said of a configuration alone (`recipes/recipe.py`), and what of everything else.
 OF_CONFIGS = (
-    "task", "length", "new_tokens", "lora", "load_in_8bit", "load_in_4bit", "no_double_quant", "gradient_checkpointing",
-    "attn", "cache", "prefill_chunk", "beams", "sample", "packed",
+    "task", "length", "new_tokens", "lora", "load_in_8bit", "load_in_4bit", "no_double_quant", "dequantize",
+    "gradient_checkpointing", "attn", "cache", "prefill_chunk", "beams", "sample", "packed",
     "precompute_reference", "load",
 )  # fmt: skip
 NOT_OF_CONFIGS = (
@@ -245,6 +245,12 @@ class Options:
         default=False,
         metadata=_said(
             "With --load-in-4bit: its constants stay in float32.", "--no-double-quant", is_flag=True
+        ),
+    )
+    dequantize: bool = field(
+        default=False,
+        metadata=_said(
+            "Weights stored in 8 or 4 bits are turned back as they load.", "--dequantize", is_flag=True
         ),
     )
     gradient_checkpointing: bool = field(

@@ -57,6 +57,7 @@ VALID: dict[str, list[tuple[Any, Any]]] = {
     "load_in_8bit": [(False, False), (True, True)],
     "load_in_4bit": [(False, False), (True, True)],
     "no_double_quant": [(False, False), (True, True)],
+    "dequantize": [(False, False), (True, True)],
     "gradient_checkpointing": [(False, False), (True, True)],
     "attn": [(None, None), ("eager", "eager")],
     "cache": [(None, None), ("static", "static")],

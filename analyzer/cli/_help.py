@@ -12,7 +12,7 @@ _KINDS = {
         "longest", "over",
     ),
     "A config.json": (
-        "task", "length", "new_tokens", "lora", "load_in_8bit", "load_in_4bit", "no_double_quant", "gradient_checkpointing", "attn",
+        "task", "length", "new_tokens", "lora", "load_in_8bit", "load_in_4bit", "no_double_quant", "dequantize", "gradient_checkpointing", "attn",
         "cache", "prefill_chunk", "beams", "sample", "packed", "precompute_reference", "load", "write_script",
     ),
     "What it runs on": (

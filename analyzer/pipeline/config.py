@@ -6,9 +6,10 @@ import contextlib
 import dataclasses
 import io
 import logging
+import math
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -29,10 +30,14 @@ from analyzer.recipes.recipe import (
     task_of,
 )
 from analyzer.recipes.source import script
+from analyzer.recipes.stored import stored
 from analyzer.targets import require_torch
 
 # Nothing is fetched, whatever the libraries would like to look up (huggingface_hub/constants.py), and no bars are drawn.
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1"}
+
+
+_MXFP4_BITS = 4 + 8 / 32  # a weight, and its part of the scale of 32
 
 
 def script_of(name: str, options: Options) -> str:
@@ -66,15 +71,24 @@ def followed(name: str, options: Options, progress: Callable[[str], None] | None
 
 
 def _stored(recipe: Recipe) -> str | None:
-    """That weights of four bits are turned to wider ones, where the configuration says they are stored so: transformers has no kernels for
-    them here (`quantizers/quantizer_mxfp4.py`)."""
-    said = recipe.config.document.get("quantization_config")
-    if not isinstance(said, Mapping) or said.get("quant_method") != "mxfp4":
+    """What is to be known of experts that are stored in four bits: they are turned back here, and need not be on the GPU
+    (`quantizers/quantizer_mxfp4.py`)."""
+    if recipe.stored is None or recipe.stored.method != "mxfp4":
         return None
-    return (
+    said = (
         f"weights stored as mxfp4 are counted as {recipe.dtype}, to which transformers turns them where it has no kernels for them (Triton and the "
-        "package kernels); with these they stay a quarter of it"
+        "package kernels); with these they stay "
     )
+    sizes = [
+        recipe.config.number(name)
+        for name in ("num_local_experts", "hidden_size", "intermediate_size", "num_hidden_layers")
+    ]
+    if None in sizes:
+        return said + "a quarter of it"
+    weights = 3 * math.prod(
+        size for size in sizes if size
+    )  # an expert's two halves of the first product, and its second
+    return f"{said}{weights * _MXFP4_BITS / 8 / 2**30:,.2f} GiB of its {weights * 2 / 2**30:,.2f}"
 
 
 def _ran(recipe: Recipe, options: Options, progress: Callable[[str], None] | None) -> Followed:
@@ -91,6 +105,9 @@ def _quiet() -> Iterator[None]:
     bars = import_module("transformers.utils.logging")
     shown, before = bars.is_progress_bar_enabled(), logging.root.manager.disable
     bars.disable_progress_bar()
+    every = import_module("tqdm.std").tqdm  # packages beside transformers draw bars of their own
+    drawn = every.__init__
+    every.__init__ = lambda bar, *args, **said: drawn(bar, *args, **{**said, "disable": True})
     logging.disable(logging.CRITICAL)
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
@@ -98,6 +115,7 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
+        every.__init__ = drawn
         if shown:
             bars.enable_progress_bar()
 
@@ -105,6 +123,7 @@ def _quiet() -> Iterator[None]:
 def recipe_of(name: str, options: Options) -> Recipe:
     """What the options say of the configuration. Raises AnalyzerError."""
     config = opened(name)
+    found = stored(config)
     if said := options.not_of_configs():
         flag = f"--{next(iter(said)).replace('_', '-')}".replace("--inputs", "--input")
         raise OptionError(
@@ -129,6 +148,8 @@ def recipe_of(name: str, options: Options) -> Recipe:
         lora=None if options.lora is None else parse_lora(options.lora),
         bits=4 if options.load_in_4bit else 8 if options.load_in_8bit else None,
         double=not options.no_double_quant,
+        stored=found,
+        dequantize=options.dequantize or (found is not None and found.method == "mxfp4"),
         checkpointing=options.gradient_checkpointing,
         attention=options.attn,
         new_tokens=options.new_tokens if options.mode == "generate" or options.task == "grpo" else 0,

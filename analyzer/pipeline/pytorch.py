@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 
 from analyzer.capture.pytorch.capture import capture_pytorch
+from analyzer.capture.pytorch.kernels.triton_kernels import triton_found
 from analyzer.capture.pytorch.module.from_options import (
     batch_for,
     loss_for,
@@ -44,7 +45,7 @@ def _captured(
     progress: Callable[[str], None] | None,
 ) -> Captured:
     if isinstance(target, Target):
-        program, name = load(target), target.name
+        program, name = built(target, options), target.name
     elif isinstance(target, torch.nn.Module):
         program, name = Program(target), type(target).__name__
     else:
@@ -52,6 +53,12 @@ def _captured(
             f"a {type(target).__name__} is no model", "give an nn.Module, a path or package.module:attr"
         )
     return captured_program(program, name, options, runtime, progress)
+
+
+def built(target: Target, options: Options) -> Program:
+    """A target's module; its file finds Triton, as it would beside a CUDA build of PyTorch. Raises AnalyzerError."""
+    with triton_found(resolve(options.device)[0]):
+        return load(target)
 
 
 def captured_program(

@@ -41,6 +41,7 @@ def _training(recipe: Recipe, options: Options) -> Iterator[Variant]:
         halves = {"batch": recipe.batch // 2, "grad_accumulation": 2 * options.grad_accumulation}
         yield "accumulation x2", SLOWER, halves
     quantizes = recipe.parallel is None and recipe.loading == "device-map" and recipe.task != "seq2seq"
+    quantizes = quantizes and recipe.stored is None
     four_bits = {"load_in_4bit": True, "lora": options.lora or _LORA}
     if recipe.lora is None:
         yield "LoRA, r=16", RESULTS, {"lora": _LORA}
@@ -63,9 +64,10 @@ def _training(recipe: Recipe, options: Options) -> Iterator[Variant]:
 
 
 def _running(recipe: Recipe) -> Iterator[Variant]:
-    if recipe.bits is None and recipe.loading == "device-map":
+    quantizes = recipe.loading == "device-map" and recipe.stored is None
+    if quantizes and recipe.bits is None:
         yield "8 bits", RESULTS, {"load_in_8bit": True}
-    if recipe.bits != 4 and recipe.loading == "device-map":
+    if quantizes and recipe.bits != 4:
         yield "4 bits", RESULTS, {"load_in_4bit": True, "load_in_8bit": False}
     if recipe.mode == "generate" and recipe.cache in (None, "dynamic"):
         yield "cache offloaded", SLOWER, {"cache": "offloaded"}

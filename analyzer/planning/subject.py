@@ -25,7 +25,7 @@ from analyzer.runtimes import base
 from analyzer.runtimes.base import Limit, Runtime
 from analyzer.runtimes.batches import Batches, ParametricCapture
 from analyzer.spec import TensorSpec
-from analyzer.targets import Program, Target, arguments, load, parse
+from analyzer.targets import Program, Target, arguments, parse, require_torch
 
 if TYPE_CHECKING:
     import torch
@@ -84,7 +84,9 @@ class Subject:
             )
         runtime = base.named(options.runtime or "pytorch")
         check_runtime(runtime, "pytorch", self.name)
-        self._program = load(self._target) if isinstance(self._target, Target) else Program(self._target)
+        self._program = (
+            _built(self._target, options) if isinstance(self._target, Target) else Program(self._target)
+        )
         if options.batches is None and (options.parallel is None or runtime.name == "pytorch"):
             self.runtime = runtime
 
@@ -234,3 +236,11 @@ def _resized(tensor: Any, size: int | None, batch: int) -> Any:
         stride = tuple(tensor.stride())
     name = str(tensor.dtype).removeprefix("torch.")
     return TensorSpec((batch, *shape[1:]), name, stride)
+
+
+def _built(target: Target, options: Options) -> Program:
+    """A PyTorch target's module. Raises MissingDependencyError without torch, and as building it does."""
+    require_torch(f"{target.name} is a PyTorch target")
+    from analyzer.pipeline.pytorch import built
+
+    return built(target, options)

@@ -13,6 +13,7 @@ from analyzer.errors import MissingDependencyError, OptionError, did_you_mean
 from analyzer.parallelism import Parallelism
 from analyzer.ranks import Rank
 from analyzer.recipes.config import ModelConfig
+from analyzer.recipes.stored import Stored
 from analyzer.recipes.trainers import TRAINERS
 
 TASKS = ("causal-lm", "seq2seq", "classification", "vision", "speech", *TRAINERS)
@@ -64,6 +65,7 @@ class Recipe:
     """Everything the program is made of. length, new_tokens: tokens (samples of audio, for a model that hears raw ones).
 
     bits: 4 or 8 (bitsandbytes), or None. double: whether their constants are quantized too.
+    stored: how the checkpoint's weights are quantized, where the configuration says they are. dequantize: turned back while loaded.
     packed: sequences of several documents each; precomputed: what the reference says is computed before training.
     parallel: how it is spread over ranks: "ddp" or "fsdp2"; the batch is one rank's. With "fsdp2" the model is made without memory,
         sharded block by block, and only then takes this rank's share.
@@ -84,6 +86,8 @@ class Recipe:
     lora: Lora | None = None
     bits: int | None = None
     double: bool = True
+    stored: Stored | None = None
+    dequantize: bool = False
     checkpointing: bool = False
     attention: str | None = None
     new_tokens: int = 0
@@ -119,6 +123,12 @@ class Recipe:
             raise OptionError(f"a {self.task} model does not generate tokens", "use --mode infer")
         if self.parallel is not None:
             self._check_parallel(self.parallel)
+        if self.stored is not None:
+            self._check_stored(self.stored)
+        elif self.dequantize:
+            raise OptionError(
+                "--dequantize is for a configuration whose weights are stored quantized", "leave it out"
+            )
         if self.bits and self.loading != "device-map":
             raise OptionError(
                 f"weights of {self.bits} bits are made while they are loaded onto the GPU", "leave --load out"
@@ -127,6 +137,41 @@ class Recipe:
             raise OptionError(
                 f"weights of {self.bits} bits are not trained: adapters beside them are", "add --lora r=16"
             )
+
+    def _check_stored(self, stored: Stored) -> None:
+        """Raises OptionError for what is not done with weights that are stored quantized."""
+        if self.bits:
+            raise OptionError(
+                f"the configuration's weights are stored as {stored.method} already",
+                "leave --load-in-... out",
+            )
+        if self.dequantize and not stored.dequantizes:
+            raise OptionError(
+                f"{stored.method} weights are not turned back while they are loaded", "leave --dequantize out"
+            )
+        if self.loading == "gpu" or (self.parallel is not None and self.parallel.kind == "fsdp2"):
+            raise OptionError(
+                f"weights stored as {stored.method} are loaded from their checkpoint",
+                "leave --load gpu and --parallel fsdp2 out, or take quantization_config out of a copy of the configuration",
+            )
+        if self.task in TRAINERS:
+            raise OptionError(
+                f"weights stored as {stored.method} are not followed under --task {self.task}",
+                "use --task causal-lm",
+            )
+        if self.mode == "train" and not (self.lora and stored.trains) and not self.dequantize:
+            raise OptionError(
+                f"weights stored as {stored.method} are not trained"
+                + (": adapters beside them are" if stored.trains else ", nor are adapters beside them"),
+                "add --lora r=16"
+                if stored.trains
+                else "add --dequantize, which turns them back while they are loaded",
+            )
+
+    @property
+    def in_bits(self) -> bool:
+        """Whether bitsandbytes' modules hold the weights."""
+        return self.bits is not None or (self.stored is not None and self.stored.trains)
 
     def _check_trainer(self) -> None:
         """Raises OptionError for what TRL's trainer does not do."""
@@ -194,8 +239,8 @@ class Recipe:
             "transformers": True,
             "accelerate": self.loading == "device-map",
             "peft": self.lora is not None,
-            "bitsandbytes": self.bits is not None
-            or (self.mode == "train" and "bitsandbytes" in self.optimizer_call),
+            **dict.fromkeys(self.stored.packages if self.stored else (), True),
+            "bitsandbytes": self.in_bits or (self.mode == "train" and "bitsandbytes" in self.optimizer_call),
             "hqq": self.cache == "quantized",
             "trl": self.task in TRAINERS,
             "datasets": self.task in TRAINERS,
@@ -215,7 +260,7 @@ def require_packages(recipe: Recipe) -> None:
     if missing:
         raise MissingDependencyError(
             f"{recipe.config.name} is built by your own transformers, and not installed here: {', '.join(missing)}",
-            f"pip install {' '.join(missing)}",
+            f"pip install {' '.join(name.replace('_', '-') for name in missing)}",
         )
 
 

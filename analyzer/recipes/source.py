@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analyzer.parallelism import Parallelism
-from analyzer.recipes import trainers
+from analyzer.recipes import stored, trainers
 from analyzer.recipes.recipe import Recipe
 
 _AUTO = {
@@ -56,6 +56,8 @@ def _head(recipe: Recipe) -> Iterator[str]:
     names = ["AutoConfig", auto_class(recipe)]
     if recipe.bits:
         names.append("BitsAndBytesConfig")
+    if recipe.stored and recipe.dequantize:
+        names.append(stored.dequantized(recipe.stored))
     of_trl = recipe.task in trainers.TRAINERS
     if recipe.mode == "train" and recipe.optimizer == "adafactor" and not of_trl:
         names.append("Adafactor")
@@ -68,7 +70,7 @@ def _head(recipe: Recipe) -> Iterator[str]:
         yield "import torch.distributed"
     if recipe.lora:
         yield "from peft import LoraConfig" + (
-            "" if of_trl else ", get_peft_model" + ", prepare_model_for_kbit_training" * bool(recipe.bits)
+            "" if of_trl else ", get_peft_model" + ", prepare_model_for_kbit_training" * recipe.in_bits
         )
     sharded = recipe.parallel is not None and recipe.parallel.kind == "fsdp2"
     if sharded:
@@ -76,6 +78,8 @@ def _head(recipe: Recipe) -> Iterator[str]:
     yield f"from transformers import {', '.join(sorted(names))}"
     if recipe.loading != "gpu" and not sharded:
         yield "from transformers.core_model_loading import revert_weight_conversion"
+    if recipe.stored:
+        yield from stored.imports(recipe.stored)
     if of_trl:
         yield from trainers.imports(recipe)
     yield ""
@@ -109,9 +113,16 @@ def _loaded(recipe: Recipe) -> Iterator[str]:
     yield "# A checkpoint that takes no memory: each tensor is one zero, read as often as its shape asks for."
     yield 'with torch.device("meta"):'
     yield f"    skeleton = {auto}.from_config(config, dtype={dtype})"
+    if recipe.stored:
+        yield from stored.modules(recipe.stored, "here" if recipe.parallel else "0", dtype)
+        yield from stored.packed(recipe.stored, f"torch.{recipe.config.dtype}")
     yield "held = {name: w for name, w in skeleton.state_dict().items() if name not in skeleton.all_tied_weights_keys}"
+    if recipe.stored:
+        yield from stored.renamed(recipe.stored)
     yield "checkpoint = {"
-    yield "    name: torch.zeros((), dtype=w.dtype).expand(w.shape)"
+    yield "    name: torch.zeros((), dtype=w.dtype).expand(w.shape)" + " if w.is_meta else w" * bool(
+        recipe.stored
+    )
     yield "    for name, w in revert_weight_conversion(skeleton, held).items()"
     yield "}"
     for model in models:
@@ -119,6 +130,8 @@ def _loaded(recipe: Recipe) -> Iterator[str]:
         yield f"    None, config=config, state_dict=checkpoint, dtype={dtype}{attention},"
         if recipe.loading == "device-map":
             yield f'    device_map={{"": {"here" if recipe.parallel else 0}}},'
+        if recipe.stored and recipe.dequantize:
+            yield f"    quantization_config={stored.dequantized(recipe.stored)}(dequantize=True),"
         if recipe.bits == 8:
             yield "    quantization_config=BitsAndBytesConfig(load_in_8bit=True),"
         elif recipe.bits:
@@ -138,14 +151,14 @@ def _adapted(recipe: Recipe) -> Iterator[str]:
             if recipe.has_reference:
                 yield f"reference{placed}"
         return
-    if recipe.lora and recipe.bits:
+    if recipe.lora and recipe.in_bits:
         yield (
             "model = prepare_model_for_kbit_training("
             f"model, use_gradient_checkpointing={recipe.checkpointing})"
         )
     if recipe.lora:
         yield f"model = get_peft_model(model, {_adapter(recipe)})"
-    if recipe.checkpointing and not (recipe.lora and recipe.bits):
+    if recipe.checkpointing and not (recipe.lora and recipe.in_bits):
         yield "model.gradient_checkpointing_enable()"
         if recipe.lora:
             yield "model.enable_input_require_grads()"

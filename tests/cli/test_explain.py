@@ -18,10 +18,11 @@ cublas-workspace
 Every product through cuBLAS takes the thread's workspace the first time, after
 its result is allocated, and keeps it: 32 MiB on compute capability 9.x (10.x
 and 12.x since torch 2.12), about 8 MiB on others, or what
-`CUBLAS_WORKSPACE_CONFIG` says. Training takes two, since autograd runs the
-backward pass on a thread of its own. From torch 2.15 on a call gives it back
-(cublas-call-workspace). Before torch 2.0 cuBLAS used memory of its own, which
-the allocator does not see.
+`CUBLAS_WORKSPACE_CONFIG` says: the profile has the size, `with_workspaces`
+(`runtimes/pytorch/settings.py`) puts the variable and the release in. Training
+takes two, since autograd runs the backward pass on a thread of its own. From
+torch 2.15 on a call gives it back (cublas-call-workspace). Before torch 2.0
+cuBLAS used memory of its own, which the allocator does not see.
 
 how sure:     exact: decided by the runtime's code
 holds for:    torch 2.0 to 2.14

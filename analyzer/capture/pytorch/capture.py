@@ -31,6 +31,7 @@ from analyzer.capture.pytorch.kernels import composite, detection, indices, quan
 from analyzer.capture.pytorch.kernels.autocast import cuda_autocast
 from analyzer.capture.pytorch.kernels.decisions import FUSED, cuda_choices
 from analyzer.capture.pytorch.kernels.results import BY_SHAPES_ALONE, META_KERNELS
+from analyzer.capture.pytorch.kernels.triton_kernels import triton_kernels_of
 from analyzer.capture.pytorch.module.modules import module_paths
 from analyzer.capture.pytorch.module.step import AMP_TYPES, Step, run
 from analyzer.capture.pytorch.module.twin import meta_like, structural_copy
@@ -116,6 +117,7 @@ def capture_pytorch(
         with (
             module_paths(twin, recorder, progress) as watch,
             watching(recorder, whole=parallel is not None),
+            triton_kernels_of(device, recorder),
             contextlib.ExitStack() as job,
         ):
             try:

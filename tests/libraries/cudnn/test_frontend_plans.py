@@ -20,7 +20,7 @@ from analyzer.libraries.cudnn.frontend_plans import (
     workspace,
     workspaces,
 )
-from analyzer.libraries.cudnn.table import FrontendConvolution as Call
+from analyzer.libraries.cudnn.table import Convolution as Call
 from analyzer.libraries.cudnn.table import measurements, table_of_device
 
 H200 = load("h200")

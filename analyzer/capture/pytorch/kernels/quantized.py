@@ -88,7 +88,7 @@ def int8_scaled_mm(
 ) -> Any:
     """The product of two matrices of 8 bits in 32, then in float16, then in `dtype`."""
     del row_stats, col_stats
-    product = torch.empty((*a.shape[:-1], b.shape[0]), dtype=torch.int32, device=a.device)
+    product = torch.ops.bitsandbytes.int8_linear_matmul(a, b)
     scaled = torch.empty_like(product, dtype=torch.float16)
     if bias is not None and bias.dtype is not torch.float16:
         scaled.add_(bias)

@@ -281,13 +281,15 @@ class _Distribution(importlib.metadata.Distribution):
 
 
 class Absent:
-    """Finds and makes the modules. `launch` and `time`: what kernels and tuners are told to do, until it is closed."""
+    """Finds and makes the modules. `launch` and `time`: what kernels and tuners are told to do, until it is closed; None: nothing is
+    launched, only imported. A kernel stays one when it is closed, and is launched by the next."""
 
-    def __init__(self, device: DeviceProfile, launch: Launch, time: Callable[..., Any]) -> None:
+    def __init__(self, device: DeviceProfile, launch: Launch | None, time: Callable[..., Any] | None) -> None:
         self._version = release(device.releases["torch"])
         self._active = _driver(device)
-        JITFunction.launch, Autotuner.time = staticmethod(launch), staticmethod(time)
-        self._time = time
+        JITFunction.launch = None if launch is None else staticmethod(launch)
+        if time is not None:
+            Autotuner.time = staticmethod(time)
 
     def close(self) -> None:
         """The modules are gone; a kernel that somebody kept is launched nowhere."""
@@ -330,7 +332,7 @@ class Absent:
             "triton.runtime.jit": kinds,
             "triton.runtime.autotuner": kinds,
             "triton.runtime.driver": {"driver": self._active, "active": self._active.active},
-            "triton.testing": {"do_bench": self._time},
+            "triton.testing": {"do_bench": _timed},
             _OPEN: {"constexpr": ConstantExpression},
             f"{_OPEN}.core": {"constexpr": ConstantExpression},
         }
@@ -340,6 +342,11 @@ class Absent:
             "triton.runtime": ("driver", "jit", "autotuner"),
         }.get(module.__name__, ()):
             setattr(module, part, importlib.import_module(f"{module.__name__}.{part}"))
+
+
+def _timed(call: Callable[[], object], *settings: Any, **more: Any) -> Any:
+    """`triton.testing.do_bench`."""
+    return Autotuner.time(call, *settings, **more)
 
 
 def _driver(device: DeviceProfile) -> Any:

@@ -106,12 +106,26 @@ def triton_kernels(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
     launches.said()
 
 
+def triton_kernels_of(device: DeviceProfile, recorder: Recorder) -> contextlib.AbstractContextManager[None]:
+    """`triton_kernels` for a module whose file has been imported: what is installed and was not imported by it is left alone."""
+    if importlib.util.find_spec(NAMESPACE) and NAMESPACE not in sys.modules:
+        return contextlib.nullcontext()
+    return triton_kernels(device, recorder)
+
+
 @contextlib.contextmanager
-def _absent(device: DeviceProfile, launches: Launches) -> Iterator[None]:
+def triton_found(device: DeviceProfile) -> Iterator[None]:
+    """While open, a program that is imported finds Triton; what it makes of it can be launched under `triton_kernels` alone."""
+    with contextlib.nullcontext() if importlib.util.find_spec(NAMESPACE) else _absent(device, None):
+        yield
+
+
+@contextlib.contextmanager
+def _absent(device: DeviceProfile, launches: Launches | None) -> Iterator[None]:
     """While open, a stand-in is in the place of Triton."""
     _forgotten()
     has_triton()  # which remembers that there is none
-    absent = Absent(device, launches.launch, launches.time)
+    absent = Absent(device, *((None, None) if launches is None else (launches.launch, launches.time)))
     sys.meta_path.append(absent)
     try:
         yield

@@ -9,9 +9,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,8 +25,11 @@ CAVEAT = (
     "torch.compile is not followed: these figures are of the program run as eager code. Compiled code usually keeps fewer "
     "activations; tuning, CUDA graphs and padding take memory of their own"
 )
+# What PyTorch has compiled of its own, with a backend that compiles nothing, where a program did not (`flex_attention`).
+_AS_IT_IS = "_flex_attention_hop_wrapper"
 _OWN = frozenset({"_orig_mod", "__dict__", "_ready"})
 # Whose program runs: what a library had compiled while one was followed is still there when the next one is.
+_here = threading.local()  # how many compiled calls are open
 _followed: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 
@@ -41,8 +46,8 @@ class CompiledModule(torch.nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """As the module's."""
-        _said()
-        return self._orig_mod(*args, **kwargs)
+        with _said():
+            return self._orig_mod(*args, **kwargs)
 
     @property
     def training(self) -> bool:
@@ -72,9 +77,21 @@ class CompiledModule(torch.nn.Module):
         return len(self._orig_mod)  # type: ignore[arg-type]
 
 
-def _said() -> None:
+@contextlib.contextmanager
+def _said() -> Iterator[None]:
+    """While open, compiled code runs; the estimate says so."""
     for recorder in _followed:
         recorder.caveat(CAVEAT)
+    _here.depth = getattr(_here, "depth", 0) + 1
+    try:
+        yield
+    finally:
+        _here.depth -= 1
+
+
+def inside_compiled() -> bool:
+    """Whether what runs now, in this thread, was to be compiled."""
+    return getattr(_here, "depth", 0) > 0
 
 
 def _eager(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -82,8 +99,8 @@ def _eager(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        _said()
-        return function(*args, **kwargs)
+        with _said():
+            return function(*args, **kwargs)
 
     return call
 
@@ -96,7 +113,7 @@ def compiling(recorder: Recorder) -> Callable[..., Any]:
     def compile(model: Any = None, *, disable: bool = False, **options: Any) -> Any:
         if model is None:
             return lambda function: compile(function, disable=disable, **options)
-        if disable:
+        if disable or getattr(model, "__name__", "") == _AS_IT_IS:
             return model
         if isinstance(model, CompiledModule):
             return model

@@ -42,6 +42,8 @@ from analyzer.capture.pytorch.capture import cuda_environment, own_randomness, w
 from analyzer.capture.pytorch.device.device_thread import DeviceThread
 from analyzer.capture.pytorch.device.nvml import nvml
 from analyzer.capture.pytorch.explain import explained
+from analyzer.capture.pytorch.kernels.fetched import fetched_kernels
+from analyzer.capture.pytorch.kernels.flex import compiled_flex
 from analyzer.capture.pytorch.kernels.quantized import managed_memory
 from analyzer.capture.pytorch.kernels.triton_kernels import triton_kernels
 from analyzer.capture.pytorch.module.modules import bytes_in
@@ -259,6 +261,8 @@ def follow(
             managed_memory(recorder),
             nvml(device, recorder),
             triton_kernels(device, recorder),
+            fetched_kernels(device, recorder),
+            compiled_flex(device),
             _told(recorder, phases),
             contextlib.nullcontext() if tokens is None else tokens.open(),
             reading_in_order(recorder),

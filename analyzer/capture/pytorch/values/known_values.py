@@ -146,7 +146,10 @@ class KnownValues:
         return count if shape == tensor.shape else None
 
     def _counted(self, host: torch.Tensor, copy: torch.Tensor) -> None:
-        """A copy of a matrix or a mask on the device: adjacencies and the like are asked where they are not zero."""
+        """A copy of a matrix or a mask on the device: adjacencies and the like are asked where they are not zero. Floating-point
+        numbers of 8 bits are not: PyTorch does not look for zeros among them."""
+        if host.is_floating_point() and host.element_size() == 1:
+            return
         if (host.dim() == 2 or host.dtype is torch.bool) and host.numel() <= _MOST_COUNTED:
             self._counts[copy.untyped_storage()._cdata] = copy.shape, _not_zero(host)
 

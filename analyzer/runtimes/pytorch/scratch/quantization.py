@@ -37,3 +37,14 @@ def bitsandbytes_in_place(operator: Operator, device: DeviceProfile, script: Scr
     """
     del operator, device
     script.outputs()
+
+
+@rule("bitsandbytes::int8_linear_matmul")
+def bitsandbytes_product(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """Nothing besides the result; the library's handle of cuBLAS is its own, beside those of PyTorch's threads.
+
+    Source: `backends/cuda/ops.py` (`_int8_linear_matmul_impl`), `functional.py` (`CUBLAS_Context`), `csrc/ops.cuh` (`Context`).
+    """
+    del operator, device
+    script.library("cublas@bitsandbytes")
+    script.outputs()

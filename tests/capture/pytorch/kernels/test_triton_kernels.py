@@ -166,3 +166,41 @@ def test_a_kernel_that_is_kept_is_launched_nowhere(tmp_path: Path) -> None:
 def test_which_release_a_torch_brings(torch_release: tuple[int, int], triton: str) -> None:
     """The METADATA of torch 2.11.0 on PyPI requires triton==3.6.0; unknown ones are like their neighbour."""
     assert release(torch_release) == triton
+
+
+MODEL = (
+    KERNEL
+    + """
+class Doubled(torch.nn.Module):
+    def forward(self, x):
+        import triton.testing
+        out = torch.empty_like(x)
+        double[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+        return out
+
+def make_batch(batch):
+    return torch.empty(batch, 1 << 20), None
+"""
+)
+
+
+def test_a_target_that_imports_triton(tmp_path: Path) -> None:
+    """An input of 4 MiB a sample, what is made of it and was made of the one before, and nothing beside; again, and over batches."""
+    file = tmp_path / "model.py"
+    file.write_text(MODEL)
+    for _ in range(2):
+        estimate = analyzer.analyze(f"{file}:Doubled", batch=2, device="h200")
+        assert estimate.peak_allocated == 24 * MIB
+        assert any("not run: double;" in note for note in estimate.notes)
+        assert not estimate.certainty.unknown_operators
+    curve = analyzer.sweep(f"{file}:Doubled", batches=[1, 2, 3], device="h200")
+    assert [row.peak_allocated for row in curve.rows] == [12 * MIB, 24 * MIB, 36 * MIB]
+
+
+@absent
+def test_a_target_leaves_no_triton_behind(tmp_path: Path) -> None:
+    file = tmp_path / "model.py"
+    file.write_text(MODEL)
+    analyzer.analyze(f"{file}:Doubled", batch=1)
+    assert not [name for name in sys.modules if name.partition(".")[0] == "triton"]
+    assert importlib.util.find_spec("triton") is None

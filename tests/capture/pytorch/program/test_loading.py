@@ -85,6 +85,23 @@ def test_other_orders() -> None:
     assert list(others(events, [])) == []
 
 
+def test_a_program_that_turns_each_piece_into_another_may_come_last() -> None:
+    """Fifty pieces, each turned into what is twice as large: all may lie there before the first is. Joined in one they may not."""
+    count = 50
+    pieces = [Malloc(key, 100, Category.PARAMETER) for key in range(count)]
+    wider = [Malloc(1000 + key, 200, Category.PARAMETER) for key in range(count)]
+    events = [event for key in range(count) for event in (pieces[key], wider[key], Free(key))]
+    reading = Reading(
+        [(3 * key, 3 * key + 1) for key in range(count)], [(3 * key, key) for key in range(count)]
+    )
+    last = list(others(events, [reading]))[-1]
+    assert last == (*pieces, *(event for key in range(count) for event in (wider[key], Free(key))))
+    joined = [event for event in events if event not in wider[1:]]
+    places = [joined.index(piece) for piece in pieces]
+    reading = Reading([(place, place + 1) for place in places], list(zip(places, range(count), strict=True)))
+    assert all(other[:count] != tuple(pieces) for other in others(joined, [reading]))
+
+
 EXPERTS = {
     "model_type": "mixtral", "vocab_size": 64, "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 3,
     "num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 8, "num_experts_per_tok": 2,

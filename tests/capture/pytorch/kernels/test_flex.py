@@ -1,0 +1,93 @@
+"""Compiled `flex_attention`: bytes worked out by hand from what `torch/_inductor/kernel/flex` asks for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch.nn.attention.flex_attention")
+
+import analyzer
+
+BEGIN = """
+import torch
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+MIB, KIB = 1 << 20, 1 << 10
+mask = create_block_mask(lambda b, h, q, k: q >= k, None, None, 1024, 1024, device="cuda")
+q, k, v = (torch.zeros(4, 8, 1024, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+torch.cuda.reset_peak_memory_stats()
+before = torch.cuda.memory_allocated()
+def most():
+    return torch.cuda.max_memory_allocated() - before
+def now():
+    return torch.cuda.memory_allocated() - before
+"""
+
+
+def run(tmp_path: Path, text: str) -> Any:
+    script = tmp_path / "attends.py"
+    script.write_text(BEGIN + text)
+    estimate = analyzer.run(script, device="h200")
+    assert estimate.incomplete is None, (estimate.incomplete, estimate.notes)
+    return estimate
+
+
+def test_no_scores_are_written(tmp_path: Path) -> None:
+    """The output is 4 MiB, the logarithms 128 KiB, as are the largest scores, which go, and what the backward pass makes of rows;
+    scores would be 128 MiB."""
+    run(
+        tmp_path,
+        """
+out = torch.compile(flex_attention)(q, k, v, block_mask=mask)
+assert most() == 4 * MIB + 256 * KIB and now() == 4 * MIB + 128 * KIB
+out.backward(torch.zeros_like(out))
+assert most() == (4 + 4 + 60) * MIB + 256 * KIB, most()  # a buffer of 60 MiB clears the cache, once
+assert now() == (4 + 3 * 4) * MIB and q.grad.shape == q.shape
+q.grad = k.grad = v.grad = None
+torch.cuda.reset_peak_memory_stats()
+out = None
+out = torch.compile(flex_attention)(q, k, v, block_mask=mask)
+out.backward(torch.zeros_like(out))
+assert most() == (4 + 4 + 3 * 4) * MIB + 256 * KIB, most()
+""",
+    )
+
+
+def test_it_is_within_a_model_that_is_compiled_and_gradients_are_laid_out(tmp_path: Path) -> None:
+    """An expanded gradient of two bytes is copied to 4 MiB; the output nobody holds is dropped before the three gradients."""
+    run(
+        tmp_path,
+        """
+class Attends(torch.nn.Module):
+    def forward(self, q, k, v):
+        return flex_attention(q, k, v, block_mask=mask)
+model = torch.compile(Attends())
+for _ in range(2):
+    torch.cuda.reset_peak_memory_stats()
+    q.grad = k.grad = v.grad = None
+    model(q, k, v).sum().backward()
+assert most() <= (4 + 3 * 4) * MIB + 258 * KIB, most()
+assert most() >= (4 + 3 * 4) * MIB + 256 * KIB, most()
+""",
+    )
+
+
+def test_few_rows_are_computed_in_pieces(tmp_path: Path) -> None:
+    """132 multiprocessors, 2 x 4 groups: 32 pieces, each with 8 rows of 64 numbers a head of its own."""
+    run(
+        tmp_path,
+        """
+q = torch.zeros(2, 8, 8, 64, device="cuda", dtype=torch.bfloat16)
+k = v = torch.zeros(2, 4, 1024, 64, device="cuda", dtype=torch.bfloat16)
+before = torch.cuda.memory_allocated()
+torch.cuda.reset_peak_memory_stats()
+with torch.no_grad():
+    out = torch.compile(flex_attention)(q, k, v, enable_gqa=True)
+rows = 2 * 8 * 8
+parts = 32 * rows * 64 * 4
+clearing = 60 * MIB
+assert parts + 32 * rows * 4 + clearing <= most() <= parts + 2 * 32 * rows * 4 + rows * 64 * 2 + clearing + 8 * KIB, most()
+""",
+    )
