@@ -41,6 +41,8 @@ def told(estimate: Estimate) -> bool:
         {"length": 130, "new_tokens": 55, "batch": 64, "sample": True},
         {"length": 60, "new_tokens": 50, "batch": 16, "cache": "static"},
         {"length": 300, "new_tokens": 60, "batch": 8, "prefill_chunk": 128},
+        {"length": 300, "new_tokens": 60, "batch": 16, "cache": "offloaded"},
+        {"length": 60, "new_tokens": 60, "batch": 16, "cache": "offloaded_static"},
     ],
     ids=lambda said: str(said.get("cache") or said.get("prefill_chunk") or said["batch"]),
 )

@@ -15,7 +15,7 @@ A token costs transformers' own Python 0.1 s, so a thousand of them are not run 
 Every token is run where they are few; where a streamer, scores or a cache of the caller's are to see each of them; where what
 the model is called with does not grow with the prompt in a way known here (embeddings, masks of four dimensions); and where a
 rule of when to stop is not transformers' own.
-Not extrapolated: beams, whose bookkeeping is as wide as the tokens that are left; a cache that is offloaded on a stream of its own; assisted decoding, where values
+Not extrapolated: beams, whose bookkeeping is as wide as the tokens that are left; assisted decoding, where values
 decide how many tokens a call gets.
 """
 
@@ -62,7 +62,7 @@ _SEEN = (
 )
 
 
-# What lives, by a name it has in every run: its number in this one, and its bytes.
+# What lives, by a name it has in every run: its number in this one, and its bytes on the device.
 _Lives: TypeAlias = "dict[tuple[str, int], tuple[int, int]]"
 
 
@@ -257,7 +257,7 @@ class Tokens:
                 key = "prompt", next(rank)
             else:
                 key = "rounds", storage - len(storages)
-            found[key] = storage, storages[storage].nbytes
+            found[key] = storage, storages[storage].nbytes if storages[storage].on_device else 0
         return found
 
     def _left(self, place: Position) -> bool:
@@ -272,11 +272,16 @@ class Tokens:
         lives = self._lives(entry.storages, there.storages, loop)
         _check_alike(begun.live, lives, begun.ahead.extrapolated)
         partners = {storage: begun.live[key][0] for key, (storage, _) in lives.items() if key[0] != "older"}
+        every = recorder.storages.all
+        # What lives in host memory was not asked for, and may have grown.
         extrapolated = [
-            storage for storage, partner in partners.items() if partner in begun.ahead.extrapolated
+            storage
+            for storage, partner in partners.items()
+            if partner in begun.ahead.extrapolated
+            or (not every[storage].on_device and every[storage].nbytes != every[partner].nbytes)
         ]
         names = {**partners, **{storage: here.storages + count for count, storage in enumerate(extrapolated)}}
-        growing = [recorder.storages.all[storage] for storage in extrapolated]
+        growing = [every[storage] for storage in extrapolated]
         pairs = [(partners[storage], storage) for storage in extrapolated]
         self._memory.join(begun.ahead, pairs, names, now.operators - here.operators)
         recorder.cut(here, names)
