@@ -43,6 +43,8 @@ def told(estimate: Estimate) -> bool:
         {"length": 300, "new_tokens": 60, "batch": 8, "prefill_chunk": 128},
         {"length": 300, "new_tokens": 60, "batch": 16, "cache": "offloaded"},
         {"length": 60, "new_tokens": 60, "batch": 16, "cache": "offloaded_static"},
+        {"length": 300, "new_tokens": 70, "batch": 9, "beams": 4},
+        {"length": 60, "new_tokens": 50, "batch": 3, "beams": 3, "cache": "static", "sample": True},
     ],
     ids=lambda said: str(said.get("cache") or said.get("prefill_chunk") or said["batch"]),
 )
@@ -122,24 +124,25 @@ from transformers import GPT2Config, GPT2LMHeadModel
 model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=64, n_head=4, vocab_size=800)).cuda().eval()
 for length, mask in ((40, None), (130, torch.ones(4, 130, dtype=torch.long).cuda())):
     ids = torch.randint(0, 800, (4, length)).cuda()
-    made = model.generate(ids, attention_mask=mask, min_new_tokens=90, max_new_tokens=90, pad_token_id=0)
+    made = model.generate(ids, attention_mask=mask, min_new_tokens=90, max_new_tokens=90, pad_token_id=0, num_beams=BEAMS)
     assert made.shape == (4, length + 90)
 kept = torch.nn.functional.one_hot(made, 800).float()
 print("after", round(kept.sum().item()), torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated())
 """
 
 
+@pytest.mark.parametrize("beams", [1, 3])
 def test_a_program_that_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], beams: int
 ) -> None:
     """Both calls are told, each for itself; what the program asks its GPU afterwards is what every token leaves behind."""
     script = tmp_path / "talk.py"
-    script.write_text(SCRIPT)
+    script.write_text(SCRIPT.replace("BEAMS", str(beams)))
     short, said = analyzer.run(script), capsys.readouterr().out
     monkeypatch.setattr(generating, "WORTH_EXTRAPOLATING", 10**9)
     full = analyzer.run(script)
     assert said == capsys.readouterr().out
-    assert told(short) and not told(full) and short.incomplete is None
+    assert told(short) and not told(full) and short.incomplete is None and full.incomplete is None
     for figure in ("peak_allocated", "peak_reserved", "peak_requested", "device_used", "naive", "breakdown"):
         assert getattr(short, figure) == getattr(full, figure), figure
 
@@ -148,7 +151,6 @@ def test_a_program_that_goes_on(
     "more",
     [
         "output_scores=True, return_dict_in_generate=True",
-        "num_beams=2",
         "streamer=Quiet()",
         "past_key_values=DynamicCache()",
     ],

@@ -254,7 +254,7 @@ def _shown(operator: Operator) -> tuple[Any, ...]:
 
 
 def _woven(numbers: Sequence[int], values: Sequence[Any]) -> Any:
-    """One value for all rounds: whole numbers that change are polynomials. Raises NotExtrapolated."""
+    """One value for all rounds: whole numbers that change are polynomials, other numbers the first one's. Raises NotExtrapolated."""
     first = values[0]
     if all(value == first for value in values):
         return first
@@ -265,6 +265,8 @@ def _woven(numbers: Sequence[int], values: Sequence[Any]) -> Any:
         return tuple(_woven(numbers, parts) for parts in zip(*values, strict=True))
     if all(isinstance(value, int) and not isinstance(value, bool) for value in values):
         return _polynomial(numbers, values)
+    if all(isinstance(value, float) and value for value in values):
+        return first  # what it multiplies or divides by (a beam's score, by its length): shapes decide about memory
     raise NotExtrapolated("an operator is called in another way")
 
 
