@@ -66,6 +66,31 @@ def test_as_when_every_token_is_run(
     assert rows[0] == rows[1]
 
 
+T5 = {
+    "model_type": "t5", "vocab_size": 2048, "d_model": 128, "d_ff": 256, "d_kv": 32, "num_layers": 2, "num_heads": 4,
+    "decoder_start_token_id": 0, "architectures": ["T5ForConditionalGeneration"], "torch_dtype": "bfloat16",
+}  # fmt: skip
+BART = {
+    "model_type": "bart", "vocab_size": 2048, "d_model": 128, "encoder_ffn_dim": 256, "decoder_ffn_dim": 256, "encoder_layers": 2,
+    "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4, "max_position_embeddings": 256,
+    "architectures": ["BartForConditionalGeneration"], "torch_dtype": "bfloat16",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("document", [T5, BART], ids=lambda document: document["model_type"])
+def test_an_encoder_and_a_decoder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: dict[str, Any], beams: int
+) -> None:
+    said = {"length": 100, "new_tokens": 60, "batch": 8, "beams": beams}
+    short = generated(tmp_path, document, **said)
+    monkeypatch.setattr(generating, "WORTH_EXTRAPOLATING", 10**9)
+    full = generated(tmp_path, document, **said)
+    assert told(short) and not told(full)
+    for figure in ("peak_allocated", "peak_reserved", "peak_requested", "device_used", "naive", "breakdown"):
+        assert getattr(short, figure) == getattr(full, figure), figure
+
+
 FILLING = {**LLAMA, "model_type": "mistral", "sliding_window": 96, "num_hidden_layers": 2}
 SOME_WINDOWS = {
     **LLAMA, "model_type": "gemma3_text", "num_hidden_layers": 3, "sliding_window": 80, "head_dim": 32,
