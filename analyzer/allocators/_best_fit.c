@@ -2,7 +2,7 @@
  * requests hundreds of times.
  *
  * Two sets of rules on one heap: `peaks` is PyTorch's caching allocator (`pytorch/caching.py`, default settings, one
- * stream), `Blocks` the same one when it already holds something and is asked what it holds in the end, `Chunks` the arena
+ * stream), `Blocks` the same one when it already holds something and is asked what it holds in the end, on several streams, `Chunks` the arena
  * of ONNX Runtime (`bfc.py`, `onnxruntime_bfc.py`, no limit). Those files are what the
  * allocators do and name the sources; property tests hold this one to them. All sizes and addresses count units. Where
  * memory of the device comes from is told by a function the caller gives.
@@ -22,6 +22,9 @@ enum { FREE = -1, OVER = -2, NONE = -1 };
 #define MOST_UNITS ((int64_t)1 << 40)
 #define MOST_KEYS ((int64_t)1 << 22)
 
+/* Streams whose segments `Blocks` keeps apart: each has a pool for small requests and one for large ones. */
+enum { MOST_STREAMS = 32, POOLS = 2 * MOST_STREAMS };
+
 typedef struct {
     int64_t address, size;
     int32_t before, after; /* the neighbours in the segment, or NONE; `after` also links blocks that are no more */
@@ -38,7 +41,7 @@ typedef struct {
     Block *blocks;
     Py_ssize_t count, room;
     int32_t spare; /* the first block that is no more, or NONE */
-    Pool pools[2];
+    Pool pools[POOLS];
     int32_t *live; /* of each key the block it has, or NONE */
     Py_ssize_t key_count;
     int64_t allocated, peak;
@@ -54,7 +57,7 @@ static void heap_start(Heap *heap) {
 static void heap_end(Heap *heap) {
     PyMem_Free(heap->blocks);
     PyMem_Free(heap->live);
-    for (int pool = 0; pool < 2; pool++)
+    for (int pool = 0; pool < POOLS; pool++)
         PyMem_Free(heap->pools[pool].blocks);
 }
 
@@ -291,11 +294,11 @@ typedef struct {
 /* A new segment for a request of `size` units as a block in no pool: 1; 0 where the limit leaves no room; -1 with an error. */
 static int caching_grow(Caching *caching, int64_t size, int pool, int32_t *block) {
     int64_t found = 2 * MIB_UNITS;
-    if (pool)
+    if (pool % 2)
         found = size < 10 * MIB_UNITS ? caching->large_segment : (size + found - 1) / found * found;
     if (found > caching->limit - caching->reserved)
         return 0;
-    PyObject *said = PyObject_CallFunction(caching->take, "L", (long long)found);
+    PyObject *said = PyObject_CallFunction(caching->take, "Li", (long long)found, pool / 2);
     if (!said)
         return -1;
     int64_t address = PyLong_AsLongLong(said);
@@ -337,9 +340,9 @@ static int caching_empty(Caching *caching) {
 }
 
 /* One request served: 1; 0 where there is no room; -1 with an error. */
-static int caching_take(Caching *caching, int64_t key, int64_t size) {
+static int caching_take(Caching *caching, int64_t key, int64_t size, int stream) {
     Heap *heap = &caching->heap;
-    int pool = size > MIB_UNITS;
+    int large = size > MIB_UNITS, pool = 2 * stream + large;
     Pool *free_blocks = &heap->pools[pool];
     Py_ssize_t place = pool_place(heap, free_blocks, size, INT64_MIN);
     int32_t at;
@@ -352,7 +355,7 @@ static int caching_take(Caching *caching, int64_t key, int64_t size) {
         if (grown <= 0)
             return grown;
     }
-    if (heap->blocks[at].size - size > (pool ? MIB_UNITS : 0) && block_cut(heap, at, size))
+    if (heap->blocks[at].size - size > (large ? MIB_UNITS : 0) && block_cut(heap, at, size))
         return -1;
     key_take(heap, key, at);
     return 1;
@@ -360,10 +363,15 @@ static int caching_take(Caching *caching, int64_t key, int64_t size) {
 
 /* The script's event `at`: 1; 0 where there is no room; -1 with an error. */
 static int caching_event(Caching *caching, const Script *script, Py_ssize_t at) {
-    int64_t key = script->events[2 * at], number = script->events[2 * at + 1];
+    const int64_t *event = script->events + script->width * at;
+    int64_t key = event[0], number = event[1], stream = script->width > 2 ? event[2] : 0;
     if (number < 0)
         return key_give(&caching->heap, key) ? -1 : 1;
-    return script->units[number] ? caching_take(caching, key, script->units[number]) : 1;
+    if (stream < 0 || stream >= MOST_STREAMS) {
+        PyErr_Format(PyExc_IndexError, "event %zd names a stream that is not there", at);
+        return -1;
+    }
+    return script->units[number] ? caching_take(caching, key, script->units[number], (int)stream) : 1;
 }
 
 static PyObject *peaks(PyObject *module, PyObject *arguments) {
@@ -407,7 +415,7 @@ typedef struct {
     Caching caching; /* `take` is of one call; without a limit nothing is given back */
 } Blocks;
 
-enum { ADDRESS, SIZE, POOL, FIRST, KEY, ROW }; /* the numbers of a row: FIRST of its segment; KEY, or NONE where it is free */
+enum { ADDRESS, SIZE, POOL, FIRST, KEY, ROW }; /* the numbers of a row: POOL: twice its stream, and one more for large requests; FIRST of its segment; KEY, or NONE where it is free */
 
 static PyObject *blocks_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
     (void)keywords;
@@ -442,7 +450,12 @@ static PyObject *blocks_new(PyTypeObject *type, PyObject *arguments, PyObject *k
     int32_t last = NONE;
     Py_ssize_t count = view.len / (Py_ssize_t)sizeof(int64_t) / ROW;
     for (Py_ssize_t at = 0; at < count && !failed; at++, row += ROW) {
-        Block block = {row[ADDRESS], row[SIZE], row[FIRST] ? NONE : last, NONE, row[POOL] != 0, 0, 0};
+        Block block = {row[ADDRESS], row[SIZE], row[FIRST] ? NONE : last, NONE, (int8_t)row[POOL], 0, 0};
+        if (row[POOL] < 0 || row[POOL] >= POOLS) {
+            PyErr_SetString(PyExc_IndexError, "a row names a pool that is not there");
+            failed = 1;
+            break;
+        }
         last = block_new(heap, block);
         if (last == NONE) {
             failed = 1;
@@ -476,7 +489,7 @@ static PyObject *blocks_simulate(PyObject *self, PyObject *arguments) {
     Script script;
     if (!PyArg_ParseTuple(arguments, "OOO", &events, &units, &caching->take))
         return NULL;
-    if (script_start(&script, &caching->heap, events, units, 2))
+    if (script_start(&script, &caching->heap, events, units, 3))
         return NULL;
     int served = 1;
     for (Py_ssize_t at = 0; at < script.count && served > 0; at++)

@@ -1,4 +1,4 @@
-"""Tokens that are told give what the same tokens give when every one of them is run; what cannot be told is run."""
+"""Tokens that are extrapolated give what the same tokens give when every one of them is run; what cannot be extrapolated is run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def generated(folder: Path, document: dict[str, Any], **said: Any) -> Estimate:
     return analyzer.analyze(path, mode="generate", release={"torch": "2.11"}, **said)
 
 
-def told(estimate: Estimate) -> bool:
+def extrapolated(estimate: Estimate) -> bool:
     return any("were extrapolated from others" in note for note in estimate.notes)
 
 
@@ -41,6 +41,10 @@ def told(estimate: Estimate) -> bool:
         {"length": 130, "new_tokens": 55, "batch": 64, "sample": True},
         {"length": 60, "new_tokens": 50, "batch": 16, "cache": "static"},
         {"length": 300, "new_tokens": 60, "batch": 8, "prefill_chunk": 128},
+        {"length": 300, "new_tokens": 60, "batch": 16, "cache": "offloaded"},
+        {"length": 60, "new_tokens": 60, "batch": 16, "cache": "offloaded_static"},
+        {"length": 300, "new_tokens": 70, "batch": 9, "beams": 4},
+        {"length": 60, "new_tokens": 50, "batch": 3, "beams": 3, "cache": "static", "sample": True},
     ],
     ids=lambda said: str(said.get("cache") or said.get("prefill_chunk") or said["batch"]),
 )
@@ -50,7 +54,7 @@ def test_as_when_every_token_is_run(
     short = generated(tmp_path, LLAMA, **said)
     monkeypatch.setattr(generating, "WORTH_EXTRAPOLATING", 10**9)
     full = generated(tmp_path, LLAMA, **said)
-    assert told(short) and not told(full)
+    assert extrapolated(short) and not extrapolated(full)
     assert short.peak_allocated == full.peak_allocated
     assert short.peak_reserved == full.peak_reserved
     assert short.peak_requested == full.peak_requested
@@ -60,6 +64,31 @@ def test_as_when_every_token_is_run(
     # Equal ones come in the order in which threads loaded them.
     rows = [sorted((row.name, row.nbytes, row.shape) for row in one.top(5)) for one in (short, full)]
     assert rows[0] == rows[1]
+
+
+T5 = {
+    "model_type": "t5", "vocab_size": 2048, "d_model": 128, "d_ff": 256, "d_kv": 32, "num_layers": 2, "num_heads": 4,
+    "decoder_start_token_id": 0, "architectures": ["T5ForConditionalGeneration"], "torch_dtype": "bfloat16",
+}  # fmt: skip
+BART = {
+    "model_type": "bart", "vocab_size": 2048, "d_model": 128, "encoder_ffn_dim": 256, "decoder_ffn_dim": 256, "encoder_layers": 2,
+    "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4, "max_position_embeddings": 256,
+    "architectures": ["BartForConditionalGeneration"], "torch_dtype": "bfloat16",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("document", [T5, BART], ids=lambda document: document["model_type"])
+def test_an_encoder_and_a_decoder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: dict[str, Any], beams: int
+) -> None:
+    said = {"length": 100, "new_tokens": 60, "batch": 8, "beams": beams}
+    short = generated(tmp_path, document, **said)
+    monkeypatch.setattr(generating, "WORTH_EXTRAPOLATING", 10**9)
+    full = generated(tmp_path, document, **said)
+    assert extrapolated(short) and not extrapolated(full)
+    for figure in ("peak_allocated", "peak_reserved", "peak_requested", "device_used", "naive", "breakdown"):
+        assert getattr(short, figure) == getattr(full, figure), figure
 
 
 FILLING = {**LLAMA, "model_type": "mistral", "sliding_window": 96, "num_hidden_layers": 2}
@@ -74,13 +103,13 @@ SOME_WINDOWS = {
 def test_a_window_that_fills_on_the_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: dict[str, Any], cache: str | None
 ) -> None:
-    """Before it is full and after, tokens are told; those around are run."""
+    """Before it is full and after, tokens are extrapolated; those around are run."""
     said = {"length": 20, "new_tokens": 140, "batch": 8, "cache": cache}
     short = generated(tmp_path, document, **said)
     monkeypatch.setattr(generating, "WORTH_EXTRAPOLATING", 10**9)
     full = generated(tmp_path, document, **said)
     stretches = [note for note in short.notes if "were extrapolated from others" in note]
-    assert len(stretches) == 2 and not told(full)
+    assert len(stretches) == 2 and not extrapolated(full)
     for figure in ("peak_allocated", "peak_reserved", "peak_requested", "device_used", "naive", "breakdown"):
         assert getattr(short, figure) == getattr(full, figure), figure
 
@@ -89,7 +118,7 @@ def test_a_window_that_fills_soon_is_run(tmp_path: Path, monkeypatch: pytest.Mon
     """Neither the tokens before are many nor those after."""
     said = {"length": 300, "new_tokens": 60, "batch": 8}
     estimate = generated(tmp_path, WINDOW, **said)
-    assert not told(estimate)
+    assert not extrapolated(estimate)
     monkeypatch.setattr(generating, "WORTH_EXTRAPOLATING", 10**9)
     assert estimate.peak_reserved == generated(tmp_path, WINDOW, **said).peak_reserved
 
@@ -99,7 +128,7 @@ def test_what_does_not_fit_ends_where_it_ends(tmp_path: Path) -> None:
     said = {"length": 300, "new_tokens": 60, "batch": 512}
     room = generated(tmp_path, LLAMA, **said)
     tight = generated(tmp_path, LLAMA, device=room.device_used - 200 * 2**20, **said)
-    assert told(room) and tight.out_of_memory is not None and not tight.fits()
+    assert extrapolated(room) and tight.out_of_memory is not None and not tight.fits()
 
 
 def test_the_graph_that_is_put_together_is_one(tmp_path: Path) -> None:
@@ -120,24 +149,30 @@ from transformers import GPT2Config, GPT2LMHeadModel
 model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=64, n_head=4, vocab_size=800)).cuda().eval()
 for length, mask in ((40, None), (130, torch.ones(4, 130, dtype=torch.long).cuda())):
     ids = torch.randint(0, 800, (4, length)).cuda()
-    made = model.generate(ids, attention_mask=mask, min_new_tokens=90, max_new_tokens=90, pad_token_id=0)
+    made = model.generate(ids, attention_mask=mask, min_new_tokens=90, max_new_tokens=90, pad_token_id=0, num_beams=BEAMS)
     assert made.shape == (4, length + 90)
 kept = torch.nn.functional.one_hot(made, 800).float()
 print("after", round(kept.sum().item()), torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated())
 """
 
 
+@pytest.mark.parametrize("beams", [1, 3])
 def test_a_program_that_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], beams: int
 ) -> None:
-    """Both calls are told, each for itself; what the program asks its GPU afterwards is what every token leaves behind."""
+    """Both calls are extrapolated, each for itself; what the program asks its GPU afterwards is what every token leaves behind."""
     script = tmp_path / "talk.py"
-    script.write_text(SCRIPT)
+    script.write_text(SCRIPT.replace("BEAMS", str(beams)))
     short, said = analyzer.run(script), capsys.readouterr().out
     monkeypatch.setattr(generating, "WORTH_EXTRAPOLATING", 10**9)
     full = analyzer.run(script)
     assert said == capsys.readouterr().out
-    assert told(short) and not told(full) and short.incomplete is None
+    assert (
+        extrapolated(short)
+        and not extrapolated(full)
+        and short.incomplete is None
+        and full.incomplete is None
+    )
     for figure in ("peak_allocated", "peak_reserved", "peak_requested", "device_used", "naive", "breakdown"):
         assert getattr(short, figure) == getattr(full, figure), figure
 
@@ -146,7 +181,6 @@ def test_a_program_that_goes_on(
     "more",
     [
         "output_scores=True, return_dict_in_generate=True",
-        "num_beams=2",
         "streamer=Quiet()",
         "past_key_values=DynamicCache()",
     ],
@@ -174,4 +208,4 @@ model.generate(ids, min_new_tokens=45, max_new_tokens=45, pad_token_id=0, {more}
 """
     )
     estimate = analyzer.run(script)
-    assert estimate.incomplete is None and not told(estimate)
+    assert estimate.incomplete is None and not extrapolated(estimate)

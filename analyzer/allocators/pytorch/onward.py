@@ -4,7 +4,7 @@ What `caching.py` does, block for block: its blocks are handed to the compiled a
 and what that holds in the end becomes the simulator's again. Without the compiled one, or with settings it does not know
 (`plain`), the simulator serves them itself.
 
-Not modelled in plain numbers: settings, several streams; a request without room, which is `OutOfMemoryError` at once, although
+Not modelled in plain numbers: settings; what several streams use at once (`record_stream`), and more than `_MOST_STREAMS` of them; a request without room, which is `OutOfMemoryError` at once, although
 the simulator would first give back what it caches.
 """
 
@@ -22,6 +22,8 @@ from analyzer.allocators.pytorch.peaks import UNIT_BYTES
 if AVAILABLE:
     from analyzer.allocators import _best_fit
 
+_MOST_STREAMS = 32
+
 
 def simulate_on(
     allocator: PyTorchAllocator,
@@ -32,24 +34,26 @@ def simulate_on(
     """Simulates the parts one after the other; the handles of the keys that are alive in the end.
 
     held: key -> handle of what is alive now and the parts may give back. parts: (events, sizes in bytes), events being rows
-    of (key, which size) and (key, -1), as `compiled.py` has them. key_count: every key is below it.
+    of (key, which size, stream) and (key, -1, stream), as `compiled.py` has the first two. key_count: every key is below it.
     Raises OutOfMemoryError: the allocator is as it was then, if it is `plain`, and of no use otherwise.
     """
-    if plain(allocator):
+    if plain(allocator, held.values()):
         return _Plain(allocator, held, key_count).simulate(parts)
     handles = dict(held)
     for events, sizes in parts:
         nbytes = sizes.tolist()
-        for key, number in events.tolist():
+        for key, number, stream in events.tolist():
             if number >= 0:
-                handles[key] = allocator.malloc(nbytes[number])
+                handles[key] = allocator.malloc(nbytes[number], stream)
             else:
                 allocator.free(handles.pop(key))
     return handles
 
 
-def plain(allocator: PyTorchAllocator) -> bool:
-    """Whether the compiled allocator does what this one does from here on."""
+def plain(allocator: PyTorchAllocator, held: Iterable[int] = ()) -> bool:
+    """Whether the compiled allocator does what this one does from here on. held: handles of what may be given back meanwhile."""
+    streams = {segment.pool.stream for segment in allocator._segments.values()}
+    used = (block for handle in held if (block := allocator._live[handle]) is not None and block.users)
     known = ("large_segment_size_mb", "ties", "limit_bytes", "device_total_bytes")
     return (
         AVAILABLE
@@ -57,7 +61,8 @@ def plain(allocator: PyTorchAllocator) -> bool:
         and allocator.settings.default_but_for(*known)
         and allocator.settings.ties != "block"
         and not allocator._waiting
-        and not any(pool.stream for pool in allocator._pools)
+        and len(streams) < _MOST_STREAMS
+        and not any(used)
     )
 
 
@@ -72,6 +77,8 @@ class _Plain:
         # base -> segment, in units. Who holds a block besides the caller has a key behind the caller's.
         self._segments: dict[int, Segment] = {}
         self._base = 0
+        # stream -> its number in plain numbers.
+        self._streams = {0: 0}
         self._handles = {handle: key for key, handle in held.items()}
         self._others = key_count
         for handle, block in allocator._live.items():
@@ -90,12 +97,15 @@ class _Plain:
             (
                 block.address // UNIT_BYTES + shift,
                 block.size // UNIT_BYTES,
-                int(not segment.pool.small),
+                2 * self._stream(segment.pool.stream) + (not segment.pool.small),
                 int(block is segment.first),
                 keys[id(block)] if block.used else -1,
             )
             for block in segment.first.onwards()
         ]
+
+    def _stream(self, stream: int) -> int:
+        return self._streams.setdefault(stream, len(self._streams))
 
     def _placed(self, segment: Segment) -> int:
         """The base of a segment, which is remembered by it."""
@@ -104,15 +114,15 @@ class _Plain:
         self._segments[base] = segment
         return base
 
-    def _take(self, units: int) -> int:
+    def _take(self, units: int, number: int) -> int:
         """A new segment, as `caching.py` takes one."""
         allocator, size = self._allocator, units * UNIT_BYTES
         if not allocator._room(size):
             bounds = [bound for bound in (allocator._limit, allocator._allowed) if bound is not None]
             raise OutOfMemoryError(size, allocator.allocated, allocator.reserved, min(bounds), ())
-        pool = Pool(
-            size == SMALL_SEGMENT_BYTES, 0
-        )  # a large one has at least `large_segment_bytes`, which is more
+        stream = next(stream for stream, found in self._streams.items() if found == number)
+        # A large one has at least `large_segment_bytes`, which is more.
+        pool = Pool(size == SMALL_SEGMENT_BYTES, stream)
         segment = Segment(allocator._space.take(size), size, pool, number=len(allocator.segment_events))
         allocator._segments[segment.address] = segment
         allocator._reserve("segment_alloc", segment.address, size)
@@ -129,7 +139,10 @@ class _Plain:
         calls, peak = len(allocator.segment_events), allocator.peak_reserved
         try:
             for events, sizes in parts:
-                self._blocks.simulate(events, -(-sizes // UNIT_BYTES), self._take)
+                numbered = events.copy()
+                for stream in np.unique(events[:, 2]).tolist():
+                    numbered[events[:, 2] == stream, 2] = self._stream(stream)
+                self._blocks.simulate(numbered, -(-sizes // UNIT_BYTES), self._take)
                 self._count_requested(events, sizes, asked)
         except Exception:
             self._undo(calls, peak)
@@ -140,7 +153,7 @@ class _Plain:
         """What was asked for after each event, and by which key: a key's events take turns, so what it gives back is what it
         asked for before."""
         order = np.argsort(events[:, 0], kind="stable")
-        keys, which = events[order].T
+        keys, which, _ = events[order].T
         nbytes = np.where(which >= 0, sizes[which], 0)
         before = np.where(np.r_[True, keys[1:] != keys[:-1]], asked[keys], np.r_[0, nbytes[:-1]])
         change = np.empty_like(nbytes)
@@ -165,6 +178,7 @@ class _Plain:
         """The simulator holds what the plain numbers do; the handles of the caller's keys."""
         allocator = self._allocator
         requested = {id(block): block.requested for block in allocator._live.values() if block is not None}
+        users = {id(block): block.users for block in allocator._live.values() if block is not None}
         before = {key: allocator._live[handle] for handle, key in self._handles.items()}
         handles = {key: handle for handle, key in self._handles.items() if key >= self._key_count}
         ours: dict[int, int] = {}
@@ -189,6 +203,7 @@ class _Plain:
                     continue
                 block.used, block.users = True, ()
                 if key in handles:
+                    block.users = users[id(before[key])]
                     block.requested = requested[id(before[key])]
                     allocator._live[handles[key]] = block
                 else:

@@ -62,7 +62,7 @@ def peaks(
     space = Ascending() if settings.ties == "segment" else AddressSpace()
     given_back = []
 
-    def take(count: int) -> int:
+    def take(count: int, _stream: int) -> int:
         page = space.take(count * UNIT_BYTES) // PAGE_BYTES - _FIRST_PAGE
         if page < 0:
             raise OverflowError("more memory than there are addresses")

@@ -193,7 +193,9 @@ class Eager:
         thread, stream = self._where(operator)
         if allocations.libraries:
             # A handle that a package keeps for itself is named, and of no thread.
-            self.libraries |= {family if "@" in family else family + thread for family in allocations.libraries}
+            self.libraries |= {
+                family if "@" in family else family + thread for family in allocations.libraries
+            }
         if not allocations.known:
             calls, bound = self.unknown.get(operator.name, (0, 0))
             self.unknown[operator.name] = (calls + 1, max(bound, allocations.bound_bytes))

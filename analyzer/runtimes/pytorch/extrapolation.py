@@ -14,7 +14,9 @@ the others are extrapolated from these:
 4. The extrapolated rounds are simulated on the allocator as it stands after the first ones (`allocators/pytorch/onward.py`), and the last
    ones, which were followed, go on from there.
 
-Not modelled: rounds on several streams, or that empty the cache; rounds whose form changes on the way (a window that fills: one loop before it, another after).
+A request for another stream (a cache offloaded to the host comes back on one) is served by that stream's segments, and has it in its form.
+
+Not modelled: rounds in which a stream uses what another made (`record_stream`), or that empty the cache; rounds whose form changes on the way (a window that fills: one loop before it, another after).
 """
 
 from __future__ import annotations
@@ -90,7 +92,10 @@ def _round(
         if any(isinstance(event, Malloc) and event.storage < 0 for event in part):
             results = [event for event in part if isinstance(event, Malloc) and event.storage >= 0]
             found[len(items)] = operators[operator], tuple(_steps(part))
-            items.append(("operator", operators[operator].name, len(results)))
+            streams = {event.stream or 0 for event in part if isinstance(event, Malloc)}
+            if len(streams) > 1:
+                raise NotExtrapolated("an operator that takes memory on several streams")
+            items.append(("operator", operators[operator].name, len(results), streams.pop()))
             for event in results:
                 requested(event)
             continue
@@ -98,7 +103,7 @@ def _round(
             plain[len(items)] = operators[operator]
         for each in part:
             if isinstance(each, Malloc):
-                items.append(("take",))
+                items.append(("take", each.stream or 0))
                 requested(each)
             else:
                 items.append(("give", *_given(each, number, places)))
@@ -111,8 +116,8 @@ def _plain(events: Sequence[AllocationEvent]) -> Iterator[tuple[Malloc | Free, i
     running, taken = -1, set[int]()
     for event in events:
         if isinstance(event, Malloc):
-            if event.stream or event.apart or event.fails or event.plan:
-                raise NotExtrapolated("requests for other streams, or by plans of cuDNN")
+            if event.apart or event.fails or event.plan:
+                raise NotExtrapolated("requests past the allocator, or by plans of cuDNN")
             running = event.operator
             if event.storage < 0:
                 taken.add(event.key)
@@ -124,7 +129,7 @@ def _plain(events: Sequence[AllocationEvent]) -> Iterator[tuple[Malloc | Free, i
         elif not isinstance(event, Wait | Event) or (
             isinstance(event, Event) and event.name == "empty_cache"
         ):
-            raise NotExtrapolated("several streams, or a cache that is emptied")
+            raise NotExtrapolated("memory that several streams use, or a cache that is emptied")
 
 
 def _given(event: Free, number: int, places: dict[int, tuple[int, int]]) -> tuple[int, int]:
@@ -249,7 +254,7 @@ def _shown(operator: Operator) -> tuple[Any, ...]:
 
 
 def _woven(numbers: Sequence[int], values: Sequence[Any]) -> Any:
-    """One value for all rounds: whole numbers that change are polynomials. Raises NotExtrapolated."""
+    """One value for all rounds: whole numbers that change are polynomials, other numbers the first one's. Raises NotExtrapolated."""
     first = values[0]
     if all(value == first for value in values):
         return first
@@ -260,6 +265,8 @@ def _woven(numbers: Sequence[int], values: Sequence[Any]) -> Any:
         return tuple(_woven(numbers, parts) for parts in zip(*values, strict=True))
     if all(isinstance(value, int) and not isinstance(value, bool) for value in values):
         return _polynomial(numbers, values)
+    if all(isinstance(value, float) and value for value in values):
+        return first  # what it multiplies or divides by (a beam's score, by its length): shapes decide about memory
     raise NotExtrapolated("an operator is called in another way")
 
 
@@ -362,42 +369,41 @@ def _together(loop_: Loop, numbers: range) -> tuple[Integers, Integers]:
     """Rounds in which every operator takes the same steps."""
     ring, count = keys_of(loop_)
     columns = [_values(size, numbers) for size in loop_.sizes]
-    rows: list[
-        tuple[int, int, int]
-    ] = []  # rounds ago, place (behind the places: of a round's own), column or -1
+    # Rounds ago, place (behind the places: of a round's own), column or -1, stream.
+    rows: list[tuple[int, int, int, int]] = []
     done = own = 0
 
-    def result() -> None:
+    def result(stream: int) -> None:
         nonlocal done
-        rows.append((0, done, done))
+        rows.append((0, done, done, stream))
         done += 1
 
     ruled = {place: [loop_.rules[kind](number) for number in numbers] for place, kind in loop_.kinds.items()}
     for place, item in enumerate(loop_.items):
         if item[0] == "take":
-            result()
+            result(item[1])
         elif item[0] == "give":
-            rows.append((item[1], item[2], -1))
+            rows.append((item[1], item[2], -1, 0))
         else:
             every = ruled.get(place) or [loop_.steps[place]] * len(numbers)
             taken: list[int] = []
             for at, (kind, which) in enumerate(every[0]):
                 if kind == "result":
-                    result()
+                    result(item[3])
                 elif kind == "take":
                     taken.append(own)
-                    rows.append((0, count + own, len(columns)))
+                    rows.append((0, count + own, len(columns), item[3]))
                     columns.append(np.array([steps[at][1] for steps in every], np.int64))
                     own += 1
                 else:
-                    rows.append((0, count + taken[which], -1))
-    form = np.array(rows, np.int64).reshape(-1, 3)
+                    rows.append((0, count + taken[which], -1, 0))
+    form = np.array(rows, np.int64).reshape(-1, 4)
     of = np.array(numbers, np.int64)[:, None]
-    ago, place_, column = form.T
+    ago, place_, column, stream = form.T
     shared = (of - ago) % ring * count + place_
     keys = np.where(place_ < count, shared, ring * count + place_ - count)
     size = np.where(column < 0, -1, column + len(columns) * np.arange(len(numbers))[:, None])
-    events = np.stack([keys, size], axis=-1).reshape(-1, 2)
+    events = np.stack([keys, size, np.broadcast_to(stream, keys.shape)], axis=-1).reshape(-1, 3)
     return np.ascontiguousarray(events), np.ascontiguousarray(np.stack(columns, axis=-1).reshape(-1))
 
 

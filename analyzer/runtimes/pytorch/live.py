@@ -282,9 +282,9 @@ class Live:
     ) -> Ahead:
         """Simulate the rounds of these numbers on the allocator, without writing them down. Raises NotExtrapolated, everything being as before."""
         loop, allocator = extrapolation.loop(samples, self._profile), self.allocator
-        if not plain(allocator):
-            raise NotExtrapolated("the allocator's settings are not known to the compiled one")
         taken = {key: held for key, held in self._handles.items() if key in places}
+        if not plain(allocator, [handle for handle, _ in taken.values()]):
+            raise NotExtrapolated("the allocator's settings are not known to the compiled one")
         before, allocated = allocator.peak_allocated, allocator.allocated
         blocks = {key: (allocator.size_of(handle), nbytes) for key, (handle, nbytes) in taken.items()}
         held = {extrapolation.key_at(loop, *places[key]): handle for key, (handle, _) in taken.items()}

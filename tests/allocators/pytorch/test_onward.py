@@ -20,9 +20,14 @@ def begun(settings: PyTorchSettings, seed: int) -> tuple[PyTorchAllocator, dict[
     """An allocator some of whose blocks nobody gives back, others may be: key -> handle."""
     drawn = random.Random(seed)
     allocator = PyTorchAllocator(settings)
-    handles = [allocator.malloc(drawn.choice((700, 3 * MIB, 24 * MIB, 40_000, 0))) for _ in range(30)]
+    handles = [
+        allocator.malloc(drawn.choice((700, 3 * MIB, 24 * MIB, 40_000, 0)), 7 * (number % 4 == 3))
+        for number in range(30)
+    ]
     for handle in handles[::3]:
         allocator.free(handle)
+    for handle in handles[2::3]:  # what another stream uses, and nobody gives back meanwhile
+        allocator.use(handle, 9)
     return allocator, dict(enumerate(handles[1::3]))
 
 
@@ -33,14 +38,14 @@ def requests(seed: int, held: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
         free = [key for key in range(60) if key not in alive]
         if free and drawn.random() < 0.55:
             key = drawn.choice(free)
-            rows.append((key, len(sizes)))
+            rows.append((key, len(sizes), drawn.choice((0, 0, 7, 5))))
             sizes.append(
                 drawn.choice((1, 512, 513, MIB, MIB + 1, 5 * MIB, 11 * MIB, drawn.randrange(1, 30 * MIB)))
             )
             alive.add(key)
         elif alive:
             key = drawn.choice(sorted(alive))
-            rows.append((key, -1))
+            rows.append((key, -1, 0))
             alive.remove(key)
     return np.array(rows, np.int64), np.array(sizes, np.int64)
 
@@ -58,12 +63,14 @@ def test_both_leave_the_same(seed: int, ties: Ties, monkeypatch: pytest.MonkeyPa
         events, sizes = requests(seed, held)
         first = events[:200].copy(), sizes
         handles = onward.simulate_on(allocator, held, [first, (events[200:], sizes)], 60)
+        left = [block.users for block in allocator._live.values() if block is not None]
         blocks = {key: (allocator.address_of(h), allocator.size_of(h)) for key, h in handles.items()}
         for key in sorted(handles)[::2]:  # and it goes on
             allocator.free(handles[key])
         more = [allocator.address_of(allocator.malloc(size)) for size in (300, 2 * MIB, 18 * MIB, MIB)]
+        more += [allocator.address_of(allocator.malloc(size, 7)) for size in (300, 3 * MIB)]
         outcomes.append(
-            (blocks, more, allocator.snapshot(), allocator.allocated, allocator.reserved, allocator.requested,
+            (blocks, more, sorted(left), allocator.snapshot(), allocator.allocated, allocator.reserved, allocator.requested,
              allocator.peak_allocated, allocator.peak_reserved, allocator.segment_events)
         )  # fmt: skip
     assert outcomes[0] == outcomes[1]
@@ -74,4 +81,12 @@ def test_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onward, "AVAILABLE", True)
     allocator = PyTorchAllocator(PyTorchSettings(limit_bytes=64 * MIB))
     with pytest.raises(OutOfMemoryError):
-        onward.simulate_on(allocator, {}, [(np.array([[0, 0]]), np.array([65 * MIB]))], 1)
+        onward.simulate_on(allocator, {}, [(np.array([[0, 0, 0]]), np.array([65 * MIB]))], 1)
+
+
+def test_what_another_stream_uses_is_not_given_back_in_plain_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onward, "AVAILABLE", True)
+    allocator = PyTorchAllocator(PyTorchSettings())
+    ours, others = allocator.malloc(MIB), allocator.malloc(MIB)
+    allocator.use(others, 3)
+    assert onward.plain(allocator, [ours]) and not onward.plain(allocator, [ours, others])

@@ -9,7 +9,7 @@ import pytest
 from analyzer.devices import resolve
 from analyzer.errors import NotExtrapolated
 from analyzer.graph import Category, Operator, TensorMeta
-from analyzer.runtimes.events import AllocationEvent, EmptyCache, Free, Malloc
+from analyzer.runtimes.events import AllocationEvent, EmptyCache, Free, Malloc, Use
 from analyzer.runtimes.pytorch import extrapolation
 from analyzer.runtimes.pytorch.extrapolation import Round
 
@@ -44,7 +44,7 @@ def samples() -> list[Round]:
 def test_a_round_is_told_by_what_it_gives_back() -> None:
     first, second = followed(range(3, 5))
     assert first.items == second.items
-    assert first.items == (("take",), ("give", 1, 0), ("take",), ("give", 0, 1))
+    assert first.items == (("take", 0), ("give", 1, 0), ("take", 0), ("give", 0, 1))
     assert (first.sizes, second.sizes) == ((1800, 8), (2400, 8))
 
 
@@ -53,7 +53,8 @@ def test_the_rounds_in_between() -> None:
     ((events, sizes),) = extrapolation.requests(loop, range(10, 12))
     # Three rounds have keys of their own at a time, two each: round 10 has 2 and 3, round 11 has 4 and 5.
     assert extrapolation.keys_of(loop) == (3, 2)
-    assert events.tolist() == [[2, 0], [0, -1], [3, 1], [3, -1], [4, 2], [2, -1], [5, 3], [5, -1]]
+    assert events[:, :2].tolist() == [[2, 0], [0, -1], [3, 1], [3, -1], [4, 2], [2, -1], [5, 3], [5, -1]]
+    assert not events[:, 2].any()
     assert sizes.tolist() == [6000, 8, 6600, 8]
     assert extrapolation.key_at(loop, 11, 0) == 4 < extrapolation.key_count(loop)
 
@@ -74,8 +75,29 @@ def test_another_order_is_not_told() -> None:
 def test_a_cache_that_is_emptied_is_not_told() -> None:
     with pytest.raises(NotExtrapolated, match="emptied"):
         extrapolation.rounds([malloc(1, 8), EmptyCache()], [CAT], [0, 2], 1)
-    with pytest.raises(NotExtrapolated, match="other streams"):
-        extrapolation.rounds([replace(malloc(1, 8), stream=7)], [CAT], [0, 1], 1)
+    with pytest.raises(NotExtrapolated, match="several streams"):
+        extrapolation.rounds([malloc(1, 8), Use(1, 7)], [CAT], [0, 2], 1)
+
+
+def test_a_round_on_two_streams() -> None:
+    def samples(*numbers: int) -> list[Round]:
+        found = []
+        for number in numbers:
+            events = [
+                malloc(number, 8),
+                replace(malloc(100 + number, 600 * number), stream=7),
+                Free(number),
+                Free(100 + number),
+            ]
+            found += extrapolation.rounds(events, [CAT], [0, 4], number)[0]
+        return found
+
+    loop = extrapolation.loop(samples(3, 4, 50, 51, 97, 98), PROFILE)
+    ((events, sizes),) = extrapolation.requests(loop, range(10, 11))
+    assert events[:, 1:].tolist() == [[0, 0], [1, 7], [-1, 0], [-1, 0]] and sizes.tolist() == [8, 6000]
+    others = [replace(one, items=(("take", 7), *one.items[1:])) for one in samples(98)]
+    with pytest.raises(NotExtrapolated, match="form"):
+        extrapolation.loop([*samples(3, 4, 50, 51, 97), *others], PROFILE)
 
 
 def test_what_was_there_before_the_loop_is_not_given_back_in_it() -> None:

@@ -15,7 +15,8 @@ A token costs transformers' own Python 0.1 s, so a thousand of them are not run 
 Every token is run where they are few; where a streamer, scores or a cache of the caller's are to see each of them; where what
 the model is called with does not grow with the prompt in a way known here (embeddings, masks of four dimensions); and where a
 rule of when to stop is not transformers' own.
-Not extrapolated: beams, whose bookkeeping is as wide as the tokens that are left; a cache that is offloaded on a stream of its own; assisted decoding, where values
+5. Beams (`_beam_search`) are kept in tensors as wide as the tokens that are left: a longer prompt is said to count as made (`_Length`).
+Not extrapolated: assisted decoding, where values
 decide how many tokens a call gets.
 """
 
@@ -32,6 +33,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from analyzer.capture.pytorch.program.importing import once_imported
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Position, Recorder
 
 _MODULE = "transformers.generation.utils"
+_MAKERS = ("_sample", "_beam_search")
 # Rounds (a call of the model, and what comes before the next) that find the loop on its way, that it is worked out from, and that end it.
 _SETTLING, _SAMPLED, _LAST = 2, 2, 2
 _BEGINNING = _SETTLING + _SAMPLED
@@ -53,6 +56,7 @@ _AROUND = 2
 WORTH_EXTRAPOLATING = 40
 # Rules of when to stop that ask only how long the sequence is, or for one token.
 _STOPS = ("MaxLengthCriteria", "EosTokenCriteria")
+_SHAPE = torch.Tensor.shape.__get__  # type: ignore[attr-defined]
 _SEEN = (
     "output_scores",
     "output_logits",
@@ -62,7 +66,7 @@ _SEEN = (
 )
 
 
-# What lives, by a name it has in every run: its number in this one, and its bytes.
+# What lives, by a name it has in every run: its number in this one, and its bytes on the device.
 _Lives: TypeAlias = "dict[tuple[str, int], tuple[int, int]]"
 
 
@@ -72,12 +76,14 @@ class _Ended(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call of `_sample`. arguments: by name; prompt: names of those that grow with the prompt."""
+    """A call of what makes tokens. arguments: by name; prompt: names of those that grow with the prompt; more: tokens of the
+    prompt that count as made."""
 
     sample: Callable[..., Any]
     model: torch.nn.Module
     arguments: Mapping[str, Any]
     prompt: tuple[str, ...]
+    more: int = 0
 
     @property
     def new_tokens(self) -> int:
@@ -94,12 +100,46 @@ class _Call:
         """The same with a prompt of so many more tokens, and a cache of its own; and the tensors made for it."""
         made = {name: _grown(name, self.arguments[name], count) for name in self.prompt if count}
         cache = copy.deepcopy(self.arguments.get("past_key_values"))
-        return replace(self, arguments={**self.arguments, **made, "past_key_values": cache}), list(
-            made.values()
+        longer = replace(
+            self, arguments={**self.arguments, **made, "past_key_values": cache}, more=self.more + count
         )
+        return longer, list(made.values())
 
     def __call__(self) -> Any:
-        return self.sample(self.model, **self.arguments)
+        with _Counted(self.arguments["input_ids"], self.more):
+            return self.sample(self.model, **self.arguments)
+
+
+class _Length(int):
+    """The length of a prompt of which `more` tokens count as made: what is taken from something is the length without them.
+
+    So what `_beam_search` keeps has the width it has in the program (`max_length - cur_len`, before any token is made), and what it
+    writes there goes where it would (`cur_len - decoder_prompt_len`).
+    """
+
+    more: int
+
+    def __rsub__(self, other: int) -> int:
+        return int(other) - (int(self) - self.more)
+
+    def __sub__(self, other: int) -> int:
+        return other.__rsub__(self) if isinstance(other, _Length) else int(self) - other
+
+
+class _Counted(TorchFunctionMode):
+    """While open, the second dimension of these tokens is a `_Length`."""
+
+    def __init__(self, tokens: torch.Tensor, more: int) -> None:
+        super().__init__()
+        self._tokens, self._more = tokens, more
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if self._more and func == _SHAPE and args[0] is self._tokens:
+            length = _Length(found[1])
+            length.more = self._more
+            return (found[0], length)
+        return found
 
 
 class Tokens:
@@ -114,9 +154,11 @@ class Tokens:
         with contextlib.ExitStack() as stack:
 
             def imported(module: ModuleType) -> None:
-                mixin, original = module.GenerationMixin, module.GenerationMixin._sample
-                mixin._sample = self._sampling(original)
-                stack.callback(setattr, mixin, "_sample", original)
+                mixin = module.GenerationMixin
+                for name in _MAKERS:
+                    original = getattr(mixin, name)
+                    setattr(mixin, name, self._sampling(original))
+                    stack.callback(setattr, mixin, name, original)
 
             with once_imported(_MODULE, imported):
                 yield
@@ -257,7 +299,7 @@ class Tokens:
                 key = "prompt", next(rank)
             else:
                 key = "rounds", storage - len(storages)
-            found[key] = storage, storages[storage].nbytes
+            found[key] = storage, storages[storage].nbytes if storages[storage].on_device else 0
         return found
 
     def _left(self, place: Position) -> bool:
@@ -272,11 +314,16 @@ class Tokens:
         lives = self._lives(entry.storages, there.storages, loop)
         _check_alike(begun.live, lives, begun.ahead.extrapolated)
         partners = {storage: begun.live[key][0] for key, (storage, _) in lives.items() if key[0] != "older"}
+        every = recorder.storages.all
+        # What lives in host memory was not asked for, and may have grown.
         extrapolated = [
-            storage for storage, partner in partners.items() if partner in begun.ahead.extrapolated
+            storage
+            for storage, partner in partners.items()
+            if partner in begun.ahead.extrapolated
+            or (not every[storage].on_device and every[storage].nbytes != every[partner].nbytes)
         ]
         names = {**partners, **{storage: here.storages + count for count, storage in enumerate(extrapolated)}}
-        growing = [recorder.storages.all[storage] for storage in extrapolated]
+        growing = [every[storage] for storage in extrapolated]
         pairs = [(partners[storage], storage) for storage in extrapolated]
         self._memory.join(begun.ahead, pairs, names, now.operators - here.operators)
         recorder.cut(here, names)
