@@ -11,13 +11,12 @@ A token costs transformers' own Python 0.1 s, so a thousand of them are not run 
    the program goes on from there.
 4. Where a window of the cache fills on the way, tokens before that are one stretch, and those after it another: each is extrapolated for
    itself, and the tokens in between are run. A prompt read in chunks counts as read with its last chunk.
+5. Beams (`_beam_search`) are kept in tensors as wide as the tokens that are left: a longer prompt is said to count as made (`_Length`).
 
 Every token is run where they are few; where a streamer, scores or a cache of the caller's are to see each of them; where what
 the model is called with does not grow with the prompt in a way known here (embeddings, masks of four dimensions); and where a
 rule of when to stop is not transformers' own.
-5. Beams (`_beam_search`) are kept in tensors as wide as the tokens that are left: a longer prompt is said to count as made (`_Length`).
-Not extrapolated: assisted decoding, where values
-decide how many tokens a call gets.
+Not extrapolated: assisted decoding, where values decide how many tokens a call gets.
 """
 
 from __future__ import annotations
