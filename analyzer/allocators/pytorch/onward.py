@@ -2,7 +2,7 @@
 
 What `caching.py` does, block for block: its blocks are handed to the compiled allocator in plain numbers (`_best_fit.c`, `Blocks`),
 and what that holds in the end becomes the simulator's again. Without the compiled one, or with settings it does not know
-(`plain`), the simulator serves them itself.
+(`has_fast_path`), the simulator serves them itself.
 
 Not modelled in plain numbers: settings; what several streams use at once (`record_stream`), and more than `_MOST_STREAMS` of them; a request without room, which is `OutOfMemoryError` at once, although
 the simulator would first give back what it caches.
@@ -35,9 +35,9 @@ def simulate_on(
 
     held: key -> handle of what is alive now and the parts may give back. parts: (events, sizes in bytes), events being rows
     of (key, which size, stream) and (key, -1, stream), as `compiled.py` has the first two. key_count: every key is below it.
-    Raises OutOfMemoryError: the allocator is as it was then, if it is `plain`, and of no use otherwise.
+    Raises OutOfMemoryError: the allocator is as it was then, if it `has_fast_path`, and of no use otherwise.
     """
-    if plain(allocator, held.values()):
+    if has_fast_path(allocator, held.values()):
         return _Plain(allocator, held, key_count).simulate(parts)
     handles = dict(held)
     for events, sizes in parts:
@@ -50,7 +50,7 @@ def simulate_on(
     return handles
 
 
-def plain(allocator: PyTorchAllocator, held: Iterable[int] = ()) -> bool:
+def has_fast_path(allocator: PyTorchAllocator, held: Iterable[int] = ()) -> bool:
     """Whether the compiled allocator does what this one does from here on. held: handles of what may be given back meanwhile."""
     streams = {segment.pool.stream for segment in allocator._segments.values()}
     used = (block for handle in held if (block := allocator._live[handle]) is not None and block.users)

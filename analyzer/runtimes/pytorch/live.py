@@ -19,7 +19,7 @@ from typing import Any
 from analyzer.allocators import OutOfMemoryError
 from analyzer.allocators.process import Process
 from analyzer.allocators.pytorch.caching import PyTorchAllocator
-from analyzer.allocators.pytorch.onward import plain, simulate_on
+from analyzer.allocators.pytorch.onward import has_fast_path, simulate_on
 from analyzer.devices import DeviceProfile
 from analyzer.errors import NotExtrapolated
 from analyzer.graph import Category, Death, Graph, Moment, Operator, Run
@@ -283,7 +283,7 @@ class Live:
         """Simulate the rounds of these numbers on the allocator, without writing them down. Raises NotExtrapolated, everything being as before."""
         loop, allocator = extrapolation.loop(samples, self._profile), self.allocator
         taken = {key: held for key, held in self._handles.items() if key in places}
-        if not plain(allocator, [handle for handle, _ in taken.values()]):
+        if not has_fast_path(allocator, [handle for handle, _ in taken.values()]):
             raise NotExtrapolated("the allocator's settings are not known to the compiled one")
         before, allocated = allocator.peak_allocated, allocator.allocated
         blocks = {key: (allocator.size_of(handle), nbytes) for key, (handle, nbytes) in taken.items()}

@@ -89,4 +89,4 @@ def test_what_another_stream_uses_is_not_given_back_in_plain_numbers(monkeypatch
     allocator = PyTorchAllocator(PyTorchSettings())
     ours, others = allocator.malloc(MIB), allocator.malloc(MIB)
     allocator.use(others, 3)
-    assert onward.plain(allocator, [ours]) and not onward.plain(allocator, [ours, others])
+    assert onward.has_fast_path(allocator, [ours]) and not onward.has_fast_path(allocator, [ours, others])

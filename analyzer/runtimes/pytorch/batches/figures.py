@@ -42,16 +42,16 @@ class _Script:
     """Requests in order, each with the number of its size in place of its bytes. The first `setup_count` come before the first
     iteration.
 
-    plans: number of a size → the plan that takes it, of those that may be asked for less. plain: the requests alone, as `peaks`
-    takes them, where the program has one stream and does not empty the cache; else None. plain_setup_count: as `setup_count`.
+    plans: number of a size → the plan that takes it, of those that may be asked for less. fast_events: the requests alone, as `peaks`
+    takes them, where the program has one stream and does not empty the cache; else None. fast_setup_count: as `setup_count`.
     """
 
     events: tuple[AllocationEvent, ...]
     setup_count: int
     libraries: frozenset[str]
     plans: dict[int, str]
-    plain: Integers | None
-    plain_setup_count: int
+    fast_events: Integers | None
+    fast_setup_count: int
 
 
 class EagerBatches:
@@ -70,7 +70,7 @@ class EagerBatches:
         self._storages = [storage.nbytes for storage in self._graph.storages]
         self._classes = Classes(self._program, profile)
         made = make_allocator(conf, profile)
-        self._plain = made.settings if has_fast_path(made) else None
+        self._fast = made.settings if has_fast_path(made) else None
         self._script: _Script | None = None
         self._prepared: dict[int, Integers] = {}
         self._last: tuple[int, Integers] | None = None
@@ -121,10 +121,10 @@ class EagerBatches:
             self._script = self._written()
         script, refused = self._script, 0
         returned: bool | None = None
-        if not smaller and script.plain is not None and self._plain is not None:
+        if not smaller and script.fast_events is not None and self._fast is not None:
             units = -(-sizes // UNIT_BYTES)
             allocated, reserved, served, returned = peaks(
-                script.plain, units, script.plain_setup_count, self._plain, limit and limit.nbytes
+                script.fast_events, units, script.fast_setup_count, self._fast, limit and limit.nbytes
             )
         else:
             made = (
@@ -173,12 +173,12 @@ class EagerBatches:
         )
         events, setup_count = asked.events, iteration_start(asked.events) + 1
         plans = {event.nbytes: event.plan for event in events if isinstance(event, Malloc) and event.plan}
-        setup, rest = _plain(events[:setup_count]), _plain(events[setup_count:])
-        plain = None if setup is None or rest is None else _numbered_keys(setup + rest)
-        return _Script(events, setup_count, asked.libraries, plans, plain, len(setup or ()))
+        setup, rest = _fast_events(events[:setup_count]), _fast_events(events[setup_count:])
+        fast = None if setup is None or rest is None else _numbered_keys(setup + rest)
+        return _Script(events, setup_count, asked.libraries, plans, fast, len(setup or ()))
 
 
-def _plain(events: Sequence[AllocationEvent]) -> list[tuple[int, int]] | None:
+def _fast_events(events: Sequence[AllocationEvent]) -> list[tuple[int, int]] | None:
     """The events as (key, which size) and (key, FREE); None where they say more than that to an allocator."""
     found: list[tuple[int, int]] = []
     for event in events:
