@@ -24,6 +24,14 @@ LLAMA = {
 WINDOW = {**LLAMA, "model_type": "mistral", "sliding_window": 320}
 
 
+WHISPER = {
+    "model_type": "whisper", "architectures": ["WhisperForConditionalGeneration"], "vocab_size": 2000, "d_model": 64,
+    "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 128,
+    "decoder_ffn_dim": 128, "num_mel_bins": 80, "max_source_positions": 100, "torch_dtype": "bfloat16",
+    "pad_token_id": 1, "bos_token_id": 1, "eos_token_id": 1, "decoder_start_token_id": 2,
+}  # fmt: skip
+
+
 def generated(folder: Path, document: dict[str, Any], **said: Any) -> Estimate:
     path = folder / "config.json"
     path.write_text(json.dumps(document))
@@ -121,6 +129,18 @@ def test_a_window_that_fills_soon_is_run(tmp_path: Path, monkeypatch: pytest.Mon
     assert not extrapolated(estimate)
     monkeypatch.setattr(generating, "WORTH_EXTRAPOLATING", 10**9)
     assert estimate.peak_reserved == generated(tmp_path, WINDOW, **said).peak_reserved
+
+
+def test_what_is_heard_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whisper's `generate` cuts its tokens at timestamps, which nobody knows: to its end, with the model called once a token."""
+    said = {"new_tokens": 60, "batch": 16}
+    short = generated(tmp_path, WHISPER, **said)
+    monkeypatch.setattr(generating, "WORTH_EXTRAPOLATING", 10**9)
+    full = generated(tmp_path, WHISPER, **said)
+    assert extrapolated(short) and not extrapolated(full) and full.incomplete is None
+    assert any("no timestamps are assumed" in note for note in full.notes)
+    for figure in ("peak_allocated", "peak_reserved", "peak_requested"):
+        assert getattr(short, figure) == getattr(full, figure), figure
 
 
 def test_what_does_not_fit_ends_where_it_ends(tmp_path: Path) -> None:

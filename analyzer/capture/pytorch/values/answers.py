@@ -25,7 +25,7 @@ from analyzer.capture.pytorch.recording.schema import Schema
 from analyzer.capture.pytorch.recording.storages import DTYPE_NAMES, Storages
 from analyzer.capture.pytorch.values import unknown_sizes
 from analyzer.capture.pytorch.values.assumptions import Assumptions
-from analyzer.capture.pytorch.values.data_branches import assumed, everybody, falls, longest
+from analyzer.capture.pytorch.values.data_branches import assumed, counted, everybody, falls, longest
 from analyzer.capture.pytorch.values.known_values import KnownValues
 from analyzer.errors import CaptureError
 from analyzer.graph import Phase
@@ -239,6 +239,9 @@ class ProgramValues:
         """The results of an operator whose size depends on data, at the size that was said, else the largest; noted."""
         if everybody() and (count := unknown_sizes.most(call)) is not None:
             return unknown_sizes.result(call, count)
+        if self.stands_in and call.name == "aten::nonzero" and self._said() is None and (few := counted()):
+            self._note(few[1])
+            return unknown_sizes.result(call, few[0])
         most = unknown_sizes.most(call, self._known.at_most) if self.stands_in else None
         count = self.how_many(f"results {call.name.partition('::')[2]} has", most)
         if count is None:

@@ -20,6 +20,9 @@ plan for. The assumption is noted in the estimate.
 8. `SyncBatchNorm` leaves out ranks whose input is empty: the other ranks are taken to be as this one, whose is not.
 9. transformers' beam search ends where no open beam can become better, and cuts its result to the longest one written: it
    is taken to go on to the longest length it may, which needs the most memory.
+10. Whisper cuts its tokens where two timestamps follow each other: none are taken to be among them, so every window of the sound is
+    one segment, and none is heard twice. Where the generation's configuration has no `no_timestamps_token_id` that is a fact:
+    timestamps begin behind the vocabulary (`generation_whisper.py`, `_set_return_timestamps`).
 """
 
 from __future__ import annotations
@@ -57,6 +60,14 @@ BRANCHES: dict[tuple[str, str], tuple[bool, str]] = {
     ),
 }
 
+# How many elements are not zero: (end of the file's path, function) -> (count, what is assumed).
+COUNTS: dict[tuple[str, str], tuple[int, str]] = {
+    ("transformers/models/whisper/generation_whisper.py", "_retrieve_segment"): (
+        0,
+        "no timestamps are assumed among Whisper's tokens, as without return_timestamps: every window of the sound is one segment",
+    ),
+}
+
 _STEPS = "adaptive ODE solvers are assumed to accept every step, and to need one for each point in time that is asked for"
 _looping: set[int] = set()  # calls that have been told to go on
 
@@ -89,6 +100,24 @@ def assumed(depth: int = 1) -> tuple[bool, str] | None:
                 return (torch.is_grad_enabled() and _once(id(frame)) if value is None else value), note
         frame = frame.f_back
     return None
+
+
+def counted() -> tuple[int, str] | None:
+    """How many elements are not zero for the code that asks for their places, and the note; None where nothing is assumed."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PASSED_ON):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    path = frame.f_code.co_filename.replace("\\", "/")
+    return next(
+        (
+            answer
+            for (ending, function), answer in COUNTS.items()
+            if path.endswith(ending) and function == frame.f_code.co_name
+        ),
+        None,
+    )
 
 
 def _once(call: int) -> bool:
