@@ -229,3 +229,30 @@ model.generate(ids, min_new_tokens=45, max_new_tokens=45, pad_token_id=0, {more}
     )
     estimate = analyzer.run(script)
     assert estimate.incomplete is None and not extrapolated(estimate)
+
+
+@pytest.mark.parametrize("sample", [False, True])
+def test_drafted_tokens_are_rejected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], sample: bool
+) -> None:
+    """The model is called once a token, with what it has cached, the last token and as many candidates as there is room for."""
+    script = tmp_path / "talk.py"
+    script.write_text(
+        f"""
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+model, draft = (GPT2LMHeadModel(GPT2Config(n_layer=n, n_embd=64, n_head=4, vocab_size=800)).cuda().eval() for n in (2, 1))
+draft.generation_config.num_assistant_tokens = 4
+calls = []
+model.register_forward_hook(lambda _, given, out: calls.append((out.logits.shape[1], out.past_key_values.get_seq_length())))
+ids = torch.randint(0, 800, (1, 30)).cuda()
+made = model.generate(ids, max_new_tokens=9, min_new_tokens=9, pad_token_id=0, do_sample={sample}, assistant_model=draft)
+print(made.shape[1], calls)
+"""
+    )
+    estimate = analyzer.run(script)
+    room = [min(4, 39 - length - 1) for length in range(30, 39)]
+    calls = [(many + 1, length + many) for length, many in zip(range(30, 39), room, strict=True)]
+    assert capsys.readouterr().out.strip() == f"39 {calls}" and estimate.incomplete is None
+    assert any("none of the drafted tokens are assumed to be accepted" in note for note in estimate.notes)

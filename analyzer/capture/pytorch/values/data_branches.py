@@ -23,6 +23,10 @@ plan for. The assumption is noted in the estimate.
 10. Whisper cuts its tokens where two timestamps follow each other: none are taken to be among them, so every window of the sound is
     one segment, and none is heard twice. Where the generation's configuration has no `no_timestamps_token_id` that is a fact:
     timestamps begin behind the vocabulary (`generation_whisper.py`, `_set_return_timestamps`).
+11. Assisted decoding keeps the drafted tokens that the model itself would have chosen (`_assisted_decoding`, `n_matches`): none are,
+    so the model is called once a token, and every length a sequence can have is met with all the candidates it can have there.
+    Whichever are accepted, a run meets some of these lengths: what it has allocated at most is no more. It may be where a schedule
+    drafts more after a success (`num_assistant_tokens_schedule="heuristic"`), or fewer after a failure.
 """
 
 from __future__ import annotations
@@ -69,6 +73,11 @@ COUNTS: dict[tuple[str, str], tuple[int, str]] = {
 }
 
 _STEPS = "adaptive ODE solvers are assumed to accept every step, and to need one for each point in time that is asked for"
+_REJECTED = (
+    "assisted decoding: none of the drafted tokens are assumed to be accepted, and as many to be drafted as may be; every length of the "
+    "sequence is met with all its candidates, so a run that accepts some has no more allocated at its peak (unless its schedule drafts "
+    "more after a success); what the allocator holds may differ either way"
+)
 _looping: set[int] = set()  # calls that have been told to go on
 
 # Where one function takes several: (end of the file's path, part of the line that asks) -> the same.
@@ -154,6 +163,21 @@ def everybody() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def rejected() -> str | None:
+    """The note, where it is assisted decoding that counts how many drafted tokens are accepted: none; None elsewhere."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PASSED_ON):
+        frame = frame.f_back
+    if (
+        frame is None
+        or frame.f_code.co_name not in ("_assisted_decoding", "_speculative_sampling")
+        or not frame.f_code.co_filename.replace("\\", "/").endswith("transformers/generation/utils.py")
+        or "n_matches = " not in linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    ):
+        return None
+    return _REJECTED
 
 
 def longest() -> int | None:
