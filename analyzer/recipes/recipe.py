@@ -119,7 +119,8 @@ class Recipe:
         ):
             if said and self.task != task:
                 raise OptionError(f"{flag} means nothing with --task {self.task}", f"it is for --task {task}")
-        if generate and self.task not in ("causal-lm", "seq2seq"):
+        hears = self.task == "speech" and "num_mel_bins" in self.config.document
+        if generate and not hears and self.task not in ("causal-lm", "seq2seq"):
             raise OptionError(f"a {self.task} model does not generate tokens", "use --mode infer")
         if self.parallel is not None:
             self._check_parallel(self.parallel)

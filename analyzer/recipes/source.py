@@ -249,10 +249,13 @@ def _generated(recipe: Recipe) -> str:
         cache += ', cache_config={"backend": "hqq"}'
     piece = f", prefill_chunk_size={recipe.prefill_chunk}" if recipe.prefill_chunk else ""
     beams = f", num_beams={recipe.beams}" if recipe.beams > 1 else ""
+    given, called = f"ids = {_tokens(recipe)}", "ids, attention_mask=torch.ones_like(ids), pad_token_id=0"
+    if recipe.task == "speech":
+        given, called = _sound(recipe), "sound"
     made = [
-        f"ids = {_tokens(recipe)}",
+        given,
         "tokens = model.generate(",
-        "    ids, attention_mask=torch.ones_like(ids), pad_token_id=0,",
+        f"    {called},",
         f"    max_new_tokens={recipe.new_tokens}, min_new_tokens={recipe.new_tokens}, do_sample={recipe.sample}{beams},",
         f"    cache_implementation={cache}, disable_compile=True{piece},",
         ")",
@@ -286,17 +289,21 @@ def _inputs(recipe: Recipe, labels: bool) -> tuple[list[str], str]:
         shape = f"{batch}, {channels}, {size}, {size}"
         made, said, target = f"pixels = {_noise(shape)}", "pixel_values=pixels", classes
     elif "num_mel_bins" in document:
-        frames = (
-            f"2 * {recipe.config.number('max_source_positions', 1500)}"  # halved by the second convolution
-        )
-        shape = f"{batch}, {recipe.config.number('num_mel_bins')}, {frames}"
-        made, said, target = f"sound = {_noise(shape)}", "input_features=sound", _tokens(recipe)
+        made, said, target = _sound(recipe), "input_features=sound", _tokens(recipe)
         if not labels:
             return [made, f"ids = {target}"], f"{said}, decoder_input_ids=ids"
     else:
         made, said = f"sound = {_noise(f'{batch}, {recipe.length}')}", "input_values=sound"
         target = f'torch.randint(1, config.vocab_size, ({batch}, 8), device="cuda")'
     return ([made, f"labels = {target}"], f"{said}, labels=labels") if labels else ([made], said)
+
+
+def _sound(recipe: Recipe) -> str:
+    """The line that makes a whole window of sound, as bins of frequencies."""
+    config = recipe.config
+    frames = f"2 * {config.number('max_source_positions', 1500)}"  # halved by the second convolution
+    shape = f"{recipe.batch}, {config.number('num_mel_bins')}, {frames}"
+    return f"sound = {_noise(shape)}"
 
 
 def _noise(shape: str) -> str:

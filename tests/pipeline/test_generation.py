@@ -24,6 +24,14 @@ LLAMA = {
 WINDOW = {**LLAMA, "model_type": "mistral", "sliding_window": 320}
 
 
+WHISPER = {
+    "model_type": "whisper", "architectures": ["WhisperForConditionalGeneration"], "vocab_size": 2000, "d_model": 64,
+    "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 128,
+    "decoder_ffn_dim": 128, "num_mel_bins": 80, "max_source_positions": 100, "torch_dtype": "bfloat16",
+    "pad_token_id": 1, "bos_token_id": 1, "eos_token_id": 1, "decoder_start_token_id": 2,
+}  # fmt: skip
+
+
 def generated(folder: Path, document: dict[str, Any], **said: Any) -> Estimate:
     path = folder / "config.json"
     path.write_text(json.dumps(document))
@@ -123,6 +131,18 @@ def test_a_window_that_fills_soon_is_run(tmp_path: Path, monkeypatch: pytest.Mon
     assert estimate.peak_reserved == generated(tmp_path, WINDOW, **said).peak_reserved
 
 
+def test_what_is_heard_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whisper's `generate` cuts its tokens at timestamps, which nobody knows: to its end, with the model called once a token."""
+    said = {"new_tokens": 60, "batch": 16}
+    short = generated(tmp_path, WHISPER, **said)
+    monkeypatch.setattr(generating, "WORTH_EXTRAPOLATING", 10**9)
+    full = generated(tmp_path, WHISPER, **said)
+    assert extrapolated(short) and not extrapolated(full) and full.incomplete is None
+    assert any("no timestamps are assumed" in note for note in full.notes)
+    for figure in ("peak_allocated", "peak_reserved", "peak_requested"):
+        assert getattr(short, figure) == getattr(full, figure), figure
+
+
 def test_what_does_not_fit_ends_where_it_ends(tmp_path: Path) -> None:
     """With a device too small for the last tokens every token is run: the request that fails is named."""
     said = {"length": 300, "new_tokens": 60, "batch": 512}
@@ -209,3 +229,30 @@ model.generate(ids, min_new_tokens=45, max_new_tokens=45, pad_token_id=0, {more}
     )
     estimate = analyzer.run(script)
     assert estimate.incomplete is None and not extrapolated(estimate)
+
+
+@pytest.mark.parametrize("sample", [False, True])
+def test_drafted_tokens_are_rejected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], sample: bool
+) -> None:
+    """The model is called once a token, with what it has cached, the last token and as many candidates as there is room for."""
+    script = tmp_path / "talk.py"
+    script.write_text(
+        f"""
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+model, draft = (GPT2LMHeadModel(GPT2Config(n_layer=n, n_embd=64, n_head=4, vocab_size=800)).cuda().eval() for n in (2, 1))
+draft.generation_config.num_assistant_tokens = 4
+calls = []
+model.register_forward_hook(lambda _, given, out: calls.append((out.logits.shape[1], out.past_key_values.get_seq_length())))
+ids = torch.randint(0, 800, (1, 30)).cuda()
+made = model.generate(ids, max_new_tokens=9, min_new_tokens=9, pad_token_id=0, do_sample={sample}, assistant_model=draft)
+print(made.shape[1], calls)
+"""
+    )
+    estimate = analyzer.run(script)
+    room = [min(4, 39 - length - 1) for length in range(30, 39)]
+    calls = [(many + 1, length + many) for length, many in zip(range(30, 39), room, strict=True)]
+    assert capsys.readouterr().out.strip() == f"39 {calls}" and estimate.incomplete is None
+    assert any("none of the drafted tokens are assumed to be accepted" in note for note in estimate.notes)

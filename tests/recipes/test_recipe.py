@@ -77,6 +77,15 @@ def test_generating(config: Path) -> None:
     assert "prefill_chunk_size=16" in quantized
 
 
+def test_generating_from_sound(tmp_path: Path) -> None:
+    whisper = {"model_type": "w", "architectures": ["WForConditionalGeneration"], "num_mel_bins": 80}
+    text = told(written(tmp_path, whisper), mode="generate", task="speech", batch=2, new_tokens=9)
+    assert "sound = torch.randn(2, 80, 2 * 1500, " in text and "    sound,\n    max_new_tokens=9" in text
+    ctc = written(tmp_path, {"model_type": "c", "architectures": ["WForCTC"]})
+    with pytest.raises(OptionError, match="speech model does not generate"):
+        told(ctc, mode="generate", task="speech")
+
+
 def test_fp16_has_a_scaler(config: Path) -> None:
     text = told(config, mode="train", amp="fp16")
     assert "scaler.scale(loss).backward()" in text and "scaler.step(optimizer)" in text

@@ -25,7 +25,14 @@ from analyzer.capture.pytorch.recording.schema import Schema
 from analyzer.capture.pytorch.recording.storages import DTYPE_NAMES, Storages
 from analyzer.capture.pytorch.values import unknown_sizes
 from analyzer.capture.pytorch.values.assumptions import Assumptions
-from analyzer.capture.pytorch.values.data_branches import assumed, everybody, falls, longest
+from analyzer.capture.pytorch.values.data_branches import (
+    assumed,
+    counted,
+    everybody,
+    falls,
+    longest,
+    rejected,
+)
 from analyzer.capture.pytorch.values.known_values import KnownValues
 from analyzer.errors import CaptureError
 from analyzer.graph import Phase
@@ -100,6 +107,10 @@ class ProgramValues:
             # What an unknown value goes into is unknown.
             for tensor in written or (results if schema.mutable else ()):
                 self._known.forget(tensor.untyped_storage()._cdata)
+            if func is aten.sum.default and self.stands_in and (note := rejected()):
+                self._note(note)
+                with _disable_current_modes():
+                    self._known.learn(results[0], torch.zeros((), dtype=torch.long, device="cpu"))
             return
         if func is aten._amp_foreach_non_finite_check_and_unscale_.default:
             gradients, *_ = args
@@ -239,6 +250,9 @@ class ProgramValues:
         """The results of an operator whose size depends on data, at the size that was said, else the largest; noted."""
         if everybody() and (count := unknown_sizes.most(call)) is not None:
             return unknown_sizes.result(call, count)
+        if self.stands_in and call.name == "aten::nonzero" and self._said() is None and (few := counted()):
+            self._note(few[1])
+            return unknown_sizes.result(call, few[0])
         most = unknown_sizes.most(call, self._known.at_most) if self.stands_in else None
         count = self.how_many(f"results {call.name.partition('::')[2]} has", most)
         if count is None:

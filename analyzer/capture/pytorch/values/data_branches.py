@@ -20,6 +20,13 @@ plan for. The assumption is noted in the estimate.
 8. `SyncBatchNorm` leaves out ranks whose input is empty: the other ranks are taken to be as this one, whose is not.
 9. transformers' beam search ends where no open beam can become better, and cuts its result to the longest one written: it
    is taken to go on to the longest length it may, which needs the most memory.
+10. Whisper cuts its tokens where two timestamps follow each other: none are taken to be among them, so every window of the sound is
+    one segment, and none is heard twice. Where the generation's configuration has no `no_timestamps_token_id` that is a fact:
+    timestamps begin behind the vocabulary (`generation_whisper.py`, `_set_return_timestamps`).
+11. Assisted decoding keeps the drafted tokens that the model itself would have chosen (`_assisted_decoding`, `n_matches`): none are,
+    so the model is called once a token, and every length a sequence can have is met with all the candidates it can have there.
+    Whichever are accepted, a run meets some of these lengths: what it has allocated at most is no more. It may be where a schedule
+    drafts more after a success (`num_assistant_tokens_schedule="heuristic"`), or fewer after a failure.
 """
 
 from __future__ import annotations
@@ -57,7 +64,20 @@ BRANCHES: dict[tuple[str, str], tuple[bool, str]] = {
     ),
 }
 
+# How many elements are not zero: (end of the file's path, function) -> (count, what is assumed).
+COUNTS: dict[tuple[str, str], tuple[int, str]] = {
+    ("transformers/models/whisper/generation_whisper.py", "_retrieve_segment"): (
+        0,
+        "no timestamps are assumed among Whisper's tokens, as without return_timestamps: every window of the sound is one segment",
+    ),
+}
+
 _STEPS = "adaptive ODE solvers are assumed to accept every step, and to need one for each point in time that is asked for"
+_REJECTED = (
+    "assisted decoding: none of the drafted tokens are assumed to be accepted, and as many to be drafted as may be; every length of the "
+    "sequence is met with all its candidates, so a run that accepts some has no more allocated at its peak (unless its schedule drafts "
+    "more after a success); what the allocator holds may differ either way"
+)
 _looping: set[int] = set()  # calls that have been told to go on
 
 # Where one function takes several: (end of the file's path, part of the line that asks) -> the same.
@@ -89,6 +109,24 @@ def assumed(depth: int = 1) -> tuple[bool, str] | None:
                 return (torch.is_grad_enabled() and _once(id(frame)) if value is None else value), note
         frame = frame.f_back
     return None
+
+
+def counted() -> tuple[int, str] | None:
+    """How many elements are not zero for the code that asks for their places, and the note; None where nothing is assumed."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PASSED_ON):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    path = frame.f_code.co_filename.replace("\\", "/")
+    return next(
+        (
+            answer
+            for (ending, function), answer in COUNTS.items()
+            if path.endswith(ending) and function == frame.f_code.co_name
+        ),
+        None,
+    )
 
 
 def _once(call: int) -> bool:
@@ -125,6 +163,21 @@ def everybody() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def rejected() -> str | None:
+    """The note, where it is assisted decoding that counts how many drafted tokens are accepted: none; None elsewhere."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PASSED_ON):
+        frame = frame.f_back
+    if (
+        frame is None
+        or frame.f_code.co_name not in ("_assisted_decoding", "_speculative_sampling")
+        or not frame.f_code.co_filename.replace("\\", "/").endswith("transformers/generation/utils.py")
+        or "n_matches = " not in linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    ):
+        return None
+    return _REJECTED
 
 
 def longest() -> int | None:
