@@ -53,15 +53,15 @@ class AfterTorch(importlib.abc.MetaPathFinder):
         folder = str(Path(__file__).parent)
         sys.path.insert(0, folder)
         try:
-            from record import Recorder
+            from record import OperatorRecorder
         finally:
             sys.path.remove(folder)
-        self.recorder = Recorder(self._job["kernels"], self._job["device"], self._job["assume"])
+        self.recorder = OperatorRecorder(self._job["kernels"], self._job["device"], self._job["assume"])
 
 
 def main() -> None:
     """JOB: a JSON file with "script", "module" (whether it is a module's name), "arguments", "kernels" (`allocators/process.py`),
-    "device" (whose history it is), "assume" (place -> value, `Values`), "packages" (folders to import from besides) and "figures" (whether
+    "device" (whose history it is), "assume" (place -> value, `ProcessValues`), "packages" (folders to import from besides) and "figures" (whether
     anyone wants them); OUT: where what was seen is written."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it does not outlive whoever started it
     for name in ("LD_PRELOAD", "LD_LIBRARY_PATH"):  # as before, for whatever the program starts

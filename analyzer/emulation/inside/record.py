@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from places import Places
-from values import Values, _tensors
+from places import SourcePlaces
+from values import ProcessValues, _tensors
 
 # As many events of the allocator are kept, the last ones: enough for thousands of steps.
 MOST_EVENTS = 4_000_000
@@ -81,8 +81,8 @@ class OperatorRecorder:
         self._inside = threading.local()
         self._keys = _below()
         self._seen = 0
-        self.places = Places()
-        self.values = Values(self.places.line, assume)
+        self.places = SourcePlaces()
+        self.values = ProcessValues(self.places.line, assume)
         self.operators: list[list[Any]] = []
         self.steps: list[int] = []
         self.freed_by_steps: list[int] = []
