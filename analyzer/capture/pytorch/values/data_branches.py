@@ -22,7 +22,7 @@ plan for. The assumption is noted in the estimate.
    is taken to go on to the longest length it may, which needs the most memory.
 10. Whisper cuts its tokens where two timestamps follow each other: none are taken to be among them, so every window of the sound is
     one segment, and none is heard twice. Where the generation's configuration has no `no_timestamps_token_id` that is a fact:
-    timestamps begin behind the vocabulary (`generation_whisper.py`, `_set_return_timestamps`).
+    timestamps begin behind the vocabulary (`transformers/models/whisper/generation_whisper.py`, `_set_return_timestamps`).
 11. Assisted decoding keeps the drafted tokens that the model itself would have chosen (`_assisted_decoding`, `n_matches`): none are,
     so the model is called once a token, and every length a sequence can have is met with all the candidates it can have there.
     Whichever are accepted, a run meets some of these lengths: what it has allocated at most is no more. It may be where a schedule
