@@ -78,6 +78,7 @@ _REJECTED = (
     "sequence is met with all its candidates, so a run that accepts some has no more allocated at its peak (unless its schedule drafts "
     "more after a success); what the allocator holds may differ either way"
 )
+_GENERATION = "transformers/generation/utils.py"
 _looping: set[int] = set()  # calls that have been told to go on
 
 # Where one function takes several: (end of the file's path, part of the line that asks) -> the same.
@@ -113,20 +114,23 @@ def assumed(depth: int = 1) -> tuple[bool, str] | None:
 
 def counted() -> tuple[int, str] | None:
     """How many elements are not zero for the code that asks for their places, and the note; None where nothing is assumed."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PASSED_ON):
-        frame = frame.f_back
-    if frame is None:
-        return None
-    path = frame.f_code.co_filename.replace("\\", "/")
+    path, function = _place(_asking(sys._getframe(1)))
     return next(
-        (
-            answer
-            for (ending, function), answer in COUNTS.items()
-            if path.endswith(ending) and function == frame.f_code.co_name
-        ),
+        (answer for (ending, name), answer in COUNTS.items() if path.endswith(ending) and name == function),
         None,
     )
+
+
+def _asking(frame: FrameType | None) -> FrameType | None:
+    """The first frame from here outwards that is neither PyTorch's code nor this project's: whoever asks."""
+    while frame is not None and frame.f_code.co_filename.startswith(_PASSED_ON):
+        frame = frame.f_back
+    return frame
+
+
+def _place(frame: FrameType | None) -> tuple[str, str]:
+    """A frame's file, with slashes, and its function; empty where there is none."""
+    return ("", "") if frame is None else (frame.f_code.co_filename.replace("\\", "/"), frame.f_code.co_name)
 
 
 def _once(call: int) -> bool:
@@ -138,8 +142,7 @@ def _once(call: int) -> bool:
 
 def _asserted(frame: FrameType | None) -> bool | None:
     """The flag that lets an assertion hold, where whoever asks is at one and the flag is all it asks for."""
-    while frame is not None and frame.f_code.co_filename.startswith(_PASSED_ON):
-        frame = frame.f_back
+    frame = _asking(frame)
     line = "" if frame is None else linecache.getline(frame.f_code.co_filename, frame.f_lineno)
     words = line.split(maxsplit=2)
     return words[1:2] != ["not"] if words[:1] == ["assert"] else None
@@ -167,27 +170,21 @@ def everybody() -> bool:
 
 def rejected() -> str | None:
     """The note, where it is assisted decoding that counts how many drafted tokens are accepted: none; None elsewhere."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PASSED_ON):
-        frame = frame.f_back
-    if (
-        frame is None
-        or frame.f_code.co_name not in ("_assisted_decoding", "_speculative_sampling")
-        or not frame.f_code.co_filename.replace("\\", "/").endswith("transformers/generation/utils.py")
-        or "n_matches = " not in linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-    ):
-        return None
-    return _REJECTED
+    frame = _asking(sys._getframe(1))
+    path, function = _place(frame)
+    counts = (
+        frame is not None
+        and path.endswith(_GENERATION)
+        and function in ("_assisted_decoding", "_speculative_sampling")
+        and "n_matches = " in linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    )
+    return _REJECTED if counts else None
 
 
 def longest() -> int | None:
     """The most tokens that may stand in a sequence of the beam search whose own code asks for a value; None elsewhere."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        path = frame.f_code.co_filename
-        if not path.startswith(_PASSED_ON):
-            ending = path.replace("\\", "/").endswith("transformers/generation/utils.py")
-            searches = ending and frame.f_code.co_name == "_beam_search"
-            return int(frame.f_locals["max_length"]) if searches else None
-        frame = frame.f_back
-    return None
+    frame = _asking(sys._getframe(1))
+    path, function = _place(frame)
+    if frame is None or not path.endswith(_GENERATION) or function != "_beam_search":
+        return None
+    return int(frame.f_locals["max_length"])
