@@ -91,6 +91,10 @@ BENCHMARKS = {
             "peers": "language_models.peers:main", "table": "language_models.table:main",
         },
     ),
+    "libraries": Benchmark(
+        "what cuDNN's recurrent layers and attention take, and cuSOLVER's work areas", RECORDED + "libraries_*.json.gz",
+        {"measure": "libraries.measure:main"},
+    ),
     "litgpt": Benchmark("LitGPT's own table beside predictions", EVIDENCE + "PUBLISHED_LITGPT.md", {"table": "published.litgpt:main"}),
     "mutation": Benchmark(
         "whether the tests notice small changes of the code", EVIDENCE + "MUTATION.md",
