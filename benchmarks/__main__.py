@@ -92,7 +92,7 @@ BENCHMARKS = {
         },
     ),
     "libraries": Benchmark(
-        "what cuDNN's recurrent layers and attention take, and cuSOLVER's work areas", RECORDED + "libraries_*.json.gz",
+        "what cuDNN's recurrent layers and attention take, and cuSOLVER's work areas", "the terminal",
         {"measure": "libraries.measure:main"},
     ),
     "litgpt": Benchmark("LitGPT's own table beside predictions", EVIDENCE + "PUBLISHED_LITGPT.md", {"table": "published.litgpt:main"}),
