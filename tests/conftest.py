@@ -6,6 +6,8 @@ most of them do. `-n` says otherwise (`-n 0`, `-n auto`), and so does `--pdb`.
 
 Property tests draw the same examples in every run, so that one commit passes or fails everywhere alike;
 `HYPOTHESIS_PROFILE=explore` draws new ones.
+
+What a shell starts in the background ignores SIGINT, and so would every process a test starts and interrupts: it is heard again.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -27,6 +30,9 @@ with contextlib.suppress(pytest.skip.Exception):  # without a C compiler the sim
         from tests.allocators.compiled import compiled
 
         sys.modules["analyzer.allocators._best_fit"] = analyzer.allocators._best_fit = compiled()  # type: ignore[attr-defined]
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What a machine that does other work takes for an example says nothing about it.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1,9 +1,10 @@
-"""In how many processes tests run (`conftest.py`)."""
+"""In how many processes tests run, and what they hear (`conftest.py`)."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -58,3 +59,24 @@ def test_a_files_tests_stay_together(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
     places = sorted(word for word in ran.stdout.split() if word.startswith("gw"))
     assert places in (["gw0a"] * 2 + ["gw1b"] * 2, ["gw0b"] * 2 + ["gw1a"] * 2)
+
+
+def test_started_in_the_background_children_can_be_interrupted(tmp_path: Path) -> None:
+    """A shell's `pytest &` ignores SIGINT; a process that a test starts does not inherit that."""
+    shutil.copy(ROOT / "tests/conftest.py", tmp_path)
+    (tmp_path / "test_child.py").write_text(
+        "import signal, subprocess, sys\n"
+        "def test_interrupted():\n"
+        "    told = 'import os, signal; os.kill(os.getpid(), signal.SIGINT)'\n"
+        "    ended = subprocess.run([sys.executable, '-c', told], stderr=subprocess.DEVNULL)\n"
+        "    assert ended.returncode == -signal.SIGINT\n"
+    )
+    ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does before it starts it
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test_child.py"],
+            cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+    finally:
+        signal.signal(signal.SIGINT, ignored)
+    assert ran.returncode == 0, ran.stdout + ran.stderr

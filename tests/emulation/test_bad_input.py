@@ -120,9 +120,7 @@ def test_what_is_interrupted_leaves_nothing(python: Path, script: Path, tmp_path
     folder = tmp_path / "temporary"
     folder.mkdir()
     ours = subprocess.Popen(
-        [sys.executable, "-c", "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-         "from analyzer.cli import main; sys.exit(main(sys.argv[1:]))",
-         "emulate", "--python", str(python), "--device", "t4", str(script)],
+        [sys.executable, "-m", "analyzer", "emulate", "--python", str(python), "--device", "t4", str(script)],
         cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(folder)},
     )  # fmt: skip
     assert ours.stderr is not None

@@ -154,8 +154,7 @@ def test_what_ends_this_process_ends_those_it_started(number: signal.Signals) ->
     ours = subprocess.Popen(
         [
             sys.executable, "-c",
-            "import os, signal, sys; from analyzer.emulation import launch; "
-            "signal.signal(signal.SIGINT, signal.default_int_handler); "  # a shell's background ignores it
+            "import os, sys; from analyzer.emulation import launch; "
             f"launch.run_together([launch.LaunchedProcess([sys.executable, '-c', {sleeps!r}], os.environ)] * 2)",
         ],
         cwd=ROOT, stderr=subprocess.PIPE,

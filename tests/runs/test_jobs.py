@@ -78,14 +78,11 @@ def test_an_unknown_kind_is_a_result_too() -> None:
 
 
 SLOW = """
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 from analyzer.runs import jobs
-
-signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background may be deaf to it
 
 # The worker's own sleep stands for a model of many minutes; what it writes, for weights that were made up.
 script = Path(sys.argv[1]) / "slow.py"
