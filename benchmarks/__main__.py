@@ -61,7 +61,7 @@ BENCHMARKS = {
         "how the driver lays out a process's memory", RECORDED + "driver_holes.json.gz", {"measure": "driver_holes:main"}
     ),
     "emulation": Benchmark(
-        "PyTorch's own binary on an emulated GPU beside the real one; what it costs", "docs/EMULATION.md",
+        "PyTorch's own binary on an emulated GPU beside the real one; what it costs", EVIDENCE + "EMULATION.md",
         {
             "truth": "emulation.truth:main", "programs": "emulation.programs:main", "costs": "emulation.costs:main",
             "peers": "emulation.peers:main", "interface": "emulation.interface:main",

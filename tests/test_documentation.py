@@ -262,3 +262,11 @@ def test_what_is_read_stays_short() -> None:
     """What one reads to use or to change this project, without the evidence: at most 20,000 words."""
     read = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
     assert sum(len(path.read_text().split()) for path in read) <= 20_000
+
+
+def test_the_page_of_emulation_leaves_its_tables_to_the_evidence_and_says_the_same() -> None:
+    page = (ROOT / "docs/EMULATION.md").read_text()
+    assert len(page.split()) < 1500 and "written by benchmarks" not in page
+    exact = re.search(r"(\d+) of the (\d+) cases that run", (ROOT / "docs/evidence/EMULATION.md").read_text())
+    assert exact is not None
+    assert f"{exact[1]} of the {exact[2]} that run are exact" in page

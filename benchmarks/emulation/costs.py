@@ -1,4 +1,4 @@
-"""What emulation itself costs, in processor time and host memory: a table of docs/EMULATION.md.
+"""What emulation itself costs, in processor time and host memory: a table of docs/evidence/EMULATION.md.
 
     python -m benchmarks emulation costs PYTHON
 
@@ -20,7 +20,7 @@ from benchmarks import ROOT
 from benchmarks.harness.pages import table, write_part
 
 HERE = ROOT / "benchmarks/emulation"
-PAGE = ROOT / "docs/EMULATION.md"
+PAGE = ROOT / "docs/evidence/EMULATION.md"
 RUNS = 5
 GIB = 2**30
 

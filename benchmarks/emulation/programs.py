@@ -1,4 +1,4 @@
-"""The measured programs beside the same ones emulated: three tables of docs/EMULATION.md.
+"""The measured programs beside the same ones emulated: three tables of docs/evidence/EMULATION.md.
 
     python -m benchmarks emulation programs FOLDER PYTHON [NAME ...]
 
@@ -31,7 +31,7 @@ TABLES = {
     "other ranks": (ROOT / "benchmarks/ranks", "jobs.json", str(ROOT / "tests/data/h200/ranks.json")),
 }
 FIGURES = {"peak_allocated": "peak_allocated", "peak_reserved": "peak_reserved", "device_used": "nvml_peak"}
-PAGE = ROOT / "docs/EMULATION.md"
+PAGE = ROOT / "docs/evidence/EMULATION.md"
 _ROW = re.compile(r"\| (\w+(?: rank \d+)?) \| ")
 
 

@@ -1,4 +1,4 @@
-"""The measured cases beside the same ones emulated: the table of docs/EMULATION.md.
+"""The measured cases beside the same ones emulated: the table of docs/evidence/EMULATION.md.
 
     python -m benchmarks emulation truth FOLDER PYTHON [MODEL ...]
 
@@ -22,7 +22,7 @@ from analyzer.errors import AnalyzerError
 from benchmarks import ROOT
 from benchmarks.harness.pages import part, write_part
 
-PAGE = ROOT / "docs/EMULATION.md"
+PAGE = ROOT / "docs/evidence/EMULATION.md"
 
 
 def case_name(case: dict[str, Any]) -> str:
