@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import click
 
-from analyzer.cli._output import check_writable
+from analyzer.cli._output import STDOUT, check_writable
 from analyzer.errors import OptionError
 from analyzer.options import Options
 from analyzer.report import formats
@@ -151,9 +151,14 @@ def script_words(function: _Function) -> _Function:
 
 
 def output_option(function: _Function) -> _Function:
-    """`-o FILE`, which the command gets as `output`: a path, or None for stdout."""
+    """`-o FILE`, which the command gets as `output`: a path, or None for stdout (`-o -` too)."""
     return click.option(
-        "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write the result there."
+        "-o",
+        "--output",
+        type=click.Path(path_type=Path),
+        callback=lambda _, __, path: None if path == STDOUT else path,
+        metavar="FILE",
+        help="Write the result there (-: stdout).",
     )(function)
 
 

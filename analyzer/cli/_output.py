@@ -15,6 +15,9 @@ from typing import TextIO
 from analyzer.errors import OptionError, TargetError
 from analyzer.report.words import ascii_only, clean
 
+# What `-` means where a file's name is asked for, as everywhere.
+STDOUT = Path("-")
+
 # A capture that takes less says nothing about its progress.
 _PATIENCE_SECONDS = 1.0
 # How long work is silent off a terminal.
@@ -34,6 +37,8 @@ def check_writable(option: str, path: Path | None) -> None:
     """Raises OptionError now rather than after a long analysis if `path`, given by `option`, cannot be written."""
     if path is None:
         return
+    if path == STDOUT:
+        raise OptionError(f"{option} - is stdout, which cannot be that", "name a file")
     if path.is_dir():
         raise OptionError(f"{option} {path} is a folder", "name a file in it")
     if not path.parent.is_dir():
@@ -55,7 +60,10 @@ def deliver(content: str | bytes, path: Path | None) -> None:
 
 
 def write_file(option: str, path: Path, content: str | bytes) -> None:
-    """Write the file `option` asked for. Raises OptionError when it cannot be written."""
+    """Write the file `option` asked for; `-` is stdout. Raises OptionError when it cannot be written."""
+    if path == STDOUT:
+        deliver(content, None)
+        return
     data = content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace")
     try:
         replace_file(path, data)

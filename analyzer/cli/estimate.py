@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +12,17 @@ import click
 from analyzer.cli._estimates import show
 from analyzer.cli._help import Command
 from analyzer.cli._options import analysis_keywords, analysis_options, view_options
-from analyzer.cli._output import check_writable, columns, complain, deliver, working, write_file
+from analyzer.cli._output import STDOUT, check_writable, columns, complain, deliver, working, write_file
+from analyzer.errors import OptionError
+from analyzer.options import Options
 
 if TYPE_CHECKING:
     from analyzer.analysis import Analysis
-    from analyzer.options import Options
 
 # What runtimes call the memory they may take: ONNX Runtime, PaddlePaddle, TensorFlow.
 _ARENA_LIMITS = ("gpu_mem_limit", "gpu_memory_limit_mb", "memory_limit", "per_process_gpu_memory_fraction")
+# What is written beside the result, by the names click gives it.
+_BESIDE = {"--dump-graph": "dump_graph", "--write-script": "write_script"}
 
 
 @click.command(
@@ -34,13 +39,13 @@ _ARENA_LIMITS = ("gpu_mem_limit", "gpu_memory_limit_mb", "memory_limit", "per_pr
     "--dump-graph",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write the captured graph there, as text.",
+    help="Write the captured graph there, as text (-: stdout; the result then goes to stderr).",
 )
 @click.option(
     "--write-script",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write the script there that is followed; it runs on a GPU as it is.",
+    help="Write the script there that is followed, which runs on a GPU as it is (-: stdout, as above).",
 )
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings.")
 def command(target: str, **options: Any) -> int:
@@ -53,37 +58,41 @@ def command(target: str, **options: Any) -> int:
     Exit code 0: it fits the device and budget given, or none was given; 1: it does not; 2: bad usage or input.
     """
     check_writable("-o", options["output"])
-    check_writable("--dump-graph", options["dump_graph"])
-    check_writable("--write-script", options["write_script"])
+    beside = {flag: options[name] for flag, name in _BESIDE.items() if options[name] is not None}
+    piped = [flag for flag, path in beside.items() if path == STDOUT]
+    for flag in beside.keys() - piped:
+        check_writable(flag, beside[flag])
+    if len(piped) > 1:
+        raise OptionError(f"{' and '.join(piped)} would both be stdout", "name a file for one of them")
     keywords = analysis_keywords(target, options)
     if options["mode"] != "train" and not options["quiet"]:
         for name in ("loss", "optimizer", "checkpoint"):
             if options[name] is not None:
                 complain("warning", f"--{name} means nothing without --mode train")
+    given = Options.of(keywords)
+    if "--write-script" in beside:
+        from analyzer.pipeline.config import script_of
+
+        write_file("--write-script", beside["--write-script"], script_of(target, given))
     with working(target, options["quiet"]) as tell:
         from analyzer import pipeline
-        from analyzer.options import Options
 
-        given = Options.of(keywords)
-        if options["write_script"] is not None:
-            from analyzer.pipeline.config import script_of
-
-            write_file("--write-script", options["write_script"], script_of(target, given))
         found = pipeline.analysis(target, given, tell)
     estimate = found.estimate
-    if options["dump_graph"] is not None:
+    if "--dump-graph" in beside:
         from analyzer.pipeline.dump import dump
         from analyzer.report.words import clean
 
         lines = dump(found.graph).splitlines()
-        write_file("--dump-graph", options["dump_graph"], "".join(f"{clean(line)}\n" for line in lines))
+        write_file("--dump-graph", beside["--dump-graph"], "".join(f"{clean(line)}\n" for line in lines))
     # A limit on the arena is a limit given, as a device is.
     limited = options["device"] is not None or any(
         limit in name for name in estimate.options for limit in _ARENA_LIMITS
     )
-    code = show(estimate, options, limited)
-    if code and options["form"] == "text" and options["output"] is None:
-        _advise(target, given, found, options["quiet"])
+    with redirect_stdout(sys.stderr) if piped else nullcontext():
+        code = show(estimate, options, limited)
+        if code and options["form"] == "text" and options["output"] is None:
+            _advise(target, given, found, options["quiet"])
     return code
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import click
 
 from analyzer.cli._help import Command
-from analyzer.cli._output import check_writable, complain, deliver, write_file
+from analyzer.cli._options import output_option
+from analyzer.cli._output import check_writable, complain, deliver
 from analyzer.errors import MissingDependencyError, OptionError, install
 from analyzer.report import formats
 
@@ -34,9 +35,7 @@ from analyzer.report import formats
 )
 @click.option("--ray", metavar="ADDRESS", help="Run on this Ray cluster instead.")
 @click.option("--format", "form", type=click.Choice(("csv", "parquet")), default="csv", show_default=True)
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write the table there."
-)
+@output_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def command(
     grid: Path,
@@ -63,7 +62,7 @@ def command(
     """
     check_writable("-o", output)
     check_writable("--journal", journal)
-    if form == "parquet" and output is None:
+    if form == "parquet" and output is None and sys.stdout.isatty():
         raise OptionError("a Parquet table is no text", "name a file with -o")
     from analyzer.planning.grid import load, run
 
@@ -83,11 +82,7 @@ def command(
             then = f"{kept} has them: the same command goes on from there" if kept else "--journal keeps them"
             complain("warning", f"{finished} of {len(jobs)} jobs were finished", then)
             raise
-    if form == "parquet":
-        assert output is not None
-        write_file("-o", output, _parquet(rows))
-    else:
-        deliver(formats.render("grid", form, rows), output)
+    deliver(_parquet(rows) if form == "parquet" else formats.render("grid", form, rows), output)
     if kept is not None and kept != journal:
         kept.unlink(missing_ok=True)
     failed = sum(bool(row["error"]) for row in rows)
