@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import site
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -16,7 +15,10 @@ from pathlib import Path
 
 from tests.paths import ROOT
 
-__all__ = ["ROOT", "Fresh", "built", "fresh", "sources"]
+__all__ = ["PACKAGES", "ROOT", "Fresh", "built", "fresh", "sources"]
+
+# Where the dependencies are; a virtual environment may lead to another's.
+PACKAGES = [path for path in sys.path if Path(path).name == "site-packages"]
 
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "OMP_NUM_THREADS", "LD_LIBRARY_PATH")
 
@@ -73,7 +75,7 @@ def fresh(folder: Path) -> Fresh:
         check=True, capture_output=True, text=True,
     )  # fmt: skip
     # Behind the environment's own packages: an editable install of this checkout is not reached by a plain path.
-    (packages / "dependencies.pth").write_text("\n".join(site.getsitepackages()) + "\n")
+    (packages / "dependencies.pth").write_text("\n".join(PACKAGES) + "\n")
     command = place / "bin/analyze"
     command.write_text(f"#!{place}/bin/python\nimport sys\nfrom analyzer.cli import main\nsys.exit(main())\n")
     command.chmod(0o755)

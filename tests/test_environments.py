@@ -12,13 +12,12 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.fresh import sources
+from tests.fresh import PACKAGES, sources
 from tests.paths import MODELS, ROOT
 
 PYTHONS = ("3.11", "3.12", "3.13")
@@ -102,13 +101,16 @@ def test_the_actions_steps_as_they_stand(tmp_path: Path) -> None:
     known = {
         "RUNNER_TEMP": str(temporary), "GITHUB_PATH": str(path), "HERE": str(sources(tmp_path / "source")), "HOME": str(tmp_path),
         "PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0",
-        "PYTHONPATH": sysconfig.get_path("purelib"),
+        "PYTHONPATH": os.pathsep.join(PACKAGES), "REQUIREMENTS": f"-r {work / 'requirements.txt'}",
     }  # fmt: skip
+    (work / "own").mkdir()
+    (work / "own/pyproject.toml").write_text('[project]\nname = "own-layers"\nversion = "1.0"\n')
+    (work / "requirements.txt").write_text(f"{work / 'own'}\n")
     known["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = ran(["bash", "-e", "-c", install["run"]], work, **known)
     assert done.returncode == 0, done.stderr
     added = path.read_text().strip()
-    assert Path(added, "analyze").exists()
+    assert Path(added, "analyze").exists() and list(temporary.rglob("own_layers-1.0.dist-info"))
     inputs = {name: entry.get("default", "") for name, entry in action["inputs"].items()}
     inputs |= {"target": "cnn.onnx", "options": "--batch 4 --device t4", "budget": "1GiB"}
     given = {

@@ -113,6 +113,8 @@ def run_action(tmp_path: Path, **inputs: str) -> subprocess.CompletedProcess[str
     defaults = {name: entry.get("default", "") for name, entry in action["inputs"].items()}
     values = {name.upper(): value for name, value in {**defaults, **inputs}.items()}
     assert {f"${{{{ inputs.{name.lower()} }}}}" for name in step["env"]} == set(step["env"].values())
+    used = {word for step in action["runs"]["steps"] for word in step.get("env", {}).values()}
+    assert {f"${{{{ inputs.{name} }}}}" for name in action["inputs"]} <= used
     command = tmp_path / "analyze"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m analyzer "$@"\n')
     command.chmod(0o755)
@@ -144,3 +146,18 @@ def test_the_action_judges_budget_and_growth(tmp_path: Path) -> None:
     grown = run_action(tmp_path, target=target, options="--batch 64", baseline="base.json")
     assert grown.returncode == 1 and "::error title=GPU memory::needs more" in grown.stdout
     assert run_action(tmp_path, target="no.onnx").returncode == 2
+
+
+def test_the_action_follows_a_program(tmp_path: Path) -> None:
+    """With its arguments; options are those of `analyze run`."""
+    (tmp_path / "train.py").write_text(
+        "import sys, torch\nkept = torch.zeros(int(sys.argv[1]) << 20, dtype=torch.uint8, device='cuda')\n"
+    )
+    ran = run_action(tmp_path, run="train.py 40", options="--device t4 --until end", budget="1GiB")
+    assert ran.returncode == 0, ran.stderr
+    found = json_report.read(tmp_path / "gpu-memory/estimate.json")
+    assert (found.peak_allocated, found.device, found.target) == (40 * MIB, "t4", "train.py 40")
+    assert run_action(tmp_path, run="train.py 4000", options="--device t4", budget="1GiB").returncode == 1
+    for both in ({}, {"run": "train.py 40", "target": "train.py"}):
+        ran = run_action(tmp_path, **both)
+        assert ran.returncode == 2 and "either a target or a program" in ran.stdout
