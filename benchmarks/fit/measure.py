@@ -7,6 +7,12 @@ with "batches" too where only these are to be tried. Three training steps a tria
 `torch.cuda.set_per_process_memory_fraction`; from `start` on the batch doubles until one fails, then bisection. What is written
 has the form of `tests/data/h200/fit.json`; `--histories` keeps the allocator's history of the trials next to the answer.
 Several cases run at once: what the allocator of one process may hold has nothing to do with the others.
+
+A case without "limit_mib" has the whole GPU, and runs alone; "near" is a batch that should run and one that should not: what is between
+them is bisected. The six of `tests/data/h100/fit_cases.json` (predicted: the largest batch, the first that fails), on an H100 that
+nobody else uses, in some three minutes:
+
+    python -m benchmarks fit measure tests/data/h100/fit_cases.json -o $OUT/fit.json --histories $OUT/fit.npz --at-once 1 --seconds 200
 """
 
 from __future__ import annotations
@@ -44,16 +50,39 @@ def model_of(name: str) -> tuple[Callable[[], Any], Callable[[int], Any], Callab
     return development.M[name]
 
 
+def readings() -> dict[str, int | None]:
+    """What CUDA and NVML say of the GPU now, and what the allocator holds, in bytes; process: None where NVML shows no processes."""
+    import pynvml
+
+    free, total = torch.cuda.mem_get_info()
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    own = [row for row in pynvml.nvmlDeviceGetComputeRunningProcesses(handle) if row.pid == os.getpid()]
+    return {
+        "total_memory": torch.cuda.get_device_properties(0).total_memory,
+        "mem_get_info_total": total,
+        "mem_get_info_free": free,
+        "nvml_total": memory.total,
+        "nvml_used": memory.used,
+        "nvml_process": own[0].usedGpuMemory if own else None,
+        "reserved": torch.cuda.memory_reserved(),
+    }
+
+
 def trial(case: Case, batch: int, folder: Path) -> None:
     """Three steps in this process; writes `trial.json` and `trial.npz` into `folder`."""
     torch.manual_seed(0)
     make_model, make_batch, loss_of = model_of(case["model"])
     torch.cuda.init()
+    device = {"fresh": readings()}
     torch.zeros(1, device="cuda")
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
-    total = torch.cuda.get_device_properties(0).total_memory
-    torch.cuda.set_per_process_memory_fraction(case["limit_mib"] * MIB / total)
+    device["first kernel"] = readings()
+    if "limit_mib" in case:
+        total = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction(case["limit_mib"] * MIB / total)
     torch.cuda.reset_peak_memory_stats()
     torch.cuda.memory._record_memory_history(max_entries=2_000_000, context=None)
     found: dict[str, Any] = {"ok": True}
@@ -76,10 +105,11 @@ def trial(case: Case, batch: int, folder: Path) -> None:
             torch.cuda.synchronize()
             peaks.append((torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()))
         found |= {"reserved": max(held for _, held in peaks), "allocated": max(used for used, _ in peaks)}
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:  # a library without room for a handle says so in its own words
         found = {"ok": False, "message": str(error)[:300]}
     statistics = torch.cuda.memory_stats()
     found |= {"retries": statistics["num_alloc_retries"], "refused": statistics["num_ooms"]}
+    found["device"] = device | {"end": readings()}
     traces = torch.cuda.memory._snapshot()["device_traces"][0]
     addresses: dict[int, int] = {}
     np.savez_compressed(
@@ -115,18 +145,28 @@ class Trials:
                 print(case["model"], batch, tried[batch], flush=True)
             return bool(tried[batch]["ok"])
 
+        def bisect(low: int, high: int) -> None:
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if runs(middle) else (low, middle)
+
         stopped = False
         try:
             if "batches" in case:
                 for batch in case["batches"]:
                     runs(batch)
+            elif "near" in case:
+                low, high = case["near"]
+                while low and not runs(low):
+                    low, high = low - 1, low
+                while runs(high):
+                    low, high = high, high + 1
+                bisect(low, high)
             else:
                 low, high = 0, case["start"]
                 while runs(high):
                     low, high = high, 2 * high
-                while high - low > 1:
-                    middle = (low + high) // 2
-                    low, high = (middle, high) if runs(middle) else (low, middle)
+                bisect(low, high)
         except TimeoutError:
             stopped = True
         largest = max((batch for batch, found in tried.items() if found["ok"]), default=0)

@@ -44,7 +44,7 @@ def subject_of(case: dict[str, Any]) -> Subject:
         "mode": "train",
         "loss": loss,
         "optimizer": OPT[case["opt"]],
-        "device": "h200",
+        "device": case.get("device", "h200"),
         "runtime_options": {"alloc_conf": case["conf"]} if "conf" in case else None,
     }
     return Subject(model, Options.of(said))
