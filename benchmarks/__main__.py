@@ -128,7 +128,8 @@ BENCHMARKS = {
         "half-precision and quantised networks beside ONNX Runtime on this CPU", "the terminal", {"score": "onnx.variants:score"}
     ),
     "operators": Benchmark(
-        "what single ATen operators allocate", RECORDED + "operators_*.json.gz", {"measure": "operators.measure:main"}
+        "what single ATen operators allocate", RECORDED + "operators_*.json.gz",
+        {"measure": "operators.measure:main", "emulate": "operators.compare:emulate", "compare": "operators.compare:compare"},
     ),
     "paddlepaddle": Benchmark(
         "what PaddlePaddle's executor does on a CPU", "tests/data/paddle_cpu.json", {"measure": "paddlepaddle.observe:main"}

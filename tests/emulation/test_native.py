@@ -253,3 +253,10 @@ def test_a_stream_that_is_captured_counts_its_kernels() -> None:
     assert library.cudaStreamEndCapture(stream, ctypes.byref(graph)) == 0
     assert library.cudaGraphGetNodes(graph, None, ctypes.byref(count)) == 0 and count.value == 3
     assert library.cudaStreamIsCapturing(stream, ctypes.byref(status)) == 0 and status.value == 0
+
+
+def test_there_is_no_table_of_functions_nobody_documents() -> None:
+    """NVRTC asks for those of its cache, and reads what it is given: without an error code it would read at address 0."""
+    library, table = loaded(H200), ctypes.c_void_p(1)
+    assert library.cuGetExportTable(ctypes.byref(table), ctypes.create_string_buffer(16)) == 500
+    assert table.value is None

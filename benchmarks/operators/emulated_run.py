@@ -1,0 +1,134 @@
+"""What `compare.py` runs under the emulated runtime: `python emulated_run.py JOB OUT`, a line of JSON a case.
+
+JOB: {"groups": [...], "layouts": [...], "ways": [...], "limit": N, "done": how many cases there are already, "skip": groups left out}. A line says the case, what the
+allocator was asked for in each part of it ([name, sizes; freed ones negative]), what the sample was, and the error it ended with, if any.
+It is announced by a line with the case alone, so that one that ends the process is known.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+import database  # beside this file
+import torch
+
+SECONDS = 30  # a case that takes longer waits for a value that never comes
+
+
+class TooLong(Exception):
+    """The case does not end."""
+
+
+def counts() -> tuple[int, int]:
+    """How many blocks have been allocated and freed so far."""
+    found = torch._C._cuda_memoryStats(0)["allocation"]["all"]
+    return found["allocated"], found["freed"]
+
+
+def history() -> Iterator[int]:
+    """The bytes of every request since recording began; freed ones are negative."""
+    for entry in torch.cuda.memory._snapshot()["device_traces"][0]:
+        if entry["action"] in ("alloc", "free_completed"):
+            yield entry["size"] if entry["action"] == "alloc" else -entry["size"]
+
+
+def divided(
+    events: list[int], begin: tuple[int, int], marks: list[tuple[str, tuple[int, int]]]
+) -> list[tuple[str, list[int]]]:
+    """The requests of each part between two marks."""
+    ends, allocated, freed = [], begin[0], begin[1]
+    marked = [place for _, place in marks]
+    for position, size in enumerate([*events, 0]):
+        while len(ends) < len(marked) and (allocated, freed) == tuple(marked[len(ends)]):
+            ends.append(position)
+        allocated, freed = allocated + (size > 0), freed + (size < 0)
+    bounds = itertools.pairwise(ends)
+    return [(name, events[a:b]) for (name, _), (a, b) in zip(marks, bounds, strict=False)]
+
+
+def watched(case: database.Case, sample: database.Sample) -> dict[str, Any]:
+    """One case, run."""
+    marks: list[tuple[str, tuple[int, int]]] = []
+    begin = (0, 0)
+
+    def tell(part: str) -> None:
+        marks.append((part, counts()))
+
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.memory._record_memory_history(enabled=None)
+    begin = counts()
+    torch.cuda.memory._record_memory_history(
+        enabled="all", context=None, max_entries=200_000, clear_history=True
+    )
+    signal.alarm(SECONDS)
+    error = None
+    try:
+        database.run(sample, case.layout, case.way, tell)
+    except Exception as raised:
+        error = f"{type(raised).__name__}: {str(raised)[:300]}"
+    finally:
+        signal.alarm(0)
+    if error:
+        tell("end")
+    torch.cuda.synchronize()
+    return {"parts": divided(list(history()), begin, marks), "error": error}
+
+
+def write(out: TextIO, row: dict[str, Any]) -> None:
+    """A line, at once."""
+    print(json.dumps(row), file=out, flush=True)
+
+
+def main() -> None:
+    """Run the job's cases."""
+    job = json.loads(Path(sys.argv[1]).read_text("utf-8"))
+
+    def late(*_: Any) -> None:
+        raise TooLong
+
+    signal.signal(signal.SIGALRM, late)
+    torch.zeros(1, device="cuda")
+    gc.disable()  # garbage of one case would be freed in another
+    number = 0
+    with Path(sys.argv[2]).open("a", encoding="utf-8") as out:
+        for group in (database.Group(*one) for one in job["groups"]):
+            for case, sample in database.cases(group, job["layouts"], job["ways"], job["limit"]):
+                number += 1
+                if number <= job["done"]:
+                    continue
+                write(out, {"case": case, "limit": job["limit"]})
+                if list(group) in job["skip"]:
+                    write(
+                        out,
+                        {
+                            "case": case,
+                            "limit": job["limit"],
+                            "parts": [],
+                            "error": "ended the process: left out",
+                        },
+                    )
+                elif isinstance(sample, str):
+                    write(out, {"case": case, "limit": job["limit"], "parts": [], "error": sample})
+                else:
+                    write(
+                        out,
+                        {
+                            "case": case,
+                            "limit": job["limit"],
+                            "sample": sample.words,
+                            **watched(case, sample),
+                        },
+                    )
+            gc.collect()
+    torch.cuda.memory._record_memory_history(enabled=None)
+
+
+if __name__ == "__main__":
+    main()
