@@ -63,7 +63,7 @@ def find(name: str) -> tuple[Rule, ...]:
         return tuple(known[found] for found in names)
     if "::" in name:
         guess = did_you_mean(name, pytorch.operators())
-        hint = f"{guess}an operator nobody described is bounded: analyze explain unknown-operator"
+        hint = f"{guess}what an operator nobody described means: analyze explain unknown-operator"
     else:
         hint = f"{did_you_mean(name, (*known, *pytorch.operators()), 2)}analyze explain lists all rules"
     raise OptionError(f"there is no rule or operator called {name!r}", hint)

@@ -36,21 +36,20 @@ def show(estimate: Estimate, options: Mapping[str, Any], limited: bool, budget: 
         sys.stdout.flush()
         complain(
             "warning",
-            f"{count} kind{'s' if count > 1 else ''} of operator unknown, counted at an upper bound",
+            f"{count} kind{'s' if count > 1 else ''} of operator unknown: figures are at least what it takes",
         )
     return exit_code(estimate, budget, limited, options.get("strict_fit", False))
 
 
 def exit_code(estimate: Estimate, budget_bytes: int | None, limited: bool, strict: bool = False) -> int:
-    """2 if the program ended before its end, 1 if a limit the user gave (`limited`: the device's capacity) does not hold, else 0.
+    """2 if the program ended before its end, 1 if a limit the user gave (`limited`: the device's capacity) is not known to hold, else 0.
 
-    On a GPU that nobody measured the figure itself decides; strict: whatever may not fit is 1.
+    On a GPU that nobody measured the figure itself decides, unless it is a lower bound; strict: whatever may not fit is 1.
     """
     if estimate.incomplete is not None:
         return 2
     budget_bytes = budget_bytes or estimate.budget_bytes
-    over = budget_bytes is not None and not estimate.within(budget_bytes)
     limits = [limit for limit in (budget_bytes, estimate.capacity_bytes if limited else None) if limit]
     if strict and any(estimate.verdict(limit) != "fits" for limit in limits):
         return 1
-    return int(over or estimate.stopped or (limited and not estimate.within(estimate.capacity_bytes)))
+    return int(estimate.stopped or not all(map(estimate.fits, limits)))

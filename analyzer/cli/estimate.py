@@ -55,7 +55,7 @@ def command(target: str, **options: Any) -> int:
     hf:ORG/NAME of transformers' cache). A Python file may define make_model(), make_batch(batch) -> (inputs, targets) and
     loss(output, *targets).
 
-    Exit code 0: it fits the device and budget given, or none was given; 1: it does not; 2: bad usage or input.
+    Exit code 0: it fits the device and budget given, or none was given; 1: it does not, or is not known to; 2: bad usage or input.
     """
     check_writable("-o", options["output"])
     beside = {flag: options[name] for flag, name in _BESIDE.items() if options[name] is not None}

@@ -65,7 +65,7 @@ def command(
     them; with --over length,batch a table of both. --device takes several names or sizes, separated by commas. Near its limit the allocator is followed as it is: cached
     blocks are given back and the request tried again before it fails.
 
-    Exit code 0: at least one sample runs everywhere; 1: somewhere not even one; 2: bad usage or input.
+    Exit code 0: at least one sample runs everywhere; 1: somewhere not even one, or none that is known to; 2: bad usage or input.
     """
     check_writable("-o", options["output"])
     if all_devices and options["device"]:
@@ -98,7 +98,7 @@ def command(
             none = not any(result.batch(length, 0) for length in result.fits)
         else:
             result = _answers(target, wanted, Stages(tell, wanted), limit=limit, longest=longest, **keywords)
-            none = any(fit.batch == 0 for fit in result)
+            none = any(fit.at is None or fit.at.at_least for fit in result)
     deliver(formats.render(shown, options["form"], result, view), options["output"])
     return int(none)
 

@@ -100,8 +100,8 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     With --nproc-per-node it runs as one rank of a job that is not there: what other ranks would send is taken to be what
     this one holds.
 
-    Exit code 0: it ran, and fits the device and budget given; 1: it ran out of memory, or does not fit; 2: bad usage, or
-    a program that ended before its end (an error, an exit code of its own, Ctrl-C): the estimate is of what ran until then.
+    Exit code 0: it ran, and fits the device and budget given; 1: it ran out of memory, does not fit, or is not known to; 2: bad
+    usage, or a program that ended before its end (an error, an exit code of its own, Ctrl-C): the estimate is of what ran until then.
     """
     if script.startswith("-"):
         raise _no_such_option(script)

@@ -103,7 +103,7 @@ def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limi
     if options.strict and prediction.unknown:
         raise UnknownOperatorError(
             f"{captured.target} has operators whose own memory use is not known: {', '.join(sorted(prediction.unknown))}",
-            "leave --strict out to have them bounded instead, or describe them with analyzer.rule",
+            "leave --strict out for figures that are at least what it takes, or describe them with analyzer.rule",
         )
     capacity, device_note = profile.capacity_bytes, captured.device_note
     if prediction.capped is not None and prediction.capped.capacity_bytes < capacity:
@@ -284,9 +284,7 @@ def _assumed(
     return _Assumed(named, reserved, beside_range(profile, beside), kept_bytes(profile), notes)
 
 
-def _certainty(
-    simulation: Simulation, unknown: Mapping[str, tuple[int, int]], assumed: _Assumed
-) -> Certainty:
+def _certainty(simulation: Simulation, unknown: Mapping[str, int], assumed: _Assumed) -> Certainty:
     """The bytes at the peak by how they are known, and by rule."""
     by_rule = {
         basis: _sums(

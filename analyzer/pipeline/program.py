@@ -154,6 +154,7 @@ def watched(
             assume=options.assume,
             progress=_steps(progress, live),
             whole=whole,
+            described=runtime.describes,
         )
     if ran.error is not None and _is_out_of_memory(ran.error):
         live.caught_nothing()

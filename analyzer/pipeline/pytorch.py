@@ -97,6 +97,7 @@ def captured_program(
         progress=progress,
         record_guards=record_guards,
         call=batch.call,
+        described=runtime.describes,
     )
     naive = from_leaves(
         captured.leaves,

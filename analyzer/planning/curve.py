@@ -110,7 +110,7 @@ def curve(
             fits = None
             if capacity is not None:
                 fits = found.device_used <= capacity or (
-                    _may_run(intervals, found, capacity) and estimate_at(batch).fits()
+                    _may_run(intervals, found, capacity) and estimate_at(batch).within(capacity)
                 )
             rows.append(
                 Row(batch, found.peak_allocated, found.peak_reserved, found.device_used, found.naive, fits)

@@ -46,7 +46,7 @@ def by_analyses(subject: Subject, limit: int | None, progress: Progress | None) 
     def runs(batch: int) -> bool:
         if batch not in known:
             known[batch] = analysed(batch).estimate
-        return known[batch].fits()
+        return known[batch].within(known[batch].allowed_bytes)
 
     low, step = 0, 1
     if runs(1):
@@ -56,7 +56,7 @@ def by_analyses(subject: Subject, limit: int | None, progress: Progress | None) 
     while low < MOST and runs(min(low + step, MOST)):
         low, step = min(low + step, MOST), 2 * step
     bisected(low, min(low + step, MOST), runs)
-    batch = max((size for size, estimate in known.items() if estimate.fits()), default=0)
+    batch = max((size for size, estimate in known.items() if runs(size)), default=0)
     at, beyond = known.get(batch), known.get(batch + 1)
     some = at or known[1]
     besides = some.device_used - some.peak_reserved

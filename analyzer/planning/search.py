@@ -24,6 +24,8 @@ def standing(analysis: Analysis, limit: int, device_bound: bool, runs: bool) -> 
     """`Fit.verdict` and `Fit.reserved_range` of a batch under a limit, which runs there, or does not, by the figures themselves."""
     estimate, known = analysis.estimate, analysis.estimate.certainty
     word, held = ("fits", estimate.peak_reserved) if runs else ("does not fit", limit)
+    if runs and estimate.at_least:
+        word = "may not fit"
     if known.beside_range is None or analysis.prediction.limited is None:
         return word, (held, held)
     less, more = limit, limit

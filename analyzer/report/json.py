@@ -2,7 +2,7 @@
 
 1. Keys are the attributes of `Estimate`; sizes are integers in bytes, of any size.
 2. Derived figures are written for readers and ignored when read: `naive.inference`, `naive.training`,
-   `naive.total`, `fits`, `verdict`, `reserved_range`, `device_range`, `headroom_bytes`.
+   `naive.total`, `fits`, `verdict`, `at_least`, `reserved_range`, `device_range`, `headroom_bytes`.
 3. `schema` counts up only when a key changes its meaning or goes; new keys do not change it.
 4. Names are written as they are: JSON escapes what a terminal must not see.
 """
@@ -45,9 +45,10 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
     naive = estimate.naive
     document["naive"] |= {"inference": naive.inference, "training": naive.training, "total": naive.total}
     document["certainty"]["unknown_operators"] = {
-        name: {"calls": calls, "bound_bytes": bound}
-        for name, (calls, bound) in estimate.certainty.unknown_operators.items()
+        name: {"calls": calls, "bound_bytes": None}
+        for name, calls in estimate.certainty.unknown_operators.items()
     }
+    document["at_least"] = estimate.at_least
     document["fits"] = estimate.fits()
     document["verdict"] = estimate.verdict()
     document["reserved_range"] = list(estimate.reserved_range)
@@ -87,10 +88,7 @@ def from_dict(document: Mapping[str, Any]) -> Estimate:
         values["marks"] = tuple(_row(MarkRow, row) for row in document["marks"])
         values["tensors"] = tuple(_row(TensorRow, row) for row in document["tensors"])
         values["timeline"] = _row(Timeline, document["timeline"])
-        unknown = {
-            name: (entry["calls"], entry["bound_bytes"])
-            for name, entry in document["certainty"]["unknown_operators"].items()
-        }
+        unknown = {name: entry["calls"] for name, entry in document["certainty"]["unknown_operators"].items()}
         values["certainty"] = _row(Certainty, {**document["certainty"], "unknown_operators": unknown})
         values["notes"] = tuple(document["notes"])
         if "allocations" in document:

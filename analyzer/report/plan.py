@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.report.columns import Column, table, within
 from analyzer.report.formats import PLAIN, View
-from analyzer.report.text import subject, who
+from analyzer.report.text import subject, uncounted, who
 from analyzer.report.words import clean, folded, mib, percent, size
 
 if TYPE_CHECKING:
@@ -35,6 +35,12 @@ _COLORS = {
     "peak_reserved": "#d9822b",
     "device_used": "#3d9140",
     "naive": "#888888",
+}
+# What a verdict means on a device nobody has measured.
+_ASSUMING = {
+    "fits": "fits, even if what nobody has measured of {} is at its worst",
+    "may not fit": "may not fit: that depends on what nobody has measured of {}",
+    "does not fit": "does not fit, even if what nobody has measured of {} is at its best",
 }
 _MOST_ROWS = 24
 _MOST_REASONS = 8
@@ -97,9 +103,13 @@ def _running(curve: Curve) -> list[str]:
     where = _where(curve.estimate)
     if not ranges:
         return [f"none of them runs {where}"]
+    named = ", ".join(f"{low:,} to {high:,}" if low < high else f"{low:,}" for low, high in ranges)
+    if curve.estimate.at_least:
+        return [
+            f"batch {named} of these may run {where}: figures are at least what they take, {uncounted(curve.estimate)}"
+        ]
     if all(row.fits for row in curve.rows):
         return [f"all of them run {where}"]
-    named = ", ".join(f"{low:,} to {high:,}" if low < high else f"{low:,}" for low, high in ranges)
     return [f"batch {named} of these runs {where}, the others do not; figures are those with room"]
 
 
@@ -271,8 +281,9 @@ def fit_lines(fit: Fit, verbose: bool = False) -> list[str]:
     if known.certainty.beside_range is not None:
         least, most = fit.reserved_range
         held = f"{size(least)} held" if least == most else f"between {size(least)} and {size(most)} held"
-        by = "by" if fit.verdict == "may not fit" else "whatever"
-        lines.append(f"{fit.verdict}, {by} what nobody has measured of {clean(known.device)}: {held}")
+        lines.append(f"{_ASSUMING[fit.verdict].format(clean(known.device))}; {held}")
+    if fit.at is not None and fit.at.at_least:
+        lines.append(f"may not fit: figures are at least what it takes, {uncounted(fit.at)}")
     if fit.refused:
         lines.append(f"at {what} {fit.fails:,} the program itself fails: {clean(fit.refused)}")
     elif fit.beyond is not None and fit.beyond.out_of_memory is not None:

@@ -58,7 +58,7 @@ def verdicts(estimate: Estimate, budget_bytes: int | None = None) -> list[tuple[
     budget_bytes: instead of the one the estimate was made with.
     """
     where = f"on {tail(clean(estimate.device), 20)}"
-    held = f"{size(estimate.device_used)} of {size(estimate.capacity_bytes)} {where}"
+    held = f"{_used(estimate)} of {size(estimate.capacity_bytes)} {where}"
     budget_bytes = budget_bytes or estimate.budget_bytes
     if estimate.incomplete is not None:
         return [(False, f"incomplete: {clean(estimate.incomplete)}; until then {held}")]
@@ -78,7 +78,7 @@ def _beside(estimate: Estimate) -> list[str]:
     """What else is to be said of the verdict."""
     lines = []
     if estimate.device_assumed and estimate.budget_bytes is None and not estimate.stopped:
-        takes = f"on {clean(estimate.device)} it would take {size(estimate.device_used)}"
+        takes = f"on {clean(estimate.device)} it would take {_used(estimate)}"
         lines.append(f"{takes}; --device NAME or SIZE says whether it fits")
     if estimate.with_room is not None:
         lines.append(
@@ -107,19 +107,32 @@ def _ended(failed: OutOfMemory) -> str:
 
 
 def _verdict(words: Mapping[str, str], estimate: Estimate, limit: int, where: str) -> tuple[bool, str]:
-    used, rest, verdict = estimate.device_used, limit - estimate.device_used, estimate.verdict(limit)
+    used, rest, verdict = _used(estimate), limit - estimate.device_used, estimate.verdict(limit)
+    if verdict == "may not fit" and estimate.at_least:
+        return False, f"{words[verdict]}: {used} of {size(limit)} {where}, {uncounted(estimate)}"
     if verdict == "may not fit":
         least, most = estimate.device_range
-        span = f"{size(used)} of {size(limit)} {where}, between {size(least)} and {size(most)}"
-        if least <= used <= most <= limit:
+        span = f"{used} of {size(limit)} {where}, between {size(least)} and {size(most)}"
+        if least <= estimate.device_used <= most <= limit:
             span += f", and the driver may keep {size(estimate.certainty.kept_bytes)}"
         return False, f"{words[verdict]}: {span}"
     if verdict == "fits":
         return (
             True,
-            f"{words[verdict]}: {size(used)} of {size(limit)} {where}, headroom {size(rest)} ({percent(rest, limit)})",
+            f"{words[verdict]}: {used} of {size(limit)} {where}, headroom {size(rest)} ({percent(rest, limit)})",
         )
-    return False, f"{words[verdict]}: needs {size(used)} of {size(limit)} {where}, {size(-rest)} too much"
+    return False, f"{words[verdict]}: needs {used} of {size(limit)} {where}, {size(-rest)} too much"
+
+
+def _used(estimate: Estimate) -> str:
+    return f"{'at least ' if estimate.at_least else ''}{size(estimate.device_used)}"
+
+
+def uncounted(estimate: Estimate) -> str:
+    """Why the figures are lower bounds."""
+    first, *others = sorted(estimate.certainty.unknown_operators)
+    take = f" and {len(others):,} more take for themselves" if others else " takes for itself"
+    return f"not counting what {tail(operator_name(first), 44)}{take}"
 
 
 def _summary(estimate: Estimate, view: View) -> list[RenderableType]:
@@ -209,11 +222,12 @@ def estimate_rows(estimate: Estimate) -> tuple[tuple[str, int, str], ...]:
     runtime = tail(clean(estimate.runtime), 12)
     captured = naive or estimate.graph_peak  # neither is known of a program that was emulated
     graph = (("naive sum", naive, off), ("graph liveness", estimate.graph_peak, "tensors freed at last use"))
+    least = "at least; " if estimate.at_least else ""
     return (
         *(graph if captured else ()),
-        (f"{runtime}: allocated", estimate.peak_allocated, "peak in use"),
-        (f"{runtime}: reserved", estimate.peak_reserved, "peak held by the allocator"),
-        (f"{runtime}: device", estimate.device_used, "what nvidia-smi shows"),
+        (f"{runtime}: allocated", estimate.peak_allocated, f"{least}peak in use"),
+        (f"{runtime}: reserved", estimate.peak_reserved, f"{least}peak held by the allocator"),
+        (f"{runtime}: device", estimate.device_used, f"{least}what nvidia-smi shows"),
     )
 
 
@@ -393,15 +407,18 @@ def _certainty(estimate: Estimate) -> list[RenderableType]:
     if estimate.modelled:
         lines.append(Text.assemble(("Figures of: ", "bold"), figures_of(estimate)))
     if known.unknown_operators:
-        lines.append(Text("Operators nothing is known of (counted at their bound):", style="bold yellow"))
-        by_bound = sorted(known.unknown_operators.items(), key=lambda entry: -entry[1][1])
-        for name, (calls, bound) in by_bound[:_UNKNOWN_SHOWN]:
-            plural = "call" if calls == 1 else "calls"
-            lines.append(
-                Text(f"  {tail(operator_name(name), 44)}: {calls:,} {plural}, at most {size(bound)}")
+        lines.append(
+            Text(
+                "Operators of which only the results are known, so that all figures are at least what it takes:",
+                style="bold yellow",
             )
-        if len(by_bound) > _UNKNOWN_SHOWN:
-            lines.append(Text(f"  and {len(by_bound) - _UNKNOWN_SHOWN:,} more (--format json lists all)"))
+        )
+        by_calls = sorted(known.unknown_operators.items(), key=lambda entry: -entry[1])
+        for name, calls in by_calls[:_UNKNOWN_SHOWN]:
+            plural = "call" if calls == 1 else "calls"
+            lines.append(Text(f"  {tail(operator_name(name), 44)}: {calls:,} {plural}"))
+        if len(by_calls) > _UNKNOWN_SHOWN:
+            lines.append(Text(f"  and {len(by_calls) - _UNKNOWN_SHOWN:,} more (--format json lists all)"))
     return lines
 
 

@@ -113,7 +113,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Certainty:
-    """Bytes at the peak by how they are known, and the operators nothing is known of (name -> calls, bound in bytes).
+    """Bytes at the peak by how they are known, and the operators of which only the results are known (name -> calls).
 
     by_rule: "exact", "measured", "bounded" -> the rules behind those bytes, name -> bytes, largest first.
     assumed: on a device nobody has measured, what is taken to be as on one that was: name -> bytes of `device_used`.
@@ -125,7 +125,7 @@ class Certainty:
     exact: int
     measured: int
     bounded: int
-    unknown_operators: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    unknown_operators: Mapping[str, int] = field(default_factory=dict)
     by_rule: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     assumed: Mapping[str, int] = field(default_factory=dict)
     reserved_range: tuple[int, int] | None = None
@@ -274,14 +274,21 @@ class Estimate:
         return self.with_room or Room(self.peak_allocated, self.peak_reserved, self.device_used)
 
     def fits(self, device: str | int | None = None) -> bool:
-        """Whether it runs through on its own device, and within the budget where there is one.
+        """Whether it is known to run through on its own device, and within the budget where there is one.
 
         device: another one, by a profile's name, a size ("24GiB") or bytes. Its capacity is compared with what the job takes with
             room, or took here; whether it runs in less is what an analysis for that device says.
         """
         from analyzer.devices import capacity_of
 
-        return self.within(self.allowed_bytes if device is None else capacity_of(device))
+        return not self.at_least and self.within(
+            self.allowed_bytes if device is None else capacity_of(device)
+        )
+
+    @property
+    def at_least(self) -> bool:
+        """Whether every figure is a lower bound: operators ran that nobody described, which may take memory besides their results."""
+        return bool(self.certainty.unknown_operators)
 
     @property
     def allowed_bytes(self) -> int:
@@ -289,19 +296,21 @@ class Estimate:
         return min(self.capacity_bytes, self.budget_bytes or self.capacity_bytes)
 
     def within(self, nbytes: int) -> bool:
-        """Whether it is known to run in so many bytes of device memory."""
+        """Whether it runs in so many bytes of device memory, by its figures."""
         return self.incomplete is None and not self.stopped and self.device_used <= nbytes
 
     def verdict(self, nbytes: int | None = None) -> str:
         """ "fits", "may not fit" or "does not fit" in so many bytes of device memory (default: what it may use).
 
-        "may not fit": the figure does, and on this GPU, which nobody measured, or in another order of the program's threads, more may be
-        taken, or the driver may keep what is needed; or it does not, and less may.
+        "may not fit": the figure does, and it is a lower bound (`at_least`), or on this GPU, which nobody measured, or in another order of
+        the program's threads, more may be taken, or the driver may keep what is needed; or it does not, and less may.
         """
         limit = self.allowed_bytes if nbytes is None else nbytes
         given = min(limit, max(limit, self.capacity_bytes) - self.certainty.kept_bytes)
         least, most = self.device_range
         known = self.within(limit)
+        if known and self.at_least:
+            return "may not fit"
         ranges = (self.certainty.beside_range, self.certainty.reserved_range)
         possible = self.incomplete is None and any(ends is not None for ends in ranges)
         if possible and (most > given if known else least <= limit):

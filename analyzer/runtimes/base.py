@@ -99,7 +99,7 @@ class Prediction:
         device bounds it that has no more (a `Limit`); None where the runtime has no such thing.
     device_used: what NVML shows for the process, from what was simulated.
     libraries: library families it loads ("cublas", "cudnn", ...), with "@autograd" for those a second thread uses.
-    unknown: operators nothing is known of, name -> (calls, bound of what they might take).
+    unknown: operators of which nothing is known but their results, name -> calls.
     describe: an allocation in the user's terms; by default from the graph's operators and storages. contents: for a block
         that many tensors share, each of them with its bytes; () for any other.
     simulation: what the allocator did with the events, where they were simulated while the program ran.
@@ -111,7 +111,7 @@ class Prediction:
     allocator: Callable[[], Allocator]
     device_used: Callable[[Simulation], int]
     libraries: frozenset[str] = frozenset()
-    unknown: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    unknown: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     describe: Callable[[Malloc], Description] | None = None
     contents: Callable[[Malloc], tuple[tuple[Description, int], ...]] | None = None
@@ -148,6 +148,11 @@ class Runtime(ABC):
                 "it has none",
             )
         return self.with_releases(profile, options)
+
+    def describes(self, operator: str) -> bool:
+        """Whether it knows what an operator ("mylib::op") takes as a whole; else its body is followed, where it is Python."""
+        del operator
+        return False
 
     def with_releases(
         self, profile: DeviceProfile, options: Options, *, on_gpu: bool = True

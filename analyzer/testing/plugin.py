@@ -55,7 +55,7 @@ class Budget:
             raise pytest.UsageError('no budget: give gpu_memory_budget("16GiB"), here or as a marker')
         limit = self.limit if isinstance(self.limit, int) else parse_size(self.limit)
         estimate = analyzer.analyze(target, inputs, **{**self.options, **options, "budget": limit})
-        if not estimate.within(limit):
+        if not estimate.fits(limit):
             pytest.fail(_explained(estimate, limit, baseline), pytrace=False)
         return estimate
 

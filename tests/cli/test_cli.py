@@ -23,9 +23,9 @@ from analyzer.options import Options
 from analyzer.report import json as json_report
 from analyzer.results.estimate import Certainty, Estimate
 from analyzer.spec import TensorSpec
-from tests.report.estimates import GOLDEN, MIB, TRAINING, hostile
+from tests.report.estimates import GOLDEN, MIB, TRAINING, UNKNOWN, hostile
 
-WARNING = "analyze: warning: 1 kind of operator unknown, counted at an upper bound\n"
+WARNING = "analyze: warning: 2 kinds of operator unknown: figures are at least what it takes\n"
 KNOWN = replace(TRAINING, certainty=Certainty(40 * MIB, 0, 0))
 
 
@@ -58,7 +58,16 @@ def test_text(run: Any, answers: Any) -> None:
     answers(TRAINING)
     ran = run("model.onnx")
     assert (ran.code, ran.out) == (0, GOLDEN)
-    assert ran.err == "a model that prints\n" + WARNING
+    assert ran.err == "a model that prints\n"
+
+
+def test_a_lower_bound_fits_nothing_for_certain(run: Any, answers: Any) -> None:
+    """60 MiB at least: 1 where a limit was given, and so much is said without one."""
+    answers(UNKNOWN)
+    for given, code in ((("--device", "h200"), 1), (("--budget", "1GiB"), 1), ((), 0)):
+        ran = run("model.onnx", *given)
+        assert (ran.code, ran.err) == (code, "a model that prints\n" + WARNING), given
+        assert "may not fit: at least 60.0 MiB" in ran.out
 
 
 def test_quiet(run: Any, answers: Any) -> None:

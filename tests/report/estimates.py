@@ -96,7 +96,6 @@ TRAINING = Estimate(
         exact=30 * MIB,
         measured=6 * MIB,
         bounded=4 * MIB,
-        unknown_operators={"custom::op": (3, 4 * MIB)},
         by_rule={
             "exact": {"tensor": 30 * MIB},
             "measured": {
@@ -106,7 +105,7 @@ TRAINING = Estimate(
                 "sort": MIB // 2,
                 "x": MIB // 2,
             },
-            "bounded": {"unknown-operator": 4 * MIB},
+            "bounded": {"nccl": 4 * MIB},
         },
     ),
     notes=(
@@ -180,15 +179,18 @@ Largest tensors at the peak (analyze explain RULE)
 How sure: 75.0 % of the peak by rule, 15.0 % by measurement, 10.0 % bounded
   measured: cudnn-convolution 3.0 MiB, topk 1.0 MiB, cudnn-batch-norm 1.0 MiB,
   and 2 more
-  bounded: unknown-operator 4.0 MiB
-Operators nothing is known of (counted at their bound):
-  custom::op: 3 calls, at most 4.0 MiB
+  bounded: nccl 4.0 MiB
 
 Notes
 - A first note.
 - A second note that is long enough to be wrapped somewhere before the eightieth
   column of the terminal.
 """
+
+# What ran an operator that nobody described.
+UNKNOWN = replace(
+    TRAINING, certainty=replace(TRAINING.certainty, unknown_operators={"custom::op": 3, "mine::b": 1})
+)
 
 INFERENCE = replace(
     TRAINING,
@@ -227,9 +229,7 @@ def hostile(
         segments=(SegmentRow(512, 1, 0),),
         peak_event=0,
         iterations=(-1,),
-        certainty=replace(
-            TRAINING.certainty, unknown_operators={text: (1, 1)}, by_rule={"measured": {text: MIB}}
-        ),
+        certainty=replace(TRAINING.certainty, unknown_operators={text: 1}, by_rule={"measured": {text: MIB}}),
         notes=(text,),
         peak_at=text,
     )

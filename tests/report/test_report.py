@@ -31,7 +31,7 @@ from analyzer.report import json as json_report
 from analyzer.report.formats import View
 from analyzer.results.estimate import Estimate, OutOfMemory
 from tests.paths import ROOT
-from tests.report.estimates import GOLDEN, INFERENCE, MIB, TRAINING, hostile
+from tests.report.estimates import GOLDEN, INFERENCE, MIB, TRAINING, UNKNOWN, hostile
 
 
 def schema() -> Any:
@@ -212,7 +212,8 @@ def test_mib_rounds_to_the_nearest_tenth(nbytes: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "estimate", [TRAINING, INFERENCE, hostile(), replace(TRAINING, batch=None, peak_allocated=10**30)]
+    "estimate",
+    [TRAINING, INFERENCE, UNKNOWN, hostile(), replace(TRAINING, batch=None, peak_allocated=10**30)],
 )
 def test_json_follows_its_schema_and_comes_back(estimate: Estimate) -> None:
     document = json.loads(json_report.render(estimate))
@@ -247,7 +248,26 @@ def test_json_keys() -> None:
     document = json_report.to_dict(TRAINING)
     assert (document["schema"], document["fits"], document["headroom_bytes"]) == (1, True, 40 * MIB)
     assert (document["naive"]["training"], document["naive"]["inference"]) == (56 * MIB, 28 * MIB)
-    assert document["certainty"]["unknown_operators"] == {"custom::op": {"calls": 3, "bound_bytes": 4 * MIB}}
+    assert (document["at_least"], document["certainty"]["unknown_operators"]) == (False, {})
+    unknown = json_report.to_dict(UNKNOWN)
+    assert (unknown["at_least"], unknown["fits"], unknown["verdict"]) == (True, False, "may not fit")
+    assert unknown["certainty"]["unknown_operators"]["custom::op"] == {"calls": 3, "bound_bytes": None}
+
+
+def test_what_an_unknown_operator_takes_has_no_bound() -> None:
+    """Every figure is a lower bound, in every form, and nothing fits for certain."""
+    assert [said for _, said in text.verdicts(UNKNOWN, 90 * MIB)] == [
+        "may not fit: at least 60.0 MiB of 100.0 MiB on h200, not counting what custom::op and 1 more take for themselves",
+        "may be over budget: at least 60.0 MiB of 90.0 MiB allowed, not counting what custom::op and 1 more take for themselves",
+    ]
+    shown = text.render(UNKNOWN).splitlines()
+    assert sum("at least; " in line for line in shown) == 3
+    assert "  custom::op: 3 calls" in shown and "  mine::b: 1 call" in shown
+    assert not any(word in " ".join(shown) for word in ("at most", "their bound"))
+    assert UNKNOWN.at_least and not UNKNOWN.fits() and not UNKNOWN.fits("h200") and UNKNOWN.within(60 * MIB)
+    assert (UNKNOWN.verdict(), UNKNOWN.verdict(59 * MIB)) == ("may not fit", "does not fit")
+    assert "at least 60.0 MiB" in text.render(replace(UNKNOWN, capacity_bytes=MIB)).splitlines()[0]
+    assert "at least" in html.render(UNKNOWN) and "at most" not in html.render(UNKNOWN)
 
 
 def test_the_schema_describes_every_attribute() -> None:
@@ -319,7 +339,6 @@ def test_html_says_what_the_text_says_and_needs_nothing_else() -> None:
         "fits: 60.0 MiB",
         "58,720,256",
         "40.0 % over peak allocated",
-        "custom::op",
         "measured: cudnn-convolution 3.0 MiB",
         "ort-initializer",
         "0.forward",

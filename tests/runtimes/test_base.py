@@ -224,7 +224,7 @@ def test_allocations_are_described_by_the_graph_unless_the_runtime_knows_better(
 
 
 def test_notes_and_unknown_operators() -> None:
-    unknown = {"mylib::op": (2, 4096)}
+    unknown = {"mylib::op": 2}
     found = analysed(notes=("from the runtime",), unknown=unknown)
     assert found.notes == ("from the runtime", "from the capture", "from the graph")
     assert found.estimate.certainty.unknown_operators == unknown

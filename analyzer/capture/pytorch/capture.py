@@ -27,7 +27,7 @@ from analyzer.capture.pytorch.device.fake_cuda import FakeCuda
 from analyzer.capture.pytorch.device.functions import cuda_functions
 from analyzer.capture.pytorch.device.host import HostMemory
 from analyzer.capture.pytorch.explain import explained
-from analyzer.capture.pytorch.kernels import composite, detection, indices, quantized, sparse
+from analyzer.capture.pytorch.kernels import composite, custom, detection, indices, quantized, sparse
 from analyzer.capture.pytorch.kernels.autocast import cuda_autocast
 from analyzer.capture.pytorch.kernels.decisions import FUSED, cuda_choices
 from analyzer.capture.pytorch.kernels.results import BY_SHAPES_ALONE, META_KERNELS
@@ -84,17 +84,19 @@ def capture_pytorch(
     progress: Callable[[str], None] | None = None,
     record_guards: bool = False,
     call: Callable[[torch.nn.Module, list[torch.Tensor]], Any] | None = None,
+    described: Callable[[str], bool] = lambda _: False,
 ) -> CapturedStep:
     """Capture a whole step. `prepare` may change the structural copy (checkpointing) before it runs.
 
     parallel: how the model is spread over the GPUs of a job, one rank of which is captured.
-    record_guards: whether the program's comparisons of sizes are recorded (`asked_sizes.py`). call: as in `Step`.
+    record_guards: whether the program's comparisons of sizes are recorded (`asked_sizes.py`). call: as in `Step`. described: as in
+        `cuda_environment`.
 
     Raises CaptureError when the model does not run on these shapes or needs values only a real run has.
     """
     if amp is not None and amp not in AMP_TYPES:
         raise InputError(f"unknown autocast type {amp!r}", f"one of {', '.join(AMP_TYPES)}")
-    with own_randomness(), cuda_environment(device) as recorder:
+    with own_randomness(), cuda_environment(device, described=described) as recorder:
         recorder.values.assumptions = Assumptions(assume)
         recorder.asked = AskedSizes() if record_guards else None
         twin = structural_copy(module)
@@ -183,14 +185,20 @@ def own_randomness() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def cuda_environment(device: DeviceProfile, memory: Memory | None = None) -> Iterator[Recorder]:
-    """Python, autograd and the dispatcher believe in a CUDA device. Yields a recorder to be used with `watching`."""
+def cuda_environment(
+    device: DeviceProfile, memory: Memory | None = None, described: Callable[[str], bool] = lambda _: False
+) -> Iterator[Recorder]:
+    """Python, autograd and the dispatcher believe in a CUDA device. Yields a recorder to be used with `watching`.
+
+    described: whether somebody has said what an operator takes, by its name; its body is not followed then.
+    """
     alike = Alike(device)
     with without_compiler(), cuda_choices(alike) as choices, cuda_autocast():
         recorder = Recorder(memory, alike)
+        recorder.described = described
         recorder.choose({**choices, **FUSED, **sparse.CHOICES}, {**quantized.CHOICES, **detection.CHOICES})
         recorder.results(META_KERNELS, BY_SHAPES_ALONE)
-        recorder.needs({**copies.OWN, **indices.OWN, **composite.OWN})
+        recorder.needs({**copies.OWN, **indices.OWN, **composite.OWN}, custom.followed)
         recorder.of_parts = sparse.OF_PARTS
         with cuda_functions(device, recorder):
             yield recorder
@@ -210,4 +218,5 @@ def watching(recorder: Recorder, whole: bool = False) -> Iterator[FakeCuda]:
         contextlib.nullcontext() if files is None else files.open(),
         recorder,
     ):
+        recorder.believing = fake.in_another_thread
         yield fake

@@ -253,6 +253,7 @@ RELIED_ON: dict[str, str] = {
     "torch.serialization._package_registry": "who puts storages of a file on their device (`files.py`)",
     "torch.autograd.graph._engine_run_backward": "the frame from which the engine asks for sums of gradients (`fan_in.py`)",
     "torch.overrides._pop_mode_temporarily": "leaving torch-function modes while a model is exported (`exporting.py`)",
+    "torch._library.custom_ops.OPDEFS": "the bodies of operators made of Python functions (`kernels/custom.py`)",
     "torch._C._storage_Use_Count": "how many hold a gradient's storage (`fan_in.py`)",
     "torch.utils._python_dispatch.TorchDispatchMode._should_skip_dynamo": "whether the recorder is wrapped for the compiler",
     "torch._compile._disable_dynamo": "remembers in a function what to call instead of it (`no_compiler.py`)",

@@ -33,7 +33,7 @@ class KernelMark:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a session asks of its arena. unknown: operators nothing is known of, name -> (calls, bytes) of one run.
+    """What a session asks of its arena. unknown: operators nothing is known of, name -> calls of one run.
 
     contents: for the block of a memory pattern, by its request's key, the graph and what lies in it when it is fullest.
     graphs: the outermost graph each request was made for, by its key.
@@ -41,7 +41,7 @@ class Recording:
 
     events: tuple[AllocationEvent, ...]
     kernels: tuple[KernelMark, ...]
-    unknown: Mapping[str, tuple[int, int]]
+    unknown: Mapping[str, int]
     contents: Mapping[int, tuple[RuntimeGraph, tuple[tuple[str, int], ...]]]
     graphs: Mapping[int, RuntimeGraph]
 
@@ -55,7 +55,7 @@ class SessionRecorder:
     lane_count: int = 0
     events: list[AllocationEvent] = field(default_factory=list)
     kernels: list[KernelMark] = field(default_factory=list)
-    unknown: dict[str, tuple[int, int]] = field(default_factory=dict)
+    unknown: dict[str, int] = field(default_factory=dict)
     contents: dict[int, tuple[RuntimeGraph, tuple[tuple[str, int], ...]]] = field(default_factory=dict)
     graphs: dict[int, RuntimeGraph] = field(default_factory=dict)
     # Outputs that stay, by the frame's identity.
@@ -119,8 +119,7 @@ class SessionRecorder:
             self.takes[id(graph), node.index] = known
         takes, is_unknown = known
         if is_unknown and number == FIRST_RUN:
-            calls, nbytes = self.unknown.get(node.operator, (0, 0))
-            self.unknown[node.operator] = (calls + 1, nbytes + sum(size for size, _ in takes))
+            self.unknown[node.operator] = self.unknown.get(node.operator, 0) + 1
         rule, device = scratch_rule(node), self.settings.device
         return [
             self.take(

@@ -4,7 +4,6 @@
    described here, each with the file of ONNX Runtime that decides it.
 2. A kernel's own memory is named after the function that tells it (`kernels/scratch/`): `_cpu_conv` is
    "ort-cpu-conv"; its docstring is the explanation.
-3. An operator whose kernel nobody described is "unknown-operator", bounded.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from dataclasses import replace
 from analyzer.onnx.shapes.contrib import IN_DEFAULT_DOMAIN
 from analyzer.runtimes.onnxruntime.graph import Node
 from analyzer.runtimes.onnxruntime.kernels import packing, scratch
-from analyzer.runtimes.onnxruntime.kernels.scratch import RULES, unknown
+from analyzer.runtimes.onnxruntime.kernels.scratch import RULES
 from analyzer.runtimes.onnxruntime.kernels.scratch.registry import Estimate as Kernel
-from analyzer.runtimes.rules import UNKNOWN, Rule, carried_out_by, source_in
+from analyzer.runtimes.rules import Rule, carried_out_by, source_in
 
 # What a convolution takes for itself on CUDA.
 CONVOLUTION = "ort-cuda-conv"
@@ -126,8 +125,6 @@ _FILE = re.compile(r"([\w.]+\.(?:cc|cu|cuh|cpp))\b")
 
 def scratch_rule(node: Node) -> str:
     """The name of the rule that tells what the node's kernel takes for itself."""
-    if unknown(node):
-        return UNKNOWN
     kernel = RULES[node.provider].get(node.kernel)
     return _name(kernel.takes) if kernel is not None else "ort-kernel-output"
 

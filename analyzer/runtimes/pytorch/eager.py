@@ -49,12 +49,12 @@ class Requests:
 
     libraries: library families the operators load ("cublas", "cudnn", ...), once more with "@autograd" for those that
         the thread of the backward pass uses.
-    unknown: operators without a rule, name -> (calls, bound in bytes of what they might take).
+    unknown: operators without a rule, name -> calls.
     """
 
     events: tuple[AllocationEvent, ...]
     libraries: frozenset[str]
-    unknown: Mapping[str, tuple[int, int]]
+    unknown: Mapping[str, int]
 
 
 def requests(
@@ -95,7 +95,7 @@ class Eager:
         allocations: Callable[[Operator], KernelAllocations] | None = None,
     ) -> None:
         self.libraries: set[str] = set()
-        self.unknown: dict[str, tuple[int, int]] = {}
+        self.unknown: dict[str, int] = {}
         self._graph = graph
         self.device, self._given = device, allocations
         self._alive: set[int] = set()
@@ -197,8 +197,7 @@ class Eager:
                 family if "@" in family else family + thread for family in allocations.libraries
             }
         if not allocations.known:
-            calls, bound = self.unknown.get(operator.name, (0, 0))
-            self.unknown[operator.name] = (calls + 1, max(bound, allocations.bound_bytes))
+            self.unknown[operator.name] = self.unknown.get(operator.name, 0) + 1
         taken: dict[int, int] = {}
         tried: set[int] = set()
         outputs = operator.outputs

@@ -13,6 +13,7 @@ from analyzer.runtimes.pytorch.batches.figures import EagerBatches
 from analyzer.runtimes.pytorch.eager import requests
 from analyzer.runtimes.pytorch.outside import device_used, notes_on_nccl
 from analyzer.runtimes.pytorch.scratch.fourier import notes_on_transforms
+from analyzer.runtimes.pytorch.scratch.registry import is_known
 from analyzer.runtimes.pytorch.settings import (
     alloc_conf,
     notes_on,
@@ -32,6 +33,9 @@ class PyTorch(Runtime):
 
     def profile(self, profile: DeviceProfile, options: Options, module: Any = None) -> DeviceProfile:
         return with_workspaces(self.with_releases(profile, options), options.runtime_options, module)
+
+    def describes(self, operator: str) -> bool:
+        return is_known(operator)
 
     def predict(self, source: Source, options: Options, profile: DeviceProfile) -> Prediction:
         if source.answer is not None:

@@ -244,12 +244,13 @@ def follow(
     assume: Mapping[str, bool | int | float] | None = None,
     progress: Callable[[str], None] | None = None,
     whole: bool = False,
+    described: Callable[[str], bool] = lambda _: False,
 ) -> Ran:
     """Call `run` with everything on "cuda" followed, as one rank. post: what other ranks say by value. until: end it after so many optimizer steps, or where it
-    is "steady". whole: steps that repeat are stored like any other."""
+    is "steady". whole: steps that repeat are stored like any other. described: as in `cuda_environment`."""
     rank = rank or Rank()
     error: BaseException | None = None
-    with _collected(), own_randomness(), cuda_environment(device, memory) as recorder:
+    with _collected(), own_randomness(), cuda_environment(device, memory, described) as recorder:
         recorder.whole_program(_site_folders(), alone=rank.world_size == 1)
         recorder.values.assumptions = Assumptions(assume)
         repetition = None if memory is None or whole else Repetition(recorder, memory)

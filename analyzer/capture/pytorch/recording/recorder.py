@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -96,6 +97,9 @@ class Recorder(TorchDispatchMode):
     def __init__(self, memory: Memory | None, alike: Alike) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.memory, self.alike = memory, alike
+        # Whether somebody has said what an operator takes; and what makes Python code believe in the GPU while it is open.
+        self.described: Callable[[str], bool] = lambda _: False
+        self.believing: Callable[[], AbstractContextManager[None]] = nullcontext
         self.gpu = torch.device("cuda", 0)  # the one there is for the program
         self.gpu_count = 1  # what it is told there is; others belong to other ranks
         self.phases: Callable[[], Phase] | None = None  # who tells the phase, where no step does
@@ -121,6 +125,7 @@ class Recorder(TorchDispatchMode):
         self._choices: dict[Any, Callable[..., Any]] = {}
         self._choices_by_name: dict[str, Callable[..., Any]] = {}
         self._needs: dict[Any, Own] = {}
+        self._foreign: Own | None = None
         self._kernels: Mapping[Any, Callable[..., Any]] = {}
         self._by_shapes: frozenset[Any] = frozenset()
         self._schemas: dict[int, Schema] = {}
@@ -143,9 +148,10 @@ class Recorder(TorchDispatchMode):
         self._choices_by_name.update(by_name)
         self._schemas.clear()
 
-    def needs(self, needs: Mapping[Any, Own]) -> None:
-        """What these operators need before they run as any other does, or do instead."""
+    def needs(self, needs: Mapping[Any, Own], foreign: Own | None = None) -> None:
+        """What these operators need before they run as any other does, or do instead. foreign: every other that is not PyTorch's."""
         self._needs.update(needs)
+        self._foreign = foreign
         self._schemas.clear()
 
     def results(self, kernels: Mapping[Any, Callable[..., Any]], by_shapes: frozenset[Any]) -> None:
@@ -311,7 +317,8 @@ class Recorder(TorchDispatchMode):
             name = func._schema.name + f".{func._schema.overload_name or 'default'}"
             choice = self._choices_by_name.get(name) or self._choices.get(func)
             kernel, by_shapes = self._kernels.get(func), func in self._by_shapes
-            schema = Schema(func, choice, self._needs.get(func), kernel, by_shapes)
+            own = self._needs.get(func, None if func.namespace == "aten" else self._foreign)
+            schema = Schema(func, choice, own, kernel, by_shapes)
             self._schemas[id(func)] = schema
         return schema
 

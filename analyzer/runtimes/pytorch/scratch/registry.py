@@ -4,10 +4,9 @@
    "default" is no part of a name: rules see "aten::max" for "aten::max.default".
 2. Without a rule, results are allocated in order, and nothing else. For operators `inert.py` lists that is the
    whole truth.
-3. Any other operator is **unknown**: its results are all that is known, `known` is False, and `bound_bytes` says what it may take
-   besides: contiguous copies of its inputs and float32 accumulators for its results, the two habits that explain
-   nearly all scratch memory here. The bound is reported, not added to the allocations: adding it would make a wrong
-   number of a probably right one, since most unknown operators are pointwise.
+3. Any other operator is **unknown**: its results are all that is known, and `known` is False. What its kernel takes besides has no
+   bound that could be proven (`cdist` with p=1 takes 384 MiB in its backward pass, for operands of 0.9), so every figure is then a lower bound
+   (`Estimate.at_least`).
 """
 
 from __future__ import annotations
@@ -19,11 +18,9 @@ from analyzer.devices import DeviceProfile
 from analyzer.errors import RuleError
 from analyzer.graph import Operator
 from analyzer.runtimes.pytorch.scratch.inert import is_inert
-from analyzer.runtimes.pytorch.scratch.layout import contiguous_copy_bytes
 from analyzer.runtimes.pytorch.scratch.script import OF_OPERATOR, Give, ScratchRule, Script, Step
 from analyzer.runtimes.rules import place
 
-_FLOAT = 4
 _DEFAULT = ".default"
 # Norms and products under `linalg_` are PyTorch's own kernels, triangular systems cuBLAS's: no solver is loaded (NVML of recorded runs).
 _OWN_KERNELS = (
@@ -46,13 +43,11 @@ _LOADING = tuple(_LIBRARY_BY_PREFIX)
 
 @dataclass(frozen=True, slots=True)
 class KernelAllocations:
-    """An operator's allocations, the library families it loads, whether it is understood, and, if not, what it may
-    take besides its results at most (bytes)."""
+    """An operator's allocations, the library families it loads, and whether these are all it takes."""
 
     steps: tuple[Step, ...]
     libraries: frozenset[str]
     known: bool
-    bound_bytes: int = 0
 
 
 # Allocations of operators that need nothing besides their results, by how many these are.
@@ -94,8 +89,7 @@ def kernel_allocations(operator: Operator, device: DeviceProfile) -> KernelAlloc
         script.library(
             next(of for prefix, of in _LIBRARY_BY_PREFIX.items() if operator.name.startswith(prefix))
         )
-    bound_bytes = 0 if known else unknown_bound(operator)
-    return KernelAllocations(script.finish(), frozenset(script.libraries), known, bound_bytes)
+    return KernelAllocations(script.finish(), frozenset(script.libraries), known)
 
 
 def _renamed(operator: Operator, name: str) -> Operator:
@@ -136,15 +130,3 @@ def _tell(found: ScratchRule, operator: Operator, device: DeviceProfile, script:
         nbytes = 0 if isinstance(step, Give) else step.nbytes
         if nbytes is not None and not isinstance(nbytes, int):
             raise RuleError(f"{where} takes {nbytes!r} bytes", "sizes are whole numbers of bytes: // for /")
-
-
-def unknown_bound(operator: Operator) -> int:
-    """Bytes an operator nobody described may take besides its results: contiguous copies of its inputs and float32
-    accumulators for its results, the two habits that explain nearly all scratch memory.
-
-    The bound is reported beside the estimate, not counted in it: most such operators are pointwise and take nothing.
-    Source: the rules of this folder, of which all but a few are such copies and accumulators.
-    """
-    copies = sum(contiguous_copy_bytes(tensor) for tensor in operator.inputs)
-    accumulators = sum(output.element_count * _FLOAT for output in operator.outputs if output is not None)
-    return copies + accumulators

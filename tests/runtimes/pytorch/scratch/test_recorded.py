@@ -203,12 +203,10 @@ def named(operator: str) -> tuple[str, ...]:
     return names_of(operator)
 
 
-def test_unknown_operators_are_reported_and_bounded() -> None:
+def test_unknown_operators_are_reported() -> None:
     for name, row in rows():
         operator = operator_of(row)
         allocations = kernel_allocations(operator, H200)
         assert allocations.known == is_known(operator.name)
         if not allocations.known:
             assert operator.name.partition(".")[0] in EXCEPTIONS, name
-            outputs = sum(output.element_count for output in operator.outputs if output is not None)
-            assert allocations.bound_bytes >= 4 * outputs

@@ -6,9 +6,9 @@ import pytest
 
 from analyzer.runtimes.pytorch.scratch import Basis, Give, Output, Take, is_known, kernel_allocations
 from analyzer.runtimes.pytorch.scratch.inert import is_inert
-from analyzer.runtimes.pytorch.scratch.registry import rule_for, unknown_bound
+from analyzer.runtimes.pytorch.scratch.registry import rule_for
 from analyzer.runtimes.pytorch.scratch.script import OF_OPERATOR, Script
-from tests.runtimes.pytorch.scratch.handwritten import H200, call, spread, tensor
+from tests.runtimes.pytorch.scratch.handwritten import H200, call, tensor
 
 
 def test_results_nobody_mentions_come_first() -> None:
@@ -96,14 +96,3 @@ def test_inert(name: str, inert: bool) -> None:
 )
 def test_libraries_by_name(name: str, libraries: set[str]) -> None:
     assert kernel_allocations(call(name, (tensor(4, 4),), (tensor(4, 4),)), H200).libraries == libraries
-
-
-def test_what_an_unknown_operator_may_take() -> None:
-    """A copy of what is not contiguous, 4 bytes an element of the results; a known one: nothing."""
-    arguments = (spread(tensor(2, 3, dtype="float16")), tensor(9), (spread(tensor(5)),))
-    operator = call("mylib::f", arguments, (tensor(7, dtype="int8"), None))
-    assert unknown_bound(operator) == 2 * 3 * 2 + 5 * 4 + 7 * 4
-    allocations = kernel_allocations(operator, H200)
-    assert (allocations.known, allocations.bound_bytes) == (False, 60)
-    known = kernel_allocations(call("aten::relu", arguments, (tensor(7),)), H200)
-    assert (known.known, known.bound_bytes) == (True, 0)

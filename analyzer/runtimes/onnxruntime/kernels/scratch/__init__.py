@@ -3,7 +3,7 @@
 1. A rule, one topic a file, says what an operator's kernel takes (`registry`). Operators without a rule take none: their
    kernels (elementwise, normalisation, copies, matrix products, whose workspace cuBLAS keeps outside the arena) declare
    no scratch in the sources below.
-2. An operator whose kernels nothing is known of is bounded by every operand and result once more, and named.
+2. Of an operator whose kernels nothing is known of only the results are counted, and it is named.
 
 Source: `core/providers/cuda/{nn,math,tensor,rnn,reduction}`, `contrib_ops/cuda`, `core/providers/cpu`,
 `core/mlas/lib/convolve.cpp`; convolutions: `libraries/cudnn/frontend_plans.py`.
@@ -58,15 +58,13 @@ KNOWN_CONTRIB = frozenset(
 
 
 def scratch(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
-    """What the node's kernel takes besides its outputs."""
-    if unknown(node):
-        return _everything(node, graph)
+    """What the node's kernel takes besides its outputs, as far as that is known."""
     rule = RULES[node.provider].get(node.kernel)
     return [] if rule is None else [(n, basis) for n, basis in rule.takes(node, graph, settings) if n > 0]
 
 
 def takes_scratch(node: Node) -> bool:
-    """Whether the node's kernel takes anything, at some size: there is a rule, or nothing is known of it."""
+    """Whether the node's kernel may take anything, at some size: there is a rule, or nothing is known of it."""
     return node.kernel in RULES[node.provider] or unknown(node)
 
 
@@ -99,12 +97,6 @@ def _is_function(op: str) -> bool:
         return False
     schema: Any = onnx.defs.get_schema(op)
     return bool(schema.has_function or schema.has_context_dependent_function)
-
-
-def _everything(node: Node, graph: RuntimeGraph) -> Takes:
-    """A bound for an unknown kernel: every operand and result once more."""
-    names = dict.fromkeys(name for name in (*node.inputs, *node.outputs) if name)
-    return [(sum(graph.values[name].nbytes for name in names), "bounded")]
 
 
 def before_outputs(node: Node) -> bool:
