@@ -195,6 +195,16 @@ def _runs(process: str) -> bool:
     return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
+def test_kernels_compiled_in_the_process_and_comparisons_do_not_end_a_program(python: Path) -> None:
+    """NVRTC asks the driver for a table it need not have; TorchScript's tracer is not disturbed; equal is what is equal, or asserted."""
+    program = ROOT / "tests/emulation/programs/holes.py"
+    estimate = analyzer.emulate(program, python=python, device="h100")
+    assert estimate.incomplete is None
+    assert any(
+        "holes.py:32: torch.equal compares what is not computed: equal" in note for note in estimate.notes
+    )
+
+
 def test_a_program_runs_by_pytorch_itself(python: Path, capfd: pytest.CaptureFixture[str]) -> None:
     import json
 

@@ -14,6 +14,7 @@ import functools
 import threading
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -73,6 +74,18 @@ def _parts(tensor: Any) -> Iterator[torch.Tensor]:
         yield tensor
 
 
+@contextmanager
+def _traced(by: Any) -> Iterator[None]:
+    """`torch.jit.trace` writes down what happens meanwhile in this state of it; None: nowhere."""
+    torch_c: Any = torch._C
+    before = torch_c._get_tracing_state()
+    torch_c._set_tracing_state(by)
+    try:
+        yield
+    finally:
+        torch_c._set_tracing_state(before)
+
+
 class OperatorRecorder:
     """Sees every operator that runs on the device, on every thread."""
 
@@ -126,16 +139,21 @@ class OperatorRecorder:
         if getattr(self._inside, "operator", False) or not torch.cuda.is_initialized():
             return func.redispatch(keys, *args, **kwargs)
         self._inside.operator = True
+        run = functools.partial(func.redispatch, keys)
         try:
-            return self._follow(func, keys, args, kwargs)
+            traced: Any = torch._C._get_tracing_state()
+            if traced is None:
+                return self._follow(func, run, args, kwargs)
+            with _traced(None):  # torch.jit.trace would take what is asked of tensors here for the program's
+                return self._follow(func, _traced(traced)(run), args, kwargs)
         finally:
             self._inside.operator = False
 
-    def _follow(self, func: Any, keys: Any, args: Any, kwargs: Any) -> Any:
+    def _follow(self, func: Any, run: Any, args: Any, kwargs: Any) -> Any:
         before = self._seen
         if "convolution" in func._schema.name:
             self._set()
-        result = self.values.call(func, functools.partial(func.redispatch, keys), args, kwargs)
+        result = self.values.call(func, run, args, kwargs)
         self._launched(func, result)
         after = self._seen = self.count()
         if after != before:  # those made since the last operator belong to this one: the tensor it fills

@@ -102,6 +102,7 @@ class ProcessValues:
         self._waits = Counter[str]()
         self._waited: tuple[str, Any] = ("", None)
         self._loops: dict[str, bool] = {}
+        self._assertions: dict[str, bool] = {}
         self.reads = Counter[str]()
 
     def call(self, func: Any, run: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -160,8 +161,11 @@ class ProcessValues:
         return found
 
     def _value(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        if not _small(tensor):
-            return None
+        return self._held(tensor) if _small(tensor) else None
+
+    @staticmethod
+    def _held(tensor: torch.Tensor) -> torch.Tensor | None:
+        """What the device's memory holds there, a copy; None where not all of it is known."""
         nbytes = _extent(tensor)
         if nbytes == 0:
             return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
@@ -375,8 +379,7 @@ class ProcessValues:
             value = self._value(source)
         is_number = source.is_floating_point() or source.is_complex()
         if op.name == "equal":
-            self._list("torch.equal compares what is not computed: equal")
-            return True
+            return self._equal(source, args[1], tainted)
         if value is None and (unknown or source.numel() > MOST_ELEMENTS):
             value = torch.full((), 1.0 if is_number else 0.0, device="cpu").to(source.dtype)
             self._list(
@@ -396,6 +399,19 @@ class ProcessValues:
             return found
         result.copy_(value.expand(result.shape) if value.dim() else value)
         return result
+
+    def _equal(self, first: torch.Tensor, second: torch.Tensor, tainted: bool) -> bool:
+        """Whether two tensors hold the same; where that is not known, only if the program asserts it or they are the same memory."""
+        if tainted:
+            self._list("a stand-in")
+        one, other = (self._held(t) if t.is_cuda else t for t in (first, second))
+        if one is not None and other is not None:
+            return torch.equal(one, other)
+        if first.data_ptr() == second.data_ptr() and first.stride() == second.stride():
+            return first.shape == second.shape
+        asserted = self._asserts(self._line())
+        self._list(f"torch.equal compares what is not computed: {'equal' if asserted else 'not equal'}")
+        return asserted
 
     def _said(self) -> Any:
         """What the user says of the line under way; None: nothing."""
@@ -439,18 +455,37 @@ class ProcessValues:
         """Whether a line decides how long a `while` goes on: it is its condition, or that of an `if` in it that leaves it."""
         found = self._loops.get(line)
         if found is None:
-            path, _, number = line.rpartition(":")
-            try:
-                tree = ast.parse(Path(path).read_text("utf-8"))
-            except (OSError, SyntaxError, ValueError):
-                tree = ast.Module([], [])
-            found = any(
-                _spans(loop.test, int(number)) or any(_leaves(inner, int(number)) for inner in ast.walk(loop))
+            tree, number = _source(line)
+            found = self._loops[line] = any(
+                _spans(loop.test, number) or any(_leaves(inner, number) for inner in ast.walk(loop))
                 for loop in ast.walk(tree)
                 if isinstance(loop, ast.While)
             )
-            self._loops[line] = found
         return found
+
+    def _asserts(self, line: str) -> bool:
+        """Whether a line is part of an assertion: `assert`, or an `if` that does nothing but raise."""
+        found = self._assertions.get(line)
+        if found is None:
+            tree, number = _source(line)
+            found = self._assertions[line] = any(
+                (
+                    isinstance(node, ast.Assert)
+                    or (isinstance(node, ast.If) and isinstance(node.body[0], ast.Raise))
+                )
+                and _spans(node.test, number)
+                for node in ast.walk(tree)
+            )
+        return found
+
+
+def _source(line: str) -> tuple[ast.Module, int]:
+    """The file of a line, and its number; an empty file where it cannot be read."""
+    path, _, number = line.rpartition(":")
+    try:
+        return ast.parse(Path(path).read_text("utf-8")), int(number)
+    except (OSError, SyntaxError, ValueError):
+        return ast.Module([], []), 0
 
 
 def _spans(node: ast.expr, line: int) -> bool:
