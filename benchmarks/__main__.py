@@ -42,7 +42,7 @@ BENCHMARKS = {
     ),
     "cuda_functions": Benchmark(
         "which functions of torch.cuda a followed program gets an answer from", EVIDENCE + "CUDA_FUNCTIONS.md",
-        {"table": "cuda_functions:main"},
+        {"measure": "cuda_functions:measure", "table": "cuda_functions:main"},
     ),
     "cudnn": Benchmark(
         "what cuDNN's plans take: calls are listed, asked on a GPU and merged", "analyzer/devices/profiles/*.npz",

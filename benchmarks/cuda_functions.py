@@ -1,6 +1,9 @@
 """Which public functions of `torch.cuda` and `torch.accelerator` a followed program gets an answer from:
 python -m benchmarks cuda_functions table
 
+And what a CUDA build of PyTorch says of itself, which such a program is told too (`analyzer/capture/pytorch/device/build.json`):
+python -m benchmarks cuda_functions measure PYTHON       the build's Python; it needs no GPU
+
 A program that calls each of them, by position and by keyword where they take a device, is followed like any other
 (`analyzer.run`); what it was told is the table. What has no answer stands there with the reason (`WITHOUT`).
 """
@@ -8,6 +11,9 @@ A program that calls each of them, by position and by keyword where they take a 
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,6 +21,7 @@ from typing import Any
 import click
 
 import analyzer
+from analyzer.capture.pytorch.device.build import TABLE
 from benchmarks import ROOT
 
 # Arguments of those that need some. A function not named here is called without any.
@@ -123,3 +130,43 @@ def table() -> str:
 def main(output: Path) -> None:
     """Follow the program that calls them all, and write the page."""
     output.write_text(table(), encoding="utf-8")
+
+
+ASKS = ROOT / "benchmarks/build_asks.py"
+# By these a name is CUDA's, or one of its libraries'; other answers differ between the builds because their releases do.
+_OF_CUDA = re.compile(r"cuda|cudnn|cusparselt|nccl|magma|flash|__version__$|show_config", re.IGNORECASE)
+# What is installed beside the build, and which GPUs are there.
+_NOT_OF_THE_BUILD = {"cuda._HAS_PYNVML", "_C._cuda_getDeviceCount()"}
+_OF_THE_MACHINE = re.compile(r"\\n  - CPU capability usage: \w+")
+
+
+def said_by(python: str) -> dict[str, Any]:
+    """What the build of that Python says of itself (`build_asks.py`)."""
+    asked = subprocess.run([python, str(ASKS)], capture_output=True, text=True, check=True)
+    return dict(json.loads(_OF_THE_MACHINE.sub("", asked.stdout)))
+
+
+def said_by_here() -> dict[str, Any]:
+    """What the build of this process says of itself, in this process."""
+    from benchmarks.build_asks import told
+
+    return told()
+
+
+def build(python: str) -> dict[str, Any]:
+    """What a CUDA build says, and this one, which has no CUDA, does not."""
+    here = said_by(sys.executable)
+    return {
+        name: value
+        for name, value in said_by(python).items()
+        if _OF_CUDA.search(name)
+        and name not in _NOT_OF_THE_BUILD
+        and (name not in here or here[name] != value)
+    }
+
+
+@click.command("measure")
+@click.argument("python")
+def measure(python: str) -> None:
+    """Ask the CUDA build of PyTorch that PYTHON has, and write what it says of itself."""
+    TABLE.write_text(json.dumps(build(python), indent=1) + "\n", encoding="utf-8")

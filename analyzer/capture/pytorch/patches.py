@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 
+from analyzer.capture.pytorch.device import build
 from analyzer.capture.pytorch.program.importing import once_imported
 from analyzer.releases import Release, Span, parse
 
@@ -200,15 +201,20 @@ PATCHES: dict[str, Patch] = {
         )
     },
     "torch.Generator": Patch("a build without CUDA makes none for a GPU (`device/generators.py`)"),
-    "torch.version.cuda": Patch("programs ask what PyTorch was built with before they choose a path"),
+    **{
+        f"torch.{name}": Patch("programs ask what PyTorch was built with before they choose a path (`build.json`)", cuda_only=True)
+        for name in (*build.names(), "_C._cuda_getDeviceCount", "_C._cuda_set_cudnn_benchmark_limit", "backends.cudnn.benchmark_limit")
+    },
     "torch._C._get_accelerator": Patch("the kind of device FSDP and device meshes are made for"),
-    "torch.cuda.nccl.version": Patch("a CPU build has no NCCL; programs ask for its version before they choose a path"),
     "torch.UntypedStorage.resize_": Patch("memory given back or taken by a storage that stays the same object"),
     "torch.backends.cudnn.is_acceptable": Patch(
         "meta tensors stand for CUDA tensors, which cuDNN takes in its types (no bfloat16, so recurrent layers of that type "
         "keep separate weights)"
     ),
-    "torch.backends.cudnn.version": Patch("a CPU build has none; code asks for it before it chooses a path"),
+    **{
+        f"torch.backends.cuda.can_use_{name}_attention": Patch("which kernels of attention the device has (`attention.py`)")
+        for name in ("flash", "efficient", "cudnn")
+    },
     "torch.backends.cudnn.rnn.get_cudnn_mode": Patch("cudnnRNNMode_t by number: the enumeration is in CUDA builds only"),
     "torch._has_compatible_shallow_copy_type": Patch(
         "CPU and CUDA tensors are of one kind to `Module.to`, which then keeps its parameters' identity"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from analyzer.capture.pytorch.device import build
 from analyzer.capture.pytorch.device.communication import communication
 from analyzer.capture.pytorch.device.generators import defaults, generator_class
 from analyzer.capture.pytorch.device.graphs import graphs
@@ -20,6 +21,7 @@ from analyzer.capture.pytorch.device.host import Pinned
 from analyzer.capture.pytorch.device.legacy_types import default_tensor_type, legacy_types
 from analyzer.capture.pytorch.device.memory import answers
 from analyzer.capture.pytorch.device.streams import streams
+from analyzer.capture.pytorch.kernels.attention import AttentionChoice
 from analyzer.capture.pytorch.kernels.detection import loading
 from analyzer.capture.pytorch.patches import replaced
 
@@ -27,10 +29,6 @@ if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
     from analyzer.devices import DeviceProfile
 
-_CUDNN_VERSION = 91900  # of the measurements (cuDNN 9.19)
-_CUDA_VERSION, _NCCL_VERSION = "13.0", (2, 28, 9)
-# What a build for these measurements' CUDA has code for (`torch.cuda.get_arch_list()` of 2.11.0+cu130).
-_ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_110", "sm_120", "compute_120")
 # Shared memory a block may have at most, by compute capability (CUDA C++ Programming Guide, technical specifications).
 _SHARED_BYTES = {
     (7, 0): 98304, (7, 5): 65536, (8, 0): 166912, (8, 6): 101376, (8, 7): 166912, (8, 9): 101376, (9, 0): 232448,
@@ -41,7 +39,7 @@ _SILENT = (
     "cuda.reset_max_memory_allocated", "cuda.reset_max_memory_cached", "cuda.reset_accumulated_memory_stats",
     "cuda.reset_accumulated_host_memory_stats", "cuda.reset_peak_host_memory_stats", "cuda.ipc_collect",
     "cuda.set_sync_debug_mode", "cuda.nvtx.mark", "cuda.nvtx.range_end", "cuda.profiler.start", "cuda.profiler.stop",
-    "cuda.memory._record_memory_history", "accelerator.set_device_index", "accelerator.set_device_idx",
+    "_C._cuda_set_cudnn_benchmark_limit", "cuda.memory._record_memory_history", "accelerator.set_device_index", "accelerator.set_device_idx",
     "accelerator.empty_cache", "accelerator.empty_host_cache", "accelerator.reset_peak_memory_stats",
     "accelerator.reset_accumulated_memory_stats",
 )  # fmt: skip
@@ -68,6 +66,8 @@ class _Current(contextlib.nullcontext[None]):
 def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
     """While open, `torch.cuda` and its kin speak of `device`, and of the memory the recorder has, if it has one."""
     found = {
+        **build.answers(),
+        **_attention(AttentionChoice(recorder.alike)),
         **_answers(device, recorder),
         **_memory_without_an_allocator(device, recorder),
         **streams(recorder),
@@ -155,6 +155,7 @@ def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
         return imported(ext_tensor, **rest)
 
     depth = itertools.count(1)
+    architectures = build.table()["_C._cuda_getArchFlags()"].split()
     return {
         **{f"{module}to_dlpack": export for module in ("", "utils.dlpack.")},
         **{f"{module}from_dlpack": bring_in for module in ("", "utils.dlpack.")},
@@ -170,9 +171,9 @@ def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
         "cuda.is_bf16_supported": lambda *_, **__: alike.decided(_is_ampere),
         "cuda.is_tf32_supported": lambda *_, **__: alike.decided(_is_ampere),
         "cuda.can_device_access_peer": says(recorder.gpu_count > 1),
-        "cuda.get_arch_list": lambda: list(_ARCHITECTURES),
+        "cuda.get_arch_list": lambda: list(architectures),
         "cuda.get_gencode_flags": lambda: " ".join(
-            f"-gencode {name.replace('sm', 'compute', 1)},code={name}" for name in _ARCHITECTURES
+            f"-gencode {name.replace('sm', 'compute', 1)},code={name}" for name in architectures
         ),
         "cuda.get_sync_debug_mode": says(0),
         "cuda.current_blas_handle": says(1),
@@ -197,8 +198,6 @@ def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
         "accelerator.current_device_index": lambda: recorder.gpu.index,
         "accelerator.current_device_idx": lambda: recorder.gpu.index,
         "_C._get_accelerator": says(CUDA_TYPE),
-        "version.cuda": _CUDA_VERSION,
-        "cuda.nccl.version": says(_NCCL_VERSION),
         "cuda.default_generators": defaults(recorder.gpu_count),
         "cuda.get_rng_state": state,
         "cuda.get_rng_state_all": lambda: [state() for _ in range(recorder.gpu_count)],
@@ -210,8 +209,9 @@ def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
         "backends.cudnn.is_acceptable": lambda t: (
             t.is_cuda and t.dtype in torch.backends.cudnn.CUDNN_TENSOR_DTYPES
         ),
-        "backends.cudnn.version": lambda: _CUDNN_VERSION,
+        "backends.cudnn.benchmark_limit": build.table()["_C._cuda_get_cudnn_benchmark_limit()"],
         "backends.cudnn.rnn.get_cudnn_mode": _RNN_MODES.__getitem__,
+        "_C._cuda_getDeviceCount": lambda: recorder.gpu_count,
         "_C._cuda_getCurrentRawStream": lambda *a: 0,
         "_has_compatible_shallow_copy_type": lambda *a: True,
         "_use_cudnn_rnn_flatten_weight": lambda: True,
@@ -219,6 +219,15 @@ def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
         "overrides.has_torch_function": lambda _: False,
         "autograd.has_torch_function": lambda _: False,
     }
+
+
+def _attention(choice: AttentionChoice) -> dict[str, Any]:
+    """Whether a call of attention can be one kernel's: name below `torch` -> replacement."""
+
+    def asks(kernel: str) -> Any:
+        return lambda params, debug=False: choice.takes(kernel, params)
+
+    return {f"backends.cuda.can_use_{name}_attention": asks(name) for name in ("flash", "efficient", "cudnn")}
 
 
 def _is_ampere(capability: tuple[int, int]) -> bool:

@@ -52,6 +52,16 @@ class AttentionChoice:
 
         return self._alike.decided(decide)
 
+    def takes(self, name: str, asked: Any) -> bool:
+        """Whether the device's "cudnn", "flash" or "efficient" kernel takes such a call (`torch.backends.cuda.SDPAParams`)."""
+
+        def decide(capability: tuple[int, int]) -> bool:
+            self._capability = capability
+            call = (asked.query, asked.key, asked.value, asked.attn_mask, asked.dropout, asked.is_causal)
+            return bool(getattr(self, f"_{name}")(*call, asked.enable_gqa))
+
+        return self._alike.decided(decide)
+
     def _backend(
         self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool
     ) -> str:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import json
+import os
 import re
+from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+import analyzer  # noqa: E402
+from analyzer.capture.pytorch.device import build  # noqa: E402
 from analyzer.capture.pytorch.patches import PATCHES, look_up  # noqa: E402
 from benchmarks import cuda_functions  # noqa: E402
 from tests.paths import ROOT  # noqa: E402
@@ -56,3 +61,57 @@ def test_answers_take_the_arguments_of_what_they_stand_for() -> None:
 
     capture_script(script, load("h200"))
     assert len(signatures) > 60 and refused == []
+
+
+def test_a_program_is_told_what_a_cuda_build_says_of_itself(tmp_path: Path) -> None:
+    """All of the table, by the program that made it; of the version the local part. Afterwards this build speaks for itself."""
+    before = cuda_functions.said_by_here()
+    assert analyzer.run(cuda_functions.ASKS, [tmp_path / "told.json"], device="h200").incomplete is None
+    told = json.loads((tmp_path / "told.json").read_text())
+    wrong = {name: (told.get(name), said) for name, said in build.table().items() if told.get(name) != said}
+    installed = torch.__version__.partition("+")[0]
+    local = build.table()["__version__"].partition("+")[2]
+    assert {name: seen for name, (seen, _) in wrong.items()} == dict.fromkeys(
+        ("__version__", "version.__version__"), f"{installed}+{local}"
+    )
+    assert cuda_functions.said_by_here() == before
+
+
+@pytest.mark.skipif(
+    "ANALYZER_CUDA_PYTHON" not in os.environ, reason="ANALYZER_CUDA_PYTHON names no Python with a CUDA build"
+)
+def test_the_table_is_what_the_build_says() -> None:
+    said = cuda_functions.build(os.environ["ANALYZER_CUDA_PYTHON"])
+    if said["__version__"] == build.table()["__version__"]:
+        assert said == build.table()
+    else:  # another release has other functions
+        assert {"_C._has_cudnn", "backends.cudnn.is_available()", "version.cuda"} <= said.keys()
+
+
+IDIOMS = """
+import torch
+from torch.backends import cudnn
+if cudnn.is_available():
+    cudnn.benchmark = True
+assert torch.backends.cuda.is_built() and torch.has_cuda and torch.cuda.has_magma and torch.cuda._is_compiled()
+assert "+cu" in torch.__version__ and int(torch.version.cuda.split(".")[0]) >= 13 and torch.cuda.nccl.version() > (2, 0)
+assert "USE_CUDA=ON" in torch.__config__.show() and torch.cuda.get_arch_list()[0] == "sm_75"
+assert torch._C._cuda_getDeviceCount() == 1 and torch.backends.cudnn.benchmark_limit == 10
+with cudnn.flags(enabled=True, benchmark=cudnn.benchmark, benchmark_limit=5):
+    torch.nn.Conv2d(3, 64, 3).cuda()(torch.ones(8, 3, 64, 64, device="cuda"))
+half = torch.empty(1, 2, 64, 64, device="cuda", dtype=torch.float16)
+for tensor, flash in ((half, True), (half.float(), False)):
+    call = torch.backends.cuda.SDPAParams(tensor, tensor, tensor, None, 0.0, True, False)
+    assert torch.backends.cuda.can_use_flash_attention(call) is flash
+    assert torch.backends.cuda.can_use_cudnn_attention(call) is flash
+    assert torch.backends.cuda.can_use_efficient_attention(call, debug=True)
+"""
+
+
+def test_what_programs_ask_before_they_choose_a_path(tmp_path: Path) -> None:
+    """Public programs switch cuDNN's trials on where cuDNN is there: their workspace was not counted."""
+    (tmp_path / "idioms.py").write_text(IDIOMS)
+    estimate = analyzer.run(tmp_path / "idioms.py", device="h200")
+    assert estimate.incomplete is None
+    assert any("cudnn.benchmark is on" in note for note in estimate.notes)
+    assert not torch.backends.cudnn.benchmark and not torch.backends.cudnn.is_available()
