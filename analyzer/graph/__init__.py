@@ -21,7 +21,7 @@ from analyzer.graph.model import (
     TensorMeta,
     storages_in,
 )
-from analyzer.graph.view import to_networkx
+from analyzer.graph.view import to_networkx, view_of
 
 __all__ = [
     "Argument",
@@ -46,4 +46,5 @@ __all__ = [
     "nbytes_of",
     "storages_in",
     "to_networkx",
+    "view_of",
 ]

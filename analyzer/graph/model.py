@@ -21,7 +21,7 @@ import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from analyzer.graph.communicator import Communicator
 from analyzer.graph.guard import SizeGuard
@@ -292,6 +292,7 @@ class Graph:
     own_streams: the program asked for streams besides the default one.
     guards: its comparisons of sizes, where the capture was to record them (`capture/pytorch/values/asked_sizes.py`).
     alike: the compute capabilities of known GPUs for which it is the same program; none of it where it asked which GPU it is on.
+    derived: what has been worked out of it once (`view.py`); no part of its value.
     """
 
     framework: str
@@ -304,6 +305,7 @@ class Graph:
     own_streams: bool = False
     guards: tuple[SizeGuard, ...] = ()
     alike: frozenset[tuple[int, int]] = frozenset()
+    derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def check(self) -> Graph:
         """Return self if every invariant of the module docstring holds. Raises GraphError naming the first that fails."""

@@ -16,7 +16,8 @@ an operator's inputs and results are therefore live together while it runs.
 3. `"never"`: nothing is freed. Its peak is the sum of all storages.
 4. The **peak** is the largest sum of live bytes on the device at a moment, at the first moment that reaches it.
 
-Reads and writes are the edges of the graph's view (`graph/view.py`), found here without making it.
+Reads and writes are the edges of the graph's view (`graph/view.py`), which is what is walked here: a storage's last use is the last of
+its neighbours.
 
 Not modelled: the allocator's rounding, operators' own scratch memory and library workspaces (`scratch/`), reordering
 or recomputing operators, and sharing memory between storages (an output reusing its input's).
@@ -29,10 +30,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Literal, TypeAlias
 
-from analyzer.graph import Birth, Category, Death, Graph, Phase, Run, storages_in
+from analyzer.graph import Category, Graph, Phase, Run, view_of
 
 Policy: TypeAlias = Literal["last_use", "eager", "never"]
 
@@ -89,53 +90,31 @@ class Saved:
 def lifetimes(graph: Graph, policy: Policy = "last_use") -> Lifetimes:
     """Live ranges of every storage."""
     end = len(graph.program) - 1
-    births, deaths, uses = _moments(graph)
-    first = [end + 1 if born < 0 else born for born in births]
-    eager = [
-        -1 if born < 0 else end if died < 0 else died - 1 for born, died in zip(births, deaths, strict=True)
-    ]
+    view = view_of(graph)
+    first, eager = [], []
+    for index in range(len(graph.storages)):
+        node = view.nodes[index]
+        born, died = node["birth"], node["death"]
+        first.append(end + 1 if born is None else born)
+        eager.append(-1 if born is None else end if died is None else died - 1)
     if policy == "eager":
         return Lifetimes(policy, tuple(first), tuple(eager))
     if policy == "never":
         return Lifetimes(policy, tuple(first), tuple(-1 if last < 0 else end for last in eager))
     step_end = _step_ends(graph)
+    ran = dict(view.nodes(data="position"))
     last = []
     for index, storage in enumerate(graph.storages):
         if storage.category in _KEPT or eager[index] < 0:
             use = eager[index]
         elif storage.category is Category.INPUT:
             use = step_end(first[index])
+        elif view.out_degree(index):
+            use = max(ran[operator] for operator in chain(view.pred[index], view.succ[index]))
         else:
-            use = uses[index]
-            if use < 0:
-                use = step_end(first[index])
+            use = step_end(first[index])
         last.append(min(use, eager[index]))
     return Lifetimes(policy, tuple(first), tuple(last))
-
-
-def _moments(graph: Graph) -> tuple[list[int], list[int], list[int]]:
-    """Of every storage the positions of its birth, of its death, and of the last operator that reads or changes it.
-
-    -1 where there is none; the last also for a storage that no operator reads.
-    """
-    birth, death, read, changed = ([-1] * len(graph.storages) for _ in range(4))
-    for position, moment in enumerate(graph.program):
-        kind = type(moment)
-        if kind is Run:
-            operator = graph.operators[moment.operator]  # type: ignore[union-attr]
-            for storage in storages_in(operator):
-                read[storage] = position
-            for storage in operator.writes:
-                changed[storage] = position
-            for output in operator.outputs:
-                if output is not None and birth[output.storage] < 0:
-                    birth[output.storage] = changed[output.storage] = position
-        elif kind is Birth:
-            birth[moment.storage] = position  # type: ignore[union-attr]
-        elif kind is Death:
-            death[moment.storage] = position  # type: ignore[union-attr]
-    uses = [-1 if last < 0 else max(last, change) for last, change in zip(read, changed, strict=True)]
-    return birth, death, uses
 
 
 def peak(graph: Graph, policy: Policy = "last_use", ranges: Lifetimes | None = None) -> Peak:
@@ -184,23 +163,16 @@ def saved_for_backward(graph: Graph, ranges: Lifetimes | None = None) -> Saved:
 
 def _read_in_backward(graph: Graph) -> dict[int, tuple[int, int]]:
     """Device storages born in forward or loss: positions of their birth and of the last backward operator to read them."""
-    forward: dict[int, int] = {}
+    view = view_of(graph)
+    ran = dict(view.nodes(data="position"))
     read: dict[int, tuple[int, int]] = {}
-    born: set[int] = set()
-    for position, moment in enumerate(graph.program):
-        if isinstance(moment, Birth):
-            born.add(moment.storage)
-        if not isinstance(moment, Run):
-            continue
-        operator = graph.operators[moment.operator]
-        if operator.phase is Phase.BACKWARD:
-            for tensor in operator.inputs:
-                if tensor.storage in forward:
-                    read[tensor.storage] = (forward[tensor.storage], position)
-        new = {output.storage for output in operator.outputs if output is not None} - born
-        born |= new
+    for operator in graph.operators:
         if operator.phase in (Phase.FORWARD, Phase.LOSS):
-            forward.update((storage, position) for storage in new if graph.storages[storage].on_device)
+            for storage, edge in view.succ[~operator.index].items():
+                if edge["kind"] == "birth" and graph.storages[storage].on_device:
+                    readers = [r for r in view.succ[storage] if graph.operators[~r].phase is Phase.BACKWARD]
+                    if readers:
+                        read[storage] = ran[~operator.index], max(map(ran.__getitem__, readers))
     return read
 
 
