@@ -224,6 +224,7 @@ class Storages:
             tensor.stride(),
             DTYPE_NAMES[tensor.dtype],
             int(tensor.storage_offset()),
+            not born and tensor.requires_grad and torch.is_grad_enabled(),
         )
 
     def argument(self, value: Any, found: list[torch.Tensor], seen: list[TensorMeta]) -> Argument:

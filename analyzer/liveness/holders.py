@@ -1,0 +1,105 @@
+"""Who keeps a storage alive at a moment: what holds it, found on the graph's view.
+
+1. The **model** holds its parameters, their gradients (`.grad`) and its buffers, the **optimizer** its state, the **caller** the
+   inputs of a step.
+2. What operators have yet to read is kept for the last of them; where autograd has saved it for one of the backward pass,
+   **autograd** keeps it.
+3. What nothing will read again is held by the **program**: a variable, until it is bound to something else or goes out of scope.
+4. If it then dies together with a later result that needs gradients and was computed from it, the **graph** behind that result
+   keeps it: autograd saved it, no backward pass follows, and a variable holds the result.
+
+Moments are places in `Graph.program`, edges those of the view (`graph/view.py`).
+
+Source: PyTorch's "Autograd mechanics", section "Saved tensors": a result's `grad_fn` holds what the operators before it saved, until
+backward has passed through them or the result goes.
+
+Not modelled: which variable it is. A capture knows when the last reference goes (`Death`), and not its name.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from analyzer.graph import Category, Graph, Phase, Run, view_of
+
+Kind: TypeAlias = Literal["model", "optimizer", "caller", "reader", "autograd", "program", "graph"]
+
+_OWNERS: dict[Category, Kind] = {
+    Category.PARAMETER: "model",
+    Category.BUFFER: "model",
+    Category.OPTIMIZER_STATE: "optimizer",
+    Category.INPUT: "caller",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """kind: by the rules of the module docstring. operator: the last that will read it ("reader", "autograd"), or the one whose
+    result it is the graph of ("graph"). until: of what nothing reads again, the operator that ran last before it died (None: it never did).
+    """
+
+    kind: Kind
+    operator: int | None = None
+    until: int | None = None
+
+
+def holders(graph: Graph, position: int, storages: Collection[int]) -> dict[int, Holder]:
+    """Of each of these storages, alive at that moment, who holds it then."""
+    view = view_of(graph)
+    found: dict[int, Holder] = {}
+    unread: list[int] = []
+    for index in storages:
+        storage = graph.storages[index]
+        readers = [~operator for operator in view.succ[index] if view.nodes[operator]["position"] >= position]
+        if owner := _OWNERS.get(storage.category):
+            found[index] = Holder(owner)
+        elif storage.category is Category.GRADIENT and storage.name.endswith(".grad"):
+            found[index] = Holder("model")
+        elif readers:
+            last = max(readers)
+            backward = storage.saved and graph.operators[last].phase is Phase.BACKWARD
+            found[index] = Holder("autograd" if backward else "reader", last)
+        else:
+            unread.append(index)
+    return found | _unread(graph, position, unread) if unread else found
+
+
+def _unread(graph: Graph, position: int, storages: Collection[int]) -> dict[int, Holder]:
+    """As `holders`, of storages that nothing reads from that moment on."""
+    import networkx as nx
+
+    view = view_of(graph)
+    runs = [(place, moment.operator) for place, moment in enumerate(graph.program) if isinstance(moment, Run)]
+
+    def until(index: int) -> int | None:
+        died = view.nodes[index]["death"]
+        before = -1 if died is None else bisect_left(runs, (died,)) - 1
+        return None if before < 0 else runs[before][1]
+
+    def tracked(node: int) -> bool:
+        if node >= 0:
+            return graph.storages[node].category not in _OWNERS
+        return any(tensor.requires_grad for tensor in graph.operators[~node].inputs)
+
+    ends = {index: until(index) for index in storages}
+    together = set(ends.values())
+    results = []
+    for index in range(len(graph.storages)):
+        born, died = view.nodes[index]["birth"], view.nodes[index]["death"]
+        if born is not None and born <= position and (died is None or died > position):
+            maker = graph.program[born]
+            if isinstance(maker, Run) and tracked(~maker.operator) and until(index) in together:
+                results.append((born, index, maker.operator))
+    tape = nx.subgraph_view(view, filter_node=tracked, filter_edge=lambda a, b: view[a][b]["kind"] != "write")
+    behind: dict[int, int] = {}
+    for _, result, maker_index in sorted(results, reverse=True):
+        if result not in behind:
+            before = nx.ancestors(tape, result) & ends.keys() - behind.keys()
+            behind |= {index: maker_index for index in before if ends[index] == until(result)}
+    return {
+        index: Holder("graph" if index in behind else "program", behind.get(index), end)
+        for index, end in ends.items()
+    }
