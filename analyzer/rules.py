@@ -21,6 +21,7 @@ from analyzer.runtimes.static_graph import rules as static_graph
 _CONCEPTS = {
     "naive-sum": "analyzer.liveness.naive",
     "graph-liveness": "analyzer.liveness.lifetimes",
+    "held-by": "analyzer.liveness.holders",
     "eager-requests": "analyzer.runtimes.pytorch.eager",
     "device-memory": "analyzer.runtimes.pytorch.outside",
     "caching-allocator": "analyzer.allocators.pytorch.caching",

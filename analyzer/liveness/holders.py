@@ -1,12 +1,12 @@
 """Who keeps a storage alive at a moment: what holds it, found on the graph's view.
 
 1. The **model** holds its parameters, their gradients (`.grad`) and its buffers, the **optimizer** its state, the **caller** the
-   inputs of a step.
+   inputs of a step: all that has a name of its own.
 2. What operators have yet to read is kept for the last of them; where autograd has saved it for one of the backward pass,
    **autograd** keeps it.
 3. What nothing will read again is held by the **program**: a variable, until it is bound to something else or goes out of scope.
-4. If it then dies together with a later result that needs gradients and was computed from it, the **graph** behind that result
-   keeps it: autograd saved it, no backward pass follows, and a variable holds the result.
+4. If it then dies together with a later result that was computed from it with gradients, and no backward pass goes through that
+   computation, the **graph** behind the result keeps it: autograd saved it in vain, and a variable holds the result.
 
 Moments are places in `Graph.program`, edges those of the view (`graph/view.py`).
 
@@ -23,7 +23,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from analyzer.graph import Category, Graph, Phase, Run, view_of
+from analyzer.graph import Category, Graph, Phase, Run, Storage, view_of
 
 Kind: TypeAlias = Literal["model", "optimizer", "caller", "reader", "autograd", "program", "graph"]
 
@@ -54,10 +54,8 @@ def holders(graph: Graph, position: int, storages: Collection[int]) -> dict[int,
     for index in storages:
         storage = graph.storages[index]
         readers = [~operator for operator in view.succ[index] if view.nodes[operator]["position"] >= position]
-        if owner := _OWNERS.get(storage.category):
+        if owner := _owner(storage):
             found[index] = Holder(owner)
-        elif storage.category is Category.GRADIENT and storage.name.endswith(".grad"):
-            found[index] = Holder("model")
         elif readers:
             last = max(readers)
             backward = storage.saved and graph.operators[last].phase is Phase.BACKWARD
@@ -65,6 +63,13 @@ def holders(graph: Graph, position: int, storages: Collection[int]) -> dict[int,
         else:
             unread.append(index)
     return found | _unread(graph, position, unread) if unread else found
+
+
+def _owner(storage: Storage) -> Kind | None:
+    """Who has it as an attribute; what only has the name of the operator that made it belongs to nobody."""
+    if storage.category is Category.GRADIENT:
+        return "model" if storage.name.endswith(".grad") else None
+    return None if storage.name.startswith("aten::") else _OWNERS.get(storage.category)
 
 
 def _unread(graph: Graph, position: int, storages: Collection[int]) -> dict[int, Holder]:
@@ -81,7 +86,7 @@ def _unread(graph: Graph, position: int, storages: Collection[int]) -> dict[int,
 
     def tracked(node: int) -> bool:
         if node >= 0:
-            return graph.storages[node].category not in _OWNERS
+            return _owner(graph.storages[node]) is None
         return any(tensor.requires_grad for tensor in graph.operators[~node].inputs)
 
     ends = {index: until(index) for index in storages}
@@ -95,10 +100,13 @@ def _unread(graph: Graph, position: int, storages: Collection[int]) -> dict[int,
                 results.append((born, index, maker.operator))
     tape = nx.subgraph_view(view, filter_node=tracked, filter_edge=lambda a, b: view[a][b]["kind"] != "write")
     behind: dict[int, int] = {}
-    for _, result, maker_index in sorted(results, reverse=True):
-        if result not in behind:
-            before = nx.ancestors(tape, result) & ends.keys() - behind.keys()
-            behind |= {index: maker_index for index in before if ends[index] == until(result)}
+    seen: set[int] = set()
+    for _, result, made_by in sorted(results, reverse=True):
+        if result not in seen:
+            before = nx.ancestors(tape, result) - seen
+            seen |= before
+            if not any(graph.storages[node].saved for node in before if node >= 0):
+                behind |= {index: made_by for index in before & ends.keys() if ends[index] == until(result)}
     return {
         index: Holder("graph" if index in behind else "program", behind.get(index), end)
         for index, end in ends.items()

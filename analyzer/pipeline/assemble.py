@@ -9,16 +9,16 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from analyzer import releases
 from analyzer.analysis import Analysis
 from analyzer.devices import DeviceProfile, stands_in
 from analyzer.errors import OptionError, UnknownOperatorError
-from analyzer.graph import Graph, TensorMeta
 from analyzer.liveness.lifetimes import lifetimes, peak, saved_for_backward
 from analyzer.liveness.naive import Naive
 from analyzer.options import Options
+from analyzer.pipeline.rows import described, peak_rows
 from analyzer.results.estimate import (
     Allocations,
     Certainty,
@@ -28,7 +28,6 @@ from analyzer.results.estimate import (
     OutOfMemory,
     Room,
     SegmentRow,
-    TensorRow,
     Timeline,
 )
 from analyzer.runtimes.base import Description, Limit, Prediction, Runtime, Source
@@ -43,9 +42,7 @@ from analyzer.runtimes.ranges import (
     reserved_range,
     under_pressure,
 )
-from analyzer.runtimes.timeline import Alive, Failure, Simulation, simulate
-
-_Contents: TypeAlias = Callable[[Malloc], tuple[tuple[Description, int], ...]]
+from analyzer.runtimes.timeline import Failure, Simulation, simulate
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +114,8 @@ def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limi
         bounds = [options.budget_bytes, None if assumed else capacity]
         outcome = _on_device(prediction, min((bound for bound in bounds if bound is not None), default=None))
     simulation = outcome.simulation
-    describe = _with_file(prediction.describe or graph_describer(graph), graph)
-    contents = _contents(prediction, graph)
-    rows = sorted(
-        (row for alive in simulation.alive if alive.block_bytes for row in _rows(alive, describe, contents)),
-        key=lambda row: -row.nbytes,
-    )
+    describe = described(prediction, graph)
+    rows = peak_rows(graph, prediction, simulation, describe)
     ranges = lifetimes(graph)
     device_used = prediction.device_used(simulation)
     assumptions = _assumed(
@@ -152,7 +145,7 @@ def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limi
         by_module=_sums((row.module, row.nbytes) for row in rows),
         by_line=_sums((row.source, row.nbytes) for row in rows),
         marks=_marks(prediction.events, simulation),
-        tensors=tuple(rows),
+        tensors=rows,
         timeline=Timeline(
             simulation.allocated,
             simulation.reserved,
@@ -301,37 +294,6 @@ def _certainty(simulation: Simulation, unknown: Mapping[str, int], assumed: _Ass
     )  # fmt: skip
 
 
-def _rows(alive: Alive, describe: Callable[[Malloc], Description], contents: _Contents) -> list[TensorRow]:
-    """A block's row; where many tensors lie in it, one for each of them and one for the rest."""
-    parts = contents(alive.malloc)
-    rest = alive.block_bytes - sum(nbytes for _, nbytes in parts)
-    description = describe(alive.malloc)
-    if not parts:
-        return [_row(alive, description, rest)]
-    rows = [_row(alive, part, nbytes) for part, nbytes in parts]
-    if rest:
-        rows.append(
-            _row(alive, dataclasses.replace(description, name=f"rest of the {description.name}"), rest)
-        )
-    return rows
-
-
-def _row(alive: Alive, description: Description, nbytes: int) -> TensorRow:
-    return TensorRow(
-        name=description.name,
-        nbytes=nbytes,
-        category=alive.malloc.category.value,
-        dtype=description.dtype,
-        shape=description.shape,
-        operator=description.operator,
-        module=description.module,
-        source=description.source,
-        phase=description.phase,
-        rule=alive.malloc.rule,
-        scope=description.scope,
-    )
-
-
 def _allocations(
     events: tuple[AllocationEvent, ...], simulation: Simulation, describe: Callable[[Malloc], Description]
 ) -> Allocations:
@@ -383,66 +345,6 @@ def _origin(malloc: Malloc, description: Description) -> Origin:
         description.scope,
         malloc.stream or 0,
     )
-
-
-def _with_file(describe: Callable[[Malloc], Description], graph: Graph) -> Callable[[Malloc], Description]:
-    """Descriptions with what the model's file says of a node."""
-    add = _file_words(graph)
-    return lambda malloc: add(describe(malloc))
-
-
-def _contents(prediction: Prediction, graph: Graph) -> _Contents:
-    """What lies in a block, in words; nothing where the runtime does not say."""
-    if prediction.contents is None:
-        return lambda _: ()
-    description, add = prediction.contents, _file_words(graph)
-    return lambda malloc: tuple((add(part), nbytes) for part, nbytes in description(malloc))
-
-
-def _file_words(graph: Graph) -> Callable[[Description], Description]:
-    """Adds what the model's file says of a node (source line, scope), where a runtime knows the node by name alone."""
-    recorded = {
-        operator.module: (operator.source, operator.scope)
-        for operator in graph.operators
-        if graph.framework == "onnx" and (operator.source or operator.scope)
-    }
-
-    def add(description: Description) -> Description:
-        source, scope = recorded.get(description.module, ("", ""))
-        return dataclasses.replace(
-            description, source=description.source or source, scope=description.scope or scope
-        )
-
-    return add if recorded else lambda description: description
-
-
-def graph_describer(graph: Graph) -> Callable[[Malloc], Description]:
-    """Descriptions of allocations whose operators and storages are those of a captured graph."""
-
-    def describe(malloc: Malloc) -> Description:
-        operator = graph.operators[malloc.operator] if malloc.operator >= 0 else None
-        meta: TensorMeta | None = None
-        name = malloc.label
-        if malloc.storage >= 0:
-            name = graph.storages[malloc.storage].name or name
-            if operator is not None:
-                meta = next(
-                    (o for o in operator.outputs if o is not None and o.storage == malloc.storage), None
-                )
-        module = operator.module if operator is not None else ""
-        if not module and name.endswith((".weight", ".bias", ".grad")) and "." in name:
-            module = name.removesuffix(".grad").rpartition(".")[0]
-        return Description(
-            name=name,
-            dtype=meta.dtype if meta else "",
-            shape=meta.shape if meta else (),
-            operator=operator.name if operator else "",
-            module=module,
-            source=operator.source if operator else "",
-            phase=operator.phase.value if operator else "",
-        )
-
-    return describe
 
 
 def _refusals(simulation: Simulation) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
-"""Who holds the bytes at the peak: by module, line, operator, category or tensor, to any depth.
+"""Who holds the bytes at the peak: by module, line, operator, category, tensor or holder, to any depth.
 
 1. Every table is the same allocations (`Estimate.tensors`) grouped another way: each sums to `peak_allocated`, to the byte.
 2. A module's path is its names from the outside in. For ONNX it is the scope the exporter recorded, then the node's name.
-   A line's path is its file, then its number. The others have one level.
+   A line's path is its file, then its number; a holder's who keeps a tensor alive, then for what. The others have one level.
 3. What has no such name (a parameter has no line) is a row of its own, never left out: its name is empty here.
 """
 
@@ -11,12 +11,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from analyzer.report.words import operator_name
+from analyzer.report.words import clean, operator_name, size, tail
+from analyzer.results.estimate import UNREAD
 
 if TYPE_CHECKING:
     from analyzer.results.estimate import Estimate, Origin, TensorRow
 
-KINDS = ("module", "line", "operator", "category", "tensor")
+KINDS = ("module", "line", "operator", "category", "tensor", "holder")
+# Which part of the peak must be held in vain to be worth a line.
+_WORTH_PERCENT = 2
+_LONGEST_NAME = 100
 # What a row is called whose name is empty.
 NAMELESS = {
     "module": "(outside any module)",
@@ -24,6 +28,7 @@ NAMELESS = {
     "operator": "(no operator)",
     "category": "(no category)",
     "tensor": "(no name)",
+    "holder": "(not known)",
 }
 
 
@@ -44,12 +49,14 @@ def path(row: TensorRow | Origin, kind: str, framework: str) -> tuple[str, ...]:
             return (row.category,)
         case "tensor":
             return (row.name,) if row.name else ()
+        case "holder":
+            return getattr(row, "path", ())
     raise KeyError(kind)
 
 
 def joined(names: tuple[str, ...], kind: str) -> str:
     """A path as one name: "layer1.0.conv1", "train.py:12"; "" for none."""
-    return (":" if kind == "line" else ".").join(names)
+    return {"line": ":", "holder": ", "}.get(kind, ".").join(names)
 
 
 def rows(estimate: Estimate, kind: str, depth: int | None = None) -> list[tuple[str, int]]:
@@ -58,3 +65,39 @@ def rows(estimate: Estimate, kind: str, depth: int | None = None) -> list[tuple[
     for row in estimate.tensors:
         sums[joined(path(row, kind, estimate.framework)[:depth], kind)] += row.nbytes
     return sums.most_common()
+
+
+def who(row: TensorRow) -> tuple[str, str]:
+    """What the tensor is called, by its own name or that of the module it comes from; the operator and line behind it."""
+    name, module = clean(row.name), clean(row.module)
+    if row.name == row.operator:
+        name = module or operator_name(row.operator)
+    elif module and not name.startswith(module):
+        name = f"{module}: {name}"
+    moved = row.phase in ("setup", "input")
+    return name, " ".join(filter(None, ("" if moved else operator_name(row.operator), clean(row.source))))
+
+
+def unread(estimate: Estimate) -> str:
+    """What takes memory at the peak though nothing will read it again, where it is more than a little: how much, which, and why."""
+    held = [row for row in estimate.tensors if row.path[:1] and row.path[0] in UNREAD]
+    nbytes = sum(row.nbytes for row in held)
+    if 100 * nbytes < _WORTH_PERCENT * estimate.peak_allocated or not held:
+        return ""
+    sums = Counter[tuple[str, ...]]()
+    for row in held:
+        sums[row.path] += row.nbytes
+    ((most, _),) = sums.most_common(1)
+    row = next(row for row in held if row.path == most)
+    detail = tail(clean("".join(most[1:2])), _LONGEST_NAME)
+    if most[0] == UNREAD[1]:
+        why = f"the graph of {detail} keeps it, and a variable its result (torch.no_grad or detach)"
+    else:
+        name = tail(" ".join(filter(None, (who(row)[0], clean(row.source)))), _LONGEST_NAME)
+        why = f"{name}, which a variable holds {detail}".rstrip()
+    return f"{size(nbytes)} of it nothing will read again: {why}"
+
+
+def held_by(row: TensorRow) -> tuple[str, str]:
+    """Who keeps the tensor alive, and for what, or until when; empty where that is not known."""
+    return (f"held by {clean(row.path[0])}", clean("".join(row.path[1:2]))) if row.path else ("", "")

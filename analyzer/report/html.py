@@ -41,7 +41,7 @@ def render(estimate: Estimate, view: View = PLAIN) -> str:
         *(page.verdict(False, said) for said in estimate.caveats),
         *(page.verdict(False, f"refused by {estimate.runtime}: {said}") for said in estimate.refused),
         page.paragraph(f"device: {estimate.device_note}" if estimate.device_note else "", "dim"),
-        course(estimate, 0, between="\n".join(_figures(estimate))),
+        course(estimate, 0, between="\n".join(_figures(estimate, view))),
         *ranks(estimate),
         *_tables(estimate, view),
         page.heading("How sure"),
@@ -57,7 +57,7 @@ def render(estimate: Estimate, view: View = PLAIN) -> str:
     return page.render(" · ".join(text.subject(estimate)), "\n".join(filter(None, body)), data, scripts)
 
 
-def _figures(estimate: Estimate) -> list[str]:
+def _figures(estimate: Estimate, view: View) -> list[str]:
     """The estimates, how one comes from the other, and what the peak consists of."""
     return [
         page.heading("How the figures come about"),
@@ -65,6 +65,28 @@ def _figures(estimate: Estimate) -> list[str]:
         page.paragraph(text.naive_terms(estimate), "dim"),
         page.heading(f"At the peak{f' ({estimate.peak_at})' if estimate.peak_at else ''}"),
         _breakdown(estimate),
+        page.paragraph(attribution.unread(estimate), "dim"),
+        *_holders(estimate, view),
+    ]
+
+
+def _holders(estimate: Estimate, view: View) -> list[str]:
+    """Of the largest tensors at the peak: what holds each, nearest first."""
+    rows = [row for row in estimate.top(view.top) if row.path]
+    if not rows:
+        return []
+    told = (
+        (
+            size(row.nbytes),
+            page.name(attribution.who(row)[0]),
+            *(page.name(", ".join(part)) for part in parts),
+        )
+        for row in rows
+        for parts in ((row.path[:1], row.path[1:]),)
+    )
+    return [
+        page.heading("Who keeps it alive at the peak"),
+        page.table(("size", "tensor or module", "held by", "for, or until"), told, (0,), "cards"),
     ]
 
 
@@ -258,7 +280,7 @@ def _tables(estimate: Estimate, view: View) -> list[str]:
             size(row.nbytes),
             f"{page.name('x'.join(map(str, row.shape)))} {page.text(row.dtype)}",
             page.text(", ".join(filter(None, (row.category, row.phase)))),
-            *(page.name(word) for word in (*text.who(row), row.rule)),
+            *(page.name(word) for word in (*attribution.who(row), row.rule)),
         )
         for row in estimate.top(view.top)
     )

@@ -6,7 +6,7 @@ without being trusted. `--format html` is the page to explore.
 
 from __future__ import annotations
 
-from analyzer.report import page, text
+from analyzer.report import attribution, page, text
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import mib, percent, size
 from analyzer.results.estimate import Estimate
@@ -46,7 +46,7 @@ def render(estimate: Estimate, view: View = PLAIN) -> str:
                 size(row.nbytes),
                 page.text(f"{'x'.join(map(str, row.shape))} {row.dtype}"),
                 page.text(row.category),
-                *(page.text(word) for word in text.who(row)),
+                *(page.text(word) for word in attribution.who(row)),
             )
             for row in estimate.top(view.top)
         ),

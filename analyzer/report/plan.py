@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from analyzer.report.attribution import who
 from analyzer.report.columns import Column, table, within
 from analyzer.report.formats import PLAIN, View
-from analyzer.report.text import subject, uncounted, who
+from analyzer.report.text import subject, uncounted
 from analyzer.report.words import clean, folded, mib, percent, size
 
 if TYPE_CHECKING:

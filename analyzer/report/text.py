@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from analyzer import releases
 from analyzer.options import written
 from analyzer.report import attribution
+from analyzer.report.attribution import who
 from analyzer.report.console import printed
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.words import clean, folded, mib, operator_name, percent, size, tail, unit
@@ -171,13 +172,15 @@ def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
     if estimate.breakdown:
         where = f" ({clean(estimate.peak_at)})" if estimate.peak_at else ""
         parts += ["", Text(f"At the peak{where}", style="bold"), _breakdown(estimate, view.width)]
+        if said := attribution.unread(estimate):
+            parts.append(Text(said, style="yellow"))
     if view.by and estimate.tensors:
         parts += ["", *_by(estimate, view)]
     if estimate.tensors and view.top > 0:
         parts += [
             "",
             Text.assemble(("Largest tensors at the peak", "bold"), (" (analyze explain RULE)", "dim")),
-            _tensors(estimate.top(view.top), view.width),
+            _tensors(estimate.top(view.top), view),
         ]
     parts += ["", *_certainty(estimate)]
     if notes := other_notes(estimate):
@@ -317,14 +320,15 @@ def _by(estimate: Estimate, view: View) -> list[RenderableType]:
     return [Text(f"At the peak by {view.by}", style="bold"), table]
 
 
-def _tensors(rows: tuple[TensorRow, ...], width: int) -> RenderableType:
+def _tensors(rows: tuple[TensorRow, ...], view: View) -> RenderableType:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
+    width = view.width
     digits = max(5, *(len(shown) for row in rows for shown in (size(row.nbytes), clean(row.phase)[:9])))
     if width < _NARROW:
-        return _tensors_narrow(rows, digits, width)
+        return _tensors_narrow(rows, digits, view)
     room = max(16, width - digits - _WHAT_WIDTH - 6)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
     table.add_column("size\nphase", justify="right", width=digits, no_wrap=True)
@@ -332,21 +336,24 @@ def _tensors(rows: tuple[TensorRow, ...], width: int) -> RenderableType:
     table.add_column("tensor or module\noperator, line", width=room, no_wrap=True, overflow="ellipsis")
     for row in rows:
         name, maker = who(row)
+        holder, why = attribution.held_by(row) if view.verbose else ("", "")
         table.add_row(
             Text.assemble(size(row.nbytes), (f"\n{clean(row.phase)[:9]}", "dim")),
-            Text.assemble(_shape(row), (f"\n{_kind(row, _WHAT_WIDTH)}", "dim")),
-            Text.assemble(tail(name, room), (f"\n{tail(maker, room)}", "dim")),
+            Text.assemble(_shape(row), (f"\n{_kind(row, _WHAT_WIDTH)}\n{holder}".rstrip(), "dim")),
+            Text.assemble(
+                tail(name, room), (f"\n{tail(maker, room)}\n{tail(why, room)}".rstrip("\n"), "dim")
+            ),
         )
     return table
 
 
-def _tensors_narrow(rows: tuple[TensorRow, ...], digits: int, width: int) -> RenderableType:
+def _tensors_narrow(rows: tuple[TensorRow, ...], digits: int, view: View) -> RenderableType:
     """Size and phase, and beside them everything else, one below the other."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    room = max(16, width - digits - 3)
+    room = max(16, view.width - digits - 3)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
     table.add_column("size\nphase", justify="right", width=digits, no_wrap=True)
     table.add_column(
@@ -357,7 +364,8 @@ def _tensors_narrow(rows: tuple[TensorRow, ...], digits: int, width: int) -> Ren
     )
     for row in rows:
         name, maker = who(row)
-        rest = "\n".join(filter(None, (_shape(row), tail(maker, room), _kind(row, room))))
+        holder = [tail(part, room) for part in attribution.held_by(row)] if view.verbose else []
+        rest = "\n".join(filter(None, (_shape(row), tail(maker, room), _kind(row, room), *holder)))
         table.add_row(
             Text.assemble(size(row.nbytes), (f"\n{clean(row.phase)[:9]}", "dim")),
             Text.assemble(tail(name, room), (f"\n{rest}", "dim")),
@@ -377,17 +385,6 @@ def _kind(row: TensorRow, width: int) -> str:
     if rule and len(category) > room:
         category = category[: max(room - 1, 0)] + "…"
     return " · ".join(filter(None, (category, rule)))
-
-
-def who(row: TensorRow) -> tuple[str, str]:
-    """What the tensor is called, by its own name or that of the module it comes from; the operator and line behind it."""
-    name, module = clean(row.name), clean(row.module)
-    if row.name == row.operator:
-        name = module or operator_name(row.operator)
-    elif module and not name.startswith(module):
-        name = f"{module}: {name}"
-    moved = row.phase in ("setup", "input")
-    return name, " ".join(filter(None, ("" if moved else operator_name(row.operator), clean(row.source))))
 
 
 def _certainty(estimate: Estimate) -> list[RenderableType]:

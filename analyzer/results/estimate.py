@@ -21,9 +21,16 @@ class MarkRow:
     by_category: Mapping[str, int] = field(default_factory=dict)
 
 
+# What `TensorRow.path` begins with where nothing will read a tensor again.
+UNREAD = ("a variable", "a graph")
+
+
 @dataclass(frozen=True, slots=True)
 class TensorRow:
-    """One allocation alive at the peak, for `Estimate.top`. `source` is "file.py:123"; `rule` decided its size."""
+    """One allocation alive at the peak, for `Estimate.top`. `source` is "file.py:123"; `rule` decided its size.
+
+    path: who keeps it alive then, nearest first ("the backward pass", "convolution_backward conv1 net.py:12"); empty where not known.
+    """
 
     name: str
     nbytes: int
@@ -36,6 +43,7 @@ class TensorRow:
     phase: str
     rule: str = ""
     scope: str = ""
+    path: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from analyzer.graph import (
@@ -47,13 +49,13 @@ class Builder:
         self.storage(name, nbytes, category, **options)
         self.program.append(Birth(self.index[name]))
 
-    def run(self, name: str, reads: str, results: str, writes: str = "") -> None:
-        """An operator runs; names are separated by spaces."""
+    def run(self, name: str, reads: str, results: str, writes: str = "", gradients: bool = False) -> None:
+        """An operator runs; names are separated by spaces. gradients: it is computed with them."""
         self.operators.append(
             Operator(
                 len(self.operators),
                 name,
-                tuple(self.meta(part) for part in reads.split()),
+                tuple(replace(self.meta(part), requires_grad=gradients) for part in reads.split()),
                 tuple(self.meta(part) for part in results.split()),
                 writes=tuple(self.index[part] for part in writes.split()),
                 phase=self.phase,

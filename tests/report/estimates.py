@@ -208,7 +208,7 @@ def hostile(
     text: str = "\x1b[31mred\x1b[0m\x1b]0;title\x07[bold]x[/bold]\r\n\u202eevil\u200b\x9b1mend",
 ) -> Estimate:
     """An estimate whose every name carries escape sequences, markup and invisible characters."""
-    row = TensorRow(text, MIB, text, text, (1,), text, text, text, text, text, text)
+    row = TensorRow(text, MIB, text, text, (1,), text, text, text, text, text, text, ("a variable", text))
     values: dict[str, Any] = {
         "target": text,
         "runtime": text,
