@@ -92,7 +92,7 @@ BENCHMARKS = {
         },
     ),
     "libraries": Benchmark(
-        "what cuDNN's recurrent layers and attention take, and cuSOLVER's work areas", "the terminal",
+        "what cuDNN's recurrent layers and attention take, and cuSOLVER's work areas", "tests/data/h100/*.json.gz",
         {"measure": "libraries.measure:main"},
     ),
     "litgpt": Benchmark("LitGPT's own table beside predictions", EVIDENCE + "PUBLISHED_LITGPT.md", {"table": "published.litgpt:main"}),

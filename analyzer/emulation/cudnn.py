@@ -10,7 +10,7 @@
 Source of the numbers of kinds and attributes: NVIDIA cuDNN backend API reference; `cudnn_graph.h` of cuDNN 9 (the same in all of
 it). What PyTorch asks for: `aten/src/ATen/native/cudnn/` `Conv_v8.cpp`, `MHA.cpp`, `BatchNorm.cpp`, `RNN.cpp`, `LossCTC.cpp`.
 
-Not modelled: LSTM projections (taken as without one); fused convolutions' own plans.
+Not modelled: fused convolutions' own plans.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from analyzer.libraries.cudnn.attention import backward_bytes, forward_bytes, fr
 from analyzer.libraries.cudnn.convolutions import Workspace
 from analyzer.libraries.cudnn.listing import BENCHMARK, DEFAULT, TRIALS, listing
 from analyzer.libraries.cudnn.normalization import workspace_bytes
-from analyzer.libraries.cudnn.recurrent import MODES, Recurrent, dropout_state_bytes
+from analyzer.libraries.cudnn.recurrent import ALGORITHMS, MODES, Recurrent, dropout_state_bytes
 from analyzer.libraries.cudnn.table import ELEMENT_BYTES, Convolution, strides_of, table_of_device
 
 _DTYPES = {0: "float32", 1: "float64", 2: "float16", 9: "bfloat16"}
@@ -155,6 +155,9 @@ class CudnnAnswers:
 
     def recurrent(self, question: Question) -> list[int]:
         """Bytes of workspace and of what is kept for the backward pass."""
+        algorithm = ALGORITHMS[question["algorithm"]]
+        if algorithm is None:
+            raise Unanswered("no size is known for cuDNN's dynamic persistent recurrent layers")
         layer = Recurrent(
             MODES[question["mode"]],
             _dtype(question["type"]),
@@ -165,17 +168,16 @@ class CudnnAnswers:
             question["batch"],
             question["steps"],
             bool(question["dropout"]),
-            persistent=question["algorithm"] != 0,
+            question["projection"] if question["projection"] != question["hidden"] else 0,
+            question["rows"] or None,
+            algorithm,
         )
-        what = f"cuDNN {layer.mode} ({layer.dtype}, {layer.inputs} to {layer.hidden}, {layer.layers} layers)"
-        projected = 0 < question["projection"] < question["hidden"]
-        if projected:
-            what += " with a projection, taken as without"
         if not question["training"]:
             nbytes, kept = layer.inference_workspace_bytes(), 0
         else:
             nbytes, kept = layer.training_workspace_bytes(), layer.reserve_bytes()
-        self._formula(what, nbytes, known=not projected)
+        what = f"cuDNN {layer.mode} ({layer.dtype}, {layer.inputs} to {layer.hidden}, {layer.layers} layers)"
+        self._formula(what, nbytes)
         return [nbytes, kept]
 
     def dropout_states(self, _question: Question) -> list[int]:

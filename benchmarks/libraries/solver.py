@@ -84,8 +84,10 @@ def _with(
     sizes: Callable[[random.Random], Iterable[tuple[int, ...]]],
     last: Iterable[int] | None = None,
 ) -> Any:
+    kinds = list(first)
+
     def listed(drawn: random.Random) -> Iterable[tuple[int, ...]]:
-        for one, size in itertools.product(list(first), list(sizes(drawn))):
+        for one, size in itertools.product(kinds, list(sizes(drawn))):
             for batch in last or (None,):
                 yield (*one, *size, *(() if batch is None else (batch,)))
 

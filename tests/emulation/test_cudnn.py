@@ -206,18 +206,21 @@ def test_batch_norm_takes_a_workspace_in_its_persistent_mode() -> None:
 
 def test_recurrent_layers_are_those_of_the_formulas() -> None:
     layer = {"training": 1, "algorithm": 0, "mode": 2, "directions": 1, "type": 0, "inputs": 256, "hidden": 512, "projection": 512,
-             "layers": 2, "dropout": 1, "steps": 128, "batch": 64}  # fmt: skip
+             "layers": 2, "dropout": 1, "steps": 128, "batch": 64, "rows": 0}  # fmt: skip
     asked = CudnnAnswers(load("h200"))
     like = Recurrent("LSTM", "float32", 256, 512, 2, 1, 64, 128, dropout=True)
     assert asked.recurrent(layer) == [like.training_workspace_bytes(), 185073920]
     assert asked.recurrent({**layer, "training": 0, "dropout": 0}) == [126354176, 0]
-    persistent = Recurrent("GRU", "float16", 64, 100, 1, 2, 8, 20)  # as PyTorch chooses, and so says
     small = {**layer, "algorithm": 3, "mode": 3, "directions": 2, "type": 2, "inputs": 64, "hidden": 100, "projection": 100,
              "layers": 1, "dropout": 0, "steps": 20, "batch": 8}  # fmt: skip
+    persistent = Recurrent("GRU", "float16", 64, 100, 1, 2, 8, 20, algorithm="small")
     assert asked.recurrent(small) == [persistent.training_workspace_bytes(), persistent.reserve_bytes()]
+    packed = Recurrent("LSTM", "float32", 256, 512, 2, 1, 64, 128, dropout=True, projection=64, rows=1000)
+    told = asked.recurrent({**layer, "projection": 64, "rows": 1000})
+    assert told == [packed.training_workspace_bytes(), packed.reserve_bytes()]
     assert asked.doubts() == ()
-    asked.recurrent({**layer, "projection": 64})
-    assert "with a projection, taken as without" in str(asked.doubts()[0])
+    with pytest.raises(Unanswered, match="dynamic persistent"):
+        asked.recurrent({**layer, "algorithm": 2})
 
 
 def test_the_state_of_dropout_is_of_every_thread() -> None:

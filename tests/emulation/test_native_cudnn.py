@@ -155,10 +155,10 @@ def test_sizes_are_asked_for_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
             library.cudnnSetRNNDescriptor_v8(rnn, 1, LSTM, 2, 1, 0, HALF, FLOAT, 1, 10, 20, 15, 3, dropout, 0)
             == 0
         )
-        assert library.cudnnSetRNNDataDescriptor(data, HALF, 0, 6, 4, 10, ints(6, 6, 6, 6), None) == 0
-        assert (
-            library.cudnnGetRNNTempSpaceSizes(None, rnn, 1, data, ctypes.byref(one), ctypes.byref(two)) == 0
-        )
+        sizes = (None, rnn, 1, data, ctypes.byref(one), ctypes.byref(two))
+        for packed, lengths in ((0, ints(6, 6, 6, 6)), (1, ints(6, 5, 1, 1))):
+            assert library.cudnnSetRNNDataDescriptor(data, HALF, packed, 6, 4, 10, lengths, None) == 0
+            assert library.cudnnGetRNNTempSpaceSizes(*sizes) == 0
         assert (one.value, two.value) == (7, 8)
         heard.told = (9,)
         assert (
@@ -170,9 +170,11 @@ def test_sizes_are_asked_for_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
         assert one.value == 9
         heard.told = ()  # not what was asked for
         assert library.cudnnDropoutGetStatesSize(None, ctypes.byref(one)) == NOT_SUPPORTED
+    layer = {"about": "cudnn.recurrent", "training": 1, "algorithm": 1, "mode": LSTM, "directions": 2, "type": HALF, "inputs": 10,
+             "hidden": 20, "projection": 15, "layers": 3, "dropout": 1, "steps": 6, "batch": 4}  # fmt: skip
     assert heard.questions == [
-        {"about": "cudnn.recurrent", "training": 1, "algorithm": 1, "mode": LSTM, "directions": 2, "type": HALF, "inputs": 10, "hidden": 20,
-         "projection": 15, "layers": 3, "dropout": 1, "steps": 6, "batch": 4},
+        {**layer, "rows": 0},
+        {**layer, "rows": 13},
         {"about": "cudnn.batch_norm", "what": "backward", "mode": 2, "operations": 0, "type": HALF, "shape": [2, 3, 4, 5], "strides": [60, 1, 15, 3]},
         {"about": "cudnn.dropout_states"},
     ]  # fmt: skip

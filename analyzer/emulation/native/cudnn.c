@@ -347,6 +347,7 @@ struct recurrent {
 
 struct sequence {
   int steps, batch, inputs;
+  int64_t rows; /* of packed sequences the sum of their lengths, else 0 */
 };
 
 DESCRIPTOR(Tensor, struct shape)
@@ -478,16 +479,19 @@ ANSWER int cudnnSetRNNDescriptor_v8(void *descriptor, int algorithm, int mode, i
   if (descriptor == NULL) return BAD_PARAM;
   *(struct recurrent *)descriptor = (struct recurrent){
       algorithm, mode, bias, directions + 1, type, inputs, hidden, projection, layers,
-      dropout && ((struct dropout *)dropout)->probability > 0 && layers > 1,
+      dropout && ((struct dropout *)dropout)->probability > 0,
   };
   return SUCCESS;
 }
 
+enum { PACKED = 1 }; /* cudnnRNNDataLayout_t */
 ANSWER int cudnnSetRNNDataDescriptor(void *descriptor, int type, int layout, int steps, int batch, int inputs, const int *lengths,
                               void *padding) {
-  (void)type, (void)layout, (void)lengths, (void)padding;
-  if (descriptor == NULL) return BAD_PARAM;
-  *(struct sequence *)descriptor = (struct sequence){steps, batch, inputs};
+  (void)type, (void)padding;
+  if (descriptor == NULL || lengths == NULL) return BAD_PARAM;
+  int64_t rows = 0;
+  for (int i = 0; layout == PACKED && i < batch; i++) rows += lengths[i];
+  *(struct sequence *)descriptor = (struct sequence){steps, batch, inputs, rows};
   return SUCCESS;
 }
 
@@ -499,9 +503,9 @@ ANSWER int cudnnGetRNNTempSpaceSizes(void *handle, void *layer, int training, vo
   if (rnn == NULL || sequence == NULL) return BAD_PARAM;
   line_add(&line,
            "{\"about\":\"cudnn.recurrent\",\"training\":%d,\"algorithm\":%d,\"mode\":%d,\"directions\":%d,\"type\":%d,\"inputs\":%d,"
-           "\"hidden\":%d,\"projection\":%d,\"layers\":%d,\"dropout\":%d,\"steps\":%d,\"batch\":%d}",
+           "\"hidden\":%d,\"projection\":%d,\"layers\":%d,\"dropout\":%d,\"steps\":%d,\"batch\":%d,\"rows\":%lld}",
            training, rnn->algorithm, rnn->mode, rnn->directions, rnn->type, rnn->inputs, rnn->hidden, rnn->projection, rnn->layers,
-           rnn->dropout, sequence->steps, sequence->batch);
+           rnn->dropout, sequence->steps, sequence->batch, (long long)sequence->rows);
   return ask_for_sizes(&line, 2, (size_t *[]){workspace, reserve});
 }
 

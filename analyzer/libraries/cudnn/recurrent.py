@@ -1,78 +1,52 @@
-"""What cuDNN's recurrent layers take: the reserve kept for the backward pass, the workspace of a call, the weights.
+"""What cuDNN's recurrent layers take: the weights' buffer, the reserve kept for the backward pass, the workspace of a call.
 
-Sizes cuDNN reports (`cudnnGetRNNTempSpaceSizes`) as formulas read off 6,679 layers run through PyTorch on an H200
-(cuDNN 9.19; LSTM, GRU, tanh and ReLU; 1 to 6 layers, one and two directions, three dtypes). e bytes an element,
-A = steps * batch * hidden * directions * e (one result), S = batch * hidden * e * layers * directions (one state),
-X = steps * batch * inputs * e (the input), M = bytes of the weight matrices, g = 5, 6, 1 (LSTM, GRU, plain):
+Sizes cuDNN gives (`cudnnGetRNNWeightSpaceSize`, `cudnnGetRNNTempSpaceSizes`), as sums of parts, each rounded up to 32 bytes. With
+s = layers * batch * hidden, a = rows * hidden numbers of one direction (rows: steps * batch, or of packed sequences the sum of their
+lengths), d directions, g = 4, 3, 1 gates (LSTM, GRU, plain):
 
-1. **Reserve** = layers * g * A + (layers - 1) * A, each rounded up to 32 bytes, + 256; with dropout between layers one
-   bit an element more, per layer and direction. Exact in all 6,679.
-2. **Workspace, inference** = 8 MiB per layer and direction + M + c * S + b * A + X + 256 + 8 * batch:
-   c, b in `_INFERENCE`.
-3. **Workspace, training** = the larger of rule 2 (an LSTM with dropout: + A) and the same with `_TRAINING`'s c and a
-   in place of b, 2 * X in place of X, and max(inputs, hidden) columns of a step (4 with two directions).
-4. PyTorch asks for a persistent algorithm, which has figures of its own, up to the hidden sizes in `_SMALL` (float32
-   and float16; forward and backward passes differ), and for some one-layer float16 networks on large GPUs.
-5. Otherwise gates are computed for at most 256 steps at once.
-6. **Weights** lie in one buffer, matrices and both biases, without padding.
+1. **Weights**: matrices of all layers, then two biases of every layer, without padding.
+2. **Reserve**: the gates of all layers (g * a; GRU: 6 * a), of an LSTM its cells, the results between layers, with a projection those before and behind it;
+   with dropout between layers one bit an element and direction; 256 bytes.
+3. **Forward**: 8 MiB a layer and direction, 256 bytes, the matrices, states, and the gates of all steps, or of 256 at once in one direction.
+4. **Backward**: the same without gates; the wider of input and result; the results of a layer. Layers in one direction overlap: each
+   works on some steps at once, the more the fewer sequences there are, and what lies between two of them is as long as that.
+5. Sequences that are not packed are packed first: 8 bytes each, copies of input, result and states, twice in training.
+6. Training takes the larger of forward (dropout in one direction: and one result) and backward.
+7. **Persistent** kernels, for those who ask for them, take their gates four times more. There are none for bfloat16.
 
-Within 8 KiB: rule 2 in all, rule 3 in 90 % of the layers. The others have several layers in one direction without
-the persistent algorithm, where cuDNN overlaps layers (plain networks' a is 2.5 to 3): 95 % of them within 14 %.
-Not modelled: LSTM projections, packed sequences (bounded by their longest), other GPUs' limits.
-Source of rule 4: `aten/src/ATen/native/cudnn/RNN.cpp` (`get_algo`, `use_rnn_persist_small_h`,
-`use_persist_common_heuristics`, `use_persist_device_heuristics`).
+Measured: 113,496 layers asked about on an H100 (cuDNN 9.19), all of them to the byte: every mode, type and direction, 1 to 6 layers, packed or
+not, with projections and dropout (`benchmarks/libraries/recurrent.py`; 4,000 in `tests/data/h100/recurrent_sizes.json.gz`); 1,200 run on an H200.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from analyzer.libraries.cudnn.table import ELEMENT_BYTES
 
 MODES = ("RNN_RELU", "RNN_TANH", "LSTM", "GRU")
+Algorithm = Literal["standard", "static", "small"]
+ALGORITHMS: tuple[Algorithm | None, ...] = ("standard", "static", None, "small")  # cudnnRNNAlgo_t
 _GATES = {"LSTM": 4, "GRU": 3, "RNN_RELU": 1, "RNN_TANH": 1}
-_RESERVED = {"LSTM": 5, "GRU": 6, "RNN_RELU": 1, "RNN_TANH": 1}
-_SMALL = {"LSTM": (192, 128), "GRU": (192, 128), "RNN": (384, 256)}  # forward, backward
 _PER_LAYER_BYTES = 8 * 2**20
+_FIXED_BYTES = 256
 _STEPS_AT_ONCE = 256
+_BYTES_PER_SEQUENCE = 8
+_PERSISTENT_COLUMNS = 2432  # of hidden size, in the backward pass of "static"
+_LONG_STEPS, _LONG_STEPS_AT_ONCE = 128, 8
+# Layers that overlap work on so many steps at once, with so many sequences at most.
+_OVERLAPPING = ((1, 32), (8, 16), (16, 8), (96, 4))
+_MANY_SEQUENCES_AT_ONCE = 2
 _STATE_BYTES_PER_THREAD = 24
-# (kind, directions, small) -> coefficients (c, b) and (c, a with one layer, a with more).
-_INFERENCE = {
-    ("LSTM", 1, False): (10, 5.0),
-    ("LSTM", 2, False): (12, 7.0),
-    ("GRU", 1, False): (5, 4.0),
-    ("GRU", 2, False): (7, 6.0),
-    ("RNN", 1, False): (3, 2.0),
-    ("RNN", 2, False): (5, 4.0),
-    ("LSTM", 1, True): (8, 21.0),
-    ("LSTM", 2, True): (9, 15.0),
-    ("GRU", 1, True): (4, 16.0),
-    ("GRU", 2, True): (5, 12.0),
-    ("RNN", 1, True): (4, 6.0),
-    ("RNN", 2, True): (5, 6.0),
-}
-_TRAINING = {
-    ("LSTM", 1, False): (11, 3.0, 3.0),
-    ("LSTM", 2, False): (13, 3.0, 4.0),
-    ("GRU", 1, False): (5, 3.0, 3.0),
-    ("GRU", 2, False): (7, 3.0, 4.0),
-    ("RNN", 1, False): (5, 3.0, 3.0),
-    ("RNN", 2, False): (7, 3.0, 4.0),
-    ("LSTM", 1, True): (12, 15.0, 16.0),
-    ("LSTM", 2, True): (13, 9.0, 10.0),
-    ("GRU", 1, True): (6, 17.0, 18.0),
-    ("GRU", 2, True): (7, 10.0, 11.0),
-    ("RNN", 1, True): (6, 12.0, 13.0),
-    ("RNN", 2, True): (7, 7.5, 8.5),
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Recurrent:
-    """One call of a recurrent layer. mode: one of `MODES`; steps * batch rows of `inputs` numbers.
+    """One call of a recurrent layer. mode: one of `MODES`; `inputs` numbers a step and sequence, `steps` of the longest of `batch` sequences.
 
-    large_gpu: compute capability 8 or more (not 8.6) and at least 98 multiprocessors: more networks run persistent.
-    persistent: whether a persistent algorithm was asked for; None: as PyTorch would choose.
+    projection: what an LSTM's results are projected to; 0: nothing. rows: the sum of the lengths of packed sequences; None: not packed.
+    algorithm: what the program asks cuDNN for.
     """
 
     mode: str
@@ -84,96 +58,145 @@ class Recurrent:
     batch: int
     steps: int
     dropout: bool = False
-    large_gpu: bool = True
-    persistent: bool | None = None
+    projection: int = 0
+    rows: int | None = None
+    algorithm: Algorithm = "standard"
 
     @property
-    def _kind(self) -> str:
-        return self.mode if self.mode in ("LSTM", "GRU") else "RNN"
-
-    @property
-    def _element_bytes(self) -> int:
-        return ELEMENT_BYTES[self.dtype]
-
-    @property
-    def _result_bytes(self) -> int:
-        """A of the module docstring."""
-        return self.steps * self.batch * self.hidden * self.directions * self._element_bytes
-
-    @property
-    def matrix_count(self) -> int:
-        """Elements of the weight matrices."""
-        first, later = self.inputs + self.hidden, self.directions * self.hidden + self.hidden
-        columns = first + (self.layers - 1) * later
-        return _GATES[self.mode] * self.hidden * self.directions * columns
+    def weight_count(self) -> int:
+        """Elements of the weights' buffer."""
+        return self._matrix_count + 2 * self._gates * self.hidden * self.layers * self.directions
 
     def reserve_bytes(self) -> int:
-        """What is kept for the backward pass: results and gates of every layer, each rounded up, and dropout's bits.
+        """What is kept for the backward pass.
 
         >>> Recurrent("LSTM", "float32", 256, 512, 2, 1, 64, 128, dropout=True).reserve_bytes()
         185073920
         """
-        result = self._result_bytes
-        between = self.layers - 1
-        total = _up(self.layers * _RESERVED[self.mode] * result) + _up(between * result) + 256
+        gates = 6 if self.mode == "GRU" else self._gates
+        result = self.directions * self._rows * self.hidden
+        total = _FIXED_BYTES + self._up(self.layers * gates * result) + self._up((self.layers - 1) * result)
+        if self.mode == "LSTM":
+            total += self._up(self.layers * result)
+        if self.projection:
+            total += self._up(self.layers * result)
+            total += self._up(self.layers * self.directions * self._rows * self.projection)
         if self.dropout:
-            bits = result // self._element_bytes
-            total += between * self.directions * _up(-(-bits // 8))
+            elements = self.directions * self.steps * self.batch * self._width
+            total += (self.layers - 1) * self.directions * _up(-(-elements // 8))
         return total
 
-    def inference_workspace_bytes(self, backward: bool = False) -> int:
-        """Bytes of a call's workspace in inference, by the measured formula.
-
-        backward: with the algorithm PyTorch picks for the backward pass.
+    def inference_workspace_bytes(self) -> int:
+        """Bytes of a call's workspace in inference.
 
         >>> Recurrent("LSTM", "float32", 256, 512, 2, 1, 64, 128).inference_workspace_bytes()
         126354176
         """
-        state, per_result = _INFERENCE[self._kind, self.directions, self._persists(backward)]
-        result = self._result_bytes
-        gates = _GATES[self.mode] * result
-        if self.steps > _STEPS_AT_ONCE and not self._persists(backward):
-            gates = gates * _STEPS_AT_ONCE // self.steps
-        beside_gates = per_result * result - _GATES[self.mode] * result
-        return self._fixed_bytes(state) + gates + int(beside_gates) + self._input_bytes
+        return self._forward_bytes + self._packing_bytes(1)
 
-    def training_workspace_bytes(self, backward: bool = False) -> int:
-        """Bytes of a call's workspace in training: the larger of the formulas for the two passes."""
-        state, one, more = _TRAINING[self._kind, self.directions, self._persists(backward)]
-        step_bytes = self.steps * self.batch * self._element_bytes
-        columns = max(self.inputs, self.hidden) * (1 if self.directions == 1 else 4) + 2 * self.inputs
-        if self.mode == "GRU" and self.layers > 1 and self.directions == 1 and not self._persists(backward):
-            widest = max(self.inputs, self.hidden) if self.dropout else self.inputs
-            columns = self.inputs + 2 * widest
-        own = self._fixed_bytes(state) + int((one if self.layers == 1 else more) * self._result_bytes)
-        own += columns * step_bytes
-        other = self.inference_workspace_bytes(backward)
-        if self.dropout and self.layers > 1 and self.mode == "LSTM":
-            other += self._result_bytes if self.directions == 1 else 0
-        return max(own, other)
+    def training_workspace_bytes(self) -> int:
+        """Bytes of a call's workspace in training, forward or backward."""
+        forward = self._forward_bytes + self._packing_bytes(1)
+        if self.dropout and self.directions == 1:
+            forward += self._up(self._rows * self.hidden)
+        return max(forward, self._backward_bytes + self._packing_bytes(2))
 
     @property
-    def _input_bytes(self) -> int:
-        return self.steps * self.batch * self.inputs * self._element_bytes
+    def _forward_bytes(self) -> int:
+        state, result, up = self._state, self._rows * self.hidden, self._up
+        both, gates = self.directions == 2, self._gates
+        total = self._weight_bytes + up(2 * state if self._persists else gates * self.directions * state)
+        if self.mode == "LSTM":
+            total += up(2 * self.directions * state)
+        if both:
+            total += up(4 * state) + up(2 * gates * result) + up(4 * result)
+        elif self._persists:
+            total += up(gates * result)
+        else:
+            total += up(gates * min(self._rows, _STEPS_AT_ONCE * self.batch) * self.hidden)
+        if self._persists:
+            total += up(4 * gates * result)
+        return total
 
-    def _fixed_bytes(self, states: int) -> int:
-        both = self.layers * self.directions
-        state = self.batch * self.hidden * self._element_bytes * both
-        constant = 256 + _up(8 * self.batch)
-        return both * _PER_LAYER_BYTES + self.matrix_count * self._element_bytes + states * state + constant
+    @property
+    def _backward_bytes(self) -> int:
+        state, result, up = self._state, self._rows * self.hidden, self._up
+        both, persists = self.directions == 2, self._persists
+        total = self._weight_bytes + up(2 * state if persists or both else state)
+        if self.mode == "LSTM":
+            total += up(2 * self.directions * state)
+        total += up((4 if both else 1) * self._rows * max(self.inputs, self.hidden))
+        if both:
+            total += up(4 * state) + up((2 if self.layers == 1 else 4) * result)
+        elif persists or self.layers == 1:
+            total += up((1 if self.layers == 1 else 2) * result)
+        else:
+            total += up(min(self._rows, self._overlapping_steps * self.batch) * self.hidden)
+        if persists:
+            total += up((6 if self.mode == "GRU" else self._gates) * result)
+            if self.algorithm == "static":
+                total += max(up(8 * result), up((self.batch + _PERSISTENT_COLUMNS) * self.hidden))
+            else:
+                total += up(8 * result)
+        return total
 
-    def _persists(self, backward: bool) -> bool:
-        """Whether PyTorch asks for a persistent algorithm: by hidden size, and for some one-layer float16 networks."""
-        if self.persistent is not None:
-            return self.persistent
-        if self.hidden <= _SMALL[self._kind][backward] and self.dtype in ("float32", "float16"):
-            return True
-        single = self.layers == 1 and self.directions == 1 and self.hidden <= 1024
-        if not (self.dtype == "float16" and self.large_gpu and single and self.mode != "GRU"):
-            return False
-        if self.hidden % 128 or self.inputs % 128 or self.batch % 8 or self.batch > 128:
-            return False
-        return self.mode == "LSTM" or self.batch < 96 or self.hidden < 896
+    @property
+    def _weight_bytes(self) -> int:
+        total = _FIXED_BYTES + self.layers * self.directions * _PER_LAYER_BYTES + self._up(self._matrix_count)
+        if self.projection:
+            total += self._up(self.directions * self._rows * self.hidden)
+        return total
+
+    def _packing_bytes(self, times: int) -> int:
+        """What sequences that are not packed take for it."""
+        if self.rows is not None:
+            return 0
+        both = self.layers * self.directions * self.batch
+        copies = self._up(self._rows * self.inputs) + self._up(self.directions * self._rows * self._width)
+        copies += 2 * self._up(both * self._width)
+        if self.mode == "LSTM":
+            copies += 2 * self._up(both * self.hidden)
+        return _up(_BYTES_PER_SEQUENCE * self.batch) + times * copies
+
+    @property
+    def _overlapping_steps(self) -> int:
+        """How many steps lie between layers that overlap."""
+        at_once = next((steps for most, steps in _OVERLAPPING if self.batch <= most), _MANY_SEQUENCES_AT_ONCE)
+        if self.steps >= _LONG_STEPS:
+            at_once = max(at_once, _LONG_STEPS_AT_ONCE)
+        return min(self.steps, self.layers * at_once + max(8, at_once))
+
+    @property
+    def _gates(self) -> int:
+        return _GATES[self.mode]
+
+    @property
+    def _width(self) -> int:
+        """Numbers of one direction's result."""
+        return self.projection or self.hidden
+
+    @property
+    def _rows(self) -> int:
+        return self.steps * self.batch if self.rows is None else self.rows
+
+    @property
+    def _state(self) -> int:
+        """Numbers of all layers' states in one direction."""
+        return self.layers * self.batch * self.hidden
+
+    @property
+    def _persists(self) -> bool:
+        return self.algorithm != "standard" and self.dtype != "bfloat16"
+
+    @property
+    def _matrix_count(self) -> int:
+        columns = self.inputs + self._width + (self.layers - 1) * (self.directions + 1) * self._width
+        count = self._gates * self.hidden * self.directions * columns
+        return count + self.layers * self.directions * self.projection * self.hidden
+
+    def _up(self, count: int) -> int:
+        """Bytes of so many numbers."""
+        return _up(count * ELEMENT_BYTES[self.dtype])
 
 
 def dropout_state_bytes(threads: int) -> int:

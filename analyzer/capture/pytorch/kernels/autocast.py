@@ -10,8 +10,8 @@ meta tensors. This module registers kernels with the same policies under the sam
    evaluates them (recorded order of allocations).
 3. Casts of float32 leaves that require grad are cached until the outermost autocast context ends
    (`cached_cast`, `aten/src/ATen/autocast_mode.cpp`); the cached copies live as long as anything saved them.
-4. `_cudnn_rnn`: weights are copied into one flat buffer of the autocast type, not cached; then cell, hidden and input
-   are cast (`aten/src/ATen/cudnn/AutocastRNN.cpp`).
+4. `_cudnn_rnn`, whatever the autocast type: weights are copied into one flat buffer of float16, not cached; then cell, hidden and
+   input are cast (`aten/src/ATen/cudnn/AutocastRNN.cpp`).
 
 Not modelled: `rms_norm`, which PyTorch casts to float32 since 2.12 (the measurements are of 2.11). Banned functions
 (`binary_cross_entropy`) are left to PyTorch's own kernel, which raises.
@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 
+from analyzer.capture.pytorch.kernels.results import flat_rnn_count
 from analyzer.capture.pytorch.patches import registered, replaced
 
 _KEY = torch._C.DispatchKey.AutocastCUDA
@@ -263,13 +264,13 @@ def _kernel(operator: Any, policy: str, cache: _CastCache) -> Callable[..., Any]
 
 
 def _rnn_kernel(cache: _CastCache) -> Callable[..., Any]:
-    """Weights go into one flat buffer of the autocast type, then cell, hidden state and input are cast."""
+    """Weights go into one flat buffer of float16, then cell, hidden state and input are cast."""
 
     def kernel(x: Any, weights: Any, stride0: int, buffer: Any, hx: Any, cx: Any, *rest: Any) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(_WITHOUT):
-            dtype = torch.get_autocast_dtype("cuda")
-            if any(w.dtype is not dtype for w in weights):
-                flat = torch.zeros(sum(w.numel() for w in weights), dtype=dtype, device=x.device)
+            dtype = torch.float16
+            if weights[0].dtype not in (dtype, torch.float64):
+                flat = torch.zeros(flat_rnn_count(weights, stride0), dtype=dtype, device=x.device)
                 views, offset = [], 0
                 for weight in weights:
                     # Not views to autograd, which must not see the buffer: tensors set on its storage.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from analyzer.capture.pytorch.kernels.attention import AttentionChoice, attention_math
+from analyzer.capture.pytorch.kernels.results import flat_rnn_count
 from analyzer.capture.pytorch.patches import registered
 from analyzer.releases import Span
 
@@ -160,7 +161,7 @@ def _rnn(mode: int, has_cell: bool, dropout_state: list[Any], packed: bool = Fal
         size = cx.size(2) if has_cell else hx.size(2)
         stride0 = len(params) // (layers * (2 if both else 1))
         flat = params[0]
-        total = sum(t.numel() for t in params)
+        total = flat_rnn_count(params, stride0)
         buffer = None
         if flat.untyped_storage().nbytes() == total * flat.element_size():
             buffer = torch.as_strided(flat.detach(), (total,), (1,), 0)
@@ -200,15 +201,11 @@ def gru_cell(x: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any 
     return aten._thnn_fused_gru_cell(*gates, hx, b_ih, b_hh)[0]
 
 
-def _flat_shapes(weights: Any) -> int:
-    return sum(w.numel() for w in weights)
-
-
-def flatten_rnn_weights(weights: Any, *_: Any) -> Any:
+def flatten_rnn_weights(weights: Any, stride0: int, *_: Any) -> Any:
     """`_cudnn_rnn_flatten_weight` (`cudnn/RNN.cpp`): one zeroed buffer, the weights become views of it."""
     first = weights[0]
     # Left unfilled: the recorder need not follow its values.
-    buffer = torch.empty(_flat_shapes(weights), dtype=first.dtype, device=torch.device("meta"))
+    buffer = torch.empty(flat_rnn_count(weights, stride0), dtype=first.dtype, device=torch.device("meta"))
     offset = 0
     for weight in weights:
         with torch.no_grad():

@@ -14,6 +14,7 @@ from torch._prims_common import compute_elementwise_output_strides
 
 aten = torch.ops.aten
 META = torch.device("meta")
+_BIASED_LAYERS = (4, 5)
 _ONE_DIMENSION, _VOLUMES = 3, 5  # batch, channels, then one length or three
 
 
@@ -285,12 +286,20 @@ def group_norm_backward(
     )
 
 
+def flat_rnn_count(weights: Any, stride0: int) -> int:
+    """Elements of cuDNN's buffer of a recurrent layer's weights: two biases of every layer and direction, whether it has any or not
+    (`CUDNN_RNN_DOUBLE_BIAS`, `cudnn/RNNUtils.h`). stride0: tensors of a layer and direction, 4, or 5 with a projection."""
+    count: int = sum(weight.numel() for weight in weights)
+    missing = 0 if stride0 in _BIASED_LAYERS else len(weights) // stride0
+    return count + missing * 2 * int(weights[0].shape[0])
+
+
 def cudnn_rnn(
     x: Any, weights: Any, stride0: int, buffer: Any, hx: Any, cx: Any, mode: int, hidden: int, projection: int,
     layers: int, batch_first: bool, p: float, train: bool, bidirectional: bool, batch_sizes: Any, state: Any,
 ) -> Any:  # fmt: skip
     """`cudnn/RNN.cpp`: output, hidden, cell, reserve (its size is the library's), weight buffer."""
-    del stride0, mode, p, train, state
+    del mode, p, train, state
     directions = 2 if bidirectional else 1
     width = (projection or hidden) * directions
     if batch_sizes:
@@ -308,7 +317,7 @@ def cudnn_rnn(
     cy = torch.empty((0,) if cx is None else tuple(cx.shape), dtype=x.dtype, device=META)
     reserve = torch.empty(0, dtype=torch.uint8, device=META)
     if buffer is None:
-        buffer = torch.empty(sum(w.numel() for w in weights), dtype=x.dtype, device=META)
+        buffer = torch.empty(flat_rnn_count(weights, stride0), dtype=x.dtype, device=META)
     else:
         buffer = buffer.view(-1)
     return output, hy, cy, reserve, buffer
@@ -319,8 +328,8 @@ def cudnn_rnn_backward(
     grad_cy: Any, mode: int, hidden: int, projection: int, layers: int, batch_first: bool, p: float, train: bool,
     bidirectional: bool, batch_sizes: Any, state: Any, reserve: Any, mask: Any,
 ) -> Any:  # fmt: skip
-    """`cudnn/RNN.cpp`: weight gradients are views of one buffer."""
-    del stride0, buffer, output, grad_output, grad_hy, grad_cy, mode, hidden, projection, layers, p, train
+    """`cudnn/RNN.cpp`: weight gradients are views of one buffer, or of a layer without biases tensors of their own."""
+    del buffer, output, grad_output, grad_hy, grad_cy, mode, hidden, projection, layers, p, train
     del bidirectional, state, reserve
     if batch_first and not batch_sizes:
         dx = torch.empty((x.size(1), x.size(0), x.size(2)), dtype=x.dtype, device=META).transpose(0, 1)
@@ -329,7 +338,9 @@ def cudnn_rnn_backward(
     dhx = torch.empty(hx.shape, dtype=hx.dtype, device=META)
     dcx = torch.empty(cx.shape, dtype=cx.dtype, device=META) if cx is not None else None
     grads = []
-    if mask[3]:
+    if mask[3] and stride0 not in _BIASED_LAYERS:
+        grads = [torch.empty(weight.shape, dtype=weight.dtype, device=META) for weight in weights]
+    elif mask[3]:
         flat = torch.empty(sum(w.numel() for w in weights), dtype=weights[0].dtype, device=META)
         offset = 0
         for weight in weights:

@@ -3,14 +3,14 @@
 1. Forward: a contiguous time-major copy of the input (batch-first input is transposed), the results, a flat weight
    buffer where the weights do not lie in one, the workspace, and in training the reserve.
 2. Backward: zeros for gradients nobody sent, then twice (data, weights) the input's copy and the workspace; the weight
-   gradients are views of one buffer.
+   gradients are views of one buffer, or of a layer without biases copies of its parts.
 3. Dropout between layers keeps one state a process: 24 bytes for every thread the GPU can hold.
 4. A cell (`nn.GRUCell`, `nn.LSTMCell`) makes what its backward pass needs before its state; there the gradients of biases
    are sums over the batch.
 
 Sizes of workspace and reserve: `libraries/cudnn/recurrent.py`. Source: `aten/src/ATen/native/cudnn/RNN.cpp` (`_cudnn_rnn`,
 `_cudnn_rnn_backward`), `aten/src/ATen/native/cuda/RNN.cu` (`_thnn_fused_{lstm,gru}_cell_cuda` and their backward); orders and the 24 bytes of dropout's state from recorded histories (H200).
-Not modelled: LSTM projections' own layout, double backward.
+Not modelled: double backward.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta
-from analyzer.libraries.cudnn.recurrent import MODES, Recurrent, dropout_state_bytes
+from analyzer.libraries.cudnn.recurrent import MODES, Algorithm, Recurrent, dropout_state_bytes
 from analyzer.libraries.cudnn.table import ELEMENT_BYTES
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
@@ -29,15 +29,19 @@ from analyzer.runtimes.pytorch.scratch.reduction import sum_over
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
 _SEED_BYTES = 8
+_SMALL = {"LSTM": (192, 128), "GRU": (192, 128), "RNN": (384, 256)}  # forward, backward
+_WIDEST_STATIC = 1024
+_BIASED = (4, 5)  # tensors of a layer and direction that has biases; the second with a projection
 
 
-def _layer(operator: Operator, device: DeviceProfile) -> Recurrent | None:
-    """The layer, None if cuDNN has no such dtype."""
+def _layer(operator: Operator, device: DeviceProfile, backward: bool = False) -> Recurrent | None:
+    """The layer, None if cuDNN has no such dtype. backward: with the algorithm of the backward pass."""
     source = operator.tensor("input")
     mode = operator.integer("mode", default=-1)
     if source is None or source.dtype not in ELEMENT_BYTES or not 0 <= mode < len(MODES):
         return None
     lengths = operator.integers("batch_sizes")
+    rows = source.shape[0] if lengths else None
     if lengths:
         steps, batch = len(lengths), lengths[0]
     else:
@@ -45,8 +49,7 @@ def _layer(operator: Operator, device: DeviceProfile) -> Recurrent | None:
         if operator.integer("batch_first"):
             steps, batch = batch, steps
     dropout = operator.argument("dropout", default=0.0)
-    major, minor = device.compute_capability
-    return Recurrent(
+    layer = Recurrent(
         MODES[mode],
         source.dtype,
         source.shape[-1],
@@ -56,8 +59,29 @@ def _layer(operator: Operator, device: DeviceProfile) -> Recurrent | None:
         batch,
         steps,
         bool(dropout) and bool(operator.argument("train")),
-        major >= 8 and minor != 6 and device.sm_count >= 98,
+        operator.integer("proj_size"),
+        rows,
     )
+    return replace(layer, algorithm=_algorithm(layer, device, backward))
+
+
+def _algorithm(layer: Recurrent, device: DeviceProfile, backward: bool) -> Algorithm:
+    """What PyTorch asks cuDNN for (`get_algo`): nothing special of packed sequences, projections and float64; persistent kernels of
+    small layers (`use_rnn_persist_small_h`), and in float16 of some of one layer (`use_persist_common_heuristics`,
+    `use_persist_device_heuristics`)."""
+    if layer.rows is not None or layer.projection or layer.dtype == "float64":
+        return "standard"
+    kind = layer.mode.partition("_")[0]
+    if layer.hidden <= _SMALL[kind][backward]:
+        return "small"
+    major, minor = device.compute_capability
+    single = layer.layers == 1 and layer.directions == 1 and layer.hidden <= _WIDEST_STATIC
+    large = major >= 8 and minor != 6 and device.sm_count >= 98
+    if not (layer.dtype == "float16" and single and large and kind != "GRU"):
+        return "standard"
+    if layer.hidden % 128 or layer.inputs % 128 or layer.batch % 8 or layer.batch > 128:
+        return "standard"
+    return "static" if kind == "LSTM" or layer.batch < 96 or layer.hidden < 896 else "standard"
 
 
 def _time_major(operator: Operator, tensor: TensorMeta) -> TensorMeta:
@@ -91,9 +115,9 @@ def cudnn_rnn(operator: Operator, device: DeviceProfile, script: Script) -> None
 @rule("aten::_cudnn_rnn_backward", name="cudnn-recurrent-grad", sure=(Basis.EXACT, Basis.MEASURED))
 def cudnn_rnn_backward(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Zeros for gradients nobody sent; then twice, for data and for weights, the time-major copies and cuDNN's
-    workspace. The weights' gradients are views of one buffer.
+    workspace. The weights' gradients are views of one buffer; without biases, which cuDNN's buffer has all the same, copies of its parts.
     """
-    layer, source = _layer(operator, device), operator.tensor("input")
+    layer, source = _layer(operator, device, backward=True), operator.tensor("input")
     if layer is None or source is None:
         return
     script.library("cudnn")
@@ -104,13 +128,21 @@ def cudnn_rnn_backward(operator: Operator, device: DeviceProfile, script: Script
     copy_bytes = contiguous_copy_bytes(_time_major(operator, source))
     grad = operator.tensor("grad_output")
     grad_bytes = contiguous_copy_bytes(_time_major(operator, grad)) if grad is not None else 0
-    workspace_bytes = layer.training_workspace_bytes(backward=True)
+    workspace_bytes = layer.training_workspace_bytes()
     count = len(operator.outputs)
+    views = operator.integer("weight_stride0", default=4) in _BIASED
     for results, copies in ((range(3), (copy_bytes, grad_bytes)), (range(3, count), (copy_bytes,))):
         held = [script.temporary(nbytes) for nbytes in copies]
-        for index in results:
-            script.output(index)
+        separate = results.start and results and not views
+        if separate:
+            held.append(script.temporary(layer.weight_count * ELEMENT_BYTES[layer.dtype]))
+        else:
+            for index in results:
+                script.output(index)
         held.append(script.temporary(workspace_bytes, Basis.MEASURED))
+        if separate:
+            for index in results:
+                script.output(index)
         for token in reversed(held):
             script.release(token)
 

@@ -331,6 +331,14 @@ class TestRecurrent:
         assert [shape for shape, _ in casts(graph)] == [(1, 2, 6), (1, 2, 6), (5, 2, 4)]
         assert types(graph, "_cudnn_rnn")[0][0] == "float16"
 
+    def test_another_type_is_float16_all_the_same(self) -> None:
+        """Without biases the buffer has room for both: 240 weights, 2 x 24 biases."""
+        layer = nn.LSTM(4, 6, bias=False)
+        graph = step(layer, torch.empty(5, 2, 4), loss=lambda o, *_: o[0].float().sum(), amp="bf16")
+        made = [o.outputs[0] for o in operators(graph, "forward") if short(o) == "zeros" and o.outputs[0]]
+        assert ("float16", (288,)) in [(t.dtype, t.shape) for t in made]
+        assert types(graph, "_cudnn_rnn")[0][0] == "float16"
+
     def test_packed_sequences(self) -> None:
         def packed(model: Any, x: Any) -> Any:
             sequence = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([5, 3]), batch_first=True)

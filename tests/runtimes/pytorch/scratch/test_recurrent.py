@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
+import json
 from typing import Any
 
 import pytest
@@ -10,7 +12,8 @@ import pytest
 from analyzer.graph import TensorMeta
 from analyzer.libraries.cudnn.recurrent import Recurrent
 from analyzer.runtimes.pytorch.scratch import kernel_allocations
-from analyzer.runtimes.pytorch.scratch.recurrent import _layer
+from analyzer.runtimes.pytorch.scratch.recurrent import _algorithm, _layer
+from tests.paths import DATA
 from tests.runtimes.pytorch.scratch.handwritten import H200, call, spread, tensor, words
 
 X, STATE, FLAT = tensor(9, 4, 16), tensor(2, 4, 32), tensor(1000)
@@ -30,7 +33,27 @@ def operator(source: TensorMeta | None = X, **given: Any):  # type: ignore[no-un
     return call("aten::_cudnn_rnn", arguments, results)
 
 
-LSTM = Recurrent("LSTM", "float32", 16, 32, 2, 1, 4, 9)
+LSTM = Recurrent("LSTM", "float32", 16, 32, 2, 1, 4, 9, algorithm="small")
+PACKED = dataclasses.replace(LSTM, batch=4, steps=3, rows=8, algorithm="standard")
+
+
+def test_layers_run_on_an_h200_to_the_byte() -> None:
+    """1,200 of them: reserve, workspaces of training, of the backward pass and of inference, flat weights; each pass with the
+    algorithm that PyTorch asks for."""
+    recorded = json.loads(gzip.decompress((DATA / "h200" / "recurrent_layers.json.gz").read_bytes()))
+    for row in recorded["layers"]:
+        layer, measured = Recurrent(*row[:9]), row[9:]
+        forward, backward = (
+            dataclasses.replace(layer, algorithm=_algorithm(layer, H200, last)) for last in (False, True)
+        )
+        element_bytes = 4 if layer.dtype == "float32" else 2
+        assert measured == [
+            layer.reserve_bytes(),
+            forward.training_workspace_bytes(),
+            backward.training_workspace_bytes(),
+            forward.inference_workspace_bytes(),
+            layer.weight_count * element_bytes if measured[-1] else 0,
+        ], layer
 
 
 @pytest.mark.parametrize(
@@ -45,7 +68,13 @@ LSTM = Recurrent("LSTM", "float32", 16, 32, 2, 1, 4, 9)
         ({"num_layers": 3}, dataclasses.replace(LSTM, layers=3)),
         ({"bidirectional": True}, dataclasses.replace(LSTM, directions=2)),
         ({"batch_first": True}, dataclasses.replace(LSTM, batch=9, steps=4)),
-        ({"batch_sizes": (4, 3, 1)}, dataclasses.replace(LSTM, batch=4, steps=3)),
+        ({"batch_sizes": (4, 3, 1), "source": tensor(8, 16)}, PACKED),
+        ({"proj_size": 8}, dataclasses.replace(LSTM, projection=8, algorithm="standard")),
+        ({"hidden_size": 193}, dataclasses.replace(LSTM, hidden=193, algorithm="standard")),
+        (
+            {"source": tensor(9, 4, 16, dtype="float64")},
+            dataclasses.replace(LSTM, dtype="float64", algorithm="standard"),
+        ),
         ({"dropout": 0.5}, dataclasses.replace(LSTM, dropout=True)),
         ({"dropout": 0.5, "train": False}, LSTM),
         ({"source": tensor(9, 4, 16, dtype="int8")}, None),
@@ -70,10 +99,22 @@ def test_a_call_that_leaves_its_defaults_out() -> None:
     [((8, 0), 108, True), ((8, 0), 98, True), ((8, 0), 97, False), ((8, 6), 108, False), ((7, 0), 108, False),
      ((9, 0), 132, True)],
 )  # fmt: skip
-def test_large_gpus(capability: tuple[int, int], sm_count: int, large: bool) -> None:
+def test_large_gpus_have_persistent_kernels_of_wider_layers(
+    capability: tuple[int, int], sm_count: int, large: bool
+) -> None:
     device = dataclasses.replace(H200, compute_capability=capability, sm_count=sm_count)
-    layer = _layer(operator(), device)
-    assert layer is not None and layer.large_gpu == large
+    layer = Recurrent("LSTM", "float16", 128, 256, 1, 1, 8, 9)
+    assert _algorithm(layer, device, False) == ("static" if large else "standard")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"hidden": 1152}, {"layers": 2}, {"directions": 2}, {"inputs": 64}, {"batch": 136}, {"batch": 12}, {"mode": "GRU"},
+     {"dtype": "float32"}, {"rows": 72}, {"mode": "RNN_TANH", "hidden": 896, "batch": 96}],
+)  # fmt: skip
+def test_whose_layers_are_not_asked_for_as_persistent(changed: dict[str, Any]) -> None:
+    layer = Recurrent("LSTM", "float16", 128, 256, 1, 1, 8, 9)
+    assert _algorithm(dataclasses.replace(layer, **changed), H200, False) == "standard"
 
 
 COPY = 9 * 4 * 16 * 4
@@ -105,17 +146,17 @@ def test_the_input_is_brought_to_time_major_order() -> None:
 def backward(**given: Any) -> str:
     """All gradients sent, unless `given` leaves one out."""
     made = operator(
-        **{key: value for key, value in given.items() if key not in ("grads", "results")}
+        **{key: value for key, value in given.items() if key not in ("grads", "results", "stride0")}
     ).arguments
     grads = given.get("grads", (tensor(9, 4, 32), STATE, STATE))
-    arguments = (*made[:6], tensor(9, 4, 32), *grads, *made[6:])
+    arguments = (*made[:2], given.get("stride0", 4), *made[3:6], tensor(9, 4, 32), *grads, *made[6:])
     results = given.get("results", (X, STATE, STATE, FLAT))
     told = call("aten::_cudnn_rnn_backward", arguments, results)
     assert kernel_allocations(told, H200).libraries <= {"cudnn"}
     return words(told)
 
 
-SPACE = LSTM.training_workspace_bytes(backward=True)
+SPACE = LSTM.training_workspace_bytes()
 TWICE = f"+{SPACE}? -{SPACE}?"
 
 
@@ -126,6 +167,15 @@ def test_backward() -> None:
     assert backward(results=(X, STATE, STATE)) == f"=0 =1 =2 {TWICE} {TWICE}"
     more = backward(results=(X, STATE, STATE, FLAT, FLAT))
     assert more == f"=0 =1 =2 {TWICE} =3 =4 {TWICE}"
+
+
+def test_gradients_without_biases_are_copied_out_of_a_buffer_that_has_them() -> None:
+    """Two matrices a layer; the buffer is cuDNN's, with two biases of every layer."""
+    matrices = (tensor(128, 16), tensor(128, 32), tensor(128, 32), tensor(128, 32))
+    buffer = sum(128 * width for width in (16, 32, 32, 32)) * 4 + 2 * 2 * 128 * 4
+    assert buffer == LSTM.weight_count * 4
+    told = backward(stride0=2, results=(X, STATE, STATE, *matrices))
+    assert told == f"=0 =1 =2 {TWICE} +{buffer} +{SPACE}? =3 =4 =5 =6 -{SPACE}? -{buffer}"
 
 
 def test_gradients_nobody_sent_are_zeros_until_the_end() -> None:
