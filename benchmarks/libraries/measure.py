@@ -24,7 +24,7 @@ from typing import Any
 import click
 
 # Part -> how many processes share it.
-PARTS = {"recurrent": 2, "solver": 1, "layers": 1, "routines": 3, "attention": 3}
+PARTS = {"recurrent": 2, "solver": 4, "layers": 1, "routines": 3, "attention": 3}
 _FLUSH_SECONDS = 5
 
 
@@ -101,13 +101,13 @@ class Recorded:
 
 @click.command("measure")
 @click.argument("out", type=Path)
-@click.option("--part", type=click.Choice(list(PARTS)), help="this part alone, in this process")
-@click.option("--share", default=0, help="with --part: which of its processes this is")
+@click.option("--part", type=click.Choice(list(PARTS)), help="this part alone")
+@click.option("--share", type=int, help="with --part: as this one of its processes")
 @click.option("--seconds", default=150.0, show_default=True, help="time each part may take")
-def main(out: Path, part: str | None, share: int, seconds: float) -> int:
+def main(out: Path, part: str | None, share: int | None, seconds: float) -> int:
     """Ask and run everything, and write the rows into the folder OUT."""
     out.mkdir(parents=True, exist_ok=True)
-    if part is not None:
+    if part is not None and share is not None:
         rows = Rows(out, part, share, seconds)
         try:
             import_module(f"benchmarks.libraries.{part}").measure(rows)
@@ -124,9 +124,10 @@ def main(out: Path, part: str | None, share: int, seconds: float) -> int:
         "--seconds",
         str(seconds),
     ]
+    parts = {part: PARTS[part]} if part is not None else PARTS
     started = {
         (name, index): subprocess.Popen([*command, "--part", name, "--share", str(index)])
-        for name, count in PARTS.items()
+        for name, count in parts.items()
         for index in range(count)
     }
     end = time.monotonic() + seconds + 60
@@ -141,7 +142,7 @@ def main(out: Path, part: str | None, share: int, seconds: float) -> int:
             f"{name} {index}: {'done' if process.returncode == 0 else f'ended with {process.returncode}'}"
         )
     # Files of gzip behind each other are one; what a killed process left is not whole, and stays alone.
-    for name, count in PARTS.items():
+    for name, count in parts.items():
         with (out / f"{name}.jsonl.gz").open("wb") as whole:
             for index in range(count):
                 if started[name, index].returncode >= 0:

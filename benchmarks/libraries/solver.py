@@ -41,7 +41,14 @@ def _squares(drawn: random.Random) -> Iterable[tuple[int, ...]]:
         4096,
         _LARGEST_N,
     ]
-    return [(n,) for n in (*sizes, *(drawn.randint(1, 3000) for _ in range(120)))]
+    return [
+        (n,)
+        for n in (
+            *sizes,
+            *(drawn.randint(1, 3000) for _ in range(120)),
+            *(drawn.randint(3000, 4200) for _ in range(30)),
+        )
+    ]
 
 
 def _rectangles(drawn: random.Random) -> Iterable[tuple[int, int]]:
@@ -223,7 +230,7 @@ def measure(rows: Any) -> None:
 
     solver, drawn = _Solver(), random.Random(0)
     rows.add(about())
-    for name, kind in itertools.product(ROUTINES, TYPES):
+    for name, kind in itertools.product(ROUTINES, rows.mine(list(TYPES))):
         for numbers in ROUTINES[name](drawn):
             if not rows.left():
                 return
