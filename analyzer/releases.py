@@ -200,9 +200,18 @@ def notes(modelled: Mapping[str, str], elsewhere: Mapping[str, str]) -> tuple[st
 
 
 def line(modelled: Mapping[str, str], elsewhere: Mapping[str, str]) -> str:
-    """ "torch 2.11 (installed: 2.13.0+cpu), CUDA 13.0": in a line."""
+    """ "torch 2.11 (measured; 2.13.0+cpu is installed, and runs on no GPU: --release torch=2.13), CUDA 13.0": in a line."""
     return ", ".join(
         f"{DISPLAY_NAMES.get(name, name)} {text}"
-        + (f" (installed: {elsewhere[name]})" if name in elsewhere else "")
+        + (_why(name, text, elsewhere[name]) if name in elsewhere else "")
         for name, text in modelled.items()
     )
+
+
+def _why(name: str, text: str, version: str) -> str:
+    """Why figures are not of the version that is installed."""
+    default = text == written(RECORDED[name]) and (version.endswith("+cpu") or not runs_on_a_gpu(name))
+    if not default:
+        return f" (asked for; installed: {version})"
+    instead = f": --release {name}={written(parse(version))}" if name in ASKABLE else ""
+    return f" (measured; {version} is installed, and runs on no GPU{instead})"

@@ -152,3 +152,31 @@ def test_the_command_tells_what_a_release_changed(monkeypatch: pytest.MonkeyPatc
     ):
         assert line in page
     assert benchmarks(["releases", "torch"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("modelled", "version", "gpu", "said"),
+    [
+        (
+            "2.11",
+            "2.13.0+cpu",
+            False,
+            "2.11 (measured; 2.13.0+cpu is installed, and runs on no GPU: --release torch=2.13)",
+        ),
+        (
+            "2.11",
+            "2.13.0",
+            False,
+            "2.11 (measured; 2.13.0 is installed, and runs on no GPU: --release torch=2.13)",
+        ),
+        ("2.8", "2.13.0+cpu", False, "2.8 (asked for; installed: 2.13.0+cpu)"),
+        ("2.11", "2.13.0+cu130", True, "2.11 (asked for; installed: 2.13.0+cu130)"),
+    ],
+)
+def test_why_figures_are_not_of_the_installed_release(
+    monkeypatch: pytest.MonkeyPatch, modelled: str, version: str, gpu: bool, said: str
+) -> None:
+    installed(monkeypatch, version, gpu)
+    assert (
+        releases.line({"torch": modelled, "cuda": "13.0"}, {"torch": version}) == f"torch {said}, CUDA 13.0"
+    )

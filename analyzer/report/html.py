@@ -63,7 +63,7 @@ def _figures(estimate: Estimate, view: View) -> list[str]:
         page.heading("How the figures come about"),
         steps(estimate),
         page.paragraph(text.naive_terms(estimate), "dim"),
-        page.heading(f"At the peak{f' ({estimate.peak_at})' if estimate.peak_at else ''}"),
+        page.heading(f"At the peak{f' ({place})' if (place := text.peak_place(estimate)) else ''}"),
         _breakdown(estimate),
         page.paragraph(attribution.unread(estimate), "dim"),
         *_holders(estimate, view),

@@ -33,7 +33,9 @@ _NARROW = 64
 _WHAT_WIDTH = 34
 _UNKNOWN_SHOWN = 8
 _RULES_SHOWN = 3
-_LONGEST_NAME = 200
+_LONGEST_NAME, _LONGEST_PLACE = 200, 44
+# The phase of a step that ends with an event of another name.
+_PHASE_OF = {"step": "optimizer"}
 _NAIVE_TERMS = (
     ("data", "data"),
     ("weights", "weights"),
@@ -170,7 +172,7 @@ def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
     if terms := naive_terms(estimate):
         parts.append(Text(terms, style="dim"))
     if estimate.breakdown:
-        where = f" ({clean(estimate.peak_at)})" if estimate.peak_at else ""
+        where = f" ({place})" if (place := peak_place(estimate)) else ""
         parts += ["", Text(f"At the peak{where}", style="bold"), _breakdown(estimate, view.width)]
         if said := attribution.unread(estimate):
             parts.append(Text(said, style="yellow"))
@@ -186,6 +188,18 @@ def _parts(estimate: Estimate, view: View) -> list[RenderableType]:
     if notes := other_notes(estimate):
         parts += ["", Text("Notes", style="bold"), _notes(folded(notes, view.verbose))]
     return parts
+
+
+def peak_place(estimate: Estimate) -> str:
+    """Where the program is at the peak: the event or phase under way ("1.backward", "run 2"), module and line; "" where nothing is known."""
+    event, request = estimate.peak_at, estimate.peak_request
+    if request is None:
+        return clean(event)
+    step, dot, name = event.partition(".")
+    if not event or (dot and request.phase and request.phase not in (name, _PHASE_OF.get(name))):
+        event = f"{step}{dot}{request.phase}"
+    module = tail(clean(request.module or request.scope), _LONGEST_PLACE)
+    return ", ".join(filter(None, (clean(event), module and f"in {module}", clean(request.source))))
 
 
 def subject(estimate: Estimate) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -263,6 +264,14 @@ class Estimate:
     def top(self, n: int = 10) -> tuple[TensorRow, ...]:
         """The n largest allocations alive at the peak, largest first."""
         return self.tensors[:n]
+
+    @property
+    def peak_request(self) -> Origin | None:
+        """What the request was for that reached the peak; None where none did, or it was not kept."""
+        place = bisect_left(self.allocations.born, self.peak_event)
+        if self.peak_event not in self.allocations.born[place : place + 1]:
+            return None
+        return self.allocations.origins[self.allocations.origin[place]]
 
     @property
     def reserved_range(self) -> tuple[int, int]:

@@ -112,7 +112,7 @@ TRAINING = Estimate(
         "A first note.",
         "A second note that is long enough to be wrapped somewhere before the eightieth column of the terminal.",
     ),
-    peak_at="0.backward, aten::convolution_backward",
+    peak_at="0.forward",
     allocations=Allocations(
         born=(0, 2),
         died=(-1, 4),
@@ -161,7 +161,7 @@ pytorch: device      62,914,560   60.0   what nvidia-smi shows
 naive = data 4.0 + weights 8.0 + outputs 16.0 + weight grads 8.0 + output grads
 20.0 MiB
 
-At the peak (0.backward, aten::convolution_backward)
+At the peak (0.forward, in conv, small.py:12)
 saved for backward  ██████████████████████████████  20.0 MiB  50.0 %
 parameters          ████████████                     8.0 MiB  20.0 %
 gradients           ████████████                     8.0 MiB  20.0 %

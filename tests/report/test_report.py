@@ -270,6 +270,31 @@ def test_what_an_unknown_operator_takes_has_no_bound() -> None:
     assert "at least" in html.render(UNKNOWN) and "at most" not in html.render(UNKNOWN)
 
 
+@pytest.mark.parametrize(
+    ("event", "phase", "said"),
+    [
+        ("1.backward", "backward", "1.backward, in conv, small.py:12"),
+        (
+            "1.backward",
+            "evaluation",
+            "1.evaluation, in conv, small.py:12",
+        ),  # of a program: before that is over
+        ("1.step", "optimizer", "1.step, in conv, small.py:12"),
+        ("", "generation", "generation, in conv, small.py:12"),  # after the last event
+        ("run 2", "forward", "run 2, in conv, small.py:12"),
+        ("run 2", "", "run 2, in conv, small.py:12"),
+    ],
+)
+def test_the_peak_has_a_phase_a_module_and_a_line(event: str, phase: str, said: str) -> None:
+    taken = TRAINING.allocations
+    origins = (taken.origins[0], replace(taken.origins[1], phase=phase))
+    estimate = replace(TRAINING, peak_at=event, allocations=replace(taken, origins=origins))
+    assert f"At the peak ({said})" in text.render(estimate).splitlines()[:16]
+    assert said in html.render(estimate)
+    without = replace(estimate, allocations=type(taken)())
+    assert text.peak_place(without) == event
+
+
 def test_the_schema_describes_every_attribute() -> None:
     assert {field.name for field in fields(Estimate)} <= set(schema()["properties"])
 

@@ -50,6 +50,7 @@ from analyzer.capture.pytorch.module.modules import bytes_in
 from analyzer.capture.pytorch.module.step import label_gradients, label_state
 from analyzer.capture.pytorch.patches import replaced
 from analyzer.capture.pytorch.program.compiling import compiling
+from analyzer.capture.pytorch.program.evaluating import Evaluations
 from analyzer.capture.pytorch.program.exporting import exporting
 from analyzer.capture.pytorch.program.generating import Tokens
 from analyzer.capture.pytorch.program.loading import reading_in_order
@@ -106,6 +107,7 @@ class Phases:
         self._recorder, self._progress, self._until = recorder, progress, until
         self._repetition = repetition
         self.looking = True  # for what repeats
+        self.evaluations = Evaluations(recorder.places, recorder.note)
         self._optimizing = 0
         self._forward_seen = self._started = False
         self._calls = Phase.FORWARD  # what calling a model is for, now
@@ -173,6 +175,7 @@ class Phases:
 
     def after_backward(self) -> None:
         """A backward pass is over."""
+        self.evaluations.backward()
         self.trained = True
         self._forward_seen = False
         for root in self._roots.values():
@@ -190,6 +193,7 @@ class Phases:
             self._adopt(module)
             path = ""
         if not self._recorder.places.modules:
+            self.evaluations.calls(module)
             self._forward_seen = self._started = True
             self._leaves_of = self._leaves_of or id(module)
             self._calls = Phase.FORWARD
@@ -215,7 +219,9 @@ class Phases:
                     self.weight_bytes += sum(part.numel() * part.element_size() for part in inside(tensor))
 
     def returned(self, module: torch.nn.Module, out: Any) -> None:
-        """What a leaf module of the first model returned in its first forward pass: for the naive sum."""
+        """What a module returned; of the leaves of the first model in its first forward pass it goes into the naive sum."""
+        if not self._recorder.places.modules:
+            self.evaluations.returned(module, out)
         if self._leaves_of == id(module):
             self._leaves_of = -1
         elif self._leaves_of not in (None, -1) and id(module) in self._leaf:
@@ -290,6 +296,7 @@ def follow(
             except Exception as ended:
                 error = explained(ended, recorder)
                 error.__cause__ = ended
+            phases.evaluations.finish()
         recorder.notes.extend((*_cudnn_modes(), *recorder.values.assumptions.notes()))
         graph = replace(
             recorder.finish(None), communicators=communicators.uses, own_streams=recorder.streams.made_any
