@@ -52,7 +52,7 @@ class Captured:
     framework: "pytorch" or "onnx", what the target is. batch: of the capture, None where it does not say.
     profile: with the runtime's settings in it; device_note says why this device. optimizer: its name, "" in inference.
     notes: what the capture assumed; those of the graph itself are added. refused: why the runtime would not run it so.
-    incomplete, caveats: as in `Estimate`.
+    incomplete, caveats, unreached: as in `Estimate`.
     """
 
     target: str
@@ -67,6 +67,7 @@ class Captured:
     refused: tuple[str, ...] = ()
     incomplete: str | None = None
     caveats: tuple[str, ...] = ()
+    unreached: str = ""
 
 
 def check_runtime(runtime: Runtime, framework: str, target: str) -> None:
@@ -181,6 +182,7 @@ def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limi
         refused=captured.refused,
         incomplete=captured.incomplete,
         caveats=captured.caveats,
+        unreached=captured.unreached,
         with_room=outcome.with_room,
         doubt=outcome.doubt,
         budget_bytes=options.budget_bytes,

@@ -175,6 +175,7 @@ def concluded(followed: Followed, options: Options, name: str, one: Rank | None 
         notes=(*_notes(ran), *one.notes(), *ran.caveats),
         incomplete=_incomplete(ran.error),
         caveats=ran.caveats,
+        unreached=ran.unreached,
     )
     if ran.trained:
         options = replace(options, mode="train")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,23 @@ from analyzer.errors import MissingDependencyError, TargetError
 CACHED = "hf:"
 _DTYPES = ("float32", "bfloat16", "float16")
 _LARGEST_BYTES = 16 * 2**20
+# Counts and sizes, which are not negative; and those that no model is without.
+_COUNTS = re.compile(
+    r"(num|n)_\w+|\w*(hidden|vocab|intermediate|embedding)_size|d_(model|ff|kv)|(head|hidden)_dim"
+)
+_NEEDED = frozenset(
+    {
+        "num_hidden_layers",
+        "num_layers",
+        "n_layer",
+        "hidden_size",
+        "n_embd",
+        "d_model",
+        "vocab_size",
+        "num_attention_heads",
+        "n_head",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +91,20 @@ def opened(text: str) -> ModelConfig:
             f"{path} does not say which model it is of: it has no model_type",
             "give the config.json that transformers' save_pretrained writes",
         )
+    _check_counts(path, document)
     return ModelConfig(text, path, document)
+
+
+def _check_counts(path: Path, part: Mapping[str, Any]) -> None:
+    """Raises TargetError for a count that no model can have."""
+    for name, value in part.items():
+        least = int(name in _NEEDED)
+        if isinstance(value, Mapping):
+            _check_counts(path, value)
+        elif (least or _COUNTS.fullmatch(name)) and isinstance(value, int | float) and value < least:
+            raise TargetError(
+                f"{path}: {name} is {value!r}", f"it must be a whole number of at least {least}"
+            )
 
 
 def _cached(name: str) -> Path:

@@ -74,6 +74,8 @@ def verdicts(estimate: Estimate, budget_bytes: int | None = None) -> list[tuple[
     if budget_bytes is not None:
         found.append(_verdict(_BUDGET, estimate, budget_bytes, "allowed"))
     found.sort(key=lambda entry: bool(entry[0]))
+    if estimate.unreached:
+        found.insert(0, (False, clean(estimate.unreached)))
     return found + [(None, said) for said in _beside(estimate)]
 
 

@@ -208,6 +208,8 @@ class Estimate:
         is too short), although what it would need is known; these are among `notes` as well.
     incomplete: why a program ended before its end (an error of its own, an exit code other than 0, Ctrl-C, something that
         cannot be followed), None where it ran through; every figure is then of what ran until that moment, and it never fits.
+    unreached: what a program that ended as if all was well never did (put anything on the GPU, take a step with its optimizer), said before
+        the verdict; "" where nothing is to be said of that.
     caveats: what the figures are not of, where that may change them as a whole (a compiled program is followed as eager code).
     out_of_memory: the request that finds no memory on the device, None where all are served. Every other figure then says what
         the job would take with room; of a program followed while it ran, what was reached until that moment.
@@ -254,6 +256,7 @@ class Estimate:
     refused: tuple[str, ...] = ()
     incomplete: str | None = None
     caveats: tuple[str, ...] = ()
+    unreached: str = ""
     with_room: Room | None = None
     doubt: str = ""
     budget_bytes: int | None = None

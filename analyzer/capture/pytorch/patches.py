@@ -220,6 +220,7 @@ PATCHES: dict[str, Patch] = {
         "CPU and CUDA tensors are of one kind to `Module.to`, which then keeps its parameters' identity"
     ),
     "torch.Tensor._reduce_ex_internal": Patch("tensors without memory are zeros in files (`files.py`)"),
+    "torch.optim.Optimizer.__init__": Patch("tells that the program has one: it is to take steps (`script.py`)"),
     "torch.autograd.backward": Patch("tells when a backward pass is over (`script.py`)"),
     "torch._use_cudnn_rnn_flatten_weight": Patch(
         "true on CUDA; it has no tensor among its arguments, so no torch-function mode sees it"

@@ -27,6 +27,7 @@ def followed(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
     body = kernels.get("cuda", kernels.get(None))
     if body is None or recorder.described(func.name()):
         return NotImplemented
+    before = recorder.failed_call
     try:
         with torch._C._EnableTorchFunction(), recorder.believing():
             return body(*args, **kwargs)
@@ -36,4 +37,5 @@ def followed(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
         failed = recorder.failed_call
         if failed is not None and failed.error == id(error) and failed.fails_on_a_cpu():
             raise
+        recorder.failed_call = before
         return NotImplemented

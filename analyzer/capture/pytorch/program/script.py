@@ -80,7 +80,7 @@ class Ran:
 
     error: what ended it (None: it ran to its end). steps: optimizer steps; repeated: those that repeat others and are
         stored once. steady: it was ended because from then on everything repeats. trained: whether there was a backward pass.
-    caveats: what the figures are not of. weight_bytes, leaves: of the modules that were called, for the naive sum.
+    unreached: what it never did, "" where nothing is to be said of that. caveats: what the figures are not of. weight_bytes, leaves: of the modules that were called, for the naive sum.
     """
 
     graph: Graph
@@ -92,6 +92,7 @@ class Ran:
     weight_bytes: int
     leaves: tuple[LeafOutput, ...]
     caveats: tuple[str, ...]
+    unreached: str
 
 
 class Phases:
@@ -104,7 +105,7 @@ class Phases:
         until: int | str | None,
         repetition: Repetition | None,
     ) -> None:
-        self._recorder, self._progress, self._until = recorder, progress, until
+        self._recorder, self._progress, self.until = recorder, progress, until
         self._repetition = repetition
         self.looking = True  # for what repeats
         self.evaluations = Evaluations(recorder.places, recorder.note)
@@ -115,7 +116,7 @@ class Phases:
         self._paths: dict[int, str] = {}
         self._leaf: set[int] = set()
         self._leaves_of: int | None = None
-        self.steps = 0
+        self.steps = self.optimizers = 0
         self.steady = self.trained = False
         self.weight_bytes = 0
         self.leaves: list[LeafOutput] = []
@@ -164,8 +165,8 @@ class Phases:
         self._forward_seen = False
         if self._progress is not None:
             self._progress(f"step {self.steps}")
-        self.steady = self._segment_over() and self._until == "steady"
-        if self.steady or (isinstance(self._until, int) and self.steps >= self._until):
+        self.steady = self._segment_over() and self.until == "steady"
+        if self.steady or (isinstance(self.until, int) and self.steps >= self.until):
             raise Enough
 
     def _segment_over(self) -> bool:
@@ -285,7 +286,7 @@ def follow(
             world(rank, recorder, post) as communicators,
             DeviceThread(fake.in_another_thread).open(),
             Threads(recorder, fake.in_another_thread).open() as threads,
-            _exits(),
+            _exits(recorder),
         ):
             try:
                 threads.finish(run)
@@ -296,6 +297,7 @@ def follow(
             except Exception as ended:
                 error = explained(ended, recorder)
                 error.__cause__ = ended
+            error = recorder.ended or error
             phases.evaluations.finish()
         recorder.notes.extend((*_cudnn_modes(), *recorder.values.assumptions.notes()))
         graph = replace(
@@ -311,18 +313,38 @@ def follow(
         weight_bytes=phases.weight_bytes,
         leaves=tuple(phases.leaves),
         caveats=tuple(recorder.caveats),
+        unreached=_unreached(recorder, phases) if _by_itself(error) else "",
     )
 
 
+def _by_itself(error: BaseException | None) -> bool:
+    """Whether a program ended as it meant to."""
+    return error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
+
+
+def _unreached(recorder: Recorder, phases: Phases) -> str:
+    """What a program that says all went well never did, and the error that it kept to itself."""
+    found = []
+    if not any(storage.on_device for storage in recorder.storages.all):
+        found.append("put nothing on the GPU")
+    elif phases.optimizers and not phases.steps and phases.until is None:
+        found.append("made an optimizer and took no step")
+    if caught := recorder.caught():
+        found.append(f"caught an error: {caught}")
+    return f"the program {', and '.join(found)}" if found else ""
+
+
 @contextlib.contextmanager
-def _exits() -> Iterator[None]:
-    """While open, `os._exit` ends the program that is followed, not the process that follows it; forked ones it ends."""
+def _exits(recorder: Recorder) -> Iterator[None]:
+    """While open, `os._exit` ends the program that is followed, in whichever thread: nothing it does on its way out counts. A forked
+    process it ends."""
     ends, here = os._exit, os.getpid()
 
     def exit_here(status: int) -> None:
         if os.getpid() != here:
             ends(status)
-        raise SystemExit(status)
+        recorder.ended = SystemExit(status)
+        raise recorder.ended
 
     os._exit = exit_here  # type: ignore[assignment]
     try:
@@ -368,6 +390,12 @@ def _told(recorder: Recorder, phases: Phases) -> Iterator[None]:
         if torch._C._current_autograd_node() is None:
             phases.after_backward()
 
+    make = torch.optim.Optimizer.__init__
+
+    def watched_make(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+        phases.optimizers += 1
+        make(self, *args, **kwargs)
+
     recorder.places.calling = watched_call.__code__
     hooks = (
         register_optimizer_step_pre_hook(phases.before_step),
@@ -375,7 +403,11 @@ def _told(recorder: Recorder, phases: Phases) -> Iterator[None]:
     )
     try:
         with replaced(
-            {"torch.nn.Module.__call__": watched_call, "torch.autograd.backward": watched_backward}
+            {
+                "torch.nn.Module.__call__": watched_call,
+                "torch.autograd.backward": watched_backward,
+                "torch.optim.Optimizer.__init__": watched_make,
+            }
         ):
             yield
     finally:

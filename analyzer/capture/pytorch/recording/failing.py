@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map
 
 _MOST_ELEMENTS = 1 << 24
+_LONGEST = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +32,20 @@ class _Like:
 @dataclass(frozen=True, slots=True)
 class FailedCall:
     """An operator, and what it was called with when it raised. error: the identity of what it raised, which itself would
-    keep the memory of the frames it has gone through."""
+    keep the memory of the frames it has gone through. said: the error and its line; "" of one for want of memory."""
 
     error: int
     func: Any
     args: Any
     kwargs: Any
+    said: str
 
     @classmethod
-    def of(cls, error: BaseException, func: Any, args: Any, kwargs: Any) -> FailedCall:
+    def of(cls, error: BaseException, func: Any, args: Any, kwargs: Any, line: str) -> FailedCall:
         """The call, without its tensors."""
-        return cls(id(error), func, tree_map(_like, args), tree_map(_like, kwargs))
+        text = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
+        said = "" if isinstance(error, torch.OutOfMemoryError) else f"{line}: {text}" if line else text
+        return cls(id(error), func, tree_map(_like, args), tree_map(_like, kwargs), said)
 
     def fails_on_a_cpu(self) -> bool | None:
         """Whether the same call fails there; None: it was not tried."""

@@ -111,6 +111,7 @@ class Recorder(TorchDispatchMode):
         self._one_at_a_time = threading.RLock()
         self.failed: tuple[int, str] = (0, "")  # number of the exception, innermost module
         self.failed_call: FailedCall | None = None  # the last operator that raised
+        self.ended: SystemExit | None = None  # the program has ended its process
         self.notes: list[str] = []
         self.caveats: list[str] = []
         self.asked: AskedSizes | None = None  # who listens to what is asked about sizes
@@ -197,6 +198,11 @@ class Recorder(TorchDispatchMode):
         if text not in self.caveats:
             self.caveats.append(text)
 
+    def caught(self) -> str:
+        """The last error of an operator, or of a question about values, that did not end the program; "" where there was none."""
+        failed = self.failed_call
+        return self.values.refused or ("" if failed is None else failed.said)
+
     # -- what PyTorch tells --------------------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -208,6 +214,8 @@ class Recorder(TorchDispatchMode):
         # In the backward pass nobody has left the torch-function mode before coming here.
         with torch._C.DisableTorchFunction():
             try:
+                if self.ended is not None:
+                    raise SystemExit(self.ended.code)
                 if not self.several_threads:
                     return self._called(func, args, kwargs or {})
                 if self._closed:
@@ -216,7 +224,7 @@ class Recorder(TorchDispatchMode):
                     return self._called(func, args, kwargs or {})
             except Exception as error:
                 if self.failed_call is None or self.failed_call.error != id(error):
-                    self.failed_call = FailedCall.of(error, func, args, kwargs or {})
+                    self.failed_call = FailedCall.of(error, func, args, kwargs or {}, self.places.line())
                 raise
 
     def _called(self, func: Any, args: Any, kwargs: Any) -> Any:

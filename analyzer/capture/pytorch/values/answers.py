@@ -59,6 +59,7 @@ class ProgramValues:
     ) -> None:
         self._places, self._storages, self._known, self._note = places, storages, known, note
         self.stands_in = self.stood_in = False
+        self.refused = ""  # the last question about values that had no answer
         self.assumptions = Assumptions()
         self._falling = itertools.count(1)
 
@@ -216,8 +217,9 @@ class ProgramValues:
         """The error of code that depends on data."""
         modules, line = self._places.modules, self._places.line()
         inside = f" (in module {modules[-1]})" if modules and modules[-1] else ""
+        self.refused = f"{line or 'the model'} {what}{inside}"
         return CaptureError(
-            f"{line or 'the model'} {what}{inside}",
+            self.refused,
             "make the branch independent of data, replace the value by a constant upper bound for the analysis, or say it: "
             f"--assume {line or 'FILE.py:LINE'}=VALUE",
         )

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-import analyzer  # noqa: E402
-from analyzer.report.text import peak_place  # noqa: E402
+import analyzer
+from analyzer.report.text import peak_place
 
 PROGRAM = """
 import torch
