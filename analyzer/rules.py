@@ -22,6 +22,7 @@ _CONCEPTS = {
     "naive-sum": "analyzer.liveness.naive",
     "graph-liveness": "analyzer.liveness.lifetimes",
     "held-by": "analyzer.liveness.holders",
+    "recomputation": "analyzer.liveness.recomputation",
     "eager-requests": "analyzer.runtimes.pytorch.eager",
     "device-memory": "analyzer.runtimes.pytorch.outside",
     "caching-allocator": "analyzer.allocators.pytorch.caching",

@@ -14,10 +14,11 @@ from analyzer.graph import Argument, Graph, Operator, TensorMeta
 
 def flops(graph: Graph) -> int:
     """Of all operators of a PyTorch program."""
-    return sum(map(_of, graph.operators))
+    return sum(map(flops_of, graph.operators))
 
 
-def _of(operator: Operator) -> int:
+def flops_of(operator: Operator) -> int:
+    """Of one operator."""
     import torch
     from torch.utils.flop_counter import flop_registry
 

@@ -4,8 +4,8 @@
    not take is kept with what was said.
 2. What changes the numbers of a model (precision, 8 bits, another optimizer) is offered beside what does not; `cost`
    orders them: 0 free, 1 slower or other kernels, 2 changes results, 3 more GPUs, 4 a larger GPU.
-3. **Checkpointing** is of the blocks a model repeats (`capture/pytorch/module/blocks.py`): of the stack with the most parameters.
-   Its price is computing their forward pass again: `extra_compute` is the share of
+3. **Checkpointing** is of the blocks a model repeats: of those whose recomputation frees most, and of those that free most an operation,
+   as the base's graph says (`checkpoints.py`). Its price is computing their forward pass again: `extra_compute` is the share of
    floating-point operations a sample added (`flops.py`).
 4. **Accumulation** divides the batch by k and runs k of them a step: the effective batch stays.
 5. **More GPUs**: training with FSDP2 on `GPUS` of them, inference split over `SPLIT` by tensor parallelism where the layers'
@@ -31,6 +31,7 @@ from analyzer.errors import AnalyzerError
 from analyzer.options import Options, takes_options
 from analyzer.parallelism import parse
 from analyzer.pipeline import analysis
+from analyzer.planning.checkpoints import patterns, recomputable_bytes
 from analyzer.planning.subject import Subject
 from analyzer.results.estimate import Estimate
 from analyzer.results.strategy import Strategy
@@ -70,7 +71,9 @@ def what_if(
     said = {"inputs": inputs, **options}
     base_options = Options.of(said)
     base = _analysed(target, base_options, progress)
-    found = [Strategy("as it is", {}, base.estimate)]
+    trained = base_options.mode == "train" and base.graph.framework == "pytorch"
+    cheap = recomputable_bytes(base.graph) if trained else 0
+    found = [Strategy("as it is", {}, base.estimate, recomputable=cheap)]
     work = _work(base, base_options)
     for name, cost, changes in variants(base, base_options, target):
         if progress is not None:
@@ -174,7 +177,7 @@ def variants(base: Analysis, options: Options, target: Any) -> list[tuple[str, i
     free = _free(base, options)
     frugal = _frugal(base, options, target) if options.mode == "train" else []
     singles = [*free, *precise, *frugal]
-    recomputed = next((entry for entry in frugal if "checkpoint" in entry[2]), None)
+    recomputed = next((entry for entry in reversed(frugal) if "checkpoint" in entry[2]), None)
     split = next((entry for entry in frugal if "grad_accumulation" in entry[2]), None)
     mixed = next((entry for entry in precise if "amp" in entry[2]), None)
     sets = [[mixed, recomputed], [mixed, split], [recomputed, split], [mixed, recomputed, split]]
@@ -255,9 +258,12 @@ def _frugal(base: Analysis, options: Options, target: Any) -> list[tuple[str, in
         if batch and batch % k == 0:
             changes = {"batch": batch // k, "grad_accumulation": options.grad_accumulation * k}
             found.append((f"accumulation x{k}", 1, changes))
-    pattern = repeated_blocks(Subject(target, replace(options, batch=None)).model)
-    if pattern and options.checkpoint is None:
-        found.append((f"checkpoint {pattern}", 1, {"checkpoint": pattern}))
+    if (
+        options.checkpoint is None
+        and (model := Subject(target, replace(options, batch=None)).model) is not None
+    ):
+        for pattern in patterns(base.graph, model):
+            found.append((f"checkpoint {pattern}", 1, {"checkpoint": pattern}))
     name = options.optimizer
     if isinstance(name, str) and name.partition("_")[0] in _EIGHT_BITS and not name.endswith("_8bit"):
         name = f"{name.partition('_')[0]}_8bit"
@@ -265,15 +271,6 @@ def _frugal(base: Analysis, options: Options, target: Any) -> list[tuple[str, in
     if options.optimizer != "sgd":
         found.append(("sgd", 2, {"optimizer": "sgd"}))
     return found
-
-
-def repeated_blocks(model: torch.nn.Module | None) -> str:
-    """The blocks a model repeats, as the pattern that `--checkpoint` takes, "" where nothing repeats."""
-    if model is None:
-        return ""
-    from analyzer.capture.pytorch.module.blocks import heaviest
-
-    return heaviest(model)
 
 
 def _with_largest(

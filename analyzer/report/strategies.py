@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from analyzer.report.columns import Column, table, within
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.text import subject
-from analyzer.report.words import clean, mib, percent
+from analyzer.report.words import clean, mib, percent, size
 
 if TYPE_CHECKING:
     from analyzer.results.estimate import Estimate
@@ -50,7 +50,18 @@ def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
             ]
         )
     head = within([" · ".join([*subject(base), clean(base.device)]), ""], view.width)
-    return "\n".join([*head, *table(columns, rows, view.width), *within(failed, view.width)]) + "\n"
+    told = within([*failed, *_recomputable(strategies[0], base)], view.width)
+    return "\n".join([*head, *table(columns, rows, view.width), *told]) + "\n"
+
+
+def _recomputable(strategy: Strategy, base: Estimate) -> list[str]:
+    """What could be computed again at no great price, where it is more than a little."""
+    if 100 * strategy.recomputable < base.peak_allocated:
+        return []
+    return [
+        f"of {size(base.saved_for_backward)} kept for backward {size(strategy.recomputable)} can be computed again without a product, a "
+        "convolution or attention done twice, at best: selective checkpointing, torch.compile"
+    ]
 
 
 def judged(found: Estimate) -> str:
@@ -105,6 +116,7 @@ def rows(strategies: Sequence[Strategy]) -> list[dict[str, object]]:
             "saved": strategy.saved if found else None,
             "fits": found.fits() if found else None,
             "largest": strategy.largest,
+            "recomputable": strategy.recomputable,
             "error": strategy.error,
         }
         for strategy in strategies

@@ -16,6 +16,7 @@ class Strategy:
     estimate: what it needs, None where it does not run; error: what was said then.
     extra_compute: operations a sample added, as a share of the base's (0.33: a third more).
     saved: bytes of device memory less than the base, both with room. largest: batch that fits afterwards, None where not asked.
+    recomputable: of the base in training, bytes kept for backward that can be computed again without anything heavy done twice.
     """
 
     name: str
@@ -26,3 +27,4 @@ class Strategy:
     saved: int = 0
     error: str = ""
     largest: int | None = None
+    recomputable: int = 0

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor, nn
 
 import analyzer
+from analyzer.capture.pytorch.module.blocks import stacks
 from analyzer.cli import main
 from analyzer.options import Options
 from analyzer.pipeline import analysis
+from analyzer.planning.checkpoints import gain, patterns
 from analyzer.planning.flops import flops
-from analyzer.planning.what_if import cheapest, repeated_blocks, variants, what_if
+from analyzer.planning.what_if import cheapest, variants, what_if
 from analyzer.report import formats
 from tests.paths import MODELS
 
@@ -72,9 +74,63 @@ def test_every_strategy_is_an_analysis() -> None:
 
 
 def test_blocks_are_found_and_layers_are_none() -> None:
-    assert repeated_blocks(Tower()) == "blocks.*"
-    assert repeated_blocks(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))) == ""
-    assert repeated_blocks(nn.Sequential(Block(), Block())) == "*"
+    assert stacks(Tower()) == {"blocks.*": [f"blocks.{place}" for place in range(4)]}
+    assert stacks(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))) == {}
+    assert stacks(nn.Sequential(Block(), Block())) == {"*": ["0", "1"]}
+    assert list(stacks(Stages())) == ["*", "stage1.*", "stage2.*", "stage[12].*"]
+
+
+class Stages(nn.Module):
+    """The first stage has the activations, the second the parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stage1 = nn.Sequential(
+            *[nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.GELU()) for _ in range(3)]
+        )
+        self.stage2 = nn.Sequential(*[nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(2)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.stage2(nn.functional.max_pool2d(self.stage1(x), 8).flatten(1))
+
+
+IMAGES = (torch.empty(4, 8, 64, 128, device="meta"),)
+
+
+@pytest.mark.parametrize("pattern", ["*", "stage1.*", "stage2.*", "stage[12].*"])
+def test_what_checkpointing_frees_and_costs_is_known_before(pattern: str) -> None:
+    """From the base's graph alone, by a minimum cut: to the byte and the operation what checkpointing them then does."""
+    options = Options(mode="train", inputs=IMAGES, loss="sum", device="h200", steps=1)
+    base = analysis(Stages(), options)
+    changed = analysis(Stages(), replace(options, checkpoint=pattern))
+    found = gain(base.graph, stacks(Stages())[pattern])
+    assert found.freed_bytes == base.estimate.saved_for_backward - changed.estimate.saved_for_backward > 0
+    assert found.operations == flops(changed.graph) - flops(base.graph) > 0
+
+
+def test_the_blocks_that_free_most_are_offered() -> None:
+    """Not those with the most parameters, nor whole stages, each of which would be there while it runs again."""
+    options = Options(mode="train", inputs=IMAGES, loss="sum", device="h200", steps=1)
+    base = analysis(Stages(), options)
+    assert patterns(base.graph, Stages()) == ["stage1.*", "stage[12].*"]
+    offered = [name for name, _, _ in variants(base, options, Stages())]
+    assert "checkpoint stage1.*" in offered and "amp bf16 + checkpoint stage[12].*" in offered
+    assert patterns(base.graph, nn.Linear(4, 4)) == []
+
+
+def test_what_can_be_computed_again_cheaply() -> None:
+    """A block's input follows from what the norm before it reads: of four blocks three have one. ReLUs follow from products alone."""
+    found = what_if(Tower(), INPUTS, mode="train", device="h200", steps=1)
+    norms = 3 * 512 * 256 * 4
+    statistics = 4 * 2 * 512 * 4
+    assert norms + statistics <= found[0].recomputable < norms + statistics + 512
+    assert all(strategy.recomputable == 0 for strategy in found[1:])
+    told = str(formats.render("strategies", "text", found))
+    assert "can be computed again without a product" in " ".join(told.split())
+    assert (
+        json.loads(str(formats.render("strategies", "json", found)))["strategies"][0]["recomputable"] >= norms
+    )
+    assert what_if(Tower(), INPUTS, device="h200")[0].recomputable == 0
 
 
 def test_operations_of_a_product_by_hand() -> None:

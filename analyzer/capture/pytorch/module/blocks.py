@@ -55,14 +55,23 @@ def repeated(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     return _outermost(blocks)
 
 
-def heaviest(model: torch.nn.Module) -> str:
-    """The stack of blocks with the most parameters, as the pattern that `--checkpoint` takes; "" where nothing repeats."""
-    best: tuple[int, str] = (0, "")
+def stacks(model: torch.nn.Module) -> dict[str, list[str]]:
+    """Pattern -> paths of its blocks, of every stack of blocks the model has, as `--checkpoint` takes it; of several whose paths
+    differ in single characters also the pattern of all."""
+    found: dict[str, list[str]] = {}
     for path, part in model.named_modules():
         if is_stack(part):
-            weight = sum(parameter.numel() for parameter in part.parameters())
-            best = max(best, (weight, f"{path}.*" if path else "*"))
-    return best[1]
+            inside = f"{path}." if path else ""
+            found[f"{inside}*"] = [f"{inside}{name}" for name, _ in part.named_children()]
+    together: dict[str, list[str]] = {}
+    for length in {len(pattern) for pattern in found}:
+        alike = [pattern for pattern in found if len(pattern) == length]
+        columns = ("".join(dict.fromkeys(letters)) for letters in zip(*alike, strict=True))
+        pattern = "".join(letters if len(letters) == 1 else f"[{letters}]" for letters in columns)
+        blocks = [block for stack in alike for block in found[stack]]
+        if len(alike) > 1 and list(matching(model, pattern, "checkpoint")) == blocks:
+            together[pattern] = blocks
+    return found | together
 
 
 def is_stack(part: torch.nn.Module) -> bool:

@@ -1,0 +1,94 @@
+"""Which of a model's blocks to checkpoint: what recomputing each would free, and what it would cost, asked of its graph.
+
+1. A stack of blocks (`capture/pytorch/module/blocks.py`) is checkpointed block by block. Of what the forward pass keeps, that is freed
+   which is made in a block and which its backward pass alone reads, but for the least from which it can be computed again
+   (`liveness/recomputation.py`); what is kept of other blocks, or for them, is there.
+2. The price is the floating-point operations of the block's operators that run again (`flops.py`).
+3. While a block runs again, all it keeps is there: what is gained is what all blocks free less the most that one of them keeps.
+4. Offered is the stack, or all stacks alike, that gains most, and what gains most an operation where that is another, of those that
+   gain a tenth as much.
+5. How much of all that is kept could be computed again cheaply (`recomputable_bytes`) is a bound: what selective checkpointing, or the
+   partitioner of `torch.compile`, may find.
+
+No figure of a strategy comes from here: each that is offered is captured and simulated as any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analyzer.graph import Graph, Operator, Phase, view_of
+from analyzer.liveness.lifetimes import saved_for_backward
+from analyzer.liveness.recomputation import recomputation
+from analyzer.planning.flops import flops_of
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What checkpointing some blocks gives, of one forward pass: bytes that are no longer kept for backward, the most that one block keeps
+    while it runs again, floating-point operations that run again."""
+
+    freed_bytes: int
+    largest_bytes: int
+    operations: int
+
+    @property
+    def net_bytes(self) -> int:
+        """Bytes gained."""
+        return self.freed_bytes - self.largest_bytes
+
+
+def patterns(graph: Graph, model: torch.nn.Module) -> list[str]:
+    """What `--checkpoint` may be given, the least to compute again first; none where that gains nothing."""
+    from analyzer.capture.pytorch.module.blocks import stacks
+
+    found = {pattern: gain(graph, blocks) for pattern, blocks in stacks(model).items()}
+    most = max(found, key=lambda pattern: found[pattern].net_bytes, default="")
+    if not most or found[most].net_bytes <= 0:
+        return []
+    worth = [pattern for pattern in found if 10 * found[pattern].net_bytes >= found[most].net_bytes]
+    best = max(worth, key=lambda pattern: found[pattern].net_bytes / max(found[pattern].operations, 1))
+    return sorted({most, best}, key=lambda pattern: found[pattern].operations)
+
+
+def gain(graph: Graph, blocks: list[str]) -> Gain:
+    """What checkpointing these modules would give, by their paths."""
+    view, saved = view_of(graph), frozenset(saved_for_backward(graph).storages)
+    users = {
+        index: [
+            *(graph.operators[~maker] for maker in view.pred[index]),
+            *(graph.operators[~reader] for reader in view.succ[index] if _is_backward(graph, reader)),
+        ]
+        for index in saved
+    }
+    freed = largest = operations = 0
+    for block in blocks:
+
+        def inside(operator: Operator, block: str = block) -> bool:
+            return operator.module == block or operator.module.startswith(f"{block}.")
+
+        own = [index for index in saved if all(map(inside, users[index]))]
+        found = recomputation(graph, own, inside, saved.difference(own))
+        freed += found.saved_bytes - found.kept_bytes
+        largest = max(largest, found.saved_bytes)
+        operations += sum(flops_of(graph.operators[index]) for index in found.operators)
+    return Gain(freed, largest, operations)
+
+
+def _is_backward(graph: Graph, node: int) -> bool:
+    return graph.operators[~node].phase is Phase.BACKWARD
+
+
+def recomputable_bytes(graph: Graph) -> int:
+    """Of what is kept for the backward pass, how much can be computed again without a product, a convolution, attention or an operator
+    that is not PyTorch's own running twice."""
+
+    def cheap(operator: Operator) -> bool:
+        return operator.name.startswith("aten::") and flops_of(operator) == 0
+
+    found = recomputation(graph, saved_for_backward(graph).storages, cheap)
+    return found.saved_bytes - found.kept_bytes
