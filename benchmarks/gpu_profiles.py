@@ -3,7 +3,8 @@
 Run: `python -m benchmarks gpu_profiles table`. Writes `analyzer/devices/profiles/NAME.json` for every line of `_GPUS`; the H200's, which was measured, is not
 touched. Rules:
 
-1. Memory, multiprocessors and compute capability are NVIDIA's own figures; memory is what nvidia-smi lists. Looked up in public material
+1. Memory, multiprocessors and compute capability are NVIDIA's own figures. Of the memory there are two: what nvidia-smi lists
+   (`listed_bytes`), and what CUDA has to give (`total_memory`: `capacity_bytes`), which is 0.1 to 4 % less (`_CUDA`). Looked up in public material
    in November 2026, all of them as written here: the memory and NVML's name in logs of nvidia-smi of eighteen of these GPUs (`_SEEN`;
    a profile's source says whether); multiprocessors of 33 in FanBB2333/FakeGPU's catalogue (at 7d5cf83, which cites NVIDIA's pages,
    and measured 84 on an RTX 3090 Ti and 110 on an RTX PRO 5000), of a GH200 in a log of deviceQuery (132). That catalogue has 160 for
@@ -30,7 +31,7 @@ touched. Rules:
        A100      489 to 522           521   TianheWu/CoSeR#10 (501), pico-lm/pico-train#50 (498), Kwai-Keye/Keye#11 (512), four messages
        H100 PCIe 599, 601             604   two messages
        RTX 5090  619, 654             625   TrajectoryCrafter/TrajectoryCrafter#20 (619), a message of vLLM's
-       H200             678           687   measured here, torch 2.11, CUDA 13.0
+       H200             678           687   measured here, torch 2.11, CUDA 13.0; an H100's context is the same to the byte, and is taken as it is
 
    Processes that had loaded a model and computed nothing held less (A100 409, 414, RTX 4090 379, RTX 3090 255, 259, RTX 6000 Ada 426, 429:
    about 80 % of a context; H200 518 of 610): such a program's range begins there (`analyzer/runtimes/ranges.py`).
@@ -43,7 +44,7 @@ touched. Rules:
 Contexts of older releases, which hold every kernel, are `analyzer/devices/contexts.py`'s.
 Source of 4's manual: NVIDIA, cuBLAS, cublasSetWorkspace(), recommended sizes by architecture (Hopper and Blackwell 10.x 32 MiB, 12.x 12 MiB,
 others 4 MiB).
-Not modelled: CUDA_MODULE_LOADING=EAGER; Windows.
+Not modelled: CUDA_MODULE_LOADING=EAGER; Windows, where CUDA has what nvidia-smi lists.
 """
 
 from __future__ import annotations
@@ -100,6 +101,66 @@ _SEEN = frozenset((
 def _geforce(name: str) -> str:
     return f"NVIDIA GeForce {name}|GeForce {name}"
 
+
+# What CUDA has of a GPU, MiB: least and most that public logs from Linux say, the one with the newest driver (580, which CUDA 13 wants) in
+# between, and what they are. "N torch R" is the first line of Ultralytics' programs or `_CudaDeviceProperties` under that release, "G GiB"
+# PyTorch's "total capacity of", "llama.cpp" what it lists. Drivers keep more for themselves from release to release, some 145 MiB between 550
+# and 580 (L4 130, A10G 136, RTX 4090 129, RTX 3060 126, RTX 3080 Ti 144) and 190 on compute capability 7.5 (T4 190, RTX 2080 Ti 187):
+# "older" says that only such a driver was seen, and that the figure is so much less.
+_OLDER, _OLDER_TURING = 145, 190
+_CUDA = {
+    "t4": (14912, 14912, 15110, "14,912 llama.cpp and torch 2.2; 14.56 GiB; 15,095 torch 2.9; 15,102 torch 2.5"),
+    "titan-rtx": (24212 - _OLDER_TURING, 24212 - _OLDER_TURING, 24212, "older: 24,212 torch 1.13"),
+    "rtx2080ti": (10813, 10825, 11020, "10,825 torch 2.6; 10.56, 10.57 GiB; 11,012 torch 2.1; 11,020 torch 1.11"),
+    "v100": (16130, 16144, 16160, "16,144 in a log of 2026; 16,160 torch 1.10; 16,130 torch 1.7"),
+    "v100-32gb": (32494, 32494, 32501, "32,494 torch 2.6 and llama.cpp; 32,501 torch 2.6; 31.73 GiB"),
+    "a10": (22595, 22600, 22731, "22.07 GiB; 22,731 llama.cpp; 22.18 GiB torch 2.3"),
+    "a10g": (22587, 22587, 22723, "22,587 torch 2.15; 22,723 torch 1.x; 22.05 to 22.07 GiB"),
+    "a30": (24164 - _OLDER, 24164 - _OLDER, 24164, "older: 24,164 torch 2.8"),
+    "a40": (45416 - _OLDER, 45416 - _OLDER, 45416, "older: 45,416 torch 2.x; 48,688 without error correction"),
+    "a4000": (16117 - _OLDER, 16117 - _OLDER, 16117, "older: 16,117 torch 1.10 and 1.12"),
+    "a5000": (24114, 24114, 24248, "24,114 and 24,138 torch 2.x; 24,248 torch 2.1; 22,721 with error correction"),
+    "a6000": (48676 - _OLDER, 48676 - _OLDER, 48676, "older: 48,676 torch 2.x"),
+    "a100-40gb": (40326, 40441, 40654, "40,441 torch 2.11; 40,514 torch 2.5; 40,326 torch 1.9 (PCIe); 40,654 torch 2.12"),
+    "a100-80gb": (81038, 81153, 81251, "79.25 GiB torch 2.14; 81,153 torch 2.7; 81,151 llama.cpp; 81,038 torch 2.3; 81,251 torch 1.13"),
+    "rtx3060": (11910, 11910, 12045, "11,910 torch 2.10; 11,931 torch 2.4; 12,036 torch 2.1; 12,045 torch 1.13"),
+    "rtx3060ti": (7833, 7833, 7833, "7,833 torch 2.11"),
+    "rtx3070": (7753, 7842, 7974, "7,842 torch 2.10; 7,819 llama.cpp; 7,753 torch 2.6; 7,974 torch 1.8"),
+    "rtx3070ti": (7840, 7840, 7840, "7,840 llama.cpp"),
+    "rtx3080": (9851, 9871, 10009, "9.62 to 9.65 GiB; 10,002 torch 2.6; 10,009 torch 1.13"),
+    "rtx3080ti": (11910, 11910, 12054, "11,910 in a log of 2026; 12,054 torch 1.12"),
+    "rtx3090": (24123, 24124, 24268, "24,124 torch 2.13; 24,123 llama.cpp; 24,139 torch 2.5; 24,260 torch 2.3; 24,268 torch 1.13"),
+    "rtx3090ti": (24110, 24110, 24214, "24,110 torch 2.9; 24,142 torch 2.2; 24,214 torch 2.1"),
+    "l4": (22563, 22563, 22693, "22,563 torch 2.11; 22,693 torch 2.8"),
+    "l40": (45455, 45467, 45589, "none; taken to be as an L40S, which has the same memory"),
+    "l40s": (45455, 45467, 45589, "44.39 GiB torch 2.14; 45,467 llama.cpp; 45,495 torch 2.2; 45,589 torch 2.x"),
+    "rtx4060": (7807, 7807, 7807, "7,807 torch 2.5, in a log of 2026"),
+    "rtx4060ti-8gb": (7806, 7806, 7806, "7,806 torch 2.12"),
+    "rtx4060ti-16gb": (15944, 15944, 15974, "15.57, 15.60 GiB"),
+    "rtx4070": (11866, 11903, 12002, "11,903 and 11,866 llama.cpp; 12,002 torch 2.5; 11,994 torch 1.13"),
+    "rtx4070super": (11853, 11858, 11863, "11.58 GiB"),
+    "rtx4070ti": (12007 - _OLDER, 12007 - _OLDER, 12007, "older: 12,007 torch 2.1"),
+    "rtx4070tisuper": (15934, 15934, 15974, "15,934 in a log of 2026; 15,974 driver 560"),
+    "rtx4080": (15945, 15945, 15945, "15,945 in a log of 2026"),
+    "rtx4080super": (15944, 15944, 15944, "15,944 torch 2.12"),
+    "rtx4090": (24045, 24081, 24217, "24,081 torch 2.5, in a log of 2026; 23.52 GiB torch 2.14; 24,072 torch 2.11; 24,045 in a log of 2025; "
+        "24,177 torch 2.5; 24,210 torch 2.1; 24,217 torch 2.1"),
+    "rtx6000-ada": (48497, 48497, 48539, "48,497 torch 2.7; 48,539 torch 2.4"),
+    "h100-pcie": (81008, 81008, 81008, "81,008 torch 2.0; an H100 SXM's changed by 11 MiB since"),
+    "h100-nvl": (95319, 95324, 95340, "93.09, 93.10 GiB"),
+    "gh200": (96763, 96768, 97280, "94.50 GiB; 97,280 deviceQuery"),
+    "b200": (182630, 182631, 182642, "182,631 torch 2.10; 182,642 torch 2.7; 178.35, 178.36 GiB"),
+    "b300": (274110, 274115, 274120, "267.69 GiB"),
+    "rtx5060ti-16gb": (15825, 15848, 15850, "15,848 torch 2.12; 15,850 torch 2.10; 15,825 llama.cpp; 15,841 torch 2.x"),
+    "rtx5070": (11755, 11755, 11771, "11,755 hashcat, CUDA 12.9; 11.49 GiB"),
+    "rtx5070ti": (15808, 15808, 15842, "15,808 and 15,842 llama.cpp"),
+    "rtx5080": (15840, 15840, 15880, "15,840 in a log of 2026; 15,880 llama.cpp"),
+    "rtx5090": (32102, 32109, 32120, "32,102 torch 2.12; 31.36 GiB torch 2.14; 32,109 and 32,119 llama.cpp; 32,120 torch 2.6"),
+    "rtx-pro-5000": (48358, 48364, 48404, "47.23 GiB torch 2.13; 47.26, 47.27 GiB"),
+    "rtx-pro-6000": (97239, 97250, 97290, "97,250 torch 2.7; 97,247 llama.cpp; 94.96 to 95.01 GiB"),
+}  # fmt: skip
+# Read on an H100, driver 580 (`tests/data/h100/fit.json`): `total_memory`, bytes; public logs have 81,081 to 81,090 MiB.
+_H100_BYTES = 85_017_493_504
 
 # Name, MiB, compute capability, multiprocessors, where the last is from, NVML's names.
 _GPUS = (
@@ -173,6 +234,8 @@ def _profile(
         else (context * 3 // 4, context * 5 // 4)
     )
     hopper = float(capability) >= 9
+    if name == "h100":
+        context = least = most = measured["context_bytes"]
     handle_mib = 24 if float(capability) >= 12 else 64 if hopper else 8
     cublas = "32 MiB on compute capability 9.x, 10.x, 12.x"
     if not hopper:
@@ -187,32 +250,73 @@ def _profile(
     return {
         "name": name,
         "nvml_names": [part for part in nvml.split("|") if part],
-        "capacity_bytes": mib * _MIB,
+        **_memory(name, mib),
         "compute_capability": [int(part) for part in capability.split(".")],
         "sm_count": sms,
         "max_threads_per_sm": threads,
         "context_bytes": context,
         "context_range_bytes": [least, most],
+        "driver_bytes": measured["driver_bytes"],
+        "first_kernel_bytes": measured["first_kernel_bytes"] if name == "h100" else context * 18 // 100,
         "modules_bytes": families,
         "per_thread_modules": measured["per_thread_modules"],
         "cublas_workspace_bytes": measured["cublas_workspace_bytes"] if hopper else 8_519_680,
         "cublaslt_workspace_bytes": measured["cublaslt_workspace_bytes"],
         "measured": False,
         "sources": {
-            "capacity_bytes": f"specified: total memory as nvidia-smi lists it for this model ({mib:,} MiB)"
-            + (", seen in public logs of it" if name in _SEEN else ""),
+            **_memory_sources(name, mib),
             "compute_capability": "specified: NVIDIA, CUDA GPU Compute Capability (developer.nvidia.com/cuda-gpus)",
             "sm_count": f"specified: {source}",
             "max_threads_per_sm": "specified: CUDA C++ Programming Guide, technical specifications per compute capability",
             "context_bytes": _SEEN_SO if seen else _UNSEEN,
             "context_range_bytes": "assumed: " + ("10 % less, 12 % and 10 MiB more" if seen else "25 % more or less") + " (benchmarks/gpu_profiles.py, rule 3)",
+            "driver_bytes": "assumed from h100, measured there",
+            "first_kernel_bytes": "assumed: 18 % of the context (benchmarks/gpu_profiles.py, rule 2)",
             "modules_bytes": f"{code}; cuBLAS's handle: twice its manual's workspace, as there (benchmarks/gpu_profiles.py, rule 4)",
             "per_thread_modules": code,
             "cublas_workspace_bytes": f"specified: aten/src/ATen/cuda/CublasHandlePool: {cublas}",
             "cublaslt_workspace_bytes": "specified: aten/src/ATen/cuda/CublasHandlePool.cpp (parseCUDABlasLtWorkspaceSize), the same on every GPU; which releases of torch take it: analyze explain cublaslt-workspace",
             "data": choices,
+            **(_ON_THE_H100 if name == "h100" else {}),
         },
     }  # fmt: skip
+
+
+_ON_THE_H100 = {
+    "modules_bytes": "measured: NVML process figure minus reserved minus context, exact in those of GPT-2 and ViT, 2 to 4 MiB more in the others, 23 "
+    "trainings on an H100 (tests/data/h100/fit.json); cusolver and cufft assumed from h200"
+} | dict.fromkeys(
+    ("context_bytes", "context_range_bytes", "driver_bytes", "first_kernel_bytes"),
+    "measured: NVML's process figure and mem_get_info, fresh and after a first kernel, 23 processes on an H100, driver 580, torch "
+    "2.11.0+cu130 (tests/data/h100/fit.json)",
+)
+
+
+def _memory(name: str, listed_mib: int) -> dict[str, Any]:
+    """The fields of a GPU's memory."""
+    if name == "h100":
+        return {"capacity_bytes": _H100_BYTES, "listed_bytes": listed_mib * _MIB}
+    least, taken, most, _ = _CUDA[name]
+    found = {"capacity_bytes": taken * _MIB, "listed_bytes": listed_mib * _MIB}
+    return found if least == most else {**found, "capacity_range_bytes": [least * _MIB, most * _MIB]}
+
+
+def _memory_sources(name: str, listed_mib: int) -> dict[str, str]:
+    """Where each of these fields is from."""
+    found = {
+        "listed_bytes": f"specified: total memory as nvidia-smi lists it for this model ({listed_mib:,} MiB)"
+        + (", seen in public logs of it" if name in _SEEN else "")
+    }
+    if name == "h100":
+        return found | {"capacity_bytes": "measured: total_memory, H100, driver 580, torch 2.11.0+cu130"}
+    least, _, most, seen = _CUDA[name]
+    kind = "assumed" if seen.startswith(("older", "none")) else "published"
+    found["capacity_bytes"] = f"{kind}: total_memory in public logs from Linux, MiB: {seen}"
+    if least < most:
+        found["capacity_range_bytes"] = (
+            f"{kind}: the least and the most of these (benchmarks/gpu_profiles.py, rule 1)"
+        )
+    return found
 
 
 @click.command("table")

@@ -53,6 +53,11 @@ class Process(AddressSpace):
         self._has_handle = False
 
     @property
+    def computed(self) -> bool:
+        """Whether a kernel of PyTorch's own ran."""
+        return self._had > 0
+
+    @property
     def settled(self) -> bool:
         """Whether no kernel of PyTorch's own takes anything any more."""
         return self._had == _LAST

@@ -49,7 +49,7 @@ def exit_code(estimate: Estimate, budget_bytes: int | None, limited: bool, stric
     if estimate.incomplete is not None:
         return 2
     budget_bytes = budget_bytes or estimate.budget_bytes
-    limits = [limit for limit in (budget_bytes, estimate.capacity_bytes if limited else None) if limit]
+    limits = [limit for limit in (budget_bytes, estimate.usable_bytes if limited else None) if limit]
     if strict and any(estimate.verdict(limit) != "fits" for limit in limits):
         return 1
     return int(estimate.stopped or not all(map(estimate.fits, limits)))

@@ -2,8 +2,9 @@
 
 1. `load` takes a known name ("rtx4090"; case, spaces, dashes and underscores do not matter, nor do "NVIDIA", "GeForce", "Tesla" before it
    and "RTX" left out), NVML's name of the GPU, a slice of one ("a100-80gb:2g.20gb", `mig.py`) or the path of a JSON file.
-2. `resolve` also takes a size ("24GiB" or bytes): the h200 profile's behaviour with that capacity. Without anything it
-   takes this machine's GPU if NVML names a known one (`nvml.py`), else h200. Its note says what was taken and why.
+2. `resolve` also takes a size ("24GiB" or bytes): the h200 profile's behaviour with that capacity; "24GB" is what is written on a card
+   (`sizes.as_on_the_box`). Without anything it takes this machine's GPU if NVML names a known one (`nvml.py`), else h200. Its note
+   says what was taken and why.
 3. Every file is checked field by field, so that a hand-written or calibrated profile with a mistake is refused with
    the name of the field. `schema.json` states the same rules for editors; a test compares the two.
 """
@@ -22,7 +23,7 @@ from typing import Any
 from analyzer.devices import nvml
 from analyzer.devices.mig import slice_of
 from analyzer.devices.profile import DeviceProfile
-from analyzer.devices.sizes import is_size, parse_size
+from analyzer.devices.sizes import as_on_the_box, is_size, parse_size
 from analyzer.devices.topology import Topology
 from analyzer.errors import OptionError, did_you_mean
 from analyzer.releases import RECORDED, RELEASE, parse
@@ -80,15 +81,22 @@ def resolve(device: str | int | Path | None = None) -> tuple[DeviceProfile, str]
 
 
 def capacity_of(device: str | int | Path) -> int:
-    """Bytes of a known device's memory, or of a size."""
-    return resolve(device)[0].capacity_bytes
+    """Bytes of a known device's memory for processes, or of a size."""
+    return resolve(device)[0].usable_bytes
 
 
 def _sized(text: str, nbytes: int) -> tuple[DeviceProfile, str]:
-    profile = dataclasses.replace(load(DEFAULT), name=text, capacity_bytes=nbytes, nvml_names=())
+    profile = dataclasses.replace(load(DEFAULT).of_memory(nbytes), name=text, nvml_names=())
+    meant = ""
+    if (gib := as_on_the_box(text)) is not None:
+        least = gib - kept_at_most(gib)
+        profile = dataclasses.replace(
+            profile, capacity_bytes=least, capacity_range_bytes=(least, gib), listed_bytes=gib
+        )
+        meant = f", as its maker counts ({gib >> 30} GiB, of which CUDA has some {least / 2**30:.1f})"
     return profile, (
-        f"a GPU of {text} that behaves like {DEFAULT} in everything else; a GPU's name instead (analyze devices) "
-        "changes cuDNN's workspaces, the context and cuBLAS's"
+        f"a GPU of {text}{meant} that behaves like {DEFAULT} in everything else; a GPU's name instead "
+        "(analyze devices) changes cuDNN's workspaces, the context and cuBLAS's"
     )
 
 
@@ -109,6 +117,23 @@ def _context_range(content: Mapping[str, Any]) -> tuple[int, int]:
         return least, most
     off = 0 if content.get("measured") else nbytes // _UNSAID
     return nbytes - off, nbytes + off
+
+
+def kept_at_most(listed_bytes: int) -> int:
+    """What the driver may keep of the memory nvidia-smi lists, where nobody read what CUDA has: of those that were
+    (`benchmarks/gpu_profiles.py`, rule 1) none has less."""
+    return max(listed_bytes // 50, min(560 << 20, listed_bytes // 10))
+
+
+def _capacity_range(content: Mapping[str, Any]) -> tuple[int, int]:
+    """As the profile says; where it does not say what nvidia-smi lists either, that may be its capacity."""
+    nbytes = content["capacity_bytes"]
+    if "capacity_range_bytes" not in content:
+        return (nbytes if "listed_bytes" in content else max(nbytes - kept_at_most(nbytes), 1)), nbytes
+    least, most = content["capacity_range_bytes"]
+    if not least <= nbytes <= most:
+        raise OptionError("'capacity_range_bytes' does not hold 'capacity_bytes'", "it must be [least, most]")
+    return least, most
 
 
 def _this_machine() -> tuple[DeviceProfile, str]:
@@ -200,6 +225,12 @@ def _is_release(name: str, text: Any) -> bool:
 CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "name": ("a name", lambda value: isinstance(value, str) and value != ""),
     "capacity_bytes": ("a number of bytes above 0", lambda value: _is_count(value) and value > 0),
+    "capacity_range_bytes": (
+        "[least, most] bytes, with capacity_bytes between them",
+        lambda value: isinstance(value, list) and len(value) == 2 and all(map(_is_count, value)),
+    ),
+    "listed_bytes": ("a number of bytes above 0", lambda value: _is_count(value) and value > 0),
+    "driver_bytes": ("a number of bytes", _is_count),
     "compute_capability": (
         "[major, minor]",
         lambda value: isinstance(value, list) and len(value) == 2 and all(map(_is_count, value)),
@@ -211,6 +242,7 @@ CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
         "[least, most] bytes, with context_bytes between them",
         lambda value: isinstance(value, list) and len(value) == 2 and all(map(_is_count, value)),
     ),
+    "first_kernel_bytes": ("a number of bytes", _is_count),
     "modules_bytes": ("an object of library family to bytes", _is_mapping(_is_count)),
     "modules_off_bytes": ("an object of library family to bytes", _is_mapping(_is_count)),
     "cublas_workspace_bytes": ("a number of bytes", _is_count),
@@ -239,7 +271,11 @@ CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 }
 OPTIONAL = frozenset(
     {
+        "capacity_range_bytes",
+        "listed_bytes",
+        "driver_bytes",
         "context_range_bytes",
+        "first_kernel_bytes",
         "modules_off_bytes",
         "measured",
         "per_thread_modules",
@@ -282,6 +318,7 @@ def from_dict(content: Any, folder: Path) -> DeviceProfile:
     fields: Mapping[str, Any] = {
         **content,
         "compute_capability": tuple(content["compute_capability"]),
+        "capacity_range_bytes": _capacity_range(content),
         "context_range_bytes": _context_range(content),
         "per_thread_modules": tuple(content.get("per_thread_modules", ())),
         "nvml_names": tuple(content.get("nvml_names", ())),

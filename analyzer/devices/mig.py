@@ -2,7 +2,8 @@
 
 1. A slice's share of the memory and of the multiprocessors are those of NVIDIA's tables. The number behind the dot, its memory in GB
    as NVIDIA rounds it, tells a slice of one seventh with a quarter of the memory ("1g.20gb") from the one with an eighth.
-2. NVML lists less than the share. Of the A100s what it lists is known: 4,864, 9,856, 19,968 and 40,192 MiB of 40 GB, 9,728, 19,968,
+2. NVML lists less than the share, and CUDA has what is listed: 9,728 MiB of an A100's eighth in both; 2 % less where it is assumed to be
+   in doubt. Of the A100s what it lists is known: 4,864, 9,856, 19,968 and 40,192 MiB of 40 GB, 9,728, 19,968,
    40,192 and 80,384 of 80 GB (a newer driver has 9,856 for the first). Of the others, taken from that: a twentieth less of an eighth, a
    fortieth of a quarter, a fiftieth of a half, 3/160 of the whole.
 3. Everything else is the whole GPU's, less what its context holds for other slices' threads (`contexts.py`, rule 1), and assumed.
@@ -66,7 +67,8 @@ def slice_of(profile: DeviceProfile, said: str) -> DeviceProfile:
             f"{did_you_mean(name, shares)}its slices: {', '.join(shares)}",
         )
     share = _share(profile, name, memory, shares)
-    listed = int(profile.capacity_bytes * share * (1 - _HELD_BACK[share])) // _MIB
+    listed = int(profile.listed_bytes * share * (1 - _HELD_BACK[share])) // _MIB
+    nbytes = _LISTED.get(profile.name, {}).get(share, listed) * _MIB
     count = min(int(name[:-1]) * sms, profile.sm_count)
     others = (profile.sm_count - count) * profile.max_threads_per_sm * THREAD_BYTES
     least, most = profile.context_range_bytes
@@ -77,14 +79,17 @@ def slice_of(profile: DeviceProfile, said: str) -> DeviceProfile:
         name=f"{profile.name}:{said}",
         nvml_names=(),
         measured=False,
-        capacity_bytes=_LISTED.get(profile.name, {}).get(share, listed) * _MIB,
+        capacity_bytes=nbytes,
+        capacity_range_bytes=(nbytes - nbytes // 50, nbytes),
+        listed_bytes=nbytes,
         sm_count=count,
         context_bytes=profile.context_bytes - others,
         context_range_bytes=(max(min(least - others, profile.context_bytes - others - quarter), 0), most),
         sources={
             **dict.fromkeys(profile.sources, f"assumed from {profile.name}"),
             **kept,
-            "capacity_bytes": "specified: NVIDIA Multi-Instance GPU User Guide, its share of the memory",
+            "capacity_bytes": "specified: NVIDIA Multi-Instance GPU User Guide, its share of the memory; CUDA has what NVML lists",
+            "capacity_range_bytes": "assumed: 2 % less",
             "sm_count": "specified: NVIDIA Multi-Instance GPU User Guide, its share of the multiprocessors",
             "context_bytes": f"assumed from {profile.name}, with fewer threads",
         },
@@ -94,6 +99,6 @@ def slice_of(profile: DeviceProfile, said: str) -> DeviceProfile:
 def _share(profile: DeviceProfile, name: str, memory: str, shares: Mapping[str, Fraction]) -> Fraction:
     """The slice's share of the memory: "1g" with more GB than an eighth has a quarter."""
     if name == "1g" and shares is _EIGHTHS and (size := re.match(r"\d+", memory)):
-        eighth = profile.capacity_bytes / 8 / 1e9
+        eighth = profile.listed_bytes / 8 / 1e9
         return Fraction(1, 4) if int(size[0]) > 1.5 * eighth else Fraction(1, 8)
     return shares[name]

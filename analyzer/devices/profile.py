@@ -10,7 +10,7 @@ files of their own next to the JSON; `data` names them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from analyzer.devices.topology import Topology
@@ -21,11 +21,13 @@ from analyzer.releases import RECORDED, Release
 class DeviceProfile:
     """One GPU model.
 
-    capacity_bytes: memory the driver reports as total.
+    capacity_bytes: what CUDA has to give (`total_memory`, of which `mem_get_info` has a part free). capacity_range_bytes: least and most it
+        may be, by the driver; both it where it was measured. listed_bytes: what nvidia-smi and NVML list, which is more; 0: not known.
+    driver_bytes: of it, what the driver holds on a GPU that nobody uses, beside what NVML counts for processes.
     sm_count, max_threads_per_sm: multiprocessors, resident threads on each.
     compute_capability: (major, minor).
     context_bytes: NVML's figure for a process after CUDA is initialised and a first kernel ran, allocator empty.
-    context_range_bytes: least and most it may be; both it where it was measured.
+    context_range_bytes: least and most it may be; both it where it was measured. first_kernel_bytes: what of it comes with that kernel.
     modules_bytes: what each library family adds when first used ("cublas", "cudnn", ...), outside the allocator; "kernels":
         the code of all other kernels, once.
     modules_off_bytes: how far a family's bytes may be off, where a release's are known so far only; of the others a half.
@@ -51,7 +53,11 @@ class DeviceProfile:
     modules_bytes: Mapping[str, int]
     cublas_workspace_bytes: int
     cublaslt_workspace_bytes: int
+    capacity_range_bytes: tuple[int, int] = (0, 0)
+    listed_bytes: int = 0
+    driver_bytes: int = 0
     context_range_bytes: tuple[int, int] = (0, 0)
+    first_kernel_bytes: int = 0
     modules_off_bytes: Mapping[str, int] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     measured: bool = False
@@ -60,3 +66,15 @@ class DeviceProfile:
     nccl: tuple[Topology, ...] = ()
     data: Mapping[str, Path] = field(default_factory=dict)
     releases: Mapping[str, Release] = field(default_factory=lambda: RECORDED)
+
+    @property
+    def usable_bytes(self) -> int:
+        """What processes may hold of its memory, as NVML counts it."""
+        return self.capacity_bytes - self.driver_bytes
+
+    def of_memory(self, nbytes: int) -> DeviceProfile:
+        """The same GPU with so many bytes of memory for processes, for certain."""
+        certain = (nbytes, nbytes)
+        return replace(
+            self, capacity_bytes=nbytes, capacity_range_bytes=certain, listed_bytes=nbytes, driver_bytes=0
+        )

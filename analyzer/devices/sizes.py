@@ -1,5 +1,6 @@
 """Sizes as people write them: "24GiB" is 24 * 2^30 bytes, "24GB" and "24 gb" are 24 * 10^9, "8192MiB", "1.5 GiB".
 
+On a card "24GB" is what its maker means, 24 * 2^30 (`as_on_the_box`): an RTX 4090 lists 24,564 MiB, which is 25.8 * 10^9 bytes.
 A prefix alone is binary: "24G" is 24 GiB, as GNU coreutils ("Block size") and `docker run --memory` have it. A number alone is bytes, as programs write them; one below `SMALLEST_BARE` is questioned, since nobody has 8 bytes.
 """
 
@@ -42,3 +43,11 @@ def parse_size(text: str) -> int:
     if nbytes < 1:
         raise OptionError(f"{text!r} is less than one byte", 'write a size such as "24GiB"')
     return nbytes
+
+
+def as_on_the_box(text: str) -> int | None:
+    """Bytes of a whole number of "GB" as the makers of cards count them; None for any other size."""
+    found = _SIZE.fullmatch(text)
+    if found is None or found[2].lower() != "gb" or "." in found[1]:
+        return None
+    return int(found[1]) << 30

@@ -65,6 +65,8 @@ def described(profile: DeviceProfile, cuda: tuple[int, int], count: int = 1) -> 
         "shared_per_block": sm.block_shared_bytes,
         "l2": sm.l2_bytes,
         "capacity": profile.capacity_bytes,
+        "listed": profile.listed_bytes,
+        "driver": profile.driver_bytes,
         "context": profile.context_bytes,
         "cublas_code": modules.get("cublas", 0),
         "cudnn_code": modules.get("cudnn", 0),

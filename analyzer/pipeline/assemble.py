@@ -5,7 +5,6 @@ Everything a reader sees is decided here once; nothing is recomputed later.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -36,7 +35,7 @@ from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
 from analyzer.runtimes.ranges import (
     Range,
     beside_range,
-    kept_bytes,
+    kept_and_spare,
     may_be_off,
     orders_range,
     reserved_range,
@@ -103,25 +102,26 @@ def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limi
             f"{captured.target} has operators whose own memory use is not known: {', '.join(sorted(prediction.unknown))}",
             "leave --strict out for figures that are at least what it takes, or describe them with analyzer.rule",
         )
-    capacity, device_note = profile.capacity_bytes, captured.device_note
-    if prediction.capped is not None and prediction.capped.capacity_bytes < capacity:
-        capacity = prediction.capped.capacity_bytes
+    device_note = captured.device_note
+    given, usable = profile, profile.usable_bytes
+    if prediction.capped is not None and prediction.capped.capacity_bytes < usable:
+        usable = prediction.capped.capacity_bytes
+        profile = profile.of_memory(usable)
         device_note = "; ".join(filter(None, (device_note, prediction.capped.note)))
     assumed = stands_in(options.device)
     if limit is not None and prediction.limited is not None:
         simulation, doubt = bounded(prediction, limit)
         outcome = _Outcome(simulation, simulation.failure, None, doubt)
     else:
-        bounds = [options.budget_bytes, None if assumed else capacity]
+        bounds = [options.budget_bytes, None if assumed else usable]
         outcome = _on_device(prediction, min((bound for bound in bounds if bound is not None), default=None))
     simulation = outcome.simulation
     describe = described(prediction, graph)
     rows = peak_rows(graph, prediction, simulation, describe)
     ranges = lifetimes(graph)
     device_used = prediction.device_used(simulation)
-    assumptions = _assumed(
-        profile, prediction, outcome, device_used, capacity if limit is None and not assumed else None
-    )
+    bounding = usable if limit is None and not assumed else None
+    assumptions = _assumed(given, prediction, outcome, device_used, bounding)
     modelled = runtime.modelled(prediction, profile)
     elsewhere = releases.others_installed(modelled)
     estimate = Estimate(
@@ -133,7 +133,8 @@ def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limi
         optimizer=captured.optimizer,
         device=profile.name,
         device_note=device_note,
-        capacity_bytes=capacity,
+        capacity_bytes=profile.capacity_bytes,
+        driver_bytes=profile.driver_bytes,
         options=options.shown(),
         peak_allocated=simulation.peak_allocated,
         peak_reserved=simulation.peak_reserved,
@@ -156,7 +157,7 @@ def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limi
             simulation.phase,
             simulation.rule,
         ),
-        certainty=_certainty(simulation, prediction.unknown, assumptions),
+        certainty=_certainty(simulation, prediction.unknown, assumptions, kept_and_spare(given, usable)),
         notes=tuple(
             dict.fromkeys(
                 (
@@ -190,7 +191,6 @@ def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limi
         modelled=modelled,
         installed=elsewhere,
     )
-    profile = dataclasses.replace(profile, capacity_bytes=capacity)
     return Analysis(options, profile, graph, prediction, simulation, estimate)
 
 
@@ -239,7 +239,6 @@ class _Assumed:
     by_name: Mapping[str, int] = field(default_factory=dict)
     reserved: Range | None = None
     beside: Range | None = None
-    kept_bytes: int = 0
     notes: tuple[str, ...] = ()
 
 
@@ -276,10 +275,12 @@ def _assumed(
             max(reserved[1], *pressed, simulation.peak_reserved),
         )
     named = {name: nbytes for name, nbytes in found.items() if nbytes}
-    return _Assumed(named, reserved, beside_range(profile, beside), kept_bytes(profile), notes)
+    return _Assumed(named, reserved, beside_range(profile, beside), notes)
 
 
-def _certainty(simulation: Simulation, unknown: Mapping[str, int], assumed: _Assumed) -> Certainty:
+def _certainty(
+    simulation: Simulation, unknown: Mapping[str, int], assumed: _Assumed, kept_and_spare: Range
+) -> Certainty:
     """The bytes at the peak by how they are known, and by rule."""
     by_rule = {
         basis: _sums(
@@ -292,7 +293,7 @@ def _certainty(simulation: Simulation, unknown: Mapping[str, int], assumed: _Ass
     exact, measured, bounded = (sum(sums.values()) for sums in by_rule.values())
     return Certainty(
         exact, measured, bounded, dict(unknown), by_rule, assumed.by_name, assumed.reserved, assumed.beside,
-        assumed.kept_bytes,
+        *kept_and_spare,
     )  # fmt: skip
 
 

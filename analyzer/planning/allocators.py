@@ -75,7 +75,7 @@ def side_by_side(analysis: Analysis, choices: Sequence[Choice] = CHOICES) -> Com
     """The analysed program under each allocator. Raises OptionError for settings an allocator refuses."""
     estimate = analysis.estimate
     beyond = estimate.device_used - estimate.peak_reserved
-    available = max(1, estimate.capacity_bytes - beyond)
+    available = max(1, estimate.usable_bytes - beyond)
     rows = tuple(_row(choice, analysis, available) for choice in choices)
     notes = [*analysis.notes]
     if any(row.at_least for row in rows):

@@ -133,7 +133,7 @@ def curve(
 
 def _capacity(options: Options) -> int | None:
     """What the job may use of its device; None where nobody named one, nor a budget, and none is here."""
-    device = None if stands_in(options.device) else resolve(options.device)[0].capacity_bytes
+    device = None if stands_in(options.device) else resolve(options.device)[0].usable_bytes
     return min((nbytes for nbytes in (device, options.budget_bytes) if nbytes is not None), default=None)
 
 

@@ -166,17 +166,19 @@ class Search:
         return self.captured[batch]
 
     def span(self, batch: int) -> tuple[str, ...]:
-        """The largest batches with the most and the least that the process may hold beside the allocator."""
-        first = self.smallest.estimate
-        if first.certainty.beside_range is None or self.limit is not None or self.intervals is None:
+        """The largest batches with the most and the least that the process may hold beside the allocator, and CUDA have of the device."""
+        known, needed = self.smallest.estimate.certainty, self.smallest.estimate.needed
+        in_doubt = known.beside_range or known.kept_bytes or known.spare_bytes
+        if not in_doubt or self.limit is not None or self.intervals is None:
             return ()
-        beside = first.needed.device_used - first.needed.peak_reserved
-        least, most = first.certainty.beside_range
-        ends = [self.largest_evaluated(batch, beside - taken) for taken in (most, least)]
+        beside = needed.device_used - needed.peak_reserved
+        least, most = known.beside_range or (beside, beside)
+        changes = (beside - most - known.kept_bytes, beside - least + known.spare_bytes)
+        ends = [self.largest_evaluated(batch, change) for change in changes]
         # As the answer itself, an end has no gap below: fragmented memory would else put it on the answer's other side.
         fewest, largest = min(ends[0], batch), max(ends[1], batch)
         return (
-            f"between {fewest:,} and {largest:,}, as the context and library code may be larger or smaller",
+            f"between {fewest:,} and {largest:,}, as the context and library code may be larger or smaller, and the driver keeps more or less",
         )
 
     def largest_evaluated(self, batch: int, change: int) -> int:
@@ -210,12 +212,7 @@ class Search:
         refused = self.refused.get(perhaps + 1, "") if batch else ""
         beyond = self.at(max(perhaps + 1, self.start)) if perhaps < MOST and not refused else None
         unsure = (
-            (
-                f"up to {perhaps:,} may run too: that depends on a few megabytes of workspace that nobody asked cuDNN "
-                "for at that size",
-            )
-            if perhaps > batch
-            else ()
+            (f"up to {perhaps:,} may run too: {self.at(perhaps).estimate.doubt}",) if perhaps > batch else ()
         )
         shown = self.at(batch) if batch else self.smallest
         also = tuple(sorted(other for other, runs in self.known.items() if runs and other > batch))

@@ -26,15 +26,15 @@ def standing(analysis: Analysis, limit: int, device_bound: bool, runs: bool) -> 
     word, held = ("fits", estimate.peak_reserved) if runs else ("does not fit", limit)
     if runs and estimate.at_least:
         word = "may not fit"
-    if known.beside_range is None or analysis.prediction.limited is None:
+    sure = known.beside_range is None and not (known.kept_bytes or known.spare_bytes)
+    if sure or analysis.prediction.limited is None:
         return word, (held, held)
     less, more = limit, limit
     if device_bound:
-        beside, (fewest, most) = (
-            estimate.needed.device_used - estimate.needed.peak_reserved,
-            known.beside_range,
-        )
-        less, more = max(limit - (most - beside) - known.kept_bytes, 0), limit + beside - fewest
+        beside = estimate.needed.device_used - estimate.needed.peak_reserved
+        fewest, most = known.beside_range or (beside, beside)
+        less = max(limit - (most - beside) - known.kept_bytes, 0)
+        more = limit + beside - fewest + known.spare_bytes
     ends = held_under(analysis.prediction, Limit(more, device_bound), Limit(less, device_bound))
     if (ends[1] is None) if runs else (ends[0] is not None):
         word = "may not fit"

@@ -14,16 +14,19 @@ from analyzer.report.words import mib
 
 def render(profiles: Sequence[DeviceProfile], _: View = PLAIN) -> str:
     """A line a profile, in the order given, in at most 80 columns."""
-    lines = [f"{'device':<14} {'MiB':>9} {'compute':>8} {'SMs':>5} {'context MiB':>12}  figures"]
+    lines = [
+        f"{'device':<14} {'MiB':>9} {'nvidia-smi':>10} {'compute':>8} {'SMs':>4} {'context':>8}  figures"
+    ]
     for profile in profiles:
         major, minor = profile.compute_capability
         lines.append(
-            f"{profile.name:<14} {mib(profile.capacity_bytes):>9} {f'{major}.{minor}':>8} {profile.sm_count:>5} "
-            f"{mib(profile.context_bytes):>12}  {_standing(profile)}"
+            f"{profile.name:<14} {mib(profile.capacity_bytes):>9} {mib(profile.listed_bytes):>10} "
+            f"{f'{major}.{minor}':>8} {profile.sm_count:>4} {mib(profile.context_bytes):>8}  {_standing(profile)}"
         )
     lines += [
         "",
-        "s: specified, r: recorded for its public figures, p: published, a: assumed;",
+        "MiB: what CUDA has to give; nvidia-smi: what it lists; context: of a process.",
+        "m: measured, s: specified, r: recorded for its public figures, p: published, a: assumed;",
         "analyze devices NAME says where each figure is from.",
     ]
     return "\n".join(lines) + "\n"
@@ -46,6 +49,11 @@ def _figures(profile: DeviceProfile) -> Iterator[tuple[str, str]]:
     least, most = profile.context_range_bytes
     code = (f"{family} {mib(nbytes)}" for family, nbytes in profile.modules_bytes.items())
     yield "capacity_bytes", f"{mib(profile.capacity_bytes)} MiB"
+    smallest, largest = profile.capacity_range_bytes
+    if smallest < largest:
+        yield "capacity_range_bytes", f"{mib(smallest)} to {mib(largest)} MiB"
+    if profile.listed_bytes:
+        yield "listed_bytes", f"{mib(profile.listed_bytes)} MiB"
     yield "compute_capability", "{}.{}".format(*profile.compute_capability)
     yield "sm_count", f"{profile.sm_count}"
     yield "max_threads_per_sm", f"{profile.max_threads_per_sm:,}"
@@ -65,6 +73,8 @@ def render_json(profiles: Sequence[DeviceProfile], _: View = PLAIN) -> str:
         {
             "name": profile.name,
             "capacity_bytes": profile.capacity_bytes,
+            "capacity_range_bytes": list(profile.capacity_range_bytes),
+            "listed_bytes": profile.listed_bytes,
             "compute_capability": list(profile.compute_capability),
             "sm_count": profile.sm_count,
             "context_bytes": profile.context_bytes,

@@ -119,7 +119,7 @@ def _rank_lines(estimate: Estimate) -> dict[str, Any]:
     return {
         "x": "% of its events",
         "values": [round(100 * (part + 1) / parts, 1) for part in range(parts)],
-        "limit": max(estimate.capacity_bytes - (estimate.device_used - estimate.peak_reserved), 0),
+        "limit": max(estimate.usable_bytes - (estimate.device_used - estimate.peak_reserved), 0),
         "lines": [
             {"name": f"rank {found.rank}", "values": found.course, "dashed": place >= _COLORS}
             for place, found in enumerate(shown)
@@ -211,7 +211,7 @@ def view_data(estimate: Estimate) -> dict[str, Any]:
     outside = estimate.device_used - estimate.peak_reserved
     return {
         "device": clean(estimate.device),
-        "limit": max(estimate.capacity_bytes - outside, 0),
+        "limit": max(estimate.usable_bytes - outside, 0),
         "allocated": line.allocated,
         "reserved": line.reserved,
         "phases": [_name(name) for name in phases],

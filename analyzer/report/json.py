@@ -53,7 +53,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
     document["verdict"] = estimate.verdict()
     document["reserved_range"] = list(estimate.reserved_range)
     document["device_range"] = list(estimate.device_range)
-    document["headroom_bytes"] = estimate.capacity_bytes - estimate.device_used
+    document["headroom_bytes"] = estimate.usable_bytes - estimate.device_used
     return document
 
 

@@ -30,7 +30,7 @@ def chart(before: Estimate, after: Estimate, names: tuple[str, str]) -> dict[str
         last = np.searchsorted(known, places, side="right") - 1
         return [values[place] if place >= 0 else 0 for place in last.tolist()]
 
-    limit = max(after.capacity_bytes - (after.device_used - after.peak_reserved), 0)
+    limit = max(after.usable_bytes - (after.device_used - after.peak_reserved), 0)
     return {
         "x": "event",
         "values": [round(place, 6) for place in places.tolist()],

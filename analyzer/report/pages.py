@@ -44,7 +44,7 @@ def curve(found: Curve, _: View = PLAIN) -> str:
     drawn = {
         "x": "batch",
         "values": [row.batch for row in found.rows],
-        "limit": found.estimate.capacity_bytes,
+        "limit": found.estimate.usable_bytes,
         "lines": [
             {
                 "name": plan.WORDS[name],

@@ -61,7 +61,7 @@ def verdicts(estimate: Estimate, budget_bytes: int | None = None) -> list[tuple[
     budget_bytes: instead of the one the estimate was made with.
     """
     where = f"on {tail(clean(estimate.device), 20)}"
-    held = f"{_used(estimate)} of {size(estimate.capacity_bytes)} {where}"
+    held = f"{_used(estimate)} of {size(estimate.usable_bytes)} {where}"
     budget_bytes = budget_bytes or estimate.budget_bytes
     if estimate.incomplete is not None:
         return [(False, f"incomplete: {clean(estimate.incomplete)}; until then {held}")]
@@ -70,7 +70,7 @@ def verdicts(estimate: Estimate, budget_bytes: int | None = None) -> list[tuple[
         assert estimate.out_of_memory is not None
         found = [(False, f"out of memory: {_ended(estimate.out_of_memory)}")]
     elif not estimate.device_assumed:
-        found = [_verdict(_FITS, estimate, estimate.capacity_bytes, where)]
+        found = [_verdict(_FITS, estimate, estimate.usable_bytes, where)]
     if budget_bytes is not None:
         found.append(_verdict(_BUDGET, estimate, budget_bytes, "allowed"))
     found.sort(key=lambda entry: bool(entry[0]))
@@ -118,8 +118,11 @@ def _verdict(words: Mapping[str, str], estimate: Estimate, limit: int, where: st
     if verdict == "may not fit":
         least, most = estimate.device_range
         span = f"{used} of {size(limit)} {where}, between {size(least)} and {size(most)}"
-        if least <= estimate.device_used <= most <= limit:
-            span += f", and the driver may keep {size(estimate.certainty.kept_bytes)}"
+        known = estimate.certainty
+        if most <= limit and known.kept_bytes:
+            span += f", and the driver may keep {size(known.kept_bytes)} more of it"
+        if least > limit:
+            span += f", and the driver may have {size(known.spare_bytes)} more"
         return False, f"{words[verdict]}: {span}"
     if verdict == "fits":
         return (

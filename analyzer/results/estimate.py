@@ -128,7 +128,7 @@ class Certainty:
     assumed: on a device nobody has measured, what is taken to be as on one that was: name -> bytes of `device_used`.
     reserved_range, beside_range: least and most bytes the allocator may hold there, and the process beside it; None where the device
         was measured, and threads ask in one order (`runtimes/ranges.py`).
-    kept_bytes: of the device's capacity, what its driver may keep for itself.
+    kept_bytes, spare_bytes: how much less than the device's capacity CUDA may have with another driver, and how much more.
     """
 
     exact: int
@@ -140,6 +140,7 @@ class Certainty:
     reserved_range: tuple[int, int] | None = None
     beside_range: tuple[int, int] | None = None
     kept_bytes: int = 0
+    spare_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +216,8 @@ class Estimate:
         the job would take with room; of a program followed while it ran, what was reached until that moment.
     with_room: what it would take of a device with room, where this one has less and it runs nevertheless (kept blocks are given
         back, convolutions take cuDNN's next plans): all other figures are then of this device. Else None.
+    capacity_bytes: what CUDA has of the device (`total_memory`). driver_bytes: of it, what the driver holds beside what NVML counts for
+        processes.
     doubt: why it may run on this device although it cannot be said to, "" where that is certain.
     budget_bytes: device memory it may use at most, as the caller said. device_assumed: nobody named a device and none is here.
     modelled: what the figures depend on ("torch", "onnxruntime", "cuda", "cudnn", ...) -> the release they are of ("2.11");
@@ -263,6 +266,7 @@ class Estimate:
     device_assumed: bool = False
     modelled: Mapping[str, str] = field(default_factory=dict)
     installed: Mapping[str, str] = field(default_factory=dict)
+    driver_bytes: int = 0
 
     def top(self, n: int = 10) -> tuple[TensorRow, ...]:
         """The n largest allocations alive at the peak, largest first."""
@@ -313,7 +317,12 @@ class Estimate:
     @property
     def allowed_bytes(self) -> int:
         """What it may use: the device's capacity, or a budget below it."""
-        return min(self.capacity_bytes, self.budget_bytes or self.capacity_bytes)
+        return min(self.usable_bytes, self.budget_bytes or self.usable_bytes)
+
+    @property
+    def usable_bytes(self) -> int:
+        """What a process may hold of the device, as NVML counts it."""
+        return self.capacity_bytes - self.driver_bytes
 
     def within(self, nbytes: int) -> bool:
         """Whether it runs in so many bytes of device memory, by its figures."""
@@ -323,17 +332,20 @@ class Estimate:
         """ "fits", "may not fit" or "does not fit" in so many bytes of device memory (default: what it may use).
 
         "may not fit": the figure does, and it is a lower bound (`at_least`), or on this GPU, which nobody measured, or in another order of
-        the program's threads, more may be taken, or the driver may keep what is needed; or it does not, and less may.
+        the program's threads, more may be taken, or the driver may keep what is needed; or it does not, and less may, or the driver may have
+        more to give.
         """
         limit = self.allowed_bytes if nbytes is None else nbytes
-        given = min(limit, max(limit, self.capacity_bytes) - self.certainty.kept_bytes)
         least, most = self.device_range
-        known = self.within(limit)
+        known, sure = self.within(limit), self.certainty
         if known and self.at_least:
             return "may not fit"
-        ranges = (self.certainty.beside_range, self.certainty.reserved_range)
-        possible = self.incomplete is None and any(ends is not None for ends in ranges)
-        if possible and (most > given if known else least <= limit):
+        given = min(limit, max(limit, self.usable_bytes) - sure.kept_bytes)
+        given_at_most = limit + sure.spare_bytes if limit >= self.usable_bytes else limit
+        possible = self.incomplete is None and (
+            sure.beside_range or sure.reserved_range or sure.spare_bytes or sure.kept_bytes
+        )
+        if possible and (most > given if known else least <= given_at_most):
             return "may not fit"
         return "fits" if known else "does not fit"
 

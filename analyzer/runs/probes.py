@@ -63,17 +63,23 @@ def _device(_: Mapping[str, Any]) -> dict[str, Any]:
 
     from analyzer.runs.program import versions
 
+    free, total = torch.cuda.mem_get_info()
+    fresh = _outside()
     _start()
+    context = _outside()
     gpu = machine.gpu("the profile")
     properties = torch.cuda.get_device_properties(0)
     return {
         "nvml_name": gpu.name,
         "driver": gpu.driver,
-        "capacity_bytes": gpu.total_bytes,
+        "capacity_bytes": properties.total_memory,
+        "listed_bytes": gpu.total_bytes,
+        "driver_bytes": max(total - free - fresh, 0),
+        "first_kernel_bytes": context - fresh,
         "compute_capability": [properties.major, properties.minor],
         "sm_count": properties.multi_processor_count,
         "max_threads_per_sm": properties.max_threads_per_multi_processor,
-        "context_bytes": _outside(),
+        "context_bytes": context,
         "versions": versions(),
     }
 

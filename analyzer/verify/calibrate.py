@@ -161,10 +161,13 @@ def profile(found: Mapping[str, Any], name: str | None, table: str | None) -> di
         "name": name or re.sub(r"[^a-z0-9]+", "-", device["nvml_name"].lower()).strip("-"),
         "nvml_names": [device["nvml_name"]],
         "capacity_bytes": device["capacity_bytes"],
+        "listed_bytes": device["listed_bytes"],
+        "driver_bytes": device["driver_bytes"],
         "compute_capability": device["compute_capability"],
         "sm_count": device["sm_count"],
         "max_threads_per_sm": device["max_threads_per_sm"],
         "context_bytes": device["context_bytes"],
+        "first_kernel_bytes": device["first_kernel_bytes"],
         "modules_bytes": modules,
         "per_thread_modules": per_thread,
         "cublas_workspace_bytes": workspace,
@@ -176,11 +179,14 @@ def profile(found: Mapping[str, Any], name: str | None, table: str | None) -> di
         "sources": {
             figure: f"measured: {how}, {where}"
             for figure, how in (
-                ("capacity_bytes", "NVML"),
+                ("capacity_bytes", "CUDA's device properties"),
+                ("listed_bytes", "NVML"),
+                ("driver_bytes", "mem_get_info less NVML's process figure, in a fresh process"),
                 ("compute_capability", "CUDA's device properties"),
                 ("sm_count", "CUDA's device properties"),
                 ("max_threads_per_sm", "CUDA's device properties"),
                 ("context_bytes", "NVML's process figure after a first kernel, cache empty"),
+                ("first_kernel_bytes", "the same less what it is before"),
                 (
                     "modules_bytes",
                     "NVML's process figure minus the reservation, before and after a first use, and a small training step",

@@ -112,7 +112,10 @@ def _gpu(figure: Figure, folder: Path) -> str:
     if not figure.others:
         return figure.gpu
     profile = json.loads((PROFILES / f"{figure.gpu}.json").read_text(encoding="utf-8"))
-    profile["capacity_bytes"] -= int(figure.others * _MIB)
+    others = int(figure.others * _MIB)
+    profile["capacity_bytes"] -= others
+    if "capacity_range_bytes" in profile:
+        profile["capacity_range_bytes"] = [end - others for end in profile["capacity_range_bytes"]]
     path = folder / f"{figure.gpu}.json"
     path.write_text(json.dumps(profile), encoding="utf-8")
     return str(path)

@@ -286,9 +286,10 @@ def test_devices(run: Any) -> None:
     shown = run("devices")
     table, legend = shown.out.split("\n\n")
     rows = {line.split()[0]: line for line in table.splitlines()[1:]}
-    assert shown.code == 0 and "143,771.0" in rows["h200"] and rows["h200"].endswith("measured")
+    assert shown.code == 0 and rows["h200"].split()[1:3] == ["143,155.9", "143,771.0"]
+    assert rows["h200"].endswith("measured")
     assert (
-        rows["rtx4090"].endswith("6s 1r 1p 3a")
+        rows["rtx4090"].endswith("6s 1r 3p 5a")
         and "r: recorded" in legend
         and max(map(len, rows.values())) <= 80
     )
@@ -299,8 +300,10 @@ def test_devices(run: Any) -> None:
 def test_a_device_says_what_its_figures_rest_on(run: Any) -> None:
     shown = run("devices", "NVIDIA GeForce RTX 4090").out
     assert shown.startswith(
-        "rtx4090, NVIDIA GeForce RTX 4090\n\ncapacity_bytes: 24,564.0 MiB\n    specified: total memory"
+        "rtx4090, NVIDIA GeForce RTX 4090\n\ncapacity_bytes: 24,081.0 MiB\n    published: total_memory"
     )
+    assert "capacity_range_bytes: 24,045.0 to 24,217.0 MiB\n" in shown
+    assert "listed_bytes: 24,564.0 MiB\n    specified: total memory as nvidia-smi" in shown
     assert "sm_count: 128\n    specified: NVIDIA Ada" in shown and "\n    published: processes on" in shown
     assert max(map(len, shown.splitlines())) <= 80
     only = json.loads(run("devices", "4090", "--format", "json").out)["devices"]

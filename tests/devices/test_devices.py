@@ -45,9 +45,15 @@ def test_every_profile(name: str) -> None:
     }
     # What was measured has no range, and tables that say themselves where they are from.
     lacking = {"context_range_bytes", "data"} if profile.measured else {"nccl"}
+    smallest, largest = profile.capacity_range_bytes
+    if smallest == largest:
+        lacking |= {"capacity_range_bytes"}
     assert set(profile.sources) == figures - lacking
+    # CUDA has less than nvidia-smi lists: 16 MiB on a V100, some hundreds elsewhere, 1.1 GiB at most.
+    assert smallest <= profile.capacity_bytes <= largest <= profile.listed_bytes
+    assert profile.listed_bytes - smallest <= max(0.02 * profile.listed_bytes, 560 * 2**20)
     least, most = profile.context_range_bytes
-    assert least <= profile.context_bytes <= most and (least == most) == profile.measured
+    assert least <= profile.context_bytes <= most and (least == most) == (name in ("h100", "h200"))
     assert most - least <= 0.51 * profile.context_bytes
     assert set(profile.per_thread_modules) <= set(profile.modules_bytes)
     big = profile.compute_capability[0] in (9, 10, 12)
@@ -91,11 +97,8 @@ def test_slices() -> None:
 
 def test_h200_is_measured() -> None:
     profile = devices.load("h200")
-    assert (profile.capacity_bytes, profile.sm_count, profile.compute_capability) == (
-        143771 * 2**20,
-        132,
-        (9, 0),
-    )
+    assert (profile.capacity_bytes, profile.listed_bytes) == (150_109_880_320, 143771 * 2**20)
+    assert (profile.sm_count, profile.compute_capability) == (132, (9, 0))
     assert profile.measured
     assert profile.context_bytes == 610 * 2**20
 
@@ -200,8 +203,9 @@ def test_unknown_device() -> None:
 )
 def test_sizes(text: str, nbytes: int) -> None:
     assert devices.parse_size(text) == nbytes
-    assert devices.capacity_of(text) == nbytes
     profile, note = devices.resolve(text)
+    of_a_maker = text.lower().replace(" ", "") == "24gb"  # tests/devices/test_loader.py
+    assert (devices.capacity_of(text) == nbytes) != of_a_maker
     assert profile.sm_count == devices.load("h200").sm_count
     assert "behaves like h200" in note
 
@@ -213,7 +217,13 @@ def test_no_sizes(text: str) -> None:
 
 
 def test_capacity_of() -> None:
-    assert devices.capacity_of("t4") == 15360 * 2**20
+    """What CUDA has, not what nvidia-smi lists: read on an H100 and an H200, 14.56 GiB in messages of T4s (which list 15,360 MiB)."""
+    h100 = devices.load("h100")
+    assert (h100.capacity_bytes, h100.listed_bytes) == (85_017_493_504, 81559 * 2**20)
+    assert devices.load("h200").capacity_bytes == 150_109_880_320
+    assert round(devices.load("t4").capacity_bytes / GIB, 2) == 14.56
+    # Of a fresh process 543,162,368 bytes are NVML's, and mem_get_info has 84,465,090,560 free.
+    assert devices.capacity_of("h100") == 84_465_090_560 + 543_162_368
     assert devices.capacity_of(5) == 5
     with pytest.raises(OptionError):
         devices.capacity_of(0)

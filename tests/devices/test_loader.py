@@ -34,6 +34,35 @@ def test_a_size_is_a_device_of_that_size() -> None:
         devices.resolve(-1)
 
 
+def test_gigabytes_on_a_card_are_its_makers() -> None:
+    """An RTX 4090 is sold with 24 GB, lists 24,564 MiB, and PyTorch sees 24,045 to 24,217 of them."""
+    profile, note = devices.resolve("24GB")
+    known = devices.load("rtx4090")
+    least, most = profile.capacity_range_bytes
+    assert (
+        least
+        <= known.capacity_range_bytes[0]
+        < known.listed_bytes
+        <= most
+        == profile.listed_bytes
+        == 24 << 30
+    )
+    assert profile.capacity_bytes == least > 24 * 10**9
+    assert "as its maker counts (24 GiB, of which CUDA has some 23.5)" in note
+    assert devices.resolve("24GiB")[0].capacity_range_bytes == (24 << 30, 24 << 30)
+    assert devices.parse_size("24GB") == 24 * 10**9  # of a budget
+
+
+def test_a_profile_without_what_nvidia_smi_lists(tmp_path: Path) -> None:
+    """One calibrated before both figures were read has NVML's, of which CUDA may have less."""
+    older = loader.from_dict({**H200, "capacity_bytes": 24 << 30}, tmp_path)
+    assert older.capacity_range_bytes == ((24 << 30) - (560 << 20), 24 << 30)
+    both = loader.from_dict({**H200, "capacity_bytes": 23 << 30, "listed_bytes": 24 << 30}, tmp_path)
+    assert both.capacity_range_bytes == (23 << 30, 23 << 30)
+    with pytest.raises(OptionError, match="does not hold"):
+        loader.from_dict({**H200, "capacity_range_bytes": [2, 3]}, tmp_path)
+
+
 def test_paths_are_told_from_names(tmp_path: Path) -> None:
     for path in (tmp_path / "none", str(tmp_path / "none"), "none.json"):
         with pytest.raises(OptionError, match="cannot read the device profile"):

@@ -230,6 +230,19 @@ def test_nvml_counts_the_process() -> None:
     assert list(memory) == [1024 * MIB, 724 * MIB, 300 * MIB]
 
 
+def test_nvml_lists_what_the_driver_keeps() -> None:
+    """An H100's 81,559 MiB, of which CUDA has 81,079."""
+    library, handle = loaded(f"{SMALL};listed={1064 * MIB}"), ctypes.c_void_p()
+    assert library.nvmlInit_v2() == 0 and library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle)) == 0
+    memory = (ctypes.c_uint64 * 5)()
+    assert library.nvmlDeviceGetMemoryInfo_v2(handle, memory) == 0
+    total, reserved, free, used = list(memory)[1:]
+    assert (total, reserved, free + used) == (1064 * MIB, 40 * MIB, 1024 * MIB)
+    available, total = ctypes.c_size_t(), ctypes.c_size_t()
+    assert library.cudaMemGetInfo(ctypes.byref(available), ctypes.byref(total)) == 0
+    assert total.value == 1024 * MIB
+
+
 def test_nvml_knows_no_fabric() -> None:
     """torch 2.13 and later ask when a segment is to be expandable, and take nothing but success for an answer."""
     library, handle = loaded(SMALL), ctypes.c_void_p()

@@ -93,6 +93,26 @@ c = torch.zeros(1 << 20, device="cuda")
     assert estimate.timeline.reserved[-1] == 22 * MIB
 
 
+def test_what_is_free_of_an_h100(run: Any) -> None:
+    """Read on one (`tests/data/h100/fit.json`): fresh, and after a first kernel with nothing held."""
+    text = """
+import torch
+assert torch.cuda.mem_get_info() == (84_465_090_560, 85_017_493_504)
+torch.zeros(1, device="cuda")
+torch.cuda.empty_cache()
+assert torch.cuda.mem_get_info() == (84_368_621_568, 85_017_493_504)
+assert torch.cuda.get_device_properties(0).total_memory == 85_017_493_504
+torch.cuda.set_per_process_memory_fraction(0.5)
+try:
+    torch.empty(85_017_493_504 // 2 + 1, dtype=torch.uint8, device="cuda")
+except torch.OutOfMemoryError as error:
+    assert "total capacity of 79.18 GiB" in str(error)
+else:
+    raise AssertionError
+"""
+    assert run(text, device="h100").incomplete is None
+
+
 def test_a_request_without_room_is_pytorchs_error_and_may_be_caught(run: Any) -> None:
     """A batch-size finder: halves until it fits 10 % of the device."""
     text = """

@@ -73,6 +73,45 @@ def trials(name: str) -> list[Any]:
     ]
 
 
+LIMITS = {entry["case"]["model"]: entry for entry in json.loads((DATA / "h100" / "fit.json").read_text())}
+
+
+@pytest.mark.parametrize("name", cases(tuple(LIMITS), ("gpt2",)))
+def test_at_the_true_limit_of_an_h100(name: str) -> None:
+    """With nothing else on the GPU and no limit of the allocator's: what runs, and what it holds there, to the byte where no convolution's
+    workspace had to be inferred."""
+    pytest.importorskip("torchvision", exc_type=(ImportError, RuntimeError))
+    pytest.importorskip("transformers")
+    from benchmarks.fit.score import subject_of
+
+    subject = subject_of(LIMITS[name]["case"])
+    for batch, trial in LIMITS[name]["trials"].items():
+        estimate = subject.analysis(int(batch)).estimate
+        sure, other = ("fits", "does not fit") if trial["ok"] else ("does not fit", "fits")
+        assert estimate.verdict() != other
+        if name in ("gpt2", "vit_b_16", "swin_t"):
+            assert not trial["ok"] or (estimate.verdict(), estimate.peak_reserved) == (
+                sure,
+                trial["reserved"],
+            )
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", LIMITS)
+def test_the_largest_batch_of_an_h100(name: str) -> None:
+    """Of EfficientNet 938 is answered, which did not run: the verdict is that it may not."""
+    pytest.importorskip("torchvision", exc_type=(ImportError, RuntimeError))
+    pytest.importorskip("transformers")
+    from benchmarks.fit.score import subject_of
+
+    found = largest(subject_of(LIMITS[name]["case"]))
+    assert found.fails > LIMITS[name]["largest"]
+    assert found.batch <= LIMITS[name]["largest"] or (name, found.verdict) == (
+        "efficientnet_b0",
+        "may not fit",
+    )
+
+
 @pytest.mark.campaign
 @pytest.mark.parametrize("entry", [*trials("fit.json"), *trials("fit_2.json")])
 def test_never_larger_than_what_ran(entry: dict[str, Any]) -> None:

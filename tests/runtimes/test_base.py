@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -238,7 +237,7 @@ def test_a_setting_that_leaves_less_than_the_device_has() -> None:
     found = analysed(capped=Capped(5 * MIB, "a limit of 5 MiB"))
     assert (found.estimate.capacity_bytes, found.estimate.fits()) == (5 * MIB, False)
     assert found.estimate.device_note == "the note; a limit of 5 MiB"
-    assert found.profile == dataclasses.replace(load("h200"), capacity_bytes=5 * MIB)
+    assert found.profile == load("h200").of_memory(5 * MIB)
     for capacity in (whole, whole + 1):
         loose = analysed(capped=Capped(capacity, "no limit at all"))
         assert (loose.estimate.capacity_bytes, loose.estimate.device_note) == (whole, "the note")

@@ -17,7 +17,7 @@ from analyzer.runtimes.events import AllocationEvent, Free, Malloc
 from analyzer.runtimes.ranges import (
     beside_range,
     held_under,
-    kept_bytes,
+    kept_and_spare,
     may_be_off,
     reserved_range,
     under_pressure,
@@ -81,11 +81,13 @@ def test_context_and_library_code() -> None:
         context_range_bytes=(360 * MIB, 440 * MIB),
         modules_bytes={"cublas": 64 * MIB},
     )
-    assert beside_range(profile, 464 * MIB) == ((360 + 32) * MIB, (440 + 64) * MIB)
+    known = replace(profile, sources={"modules_bytes": "measured: there"})
+    assert beside_range(known, 464 * MIB) == ((360 + 64) * MIB, (440 + 64 + 4) * MIB)
+    assert beside_range(profile, 464 * MIB) == ((360 + 32) * MIB, (440 + 64 + 4) * MIB)
     # A gibibyte of it is tensors the caller brings: no code is that large.
     assert beside_range(profile, (464 + 1024) * MIB) == (
         (360 + 64 + 1024 - 64) * MIB,
-        (440 + 64 + 1024) * MIB,
+        (440 + 64 + 4 + 1024) * MIB,
     )
 
 
@@ -125,9 +127,34 @@ def test_what_the_driver_may_keep_is_nobodys(capacity_mib: int, budget_mib: int 
         device_assumed=False, out_of_memory=None, budget_bytes=budget_mib and budget_mib * MIB, incomplete=None,
     )  # fmt: skip
     assert estimate.verdict() == verdict
-    assert kept_bytes(load("h200")) == 0 and kept_bytes(load("t4")) == 15360 * MIB // 50
     if verdict == "may not fit" and budget_mib is None:
-        assert text.verdicts(estimate)[0][1].endswith("and 1.3 GiB, and the driver may keep 26.4 MiB")
+        assert text.verdicts(estimate)[0][1].endswith(
+            "and 1.3 GiB, and the driver may keep 26.4 MiB more of it"
+        )
+
+
+@pytest.mark.parametrize(
+    ("capacity_mib", "verdict"), [(1200, "fits"), (1170, "may not fit"), (1149, "does not fit")]
+)
+def test_what_another_driver_would_have_to_give(capacity_mib: int, verdict: str) -> None:
+    """1,200 MiB for certain, on a GPU of which another driver has 50 MiB more."""
+    estimate = replace(
+        TRAINING, peak_reserved=850 * MIB, device_used=1200 * MIB, capacity_bytes=capacity_mib * MIB,
+        certainty=replace(TRAINING.certainty, spare_bytes=50 * MIB), device_assumed=False, out_of_memory=None,
+        budget_bytes=None, incomplete=None,
+    )  # fmt: skip
+    assert (estimate.verdict(), estimate.fits()) == (verdict, capacity_mib >= 1200)
+    assert replace(estimate, budget_bytes=1100 * MIB).verdict() == "does not fit"  # a budget does not grow
+    if verdict == "may not fit":
+        assert text.verdicts(estimate)[0][1].endswith("and the driver may have 50.0 MiB more")
+
+
+def test_how_much_less_and_more_there_may_be() -> None:
+    """An RTX 4090's 24,081 MiB are 24,045 to 24,217; of 20,000 that a setting leaves none is in doubt."""
+    assert kept_and_spare(load("h200")) == kept_and_spare(load("h100")) == (0, 0)
+    gpu = load("rtx4090")
+    assert kept_and_spare(gpu) == (36 * MIB, 136 * MIB)
+    assert kept_and_spare(gpu, 20_000 * MIB) == (0, 0)
 
 
 def test_the_exit_code() -> None:
@@ -151,14 +178,15 @@ def test_the_exit_code() -> None:
 
 def test_under_pressure_the_allocator_gives_back_what_it_caches() -> None:
     """100 MiB given back and 150 asked for: 250 with room, 150 where 250 are not there. What the driver and the process beside it may take
-    decides: of an RTX 3090's 24,576 MiB up to 491 and 353."""
+    decides: of an RTX 3090's 24,124 MiB up to 1 and 353, and it may have 144 more."""
     gpu, beside = load("rtx3090"), 308 * MIB
     asked = replace(
         prediction(malloc(1, 100), Free(1), malloc(2, 150)),
         limited=lambda nbytes, _: create("pytorch", limit_bytes=nbytes),
     )
     least, most = beside_range(gpu, beside)
-    tight, easy = kept_bytes(gpu) + most, least
+    kept, spare = kept_and_spare(gpu)
+    tight, easy = kept + most, least - spare
 
     def held(allowed: int) -> tuple[int, ...]:
         return tuple(part // MIB for part in under_pressure(asked, gpu, 250 * MIB, beside, allowed))

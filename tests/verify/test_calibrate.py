@@ -52,7 +52,8 @@ class FakeGpu:
             raise RunError(f"{name} failed", "")
         if description["name"] == "device":
             return {
-                "nvml_name": "NVIDIA Pretend 24", "driver": "580.1", "capacity_bytes": 24 << 30,
+                "nvml_name": "NVIDIA Pretend 24", "driver": "580.1", "capacity_bytes": 23 << 30, "listed_bytes": 24 << 30,
+                "driver_bytes": 9 * MIB, "first_kernel_bytes": 90 * MIB,
                 "compute_capability": [8, 9], "sm_count": 60, "max_threads_per_sm": 1536, "context_bytes": 300 * MIB,
                 "versions": {"torch": self.torch, "cuda": "13.0", "cudnn": "9.19.0"},
             }  # fmt: skip
@@ -106,7 +107,9 @@ def test_the_profile_is_valid_and_used(tmp_path: Path) -> None:
     document = json.loads(path.read_text())
     jsonschema.validate(document, json.loads((PROFILES.parent / "schema.json").read_text()))
     profile = load(path)
-    assert (profile.name, profile.capacity_bytes, profile.sm_count) == ("nvidia-pretend-24", 24 << 30, 60)
+    assert (profile.name, profile.capacity_bytes, profile.sm_count) == ("nvidia-pretend-24", 23 << 30, 60)
+    assert (profile.driver_bytes, profile.first_kernel_bytes) == (9 * MIB, 90 * MIB)
+    assert (profile.listed_bytes, profile.capacity_range_bytes) == (24 << 30, (23 << 30, 23 << 30))
     assert profile.modules_bytes == {
         "cublas": 58 * MIB, "cudnn": 10 * MIB, "cusolver": 90 * MIB, "cufft": 0, "kernels": 6 * MIB,
     }  # fmt: skip

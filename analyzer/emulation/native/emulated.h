@@ -22,7 +22,7 @@ typedef struct {
   char name[128];
   int count, major, minor, cuda; /* cuda: 13000 for CUDA 13.0, the release PyTorch was built with */
   int sm_count, threads_per_sm, blocks_per_sm, shared_per_sm, shared_per_block, l2;
-  uint64_t capacity, context, cublas_code, cudnn_code, cusolver_code, cufft_code, kernels_code;
+  uint64_t capacity, listed, driver, context,  cublas_code, cudnn_code, cusolver_code, cufft_code, kernels_code;
   uint64_t known; /* contents of copies up to so many bytes are kept */
 } Device;
 const Device *the_device(void);

@@ -106,7 +106,7 @@ static uint64_t pages(Space *s, uint64_t bytes) {
   if (room > bytes) insert(&s->holes, address + bytes, room - bytes);
   return address;
 }
-static int full(const Space *s, uint64_t bytes) { return s->besides + s->page_bytes + bytes > the_device()->capacity; }
+static int full(const Space *s, uint64_t bytes) { return the_device()->driver + s->besides + s->page_bytes + bytes > the_device()->capacity; }
 
 uint64_t device_take(int device, uint64_t bytes) {
   Space *s = space_of(device);
@@ -336,7 +336,7 @@ ANSWER int cudaFree(void *address) {
 ANSWER int cudaMemGetInfo(size_t *available, size_t *total) {
   LOCKED {
     Space *s = space_of(current_device());
-    uint64_t used = s->besides + s->page_bytes;
+    uint64_t used = the_device()->driver + s->besides + s->page_bytes;
     *total = the_device()->capacity;
     *available = used < *total ? *total - used : 0;
   }

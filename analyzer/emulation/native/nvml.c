@@ -31,18 +31,23 @@ ANSWER int nvmlDeviceGetUUID(void *handle, char *text, unsigned size) { /* the b
   return OK;
 }
 ANSWER int nvmlDeviceGetCudaComputeCapability(void *handle, int *major, int *minor) { (void)handle; *major = the_device()->major; *minor = the_device()->minor; return OK; }
+/* NVML's total is all the memory; of it the driver keeps what CUDA has not to give, which the first version counts as used. */
 typedef struct { unsigned long long total, available, used; } Memory;
 ANSWER int nvmlDeviceGetMemoryInfo(void *handle, Memory *m) {
-  m->total = the_device()->capacity;
-  LOCKED m->used = emulated_used_bytes(INDEX(handle));
-  m->available = m->total > m->used ? m->total - m->used : 0;
+  const Device *d = the_device();
+  uint64_t used;
+  LOCKED used = d->driver + emulated_used_bytes(INDEX(handle));
+  m->total = d->listed;
+  m->available = d->capacity > used ? d->capacity - used : 0;
+  m->used = m->total - m->available;
   return OK;
 }
 typedef struct { unsigned version; unsigned long long total, reserved, available, used; } Memory2;
 ANSWER int nvmlDeviceGetMemoryInfo_v2(void *handle, Memory2 *m) {
   Memory one;
   nvmlDeviceGetMemoryInfo(handle, &one);
-  m->total = one.total; m->reserved = 0; m->available = one.available; m->used = one.used;
+  m->total = one.total; m->reserved = one.total - the_device()->capacity; m->available = one.available;
+  m->used = one.used - m->reserved;
   return OK;
 }
 typedef struct { unsigned pid; unsigned long long bytes; unsigned gpuInstance, computeInstance; } Running;

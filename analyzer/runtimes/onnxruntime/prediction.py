@@ -102,7 +102,7 @@ def predict(
     frames = _frames(prepared, model, runs, settings)
     sessions = [frames, *([other] * len(frames) for other in _others(settings, model.batch, release))]
     recording = record(sessions, settings, device)
-    room = device.capacity_bytes if on_gpu else None
+    room = device.usable_bytes if on_gpu else None
     simulation, peak_range, held_range = typical(recording.events, settings, room)
     lost, notes = simulation.failure, []
     if lost is not None:

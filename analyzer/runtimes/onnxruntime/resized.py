@@ -49,7 +49,7 @@ class ResizedSession:
     def __init__(self, frame: Frame, settings: SessionOptions, device: DeviceProfile) -> None:
         self.frame = frame
         self._settings, self._device = settings, device
-        room = device.capacity_bytes if settings.provider == "cuda" else None
+        room = device.usable_bytes if settings.provider == "cuda" else None
         self._loaded = Loaded(record(frame, settings, device).events, settings, room)
 
     @property

@@ -35,8 +35,8 @@ class OnnxRuntime(Runtime):
         assert source.model is not None  # `frameworks` lets nothing else come here
         # The arena follows what the device has; a budget leaves it less, which is no limit of the arena's own.
         budget = options.budget_bytes
-        if budget is not None and budget < profile.capacity_bytes:
-            left = replace(profile, capacity_bytes=budget)
+        if budget is not None and budget < profile.usable_bytes:
+            left = profile.of_memory(budget)
             found = predict(source.model, options=options.runtime_options, device=left, runs=source.runs)
             return found if found.settings.gpu_mem_limit is not None else replace(found, capped=None)
         return predict(source.model, options=options.runtime_options, device=profile, runs=source.runs)

@@ -57,7 +57,7 @@ class Paddle(Runtime):
         events = _events(source, flags, profile, of_sums)
         families = libraries(source.graph)
         beyond_bytes = device_used(0, families, profile)
-        free_bytes = max(1, profile.capacity_bytes - beyond_bytes)
+        free_bytes = max(1, profile.usable_bytes - beyond_bytes)
         maker, out_of_memory = _allocator(flags, free_bytes), ""
         if flags.gpu_memory_limit_mb or flags.allocator_strategy == "naive_best_fit":
             failure = simulate(events, maker()).failure

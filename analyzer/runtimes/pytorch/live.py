@@ -86,7 +86,7 @@ class Live:
 
     def fresh(self) -> PyTorchAllocator:
         """A new allocator with the program's settings, on a device of this size with the CUDA context on it."""
-        room = self._profile.capacity_bytes - self._profile.context_bytes
+        room = self._profile.usable_bytes - self._profile.context_bytes
         return make_allocator(
             self._conf,
             self._profile,
@@ -137,7 +137,7 @@ class Live:
             if any(name.startswith("cublas") for name in self._eager.libraries):
                 self._settled = None
             besides = device_used(0, self._eager.libraries, self._profile)
-            self.allocator.leave(max(self._profile.capacity_bytes - besides, 0))
+            self.allocator.leave(max(self._profile.usable_bytes - besides, 0))
             cudnn = sum(name.startswith("cudnn") for name in self._eager.libraries)
             for _ in range(cudnn - self._cudnn_threads):
                 self._cudnn_threads += 1
@@ -375,12 +375,19 @@ class Live:
         """What `mem_get_info` says is free."""
         assert self._eager is not None
         used = device_used(self.allocator.reserved, self._eager.libraries, self._profile)
-        return max(0, self._profile.capacity_bytes - used)
+        if not (self._process.computed or self._eager.libraries):
+            used -= self._profile.first_kernel_bytes
+        return max(0, self._profile.usable_bytes - used)
 
     @property
     def capacity(self) -> int:
         """The device's memory."""
         return self._profile.capacity_bytes
+
+    @property
+    def listed(self) -> int:
+        """The device's memory as NVML has it."""
+        return max(self._profile.listed_bytes, self._profile.capacity_bytes)
 
     def answer(self, graph: Graph) -> Prediction:
         """Everything asked for, with the categories that only the whole program shows."""

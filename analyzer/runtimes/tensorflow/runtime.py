@@ -80,7 +80,7 @@ class TensorFlow(Runtime):
     def predict(self, source: Source, options: Options, profile: DeviceProfile) -> Prediction:
         families = libraries(source.graph)
         beyond_bytes = device_used(0, families, profile)
-        settings = parse(options.runtime_options, profile, profile.capacity_bytes - profile.context_bytes)
+        settings = parse(options.runtime_options, profile, profile.usable_bytes - profile.context_bytes)
         dialect = Dialect(reshape_shares=True, bias_apart=False, fan_in_apart=False)
         events = requests(
             variables(source.graph, dialect),

@@ -236,7 +236,7 @@ def _is_ampere(capability: tuple[int, int]) -> bool:
 
 def _memory_without_an_allocator(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
     """What the device says of its memory where nobody simulates the allocator: that it is empty."""
-    free = (device.capacity_bytes, device.capacity_bytes)
+    free = device.usable_bytes - device.context_bytes + device.first_kernel_bytes, device.capacity_bytes
     return {
         **{f"cuda.{name}": lambda *_, **__: 0 for name in _NOTHING_HELD},
         **{f"accelerator.{name}": lambda *_, **__: 0 for name in _NOTHING_HELD[:4]},

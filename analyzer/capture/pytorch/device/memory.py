@@ -51,6 +51,10 @@ class Memory(Protocol):
         """The device's memory."""
 
     @property
+    def listed(self) -> int:
+        """The same as NVML has it."""
+
+    @property
     def device_free(self) -> int:
         """What nobody holds of it."""
 
@@ -181,7 +185,7 @@ def answers(memory: Memory, tell: Callable[[Mark], None]) -> dict[str, Any]:
         "cuda.memory_summary": summary,
         "cuda.mem_get_info": free,
         "accelerator.get_memory_info": free,
-        "cuda.device_memory_used": lambda *_, **__: memory.capacity - memory.device_free,
+        "cuda.device_memory_used": lambda *_, **__: memory.listed - memory.device_free,
         "cuda.reset_max_memory_allocated": reset,
         "cuda.reset_max_memory_cached": reset,
         "cuda.set_per_process_memory_fraction": set_fraction,

@@ -55,12 +55,15 @@ def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
     def handle(index: Any = 0, *_: Any) -> int:
         return index if isinstance(index, int) else 0
 
-    def memory(*_: Any, **__: Any) -> Any:
+    def memory(_: Any = None, version: Any = None) -> Any:
         free, total = torch.cuda.mem_get_info()
-        return SimpleNamespace(total=total, free=free, used=total - free, reserved=0, version=2)
+        kept = max(device.listed_bytes - total, 0)
+        used = total - free + (0 if version else kept)  # the first version counts what the driver keeps
+        return SimpleNamespace(total=total + kept, free=free, used=used, reserved=kept, version=2)
 
     def processes(*_: Any) -> list[Any]:
-        return [SimpleNamespace(pid=os.getpid(), usedGpuMemory=memory().used, gpuInstanceId=None)]
+        used = memory(version=2).used - device.driver_bytes
+        return [SimpleNamespace(pid=os.getpid(), usedGpuMemory=used, gpuInstanceId=None)]
 
     def says(answer: Any) -> Any:
         return lambda *_, **__: answer
