@@ -121,7 +121,7 @@ def _context_range(content: Mapping[str, Any]) -> tuple[int, int]:
 
 def kept_at_most(listed_bytes: int) -> int:
     """What the driver may keep of the memory nvidia-smi lists, where nobody read what CUDA has: of those that were
-    (`benchmarks/gpu_profiles.py`, rule 1) none has less."""
+    (`benchmarks/gpu_profiles.py`) none has less."""
     return max(listed_bytes // 50, min(560 << 20, listed_bytes // 10))
 
 
