@@ -68,6 +68,7 @@ class Program:
         the model takes by name; targets a tuple. Their parts are tensors, or hold some (`nested.py`). None if the target
         does not say.
     own_batch: what it is called with where nobody gives a batch.
+    is_file: it comes from a file or a module of the user's, whose code may do more than compute.
     loss: (output, *targets) -> scalar; None if the target does not say.
     """
 
@@ -75,6 +76,7 @@ class Program:
     make_batch: Callable[..., tuple[tuple[Any, ...] | Mapping[str, Any], tuple[Any, ...]]] | None = None
     loss: Callable[..., Any] | None = None
     own_batch: int = 1
+    is_file: bool = False
 
 
 def parse(text: str | os.PathLike[str]) -> Target:
@@ -201,6 +203,7 @@ def _build(target: Target, device: str, real: bool) -> Program:
         found,
         _batch_maker(make_batch, target, real) if callable(make_batch) else None,
         loss if callable(loss) else None,
+        is_file=True,
     )
 
 

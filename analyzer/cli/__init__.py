@@ -23,7 +23,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from analyzer import __version__
+from analyzer import __version__, sandbox
 from analyzer.errors import AnalyzerError, OptionError, did_you_mean
 
 DEFAULT = "estimate"
@@ -117,10 +117,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         # One command, then the process ends: collecting cycles would only cost time.
         gc.disable()
+        sandbox.own_process = True
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller (`2>&-`)
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (it lives as long as the process)
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    code = _main(list(sys.argv[1:] if arguments is None else arguments))
+    sandbox.finish(code)
+    return code
+
+
+def _main(given: list[str]) -> int:
     debug = "--debug" in given
     try:
         result = group.main(_without_debug(given), prog_name="analyze", standalone_mode=False)

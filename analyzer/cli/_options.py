@@ -131,6 +131,20 @@ def verbose_option(function: _Function) -> _Function:
     )
 
 
+def sandbox_options(function: _Function) -> _Function:
+    """What becomes of what a program writes, and whether it may connect to other machines."""
+    keep = click.option(
+        "--keep-outputs",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Put what the program writes there; otherwise it is dropped at the end.",
+    )
+    network = click.option(
+        "--no-network", is_flag=True, help="Refuse the program connections to other machines."
+    )
+    return keep(network(function))
+
+
 def debug_option(function: _Function) -> _Function:
     """`--debug` of a command whose words may be a program's; the command line itself looks at it (`analyzer.cli.main`)."""
     return click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")(

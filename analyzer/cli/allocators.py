@@ -14,7 +14,7 @@ from analyzer.cli._options import (
     output_option,
     verbose_option,
 )
-from analyzer.cli._output import check_writable, deliver, wants_color, working
+from analyzer.cli._output import check_writable, deliver, keep_apart, wants_color, working
 
 
 @click.command(
@@ -54,6 +54,7 @@ def command(target: str, **options: Any) -> int:
 
     choices = [planning.parse_choice(text) for text in options["allocators"]] or planning.CHOICES
     keywords = analysis_keywords(target, options)
+    keep_apart(target, loss=options["loss"])
     with working(target, options["quiet"]) as tell:
         found = pipeline.analysis(target, Options.of(keywords), tell)
         tell("allocators")

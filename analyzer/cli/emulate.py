@@ -13,10 +13,11 @@ from analyzer.cli._options import (
     analysis_keywords,
     debug_option,
     options_named,
+    sandbox_options,
     script_words,
     view_options,
 )
-from analyzer.cli._output import check_writable, working
+from analyzer.cli._output import check_writable, keep_apart, working
 from analyzer.options import OF_CONFIGS
 
 # What may be said: of a script the first three, of a model all.
@@ -68,6 +69,7 @@ class _Emulate(Command):
 @click.option(
     "--rank", type=click.IntRange(min=0), default=0, metavar="R", help="The rank whose memory is shown."
 )
+@sandbox_options
 @options_named(*_OPTIONS)
 @view_options
 @debug_option
@@ -78,7 +80,8 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     PyTorch runs as it is; the CUDA runtime below it answers as the device would: memory is addresses, kernels compute nothing. So the figures
     are those of that very release. What a kernel would compute has a stand-in, which the notes name with its line; integers and
     truth values of up to 65,536 elements are really computed. --assume FILE.py:LINE=VALUE says what is read at a line. What the
-    script prints goes to stderr. Options of this command come before SCRIPT, the script's own after it.
+    script prints goes to stderr. Options of this command come before SCRIPT, the script's own after it. As under `analyze run`, it
+    changes nothing.
 
     SCRIPT may be a model as `analyze` takes it, with the same options: file.py:attr, package.module:attr, program.pt2, a model's
     config.json. (A file.py alone is a script.)
@@ -90,6 +93,7 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     ended before its end: the estimate is of what ran until then.
     """
     check_writable("-o", options["output"])
+    keep_apart(script, options["keep_outputs"], not options["no_network"])
     name = f"-m {script}" if options["module"] else script
     keywords = analysis_keywords(name, {"values": (), "release": (), **options})
     keywords = {key: value for key, value in keywords.items() if key in _OPTIONS}

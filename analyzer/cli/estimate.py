@@ -12,7 +12,7 @@ import click
 from analyzer.cli._estimates import show
 from analyzer.cli._help import Command
 from analyzer.cli._options import analysis_keywords, analysis_options, view_options
-from analyzer.cli._output import STDOUT, check_writable, columns, complain, deliver, working, write_file
+from analyzer.cli._output import STDOUT, check_writable, columns, complain, deliver, keep_apart, working, write_file
 from analyzer.errors import OptionError
 from analyzer.options import Options
 
@@ -74,6 +74,7 @@ def command(target: str, **options: Any) -> int:
         from analyzer.pipeline.config import script_of
 
         write_file("--write-script", beside["--write-script"], script_of(target, given))
+    keep_apart(target, loss=options["loss"])
     with working(target, options["quiet"]) as tell:
         from analyzer import pipeline
 

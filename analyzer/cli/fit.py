@@ -15,7 +15,16 @@ from analyzer.cli._options import (
     output_option,
     verbose_option,
 )
-from analyzer.cli._output import Stages, check_writable, columns, complain, deliver, wants_color, working
+from analyzer.cli._output import (
+    Stages,
+    check_writable,
+    columns,
+    complain,
+    deliver,
+    keep_apart,
+    wants_color,
+    working,
+)
 from analyzer.errors import AnalyzerError, OptionError
 from analyzer.report import formats
 from analyzer.report.formats import View
@@ -84,6 +93,7 @@ def command(
         )
     keywords = analysis_keywords(target, {**options, "batch": batch})
     view = View(color=wants_color(options["output"]), width=columns(), verbose=options["verbose"])
+    keep_apart(target, loss=options["loss"])
     with working(target, options["quiet"]) as tell:
         from analyzer.devices import names
 

@@ -15,11 +15,12 @@ from analyzer.cli._options import (
     debug_option,
     options_named,
     pairs,
+    sandbox_options,
     script_words,
     settings,
     view_options,
 )
-from analyzer.cli._output import check_writable, working
+from analyzer.cli._output import check_writable, keep_apart, working
 from analyzer.errors import AnalyzerError, OptionError, did_you_mean
 
 
@@ -86,6 +87,7 @@ def _no_such_option(word: str) -> OptionError:
     metavar="R|all",
     help="The rank to follow; all: one after another, the worst decides.",
 )
+@sandbox_options
 @options_named("device", "budget", "runtime_options", "assume", "release", "strict")
 @view_options
 @debug_option
@@ -93,9 +95,12 @@ def _no_such_option(word: str) -> OptionError:
 def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     """Run SCRIPT with its ARGUMENTS, and say what it would take of a GPU.
 
-    The script runs as it is, in this process; everything it puts on "cuda" has no memory behind it, so it computes
-    nothing there. Values only a real run has (a loss, an accuracy) get stand-ins, which the notes name with their lines.
-    What the script prints goes to stderr. Options of this command come before SCRIPT, the script's own after it.
+    The script runs as it is; everything it puts on "cuda" has no memory behind it, so it computes nothing there. Values
+    only a real run has (a loss, an accuracy) get stand-ins, which the notes name with their lines. What the script prints
+    goes to stderr. Options of this command come before SCRIPT, the script's own after it.
+
+    It changes nothing: the files it writes, renames or removes are in an overlay, where it finds them again, and are
+    dropped at the end (--keep-outputs DIR keeps them); experiment trackers and uploads to hubs are switched off.
 
     With --nproc-per-node it runs as one rank of a job that is not there: what other ranks would send is taken to be what
     this one holds.
@@ -106,6 +111,7 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     if script.startswith("-"):
         raise _no_such_option(script)
     check_writable("-o", options["output"])
+    keep_apart(script, options["keep_outputs"], not options["no_network"])
     name = f"-m {script}" if options["module"] else script
     error: BaseException | None = None
     with working(script, options["quiet"]) as tell:

@@ -9,7 +9,7 @@ import click
 
 from analyzer.cli._help import Command
 from analyzer.cli._options import analysis_keywords, format_option, options_without_batch, output_option
-from analyzer.cli._output import check_writable, columns, deliver, wants_color, working
+from analyzer.cli._output import check_writable, columns, deliver, keep_apart, wants_color, working
 from analyzer.errors import OptionError
 from analyzer.report import formats
 from analyzer.report.formats import View
@@ -47,6 +47,7 @@ def command(target: str, batches: tuple[str, ...], **options: Any) -> int:
     check_writable("-o", options["output"])
     keywords = analysis_keywords(target, {**options, "batch": None})
     wanted = sorted({batch for text in batches for batch in batches_of(text)})
+    keep_apart(target, loss=options["loss"])
     with working(target, options["quiet"]) as tell:
         from analyzer.planning.curve import sweep
 

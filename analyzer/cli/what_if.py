@@ -8,7 +8,7 @@ import click
 
 from analyzer.cli._help import Command
 from analyzer.cli._options import analysis_keywords, analysis_options, format_option, output_option
-from analyzer.cli._output import check_writable, columns, deliver, working
+from analyzer.cli._output import check_writable, columns, deliver, keep_apart, working
 from analyzer.report import formats
 
 
@@ -34,6 +34,7 @@ def command(target: str, largest: bool, strict_fit: bool, **options: Any) -> int
     """
     check_writable("-o", options["output"])
     keywords = analysis_keywords(target, options)
+    keep_apart(target, loss=options["loss"])
     with working(target, options["quiet"]) as tell:
         from analyzer.planning.what_if import what_if
 

@@ -26,6 +26,7 @@ from analyzer.pipeline.program import place_of
 from analyzer.ranks import Rank
 from analyzer.results.estimate import Estimate
 from analyzer.runtimes.pytorch import launches
+from analyzer.sandbox import apart
 
 ALONE = Rank()
 MOST_RANKS = 16  # native/emulated.h, DEVICES
@@ -85,6 +86,7 @@ def followed(
     )
     topics = {**cudnn.topics, **workspaces.topics, **Kernels(torch.packages).topics, **communicators.topics}
     with (
+        apart() as box,
         tempfile.TemporaryDirectory(prefix="analyze-emulate-") as folder,
         QuestionServer(topics, exchange.topics) as questions,
         launch.environment(
@@ -92,6 +94,7 @@ def followed(
         ) as variables,
     ):
         found = _ran(program, options, job, exchange, torch.python, variables, Path(folder))
+        notes = box.notes()
     if "events" not in found:
         message = found["ended"].get("message", "")
         raise RunError(
@@ -106,9 +109,8 @@ def followed(
     )
     estimate = estimate_of(found, program.name, options, profile, note, doubts)
     if job.world_size > 1:
-        said = f"rank {job.rank} of {job.world_size}, all of them emulated"
-        estimate = replace(estimate, notes=(*estimate.notes, said))
-    return Emulated(estimate, found)
+        notes = (f"rank {job.rank} of {job.world_size}, all of them emulated", *notes)
+    return Emulated(replace(estimate, notes=(*estimate.notes, *notes)), found)
 
 
 def _ran(

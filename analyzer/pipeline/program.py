@@ -21,6 +21,7 @@ from analyzer.ranks import Post, Rank
 from analyzer.results.estimate import Estimate
 from analyzer.runtimes import base
 from analyzer.runtimes.base import Source
+from analyzer.sandbox import apart, current
 from analyzer.targets import require_torch
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ def run(
     until: str | int = "end",
     assume: Mapping[str, Any] | None = None,
     release: Mapping[str, str] | None = None,
+    keep_outputs: str | os.PathLike[str] | None = None,
+    network: bool = True,
     progress: Callable[[str], None] | None = None,
 ) -> Estimate:
     """Predict what a program needs of a GPU, by running it on one that is not there.
@@ -52,6 +55,8 @@ def run(
     runtime_options: "cublas_workspace" and "alloc_conf", as in `analyzer.analyze`.
     assume: {"train.py:12": 512}: the value read, or the size of the result, at a line where only data tells.
     release: {"torch": "2.8"}: figures of another release than by default (`analyzer/releases.py`).
+    keep_outputs: a folder for the files it writes, which are dropped otherwise: they go to an overlay (`analyzer/sandbox`). network:
+        whether it may connect to other machines.
     Raises TargetError for a script that cannot be found, OptionError. A program that raises, ends itself with another exit
     code than 0, or cannot be followed any further, gives the estimate up to there: `Estimate.incomplete` says why, and such
     an estimate never fits. One that finds no memory says so in `Estimate.out_of_memory`.
@@ -59,7 +64,8 @@ def run(
     options = Options.of(
         {"device": device, "runtime_options": runtime_options, "assume": assume, "release": release}
     )
-    found, _ = follow(script, args, options, environment or {}, until, ranks, rank, progress)
+    with apart(keep_outputs, network):
+        found, _ = follow(script, args, options, environment or {}, until, ranks, rank, progress)
     return found.estimate
 
 
@@ -81,11 +87,21 @@ def follow(
     like any other. job: the rank where its machine has another number of them than `Rank.of` takes it to have. post: brings
     what other ranks say by value (None: they are followed beside this one where it asks). Raises AnalyzerError."""
     one = job or Rank.of(rank, ranks)
-    followed = watched(
-        script, args, options, environment, until=until, progress=progress, whole=whole, job=one, post=post
-    )
+    with apart() as box:
+        followed = watched(
+            script,
+            args,
+            options,
+            environment,
+            until=until,
+            progress=progress,
+            whole=whole,
+            job=one,
+            post=post,
+        )
+        notes = box.notes()
     name = " ".join((place_of(script)[0], *map(str, args)))
-    return concluded(followed, options, name, one), followed.ran.error
+    return concluded(followed, options, name, one, notes), followed.ran.error
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +172,17 @@ def watched(
             whole=whole,
             described=runtime.describes,
         )
+        if (box := current()) is not None:
+            box.ended()
     if ran.error is not None and _is_out_of_memory(ran.error):
         live.caught_nothing()
     return Followed(ran, live, live.profile, device_note)
 
 
-def concluded(followed: Followed, options: Options, name: str, one: Rank | None = None) -> Analysis:
-    """The analysis of what was followed, under a name."""
+def concluded(
+    followed: Followed, options: Options, name: str, one: Rank | None = None, notes: Sequence[str] = ()
+) -> Analysis:
+    """The analysis of what was followed, under a name. notes: what is to be said besides."""
     ran, one = followed.ran, one or Rank()
     captured = Captured(
         target=name + (f" (rank {one.rank} of {one.world_size})" if one.world_size > 1 else ""),
@@ -172,7 +192,7 @@ def concluded(followed: Followed, options: Options, name: str, one: Rank | None 
         profile=followed.profile,
         device_note=followed.device_note,
         naive=_naive(ran),
-        notes=(*_notes(ran), *one.notes(), *ran.caveats),
+        notes=(*_notes(ran), *one.notes(), *ran.caveats, *notes),
         incomplete=_incomplete(ran.error),
         caveats=ran.caveats,
         unreached=ran.unreached,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 
 import torch
 
@@ -24,6 +26,7 @@ from analyzer.options import Options
 from analyzer.parallelism import Parallelism, parse
 from analyzer.pipeline.assemble import Captured
 from analyzer.runtimes.base import Runtime, Source
+from analyzer.sandbox import apart
 from analyzer.targets import Program, Target, load
 
 
@@ -34,7 +37,7 @@ def captured_pytorch(
     progress: Callable[[str], None] | None = None,
 ) -> Captured:
     """`target` captured: a step of training, or forward passes. Raises AnalyzerError."""
-    with without_compiler():
+    with without_compiler(), apart() if isinstance(target, Target) else nullcontext():
         return _captured(target, options, runtime, progress)
 
 
@@ -57,7 +60,7 @@ def _captured(
 
 def built(target: Target, options: Options) -> Program:
     """A target's module; its file finds Triton, as it would beside a CUDA build of PyTorch. Raises AnalyzerError."""
-    with triton_found(resolve(options.device)[0]):
+    with triton_found(resolve(options.device)[0]), apart():
         return load(target)
 
 
@@ -71,8 +74,23 @@ def captured_program(
 ) -> Captured:
     """A target that has been built, captured; `name` is what reports call it. record_guards: record what it asks about sizes.
 
-    Raises AnalyzerError.
+    What the code of a file writes goes to an overlay (`analyzer/sandbox`). Raises AnalyzerError.
     """
+    if not program.is_file:
+        return _captured_program(program, name, options, runtime, progress, record_guards)
+    with apart() as box:
+        found = _captured_program(program, name, options, runtime, progress, record_guards)
+        return replace(found, notes=(*found.notes, *box.notes(always=False)))
+
+
+def _captured_program(
+    program: Program,
+    name: str,
+    options: Options,
+    runtime: Runtime,
+    progress: Callable[[str], None] | None,
+    record_guards: bool,
+) -> Captured:
     train = options.mode == "train"
     parallel = None if options.parallel is None else parse(options.parallel)
     profile, device_note = resolve(options.device)

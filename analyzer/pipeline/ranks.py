@@ -11,6 +11,7 @@ from analyzer.pipeline import order
 from analyzer.pipeline.peers import Peers, Work
 from analyzer.ranks import Rank, calls_of
 from analyzer.results.estimate import Estimate, RankCourse
+from analyzer.sandbox import apart
 
 _SHOWN = 16
 # Points of a rank's course: as many as a page is wide.
@@ -30,12 +31,14 @@ def every_rank(
     job: any rank of the job. Raises AnalyzerError, of the first rank that cannot be followed, or where ranks would wait for
     each other for ever.
     """
-    with Peers(Work(script, tuple(args), options, {}, until, job), quiet=False) as ranks:
+    with apart() as box, Peers(Work(script, tuple(args), options, {}, until, job), quiet=False) as ranks:
         found = ranks.follow_all(progress)
+        notes = box.notes()
         said = {rank: ranks.said(calls_of(rank)) for rank in range(job.world_size)}
     whole = until == "end" and not any(rank.out_of_memory or rank.incomplete for rank in found)
     order.check({rank: order.read(calls) for rank, calls in said.items() if calls is not None}, whole)
-    return _worst(found)
+    worst = _worst(found)
+    return dataclasses.replace(worst, notes=(*worst.notes, *notes))
 
 
 def _worst(found: Sequence[Estimate]) -> Estimate:

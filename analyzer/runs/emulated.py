@@ -25,6 +25,7 @@ from analyzer.options import Options
 from analyzer.ranks import Rank
 from analyzer.results.estimate import Estimate
 from analyzer.runs import jobs
+from analyzer.sandbox import apart
 from analyzer.targets import parse
 
 # What means something for a script, too.
@@ -40,6 +41,8 @@ def emulate(
     environment: Mapping[str, str] | None = None,
     ranks: int | None = None,
     rank: int = 0,
+    keep_outputs: str | os.PathLike[str] | None = None,
+    network: bool = True,
     **options: Any,
 ) -> Estimate:
     """What a program or a model takes of a GPU, by running it with PyTorch's own CUDA build where no GPU is.
@@ -50,20 +53,32 @@ def emulate(
     all of `analyzer.analyze`. ranks: so many processes run a script, as `torchrun --nproc-per-node` starts them (None: one, as Python
     starts it), and the estimate is that of rank `rank`; it ends them all, and so does one that fails (RunError). Raises TargetError,
     OptionError, MissingDependencyError, and RunError where the process was ended from outside. A program that raises gives the estimate
-    up to there (`Estimate.incomplete`).
+    up to there (`Estimate.incomplete`). keep_outputs, network: as in `analyzer.run`.
     """
-    chosen = Options.of(options)
+    with apart(keep_outputs, network):
+        return _emulated(script_or_target, args, python, environment or {}, ranks, rank, Options.of(options))
+
+
+def _emulated(
+    script_or_target: str | os.PathLike[str],
+    args: Sequence[str],
+    python: str | os.PathLike[str] | None,
+    environment: Mapping[str, str],
+    ranks: int | None,
+    rank: int,
+    chosen: Options,
+) -> Estimate:
     if is_target(script_or_target):
         if args or ranks is not None or rank:
             raise OptionError(
                 f"{script_or_target} is a target, which has no arguments and no ranks",
                 "write a script for a job of several ranks",
             )
-        return of_target(script_or_target, chosen, python, environment or {}).estimate
+        return of_target(script_or_target, chosen, python, environment).estimate
     if ranks is None and rank:
         raise OptionError(f"there is no rank {rank!r} of a single process", "say how many there are: ranks=N")
     job = Rank() if ranks is None else Rank(rank, ranks, ranks, launched=True)
-    return of_script(script_or_target, args, chosen, python, environment or {}, job).estimate
+    return of_script(script_or_target, args, chosen, python, environment, job).estimate
 
 
 def is_target(words: str | os.PathLike[str]) -> bool:

@@ -27,8 +27,8 @@ from typing import Any
 import torch
 
 from analyzer.capture.pytorch.device import build
-from analyzer.capture.pytorch.program.importing import once_imported
 from analyzer.releases import Release, Span, parse
+from analyzer.sandbox.importing import once_imported
 
 
 @dataclass(frozen=True, slots=True)

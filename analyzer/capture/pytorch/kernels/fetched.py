@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from analyzer.capture.pytorch.program.importing import once_imported
+from analyzer.sandbox.importing import once_imported
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder

@@ -1,0 +1,270 @@
+"""What a program that is followed may change: nothing. It reads back what it wrote; outside nothing was written.
+
+1. The command line goes on in a process of its own, whose files the kernel keeps apart (`process.py`, `namespaces.py`). Where that is not
+   allowed, and where a program is followed in the caller's own process (`analyzer.run`), Python's functions are sent to an overlay
+   (`layer.py`, `functions.py`); processes that the program starts, and in the first case the program itself, may then write nowhere
+   else (`landlock.py`).
+2. The overlay goes when the program has ended (`scratch.py`). `keep` names a folder for what was written; what hubs' libraries downloaded
+   is kept for the next run.
+3. Trackers and hubs are told nothing, and who else was spoken with is said (`services.py`).
+4. A process of Python's that the program starts joins (`path/sitecustomize.py`). So this package needs nothing but Python 3.9.
+
+Not modelled: a process in the caller's own that a thread of the caller's had started before.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from analyzer.sandbox.process import Outside
+    from analyzer.sandbox.scratch import Scratch
+
+_VARIABLE = "ANALYZER_SANDBOX"
+_MANY = 3
+PROTECTIONS = {
+    "namespaces": "a mount namespace holds it, and with it libraries in C and what it started",
+    "landlock": "Python's functions are sent there; what else would write is refused (Landlock: no mount namespace is allowed here)",
+    "python": "Python's functions are sent there, and torch's, sqlite3's, h5py's and safetensors'; other libraries in C are not held, "
+    "processes it started may write nothing",
+    "functions": "Python's functions are sent there, and torch's, sqlite3's, h5py's and safetensors'; other libraries in C and processes "
+    "it started are not held",
+}
+
+
+class Sandbox:
+    """One program's. protection: a key of `PROTECTIONS`. outside: the process that writes for this one, where there is one."""
+
+    def __init__(
+        self,
+        scratch: Scratch,
+        protection: str,
+        keep: str | None,
+        network: bool,
+        outside: Outside | None = None,
+    ) -> None:
+        from analyzer.sandbox.services import Services
+
+        self._scratch, self.protection, self._keep, self._network = scratch, protection, keep, network
+        self.keeps = keep is not None
+        self.outside, self.joined = outside, False
+        self._services = Services(scratch.path("said"), network, self._aside)
+        here = threading.current_thread()
+        self._others = {thread.ident: thread for thread in threading.enumerate() if thread is not here}
+        self.environment: dict[str, str] = dict(os.environ)
+
+    def _aside(self) -> bool:
+        """Whether this thread was there before the program."""
+        other = self._others.get(threading.get_ident())  # a number may be another thread's by now
+        return other is not None and other is threading.current_thread()
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[Sandbox]:
+        """While open, it holds what this process does."""
+        from analyzer.sandbox import services
+
+        path = os.pathsep.join(
+            filter(None, (str(Path(__file__).parent / "path"), os.environ.get("PYTHONPATH")))
+        )
+        said = json.dumps(
+            {"folder": self._scratch.folder, "protection": self.protection, "network": self._network}
+        )
+        variables = {**services.variables(self._scratch.path("tmp")), "PYTHONPATH": path, _VARIABLE: said}
+        with contextlib.ExitStack() as stack:
+            if self.protection != "namespaces":
+                from analyzer.sandbox.functions import Functions
+
+                variables["TMPDIR"] = self._scratch.path("tmp")
+                functions = Functions(self._scratch.folder, variables, self._aside, self._ruleset(stack))
+                stack.enter_context(functions.open())
+            else:
+                from analyzer.sandbox.renaming import folders_renamed
+
+                stack.enter_context(folders_renamed())
+            stack.enter_context(_environment(variables))
+            stack.enter_context(self._services.open())
+            yield self
+
+    def _ruleset(self, stack: contextlib.ExitStack) -> Any:
+        """What processes may do that this one starts, where it may do more itself."""
+        if self.protection != "python":
+            return None
+        from analyzer.sandbox.landlock import Ruleset
+
+        try:
+            ruleset = Ruleset((self._scratch.folder, "/dev", "/proc"), self._network)
+        except OSError:
+            self.protection = "functions"
+            return None
+        stack.callback(ruleset.close)
+        return ruleset
+
+    def ended(self) -> None:
+        """The program is over, and its variables are still in force."""
+        self.environment = dict(os.environ)
+        if self.outside is not None:
+            self.outside.ask("environment", self.environment)
+
+    def notes(self, always: bool = True) -> tuple[str, ...]:
+        """What it did, for the reader of an estimate. always: also where it wrote nothing. None of it in a process that has joined."""
+        if self.joined:
+            return ()
+        from analyzer.sandbox.scratch import hub_folders
+
+        caches = hub_folders(self.environment)
+        written = (
+            self.outside.ask("written", caches) if self.outside is not None else self._scratch.written(caches)
+        )
+        met = [line.partition(" ") for line in self._services.met()]
+        hosts, trackers = ([name for what, _, name in met if what == kind] for kind in ("host", "tracker"))
+        notes = []
+        if written or always:
+            files = (
+                f"{len(written)} file{'' if len(written) == 1 else 's'} ({_some(written)})"
+                if written
+                else "nothing"
+            )
+            then = (
+                f"kept in {self._keep}"
+                if self._keep
+                else "dropped" + (": --keep-outputs DIR keeps it" if written else "")
+            )
+            notes.append(
+                f"the program wrote {files} to an overlay, which is {then}; {PROTECTIONS[self.protection]}"
+            )
+        if trackers:
+            notes.append(
+                f"switched off, so that no run of this program appears among real ones: {_some(trackers)}"
+            )
+        if hosts:
+            done = "connected to" if self._network else "was refused connections (--no-network) to"
+            notes.append(f"the program {done} {_some(hosts)}")
+        return tuple(notes)
+
+
+_current: Sandbox | None = None
+# Whether this process is the command line's own, which may go on in another.
+own_process = False
+
+
+def current() -> Sandbox | None:
+    """The sandbox this process is in."""
+    return _current
+
+
+def enter(
+    write: Callable[..., None],
+    complain: Callable[[str, str], None],
+    keep: str | None = None,
+    network: bool = True,
+) -> None:
+    """Go on in a sandbox, to the process's end. write, complain: how files and errors are written outside. Nothing happens in a process
+    that is not the command line's own."""
+    global _current  # noqa: PLW0603
+    if not own_process or _current is not None:
+        return
+    from analyzer.sandbox.process import divide
+
+    divided = divide(write, complain, keep, network)
+    if divided is not None:
+        scratch, protection, outside = divided
+        _current = Sandbox(scratch, protection, keep, network, outside)
+        _forever.enter_context(_current.open())
+
+
+_forever = contextlib.ExitStack()
+
+
+@contextlib.contextmanager
+def apart(keep: str | os.PathLike[str] | None = None, network: bool = True) -> Iterator[Sandbox]:
+    """While open, what a program does in this process is kept apart, if it is not already. keep: a folder for what it wrote."""
+    global _current  # noqa: PLW0603
+    if _current is not None:
+        yield _current
+        return
+    from analyzer.sandbox.scratch import Scratch
+
+    joined = _joined()
+    if joined is None:
+        scratch = Scratch.new()
+        here = "python" if os.uname().sysname == "Linux" else "functions"
+        made = Sandbox(scratch, here, None if keep is None else os.path.abspath(keep), network)
+    else:
+        made = joined
+    try:
+        with made.open():
+            _current = made
+            yield made
+    finally:
+        _current = None
+        if joined is None:
+            try:
+                scratch.keep_downloads(made.environment)
+                if keep is not None:
+                    scratch.keep(os.fspath(keep), made.environment)
+            finally:
+                scratch.drop()
+
+
+def finish(code: int) -> None:
+    """The command is done, and ends with this exit code. Where nothing that is still in memory is to be kept, the process ends here:
+    taking down an interpreter with torch in it costs as much as importing it."""
+    if _current is None or _current.outside is None:
+        return
+    _current.outside.ask("done", code)
+    if not _current.keeps:
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+
+
+def _joined() -> Sandbox | None:
+    """The sandbox that this process was started in."""
+    said = os.environ.get(_VARIABLE)
+    if said is None:
+        return None
+    from analyzer.sandbox.scratch import Scratch
+
+    there = json.loads(said)
+    if not Path(there["folder"], "said").is_dir():  # of a program that has ended
+        return None
+    protection = {"python": "landlock"}.get(there["protection"], there["protection"])
+    made = Sandbox(Scratch(there["folder"]), protection, None, there["network"])
+    made.joined = True
+    return made
+
+
+def join() -> None:
+    """Join the sandbox that this process was started in, to its end."""
+    global _current  # noqa: PLW0603
+    joined = _joined()
+    if joined is not None and _current is None:
+        _current = joined
+        _forever.enter_context(joined.open())
+
+
+@contextlib.contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:_MANY]) + (f" and {len(names) - _MANY} more" if len(names) > _MANY else "")

@@ -1,0 +1,396 @@
+"""Python's own functions, and those of some libraries in C, sent to the overlay of `layer.py` while it is open.
+
+1. A function that takes a path is replaced where it is defined and in every module that has it by its name. Threads that were there
+   before go on outside.
+2. Files are opened by `open`'s own `opener`, so that a file is called what the program called it.
+3. A library that opens files by itself is given the path in the overlay, where it is one of `libraries.py`.
+4. What the program starts is Python, which joins the overlay (`path/sitecustomize.py`), or may write nothing where Landlock
+   (`landlock.py`) can say so.
+
+Not modelled: other libraries in C, and on macOS programs that are no Python: they read and write outside.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from analyzer.sandbox.importing import exchange_all
+from analyzer.sandbox.landlock import Ruleset
+from analyzer.sandbox.layer import Layer
+from analyzer.sandbox.libraries import libraries
+
+Function = Callable[..., Any]
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_TEMPORARY = getattr(os, "O_TMPFILE", 0)
+_READS = ("stat", "access", "statvfs", "getxattr", "listxattr", "pathconf", "lstat", "readlink")
+_READS_NO_LINK = ("lstat", "readlink")
+_CHANGES = (
+    "chmod",
+    "chown",
+    "utime",
+    "truncate",
+    "setxattr",
+    "removexattr",
+    "chflags",
+    "lchmod",
+    "lchown",
+    "lchflags",
+)
+_CHANGES_NO_LINK = ("lchmod", "lchown", "lchflags")
+
+
+# How modules call `open` that have it by another name (bz2, tarfile).
+_OPEN = ("open", "_builtin_open", "bltn_open", "builtin_open", "io_open")
+
+
+class Substitute:
+    """Called in a built-in function's place. Unlike a function it is no method where a class has it, as a built-in is none."""
+
+    def __init__(self, original: Any, call: Function) -> None:
+        self.__name__, self.__doc__, self.__wrapped__, self._call = (
+            original.__name__,
+            original.__doc__,
+            original,
+            call,
+        )
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self._call(*arguments, **named)
+
+
+class Functions:
+    """What replaces them for the overlay in `folder`. environment: the variables by which a process joins it. others: whether the calling
+    thread is none of the program's. ruleset: what processes that are started may do (None: what this one may)."""
+
+    def __init__(
+        self,
+        folder: str,
+        environment: dict[str, str],
+        others: Callable[[], bool],
+        ruleset: Ruleset | None = None,
+    ) -> None:
+        self._layer, self._environment, self._ruleset, self._others = (
+            Layer(folder),
+            environment,
+            ruleset,
+            others,
+        )
+        self._at_work = threading.local()
+        self._originals: dict[str, Function] = {}
+
+    # -- around every call ----------------------------------------------------------------------------------------
+
+    def _aside(self) -> bool:
+        """Whether this call is none of the program's."""
+        return getattr(self._at_work, "now", False) or self._others()
+
+    @contextlib.contextmanager
+    def _work(self, *paths: Any) -> Iterator[None]:
+        """Around what the overlay does for a call: it is not sent there itself, and its errors name the program's paths."""
+        self._at_work.now = True
+        try:
+            yield
+        except OSError as error:
+            if error.filename is not None and paths:
+                error.filename = paths[0]
+            if error.filename2 is not None and len(paths) > 1:
+                error.filename2 = paths[1]
+            raise
+        finally:
+            self._at_work.now = False
+
+    def _path(self, path: Any, folder: int | None = None) -> str:
+        """A path as text; folder: the descriptor it is relative to."""
+        if isinstance(path, int):
+            return self._layer.outside(_of_descriptor(path))
+        text = os.fsdecode(path)
+        return text if folder is None else os.path.join(self._layer.outside(_of_descriptor(folder)), text)
+
+    # -- os ---------------------------------------------------------------------------------------------------------
+
+    def _reads(self, original: Function, follow: bool) -> Function:
+        def call(path: Any, *arguments: Any, dir_fd: int | None = None, **named: Any) -> Any:
+            if self._aside() or isinstance(path, int):
+                return original(path, *arguments, **_said(dir_fd=dir_fd), **named)
+            with self._work(path):
+                seen = self._layer.reading(self._path(path, dir_fd), named.get("follow_symlinks", follow))
+                return original(
+                    seen if isinstance(path, str) or dir_fd is not None else os.fsencode(seen),
+                    *arguments,
+                    **named,
+                )
+
+        return call
+
+    def _changes(self, original: Function, follow: bool) -> Function:
+        def call(path: Any, *arguments: Any, dir_fd: int | None = None, **named: Any) -> Any:
+            if self._aside():
+                return original(path, *arguments, **_said(dir_fd=dir_fd), **named)
+            with self._work(path):
+                place = self._layer.place(self._path(path, dir_fd), named.get("follow_symlinks", follow))
+                return original(self._layer.changing(place), *arguments, **named)
+
+        return call
+
+    def _makes(self, original: Function) -> Function:
+        def call(path: Any, *arguments: Any, dir_fd: int | None = None, **named: Any) -> Any:
+            if self._aside():
+                return original(path, *arguments, **_said(dir_fd=dir_fd), **named)
+            with self._work(path):
+                place = self._layer.place(self._path(path, dir_fd), follow=False)
+                if os.path.lexists(seen := self._layer.reading(place, follow=False)):
+                    return original(seen, *arguments, **named)  # raises that it is there
+                return original(self._layer.making(place), *arguments, **named)
+
+        return call
+
+    def _removes(self, original: Function, folder: bool) -> Function:
+        def call(path: Any, *, dir_fd: int | None = None) -> None:
+            if self._aside():
+                return original(path, **_said(dir_fd=dir_fd))  # type: ignore[no-any-return]
+            with self._work(path):
+                place = self._layer.place(self._path(path, dir_fd), follow=False)
+                if not os.path.lexists(self._layer.reading(place, follow=False)):
+                    raise FileNotFoundError(2, os.strerror(2), path)
+                return self._layer.remove(place, folder)
+
+        return call
+
+    def _renames(self, original: Function) -> Function:
+        def call(src: Any, dst: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None) -> None:
+            if self._aside():
+                return original(src, dst, **_said(src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd))  # type: ignore[no-any-return]
+            with self._work(src, dst):
+                source, target = (
+                    self._layer.place(self._path(path, folder), follow=False)
+                    for path, folder in ((src, src_dir_fd), (dst, dst_dir_fd))
+                )
+                if not os.path.lexists(self._layer.reading(source, follow=False)):
+                    raise FileNotFoundError(2, os.strerror(2), src, None, dst)
+                return self._layer.rename(source, target)
+
+        return call
+
+    def _links(self, original: Function, hard: bool) -> Function:
+        def call(src: Any, dst: Any, *arguments: Any, **named: Any) -> None:
+            if self._aside():
+                return original(src, dst, *arguments, **named)  # type: ignore[no-any-return]
+            folders = [named.pop(name, None) for name in ("src_dir_fd", "dst_dir_fd", "dir_fd")]
+            with self._work(src, dst):
+                place = self._layer.place(
+                    self._path(dst, folders[1] if folders[1] is not None else folders[2]), follow=False
+                )
+                made = self._layer.making(place)
+                if os.path.lexists(self._layer.reading(place, follow=False)):
+                    raise FileExistsError(17, os.strerror(17), src, None, dst)
+                if hard:
+                    src = self._layer.changing(
+                        self._layer.place(self._path(src, folders[0]), named.get("follow_symlinks", True))
+                    )
+                return original(src, made, *arguments, **named)  # type: ignore[no-any-return]
+
+        return call
+
+    def _open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        """`os.open`."""
+        original = self._originals["open"]
+        if self._aside() or isinstance(path, int):
+            return original(path, flags, mode, **_said(dir_fd=dir_fd))  # type: ignore[no-any-return]
+        with self._work(path):
+            follow = not flags & os.O_NOFOLLOW and not (flags & os.O_CREAT and flags & os.O_EXCL)
+            name = self._path(path, dir_fd)
+            if not flags & _WRITES or (_TEMPORARY and flags & _TEMPORARY == _TEMPORARY):
+                return original(self._layer.reading(name, follow), flags, mode)  # type: ignore[no-any-return]
+            place = self._layer.place(name, follow)
+            there = os.path.lexists(seen := self._layer.reading(place, follow=False))
+            if flags & os.O_EXCL and flags & os.O_CREAT if there else not flags & os.O_CREAT:
+                return original(seen, flags, mode)  # type: ignore[no-any-return]  # raises
+            chosen = self._layer.truncating if flags & os.O_TRUNC else self._layer.changing
+            return original(chosen(place), flags, mode)  # type: ignore[no-any-return]
+
+    def _listdir(self, path: Any = None) -> list[Any]:
+        """`os.listdir`."""
+        if self._aside() or self._layer.untouched():
+            return self._originals["listdir"](path)  # type: ignore[no-any-return]
+        with self._work(path):
+            names = self._layer.names(self._path("." if path is None else path))
+            return [os.fsencode(name) for name in names] if isinstance(path, bytes) else names
+
+    def _scandir(self, path: Any = None) -> Any:
+        """`os.scandir`."""
+        if self._aside() or self._layer.untouched():
+            return self._originals["scandir"](path)
+        with self._work(path):
+            name = "." if path is None else path
+            return _Entries(list(self._layer.entries(self._path(name))))
+
+    def _chdir(self, path: Any) -> None:
+        """`os.chdir`: outside, where the folder is there, too."""
+        if self._aside() or isinstance(path, int):
+            self._originals["chdir"](path)
+            return
+        with self._work(path):
+            place = self._layer.place(self._path(path))
+            self._originals["chdir"](place if self._layer.is_below(place) else self._layer.reading(place))
+
+    def _getcwd(self) -> str:
+        """`os.getcwd`."""
+        return self._layer.outside(self._originals["getcwd"]())
+
+    def _system(self, command: str) -> int:
+        """`os.system`, by a process that may do what others may."""
+        code = subprocess.call(command, shell=True)
+        return code << 8 if code >= 0 else -code
+
+    def _started(self, process: Any, *arguments: Any, **named: Any) -> None:
+        """`subprocess.Popen`: the process joins the overlay, or may write nothing."""
+        if not self._aside():
+            if (said := named.get("env")) is not None:
+                path = filter(None, (self._environment["PYTHONPATH"], said.get("PYTHONPATH")))
+                named["env"] = {**said, **self._environment, "PYTHONPATH": os.pathsep.join(path)}
+            if named.get("cwd") is not None:
+                named["cwd"] = self._layer.reading(self._path(named["cwd"]))
+            if (ruleset := self._ruleset) is not None:
+                first = named.get("preexec_fn")
+
+                def restricted() -> None:
+                    if first is not None:
+                        first()
+                    ruleset.restrict()
+
+                named["preexec_fn"] = restricted
+        self._originals["Popen"](process, *arguments, **named)
+
+    # -- everything -------------------------------------------------------------------------------------------------
+
+    def _of_os(self) -> dict[str, Function]:
+        """What stands for the functions of `os`, by name."""
+        known = self._originals
+        return {
+            **{name: self._reads(known[name], name not in _READS_NO_LINK) for name in _READS if name in known},
+            **{name: self._changes(known[name], name not in _CHANGES_NO_LINK) for name in _CHANGES if name in known},
+            **{name: self._makes(known[name]) for name in ("mkdir", "mkfifo", "mknod") if name in known},
+            **{name: self._removes(known[name], name == "rmdir") for name in ("unlink", "remove", "rmdir")},
+            **{name: self._renames(known[name]) for name in ("rename", "replace")},
+            "link": self._links(known["link"], True), "symlink": self._links(known["symlink"], False),
+            "open": self._open, "listdir": self._listdir, "scandir": self._scandir, "chdir": self._chdir,
+            "getcwd": self._getcwd, "getcwdb": lambda: os.fsencode(self._getcwd()), "system": self._system,
+        }  # fmt: skip
+
+    def _of_io(self) -> dict[str, tuple[Any, Any]]:
+        """What stands for the functions of `io`, by name, behind what it stands for."""
+        opened, file_io = builtins.open, io.FileIO
+
+        def opener(path: Any, flags: int) -> int:
+            return self._open(path, flags, 0o666)
+
+        def open(file: Any, *arguments: Any, **named: Any) -> Any:
+            by = {} if isinstance(file, int) else {"opener": opener}
+            return opened(file, *arguments, **{**by, **named})
+
+        def begin(own: Any, file: Any, mode: str = "r", closefd: bool = True, opener: Any = opener) -> None:
+            file_io.__init__(own, file, mode, closefd, None if isinstance(file, int) else opener)
+
+        kind: Any = type(
+            "Kind", (type(file_io),), {"__instancecheck__": lambda _, made: isinstance(made, file_io)}
+        )
+        derived = kind("FileIO", (file_io,), {"__init__": begin})
+        made = Substitute(opened, open)
+        code = Substitute(io.open_code, lambda path: open(path, "rb"))
+        return {
+            **dict.fromkeys(_OPEN, (opened, made)),
+            "FileIO": (file_io, derived),
+            "open_code": (io.open_code, code),
+        }
+
+    def _defaults(self, stack: contextlib.ExitStack, made: dict[str, Substitute]) -> None:
+        """`tempfile` has `os.unlink` as the default of a parameter."""
+        closer: Any = vars(tempfile)["_TemporaryFileCloser"]
+        for name in ("close", "cleanup"):
+            function: Any = getattr(closer, name, None)
+            if (before := getattr(function, "__defaults__", None)) is not None:
+                stack.callback(setattr, function, "__defaults__", before)
+                function.__defaults__ = tuple(
+                    made["unlink"] if value is self._originals["unlink"] else value for value in before
+                )
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        """While open, all of it is replaced."""
+        names = (
+            *_READS, *_CHANGES, "open", "listdir", "scandir", "chdir", "getcwd", "getcwdb", "system", "unlink", "remove", "rmdir", "rename",
+            "replace", "mkdir", "mkfifo", "mknod", "link", "symlink",
+        )  # fmt: skip
+        self._originals = {name: getattr(os, name) for name in names if hasattr(os, name)}
+        self._originals["Popen"] = subprocess.Popen.__init__
+        made = {name: Substitute(self._originals[name], call) for name, call in self._of_os().items()}
+        with contextlib.ExitStack() as stack:
+            for name, replacement in made.items():
+                for group in (os.supports_dir_fd, os.supports_follow_symlinks):
+                    if self._originals[name] in group:
+                        group.add(replacement)
+                        stack.callback(group.discard, replacement)
+            # `open` is a name in both.
+            for pairs in ({name: (self._originals[name], made[name]) for name in made}, self._of_io()):
+                exchange_all(pairs)
+                stack.callback(exchange_all, {name: (new, old) for name, (old, new) in pairs.items()})
+            self._defaults(stack, made)
+
+            def started(process: Any, *arguments: Any, **named: Any) -> None:
+                self._started(process, *arguments, **named)
+
+            for holder, name, value in (
+                (subprocess.Popen, "__init__", started),
+                (shutil, "_use_fd_functions", False),  # `rmtree` by paths
+                (tempfile, "tempdir", os.path.join(self._layer.folder, "tmp")),
+                (sys, "dont_write_bytecode", True),
+            ):
+                stack.callback(setattr, holder, name, getattr(holder, name))
+                setattr(holder, name, value)
+            stack.enter_context(libraries(self._layer, self._aside, self._work))
+            yield
+
+
+def _said(**arguments: Any) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+def _of_descriptor(number: int) -> str:
+    """The path of what is open."""
+    if sys.platform == "darwin":
+        import fcntl
+
+        return os.fsdecode(fcntl.fcntl(number, 50, bytes(1024)).partition(b"\0")[0])  # F_GETPATH
+    return os.readlink(f"/proc/self/fd/{number}")
+
+
+class _Entries:
+    """What `os.scandir` returns."""
+
+    def __init__(self, entries: list[Any]) -> None:
+        self._entries = iter(entries)
+
+    def __iter__(self) -> _Entries:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._entries)
+
+    def __enter__(self) -> _Entries:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing is open."""

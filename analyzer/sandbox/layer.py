@@ -1,0 +1,298 @@
+"""Where Python's own functions read and write while the files a program changes are kept apart: the overlay's rules, path by path.
+
+1. What is written lies in `upper`, by its path from the root. A file that exists outside is copied there before it is changed, with the
+   folders above it.
+2. What was removed or renamed away is a line of `removed`: nothing below that path outside is seen any more, whatever is made there later.
+3. Read is what lies in `upper`; else what is outside, unless it was removed. A folder has the names of both.
+4. A link is followed to where it leads in the overlay. /dev, /proc, /sys and the overlay's own folder are as outside.
+5. All of it is on the disk: processes that have the same folder see the same files.
+
+Not modelled: hard links between files outside (each is copied by itself), owners.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from typing import Any
+
+_MOST_LINKS = 40  # Linux's own limit
+
+
+class Layer:
+    """The overlay in `folder` (`Scratch`). Paths given are absolute or from the working folder; paths returned are to be given to the
+    operating system."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.upper = os.path.join(folder, "upper")
+        self._log = os.path.join(folder, "removed")
+        self._began = os.path.join(folder, "written")
+        self._as_outside = tuple(f"{path}/" for path in ("/dev", "/proc", "/sys", folder))
+        self._removed: set[str] = set()
+        self._read = 0  # bytes of the log
+
+    def untouched(self) -> bool:
+        """Whether nothing was written yet, by any process."""
+        return not os.path.lexists(self._began)
+
+    # -- where a path leads -------------------------------------------------------------------------------------
+
+    def working_folder(self) -> str:
+        """The working folder, as the program knows it."""
+        return self.outside(os.getcwd())
+
+    def outside(self, path: str) -> str:
+        """The path that something in the overlay has for the program."""
+        return path.removeprefix(self.upper) or "/" if f"{path}/".startswith(f"{self.upper}/") else path
+
+    def place(self, path: str, follow: bool = True) -> str:
+        """The path in the overlay with every link in it followed. follow: the last name, too."""
+        self._remember()
+        names = [
+            name
+            for name in reversed(os.path.join(self.working_folder(), path).split("/"))
+            if name not in ("", ".")
+        ]
+        here, links = "", 0
+        while names:
+            name = names.pop()
+            if name == "..":
+                here = here.rpartition("/")[0]
+                continue
+            here = f"{here}/{name}"
+            if (names or follow) and (led := self._link(here)) is not None:
+                links += 1
+                if links > _MOST_LINKS:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+                here = "" if led.startswith("/") else here.rpartition("/")[0]
+                names += [name for name in reversed(led.split("/")) if name not in ("", ".")]
+        return here or "/"
+
+    def _link(self, place: str) -> str | None:
+        """Where a link leads; None: it is none."""
+        for path in (self.upper + place, place):
+            try:
+                return os.readlink(path)
+            except OSError as error:
+                if error.errno == errno.EINVAL or self._hidden(place):
+                    break  # no link, or what is outside is not seen
+        return None
+
+    def free(self, place: str) -> bool:
+        """Whether the overlay has nothing to do with a place."""
+        return f"{place}/".startswith(self._as_outside)
+
+    def _seen(self, place: str) -> str:
+        above = self.upper + place
+        return (
+            place if self.free(place) or (not os.path.lexists(above) and not self._hidden(place)) else above
+        )
+
+    def _hidden(self, place: str) -> bool:
+        """Whether what is outside there was removed."""
+        while self._removed and place:
+            if place in self._removed:
+                return True
+            place = place.rpartition("/")[0]
+        return False
+
+    def _remember(self) -> None:
+        """What any process has removed until now."""
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(self._log).st_size > self._read:
+                with open(self._log, "rb") as log:
+                    log.seek(self._read)
+                    self._removed.update(map(os.fsdecode, log.read().split(b"\0")))
+                    self._read = log.tell()
+                self._removed.discard("")
+
+    def reading(self, path: str, follow: bool = True) -> str:
+        """Where to read what `path` is for the program."""
+        return (
+            path
+            if self.untouched() and not path.startswith(self.upper)
+            else self._seen(self.place(path, follow))
+        )
+
+    def is_below(self, place: str) -> bool:
+        """Whether something outside is seen at a place."""
+        return os.path.lexists(place) and not self._hidden(place)
+
+    def names(self, path: str) -> list[str]:
+        """What a folder holds, in no order."""
+        place = self.place(path)
+        found = set(os.listdir(self.upper + place)) if os.path.isdir(self.upper + place) else set[str]()
+        if self.is_below(place):
+            found |= {name for name in os.listdir(place) if not self._hidden(f"{place.rstrip('/')}/{name}")}
+        elif not os.path.isdir(self.upper + place):
+            os.listdir(self.upper + place)  # raises what is the matter
+        return list(found)
+
+    # -- what is changed ----------------------------------------------------------------------------------------
+
+    def _writes(self) -> None:
+        if self.untouched():
+            with open(self._began, "a", encoding="utf-8"):
+                pass
+
+    def _folders_to(self, place: str) -> None:
+        """The folders above a place, in `upper`."""
+        parent = place.rpartition("/")[0]
+        above = self.upper + parent
+        if os.path.isdir(above) or not os.path.isdir(self._seen(parent or "/")):
+            return  # there already, or an error whoever writes there will get
+        self._folders_to(parent)
+        os.mkdir(above)
+        os.chmod(above, stat.S_IMODE(os.stat(parent).st_mode) | 0o300)
+
+    def _check(self, path: str) -> None:
+        if not os.access(path, os.W_OK):
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    def making(self, place: str) -> str:
+        """Where to make what is new at a place; something outside may be there, and then its content does not matter."""
+        if self.free(place):
+            return place
+        self._writes()
+        if not os.path.lexists(self.upper + place):
+            parent = place.rpartition("/")[0] or "/"
+            below = self.is_below(place)
+            if below or (self.is_below(parent) and os.path.isdir(parent)):
+                self._check(place if below and not os.path.islink(place) else parent)
+        self._folders_to(place)
+        return self.upper + place
+
+    def changing(self, place: str) -> str:
+        """Where to change what is at a place, after it was copied there."""
+        if self.free(place) or os.path.lexists(self.upper + place) or not self.is_below(place):
+            return place if self.free(place) else self.making(place)
+        above, mode = self.making(place), os.lstat(place).st_mode
+        if stat.S_ISDIR(mode):
+            os.mkdir(above)
+            shutil.copystat(place, above)
+            os.chmod(above, stat.S_IMODE(mode) | 0o300)
+        elif stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+            shutil.copy2(place, above, follow_symlinks=False)
+        else:
+            return place  # a pipe, a socket: nothing to copy
+        return above
+
+    def truncating(self, place: str) -> str:
+        """Where to write a file anew that is at a place: its mode is kept, its content not."""
+        new = not os.path.lexists(self.upper + place)
+        above = self.making(place)
+        if new and self.is_below(place) and not self.free(place):
+            mode = os.lstat(place).st_mode
+            if not stat.S_ISREG(mode):
+                return place
+            os.close(os.open(above, os.O_CREAT | os.O_WRONLY, stat.S_IMODE(mode)))
+        return above
+
+    def _gone(self, place: str) -> None:
+        if os.path.lexists(place):
+            self._writes()
+            with open(self._log, "ab") as log:
+                log.write(os.fsencode(place) + b"\0")
+            self._remember()
+
+    def remove(self, place: str, folder: bool) -> None:
+        """Remove a file, or an empty folder."""
+        seen = self._seen(place)
+        if not self.free(place) and os.path.lexists(seen):
+            self._check(self._seen(place.rpartition("/")[0] or "/"))
+            if stat.S_ISDIR(os.lstat(seen).st_mode) != folder:
+                number = errno.ENOTDIR if folder else errno.EISDIR
+                raise OSError(number, os.strerror(number), place)
+            if folder and self.names(place):
+                raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), place)
+        if self.free(place) or seen.startswith(self.upper):
+            (os.rmdir if folder else os.unlink)(seen)
+        if not self.free(place):
+            self._gone(place)
+
+    def rename(self, source: str, target: str) -> None:
+        """Give what is at one place another; what is there goes, as `os.replace` does."""
+        if source == target or (self.free(source) and self.free(target)):
+            os.rename(source, target)
+            return
+        there, seen = self._seen(source), self._seen(target)
+        is_folder = os.path.isdir(there) and not os.path.islink(there)
+        if os.path.lexists(there) and os.path.lexists(seen):
+            over_folder = os.path.isdir(seen) and not os.path.islink(seen)
+            number = (errno.EISDIR if over_folder else errno.ENOTDIR) if over_folder != is_folder else 0
+            if over_folder and is_folder and self.names(target):
+                number = errno.ENOTEMPTY
+            if number:
+                raise OSError(number, os.strerror(number), source, None, target)
+        moved, made = self._whole(source), self.making(target)
+        if os.path.isdir(made) and is_folder:
+            os.rmdir(made)
+        if self.free(source) != self.free(target):
+            shutil.move(moved, made)
+        else:
+            os.rename(moved, made)
+        for place in (source, target):
+            if not self.free(place):
+                self._gone(place)
+
+    def _whole(self, place: str) -> str:
+        """Copy what is at a place, with all that is in it."""
+        above = self.changing(place)
+        if not self.free(place) and os.path.isdir(above) and not os.path.islink(above):
+            for name in self.names(place):
+                self._whole(f"{place.rstrip('/')}/{name}")
+        return above
+
+    def entries(self, path: str) -> Iterator[Any]:
+        """What `os.scandir` gives of a folder."""
+        place = self.place(path)
+        for name in self.names(path):
+            yield Entry(name, os.path.join(path, name), self._seen(f"{place.rstrip('/')}/{name}"))
+
+
+class Entry:
+    """An `os.DirEntry` of the overlay."""
+
+    def __init__(self, name: str, path: str, seen: str) -> None:
+        self.name, self.path, self._seen = name, path, seen
+
+    def __fspath__(self) -> str:
+        return self.path
+
+    def __repr__(self) -> str:
+        return f"<DirEntry {self.name!r}>"
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        """As `os.stat` of its path."""
+        return (os.stat if follow_symlinks else os.lstat)(self.path if follow_symlinks else self._seen)
+
+    def inode(self) -> int:
+        """Its number."""
+        return self.stat(follow_symlinks=False).st_ino
+
+    def _is(self, kind: Any, follow: bool) -> bool:
+        try:
+            return bool(kind(self.stat(follow_symlinks=follow).st_mode))
+        except OSError:
+            return False
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether it is a folder."""
+        return self._is(stat.S_ISDIR, follow_symlinks)
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether it is a file."""
+        return self._is(stat.S_ISREG, follow_symlinks)
+
+    def is_symlink(self) -> bool:
+        """Whether it is a link."""
+        return self._is(stat.S_ISLNK, False)
+
+    def is_junction(self) -> bool:
+        """Whether it is a junction of Windows."""
+        return False

@@ -1,0 +1,124 @@
+"""Libraries in C that open files by themselves: they are given the path in the overlay.
+
+Not modelled: other such libraries. Under Landlock they are refused what they would write; without it they write outside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+from analyzer.sandbox.importing import exchange_all, once_imported
+from analyzer.sandbox.layer import Layer
+
+Function = Callable[..., Any]
+
+
+def _of_mode(*arguments: Any) -> str:
+    return {"r": "reads", "w": "makes", "x": "makes", "w-": "makes"}.get(
+        (arguments[1:2] or ("r",))[0] or "r", "changes"
+    )
+
+
+def _of_sharing(*arguments: Any) -> str:
+    return "changes" if any(arguments[1:2]) else "reads"
+
+
+# The module, the function or class in it, which of its arguments is the path (by number and by name), and what is done to the file.
+_LIBRARIES: tuple[tuple[str, str, int, str, str | Function], ...] = (
+    ("_sqlite3", "connect", 0, "database", "changes"),
+    ("h5py._hl.files", "make_fid", 0, "name", _of_mode),
+    ("safetensors", "safe_open", 0, "filename", "reads"),
+    ("safetensors", "serialize_file", 1, "filename", "makes"),
+    ("tokenizers", "Tokenizer.save", 1, "path", "makes"),
+    ("tokenizers", "Tokenizer.from_file", 0, "path", "reads"),
+    ("tokenizers.models", "Model.save", 1, "folder", "changes"),
+    ("torch._C", "PyTorchFileWriter", 0, "filename", "makes"),
+    ("torch._C", "PyTorchFileReader", 0, "filename", "reads"),
+    ("torch", "UntypedStorage.from_file", 0, "filename", _of_sharing),
+    ("pyarrow", "memory_map", 0, "path", _of_mode),
+    ("cv2", "imread", 0, "filename", "reads"),
+    ("cv2", "imwrite", 0, "filename", "makes"),
+)
+
+
+@contextlib.contextmanager
+def libraries(
+    layer: Layer, aside: Callable[[], bool], work: Callable[..., contextlib.AbstractContextManager[None]]
+) -> Iterator[None]:
+    """While open, they are, from when the program imports them on. aside, work: as in `functions.py`."""
+
+    def in_overlay(path: Any, how: str) -> str | bytes:
+        with work(path):
+            text, before, mark, options = os.fsdecode(path), "", "", ""
+            if text.startswith("file:"):  # SQLite's: file:PATH?mode=ro
+                before = "file:"
+                text, mark, options = text.removeprefix(before).partition("?")
+            place = layer.place(text)
+            does: dict[str, Callable[[str], str]] = {
+                "reads": layer.reading, "makes": layer.truncating, "changes": layer.changing,
+            }  # fmt: skip
+            seen = before + does[how](place) + mark + options
+        return os.fsencode(seen) if isinstance(path, bytes) else seen
+
+    def replacement(original: Any, index: int, name: str, how: str | Function) -> Any:
+        def given(
+            arguments: tuple[Any, ...], named: dict[str, Any]
+        ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            path = arguments[index] if len(arguments) > index else named.get(name)
+            if (
+                aside()
+                or not isinstance(path, (str, bytes, os.PathLike))
+                or os.fsdecode(path) in ("", ":memory:")
+            ):
+                return arguments, named
+            new = in_overlay(path, how(*arguments) if callable(how) else how)
+            if len(arguments) > index:
+                return (*arguments[:index], new, *arguments[index + 1 :]), named
+            return arguments, {**named, name: new}
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            arguments, named = given(arguments, named)
+            return original(*arguments, **named)
+
+        if isinstance(original, type):
+            whole: Any = original
+            begin = whole.__init__
+
+            def begun(self: Any, *arguments: Any, **named: Any) -> None:
+                arguments, named = given(arguments, named)
+                begin(self, *arguments, **named)
+
+            with contextlib.suppress(TypeError):  # a class nobody may derive from
+                return type(original)(original.__name__, (original,), {"__init__": begun})
+        return call
+
+    with contextlib.ExitStack() as stack:
+        for module, path, index, argument, how in _LIBRARIES:
+
+            def imported(
+                found: ModuleType,
+                path: str = path,
+                index: int = index,
+                argument: str = argument,
+                how: Any = how,
+            ) -> None:
+                owner, _, name = path.rpartition(".")
+                holder: Any = getattr(found, owner) if owner else found
+                original = getattr(holder, name, None)
+                if original is None:
+                    return
+                kept = vars(holder).get(name, original)  # a static method, as it stands
+                made = replacement(original, index, argument, how)
+                if owner:
+                    setattr(holder, name, staticmethod(made) if isinstance(original, type(len)) else made)
+                    stack.callback(setattr, holder, name, kept)
+                else:
+                    exchange_all({name: (original, made)})
+                    stack.callback(exchange_all, {name: (made, original)})
+
+            stack.enter_context(once_imported(module, imported))
+        yield

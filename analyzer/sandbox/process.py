@@ -1,0 +1,203 @@
+"""The command line's own process and the one that does the work: what one writes for the user, and what the other may change.
+
+1. The first process forks. The second goes into the overlay (`namespaces.py`; where that is not allowed, Python's functions are sent to
+   one, and Landlock refuses the rest) and goes on with the command. The first waits, and ends as the second does.
+2. What the user asked for (`-o FILE`) the second has the first write: `outside`.
+3. Signals that ask the first to end are handed on; the terminal's Ctrl-C reaches both, and is for the second. If the first is killed,
+   so is the second.
+4. A second process that ends before it says that it is done was ended: by a signal, or by the program (`_exit` in C).
+5. In the end the first keeps what is to be kept of the overlay, and removes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import IO, Any, NoReturn
+
+from analyzer.sandbox import landlock, namespaces
+from analyzer.sandbox.scratch import Scratch
+
+_HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_FROM_TERMINAL = 0x80  # SI_KERNEL of asm-generic/siginfo.h
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+Complain = Callable[[str, str], None]
+
+
+class Outside:
+    """The first process, as the second speaks with it."""
+
+    def __init__(self, asks: IO[bytes], answers: IO[bytes]) -> None:
+        self._asks, self._answers, self._lock = asks, answers, threading.Lock()
+        self._process = os.getpid()
+
+    def ask(self, what: str, *arguments: Any) -> Any:
+        """Have something done there; what it gives. Raises the OSError it ends in."""
+        if os.getpid() != self._process:
+            raise OSError("only the process that follows the program writes outside")
+        with self._lock:
+            pickle.dump((what, arguments), self._asks)
+            self._asks.flush()
+            error, found = pickle.load(self._answers)
+        if error is not None:
+            raise error
+        return found
+
+
+class First:
+    """The first process, while the second works."""
+
+    def __init__(self, scratch: Scratch, write: Callable[..., None], keep: str | None) -> None:
+        self._scratch, self._keep = scratch, keep
+        self._environment: dict[str, str] = dict(os.environ)
+        self._does: dict[str, Callable[..., Any]] = {
+            "write": write, "written": scratch.written, "environment": self._environment.update, "done": self._done,
+        }  # fmt: skip
+        self.code: int | None = None
+
+    def _done(self, code: int) -> None:
+        self.code = code
+
+    def serve(self, asks: IO[bytes], answers: IO[bytes]) -> None:
+        """Do what is asked, until nobody asks any more."""
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                what, arguments = pickle.load(asks)
+                answer: tuple[OSError | None, Any]
+                try:
+                    answer = (None, self._does[what](*arguments))
+                except OSError as error:
+                    answer = (error, None)
+                pickle.dump(answer, answers)
+                answers.flush()
+
+    def finish(self, status: int, complain: Complain) -> int:
+        """Keep what is to be kept, remove the rest; the exit code."""
+        try:
+            if self.code is not None:
+                self._scratch.keep_downloads(self._environment)
+            if self._keep is not None:
+                self._scratch.keep(self._keep, self._environment)
+        except OSError as error:
+            complain(
+                f"what the program wrote cannot be kept in {self._keep}: {error.strerror}",
+                "choose another place",
+            )
+            self.code = 2
+        finally:
+            self._scratch.drop()
+        if self.code is not None:
+            return self.code
+        if os.WIFSIGNALED(status):
+            number = os.WTERMSIG(status)
+            if number in _HANDED_ON:
+                return 128 + number
+            hint = (
+                "the kernel ends a process so when memory runs out"
+                if number == signal.SIGKILL
+                else "the line it was at stands above"
+            )
+            complain(f"the program was ended by signal {number} ({signal.strsignal(number)})", hint)
+        else:
+            complain(
+                f"the program ended the process before its end (exit code {os.WEXITSTATUS(status)})",
+                "a library in C called exit: nothing is known of what it would have taken",
+            )
+        return 2
+
+
+def divide(
+    write: Callable[..., None], complain: Complain, keep: str | None, network: bool
+) -> tuple[Scratch, str, Outside] | None:
+    """Go on in a second process: its overlay, what protects it (a key of `PROTECTIONS` of the package), and the first, which never
+    returns from here. None: this process has threads, or cannot fork."""
+    if threading.active_count() > 1 or not hasattr(os, "fork"):
+        return None
+    scratch = Scratch.new()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    for protection in ("namespaces", "landlock", "functions"):
+        outside = _forked(protection, scratch, First(scratch, write, keep), complain, network)
+        if outside is not None:
+            return scratch, protection, outside
+    raise AssertionError("where nothing is asked of the kernel, it refuses nothing")
+
+
+def _forked(
+    protection: str, scratch: Scratch, first: First, complain: Complain, network: bool
+) -> Outside | None:
+    """In the second process, the first; in the first, None where the second could not be protected so."""
+    (asks, asked), (answers, answered) = (
+        (os.fdopen(r, "rb"), os.fdopen(w, "wb")) for r, w in (os.pipe(), os.pipe())
+    )
+    parent, before = os.getpid(), signal.pthread_sigmask(signal.SIG_BLOCK, (*_HANDED_ON, signal.SIGCHLD))
+    child = os.fork()
+    if child:
+        asked.close()
+        answers.close()
+        with contextlib.suppress(EOFError):
+            pickle.load(asks)  # it has begun
+            _wait(child, first, asks, answered, complain)
+        os.waitpid(child, 0)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(scratch.path("uppers"))
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return None
+    try:
+        asks.close()
+        answered.close()
+        _ends_with(parent)
+        _protect(protection, scratch.folder, network)
+    except Exception:
+        os._exit(1)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    pickle.dump(None, asked)
+    asked.flush()
+    faulthandler.enable(sys.__stderr__ or 2)
+    return Outside(asked, answers)
+
+
+def _protect(protection: str, folder: str, network: bool) -> None:
+    if protection == "namespaces":
+        namespaces.enter(folder, network)
+    elif protection == "landlock":
+        landlock.Ruleset((folder, "/dev", "/proc"), network).restrict()
+
+
+def _ends_with(parent: int) -> None:
+    """This process is killed when the first is."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+def _wait(child: int, first: First, asks: IO[bytes], answers: IO[bytes], complain: Complain) -> NoReturn:
+    """Serve the second process until it has ended, then end as it did."""
+    threading.Thread(target=first.serve, args=(asks, answers), daemon=True).start()
+    status = _waited(child, (*_HANDED_ON, signal.SIGCHLD))
+    code = first.finish(status, complain)
+    os._exit(code)
+
+
+def _waited(child: int, signals: Sequence[signal.Signals]) -> int:
+    """The status of the process when it has ended; signals are handed on meanwhile."""
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status
+        if hasattr(signal, "sigwaitinfo"):
+            got = signal.sigwaitinfo(signals)
+            number, from_terminal = got.si_signo, got.si_code == _FROM_TERMINAL
+        else:  # macOS does not say who sent it
+            number, from_terminal = signal.sigwait(signals), sys.stdin.isatty()
+        if number != signal.SIGCHLD and not (number in (signal.SIGINT, signal.SIGQUIT) and from_terminal):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, number)

@@ -1,0 +1,168 @@
+"""The folder where an overlay lies while a program runs: what was written there, what of it is kept, and its end.
+
+1. It is among temporary files, for large ones where nobody says (/var/tmp; TMPDIR decides). It goes when the program has ended. What a
+   SIGKILL left goes with the next one: a folder is in use as long as somebody holds its lock.
+2. `uppers` says which folder in it lies over which outside, after namespaces.py; the Python layer has one, `upper`, over everything.
+3. Kept for the next run, because it changes nothing that exists: what the hubs' libraries downloaded into their caches, file by file, where
+   there was none. A file of the program's own is none of that: the results of a dataset's `map` may be of a model without numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+_PREFIX = "analyze-overlay-"
+ELSEWHERE = "elsewhere"
+
+
+class Scratch:
+    """One overlay's folder. Made by `Scratch.new`; another process has it by its path."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self._lock: int | None = None
+
+    @classmethod
+    def new(cls) -> Scratch:
+        """A folder of its own, locked by this process and those it forks. Raises OSError."""
+        place = os.environ.get("TMPDIR") or next(
+            (folder for folder in ("/var/tmp",) if os.access(folder, os.W_OK)), tempfile.gettempdir()
+        )
+        _sweep(place)
+        made = cls(tempfile.mkdtemp(prefix=f".{_PREFIX}", dir=place))
+        for name in ("said", "upper", "tmp"):
+            os.mkdir(made.path(name))
+        made._lock = os.open(made.path("lock"), os.O_CREAT | os.O_RDWR, 0o600)
+        fcntl.flock(made._lock, fcntl.LOCK_EX)
+        named = os.path.join(place, os.path.basename(made.folder).removeprefix("."))
+        os.rename(made.folder, named)
+        made.folder = named
+        return made
+
+    def path(self, name: str) -> str:
+        """A file or folder of it."""
+        return os.path.join(self.folder, name)
+
+    def uppers(self) -> Iterator[tuple[str, str]]:
+        """(folder outside, folder with what was written over it), of every overlay."""
+        with (
+            contextlib.suppress(FileNotFoundError),
+            open(self.path("uppers"), encoding="utf-8", errors="surrogateescape") as table,
+        ):
+            for line in filter(None, table.read().split("\0")):
+                number, _, outside = line.partition(" ")
+                yield outside, self.path(number)
+        yield "/", self.path("upper")
+
+    def files(self) -> Iterator[tuple[str, str]]:
+        """(path outside, where it lies) of every file and link that was written, Python's caches left out."""
+        for outside, upper in self.uppers():
+            for folder, names, files in os.walk(upper):
+                if os.path.basename(folder) == "__pycache__":
+                    names.clear()
+                    continue
+                for name in (*files, *(name for name in names if os.path.islink(os.path.join(folder, name)))):
+                    lies = os.path.join(folder, name)
+                    mode = os.lstat(lies).st_mode
+                    if stat.S_ISREG(mode) or stat.S_ISLNK(
+                        mode
+                    ):  # neither a pipe nor what stands for a file that was removed
+                        yield os.path.join(outside, os.path.relpath(lies, upper)), lies
+
+    def written(self, caches: tuple[str, ...]) -> list[str]:
+        """The paths of what the program wrote, from the working folder where they are in it; neither temporary files nor what lies in
+        these caches."""
+        here = f"{os.getcwd()}/"
+        temporary = tuple(
+            f"{os.path.realpath(folder)}/"
+            for folder in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm")
+        )
+        return sorted(
+            path.removeprefix(here)
+            for path, _ in self.files()
+            if not path.startswith(caches) and (path.startswith(here) or not path.startswith(temporary))
+        )
+
+    def keep(self, target: str, environment: Mapping[str, str]) -> None:
+        """Move what the program wrote to this folder: by its path from the working folder, or below "elsewhere". environment: its
+        variables, which say what are caches. Raises OSError."""
+        here, caches = f"{os.getcwd()}/", hub_folders(environment)
+        os.makedirs(target, exist_ok=True)
+        for path, lies in list(self.files()):
+            if not path.startswith(caches):
+                _move(
+                    lies,
+                    os.path.join(
+                        target, path.removeprefix(here) if path.startswith(here) else ELSEWHERE + path
+                    ),
+                )
+
+    def keep_downloads(self, environment: Mapping[str, str]) -> None:
+        """Move to the hubs' caches what was downloaded for them, where no such file is yet."""
+        caches = hub_folders(environment)
+        for path, lies in list(self.files()):
+            if (
+                path.startswith(caches)
+                and not path.endswith((".incomplete", ".lock"))
+                and not os.path.lexists(path)
+            ):
+                with contextlib.suppress(OSError):  # the next run downloads it again
+                    _move(lies, path)
+
+    def drop(self) -> None:
+        """Remove all of it."""
+
+        def mend(_: object, path: str, __: object) -> None:
+            with contextlib.suppress(
+                OSError
+            ):  # overlayfs leaves a folder nobody may enter; so may the program
+                os.chmod(os.path.dirname(path), 0o700)
+                os.chmod(path, 0o700)
+                shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+
+        shutil.rmtree(self.folder, onerror=mend)
+        if self._lock is not None:
+            os.close(self._lock)
+
+
+def hub_folders(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Where the hubs' libraries put what they download, with a slash behind (`huggingface_hub/constants.py`, `datasets/config.py`,
+    `torch/hub.py`)."""
+    caches = environment.get("XDG_CACHE_HOME") or os.path.join(
+        environment.get("HOME") or os.path.expanduser("~"), ".cache"
+    )
+    home = environment.get("HF_HOME") or os.path.join(caches, "huggingface")
+    torch = environment.get("TORCH_HOME") or os.path.join(caches, "torch")
+    folders = (
+        environment.get("HF_HUB_CACHE")
+        or environment.get("HUGGINGFACE_HUB_CACHE")
+        or os.path.join(home, "hub"),
+        environment.get("HF_XET_CACHE") or os.path.join(home, "xet"),
+        os.path.join(environment.get("HF_DATASETS_CACHE") or os.path.join(home, "datasets"), "downloads"),
+        os.path.join(torch, "hub"),
+    )
+    return tuple(os.path.realpath(folder) + "/" for folder in folders)
+
+
+def _move(source: str, target: str) -> None:
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    shutil.move(source, target)
+
+
+def _sweep(place: str) -> None:
+    """Remove what processes left that were killed."""
+    for folder in Path(place).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            lock = os.open(folder / "lock", os.O_RDWR)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                Scratch(str(folder)).drop()
+            finally:
+                os.close(lock)
