@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import sqlite3
@@ -14,18 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.paths import ROOT
-
-HERE = Path(__file__).parent
-# How a program is started under each protection, and the kinds of writers that are left out: what it refuses, or the Python has not.
-STARTS = {
-    "namespaces": ([sys.executable], ()),
-    "user namespaces": (["unshare", "--user", "--map-user=12345", "--map-group=12345", sys.executable], ()),
-    "another user": (
-        ["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", "/usr/bin/python3"],
-        ("by_numpy",),
-    ),
-    "landlock": ([sys.executable, str(HERE / "refused.py"), sys.executable], ("shell", "c_library")),
-}
+from tests.sandbox.folders import HERE, STARTS
 
 
 @pytest.fixture
@@ -47,25 +35,6 @@ def folder(tmp_path: Path) -> Path:
         database.execute("create table runs (id integer)")
     database.close()
     return made
-
-
-def state(folder: Path) -> dict[str, tuple[object, ...]]:
-    """Everything in a folder: kinds, modes, times, links, contents."""
-    found: dict[str, tuple[object, ...]] = {}
-    for path in (folder, *sorted(folder.rglob("*"))):
-        known = path.lstat()
-        content = (
-            hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() and not path.is_symlink() else ""
-        )
-        leads = os.readlink(path) if path.is_symlink() else ""
-        found[str(path.relative_to(folder))] = (
-            known.st_mode,
-            known.st_mtime_ns,
-            known.st_uid,
-            leads,
-            content,
-        )
-    return found
 
 
 @pytest.fixture(params=STARTS)

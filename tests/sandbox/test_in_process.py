@@ -13,7 +13,7 @@ import pytest
 
 from analyzer import sandbox
 from tests.paths import ROOT
-from tests.sandbox.conftest import HERE, state
+from tests.sandbox.folders import HERE, state
 
 
 def test_every_kind_of_writer_but_libraries_in_c_leaves_the_folder_as_it_was(folder: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.sandbox.conftest import HERE, state
+from tests.sandbox.folders import HERE, state
 
 Start = Callable[..., subprocess.Popen[str]]
 WRITERS = str(HERE / "writers.py")

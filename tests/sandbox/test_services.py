@@ -15,7 +15,7 @@ import pytest
 
 from analyzer import sandbox
 from tests.paths import ROOT
-from tests.sandbox.conftest import HERE
+from tests.sandbox.folders import HERE
 
 
 @pytest.fixture
