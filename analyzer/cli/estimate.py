@@ -12,7 +12,16 @@ import click
 from analyzer.cli._estimates import show
 from analyzer.cli._help import Command
 from analyzer.cli._options import analysis_keywords, analysis_options, view_options
-from analyzer.cli._output import STDOUT, check_writable, columns, complain, deliver, keep_apart, working, write_file
+from analyzer.cli._output import (
+    STDOUT,
+    check_writable,
+    columns,
+    complain,
+    deliver,
+    keep_apart,
+    working,
+    write_file,
+)
 from analyzer.errors import OptionError
 from analyzer.options import Options
 
