@@ -30,13 +30,12 @@ if TYPE_CHECKING:
 
 _VARIABLE = "ANALYZER_SANDBOX"
 _MANY = 3
+_REDIRECTED = "Python's functions and those of torch, sqlite3, h5py and safetensors redirected"
 PROTECTIONS = {
-    "namespaces": "a mount namespace holds it, and with it libraries in C and what it started",
-    "landlock": "Python's functions are sent there; what else would write is refused (Landlock: no mount namespace is allowed here)",
-    "python": "Python's functions are sent there, and torch's, sqlite3's, h5py's and safetensors'; other libraries in C are not held, "
-    "processes it started may write nothing",
-    "functions": "Python's functions are sent there, and torch's, sqlite3's, h5py's and safetensors'; other libraries in C and processes "
-    "it started are not held",
+    "namespaces": "a mount namespace, libraries in C and processes it starts included",
+    "landlock": f"{_REDIRECTED}, every other write refused by Landlock (mount namespaces are not allowed here)",
+    "python": f"{_REDIRECTED}, processes it starts may write nothing (Landlock); other libraries in C are not held",
+    "functions": f"{_REDIRECTED}; other libraries in C and processes it starts are not held",
 }
 
 
@@ -132,13 +131,10 @@ class Sandbox:
                 if written
                 else "nothing"
             )
-            then = (
-                f"kept in {self._keep}"
-                if self._keep
-                else "dropped" + (": --keep-outputs DIR keeps it" if written else "")
-            )
+            then = f"kept in {self._keep}" if self._keep else "dropped at the end"
+            hint = " (--keep-outputs DIR keeps it)" if written and not self._keep else ""
             notes.append(
-                f"the program wrote {files} to an overlay, which is {then}; {PROTECTIONS[self.protection]}"
+                f"the program wrote {files} to an overlay, {then}{hint}; protection: {PROTECTIONS[self.protection]}"
             )
         if trackers:
             notes.append(
