@@ -41,6 +41,11 @@ touched. Rules:
    H200's does (64 MiB where the manual says 32): 8 MiB below compute capability 9, 64 MiB on 9 and 10, 24 MiB on 12. Eight trainings on a
    V100 held no more than 16 MiB above a loaded model (transformers v4.21), trainings on an A10G 11 MiB (optimum-benchmark).
 
+5. **cuDNN's description** of a GPU (`cudnn_device`, in its own field names) is what it is asked by (`analyzer/libraries/cudnn/`). Limits of
+   blocks and multiprocessors follow from the compute capability (CUDA C++ Programming Guide, technical specifications); L2 and clocks are those of
+   NVIDIA's data sheets and white papers, written down as remembered: cuDNN's choices do not follow them
+   (`tests/libraries/cudnn/test_asker.py` asks with each of them halved and doubled).
+
 Contexts of older releases, which hold every kernel, are `analyzer/devices/contexts.py`'s.
 Source of 4's manual: NVIDIA, cuBLAS, cublasSetWorkspace(), recommended sizes by architecture (Hopper and Blackwell 10.x 32 MiB, 12.x 12 MiB,
 others 4 MiB).
@@ -217,6 +222,67 @@ _GPUS = (
 )  # fmt: skip
 
 
+# Shared memory a block may opt in to (KiB) and blocks resident on a multiprocessor, by compute capability.
+_BLOCKS = {
+    "7.0": (96, 32), "7.5": (64, 16), "8.0": (163, 32), "8.6": (99, 16), "8.9": (99, 24), "9.0": (227, 32), "10.0": (227, 32),
+    "10.3": (227, 32), "12.0": (99, 24),
+}  # fmt: skip
+# L2 (KiB), clocks of multiprocessors and memory (MHz).
+_CLOCKS = {
+    "t4": (4096, 1590, 5001), "titan-rtx": (6144, 1770, 7001), "rtx2080ti": (5632, 1545, 7000), "v100": (6144, 1530, 877),
+    "v100-32gb": (6144, 1530, 877), "a10": (6144, 1695, 6251), "a10g": (6144, 1710, 6251), "a30": (24576, 1440, 1215),
+    "a40": (6144, 1740, 7251), "a4000": (4096, 1560, 7001), "a5000": (6144, 1695, 8001), "a6000": (6144, 1800, 8001),
+    "a100-40gb": (40960, 1410, 1215), "a100-80gb": (40960, 1410, 1593), "rtx3060": (3072, 1777, 7501), "rtx3060ti": (4096, 1665, 7001),
+    "rtx3070": (4096, 1725, 7001), "rtx3070ti": (4096, 1770, 9501), "rtx3080": (5120, 1710, 9501), "rtx3080ti": (6144, 1665, 9501),
+    "rtx3090": (6144, 1695, 9751), "rtx3090ti": (6144, 1860, 10501), "l4": (49152, 2040, 6251), "l40": (98304, 2490, 9001),
+    "l40s": (98304, 2520, 9001), "rtx4060": (24576, 2460, 8501), "rtx4060ti-8gb": (32768, 2535, 9001),
+    "rtx4060ti-16gb": (32768, 2535, 9001), "rtx4070": (36864, 2475, 10501), "rtx4070super": (49152, 2475, 10501),
+    "rtx4070ti": (49152, 2610, 10501), "rtx4070tisuper": (49152, 2610, 10501), "rtx4080": (65536, 2505, 11201),
+    "rtx4080super": (65536, 2550, 11501), "rtx4090": (73728, 2520, 10501), "rtx6000-ada": (98304, 2505, 10001),
+    "h100-pcie": (51200, 1755, 1593), "h100-nvl": (61440, 1785, 2619), "gh200": (61440, 1980, 2619), "b200": (129024, 1965, 3996),
+    "b300": (129024, 1920, 3996), "rtx5060ti-16gb": (32768, 2572, 14001), "rtx5070": (49152, 2512, 14001),
+    "rtx5070ti": (49152, 2452, 14001), "rtx5080": (65536, 2617, 15001), "rtx5090": (98304, 2407, 14001),
+    "rtx-pro-5000": (98304, 2617, 14001), "rtx-pro-6000": (131072, 2617, 14001),
+}  # fmt: skip
+
+
+def cudnn_device(name: str, nvml: str, mib: int, capability: str, sms: int) -> dict[str, Any]:
+    """cuDNN's description of a GPU, in its own field names."""
+    if name == "h100":  # what the GPU says of itself: cuDNN 9.19, driver 580.159.04, 24 November 2026
+        shared_kib, blocks, l2_kib, sm_mhz, memory_mhz, nbytes = 227, 32, 51200, 1980, 2619, 85017493504
+    else:
+        (shared_kib, blocks), (l2_kib, sm_mhz, memory_mhz), nbytes = (
+            _BLOCKS[capability],
+            _CLOCKS[name],
+            mib * _MIB,
+        )
+    return {
+        "deviceName": nvml.split("|", maxsplit=1)[0] or f"NVIDIA {name}",
+        "deviceVer": int(float(capability) * 100 + 0.5),
+        "multiProcessorCount": sms,
+        "totalGlobalMem": nbytes,
+        "l2CacheSize": l2_kib << 10,
+        "smClockRateKHz": 1000 * sm_mhz,
+        "memClockRateKHz": 1000 * memory_mhz,
+        "maxThreadsPerSM": _THREADS[capability],
+        "maxCtasPerSM": blocks,
+        "maxSharedMemoryPerBlockOptin": shared_kib << 10,
+        "reservedSharedMemoryPerBlock": 1024 if float(capability) >= 8 else 0,
+        "maxSharedMemoryPerBlock": 49152,
+        "maxThreadsPerBlock": 1024,
+        "maxBlockSize": [1024, 1024, 64],
+        "maxGridSize": [2147483647, 65535, 65535],
+        "regsPerBlock": 65536,
+        "maxRegistersPerSM": 65536,
+        "warpSize": 32,
+        "supportCoopLaunch": 1,
+        "isTccDriver": 0,
+        "pciDeviceId": 6,
+        "cudaDeviceId": 0,
+        "driverVer": 13000,
+    }
+
+
 def profiles() -> dict[str, dict[str, Any]]:
     """Name -> the profile's content."""
     measured = json.loads((PROFILES / f"{DEFAULT}.json").read_text(encoding="utf-8"))
@@ -263,6 +329,7 @@ def _profile(
         "cublas_workspace_bytes": measured["cublas_workspace_bytes"] if hopper else 8_519_680,
         "cublaslt_workspace_bytes": measured["cublaslt_workspace_bytes"],
         "measured": False,
+        "cudnn_device": cudnn_device(name, nvml, mib, capability, sms),
         "sources": {
             **_memory_sources(name, mib),
             "compute_capability": "specified: NVIDIA, CUDA GPU Compute Capability (developer.nvidia.com/cuda-gpus)",
@@ -276,6 +343,7 @@ def _profile(
             "per_thread_modules": code,
             "cublas_workspace_bytes": f"specified: aten/src/ATen/cuda/CublasHandlePool: {cublas}",
             "cublaslt_workspace_bytes": "specified: aten/src/ATen/cuda/CublasHandlePool.cpp (parseCUDABlasLtWorkspaceSize), the same on every GPU; which releases of torch take it: analyze explain cublaslt-workspace",
+            "cudnn_device": "measured: cuDNN 9.19's own description of this GPU" if name == "h100" else "specified: NVIDIA's data sheets and white papers; CUDA C++ Programming Guide (benchmarks/gpu_profiles.py, cuDNN's description)",
             "data": choices,
             **(_ON_THE_H100 if name == "h100" else {}),
         },

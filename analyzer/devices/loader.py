@@ -264,6 +264,10 @@ CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
             isinstance(value, dict) and all(_is_release(name, text) for name, text in value.items())
         ),
     ),
+    "cudnn_device": (
+        "an object of cuDNN's field names to their values",
+        lambda value: isinstance(value, dict) and isinstance(value.get("deviceVer"), int),
+    ),
     "data": (
         "an object of topic to file name",
         _is_mapping(lambda value: isinstance(value, str) and Path(value).name == value),
@@ -282,6 +286,7 @@ OPTIONAL = frozenset(
         "nvml_names",
         "nccl",
         "releases",
+        "cudnn_device",
         "data",
     }
 )

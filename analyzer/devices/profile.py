@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from analyzer.devices.topology import Topology
 from analyzer.releases import RECORDED, Release
@@ -39,6 +40,7 @@ class DeviceProfile:
     measured: the figures beyond the specification were measured on this GPU model.
     nvml_names: the names NVML gives to this GPU model.
     nccl: what NCCL takes, for each number of ranks that was measured with GPUs of this model.
+    cudnn_device: how cuDNN describes the GPU, in its own field names; empty: nobody can be asked about it.
     data: topic -> file with a table of its own ("convolution", ...), an existing absolute path.
     releases: what the figures were measured with; once a runtime has put in what it is to predict, that
         (`analyzer/releases.py`).
@@ -64,6 +66,7 @@ class DeviceProfile:
     per_thread_modules: tuple[str, ...] = ()
     nvml_names: tuple[str, ...] = ()
     nccl: tuple[Topology, ...] = ()
+    cudnn_device: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Path] = field(default_factory=dict)
     releases: Mapping[str, Release] = field(default_factory=lambda: RECORDED)
 

@@ -23,8 +23,9 @@ from typing import Any
 from analyzer.devices import DeviceProfile
 from analyzer.emulation.questions import Question, Topic, Unanswered
 from analyzer.libraries.cudnn import ctc
+from analyzer.libraries.cudnn.asked import register
 from analyzer.libraries.cudnn.attention import backward_bytes, forward_bytes, frontend_bytes, is_measured
-from analyzer.libraries.cudnn.convolutions import Workspace
+from analyzer.libraries.cudnn.convolutions import ASKED, Workspace
 from analyzer.libraries.cudnn.listing import BENCHMARK, DEFAULT, TRIALS, listing
 from analyzer.libraries.cudnn.normalization import workspace_bytes
 from analyzer.libraries.cudnn.recurrent import ALGORITHMS, MODES, Recurrent, dropout_state_bytes
@@ -78,6 +79,7 @@ class CudnnAnswers:
     def __init__(self, profile: DeviceProfile) -> None:
         self._profile = profile
         self._table = table_of_device(profile)
+        register(self._table, profile)
         self._doubts: dict[Doubt, None] = {}
         self.topics: Mapping[str, Topic] = {
             "cudnn.plans": self.plans,
@@ -200,7 +202,7 @@ class CudnnAnswers:
         self._note(Doubt(what, Workspace(nbytes, nbytes if known else 0, nbytes, source)), True)
 
     def _note(self, doubt: Doubt, always: bool) -> None:
-        if always or doubt.workspace.source != "measured":
+        if always or doubt.workspace.source not in ("measured", ASKED):
             self._doubts[doubt] = None
 
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.libraries.cudnn.answers import CudnnPlan
+from analyzer.libraries.cudnn.splits import SPLIT_ENGINES
 from analyzer.libraries.cudnn.table import Convolution, strides_of
 
 DTYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
@@ -37,6 +38,7 @@ _INSTANT, _FALLBACK = 0, 2
 _TENSOR_CORE, _DOWN_CONVERT, _NONDETERMINISTIC = 0, 1, 4
 _ALIGNMENT_BYTES = 32
 _RESULTS_MAX = 128
+_KNOB, _KNOB_TYPE, _KNOBS_MAX = 7, 9, 32
 
 
 class CudnnError(RuntimeError):
@@ -113,7 +115,11 @@ class Cudnn:
                     if nbytes is None:
                         nbytes = self._workspace_bytes(configuration)
                     if nbytes is not None:
-                        yield CudnnPlan(index, nbytes, _NONDETERMINISTIC not in notes, _TENSOR_CORE in notes)
+                        split = index in SPLIT_ENGINES[convolution.operation]
+                        knobs = self._knobs(configuration) if split else ()
+                        yield CudnnPlan(
+                            index, nbytes, _NONDETERMINISTIC not in notes, _TENSOR_CORE in notes, knobs
+                        )
         finally:
             self._close(mark)
 
@@ -178,6 +184,23 @@ class Cudnn:
             heuristic, 202, _DESCRIPTOR, ctypes.c_int64(_RESULTS_MAX), ctypes.byref(count), array
         )
         return wanted[: count.value] if status == 0 else []
+
+    def _knobs(self, configuration: ctypes.c_void_p) -> tuple[tuple[int, int], ...]:
+        """The configuration's knobs: (type, value), types as `cudnnBackendKnobType_t` has them."""
+        wanted = [self._create(_KNOB) for _ in range(_KNOBS_MAX)]
+        array = (ctypes.c_void_p * _KNOBS_MAX)(*[w.value for w in wanted])
+        count = ctypes.c_int64(0)
+        self._lib.cudnnBackendGetAttribute(
+            configuration, 302, _DESCRIPTOR, ctypes.c_int64(_KNOBS_MAX), ctypes.byref(count), array
+        )
+        found = []
+        for choice in wanted[: count.value]:
+            kind, one = ctypes.c_int(0), ctypes.c_int64(0)
+            self._lib.cudnnBackendGetAttribute(
+                choice, 600, _KNOB_TYPE, ctypes.c_int64(1), ctypes.byref(one), ctypes.byref(kind)
+            )
+            found.append((kind.value, self._get(choice, 601)))
+        return tuple(found)
 
     def _engine(self, configuration: ctypes.c_void_p) -> ctypes.c_void_p:
         engine = self._create(_ENGINE)

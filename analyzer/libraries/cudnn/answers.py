@@ -24,12 +24,14 @@ TIMED_PLANS = 10
 
 @dataclass(frozen=True, slots=True)
 class CudnnPlan:
-    """A plan that can be built: its engine's global index, its workspace, and what cuDNN notes of the engine."""
+    """A plan that can be built: its engine's global index, its workspace, what cuDNN notes of the engine, and the knobs, (type, value), of
+    engines whose bytes depend on who is asked (`splits.py`)."""
 
     engine: int
     workspace_bytes: int
     deterministic: bool = True
     tensor_core: bool = False
+    knobs: tuple[tuple[int, int], ...] = ()
 
 
 def figures(plans: Iterable[CudnnPlan], dtype: str, *, whole: bool = True) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """The workspace cuDNN takes for a convolution: looked up where it was asked of cuDNN on the GPU, inferred elsewhere.
 
-1. A measured call is what was measured.
+1. A measured call is what was measured. Any other is asked of cuDNN itself, where a library is within reach (`asked.py`); the rest is for
+   where none is.
 2. A 16-bit call measured only in the other 16-bit dtype is taken to be equal (90 % of pairs are).
 3. Otherwise the nearest measured calls vote (`votes.py`), each with its form (`forms.py`).
 4. **Settings** (`torch.backends.cudnn`): TF32 off and deterministic mode have answers of their own (`ConvolutionSettings.figure`).
@@ -34,11 +35,13 @@ room (PyTorch then tries with half of it, and so on).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
+from analyzer.libraries.cudnn.asked import library
 from analyzer.libraries.cudnn.forms import parts_of
 from analyzer.libraries.cudnn.table import (
     DETERMINISTIC,
@@ -56,12 +59,14 @@ from analyzer.libraries.cudnn.table import (
 )
 from analyzer.libraries.cudnn.votes import dtypes_of, voted
 
+ASKED = "asked"
+
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
     """Bytes of workspace, the range they are believed to lie in, and how they are known.
 
-    source: "measured" (what cuDNN was asked for this GPU, or for one of its compute capability), "inferred" (from the other
+    source: "asked" (of cuDNN itself, by the GPU's description), "measured" (what cuDNN was asked for this GPU, or for one of its compute capability), "inferred" (from the other
     16-bit dtype or the nearest calls that were asked) or "unknown", and the GPU they come from if it is another one.
     """
 
@@ -121,7 +126,18 @@ def trial(call: Convolution, device: str, settings: ConvolutionSettings) -> Work
 
 @lru_cache(maxsize=65536)
 def _figure(call: Convolution, device: str, figure: str) -> Workspace:
-    return _asked(call, device, figure) or _by_vote(call, device, figure)
+    known = _asked(call, device, figure)
+    if known is not None and known.source.startswith("measured"):
+        return known
+    return answered([call], device, figure)[0] or known or _by_vote(call, device, figure)
+
+
+def answered(calls: Sequence[Convolution], device: str, figure: str) -> list[Workspace | None]:
+    """What cuDNN itself says of calls the table does not have; None where nobody can be asked, or who is has no answer."""
+    found = library(device)
+    if found is None:
+        return [None] * len(calls)
+    return [answer and Workspace(*answer, ASKED) for answer in found.figure(calls, figure)]
 
 
 @lru_cache(maxsize=65536)

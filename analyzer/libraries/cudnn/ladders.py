@@ -5,6 +5,7 @@ error for each, and keeps the first that ran (`aten/src/ATen/native/cudnn/Conv_v
 plan that takes as much as one refused, or more, finds no room either: what counts is the descending **ladder** of workspaces.
 Rules:
 
+0. A call the tables do not have is asked of cuDNN itself where a library is within reach (`asked.py`): the rest is for where none is.
 1. A call that was asked has the ladder that was found. All 19,169 that were asked end in a plan that takes nothing.
 2. A call the table of first plans was asked with all its plans for (`table.AFTER`) has what that kept: the first three steps
    and the last. Of 4,839 calls that both were asked, 4,412 have the same ladder and the others that much of it.
@@ -35,6 +36,7 @@ from pathlib import Path
 
 import numpy as np
 
+from analyzer.libraries.cudnn.asked import library
 from analyzer.libraries.cudnn.convolutions import ConvolutionSettings, Workspace, workspace
 from analyzer.libraries.cudnn.forms import bytes_of, form_of
 from analyzer.libraries.cudnn.table import (
@@ -67,6 +69,12 @@ def ladder(call: Convolution, first_bytes: int, device: str = MODELLED_ON) -> tu
     """
     like, table = replace(call, x_shape=(1, *call.x_shape[1:])), measurements(device)
     own = _asked(like, table)
+    if (
+        call.x_shape[0] not in own
+        and (asking := library(device)) is not None
+        and (steps := asking.ladder(call))
+    ):
+        return steps
     known = own or _asked(like, measurements(MODELLED_ON))
     batch = call.x_shape[0]
     if not known:

@@ -64,7 +64,7 @@ def listing(call: Convolution, device: str) -> Listing:
         nbytes = trial(call, device, settings).nbytes
         among = [plan for plan in plans if all(getattr(plan, name) is value for name, value in mark.items())]
         if among and nbytes > max(plan.workspace_bytes for plan in among):
-            plans.append(replace(CudnnPlan(0, nbytes, deterministic=False, tensor_core=True), **mark))
+            plans.append(replace(CudnnPlan(0, nbytes, deterministic=False, tensor_core=True), **mark))  # type: ignore[arg-type]
     winner = workspace(call, device, ConvolutionSettings(benchmark=True))
     if not winner.source.startswith("measured"):  # any of those that are tried may win
         winner = replace(winner, high_bytes=max(winner.high_bytes, known[TRIALS].high_bytes))
@@ -91,7 +91,7 @@ def _marked(plans: list[CudnnPlan], nbytes: int, mark: str, value: bool) -> list
         )
     return [
         *before,
-        *(replace(plan, **{mark: value}) if plan.workspace_bytes <= nbytes else plan for plan in after),
+        *(replace(plan, **{mark: value}) if plan.workspace_bytes <= nbytes else plan for plan in after),  # type: ignore[arg-type]
     ]
 
 

@@ -34,8 +34,9 @@ from typing import Any
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta
+from analyzer.libraries.cudnn.asked import register
 from analyzer.libraries.cudnn.batches import workspaces
-from analyzer.libraries.cudnn.convolutions import ConvolutionSettings, trial
+from analyzer.libraries.cudnn.convolutions import ASKED, ConvolutionSettings, trial
 from analyzer.libraries.cudnn.ladders import steps, was_asked
 from analyzer.libraries.cudnn.local_memory import local_memory
 from analyzer.libraries.cudnn.table import ELEMENT_BYTES, Convolution, table_of_device
@@ -184,6 +185,7 @@ def _workspace(
         geometry.dilation,
     )
     table = table_of_device(device)
+    register(table, device)
     # PyTorch keeps the plan that ran for every later call that is the same.
     plan = f"{call!r} {settings.deterministic} {settings.allow_tf32}"
     if settings.benchmark:
@@ -198,12 +200,16 @@ def _workspace(
     found, (nbytes, *following) = steps(call, table, settings)
     known = not found.source.startswith("unknown")
     basis = Basis.MEASURED if known else Basis.BOUNDED
-    measured = was_asked(call, table) if settings == ConvolutionSettings() else found.source == "measured"
+    measured = found.source == ASKED or (
+        was_asked(call, table) if settings == ConvolutionSettings() else found.source == "measured"
+    )
     if measured and "transferred" not in found.source:
         inferred = None
     else:
         inferred = 0 if found.source == "measured" else max(1, int(nbytes * _INFERRED_ERROR))
     assumed = 0 if device.measured else int(nbytes * _error(found.source, device))
+    if found.source == ASKED:
+        assumed = max(assumed, found.high_bytes - nbytes, nbytes - found.low_bytes)
     return script.temporary(nbytes, basis, plan, tuple(following), inferred, assumed)
 
 
@@ -211,7 +217,7 @@ def _error(source: str, device: DeviceProfile) -> float:
     """How far a workspace of a GPU nobody measured may be off, as a share of it: another cuDNN's as much as another GPU's."""
     if "transferred" in source or device.releases["torch"] in _CUDNN_8:
         return _TRANSFERRED_ERROR
-    return 0.0 if source == "measured" else _VOTED_ERROR
+    return 0.0 if source in ("measured", ASKED) else _VOTED_ERROR
 
 
 def _at_batches(call: Convolution, batches: Lanes, device: str, settings: ConvolutionSettings) -> Any:

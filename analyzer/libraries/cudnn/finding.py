@@ -1,0 +1,90 @@
+"""Where a cuDNN lies that can be asked: nothing is loaded, nothing is imported.
+
+1. `ANALYZER_CUDNN` names the library (a path of `libcudnn.so.9`), or says "none": then nobody is asked.
+2. Else all that are within reach, in this order: of the environment whose Python `ANALYZER_PYTHON` names, of this one (the wheels
+   `nvidia-cudnn-cu12` and `-cu13`, beside a CUDA build of torch or installed for this: `pip install 'gpu-memory-analyzer[cudnn]'`), of
+   the system (`LD_LIBRARY_PATH`, `/usr/local/cuda`, the distribution's folder).
+3. Of several the release wins that the torch release has which the figures are of (`RELEASES`), else the nearest to it.
+
+A cuDNN needs cuBLASLt beside it, which is looked for in the same places.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from analyzer.releases import Release
+
+# cuDNN's releases by the torch release whose CUDA 12.6 to 13.0 wheels bring it; between two the earlier holds.
+# Source: the wheels' own metadata (Requires-Dist: nvidia-cudnn-cu12, nvidia-cudnn-cu13).
+RELEASES: dict[Release, Release] = {(2, 4): (9, 1), (2, 7): (9, 5), (2, 8): (9, 10), (2, 11): (9, 19)}
+_LIBRARY, _CUBLASLT = "libcudnn.so.9", "libcublasLt.so.*"
+_SYSTEM = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/local/cuda/lib64", "/usr/lib64")
+_VERSION = re.compile(r"(?:nvidia_cudnn_cu\d+-|libcudnn\.so\.)(\d+)\.(\d+)\.")
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A cuDNN. path: of `libcudnn.so.9`; cublaslt: of the cuBLASLt it needs, "" where the linker finds it; release: (9, 19), None where no
+    file's name says it."""
+
+    path: str
+    cublaslt: str
+    release: Release | None
+
+
+def library_for(torch_release: Release) -> Library | None:
+    """The cuDNN to ask for figures of that release of torch, None without any."""
+    wanted = RELEASES[max((known for known in RELEASES if known <= torch_release), default=min(RELEASES))]
+    found = within_reach(os.environ.get("ANALYZER_CUDNN", ""), os.environ.get("ANALYZER_PYTHON", ""))
+
+    def distance(library: Library) -> tuple[int, int]:
+        release = library.release or (0, 0)
+        return abs(release[0] - wanted[0]), abs(release[1] - wanted[1])
+
+    return min(found, key=distance, default=None)
+
+
+@lru_cache(maxsize=4)
+def within_reach(named: str, python: str) -> tuple[Library, ...]:
+    """Every cuDNN there is, the nearest first. named, python: what the two variables say."""
+    if named:
+        path = Path(named)
+        return (_library(path),) if path.is_file() else ()
+    folders = [folder / "nvidia/cudnn/lib" for folder in (*_packages_of(python), *map(Path, sys.path))]
+    folders += (
+        map(Path, os.environ.get("LD_LIBRARY_PATH", "").split(":")) if "LD_LIBRARY_PATH" in os.environ else ()
+    )
+    folders += map(Path, _SYSTEM)
+    paths = dict.fromkeys(folder / _LIBRARY for folder in folders if (folder / _LIBRARY).is_file())
+    return tuple(_library(path) for path in paths)
+
+
+def _packages_of(python: str) -> Iterator[Path]:
+    """The folders of packages of an environment, by the path of its Python."""
+    if python:
+        yield from sorted(Path(python).parent.parent.glob("lib/python3*/site-packages"))
+
+
+def _library(path: Path) -> Library:
+    beside = (path.parent, *(path.parents[2].glob("*/lib") if len(path.parents) > 2 else ()))
+    cublaslt = next((str(found) for folder in beside for found in sorted(folder.glob(_CUBLASLT))), "")
+    names = (path.resolve().name, *_distributions(path))
+    return Library(str(path), cublaslt, _release(names))
+
+
+def _distributions(path: Path) -> Iterable[str]:
+    """The names of the metadata folders of cuDNN's wheels beside it."""
+    packages = path.parents[3] if len(path.parents) > 3 else path.parent
+    return (found.name for found in packages.glob("nvidia_cudnn_cu*.dist-info"))
+
+
+def _release(names: Iterable[str]) -> Release | None:
+    found = next(filter(None, map(_VERSION.match, names)), None)
+    return (int(found[1]), int(found[2])) if found else None

@@ -1,0 +1,174 @@
+"""From what cuDNN says of a split engine by a device's description to what it says by a handle, on Hopper.
+
+Six engines run persistent kernels in CUTLASS's manner: clusters of thread blocks walk over the output tiles
+of an implicit matrix product. What they take beyond copies of operands depends on how many blocks run at
+once. With a handle cuDNN asks the GPU (`cudaOccupancyMaxActiveClusters`), by a description it takes 18 SMs.
+
+- T output tiles on S blocks at once: a tile counter of 4 bytes if T > 2 S.
+- Knob 25 = 0 (split along K) divides the R tiles of the last, partial wave (R = T % S; all if T <= S) into
+  s parts: R s float32 tiles, 4 bytes for every node of the tree that adds them up, 32 bytes.
+- 127 bytes for alignment, if there is anything to align.
+
+Sources: CUTLASS, `sm90_tile_scheduler_stream_k.hpp` (the workspace's parts), `get_max_cta_occupancy` (18 SMs
+a GPC). Tiles, costs, the rule for s: cuDNN 9.19 asked by descriptions, `CUDNN_ATTR_ENGINE_SM_COUNT_TARGET`
+1 to 18 and up to 6,000 tiles along K. S, packing of groups, and the check of it all: 20,025 convolutions
+asked both ways on an H100 (tests/data/h100/README.md). S depends on which SMs a chip has lost: another GPU of
+132 may give others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+SPLIT_ENGINES = {"forward": (62, 67), "data": (67, 71), "weight": (65, 68)}
+_TILE, _TILE_K, _SPLITS_OFF, _CLUSTER_M, _CLUSTER_N = 2, 13, 25, 27, 28  # cudnnBackendKnobType_t
+_TILES = {0: (128, 128), 1: (128, 64), 2: (128, 32), 3: (256, 128), 4: (256, 64), 5: (64, 64), 6: (128, 256)}
+_TILES |= {7: (64, 128), 8: (64, 32), 9: (64, 256), 16: (256, 32), 18: (64, 192), 19: (128, 192)}
+_TILES |= {20: (256, 96)}
+_REGISTERS = (256, 256)  # of 4 bytes in an SM: no tile is larger
+_GPC_SMS = 18
+# Blocks at once by blocks a cluster; by SMs of the GPU (an H100 SXM).
+_SLOTS = {132: {1: 132, 2: 132, 3: 117, 4: 120, 5: 110, 6: 102, 7: 105, 8: 120, 12: 84, 14: 98, 16: 112}}
+_ALIGNMENT, _COUNTER, _FLAG, _SPLIT_HEADER = 127, 4, 4, 32
+_COPY = 16  # copies of operands are multiples of it
+_SURE_SPLITS = 24  # beyond it fewer parts were seen where fewer make the longest part no longer
+
+
+def by_handle(
+    operation: str,
+    dtype: str,
+    channels_last: bool,  # noqa: ARG001  part of the question; it changes both answers alike
+    x_shape: Sequence[int],
+    w_shape: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    engine: int,
+    knobs: Mapping[int, int],
+    described_bytes: int,
+    sm_count: int,
+) -> tuple[int, bool]:
+    """Bytes of workspace by a handle on a GPU of compute capability 9, and whether exact; if not, a bound.
+
+    operation: forward, data or weight. x_shape, w_shape: N C (D) (H) W and K C/groups (D) (H) W; the others
+    one number a spatial dimension. knobs: value by `cudnnBackendKnobType_t`, of the plan that takes
+    `described_bytes` by a description. sm_count: of the GPU; how 132 run clusters is known, of others only
+    that an SM runs one block.
+    """
+    if engine not in SPLIT_ENGINES[operation]:
+        return described_bytes, True
+    tile, cluster = _TILES.get(knobs.get(_TILE, -1)), knobs.get(_CLUSTER_M, 0) * knobs.get(_CLUSTER_N, 0)
+    slots = _SLOTS.get(sm_count, {}).get(cluster)
+    if tile is None or slots is None or _TILE_K not in knobs or (operation == "data" and max(stride) > 1):
+        tile_bytes = 4 * math.prod(tile or _REGISTERS)
+        splits = 0 if knobs.get(_SPLITS_OFF) else _SPLIT_HEADER + sm_count * (tile_bytes + 2 * _FLAG)
+        return described_bytes + _ALIGNMENT + _COUNTER + splits, False
+    tiles, k_tiles = _product(operation, dtype, x_shape, w_shape, padding, stride, dilation, knobs)
+    tile_k, split = 64 if knobs[_TILE_K] else 32, not knobs.get(_SPLITS_OFF)
+    odd = tile == (128, 64) and tile_k == 32 and (dtype != "float32" or engine == 68)
+    kernel = (math.prod(tile), tile_k, dtype == "bfloat16", odd)
+    here, sure = _scheduler_bytes(tiles, k_tiles, slots, kernel, split)
+    one_gpc = _GPC_SMS // cluster * cluster
+    there, known = _scheduler_bytes(tiles, k_tiles, one_gpc, kernel, split)
+    if known and described_bytes >= there and (described_bytes - there) % _COPY == 0:
+        return described_bytes - there + here, sure
+    least = _scheduler_bytes(tiles, k_tiles, one_gpc, kernel, False)[0]
+    return described_bytes - (least if (described_bytes - least) % _COPY == 0 else 0) + here, False
+
+
+def _product(
+    operation: str,
+    dtype: str,
+    x_shape: Sequence[int],
+    w_shape: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    knobs: Mapping[int, int],
+) -> tuple[int, int]:
+    """Output tiles of the implicit matrix product, whole clusters, and tiles along K."""
+    (out, each), taps, groups = w_shape[:2], math.prod(w_shape[2:]), x_shape[1] // w_shape[1]
+    out //= groups
+    size = zip(x_shape[2:], w_shape[2:], padding, stride, dilation, strict=True)
+    positions = x_shape[0] * math.prod((x + 2 * p - d * (w - 1) - 1) // s + 1 for x, w, p, s, d in size)
+    tile_k, (tile_m, tile_n) = 64 if knobs[_TILE_K] else 32, _TILES[knobs[_TILE]]
+    # Groups are padded to squares of channels, a power of two, 16 bytes or more; 128 bytes share a tile.
+    line = 32 if dtype == "float32" else 64
+    square = max(line // 8, 1 << (max(out, each) - 1).bit_length())
+    packed = max(1, min(groups, line // square))
+    if operation == "weight":
+        rows, columns = packed * out, taps * -(-packed * each // tile_n)
+        k_tiles = -(-positions // tile_k)
+    else:
+        forward = operation == "forward"
+        rows = positions if forward else x_shape[0] * math.prod(x_shape[2:])
+        columns = -(-packed * (square if packed > 1 else out if forward else each) // tile_n)
+        depth = max(square, min(packed * square, tile_n)) if groups > 1 else each if forward else out
+        k_tiles = taps * -(-depth // tile_k)
+    m, n = knobs[_CLUSTER_M], knobs[_CLUSTER_N]
+    tiles = -(-rows // (tile_m * m)) * m * -(-columns // n) * n
+    return tiles * -(-groups // packed), k_tiles
+
+
+_Kernel = tuple[int, int, bool, bool]
+
+
+@lru_cache(4096)
+def _scheduler_bytes(tiles: int, k_tiles: int, slots: int, kernel: _Kernel, split: bool) -> tuple[int, bool]:
+    """Bytes beyond copies of operands, and whether they are sure.
+
+    kernel: elements of an output tile, of a tile along K, whether bfloat16, whether of odd costs.
+    """
+    counter = _COUNTER if tiles > 2 * slots else 0
+    last_wave = tiles % slots if tiles > slots else tiles
+    parts, sure = 1, True
+    if split and last_wave and slots // last_wave > 1:
+        rule = _parts_of_all if tiles <= slots else _parts_of_last_wave
+        parts, sure = rule(k_tiles, slots // last_wave, kernel)
+        # The odd kernel splits where that saves some 9 % of all waves; where exactly was not found.
+        if kernel[3] and tiles >= 12 * slots:
+            parts = 1
+        elif kernel[3] and tiles >= 2 * slots:
+            sure = False
+    if parts == 1:
+        return (_ALIGNMENT + counter if counter else 0), sure
+    nodes, level = 0, parts
+    while level > 1:
+        level = -(-level // 2)
+        nodes += level
+    partial = last_wave * (4 * parts * kernel[0] + _FLAG * nodes)
+    return partial + _SPLIT_HEADER + counter + _ALIGNMENT, sure
+
+
+def _cost(kernel: _Kernel, levels: int, last_wave: bool) -> float:
+    """What adding up a tree of so many levels counts, in tiles along K."""
+    elements, tile_k, bfloat16, odd = kernel
+    unit = 64 / tile_k * (8 if bfloat16 else 1)
+    if levels == 0:
+        return 0
+    if odd:
+        fixed = (5.525 if levels == 1 else 3.85) if last_wave else 2.05
+        return unit * (8.675 * levels + fixed)
+    return unit * ((5.649 + 7.857 * 4096 / elements) * levels + (4.14 if last_wave else 0))
+
+
+def _parts_of_all(k_tiles: int, most: int, kernel: _Kernel) -> tuple[int, bool]:
+    """Parts of more than 1,024 elements along K, if more than 8; else what takes least."""
+    many = min(most, k_tiles // (1024 // kernel[1] + 1), 128)
+    if many > 8:
+        fewer = -(-k_tiles // -(-k_tiles // many))
+        return many, many <= _SURE_SPLITS or fewer == many
+    costs = ((-(-k_tiles // s) + _cost(kernel, (s - 1).bit_length(), False), s) for s in range(1, most + 1))
+    return min(costs)[1], True
+
+
+def _parts_of_last_wave(k_tiles: int, most: int, kernel: _Kernel) -> tuple[int, bool]:
+    """Fewest parts that make the longest one shortest, of those worth it and of 128 elements along K."""
+    best = (k_tiles, 1)
+    for s in range(2, min(most, k_tiles * kernel[1] // 128) + 1):
+        levels, longest = (s - 1).bit_length(), -(-k_tiles // s)
+        if k_tiles - (-k_tiles >> levels - 1) >= longest + _cost(kernel, levels, True):
+            best = min(best, (longest, s))
+    return best[1], True

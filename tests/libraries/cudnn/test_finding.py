@@ -1,0 +1,53 @@
+"""Where a cuDNN is found, and which one is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from analyzer.libraries.cudnn.finding import Library, library_for, within_reach
+
+
+def wheels(packages: Path, version: str) -> Path:
+    """A folder of packages with the wheels of cuDNN and cuBLAS."""
+    for name in ("nvidia/cudnn/lib/libcudnn.so.9", "nvidia/cu13/lib/libcublasLt.so.13"):
+        (packages / name).parent.mkdir(parents=True)
+        (packages / name).write_text("")
+    (packages / f"nvidia_cudnn_cu13-{version}.dist-info").mkdir()
+    return packages / "nvidia/cudnn/lib/libcudnn.so.9"
+
+
+def environment(folder: Path, version: str) -> tuple[str, Path]:
+    packages = folder / "lib/python3.12/site-packages"
+    packages.mkdir(parents=True)
+    return str(folder / "bin/python"), wheels(packages, version)
+
+
+def test_the_environment_that_is_named_has_its_wheels(tmp_path: Path) -> None:
+    python, path = environment(tmp_path, "9.19.0.56")
+    found = within_reach("", python)[0]
+    cublaslt = path.parents[2] / "cu13/lib/libcublasLt.so.13"
+    assert found == Library(str(path), str(cublaslt), (9, 19))
+
+
+def test_a_library_can_be_named_and_nobody_too(tmp_path: Path) -> None:
+    path = tmp_path / "libcudnn.so.9"
+    path.write_text("")
+    assert [found.path for found in within_reach(str(path), "")] == [str(path)]
+    assert within_reach("none", "") == () == within_reach(str(tmp_path / "other"), "")
+
+
+def test_the_release_of_the_torch_that_is_asked_about_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python, path = environment(tmp_path / "a", "9.10.2.21")
+    other = wheels(tmp_path / "b", "9.19.0.56")
+    monkeypatch.setattr("sys.path", [str(tmp_path / "b")])
+    monkeypatch.setenv("ANALYZER_CUDNN", "")
+    monkeypatch.setenv("ANALYZER_PYTHON", python)
+    within_reach.cache_clear()
+    for torch, wanted in (((2, 8), path), ((2, 10), path), ((2, 11), other), ((2, 15), other)):
+        found = library_for(torch)
+        assert found is not None and found.path == str(wanted), torch
+    within_reach.cache_clear()
