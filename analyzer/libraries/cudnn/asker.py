@@ -51,7 +51,7 @@ class Asker:
     def __init__(self, library: Library | None, description: str, cache: Path = _CACHE) -> None:
         self._library, self._description = library, description
         digest = hashlib.sha256(f"{self.release}\n{description}".encode()).hexdigest()[:16]
-        self._path = cache / "cudnn" / f"{digest}.sqlite"
+        self._path = cache / "cudnn" / f"{digest}.plans.sqlite"
         self._known: dict[Convolution, tuple[CudnnPlan, ...] | None] = {}
         self._lock = threading.RLock()
         self._process: subprocess.Popen[str] | None = None
@@ -149,7 +149,7 @@ class Asker:
             return
         self._read = True
         if self._path.is_file():
-            with suppress(sqlite3.Error, ValueError), sqlite3.connect(self._path) as file:
+            with suppress(sqlite3.Error, ValueError, TypeError), sqlite3.connect(self._path) as file:
                 for asked, answered in file.execute("select question, answer from answers"):
                     plans = json.loads(answered)
                     self._known[convolution_of(json.loads(asked))] = (
