@@ -26,8 +26,8 @@ def render(profiles: Sequence[DeviceProfile], _: View = PLAIN) -> str:
     lines += [
         "",
         "MiB: what CUDA has to give; nvidia-smi: what it lists; context: of a process.",
-        "m: measured, s: specified, r: recorded for its public figures, p: published, a: assumed;",
-        "analyze devices NAME says where each figure is from.",
+        "m: measured, s: specified, r: recorded for its public figures, p: published,",
+        "a: assumed; analyze devices NAME says where each figure is from.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -66,8 +66,11 @@ def test_answers_take_the_arguments_of_what_they_stand_for() -> None:
 def test_a_program_is_told_what_a_cuda_build_says_of_itself(tmp_path: Path) -> None:
     """All of the table, by the program that made it; of the version the local part. Afterwards this build speaks for itself."""
     before = cuda_functions.said_by_here()
-    assert analyzer.run(cuda_functions.ASKS, [tmp_path / "told.json"], device="h200").incomplete is None
-    told = json.loads((tmp_path / "told.json").read_text())
+    kept = tmp_path / "kept"
+    told_file = tmp_path / "told.json"
+    found = analyzer.run(cuda_functions.ASKS, [told_file], device="h200", keep_outputs=kept)
+    assert found.incomplete is None and not told_file.exists()
+    told = json.loads(next(kept.rglob("told.json")).read_text())
     wrong = {name: (told.get(name), said) for name, said in build.table().items() if told.get(name) != said}
     installed = torch.__version__.partition("+")[0]
     local = build.table()["__version__"].partition("+")[2]
