@@ -37,7 +37,17 @@ _ROOT = Path(__file__).resolve().parents[3]
 _AT_ONCE = 256
 _MOST_ENDS = 3
 _SECONDS = 120.0
-_CACHE = Path(os.environ.get("ANALYZER_CACHE") or user_cache_path("gpu-memory-analyzer"))
+
+
+def _folder() -> Path:
+    """Where answers are kept; nowhere for a user without a home."""
+    try:
+        return Path(os.environ.get("ANALYZER_CACHE") or user_cache_path("gpu-memory-analyzer"))
+    except RuntimeError:
+        return Path(os.devnull)
+
+
+_CACHE = _folder()
 # Nothing of the program that is followed reaches the process: not its preloaded libraries, not its settings of cuDNN.
 _DROPPED = ("LD_PRELOAD", "CUDNN_", "PYTHON", "CUDA_")
 
