@@ -1,9 +1,10 @@
-"""cuFFT's and cuSPARSE's side of an emulated program: how large the workspaces are that they ask of their caller.
+"""cuFFT's, cuSPARSE's and cuSOLVER's side of an emulated program: how large the workspaces are that they ask of their caller.
 
 1. A plan of cuFFT is one of `libraries/cufft.py`: types, lengths and batch as they are asked for. It is strided where its numbers do not
    follow each other, or where the complex result of real ones holds both halves ("row": how long its last dimension is).
 2. A product of cuSPARSE is one of `libraries/cusparse.py`, by its algorithm.
-3. What nothing recorded is like, and everything on another GPU than the measured one, is kept as a doubt, once for each kind.
+3. A routine of cuSOLVER is one of `libraries/cusolver.py`. The host's part is not asked for: none of it is the device's.
+4. What nothing recorded is like, and everything on another GPU than the measured one, is kept as a doubt, once for each kind.
 
 Source of the numbers: `library_types.h` (cudaDataType), `cusparse.h` (cusparseSpMMAlg_t, cusparseSpMVAlg_t).
 """
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 
 from analyzer.devices import DeviceProfile
 from analyzer.emulation.questions import Question, Topic, Unanswered
-from analyzer.libraries import cufft, cusparse
+from analyzer.libraries import cufft, cusolver, cusparse
 
 # cudaDataType -> bytes of a real number, and whether it is complex.
 _TYPES = {0: (4, False), 1: (8, False), 2: (2, False), 4: (4, True), 5: (8, True), 6: (2, True)}
@@ -27,7 +28,11 @@ class Workspaces:
     def __init__(self, profile: DeviceProfile) -> None:
         self._profile = profile
         self._doubts: dict[str, None] = {}
-        self.topics: Mapping[str, Topic] = {"cufft.plan": self.plan, "cusparse.product": self.product}
+        self.topics: Mapping[str, Topic] = {
+            "cufft.plan": self.plan,
+            "cusparse.product": self.product,
+            "cusolver": self.solver,
+        }
 
     def plan(self, question: Question) -> list[int]:
         """Bytes of a plan's workspace."""
@@ -62,6 +67,16 @@ class Workspaces:
             )
         self._doubt(f"cuSPARSE product of {rows:,} rows with {entries:,} entries", nbytes, measured)
         return [nbytes]
+
+    def solver(self, question: Question) -> list[int]:
+        """Elements of a routine's work area, or of the newer interface bytes on the device and on the host."""
+        routine, numbers = question["routine"], question["numbers"]
+        if routine not in cusolver.ROUTINES:
+            raise Unanswered(f"no work area is known of cuSOLVER's {routine}")
+        element = cusolver.ELEMENTS[question["type"]]
+        nbytes = cusolver.ROUTINES[routine](element, *numbers)
+        self._doubt(f"cuSOLVER {routine} of {'x'.join(map(str, numbers))}", nbytes, True)
+        return [nbytes, 0] if routine.startswith("X") else [nbytes // element.nbytes]
 
     def doubts(self) -> tuple[str, ...]:
         """What was not measured, in the order it was asked for."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 import ast
 import ctypes
 import os
+import struct
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ import torch
 MOST_ELEMENTS = 65536
 MOST_FLOATS = 1
 MOST_WAITS = 1000
+_LARGE_NORM = 100.0
 _RUNTIME = ctypes.CDLL(None)  # the runtime was loaded before everything else
 _SORTS = ("sort", "argsort", "topk")
 _FALSE_IF_HEALTHY = ("any", "eq", "ne", "lt", "le", "gt", "ge", "logical", "isnan", "isinf", "isin")
@@ -35,6 +37,8 @@ _WRITERS = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernou
 _SIZED = ("nonzero", "masked_select", "index", "index_put_", "_index_put_impl_", "_unique2", "unique_dim", "unique_consecutive", "repeat_interleave", "_coalesce")  # fmt: skip
 # Products that coalesce a sparse matrix first (aten/src/ATen/native/sparse/cuda/SparseCUDATensorMath.cu).
 _COALESCING = ("mm", "addmm", "mv", "addmv", "bmm", "_sparse_addmm")
+# They look at numbers they have computed before they go on (LinearAlgebra.cpp, BatchLinearAlgebra.cpp of aten/src/ATen/native).
+_ASKING = ("linalg_eig", "linalg_matrix_exp")
 
 
 class Stuck(Exception):
@@ -118,6 +122,8 @@ class ProcessValues:
         tainted = any(tensor.is_cuda and self._stands_in(tensor) for tensor in given)
         there = any(tensor.is_cuda for tensor in given)
         sizes = self._sizes(op, args, kwargs, tainted) if op.sized and there else []
+        if op.name in _ASKING and there:
+            sizes = self._asked_within(op, args[0])
         if op.name in _COALESCING and there:
             sizes = [
                 self._coalesced(t) for t in given if t.layout == torch.sparse_coo and not t.is_coalesced()
@@ -339,6 +345,17 @@ class ProcessValues:
                 count = int((value != 0).sum())
                 sizes.append(tensor.numel() if self._stands_in(tensor) else count)
         return sizes
+
+    def _asked_within(self, op: _Operator, matrices: torch.Tensor) -> list[int]:
+        """What a kernel reads of its own: that no number is infinite; of an exponential that all matrices need the highest degree and
+        are scaled alike, before which the norm of one alone is read: a large one."""
+        if op.name == "linalg_eig":
+            return [1]
+        self._list("the degree of matrix_exp depends on norms: taken to be the highest")
+        if matrices.shape[:-2].numel() != 1:
+            return [1]
+        wide = matrices.dtype in (torch.float64, torch.complex128)
+        return [int.from_bytes(struct.pack("<d" if wide else "<f", _LARGE_NORM), "little"), 1]
 
     def _coalesced(self, tensor: torch.Tensor) -> int:
         """How many places a sparse tensor has entries at."""
