@@ -347,15 +347,14 @@ class ProcessValues:
         return sizes
 
     def _asked_within(self, op: _Operator, matrices: torch.Tensor) -> list[int]:
-        """What a kernel reads of its own: that no number is infinite; of an exponential that all matrices need the highest degree and
-        are scaled alike, before which the norm of one alone is read: a large one."""
+        """What a kernel reads of its own: that no number is infinite; of an exponential that all matrices need the highest degree, are
+        scaled alike and squared once, before which the norm of one alone is read: a large one."""
         if op.name == "linalg_eig":
             return [1]
         self._list("the degree of matrix_exp depends on norms: taken to be the highest")
-        if matrices.shape[:-2].numel() != 1:
-            return [1]
-        wide = matrices.dtype in (torch.float64, torch.complex128)
-        return [int.from_bytes(struct.pack("<d" if wide else "<f", _LARGE_NORM), "little"), 1]
+        count, wide = matrices.shape[:-2].numel(), matrices.dtype in (torch.float64, torch.complex128)
+        norm = int.from_bytes(struct.pack("<d" if wide else "<f", _LARGE_NORM), "little")
+        return [1, count, 1] if count > 1 else [norm, 1, 1, 1]
 
     def _coalesced(self, tensor: torch.Tensor) -> int:
         """How many places a sparse tensor has entries at."""

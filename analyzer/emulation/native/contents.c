@@ -85,13 +85,16 @@ int copied(uint64_t to, uint64_t from, uint64_t bytes) {
     if (!to_device && !from_device) memmove((void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes);
     else if (to_device && !from_device) contents_set(to, bytes, (void *)(uintptr_t)from);
     else if (!to_device) {
-      if (!(bytes <= 8 && answer_at < answer_count)) {
+      if (bytes > 8u * (unsigned)(answer_count - answer_at) || !bytes) {
         if (inside || !contents_get(from, bytes, (void *)(uintptr_t)to)) {
           memset((void *)(uintptr_t)to, 0, bytes);
           unknown_reads++;
           unknown_bytes += bytes;
         }
-      } else memcpy((void *)(uintptr_t)to, &answers[answer_at++], bytes); /* little endian */
+      } else { /* little endian */
+        memcpy((void *)(uintptr_t)to, &answers[answer_at], bytes);
+        answer_at += (int)((bytes + 7) / 8);
+      }
     } else {
       void *between = bytes <= the_device()->known ? malloc(bytes) : NULL;
       if (between && !inside && contents_get(from, bytes, between)) {
