@@ -11,8 +11,9 @@ elements. m rows, n columns, k of them or the smaller of both, tiles of 32:
    takes; `gesvdaStridedBatched` in float64 whatever the type: eigenvalues of the square and copies.
 6. **General eigenvalues** (Xgeev): the largest of what its stages take, within 2 KiB.
 
-Measured: all of 140,000 sizes asked for on an H100 (CUDA 13.0, cuSOLVER 12.0), but for rule 6; sizes up to 8,192
-(`benchmarks/libraries/solver.py`; some in `tests/data/h100/solver_sizes.json.gz`). Other GPUs may take others.
+Measured: every one of 84,600 sizes that an H100 gave (CUDA 13.0, up to 8,192; `benchmarks/libraries/solver.py`, each seventh in
+`tests/data/h100/solver_sizes.json.gz`), but for rule 6, and `syevj` above 2,048. `gesvdj`, `syevd`, `syevj` and XsyevBatched were asked in
+float32 only: in other types their elements are taken to be as many. Other GPUs may take others.
 """
 
 from __future__ import annotations

@@ -205,10 +205,10 @@ def test_managed_memory_is_the_hosts() -> None:
 
 def test_a_function_without_an_answer_is_named(capfd: pytest.CaptureFixture[str]) -> None:
     library, function, status = loaded(SMALL), ctypes.c_void_p(), ctypes.c_int()
-    assert library.cusolverDnXsyevd() == 9 and library.cusolverDnXsyevd() == 9
-    named = "analyze emulate: the program called cusolverDnXsyevd, which is not emulated\n"
+    assert library.cublasCaxpy_v2() == 15 and library.cublasCaxpy_v2() == 15
+    named = "analyze emulate: the program called cublasCaxpy_v2, which is not emulated\n"
     assert capfd.readouterr().err == named
-    assert library.emulated_refused(0) == b"cusolverDnXsyevd" and library.emulated_refused(1) is None
+    assert library.emulated_refused(0) == b"cublasCaxpy_v2" and library.emulated_refused(1) is None
     by_name = (ctypes.byref(function), 12000, ctypes.c_uint64(0), ctypes.byref(status))
     assert library.cudaGetDriverEntryPointByVersion(b"cuMemGetAddressRange", *by_name) == 0
     assert function.value and status.value == 0  # its _v2

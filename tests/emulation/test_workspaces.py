@@ -13,7 +13,7 @@ import pytest
 import analyzer
 from analyzer.devices import load
 from analyzer.emulation.device import described
-from analyzer.emulation.questions import QuestionServer
+from analyzer.emulation.questions import QuestionServer, Unanswered
 from analyzer.emulation.workspaces import Workspaces
 from tests.emulation.native import loaded
 from tests.paths import DATA, ROOT
@@ -131,14 +131,14 @@ def test_what_was_not_measured_is_said_once() -> None:
     assert other.doubts()[0].endswith("by a formula measured on the h200")
 
 
-def test_recorded_transforms_once_more(python: Path, tmp_path: Path) -> None:
+def test_recorded_transforms_once_more(python: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Every request and free of 1,707 transforms, by PyTorch's own code."""
-    told = tmp_path / "told.json"
     recorded = DATA / "h200" / "fft.jsonl.gz"
     program = ROOT / "tests/emulation/programs/transforms.py"
-    found = analyzer.emulate(program, [str(recorded), str(told)], python=python, device="h200")
+    found = analyzer.emulate(program, [str(recorded)], python=python, device="h200")
     assert found.incomplete is None
-    assert json.loads(told.read_text())["same"] == RECORDED_ALIKE
+    told = next(line for line in capfd.readouterr().err.splitlines() if line.startswith("{"))
+    assert json.loads(told)["same"] == RECORDED_ALIKE
 
 
 @pytest.mark.parametrize(
@@ -163,3 +163,21 @@ def test_sparse_programs_take_what_they_took(
         "how many places a sparse tensor has entries at depends on data" in note for note in found.notes
     )
     assert (found.peak_allocated == measured["peak_allocated"]) is exact
+
+
+def test_linear_algebra_runs_through(python: Path) -> None:
+    """What torch.linalg asks of cuSOLVER is answered; a work area's size is the one the library gave."""
+    program = ROOT / "tests/emulation/programs/factors.py"
+    found = analyzer.emulate(program, python=python, device="h100")
+    assert found.incomplete is None
+    assert any(
+        "the degree of matrix_exp depends on norms: taken to be the highest" in note for note in found.notes
+    )
+
+
+def test_what_no_work_area_is_known_of_is_refused() -> None:
+    asked = {"routine": "Xgeqrf", "type": "Z", "numbers": [80, 40]}
+    assert Workspaces(H200).solver(asked) == [128 + 16 * 1024 * 768, 0]
+    assert Workspaces(H200).solver({**asked, "routine": "geqrf"}) == [1024 * 768]
+    with pytest.raises(Unanswered, match="no work area is known of cuSOLVER's syevjBatched"):
+        Workspaces(H200).solver({**asked, "routine": "syevjBatched"})
