@@ -129,7 +129,8 @@ BENCHMARKS = {
     ),
     "operators": Benchmark(
         "what single ATen operators allocate", RECORDED + "operators_*.json.gz",
-        {"measure": "operators.measure:main", "emulate": "operators.compare:emulate", "compare": "operators.compare:compare"},
+        {"measure": "operators.measure:main", "emulate": "operators.compare:emulate", "compare": "operators.compare:compare",
+            "rules": "operators.sequences:main", "sample": "operators.compare:sample", "beside": "operators.compare:beside"},
     ),
     "paddlepaddle": Benchmark(
         "what PaddlePaddle's executor does on a CPU", "tests/data/paddle_cpu.json", {"measure": "paddlepaddle.observe:main"}
@@ -159,7 +160,7 @@ BENCHMARKS = {
         {
             "torch": "releases.changes:torch", "onnxruntime": "releases.changes:onnxruntime", "matrix": "releases.matrix:main",
             "differential": "releases.differential:main", "table": "releases.changes:table",
-            "schemas": "releases.schemas:main",
+            "schemas": "releases.schemas:main", "kernels": "releases.dispatched:main",
         },
     ),
     "speed": Benchmark(

@@ -1,9 +1,10 @@
 """PyTorch's own tests traced beside emulated: what every call asks the allocator for, in order.
 
+    python -m benchmarks operators beside PYTHON NAME                                  one operator, both histories of every sample
     python -m benchmarks operators emulate PYTHON OUT.jsonl [--only NAME] [--dtype float32] [--scale 8] ...
     python -m benchmarks operators compare OUT.jsonl [--show] [--only NAME]
 
-PYTHON: of an environment with a CUDA build of torch, run under the emulated runtime; the other command follows the same cases with the
+PYTHON: of an environment with a CUDA build of torch, run under the emulated runtime; `compare` follows the same cases with the
 torch it is run with, which should be of the same release. A case is a call of an operator, module or optimizer on a sample of PyTorch's
 own (`database.py`), and its backward pass.
 """
@@ -11,8 +12,12 @@ own (`database.py`), and its backward pass.
 from __future__ import annotations
 
 import collections
+import gzip
+import importlib.resources
 import itertools
 import json
+import random
+import re
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -25,6 +30,7 @@ import click
 from analyzer.emulation import emulate as emulation
 from analyzer.errors import RunError
 from analyzer.options import Options
+from analyzer.sandbox import apart
 from benchmarks import ROOT
 
 MIB = 2**20
@@ -60,14 +66,18 @@ def run_emulated(python: str, out: Path, job: dict[str, Any]) -> None:
         with tempfile.TemporaryDirectory() as folder, out.open("a", encoding="utf-8") as stream:
             path, rows = Path(folder) / "job.json", Path(folder) / "rows.jsonl"
             path.write_text(json.dumps({**job, "done": done, "skip": skip}), "utf-8")
-            rows.touch()
             message = None
             try:
-                program = emulation.script(_PROGRAM, [str(path), str(rows)])
-                emulation.followed(program, Options(device="h200"), python, {})
+                with apart(kept := Path(folder) / "kept"):  # what it writes
+                    program = emulation.script(_PROGRAM, [str(path), str(rows)])
+                    emulation.followed(program, Options(device="h200"), python, {})
             except RunError as error:
                 message = error.message
-            lines = [json.loads(line) for line in rows.read_text("utf-8").splitlines()]
+            lines = [
+                json.loads(line)
+                for file in kept.rglob(rows.name)
+                for line in file.read_text("utf-8").splitlines()
+            ]
             last = lines[-1] if lines else {"parts": []}
             if message and "parts" not in last:
                 ended[json.dumps(last["case"][0])] += 1
@@ -89,7 +99,7 @@ def compared(rows: Sequence[dict[str, Any]]) -> Iterator[Compared]:
     from benchmarks.operators import database
     from benchmarks.operators.traced import profile
 
-    device = profile()
+    device = profile(rows[0]["torch"])
     for group, found in itertools.groupby(rows, key=lambda row: tuple(row["case"][0])):
         wanted = {tuple(row["case"][1:]): row for row in found}
         layouts = {layout for _, layout, _ in wanted}
@@ -125,10 +135,11 @@ def _beside(case: Any, sample: Any, row: dict[str, Any], device: Any) -> Compare
         return Compared(name, sample.words, kind, error, 0, ())
     found = traced(case, sample, device)
     emulated = tuple((part, tuple(events)) for part, events in row["parts"])
-    if found.error is not None:
-        return Compared(
-            name, sample.words, "not followed", found.error, 0, found.unknown, emulated, found.parts
-        )
+    parts = " ".join(part for part, _ in found.parts)
+    wanted = " ".join(part for part, _ in emulated)
+    if found.error is not None or parts != wanted:
+        at = found.error or f"{parts}, not {wanted}"
+        return Compared(name, sample.words, "not followed", at, 0, found.unknown, emulated, found.parts)
     under = most(e for _, part in emulated for e in part) - most(
         a.nbytes for _, part in found.parts for a in part
     )
@@ -153,7 +164,18 @@ def most(sizes: Any) -> int:
 
 def _is_ours(error: str) -> bool:
     """Whether it is the emulated runtime that cannot go on, not PyTorch that refuses the call."""
-    return "emulated" in error or error.startswith(("ended the process", "TooLong", "Stuck"))
+    return any(
+        word in error
+        for word in (
+            "emulated",
+            "ended the process",
+            "TooLong",
+            "Stuck",
+            "operation not supported",
+            "Unknown cusolver",
+            "LibBlas",
+        )
+    )
 
 
 @click.command("emulate")
@@ -192,7 +214,7 @@ def _matches(name: str, wanted: str) -> bool:
 @click.command("compare")
 @click.argument("recorded", type=Path)
 @click.option("--only", multiple=True, help="Entries of this name, or that begin so with a * at the end.")
-@click.option("--show", is_flag=True, help="Both histories of the cases that differ.")
+@click.option("--show", is_flag=True, help="Both histories of the first case that differs so.")
 @click.option("-o", "--output", type=Path, help="A line of JSON for each case that differs.")
 def compare(recorded: Path, only: tuple[str, ...], show: bool, output: Path | None) -> None:
     """Follow the recorded cases, and say where they differ."""
@@ -210,8 +232,9 @@ def compare(recorded: Path, only: tuple[str, ...], show: bool, output: Path | No
                 file=stream,
                 flush=True,
             )
-            places[one.kind, f"{one.case[1]}: {one.at}"].append(one)
-            if show:
+            found = places[one.kind, f"{one.case[1]}: {one.at}"]
+            found.append(one)
+            if show and len(found) == 1:
                 _show(one)
     for (kind, at), found in sorted(places.items(), key=lambda item: -len(item[1])):
         under = max(one.under_bytes for one in found)
@@ -226,3 +249,77 @@ def _show(one: Compared) -> None:
         told = (f"{asked.nbytes:+}[{asked.operator.removeprefix('aten::')}]" for asked in ours)
         click.echo(f"  {part}: emulated {' '.join(f'{size:+}' for size in theirs)}")
         click.echo(f"  {part}: traced   {' '.join(told)}")
+
+
+@click.command("sample")
+@click.argument("recorded", nargs=-1, required=True, type=Path)
+@click.option("-o", "--output", required=True, type=Path)
+@click.option("--count", default=800)
+@click.option("--seed", default=0)
+def sample(recorded: tuple[Path, ...], output: Path, count: int, seed: int) -> None:
+    """Draw cases from recorded ones, for the tests: as many of each file as its share."""
+    rows = [json.loads(line) for path in recorded for line in path.read_text("utf-8").splitlines()]
+    rows = [row for row in rows if row["error"] is None]
+    drawn = set(random.Random(seed).sample(range(len(rows)), min(count, len(rows))))
+    kept = [row for number, row in enumerate(rows) if number in drawn]
+    kept.sort(key=lambda row: json.dumps(row["case"][0]))
+    output.write_bytes(gzip.compress(json.dumps(kept, separators=(",", ":")).encode(), mtime=0))
+    click.echo(f"{len(kept)} of {len(rows)} cases")
+
+
+@click.command("beside")
+@click.argument("python")
+@click.argument("name")
+@click.option("--dtype", default="float32")
+@click.option("--scale", default=1)
+@click.option("--limit", default=4, help="Samples, evenly chosen.")
+def beside(python: str, name: str, dtype: str, scale: int, limit: int) -> None:
+    """Show what PyTorch asks for in samples of an operator, beside what is traced, by which rule, and whose kernel it is."""
+    from benchmarks.operators import database
+
+    found = next(
+        (which for which in ("op", "kernel", "module", "optim") if name in database.entries(which)), None
+    )
+    if found is None:
+        near = [
+            entry
+            for which in ("op", "kernel", "module")
+            for entry in database.entries(which)
+            if name in entry
+        ]
+        raise click.BadParameter(
+            f"{name} is in none of PyTorch's lists" + (f"; like it: {', '.join(near[:8])}" if near else "")
+        )
+    layouts = ("contiguous", "transposed", "sliced")
+    job = {"groups": [(found, name, dtype, scale)], "layouts": layouts, "ways": ("plain",), "limit": limit}
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "rows.jsonl"
+        run_emulated(python, out, job)
+        rows = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
+    operators: dict[str, None] = {}
+    for one in compared(rows):
+        _show(one)
+        operators.update(dict.fromkeys(asked.operator for _, part in one.traced for asked in part))
+    for operator in operators:
+        _origin(operator)
+
+
+def _origin(operator: str) -> None:
+    """An operator's rule and its source, and the name of CUDA's kernel."""
+    from analyzer.runtimes.pytorch import rules
+
+    names = rules.names_of(operator)
+    told = {rule.name: rule for rule in rules.rules()}
+    click.echo(f"{operator}: {', '.join(names) or 'no rule'}")
+    for name in names:
+        if name in told and told[name].source:
+            click.echo(f"    {name}: {told[name].source}")
+    listed = importlib.resources.files("torchgen") / "packaged/ATen/native/native_functions.yaml"
+    base = re.escape(operator.partition("::")[2].removesuffix(".default"))
+    entry = re.search(rf"^- func: {base}\(.*?(?=^- func: |\Z)", listed.read_text("utf-8"), re.S | re.M)
+    kernel = re.search(r"^ +[\w, ]*\bCUDA\b[\w, ]*: (\w+)", entry[0], re.M) if entry else None
+    delegate = re.search(r"structured_delegate: (\S+)", entry[0]) if entry else None
+    if kernel or delegate:
+        click.echo(
+            f"    kernel: {kernel[1] if kernel else delegate[1] if delegate else ''} (aten/src/ATen/native)"
+        )

@@ -13,6 +13,7 @@ This module runs under both Pythons, the emulated and the traced one: it imports
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import random
 import sys
@@ -31,6 +32,11 @@ if "expecttest" not in sys.modules:  # which the lists' module imports for tests
     _stand_in.TestCase = unittest.TestCase  # type: ignore[attr-defined]
     sys.modules["expecttest"] = _stand_in
 
+if __package__:
+    from benchmarks.operators import kernels
+else:
+    import kernels  # beside this file, where the emulated Python runs it
+
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.common_modules import module_db
 from torch.testing._internal.common_optimizers import optim_db
@@ -44,7 +50,7 @@ _STEPS = 2
 
 
 class Group(NamedTuple):
-    """The samples of one entry: database is "op", "module" or "optim"; name the entry's, with its variant."""
+    """The samples of one entry: database is "op", "kernel", "module" or "optim"; name the entry's, with its variant."""
 
     database: str
     name: str
@@ -66,6 +72,8 @@ def entries(database: str) -> dict[str, Any]:
     """Every entry of a list by its name."""
     if database == "op":
         return {entry.full_name: entry for entry in op_db}
+    if database == "kernel":
+        return dict(kernels.ENTRIES)
     if database == "module":
         return {entry.name: entry for entry in module_db}
     return {entry.optim_cls.__name__: entry for entry in optim_db}
@@ -76,6 +84,8 @@ def dtypes(database: str, name: str) -> tuple[str, ...]:
     entry = entries(database)[name]
     if database == "optim":
         return ("float32",)
+    if database == "kernel":
+        return ("float32", "bfloat16", "float64")
     found = (
         entry.dtypesIfCUDA
         if database == "op"
@@ -92,7 +102,7 @@ def samples(group: Group, limit: int) -> Iterator[Sample | str]:
     torch.manual_seed(seed)
     random.seed(seed)
     numpy.random.seed(seed % 2**32)
-    make = {"op": _operator, "module": _module, "optim": _optimizer}[group.database]
+    make = {"op": _operator, "kernel": _kernel, "module": _module, "optim": _optimizer}[group.database]
     try:
         with _sizes(group.scale):
             found = list(itertools.islice(make(entries(group.database)[group.name], group), 2000))
@@ -106,7 +116,7 @@ def samples(group: Group, limit: int) -> Iterator[Sample | str]:
 
 @contextlib.contextmanager
 def _sizes(scale: int) -> Iterator[None]:
-    """While open, the lists' own sizes are so many times as large."""
+    """While open, the lists' own sizes are so many times as large, and a GPU is there."""
     modules = [
         module
         for name, module in sys.modules.items()
@@ -115,11 +125,14 @@ def _sizes(scale: int) -> Iterator[None]:
     before = [
         (m, name, vars(m)[name]) for m in modules for name in _SIZES if isinstance(vars(m).get(name), int)
     ]
+    there = torch.cuda.is_available
     try:
+        torch.cuda.is_available = lambda: True
         for module, name, value in before:
             setattr(module, name, scale * value)
         yield
     finally:
+        torch.cuda.is_available = there
         for module, name, value in before:
             setattr(module, name, value)
 
@@ -145,6 +158,19 @@ def _operator(entry: Any, group: Group) -> Iterator[Sample]:
             return lambda: after(entry.op(first, *rest, **keywords))
 
         yield Sample(make, tensors, description(arguments), (differentiable, twice))
+
+
+def _kernel(entry: Any, group: Group) -> Iterator[Sample]:
+    overload = getattr(torch.ops.aten, group.name).default
+    for arguments in entry(kernels.Made(getattr(torch, group.dtype), group.scale)):
+        tensors = tuple(t for t in tree_leaves(arguments) if isinstance(t, torch.Tensor))
+
+        def make(place: Callable[..., Any], given: Any = arguments) -> Any:
+            there = tree_map(place, given)
+            named = there[-1] if isinstance(there[-1], dict) else {}
+            return functools.partial(overload, *there[: len(there) - bool(named)], **named)
+
+        yield Sample(make, tensors, description(arguments), (False, False))
 
 
 def _described(entry: Any, dtype: torch.dtype, differentiable: bool) -> list[str]:
@@ -252,7 +278,7 @@ def differs(sample: Sample, layout: str) -> bool:
 
 
 def run(sample: Sample, layout: str, way: str, tell: Callable[[str], None]) -> None:
-    """One case: tells when the forward and backward passes begin, and when all that they made is gone."""
+    """One case: tells when the forward and backward passes begin, when they are over, and when all that they made is gone."""
     call = sample.make(lambda value: placed(value, layout))
     tell("forward")
     out = call()
@@ -277,6 +303,7 @@ def run(sample: Sample, layout: str, way: str, tell: Callable[[str], None]) -> N
             if again:
                 torch.autograd.backward(again, [torch.ones_like(grad) for grad in again])
             del leaves, ones, again
+    tell("gone")
     del out, results
     tell("end")
 
@@ -304,6 +331,24 @@ def cases(
             for way in ways:
                 if way == "plain" or sample.differentiable[1]:
                     yield Case(group, number, layout, way), sample
+
+
+def described_call(call: functools.partial[Any], out: Any) -> dict[str, Any]:
+    """The tensors of a kernel's call: by name shape, bytes of an element, and whether it is contiguous; of what it made likewise."""
+
+    def one(tensor: torch.Tensor) -> Any:
+        return [list(tensor.shape), tensor.element_size(), tensor.is_contiguous()]
+
+    names = [argument.name for argument in call.func._schema.arguments]
+    given = {**dict(zip(names, call.args, strict=False)), **call.keywords}
+    tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
+    known = {tensor.untyped_storage().data_ptr() for tensor in tensors.values()}
+    results = [
+        t
+        for t in tree_leaves(out)
+        if isinstance(t, torch.Tensor) and t.untyped_storage().data_ptr() not in known
+    ]
+    return {"given": {name: one(t) for name, t in tensors.items()}, "made": [one(t) for t in results]}
 
 
 def _leaves(results: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -12,7 +12,7 @@ import itertools
 import json
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -69,8 +69,12 @@ def watched(case: database.Case, sample: database.Sample) -> dict[str, Any]:
     )
     signal.alarm(SECONDS)
     error = None
+    call = None
     try:
-        database.run(sample, case.layout, case.way, tell)
+        if case.group.database == "kernel":
+            call = _called(case, sample, tell)
+        else:
+            database.run(sample, case.layout, case.way, tell)
     except Exception as raised:
         error = f"{type(raised).__name__}: {str(raised)[:300]}"
     finally:
@@ -78,7 +82,19 @@ def watched(case: database.Case, sample: database.Sample) -> dict[str, Any]:
     if error:
         tell("end")
     torch.cuda.synchronize()
-    return {"parts": divided(list(history()), begin, marks), "error": error}
+    return {"parts": divided(list(history()), begin, marks), "error": error, "call": call}
+
+
+def _called(case: database.Case, sample: database.Sample, tell: Callable[[str], None]) -> dict[str, Any]:
+    """A kernel, called by itself: what was given and made."""
+    call = sample.make(lambda value: database.placed(value, case.layout))
+    tell("forward")
+    out = call()
+    tell("gone")
+    described = database.described_call(call, out)
+    del out
+    tell("end")
+    return described
 
 
 def write(out: TextIO, row: dict[str, Any]) -> None:
@@ -94,6 +110,9 @@ def main() -> None:
         raise TooLong
 
     signal.signal(signal.SIGALRM, late)
+    sys.modules[
+        "values"
+    ].MOST_FLOATS = 65536  # numbers are known as far as the traced side knows them (`inside/values.py`)
     torch.zeros(1, device="cuda")
     gc.disable()  # garbage of one case would be freed in another
     number = 0
@@ -122,6 +141,7 @@ def main() -> None:
                         {
                             "case": case,
                             "limit": job["limit"],
+                            "torch": torch.__version__,
                             "sample": sample.words,
                             **watched(case, sample),
                         },

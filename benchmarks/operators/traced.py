@@ -11,7 +11,6 @@ import torch
 from analyzer import releases
 from analyzer.capture.pytorch.capture import cuda_environment, own_randomness, watching
 from analyzer.capture.pytorch.device.device_thread import DeviceThread
-from analyzer.capture.pytorch.explain import explained
 from analyzer.devices import DeviceProfile, load
 from analyzer.graph import Graph, Mark, Phase, Run
 from analyzer.runtimes.events import Free, Malloc
@@ -38,10 +37,10 @@ class Traced:
     error: str | None
 
 
-def profile() -> DeviceProfile:
-    """The measured GPU, with the torch that is installed."""
+def profile(version: str) -> DeviceProfile:
+    """The measured GPU, with this torch."""
     found = load("h200")
-    return replace(found, releases={**found.releases, "torch": releases.parse(torch.__version__)})
+    return replace(found, releases={**found.releases, "torch": releases.parse(version)})
 
 
 def traced(case: database.Case, sample: database.Sample, device: DeviceProfile) -> Traced:
@@ -56,8 +55,7 @@ def traced(case: database.Case, sample: database.Sample, device: DeviceProfile) 
             try:
                 database.run(sample, case.layout, case.way, recorder.mark)
             except Exception as raised:
-                found = explained(raised, recorder)
-                error = f"{type(raised).__name__}: {found}"[:300]
+                error = f"{type(raised).__name__}: {raised}"[:300]
         graph = recorder.finish(None)
     parts, unknown = _parts(graph, device)
     return Traced(parts, unknown, graph.notes, error)

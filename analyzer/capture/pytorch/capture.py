@@ -27,9 +27,18 @@ from analyzer.capture.pytorch.device.fake_cuda import FakeCuda
 from analyzer.capture.pytorch.device.functions import cuda_functions
 from analyzer.capture.pytorch.device.host import HostMemory
 from analyzer.capture.pytorch.explain import explained
-from analyzer.capture.pytorch.kernels import composite, custom, detection, indices, quantized, sparse
+from analyzer.capture.pytorch.kernels import (
+    composite,
+    custom,
+    detection,
+    indices,
+    quantized,
+    shapes,
+    sparse,
+)
 from analyzer.capture.pytorch.kernels.autocast import cuda_autocast
 from analyzer.capture.pytorch.kernels.decisions import FUSED, cuda_choices
+from analyzer.capture.pytorch.kernels.nested import nested_attention
 from analyzer.capture.pytorch.kernels.results import BY_SHAPES_ALONE, META_KERNELS
 from analyzer.capture.pytorch.kernels.triton_kernels import triton_kernels_of
 from analyzer.capture.pytorch.module.modules import module_paths
@@ -197,10 +206,10 @@ def cuda_environment(
         recorder = Recorder(memory, alike)
         recorder.described = described
         recorder.choose({**choices, **FUSED, **sparse.CHOICES}, {**quantized.CHOICES, **detection.CHOICES})
-        recorder.results(META_KERNELS, BY_SHAPES_ALONE)
+        recorder.results({**shapes.kernels(), **META_KERNELS}, BY_SHAPES_ALONE)
         recorder.needs({**copies.OWN, **indices.OWN, **composite.OWN}, custom.followed)
         recorder.of_parts = sparse.OF_PARTS
-        with cuda_functions(device, recorder):
+        with cuda_functions(device, recorder), nested_attention(alike):
             yield recorder
 
 

@@ -200,6 +200,10 @@ PATCHES: dict[str, Patch] = {
             "torch.multiprocessing.spawn", "torch.multiprocessing.start_processes", "multiprocessing.process.BaseProcess.start",
         )
     },
+    **{
+        f"torch.nested._internal.sdpa.can_use_{name}_attention": Patch("C++ looks for the kernels of a GPU that is there (`nested.py`)")
+        for name in ("flash", "efficient")
+    },
     "torch.Generator": Patch("a build without CUDA makes none for a GPU (`device/generators.py`)"),
     **{
         f"torch.{name}": Patch("programs ask what PyTorch was built with before they choose a path (`build.json`)", cuda_only=True)

@@ -34,7 +34,7 @@ _RUNTIME = ctypes.CDLL(None)  # the runtime was loaded before everything else
 _SORTS = ("sort", "argsort", "topk")
 _FALSE_IF_HEALTHY = ("any", "eq", "ne", "lt", "le", "gt", "ge", "logical", "isnan", "isinf", "isin")
 _WRITERS = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "geometric_", "log_normal_", "cauchy_")  # fmt: skip
-_SIZED = ("nonzero", "masked_select", "index", "index_put_", "_index_put_impl_", "_unique2", "unique_dim", "unique_consecutive", "repeat_interleave", "_coalesce")  # fmt: skip
+_SIZED = ("nonzero", "masked_select", "masked_scatter_backward", "index", "index_put", "index_put_", "_index_put_impl_", "_unique", "_unique2", "unique_dim", "unique_dim_consecutive", "unique_consecutive", "repeat_interleave", "_coalesce")  # fmt: skip
 # Products that coalesce a sparse matrix first (aten/src/ATen/native/sparse/cuda/SparseCUDATensorMath.cu).
 _COALESCING = ("mm", "addmm", "mv", "addmv", "bmm", "_sparse_addmm")
 # They look at numbers they have computed before they go on (LinearAlgebra.cpp, BatchLinearAlgebra.cpp of aten/src/ATen/native).
@@ -297,8 +297,8 @@ class ProcessValues:
             if (
                 op.name == "ne"
                 and len(args) > 1
-                and args[1] == float("inf")
                 and not isinstance(args[1], torch.Tensor)
+                and args[1] == float("inf")
             ):
                 return torch.tensor(True, device="cpu")
             return torch.tensor(not op.name.startswith(_FALSE_IF_HEALTHY), device="cpu")
@@ -313,9 +313,9 @@ class ProcessValues:
 
     def _sizes(self, op: _Operator, args: Any, kwargs: dict[str, Any], tainted: bool) -> list[int]:
         """What the operator will ask the device for: how many elements its result has."""
-        if op.name in ("index", "index_put_", "_index_put_impl_"):
+        if op.name in ("index", "index_put", "index_put_", "_index_put_impl_"):
             asked = [t for t in args[1] if t is not None and t.dtype in (torch.bool, torch.uint8)]
-        elif op.name == "masked_select":
+        elif op.name in ("masked_select", "masked_scatter_backward"):
             asked = [args[1]]
         elif op.name == "_coalesce":
             return [self._coalesced(args[0])]
@@ -335,15 +335,20 @@ class ProcessValues:
                 self._list(
                     f"the size of {op.name}'s result depends on data: taken to be the largest, {tensor.numel():,}"
                 )
-            if value is None:
+            if value is None and op.name.startswith("unique_dim"):
+                sizes += [tensor.shape[args[1]]] * 4
+            elif value is None:
                 sizes.append(tensor.numel())
             elif op.name == "repeat_interleave":
                 sizes.append(int(value.sum()))
-            elif op.name.startswith("unique") or op.name == "_unique2":
+            elif "unique" in op.name:
                 sizes += [self._distinct(op, args, value)] * 4
             else:
                 count = int((value != 0).sum())
                 sizes.append(tensor.numel() if self._stands_in(tensor) else count)
+        if op.name == "masked_select":  # the mask is repeated where it is smaller than what it selects from
+            every = torch.broadcast_shapes(args[0].shape, args[1].shape).numel()
+            sizes = [size * every // max(args[1].numel(), 1) for size in sizes]
         return sizes
 
     def _asked_within(self, op: _Operator, matrices: torch.Tensor) -> list[int]:
@@ -370,10 +375,11 @@ class ProcessValues:
         return int(torch.unique(value, dim=1).shape[1])
 
     def _distinct(self, op: _Operator, args: Any, value: torch.Tensor) -> int:
+        if op.name.startswith("unique_dim"):
+            runs = torch.unique if op.name == "unique_dim" else torch.unique_consecutive
+            return int(runs(value, dim=args[1]).shape[args[1]])
         if op.name == "unique_consecutive":
             return int(torch.unique_consecutive(value).numel())
-        if op.name == "unique_dim":
-            return int(torch.unique(value, dim=args[1]).shape[args[1]])
         return int(torch.unique(value).numel())
 
     # -- what the host reads -----------------------------------------------------------------------------------------

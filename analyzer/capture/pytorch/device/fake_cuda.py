@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
 
 META = torch.device("meta")
+_NESTED = "torch.nested._internal.nested_tensor"
 _DLPACK_CUDA = 2  # kDLCUDA, `dlpack.h`
 _len_torch_dispatch_stack = torch._C._len_torch_dispatch_stack
 _pop_torch_dispatch_stack = torch._C._pop_torch_dispatch_stack
@@ -145,6 +146,7 @@ class FakeCuda(TorchFunctionMode):
         self._gradients = gradients
         self._addresses: dict[int, int] = {}
         self._next_address = itertools.count(1 << 40, 1 << 32)
+        self._nested: Any = None  # the function a nested tensor is busy with
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -170,7 +172,19 @@ class FakeCuda(TorchFunctionMode):
             large = self._host.make(func, args, kwargs)
             if large is not None:
                 return large
+        for kind in types:
+            if kind.__module__ == _NESTED and func != self._nested:
+                return self._of_nested(kind, func, types, args, kwargs)
         return func(*args, **kwargs)
+
+    def _of_nested(self, kind: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """What a jagged tensor does, in Python that asks for devices too; it may call the function itself again."""
+        before, self._nested = self._nested, func
+        try:
+            with _Again(self):
+                return kind.__torch_function__(func, types, args, kwargs)
+        finally:
+            self._nested = before
 
     @staticmethod
     def _on_host(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:

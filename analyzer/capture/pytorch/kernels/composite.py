@@ -9,7 +9,7 @@
 Source: `aten/src/ATen/native/native_functions.yaml`; the kernels' files: `Distance.cpp` (`_euclidean_dist`, `dist`), `Linear.cpp`
 (`_trilinear`), `TensorShape.cpp` (`block_diag`, `unsafe_split_with_sizes`), `PackedSequence.cpp`, `ConvolutionTBC.cpp`.
 
-Not here: kernels that ask for values (`allclose`), that do something else for tensors without memory (`kaiser_window`), that are
+Not here: kernels that do something else for tensors without memory (`kaiser_window`), that are
 followed as one operator for a reason (a rule, views and their copies).
 """
 
@@ -28,11 +28,17 @@ _KEYS = (
 )
 # By name: not every release has all of them.
 NAMES = (
-    "_euclidean_dist.default", "_pack_padded_sequence.default", "_trilinear.default", "_unsafe_masked_index.default",
-    "_unsafe_masked_index_put_accumulate.default", "addr_.default", "bartlett_window.default", "bartlett_window.periodic",
-    "blackman_window.default", "blackman_window.periodic", "block_diag.default", "conv_tbc.default", "dist.default",
-    "fft_fftfreq.default", "fft_rfftfreq.default", "linalg_pinv.atol_rtol_tensor", "mvlgamma_.default", "put.default",
-    "rrelu_with_noise_backward.default",
+    "affine_grid_generator.default", "_euclidean_dist.default", "_native_batch_norm_legit_no_training.default",
+    "_pack_padded_sequence.default", "_trilinear.default",
+    "_unsafe_masked_index.default", "_unsafe_masked_index_put_accumulate.default", "addr_.default",
+    "allclose.default", "bartlett_window.default", "bartlett_window.periodic",
+    "binary_cross_entropy_with_logits.default", "blackman_window.default", "blackman_window.periodic",
+    "block_diag.default", "cholesky_solve.default", "conv_tbc.default", "count_nonzero.default",
+    "dist.default", "embedding_renorm.default", "fft_fftfreq.default", "fft_rfftfreq.default",
+    "isinf.default", "ldexp.Tensor", "ldexp_.default", "linalg_pinv.atol_rtol_tensor",
+    "logsumexp.default", "logsumexp.out", "masked_scatter_backward.default", "mvlgamma.default", "mvlgamma_.default",
+    "norm.ScalarOpt_dtype", "put.default", "rrelu_with_noise_backward.default",
+    "soft_margin_loss.default", "soft_margin_loss.out", "soft_margin_loss_backward.default", "soft_margin_loss_backward.grad_input",
 )  # fmt: skip
 
 
@@ -43,15 +49,18 @@ def _followed(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict
 
 def key_of(func: Any) -> torch._C.DispatchKey:
     """Under which of both keys PyTorch has the kernel that makes the operator of others."""
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-    return next(key for key in _KEYS if has_kernel(func.name(), key.name))
+    return next(key for key in _KEYS if _has(func, key))
+
+
+def _has(func: Any, key: torch._C.DispatchKey) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key.name)
 
 
 def _overloads() -> list[Any]:
-    """The operators of these names that the installed release has."""
+    """The operators of these names that the installed release has, and makes of others so."""
     split = (name.split(".") for name in NAMES)
     found = [getattr(getattr(aten, name, None), overload, None) for name, overload in split]
-    return [func for func in found if func is not None]
+    return [func for func in found if func is not None and any(_has(func, key) for key in _KEYS)]
 
 
 OWN: dict[Any, Own] = dict.fromkeys(_overloads(), _followed)

@@ -68,6 +68,17 @@ def batch_norm(
     )[0]
 
 
+# Releases that compute a single row with its bias at once.
+FUSES_ROW = Span(since=(2, 11))
+
+
+def linear_row(x: Any, weight: Any, bias: Any = None) -> Any:
+    """As `linear`; of one dimension as of two (`_flatten_nd_linear`)."""
+    if bias is not None and x.dim() == 1:
+        return aten.addmm(bias, x.reshape(-1, x.size(0)), weight.t()).view(-1)
+    return linear(x, weight, bias)
+
+
 def linear(x: Any, weight: Any, bias: Any = None) -> Any:
     """`aten/src/ATen/native/Linear.cpp`: one `addmm` for 2-D or contiguous input, else the bias added in place.
 
@@ -373,14 +384,26 @@ def one_hot(x: Any, num_classes: int = -1) -> Any:
     return x.new_zeros((*x.shape, num_classes)).scatter_(-1, x.unsqueeze(-1), 1)
 
 
+def grid_sampler(x: Any, grid: Any, mode: int, padding: int, align: bool) -> Any:
+    """`GridSampler.cpp`: cuDNN's for bilinear images with zeros around them and aligned corners."""
+    types = (torch.float16, torch.float32, torch.float64)
+    taken = torch.backends.cudnn.enabled and x.dtype in types and x.numel() and grid.numel()
+    if taken and x.dim() == 4 and (mode, padding, align) == (0, 0, True) and x.size(1) <= 1024:
+        return aten.cudnn_grid_sampler(x, grid)
+    return (aten.grid_sampler_2d if x.dim() == 4 else aten.grid_sampler_3d)(x, grid, mode, padding, align)
+
+
 def cumprod_backward(grad: Any, x: Any, dim: int, output: Any) -> Any:
     """`ReduceOps.cpp`: a running sum from the end, where no element is zero, which is asked and taken for granted here; for meta
     tensors the formula that does not ask, which takes several times as much."""
     if x.numel() <= 1 or x.size(dim) == 1:
         return grad
     weighted = output.conj() * grad
-    (x == 0).any()
-    return weighted.flip(dim).cumsum(dim).flip(dim).div(x.conj())
+    zeros = x == 0
+    zeros.any()
+    found = weighted.flip(dim).cumsum(dim).flip(dim).div(x.conj())
+    del zeros, weighted  # in the order of C++
+    return found
 
 
 def choices(alike: Alike) -> dict[Any, Callable[..., Any]]:
@@ -392,7 +415,7 @@ def choices(alike: Alike) -> dict[Any, Callable[..., Any]]:
         aten.scaled_dot_product_attention.default: attention,
         aten._native_multi_head_attention.default: _native_multi_head_attention(attention),
         aten._scaled_dot_product_attention_math.default: attention_math,
-        aten.linear.default: linear,
+        aten.linear.default: linear_row if alike.device.releases["torch"] in FUSES_ROW else linear,
         aten.dropout.default: dropout,
         aten.batch_norm.default: batch_norm,
         aten.softmax.int: keeping_input(softmax) if keeps else softmax,
@@ -400,6 +423,7 @@ def choices(alike: Alike) -> dict[Any, Callable[..., Any]]:
         aten._weight_norm.default: weight_norm,
         aten.one_hot.default: one_hot,
         aten.cumprod_backward.default: cumprod_backward,
+        aten.grid_sampler.default: grid_sampler,
         aten.ctc_loss.Tensor: ctc_loss,
         aten.ctc_loss.IntList: ctc_loss_of_numbers,
         aten.lstm_cell.default: lstm_cell,

@@ -434,6 +434,18 @@ def cudnn_attention(
     return (out, statistics, *others)
 
 
+def efficient_attention_backward(
+    _grad: Any, query: Any, key: Any, value: Any, bias: Any, *rest: Any, **_: Any
+) -> Any:
+    """`transformers/cuda/attention_backward.cu`: contiguous; a bias's rows begin at multiples of 16 elements."""
+    wants_bias = bias is not None and rest[10]
+    width = bias.shape[-1] if wants_bias else 0
+    padded = (
+        _like(bias.new_empty((*bias.shape[:-1], -(-width // 16) * 16)))[..., :width] if wants_bias else None
+    )
+    return _like(query), _like(key), _like(value), padded
+
+
 def ctc_loss(
     log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0, zero_infinity: bool = False
 ) -> Any:  # fmt: skip
@@ -459,6 +471,7 @@ META_KERNELS: dict[Any, Callable[..., Any]] = {
     aten.convolution.default: convolution,
     aten.convolution_backward.default: convolution_backward,
     aten._scaled_dot_product_cudnn_attention.default: cudnn_attention,
+    aten._efficient_attention_backward.default: efficient_attention_backward,
     aten._cudnn_ctc_loss.default: cudnn_ctc_loss,
     aten._cudnn_ctc_loss.Tensor: cudnn_ctc_loss,
     aten._ctc_loss.default: ctc_loss,

@@ -102,7 +102,17 @@ def _item(recorder: Recorder, _: Any, args: Any, __: Any) -> Any:
     return recorder.values.item(tensor)
 
 
+def _equal(recorder: Recorder, _: Any, args: Any, __: Any) -> Any:
+    """`cuda_equal` (`aten/src/ATen/native/cuda/Equal.cpp`): of one shape, whether all are equal is read."""
+    one, other = args
+    if one.shape != other.shape or not one.numel():
+        return one.shape == other.shape
+    with recorder:
+        return bool(aten._local_scalar_dense.default(aten.eq.Tensor(one, other).all()))
+
+
 OWN: dict[Any, Own] = {
+    aten.equal.default: _equal,
     aten.copy_.default: _copy,
     aten._to_copy.default: _to_copy,
     aten._local_scalar_dense.default: _item,

@@ -1,32 +1,32 @@
 """Where autograd works in place on CUDA, but not for meta tensors or while a dispatch mode is active.
 
 Meta tensors count as "subclass-like" (`ATen/TensorSubclassLikeUtils.h`), which makes the engine and some backward
-formulas take out-of-place variants. The capture puts the in-place ones back.
+formulas take out-of-place variants. The capture puts the in-place ones back (the formulas': `formulas.py`).
 
-**Fan-in.** `InputBuffer::accumulate` (`torch/csrc/autograd/input_buffer.cpp`) adds in place when the first gradient is a dense,
+`InputBuffer::accumulate` (`torch/csrc/autograd/input_buffer.cpp`) adds in place when the first gradient is a dense,
 ordinary tensor and the buffer holds the last reference to it and to its storage:
 
 0. Its work is not recorded for another backward pass (`create_graph`).
 1. The engine itself asks for the sum: no Python frame lies between it and the dispatch mode.
 2. Reference counts of tensor and storage are those of a tensor that only the buffer holds; what they are as seen from
    inside a dispatch mode is measured once, on a gradient known to be unshared.
-
-**Formulas** (`torch/csrc/autograd/FunctionsManual.cpp`): the backward of indexing, gathering and selecting writes into a
-tensor of zeros it has just made; `FORMULAS` lists the functional variants and what they stand for.
-
-Not modelled: a backward formula in C++ that adds two fresh tensors of its own looks the same and is taken for a fan-in.
+3. What the node under way has made itself waits in no buffer, unless two of its gradients go to the same place: a formula adds two
+   tensors of its own.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.autograd.graph import _engine_run_backward
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from analyzer.capture.pytorch.recording.formulas import IN_PLACE, OTHERWISE, Otherwise, accumulated, in_place
 
 _ENGINE = _engine_run_backward.__code__
 # The way from the engine to here: this file, the recorder's and that of sparse tensors, the wrappers of PyTorch's compiler.
@@ -80,60 +80,79 @@ def _unshared_counts() -> tuple[int, int]:
 
 
 aten = torch.ops.aten
-FORMULAS: dict[Any, tuple[Any, tuple[Any, ...]]] = {
-    aten.index_put.default: (aten._index_put_impl_.default, (True,)),
-    aten.scatter_add.default: (aten.scatter_add_.default, ()),
-    aten.scatter.src: (aten.scatter_.src, ()),
-    aten.index_add.default: (aten.index_add_.default, ()),
-}
-# Formulas that write into what they have just made, on CUDA (`binary_cross_entropy_with_logits_backward`): by the node's name.
-IN_PLACE: dict[str, dict[Any, Any]] = {
-    "BinaryCrossEntropyWithLogitsBackward0": {
-        aten.sub.Tensor: aten.sub_.Tensor,
-        aten.mul.Tensor: aten.mul_.Tensor,
-    },
-}
+
+
+class Formula(NamedTuple):
+    """What a call is on CUDA: `compute` of the arguments and the program's values, or, where that is None, nothing that anybody sees."""
+
+    func: Any
+    compute: Callable[..., torch.Tensor] | None
 
 
 class FanIn:
     """Answers for one capture."""
 
-    def __init__(self) -> None:
+    def __init__(self, number_of: Callable[[torch.Tensor], int | None], count: Callable[[], int]) -> None:
+        """number_of: a tensor's storage among those of the capture, in the order they were made; count: how many there are."""
         self._unshared = _unshared_counts()
+        self._number_of, self._count = number_of, count
+        self._node = (0, 0)  # by the pass and its number: who holds it would keep what it has saved
+        self._first = 0  # of the storages that were made since the node began
+        self._previous: Any = None  # what the node has called last
+        self._otherwise: Otherwise | None = (
+            None  # its formula, where that is another one on CUDA, until it is computed
+        )
+        self._last = 0  # how often it has called what the formula for meta tensors calls last
 
-    def on_cuda(self, func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-        """The call as autograd makes it for CUDA tensors, given the one it made for meta tensors."""
-        if func in _IN_PLACE and (in_place := _in_place(func)) is not None:
-            return in_place, args
+    def on_cuda(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, tuple[Any, ...]]:
+        """The call as autograd makes it for CUDA tensors, given the one it made for meta tensors; `Formula` as the operator: what the node
+        under way computes instead. kwargs: changed where they name another type."""
+        node: Any = torch._C._current_autograd_node()
+        if node is None:
+            return func, args
+        key = torch._C._current_graph_task_id(), node._sequence_nr()
+        if key != self._node:
+            self._node, self._first, self._previous = key, self._count(), None
+            self._otherwise = OTHERWISE.get(node.name())
+            self._last = 0
+        if self._otherwise is not None and func not in self._otherwise.keeps and called_by_engine():
+            return self._instead(self._otherwise, node, func), args
+        previous, self._previous = self._previous, func
+        if kwargs and "dtype" in kwargs:
+            kwargs["dtype"] = accumulated(node, kwargs["dtype"])
         if func is aten.add.Tensor:
-            return (aten.add_.Tensor, args) if self._accumulates_in_place(*args[:2]) else (func, args)
-        if func in FORMULAS and called_by_engine():
-            in_place, more = FORMULAS[func]
-            return in_place, (*args, *more)
+            return (aten.add_.Tensor, args) if self._accumulates_in_place(node, *args[:2]) else (func, args)
+        if func in IN_PLACE and called_by_engine():
+            return in_place(func, node, previous, self._is_own(args[0])), args
         return func, args
 
-    def _accumulates_in_place(self, first: Any, second: Any) -> bool:
+    def _instead(self, otherwise: Otherwise, node: Any, func: Any) -> Formula:
+        """What a call of a formula that is another one on CUDA is there: nothing that anybody sees, or, the last one, all of it."""
+        self._last += func is otherwise.last
+        if self._last < otherwise.times:
+            return Formula(func, None)
+        self._otherwise = None
+        return Formula(func, functools.partial(otherwise.formula, node))
+
+    def _accumulates_in_place(self, node: Any, first: Any, second: Any) -> bool:
         """Whether this `add`, seen from the dispatch mode's handler, is a sum autograd makes in place."""
         if torch.is_grad_enabled():  # a backward pass that is itself differentiated keeps what it adds
             return False
         if not isinstance(second, torch.Tensor) or first.device.type != "meta" or first.shape != second.shape:
             return False
-        if not called_by_engine():
+        if not called_by_engine() or _counts(first) != self._unshared or not _dense(first):
             return False
-        return _counts(first) == self._unshared and _dense(first)
+        if not self._is_own(first):
+            return True
+        places = [place for place in node.next_functions if place[0] is not None]
+        return len(set(places)) < len(places)
 
-
-_IN_PLACE = {func for formula in IN_PLACE.values() for func in formula}
-
-
-def _in_place(func: Any) -> Any:
-    """The operator that a node's formula makes of this one on CUDA; None where it makes none."""
-    node: Any = torch._C._current_autograd_node()
-    formula = IN_PLACE.get(node.name()) if node is not None else None
-    if formula is None or torch.is_grad_enabled() or not called_by_engine():
-        return None
-    # With weights of the positive class the first product is of what is kept.
-    return None if getattr(node, "_saved_pos_weight", None) is not None else formula[func]
+    def _is_own(self, tensor: torch.Tensor) -> bool:
+        """Whether the node under way has made it."""
+        number = self._number_of(tensor)
+        return number is not None and number >= self._first
 
 
 def _dense(tensor: torch.Tensor) -> bool:

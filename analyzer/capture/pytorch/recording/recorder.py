@@ -30,10 +30,11 @@ from analyzer.capture.pytorch.device.memory import Memory
 from analyzer.capture.pytorch.module import step
 from analyzer.capture.pytorch.recording.calls import DispatchedCall
 from analyzer.capture.pytorch.recording.failing import FailedCall
-from analyzer.capture.pytorch.recording.fan_in import FanIn
+from analyzer.capture.pytorch.recording.fan_in import FanIn, Formula
 from analyzer.capture.pytorch.recording.meta_cache import MetaCache
 from analyzer.capture.pytorch.recording.parts import has_parts, inside, unwraps_itself
 from analyzer.capture.pytorch.recording.places import Places
+from analyzer.capture.pytorch.recording.refused import reason
 from analyzer.capture.pytorch.recording.schema import Schema
 from analyzer.capture.pytorch.recording.storages import Storages
 from analyzer.capture.pytorch.values.answers import ProgramValues
@@ -131,7 +132,7 @@ class Recorder(TorchDispatchMode):
         self._by_shapes: frozenset[Any] = frozenset()
         self._schemas: dict[int, Schema] = {}
         self._results = MetaCache()
-        self._fan_in = FanIn()
+        self._fan_in = FanIn(self.storages.number_of, self.storages.count)
         self._closed = False
         if memory is not None:
             memory.attach(self.storages.all, self.operators)
@@ -243,6 +244,15 @@ class Recorder(TorchDispatchMode):
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
+        if self.places.phase is Phase.BACKWARD:
+            func, args = self._fan_in.on_cuda(func, args, kwargs)
+            if type(func) is Formula:
+                if func.compute is None:
+                    with _disable_current_modes():
+                        return func.func(*args, **kwargs)
+                with self:
+                    return func.compute(self.values, args)
+            schema = self._schema(func)
         if schema.own is not None:
             own = schema.own(self, func, args, kwargs)
             if type(own) is Instead:
@@ -257,9 +267,6 @@ class Recorder(TorchDispatchMode):
             self._saw_parts = True
             with self.values.standing_in():
                 return parts.call(self, func, args, kwargs)
-        if self.places.phase is Phase.BACKWARD:
-            func, args = self._fan_in.on_cuda(func, args)
-            schema = self._schema(func)
         if "device" in kwargs and kwargs["device"] is not None and kwargs["device"].type == "cuda":
             kwargs = {**kwargs, "device": META}
         try:
@@ -311,7 +318,8 @@ class Recorder(TorchDispatchMode):
         returns = func._schema.returns
         plain = all(isinstance(r.type, torch.TensorType) for r in returns)
         if func.namespace == "aten" or not inputs or not plain:
-            raise NotImplementedError(f"{func} cannot be followed without data")
+            why = reason(func.name())
+            raise NotImplementedError(f"{func} cannot be followed" + (f": {why}" if why else " without data"))
         largest = max(inputs, key=lambda t: t.numel() * t.element_size())
         self.note(
             f"{func.name()} has no meta kernel: each result is taken to be as large as its largest input"

@@ -152,6 +152,14 @@ class Storages:
 
     # -- births and deaths ---------------------------------------------------------------------------------------
 
+    def count(self) -> int:
+        """How many there have been."""
+        return len(self.all)
+
+    def number_of(self, tensor: torch.Tensor) -> int | None:
+        """The number of a tensor's storage; None: nobody has seen it."""
+        return self.live.get(tensor.untyped_storage()._cdata)
+
     def number(
         self, tensor: torch.Tensor, name: str, category: Category, on_device: bool = True, born: bool = False
     ) -> int:

@@ -34,7 +34,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from analyzer.capture.pytorch.recording.calls import DispatchedCall
+from analyzer.capture.pytorch.recording.calls import DispatchedCall, places
 from analyzer.capture.pytorch.values.effort import Effort
 from analyzer.capture.pytorch.values.unknown_sizes import is_mask
 from analyzer.capture.pytorch.values.unknown_sizes import result as of_size
@@ -53,7 +53,8 @@ _ABSORBING = {
 }
 _TAKING = (aten.index.Tensor, aten.index_select.default, aten.gather.default)
 _COUNTING = (
-    aten.unique_consecutive.default, aten._unique2.default, aten._unique.default, aten.unique_dim.default, aten.bincount.default,
+    aten.unique_consecutive.default, aten._unique2.default, aten._unique.default, aten.unique_dim.default, aten.unique_dim_consecutive.default,
+    aten.bincount.default,
 )  # fmt: skip
 # Tensors made like another one, whose values do not matter, and their own value, or the argument that says it.
 _LIKE = {
@@ -230,13 +231,14 @@ class KnownValues:
         """Results with one entry for each value that is there, or for each up to the largest: it is found which there are."""
         func, (source, *others), kwargs = call
         twin = self.twin(source)
-        if twin is None or (func is aten.unique_consecutive.default and call.argument("dim") is not None):
+        if twin is None:
             return None
         found = func(
             twin, *(None if isinstance(value, torch.Tensor) else value for value in others), **kwargs
         )
         values = found[0] if isinstance(found, tuple) else found
-        return of_size(call, values.size(call.argument("dim") if func is aten.unique_dim.default else 0))
+        dim = call.argument("dim") if "dim" in places(func) else None
+        return of_size(call, values.size(dim or 0))
 
     def follow(
         self,

@@ -24,7 +24,7 @@ from analyzer.capture.pytorch.recording.calls import DispatchedCall
 aten = torch.ops.aten
 _META = torch.device("meta")
 # Operators whose result's size depends on data, though PyTorch does not tag them so.
-UNTAGGED = ("torchvision::nms.default", "aten::repeat_interleave.Tensor")
+UNTAGGED = ("torchvision::nms.default", "aten::repeat_interleave.Tensor", "aten::_unique.default")
 
 
 def is_mask(index: torch.Tensor | None) -> bool:
@@ -36,6 +36,8 @@ def most(call: DispatchedCall, at_most: Callable[[torch.Tensor], int | None] = l
     """How many results there are at most; None where the arguments' shapes do not tell. at_most: how many elements of a tensor are
     not zero at most, where more than its size is known of it."""
     match call.name:
+        case "aten::unique_consecutive" if call.argument("dim") is not None:
+            return int(call.argument("self").size(call.argument("dim")))
         case "aten::unique_consecutive" | "aten::_unique2" | "aten::_unique":
             return int(call.argument("self").numel())
         case "aten::nonzero":
@@ -51,7 +53,7 @@ def most(call: DispatchedCall, at_most: Callable[[torch.Tensor], int | None] = l
             return (int(masks[0].numel()) if known is None else known) if masks else None
         case "aten::bincount":
             return int(call.argument("minlength") or call.argument("self").numel())
-        case "aten::unique_dim":
+        case "aten::unique_dim" | "aten::unique_dim_consecutive":
             return int(call.argument("self").size(call.argument("dim")))
         case "torchvision::nms":
             return int(call.argument("dets").size(0))
@@ -93,8 +95,8 @@ def result(call: DispatchedCall, count: int) -> Any:
             return made(count)
     # The kinds of `unique`: values, where each came from, how often each comes.
     source, values, places = call.argument("self"), [count], tuple(call.argument("self").shape)
-    if call.name == "aten::unique_dim":
-        dim = call.argument("dim")
+    dim = call.argument("dim") if "aten::_unique" not in call.name else None
+    if dim is not None:
         values, places = list(source.shape), (source.size(dim),)
         values[dim] = count
     parts = [made(*values, dtype=source.dtype), made(*places) if call.argument("return_inverse") else made(0)]

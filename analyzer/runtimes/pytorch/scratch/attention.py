@@ -24,11 +24,12 @@ Source: `aten/src/ATen/native/transformers/cuda/attention.cu`, `attention_backwa
 The sizes of cuDNN's workspaces are its own: read off recorded workspaces (H200, cuDNN 9.19; head sizes 32 to 256, sequences 49 to
 4,096).
 
-Not modelled: variable-length (nested) batches; deterministic mode.
+Not modelled: deterministic mode.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
@@ -45,6 +46,7 @@ from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 _FLOAT = 4
 _HALF = frozenset({"float16", "bfloat16"})
 _FLASH_STATE_BYTES = 16
+_BATCHED = 4  # dimensions of a batch; rows behind each other have one less
 
 
 def _round_up(value: int, multiple: int) -> int:
@@ -101,7 +103,26 @@ def efficient(operator: Operator, _device: DeviceProfile, script: Script) -> Non
         script.temporary(result.element_count * _FLOAT)
 
 
-@rule("aten::_scaled_dot_product_efficient_attention_backward", name="mem-eff-attention-grad")
+def _heads_first(operator: Operator, tensors: Iterable[TensorMeta | None]) -> list[TensorMeta | None]:
+    """Tensors of attention as (batch, heads, sequence, size): the kernels themselves, which `scaled_dot_product_attention` calls, have the
+    sequence before the heads."""
+    direct = "_scaled_dot_product_" not in operator.name
+    return [_swapped(tensor) if direct and tensor is not None else tensor for tensor in tensors]
+
+
+def _jagged(operator: Operator, query: TensorMeta, key: TensorMeta) -> tuple[int, int, int]:
+    """How many sequences there are, and the longest of queries and of keys: of rows behind each other, as their arguments say."""
+    rows = operator.tensor("cu_seqlens_q")
+    if rows is None or not rows.element_count:
+        return query.shape[0], query.shape[2], key.shape[2]
+    return rows.shape[0] - 1, operator.integer("max_seqlen_q"), operator.integer("max_seqlen_k")
+
+
+@rule(
+    "aten::_scaled_dot_product_efficient_attention_backward",
+    "aten::_efficient_attention_backward",
+    name="mem-eff-attention-grad",
+)
 def efficient_backward(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Before the three gradients, a copy of an incoming gradient that is not contiguous as (batch, sequence, heads,
     size); after them `delta`, one float32 a query and head (for float32: through a product of the outputs' size),
@@ -109,13 +130,16 @@ def efficient_backward(operator: Operator, device: DeviceProfile, script: Script
     not fit registers.
     """
     names = ("grad_out_", "query", "key", "value", "out")
-    grad, query, key, value, out = (operator.tensor(name) for name in names)
+    grad, query, key, value, out = _heads_first(operator, [operator.tensor(name) for name in names])
     if grad is None or query is None or key is None or value is None or out is None:
         return
     grad = _swapped(grad)
     if not is_contiguous(grad):
         script.temporary(bytes_of(grad))
-    wants_bias = operator.flags("grad_input_mask", 4)[3]
+    direct = "_scaled_dot_product_" not in operator.name
+    wants_bias = (
+        bool(operator.argument("bias_requires_grad")) if direct else operator.flags("grad_input_mask", 4)[3]
+    )
     for index in range(4 if wants_bias else 3):
         if index < len(operator.outputs):
             script.output(index)
@@ -133,17 +157,20 @@ def efficient_backward(operator: Operator, device: DeviceProfile, script: Script
             sums, delta = delta, script.temporary(delta_bytes)
             script.release(sums)
         script.release(product_token)
-    script.temporary(_efficient_workspace(query, key, value, device))
+    sequences = _jagged(operator, query, key)
+    script.temporary(_efficient_workspace(query, value, sequences, device))
     script.release(delta)
 
 
-def _efficient_workspace(query: TensorMeta, key: TensorMeta, value: TensorMeta, device: DeviceProfile) -> int:
+def _efficient_workspace(
+    query: TensorMeta, value: TensorMeta, sequences: tuple[int, int, int], device: DeviceProfile
+) -> int:
     """Bytes of the backward kernel's workspace: per batch and head, a float32 tile of block_i x block_j with 16 bytes
     of locks for each tile of the query gradient, and float32 accumulators for key and value gradients that do not
     fit registers. Blocks are 64 x 64 up to head size 64, above that as shared memory and precision allow.
     """
-    batch, heads, queries, size = query.shape
-    keys, value_size = key.shape[2], value.shape[3]
+    _, heads, _, size = query.shape
+    (batch, queries, keys), value_size = sequences, value.shape[3]
     largest, half = max(size, value_size), query.dtype in _HALF
     roomy = device.compute_capability in ((8, 0), (9, 0), (10, 0)) or (
         device.compute_capability[0] == 7 and half
@@ -184,6 +211,7 @@ def cudnn(operator: Operator, device: DeviceProfile, script: Script) -> None:
 
 @rule(
     "aten::_scaled_dot_product_cudnn_attention_backward",
+    "aten::_cudnn_attention_backward",
     name="cudnn-attention-grad",
     sure=(Basis.EXACT, Basis.MEASURED),
 )
@@ -220,8 +248,11 @@ def flash(operator: Operator, device: DeviceProfile, script: Script) -> None:
         elif script.torch_release in _FLASH_STATE_ON_HOST:
             script.on_host(index)
     query, key = operator.tensor("query"), operator.tensor("key")
-    if query is None or key is None:
+    if query is None or key is None or len(query.shape) != _BATCHED:
+        script.outputs()
         return
+    if "_scaled_dot_product_" not in operator.name:
+        query, key = _swapped(query), _swapped(key)
     batch, heads, queries, size = query.shape
     keys = key.shape[2]
     drops = _dropout(operator) > 0
@@ -261,14 +292,21 @@ def _flash_splits(blocks: int, slots: int, key_blocks: int) -> int:
     return next((splits for splits in eligible if occupancy[splits] >= 0.85 * best), 1)
 
 
-@rule("aten::_scaled_dot_product_flash_attention_backward", name="flash-attention-grad")
+@rule(
+    "aten::_scaled_dot_product_flash_attention_backward",
+    "aten::_flash_attention_backward",
+    name="flash-attention-grad",
+)
 def flash_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Float32 `softmax_d` and a query-gradient accumulator over sequences padded to 128 and head sizes padded to 32
     (64 above 128), and full-head key and value gradients when heads are grouped; before all, contiguous copies of
     the gradient and of the result (`_flash_attention_backward`, transformers/cuda/attention_backward.cu).
     """
+    if len(operator.inputs[0].shape) != _BATCHED:
+        _ragged_flash_backward(operator, script)
+        return
     names = ("grad_out", "query", "key", "value", "out")
-    grad, query, key, value, out = (operator.tensor(name) for name in names)
+    grad, query, key, value, out = _heads_first(operator, [operator.tensor(name) for name in names])
     if query is None or key is None or value is None:
         return
     for strided in (grad, out):
@@ -283,3 +321,16 @@ def flash_backward(operator: Operator, _device: DeviceProfile, script: Script) -
     if key.shape[1] != heads:
         for tensor in (key, value):
             script.temporary(bytes_of(tensor) // tensor.shape[1] * heads)
+
+
+def _ragged_flash_backward(operator: Operator, script: Script) -> None:
+    """Of rows behind each other: an accumulator of all of them and 128 more a sequence (`mha_varlen_bwd`, flash_api.cpp)."""
+    query, rows = operator.tensor("query"), operator.tensor("cum_seq_q")
+    script.outputs()
+    if query is None or rows is None:
+        return
+    (total, heads, size), batch = query.shape, rows.shape[0] - 1
+    padded_size = _round_up(size, 32 if size <= 128 else 64)
+    padded = _round_up(operator.integer("max_q"), 128)
+    script.temporary(batch * heads * padded * _FLOAT)
+    script.temporary((total + 128 * batch) * heads * padded_size * _FLOAT)

@@ -164,9 +164,14 @@ def _product(
     script.outputs()
     for factor in reversed(factors):
         script.temporary(_matrix_copy(factor))
-    result = operator.outputs[0]
-    if result is not None and result.element_count:
+    if _multiplies(operator, factors[0]):
         take_workspace(script, device, lt)
+
+
+def _multiplies(operator: Operator, factor: TensorMeta | None) -> bool:
+    """Whether BLAS is called: not for a result, or for a factor, of no elements (one has none where the other has)."""
+    result = operator.outputs[0]
+    return bool(result is not None and result.element_count and (factor is None or factor.element_count))
 
 
 def _fuses_bias(operator: Operator, second: TensorMeta | None) -> bool:
@@ -193,10 +198,9 @@ def bmm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     dimensions, and cuBLAS's workspace.
     """
     script.outputs()
-    for factor in (operator.tensor("batch2", "mat2"), operator.tensor("batch1", "self")):
+    for factor in (operator.tensor("batch2", "mat2"), first := operator.tensor("batch1", "self")):
         script.temporary(_batch_copy(factor))
-    result = operator.outputs[0]
-    if result is not None and result.element_count:
+    if _multiplies(operator, first):
         take_workspace(script, device)
 
 
@@ -208,7 +212,6 @@ def bmm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     "aten::vdot",
     "aten::addbmm",
     "aten::addbmm_",
-    "aten::addr",
 )
 def vector_product(_operator: Operator, device: DeviceProfile, script: Script) -> None:
     """A product with a vector, or of vectors: the result, and cuBLAS's workspace."""
@@ -249,7 +252,13 @@ def grouped(operator: Operator, device: DeviceProfile, script: Script) -> None:
     script.temporary(device.sm_count * _DESCRIPTORS_BYTES_PER_SM, Basis.MEASURED)
 
 
-@rule("aten::_scaled_mm", "aten::_scaled_grouped_mm", name="scaled-product")
+@rule(
+    "aten::_scaled_mm",
+    "aten::_scaled_mm_v2",
+    "aten::_scaled_grouped_mm",
+    "aten::_scaled_grouped_mm_v2",
+    name="scaled-product",
+)
 def scaled(_operator: Operator, device: DeviceProfile, script: Script) -> None:
     """A product of 8-bit matrices: the result, and the workspaces of cuBLAS and cuBLASLt, which runs it."""
     script.outputs()

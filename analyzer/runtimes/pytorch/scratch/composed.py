@@ -1,13 +1,11 @@
 """Operators without a kernel of their own: what the ones they are made of take, beside the result.
 
-1. `isinf` compares magnitudes with infinity; `ldexp` of whole numbers multiplies by powers of two that are made first; `mvlgamma` sums
-   logarithms of the gamma function over as many terms as are asked for.
-2. `isin` compares every element with every one that is looked for, where those are few; else it sorts both together.
-3. A number to the power of a tensor: the number becomes a tensor on the device.
-4. `repeat_interleave` by a tensor sums up the counts, and asks whether any is negative, unless it is told how many results there are.
+1. `isin` compares every element with every one that is looked for, where those are few; else it sorts both together.
+2. A number to the power of a tensor: the number becomes a tensor on the device.
+3. `repeat_interleave` by a tensor sums up the counts, and asks whether any is negative, unless it is told how many results there are.
 
-Source: `aten/src/ATen/native/TensorCompare.cpp` (`isinf`, `isin_default_kernel_gpu`, `isin_sorting`), `BinaryOps.cpp` (`ldexp`), `UnaryOps.cpp`
-(`mvlgamma`), `Pow.cpp` (`pow_Scalar_out`), `Repeat.h` (`repeat_interleave_common`); orders and sizes as recorded (H200, torch 2.11, `tests/data/h200/operators_masks.json.gz`).
+Source: `aten/src/ATen/native/TensorCompare.cpp` (`isin_default_kernel_gpu`, `isin_sorting`), `Pow.cpp` (`pow_Scalar_out`), `Repeat.h`
+(`repeat_interleave_common`); orders and sizes as recorded (H200, torch 2.11, `tests/data/h200/operators_masks.json.gz`).
 
 Not modelled: `isin` that sorts, to the byte.
 """
@@ -28,37 +26,6 @@ from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
 _INDEX_BYTES = 8
 _NUMBER_BYTES, _COMPLEX_BYTES = 8, 16  # a Python number as a tensor: float64 or int64, complex128
-
-
-@rule("aten::isinf")
-def isinf(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Magnitudes are made, then compared with infinity. Whole numbers: the result alone."""
-    source = operator.tensor("self")
-    if source is not None and "float" in source.dtype:
-        script.temporary(bytes_of(source))
-    script.outputs()
-
-
-@rule("aten::ldexp")
-def ldexp(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Whole numbers are multiplied by powers of two that are made first. Others: the result alone."""
-    source, result = operator.tensor("self"), operator.outputs[0]
-    if source is not None and result is not None and "float" not in source.dtype:
-        script.temporary(bytes_of(result))
-        script.release(script.temporary(_INDEX_BYTES))
-    script.outputs()
-
-
-@rule("aten::mvlgamma")
-def mvlgamma(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """The terms of all elements, added to a row of halves; then their sum."""
-    result, terms = operator.outputs[0], operator.integer("p", default=1)
-    if result is None:
-        return
-    halves = script.temporary(terms * dtype_bytes(result.dtype))
-    script.temporary(terms * bytes_of(result))
-    script.release(halves)
-    script.outputs()
 
 
 @rule(
@@ -112,4 +79,21 @@ def repeat_interleave(operator: Operator, device: DeviceProfile, script: Script)
         reduce(script, device, flags, frozenset({0}), ("bool",), kernel=ReductionKernel(1))
         script.release(every)
         script.release(signs)
+    script.outputs()
+
+
+@rule("aten::glu_backward_jvp")
+def glu_backward_jvp(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """Products of halves, at most twelve at a time, before the result.
+
+    Source: `aten/src/ATen/native/GatedLinearUnit.cpp` (`glu_backward_jvp`), as PyTorch's own host code asks (torch 2.11).
+    """
+    half = operator.tensor("grad_glu")
+    if half is None:
+        return
+    held: list[int] = []
+    for taken, given_back in ((4, 1), (3, 2), (8, 7)):
+        held += [script.temporary(bytes_of(half)) for _ in range(taken)]
+        for _ in range(given_back):
+            script.release(held.pop())
     script.outputs()

@@ -107,6 +107,8 @@ _COUNT_TILE, _COUNT_THREADS, _COUNT_WAVES = 256 * 16, 256, 5
 _RUNS_TILE = 384
 _MERGE_TILE = 512 * 7
 _THRUST_UNIQUE_TILE = 512 * 18
+# Under the emulated runtime, 6 to 1,000,003 keys (torch 2.11).
+_MERGE_KEYS_TILE, _THRUST_SCAN_TILE, _THRUST_DISTINCT_TILE = 512 * 8, 384 * 7, 128 * 5
 # Releases of torch whose CUB is CUDA 13's, and those of CUDA 12.4's.
 _HAS_CONTROL, _WIDE_UNIQUE = Span(since=(2, 11)), Span(until=(2, 6))
 _LATER_UNIQUE = Span(since=(2, 13))
@@ -218,6 +220,21 @@ def merge_sort_bytes(count: int, key_bytes: int = 8, value_bytes: int = 8) -> in
     """Temporary bytes to sort by merging: second buffers of keys and values, and an entry of 8 bytes for each tile."""
     tiles = -(-count // _MERGE_TILE)
     return aliased_bytes((tiles + 1) * 8, count * key_bytes, count * value_bytes)
+
+
+def merge_sort_keys_bytes(count: int, key_bytes: int = 8) -> int:
+    """Temporary bytes to sort keys alone by merging: a second buffer, and an entry of 8 bytes for each tile."""
+    return aliased_bytes((-(-count // _MERGE_KEYS_TILE) + 1) * 8, count * key_bytes)
+
+
+def thrust_scan_bytes(device: DeviceProfile, count: int) -> int:
+    """Temporary bytes of thrust's scan of 8-byte elements: look-back entries of 16 bytes a tile."""
+    return aliased_bytes((-(-count // _THRUST_SCAN_TILE) + _PADDING_TILES) * 16, *_control(device))
+
+
+def thrust_distinct_bytes(device: DeviceProfile, count: int) -> int:
+    """Temporary bytes of thrust's `unique` of 8-byte keys: look-back entries of 16 bytes a tile."""
+    return aliased_bytes((-(-count // _THRUST_DISTINCT_TILE) + _PADDING_TILES) * 16, 1, *_control(device))
 
 
 def thrust_unique_bytes(device: DeviceProfile, count: int) -> int:

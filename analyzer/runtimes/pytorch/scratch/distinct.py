@@ -2,32 +2,41 @@
 
 1. Values are sorted (a copy, with positions where it is asked for the places of all), then every run of equal ones is written once, into
    a result as large as the input, which keeps its storage when it shrinks.
-2. Where places are wanted, a running sum of where the value changes is scattered to where it came from. Counts take 8 bytes an element,
+2. Of rows along a dimension, their positions are sorted by merging, and the rows that are kept are selected. thrust counts them.
+3. Where places are wanted, a running sum of where the value changes is scattered to where it came from. Counts take 8 bytes an element,
    and keep them too.
 
 Source: `aten/src/ATen/native/cuda/UniqueCub.cu` (`UniqueCub`, `compute_unique`); CUB's `dispatch_radix_sort.cuh`, `dispatch_select_if.cuh`,
-`dispatch_reduce_by_key.cuh`. Orders and sizes as recorded (H200, torch 2.11, `tests/data/h200/operators_masks.json.gz`).
+`dispatch_reduce_by_key.cuh`; `cuda/Unique.cu` (`unique_dim_cuda_template`). Orders and sizes as recorded (H200, torch 2.11,
+`tests/data/h200/operators_masks.json.gz`); of rows, under the emulated runtime.
 
-Not modelled: flags (`bool`), which are counted instead; `unique_dim`.
+Not modelled: flags (`bool`), which are counted instead.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
 from analyzer.runtimes.pytorch.scratch.cub import (
+    aliased_bytes,
     changes_bytes,
     distinct_bytes,
+    merge_sort_keys_bytes,
     radix_sort_bytes,
     runs_bytes,
+    thrust_distinct_bytes,
+    thrust_scan_bytes,
+    thrust_unique_bytes,
 )
-from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_copy_bytes
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_copy_bytes, is_contiguous
 from analyzer.runtimes.pytorch.scratch.script import Script, rule
 
 _INDEX_BYTES = 8
 
 
-@rule("aten::_unique2", name="unique")
+@rule("aten::_unique2", "aten::_unique", name="unique")
 def unique(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The values are sorted into a copy, with their positions where the places of all are wanted; then every run of equal ones is written
     once.
@@ -55,10 +64,53 @@ def unique(operator: Operator, device: DeviceProfile, script: Script) -> None:
 def unique_consecutive(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Every run of equal values is written once."""
     source = operator.tensor("self")
-    if source is None or source.element_count == 0 or operator.argument("dim") is not None:
+    if source is None or source.element_count == 0:
+        return
+    dim = operator.argument("dim")
+    if dim is not None and (dim != 0 or len(source.shape) != 1):
+        _rows(operator, device, script, source, sorts=False)
         return
     inverse, counts = operator.argument("return_inverse"), operator.argument("return_counts")
     _runs(device, source, script, bool(inverse), bool(counts))
+
+
+@rule("aten::unique_dim", "aten::unique_dim_consecutive", name="unique-rows")
+def unique_rows(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """Positions of the rows along a dimension, sorted by merging unless equal rows follow each other already; a running sum of where rows
+    change for the places of all, thrust's counts, and the rows that are kept.
+    """
+    source = operator.tensor("self")
+    if source is not None and source.element_count:
+        _rows(operator, device, script, source, sorts=not operator.name.endswith("consecutive"))
+
+
+def _rows(operator: Operator, device: DeviceProfile, script: Script, source: TensorMeta, sorts: bool) -> None:
+    dim = operator.integer("dim") % max(len(source.shape), 1)
+    first = [dim, *(place for place in range(len(source.shape)) if place != dim)]
+    flat = replace(
+        source, shape=tuple(source.shape[i] for i in first), stride=tuple(source.stride[i] for i in first)
+    )
+    count = source.shape[dim] if source.shape else 1
+    script.temporary(0 if is_contiguous(flat) else bytes_of(flat))
+    positions = script.temporary(count * _INDEX_BYTES)
+    if sorts:
+        script.release(script.temporary(merge_sort_keys_bytes(count)))
+    if operator.argument("return_inverse"):
+        script.output(1)
+        changes = script.temporary(count * _INDEX_BYTES)
+        script.release(script.temporary(aliased_bytes()))
+        script.release(script.temporary(thrust_scan_bytes(device, count)))
+        script.release(changes)
+    if operator.argument("return_counts"):
+        places = script.temporary((count + 1) * _INDEX_BYTES)
+        script.release(script.temporary(thrust_unique_bytes(device, count)))
+        script.output(2)
+        script.release(script.temporary(aliased_bytes()))
+        script.release(places)
+    else:
+        script.release(script.temporary(thrust_distinct_bytes(device, count)))
+    script.output(0)
+    script.release(positions)
 
 
 def _runs(device: DeviceProfile, source: TensorMeta, script: Script, inverse: bool, counts: bool) -> None:

@@ -33,6 +33,7 @@ from analyzer.graph import Operator, Phase, TensorMeta, dtype_bytes
 from analyzer.releases import Span
 from analyzer.runtimes.pytorch.scratch.cub import (
     bits_for,
+    distinct_bytes,
     radix_sort_bytes,
     scan_bytes,
     unique_bytes,
@@ -44,6 +45,7 @@ from analyzer.runtimes.pytorch.scratch.layout import (
     contiguous_copy_bytes,
     expanded,
     is_contiguous,
+    is_dense,
 )
 from analyzer.runtimes.pytorch.scratch.reduction import (
     BOTH_AT_ONCE,
@@ -54,6 +56,7 @@ from analyzer.runtimes.pytorch.scratch.reduction import (
 )
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 from analyzer.runtimes.pytorch.scratch.selection import looked_through, selected
+from analyzer.runtimes.pytorch.scratch.sorting import sort_rows
 
 _INDEX_BYTES = 8
 _DIRECT_INDICES, _ROWS_PER_SEGMENT, _ATOMIC_BLOCKS_PER_SM = 3072, 10, 4
@@ -269,6 +272,25 @@ def _check_bounds(script: Script, device: DeviceProfile, entry: TensorMeta) -> N
         script.release(copy)
         script.release(script.temporary(1))
         script.release(extreme)
+
+
+@rule("aten::embedding_renorm_", name="embedding-renorm")
+def embedding_renorm(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """Which rows there are: the indices are sorted, and of each run of equal ones the first is kept."""
+    indices = operator.tensor("indices")
+    if indices is None or not indices.element_count:
+        return
+    values, places = (script.temporary(bytes_of(indices)) for _ in range(2))
+    sort_rows(script, device, indices, len(indices.shape) - 1)
+    copied = is_dense(indices) and not is_contiguous(indices)  # sorted, they lie as before
+    script.temporary(bytes_of(indices) if copied else 0)
+    script.release(places)
+    if copied:
+        script.release(values)
+    script.temporary(bytes_of(indices))
+    count = script.temporary(_INDEX_BYTES)
+    script.release(script.temporary(distinct_bytes(device, indices.element_count, _INDEX_BYTES)))
+    script.release(count)
 
 
 @rule("aten::roll")

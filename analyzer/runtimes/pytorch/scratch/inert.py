@@ -22,7 +22,7 @@ from __future__ import annotations
 
 _BY_MECHANISM = {
     "pointwise": """
-        acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_not
+        acos acosh add addr addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_not
         bitwise_or bitwise_right_shift bitwise_xor ceil celu clamp clamp_max clamp_min clip clone conj_physical copysign
         cos cosh deg2rad digamma div elu elu_backward eq erf erfc erfinv exp exp2 expm1 float_power floor floor_divide
         fmax fmin fmod frac frexp gcd ge gelu gelu_backward glu glu_backward gt hardshrink hardshrink_backward
@@ -43,7 +43,7 @@ _BY_MECHANISM = {
         special_modified_bessel_k0 special_modified_bessel_k1 special_scaled_modified_bessel_k0
         special_scaled_modified_bessel_k1 special_spherical_bessel_j0 _conj_physical linalg_cross
         special_erfcx special_i0e special_i1 special_i1e special_log_ndtr special_ndtri special_xlog1py special_zeta
-        __ilshift__ __ixor__ __lshift__ __rshift__ __xor__ __and__ __or__ __iand__ __ior__
+        __ilshift__ __irshift__ __ixor__ __lshift__ __rshift__ __xor__ __and__ __or__ __iand__ __ior__
         masked_scale _masked_scale _fused_dropout complex polar real imag view_as_real view_as_complex
     """,
     "views": """
@@ -62,14 +62,13 @@ _BY_MECHANISM = {
         as_strided_copy transpose_copy squeeze_copy unsqueeze_copy t_copy diag_embed hamming_window hann_window
         select_backward slice_backward diagonal_backward as_strided_scatter slice_scatter
         select_scatter diagonal_scatter stack hstack vstack pixel_shuffle pixel_unshuffle channel_shuffle
-        native_channel_shuffle pin_memory _pin_memory affine_grid_generator
+        native_channel_shuffle pin_memory _pin_memory
     """,
     "gathers and scatters": """
         cat gather take index_select index_add index_copy index_fill index_reduce scatter scatter_add
         _embedding_bag_forward_only grid_sampler_2d grid_sampler_3d grid_sampler_2d_backward
         grid_sampler_3d_backward _weight_norm_interface _weight_norm_interface_backward adaptive_avg_pool3d
-          affine_grid_generator_backward
-         trace nonzero_static fractional_max_pool2d fractional_max_pool3d fractional_max_pool3d_backward
+         trace put glu_jvp nonzero_static fractional_max_pool2d fractional_max_pool3d fractional_max_pool3d_backward
         replication_pad1d_backward _embedding_bag_per_sample_weights_backward _pdist_forward
          searchsorted bucketize
         replication_pad1d replication_pad2d replication_pad3d replication_pad2d_backward replication_pad3d_backward
@@ -82,6 +81,7 @@ _BY_MECHANISM = {
     "bookkeeping": """
         _local_scalar_dense item is_same_size size stride numel dim is_nonzero _assert_async _assert_tensor_metadata
         _functional_assert_async _has_compatible_shallow_copy_type record_stream equal retain_grad requires_grad
+        is_set_to is_coalesced _fill_mem_eff_dropout_mask _use_cudnn_ctc_loss q_scale q_zero_point _fused_sdp_choice
         sym_size sym_stride sym_numel sym_storage_offset is_pinned _version
     """,
 }

@@ -2,14 +2,17 @@
 
 1. `mse_loss` and `smooth_l1_loss` compute every element's loss into their *result*, shrink the result to a scalar
    (its storage stays), and sum into it: the elements' losses are a second temporary.
-2. `huber_loss` reduces a temporary into a fresh scalar; `binary_cross_entropy` and `soft_margin_loss` reduce into a
-   scalar that is copied over their own, shrunk, full-size result.
+2. `huber_loss` reduces a temporary into a fresh scalar; `binary_cross_entropy` reduces into a scalar that is copied over its own, shrunk,
+   full-size result.
 3. Negative log likelihood needs nothing beyond its result and total weight, but copies non-contiguous input in 2-D.
 
 Source: `aten/src/ATen/native/Loss.cpp` (`mse_loss_out`, `smooth_l1_loss_out`, `huber_loss`),
-`aten/src/ATen/native/cuda/Loss.cu`, `NLLLoss2d.cu`.
+`aten/src/ATen/native/cuda/Loss.cu`, `NLLLoss2d.cu`, `MultiMarginLoss.cu`, `MultiLabelMarginCriterion.cu`.
 
-Not modelled: multilabel margin losses. Connectionist temporal classification is in `ctc.py`.
+4. Margin losses sum a loss a row, where there are several; the one for several labels makes what is not contiguous so, and which classes
+   are targets before its own.
+
+Connectionist temporal classification is in `ctc.py`.
 """
 
 from __future__ import annotations
@@ -64,7 +67,7 @@ def huber_loss(operator: Operator, device: DeviceProfile, script: Script) -> Non
     sum_over(script, device, losses)
 
 
-@rule("aten::binary_cross_entropy", "aten::soft_margin_loss", name="binary-cross-entropy")
+@rule("aten::binary_cross_entropy")
 def binary_cross_entropy(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Every element's loss is computed into the result, whose storage keeps that size; its sum is a scalar of its own,
     copied over the result once that has shrunk. Without reduction: the result alone.
@@ -77,31 +80,26 @@ def binary_cross_entropy(operator: Operator, device: DeviceProfile, script: Scri
     sum_over(script, device, losses)
 
 
-@rule("aten::binary_cross_entropy_with_logits", name="bce-with-logits")
-def binary_cross_entropy_with_logits(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """Two temporaries of all elements: one minus the target, times the input, and the log-sigmoid; then their sum."""
-    losses = _elements(operator)
-    if losses is None:
-        return
-    script.temporary(bytes_of(losses))
-    if operator.integer("reduction", default=1) == _NO_REDUCTION:
-        script.output(0)
-        return
-    script.temporary(bytes_of(losses))
-    script.output(0)
-    sum_over(script, device, losses)
-
-
-@rule("aten::soft_margin_loss_backward", name="soft-margin-loss-grad")
-def soft_margin_loss_backward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
-    """Products of the input's size, two at a time, beside the result, and then one more."""
+@rule("aten::multi_margin_loss", "aten::multilabel_margin_loss_forward", name="margin-loss")
+def margin_loss(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """A loss a row, summed up where there are several rows and a reduction; input and target are copied where they are not contiguous."""
     source = operator.tensor("self")
+    labels = len(operator.outputs) > 1
+    if source is None:
+        return
+    if not labels:
+        script.output(0)
+    script.temporary(contiguous_copy_bytes(source))
+    script.temporary(contiguous_copy_bytes(operator.tensor("target")))
+    if labels:
+        script.output(1)
+    rows = source.shape[0] if len(source.shape) > 1 else 0
+    if rows and operator.integer("reduction", default=1) != _NO_REDUCTION:
+        script.temporary(rows * dtype_bytes(source.dtype))
+        losses = replace(source, shape=(rows,), stride=(1,), offset=0)
+        script.outputs()
+        sum_over(script, device, losses)
     script.outputs()
-    if source is not None:
-        products = [script.temporary(bytes_of(source)) for _ in range(2)]
-        for product in products:
-            script.release(product)
-        script.temporary(bytes_of(source))
 
 
 @rule("aten::nll_loss_forward", "aten::nll_loss_backward")

@@ -1,15 +1,26 @@
-"""bitsandbytes: quantizing, and the steps of its optimizers.
+"""Quantizing: PyTorch's fake quantization, whose scales are learned or observed; bitsandbytes, and the steps of its optimizers.
 
-Source: bitsandbytes 0.50, `backends/cuda/ops.py`: the library's kernels are given all the memory they use. What
+Source: `aten/src/ATen/native/quantized/` `FakeQuantPerTensorAffine.cpp`, `FakeQuantPerChannelAffine.cpp`, `cuda/FusedObsFakeQuant.cu`;
+bitsandbytes 0.50, `backends/cuda/ops.py`: the library's kernels are given all the memory they use. What
 `gemm_4bit` does is recorded operator by operator (`capture/pytorch/kernels/quantized.py`).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from analyzer.devices import DeviceProfile
-from analyzer.graph import Operator
-from analyzer.runtimes.pytorch.scratch.layout import contiguous_copy_bytes
+from analyzer.graph import Operator, dtype_bytes
+from analyzer.runtimes.pytorch.scratch.layout import (
+    bytes_of,
+    contiguous_copy_bytes,
+    contiguous_like,
+    is_channels_last,
+)
+from analyzer.runtimes.pytorch.scratch.reduction import both_extremes, sum_over
 from analyzer.runtimes.pytorch.scratch.script import Script, rule
+
+_MATRIX, _FLOAT = 2, 4
 
 
 @rule("bitsandbytes::quantize_4bit", "bitsandbytes::quantize_blockwise")
@@ -48,3 +59,77 @@ def bitsandbytes_product(operator: Operator, device: DeviceProfile, script: Scri
     del operator, device
     script.library("cublas@bitsandbytes")
     script.outputs()
+
+
+@rule(
+    "aten::quantize_per_tensor",
+    "aten::quantize_per_tensor_dynamic",
+    "aten::quantize_per_channel",
+    "aten::dequantize",
+    "aten::int_repr",
+    name="quantize",
+)
+def quantize(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """The result, and a copy of what is neither contiguous nor channels-last; its extremes first, where they decide the scale.
+
+    Source: `aten/src/ATen/quantized/Quantizer.cpp`, `native/quantized/QTensor.cpp` (`quantize_per_tensor_dynamic`).
+    Not modelled: what a tensor quantized by channels keeps of its scales.
+    """
+    source = operator.tensor("self")
+    if source is not None and operator.name.endswith("_dynamic") and source.element_count:
+        for token in both_extremes(script, device, source):
+            script.release(token)
+    script.outputs()
+    if source is not None and not is_channels_last(source):
+        script.temporary(contiguous_copy_bytes(source))
+
+
+@rule(
+    "aten::_fake_quantize_learnable_per_tensor_affine_backward",
+    "aten::_fake_quantize_learnable_per_channel_affine_backward",
+    name="learned-quantize-grad",
+)
+def learned_quantization_gradient(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """Gradients of scale and zero point for every element, then their sums; of channels, the zero points as whole numbers, of which the
+    smallest and the largest are looked at.
+    """
+    source, points = operator.tensor("self"), operator.tensor("zero_point")
+    if source is None or points is None or not source.element_count:
+        return
+    axis = operator.integer("axis", default=-1)
+    if dtype_bytes(source.dtype) < _FLOAT:  # computed in float32, all of it
+        for tensor in (source, operator.tensor("grad"), operator.tensor("scale"), points):
+            script.temporary(0 if tensor is None else tensor.element_count * _FLOAT)
+        source = replace(contiguous_like(source), dtype="float32")
+    if axis >= 0:
+        whole = replace(points, dtype="int32")
+        script.temporary(bytes_of(whole))
+        for token in [script.temporary(dtype_bytes(whole.dtype)) for _ in range(2)]:
+            script.release(token)
+    script.output(0)
+    every = [script.temporary(bytes_of(source)) for _ in range(2)]
+    dims = None if axis < 0 else tuple(place for place in range(len(source.shape)) if place != axis)
+    for result in (1, 2):
+        script.output(result)
+        sum_over(script, device, source, dims)
+    for token in every:
+        script.release(token)
+
+
+@rule("aten::_fused_moving_avg_obs_fq_helper", name="observed-quantize")
+def observed_quantization(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """A copy of what is not contiguous, its smallest and largest value (of each row, where rows are quantized apart), then the results."""
+    source = operator.tensor("self")
+    if source is None or not source.shape:
+        return
+    script.temporary(contiguous_copy_bytes(source))
+    rows = bool(operator.integer("per_row_fake_quant"))
+    if rows:
+        axis = 0 if len(source.shape) == _MATRIX else operator.integer("ch_axis")
+        extremes = [script.temporary(source.shape[axis] * dtype_bytes(source.dtype)) for _ in range(2)]
+    else:
+        extremes = list(both_extremes(script, device, contiguous_like(source)))
+    for token in extremes:
+        script.release(token)
+    for result in (1, 0) if rows else (0, 1):
+        script.output(result)

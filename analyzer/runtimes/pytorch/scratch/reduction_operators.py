@@ -5,10 +5,7 @@ follows from shape and strides.
 
 Source: `aten/src/ATen/native/cuda/ReduceSumProdKernel.cu`, `ReduceMomentKernel.cu`, `ReduceNormKernel.cu`,
 `ReduceLogicKernel.cu`, `Reduce{Max,Min}ValuesKernel.cu`, `ReduceArg{Max,Min}ReductionKernel.cu`, `ReduceAMinMaxKernel.cu`;
-input conversion from `make_reduction_from_out_ty` of `ReduceOpsUtils.h`; `ReduceOps.cpp` for `logsumexp`,
-`TensorAdvancedIndexing.cpp` for `count_nonzero`, `SummaryOps.cu` for `histc`.
-
-Not modelled: `mode` over long rows, which sorts.
+input conversion from `make_reduction_from_out_ty` of `ReduceOpsUtils.h`; `SummaryOps.cu` for `histc`.
 """
 
 from __future__ import annotations
@@ -31,7 +28,6 @@ from analyzer.runtimes.pytorch.scratch.reduction import (
     converted,
     reduce,
     reduced_dims,
-    sum_over,
 )
 from analyzer.runtimes.pytorch.scratch.script import Script, rule
 
@@ -72,6 +68,7 @@ def product(operator: Operator, device: DeviceProfile, script: Script) -> None:
     "aten::norm.ScalarOpt_dim",
     "aten::norm.ScalarOpt_dim_dtype",
     "aten::norm.Scalar",
+    "aten::linalg__powsum",
 )
 def vector_norm(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The result, a copy where it is of another type, and the staging memory of the reduction."""
@@ -191,7 +188,7 @@ def arguments_of_extremes(operator: Operator, device: DeviceProfile, script: Scr
     )
 
 
-@rule("aten::aminmax", name="aminmax")
+@rule("aten::aminmax", "aten::_aminmax", name="aminmax")
 def both_extremes(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """Smallest and largest value in one pass: staging memory of pairs of values (ReduceAMinMaxKernel.cu)."""
     source = operator.inputs[0]
@@ -211,44 +208,31 @@ def both_extremes(operator: Operator, device: DeviceProfile, script: Script) -> 
     )
 
 
-@rule("aten::logsumexp", name="logsumexp")
-def log_sum_exp(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """The maxima, and for a moment their magnitudes and which are infinite; then the exponentials, of the input's size, and
-    the result, their sum.
+@rule("aten::hash_tensor")
+def hash_of_tensor(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """The result, and the staging memory of a reduction of 64-bit words.
+
+    Source: `aten/src/ATen/native/cuda/ReduceSumProdKernel.cu` (`xor_sum_kernel_cuda`).
     """
-    source, result = operator.inputs[0], operator.outputs[0]
-    if result is None:
-        return
-    dims = reduced_dims(source, operator.integers("dim"))
-    maxima = script.temporary(bytes_of(result))
-    reduce(
-        script,
-        device,
-        source,
-        dims,
-        (source.dtype,),
-        kernel=ReductionKernel(dtype_bytes(source.dtype)),
-        keepdim=True,
-    )
-    magnitudes = script.temporary(bytes_of(result))
-    script.release(script.temporary(result.element_count))  # which are infinite
-    script.release(magnitudes)
-    exponentials = script.temporary(bytes_of(source))
+    source = operator.inputs[0]
     script.outputs()
-    sum_over(script, device, replace(source, stride=preserved_strides(source), offset=0), tuple(dims))
-    script.release(exponentials)
-    script.release(maxima)
+    dims = reduced_dims(source, operator.integers("dim") or None)
+    reduce(script, device, source, dims, ("uint64",), kernel=ReductionKernel(8))
 
 
-@rule("aten::count_nonzero")
+@rule("aten::count_nonzero.dim_IntList")
 def count_nonzero(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """A mask of one byte an element before the result, converted whole to int64 and summed."""
+    """A mask of one byte an element before the result, converted whole to int64 and summed.
+
+    Source: `aten/src/ATen/native/TensorAdvancedIndexing.cpp` (`count_nonzero_cuda`).
+    """
     source = operator.inputs[0]
     mask = replace(source, dtype="bool", offset=0, stride=preserved_strides(source))
     script.temporary(mask.element_count)
     script.outputs()
     copy, _ = converted(script, mask, "int64")
-    reduce(script, device, copy, reduced_dims(copy, None), ("int64",), kernel=ReductionKernel(8))
+    dims = reduced_dims(copy, operator.integers("dim") or None)
+    reduce(script, device, copy, dims, ("int64",), kernel=ReductionKernel(8))
 
 
 @rule("aten::histc")
@@ -267,7 +251,7 @@ def histogram(operator: Operator, device: DeviceProfile, script: Script) -> None
         script.release(extreme)
 
 
-@rule("aten::abs", "aten::angle")
+@rule("aten::abs", "aten::abs_", "aten::angle")
 def magnitude(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Pointwise; a complex argument's magnitude is computed as complex, a temporary of the input's size, and its real
     part copied (UnaryOps.cpp).

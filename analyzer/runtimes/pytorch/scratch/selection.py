@@ -4,10 +4,10 @@
    select). What is not contiguous is copied before.
 2. A mask as an **index** is looked through by `nonzero`, whose positions live until the kernel is done; how many there are is told by the
    result, or by the values written; where neither tells, it is as many as the mask has elements.
-3. **masked_scatter** sums up the mask, 8 bytes an element. Its gradient is selected by the mask and put before zeros.
+3. **masked_scatter** sums up the mask, 8 bytes an element.
 
 Source: `aten/src/ATen/native/cuda/Nonzero.cu`, `IndexingUtils.h` (`expandTensors`), `cuda/IndexKernel.cpp` (`masked_select_out_cuda_impl`,
-`masked_scatter__cuda`), `TensorAdvancedIndexing.cpp` (`masked_scatter_backward`); CUB's `dispatch_reduce.cuh`, `dispatch_select_if.cuh` (`cub.py`).
+`masked_scatter__cuda`); CUB's `dispatch_reduce.cuh`, `dispatch_select_if.cuh` (`cub.py`).
 Orders and sizes as recorded (H200, torch 2.11, `tests/data/h200/operators_masks.json.gz`).
 
 Not modelled: more than 2^31 elements.
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
-from analyzer.graph import Operator, TensorMeta, dtype_bytes
+from analyzer.graph import Operator, TensorMeta
 from analyzer.runtimes.pytorch.scratch.cub import count_bytes, scan_bytes, select_bytes
 from analyzer.runtimes.pytorch.scratch.layout import (
     broadcast_shape,
@@ -119,18 +119,3 @@ def masked_scatter(operator: Operator, device: DeviceProfile, script: Script) ->
         script.temporary(0 if plain else target.element_count)
         script.release(script.temporary(scan_bytes(device, target.element_count, _COUNT_BYTES)))
         script.temporary(contiguous_copy_bytes(source))
-
-
-@rule("aten::masked_scatter_backward", name="masked-scatter-grad", sure=(Basis.EXACT, Basis.BOUNDED))
-def masked_scatter_grad(operator: Operator, device: DeviceProfile, script: Script) -> None:
-    """What the mask selects of the gradient, and zeros behind, up to the size of what was scattered."""
-    grad, mask, result = operator.tensor("grad_output"), operator.tensor("mask"), operator.outputs[0]
-    if grad is None or mask is None or result is None:
-        return
-    count, width = min(mask.element_count, result.element_count), dtype_bytes(grad.dtype)
-    found = _positions(script, device, expanded(mask, broadcast_shape((mask, grad))), None)
-    taken = script.temporary(count * width, Basis.BOUNDED)
-    script.release(found)
-    script.temporary((result.element_count - count) * width)
-    script.output(0)
-    script.release(taken)

@@ -25,6 +25,8 @@ from analyzer.runtimes.pytorch.scratch.reduction import ReductionKernel, convert
 from analyzer.runtimes.pytorch.scratch.script import Script, rule
 from analyzer.runtimes.pytorch.scratch.tensor_iterator import pointwise_strides
 
+_PADDING, _MASKED_ROW = 1, 1024
+
 
 @rule("aten::_softmax", "aten::_log_softmax", name="softmax-transposed")
 def forward(operator: Operator, _device: DeviceProfile, script: Script) -> None:
@@ -57,6 +59,24 @@ def softmax_backward(operator: Operator, _device: DeviceProfile, script: Script)
     script.temporary(bytes_of(product))
     script.temporary(contiguous_copy_bytes(product))
     script.temporary(contiguous_copy_bytes(output))
+
+
+@rule("aten::_masked_softmax", name="masked-softmax")
+def masked_softmax(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """One kernel over rows of up to 1,024, where the input is contiguous and the mask is one of padding, or as large as the input and
+    contiguous; else what is masked, and its softmax, before the result.
+
+    Source: `aten/src/ATen/native/transformers/cuda/attention.cu` and `cuda/SoftMax.cu` (`masked_softmax_cuda`).
+    """
+    source, mask = operator.tensor("self"), operator.tensor("mask")
+    if source is None or mask is None:
+        return
+    whole = mask.shape == source.shape and is_contiguous(mask)
+    fits = is_contiguous(source) and source.shape[-1:] <= (_MASKED_ROW,)
+    if not (fits and (whole or operator.argument("mask_type") == _PADDING)):
+        script.temporary(bytes_of(source))
+        script.temporary(bytes_of(source))
+    script.outputs()
 
 
 @rule("aten::_safe_softmax")

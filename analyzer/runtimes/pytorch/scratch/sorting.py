@@ -20,18 +20,24 @@ Not modelled: results too large for 32-bit indices.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, dtype_bytes
 from analyzer.releases import Span
-from analyzer.runtimes.pytorch.scratch.cub import aliased_bytes, radix_sort_bytes, scan_by_key_bytes
+from analyzer.runtimes.pytorch.scratch.cub import (
+    aliased_bytes,
+    merge_sort_bytes,
+    radix_sort_bytes,
+    scan_by_key_bytes,
+)
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     contiguous_copy_bytes,
 )
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
-_SMALL_SORT = 4096
+_SMALL_SORT, _SMALL_MODE = 4096, 2048
 _INDEX_BYTES = 8
 _SEGMENTS = 128  # rows from which on each is sorted for itself
 # Rows at most -> elements a row must have to be shared by several thread blocks.
@@ -59,12 +65,16 @@ def sort(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """
     source = operator.tensor("self")
     script.outputs()
-    if source is None or source.element_count == 0:
-        return
-    dim = operator.integer("dim", default=-1)
+    if source is not None and source.element_count:
+        sort_rows(script, device, source, operator.integer("dim", default=-1))
+
+
+def sort_rows(script: Script, device: DeviceProfile, source: TensorMeta, dim: int) -> None:
+    """What sorting along a dimension takes besides its results."""
     size, stride = _along(source, dim)
     if size <= _SMALL_SORT:
-        script.temporary(size * _INDEX_BYTES)
+        row = script.temporary(size * _INDEX_BYTES)
+        script.release(row)
         return
     count, width = source.element_count, dtype_bytes(source.dtype)
     if stride != 1:
@@ -84,6 +94,32 @@ def sort(operator: Operator, device: DeviceProfile, script: Script) -> None:
     script.release(script.temporary(radix_sort_bytes(device, count, 8 * width, width, _INDEX_BYTES)))
     script.release(keys)
     script.temporary(radix_sort_bytes(device, count, 8, _INDEX_BYTES, 0))
+
+
+@rule("aten::mode", sure=(Basis.EXACT, Basis.BOUNDED))
+def mode(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """A copy whose rows lie along the dimension, where they do not. Rows of more than 2,048 elements are sorted one after the other, with
+    their positions and CUB's temporary, which is bounded; what is made of the sorted ones takes as much again at most.
+
+    Source: `aten/src/ATen/native/cuda/Sorting.cpp` (`mode_kernel_impl`), `TensorModeKernel.cu`.
+    """
+    source = operator.tensor("self")
+    script.outputs()
+    if source is None or not source.element_count or not source.shape:
+        return
+    dim = operator.integer("dim", default=-1) % len(source.shape)
+    order = [place for place in range(len(source.shape)) if place != dim] + [dim]
+    moved = replace(
+        source,
+        shape=tuple(source.shape[i] for i in order),
+        stride=tuple(source.stride[i] for i in order),
+    )
+    size, width = source.shape[dim], dtype_bytes(source.dtype)
+    script.temporary(contiguous_copy_bytes(moved))
+    if size > _SMALL_MODE:
+        script.temporary(bytes_of(source), Basis.BOUNDED)
+        script.temporary(size * _INDEX_BYTES, Basis.BOUNDED)
+        script.temporary(merge_sort_bytes(size, width), Basis.BOUNDED)
 
 
 @rule("aten::median", "aten::nanmedian")

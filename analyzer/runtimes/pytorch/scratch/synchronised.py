@@ -15,7 +15,12 @@ import itertools
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta, nbytes_of
-from analyzer.runtimes.pytorch.scratch.layout import bytes_of, is_channels_last, is_contiguous
+from analyzer.runtimes.pytorch.scratch.layout import (
+    accumulator_dtype,
+    bytes_of,
+    is_channels_last,
+    is_contiguous,
+)
 from analyzer.runtimes.pytorch.scratch.normalization import channels_last_staging
 from analyzer.runtimes.pytorch.scratch.script import Script, rule
 
@@ -50,6 +55,21 @@ def batch_norm_stats(operator: Operator, _device: DeviceProfile, script: Script)
             script.temporary(nbytes)
     else:
         script.temporary(_merged_copy_bytes(source))
+
+
+@rule("aten::batch_norm_update_stats")
+def batch_norm_update_stats(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """As `batch_norm_stats`; what is neither contiguous nor channels-last is reduced as any tensor is, 16-bit floats from a copy in float32.
+
+    Source: `aten/src/ATen/native/cuda/Normalization.cu` (`batch_norm_mean_var`).
+    """
+    source = operator.tensor("input")
+    if source is None or is_contiguous(source) or _has_channels_innermost(source):
+        batch_norm_stats(operator, device, script)
+        return
+    script.outputs()
+    wide = accumulator_dtype(source.dtype)
+    script.temporary(0 if wide == source.dtype else nbytes_of(source.element_count, wide))
 
 
 @rule("aten::batch_norm_gather_stats")

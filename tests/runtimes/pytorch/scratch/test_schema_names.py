@@ -27,6 +27,8 @@ RELEASES = recorded()
 OTHERS_HAVE = {
     "aten::_batch_norm_with_update": {"training"},
     "aten::_chunk_cat": {"out"},
+    "aten::_efficient_attention_backward": {"grad_input_mask"},
+    "aten::_fake_quantize_learnable_per_tensor_affine_backward": {"axis"},
     "aten::_fft_c2c": {"onesided", "last_dim_size"},
     "aten::_fft_c2r": {"onesided"},
     "aten::_fft_r2c": {"last_dim_size"},
@@ -34,6 +36,11 @@ OTHERS_HAVE = {
     "aten::_fused_rms_norm_backward": {"bias"},
     "aten::_is_all_true": {"dim", "keepdim"},
     "aten::_is_any_true": {"dim", "keepdim"},
+    "aten::_scaled_dot_product_efficient_attention_backward": {
+        "bias_requires_grad", "cu_seqlens_q", "max_seqlen_q", "max_seqlen_k",
+    },
+    "aten::_segment_reduce_backward": {"unsafe"},
+    "aten::_unique": {"return_counts"},
     "aten::_unsafe_index_put": {"unsafe"},
     "aten::_upsample_bilinear2d_aa": {"indices"},
     "aten::adaptive_max_pool2d": {"indices"},
@@ -41,8 +48,9 @@ OTHERS_HAVE = {
     "aten::index_put": {"unsafe"},
     "aten::index_put_": {"unsafe"},
     "aten::norm.Scalar": {"dim", "keepdim"},
+    "aten::segment_reduce": {"grad", "output"},
     "aten::split_with_sizes_copy": {"out"},
-}
+}  # fmt: skip
 # Kernels of sparse tensors are recorded with the parts they work on (`capture/pytorch/kernels/sparse.py`), not with the schema's arguments.
 OF_PARTS = {
     "aten::_coalesce", "aten::_sparse_mm", "aten::_sparse_addmm", "aten::_sparse_sparse_matmul", "aten::_sparse_softmax",

@@ -1,0 +1,140 @@
+"""Results of CUDA's kernels that PyTorch has no meta kernel for at all, so that a tensor without memory cannot be given to them.
+
+By the operator's name, what each result is like: an argument's name, after it the type where that is another one. What has a shape of its own
+has a function. Sources are files of `aten/src/ATen/native`, torch 2.11; a test asks the dispatcher which kernels these are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from analyzer.capture.pytorch.recording.calls import DispatchedCall
+
+aten = torch.ops.aten
+META = torch.device("meta")
+_QUANTIZED, _LEARNED = "self, self bool", "self float32, scale float32, zero_point float32"
+LIKE = {
+    "_fake_quantize_learnable_per_tensor_affine": "self",
+    "_fake_quantize_learnable_per_tensor_affine_backward": _LEARNED,
+    "_fake_quantize_learnable_per_channel_affine": "self",
+    "_fake_quantize_learnable_per_channel_affine_backward": _LEARNED,
+    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": _QUANTIZED,
+    "fake_quantize_per_tensor_affine_cachemask": _QUANTIZED,
+    "fake_quantize_per_channel_affine_cachemask": _QUANTIZED,
+    "_masked_softmax_backward": "grad_output",
+    "_cummax_helper": "",
+    "_cummin_helper": "",
+    "_logcumsumexp": "self",
+    "glu_jvp": "glu",
+    "glu_backward_jvp": "grad_x",
+}
+
+
+def _like(func: Any, text: str) -> Callable[..., Any]:
+    """The kernel of an operator whose results are like these arguments."""
+    parts = [part.split() for part in text.split(",") if part.strip()]
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        call = DispatchedCall(func, args, kwargs)
+        made = tuple(
+            torch.empty_like(
+                call.argument(name), dtype=getattr(torch, kind[0]) if kind else None, device=META
+            )
+            for name, *kind in parts
+        )
+        return made[0] if len(made) == 1 else made or None
+
+    return kernel
+
+
+def _new(like: torch.Tensor, *shape: int) -> torch.Tensor:
+    return torch.empty(shape, dtype=like.dtype, device=META)
+
+
+def _convolved(x: Any, weight: Any, size: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1) -> Any:  # fmt: skip
+    """`cuda/` `DepthwiseConv2d.cu`, `DepthwiseConv3d.cu`, `ConvolutionMM2d.cu`, `NaiveDilatedConvolution.cu`: contiguous."""
+    del bias
+    rank = len(size)
+    groups = x.size(-rank - 1) // weight.size(1)
+    each = [
+        value if isinstance(value, (list, tuple)) else [value] * rank for value in (stride, padding, dilation)
+    ]
+    found = aten.convolution.default(x, weight, None, *each, False, [0] * rank, groups)
+    return _new(x, *found.shape)
+
+
+def _transposed(
+    x: Any, weight: Any, size: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, dilation: Any = 1
+) -> Any:  # fmt: skip
+    """`cuda/NaiveConvolutionTranspose3d.cu`: contiguous."""
+    del bias
+    rank = len(size)
+    stride, padding, output_padding, dilation = (
+        value if isinstance(value, (list, tuple)) else [value] * rank
+        for value in (stride, padding, output_padding, dilation)
+    )
+    found = aten.convolution.default(x, weight, None, stride, padding, dilation, True, output_padding, 1)
+    return _new(x, *found.shape)
+
+
+def _statistics(x: Any, *_: Any) -> Any:
+    """`cuda/Normalization.cu`: mean and variance of each channel, as accumulated."""
+    dtype = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
+    return tuple(torch.empty(x.size(1), dtype=dtype, device=META) for _ in range(2))
+
+
+def _jagged(dense: Any, offsets: Any, total: Any = None) -> Any:
+    """`cuda/jagged_tensors` of `NestedTensor`: all rows behind each other; as many as there is room for, where nobody says how many."""
+    del offsets
+    return _new(dense, dense.size(0) * dense.size(1) if total is None else total, *dense.shape[2:])
+
+
+# A quantized tensor is followed as the whole numbers it holds: its scale is known to the host alone.
+_HELD = {torch.qint8: torch.int8, torch.quint8: torch.uint8, torch.qint32: torch.int32}
+
+
+def _quantized(x: Any, *args: Any, dtype: Any = None) -> Any:
+    """`quantized/Quantizer.cpp`: whole numbers of the input's layout."""
+    return torch.empty_like(x, dtype=_HELD[dtype or args[-1]], device=META)
+
+
+OF_THEIR_OWN: dict[str, Callable[..., Any]] = {
+    "_compute_linear_combination": lambda x, by: _new(x, by.size(0), *x.shape[1:]),  # `LinearAlgebra.cpp`
+    "_conv_depthwise2d": _convolved,
+    "conv_depthwise3d": _convolved,
+    "_slow_conv2d_forward": _convolved,
+    "slow_conv_dilated2d": _convolved,
+    "slow_conv_dilated3d": _convolved,
+    "slow_conv_transpose3d": _transposed,
+    "cudnn_affine_grid_generator": lambda theta, n, c, h, w: _new(theta, n, h, w, 2),  # `cudnn/AffineGridGenerator.cpp`
+    "cudnn_affine_grid_generator_backward": lambda grad, n, c, h, w: _new(grad, n, 2, 3),
+    "batch_norm_update_stats": _statistics,
+    "_padded_dense_to_jagged_forward": _jagged,
+    "quantize_per_tensor": _quantized,
+    "quantize_per_tensor.tensor_qparams": _quantized,
+    "quantize_per_tensor_dynamic": lambda x, dtype, _: _quantized(x, dtype),
+    "quantize_per_channel": _quantized,
+    "dequantize.self": lambda x: torch.empty_like(x, dtype=torch.float32, device=META),
+    "int_repr": lambda x: torch.empty_like(x, device=META),
+    "q_scale": lambda _: 1.0,
+    "q_zero_point": lambda _: 0,
+    "is_set_to": lambda x, y: x.data_ptr() == y.data_ptr() and x.shape == y.shape and x.stride() == y.stride(),
+    "_aminmax": lambda x: (_new(x), _new(x)),  # `ReduceAllOps.cpp`
+}  # fmt: skip
+
+
+def kernels() -> dict[Any, Callable[..., Any]]:
+    """Overload -> what gives its results, of those the installed release has."""
+    found: dict[Any, Callable[..., Any]] = {}
+    for name, text in LIKE.items():
+        if hasattr(aten, name):
+            func = getattr(aten, name).default
+            found[func] = _like(func, text)
+    for name, kernel in OF_THEIR_OWN.items():
+        base, _, overload = name.partition(".")
+        if hasattr(aten, base):
+            found[getattr(getattr(aten, base), overload or "default")] = kernel
+    return found

@@ -1,0 +1,102 @@
+"""Backward formulas that go another way on CUDA than for meta tensors.
+
+`areAnyTensorSubclassLike` (`ATen/TensorSubclassLikeUtils.h`) decides in C++: it is true of meta tensors, and of all while a dispatch mode is
+active. On CUDA such a formula
+
+1. writes into what it has just made (`IN_PLACE`, by what it calls for meta tensors and the node whose formula it is);
+2. or asks for values, and computes less (`OTHERWISE`, by the node): what the other way makes is not recorded, and its last call is what is
+   computed instead.
+
+Source: `torch/csrc/autograd/FunctionsManual.cpp`; of indexing, `aten/src/ATen/native/` `TensorAdvancedIndexing.cpp` and `ReduceOps.cpp`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+if TYPE_CHECKING:
+    from analyzer.capture.pytorch.values.answers import ProgramValues
+
+aten = torch.ops.aten
+
+_CLASSIFIES = ("BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0")
+_NARROWER = {torch.float64: torch.float32, torch.complex128: torch.complex64}
+_EXTREMES = ("MaxBackward1", "MinBackward1", "MedianBackward0", "NanmedianBackward0")
+# What is called for meta tensors, and instead of it on CUDA by the nodes' names; "" stands for every other node.
+IN_PLACE: dict[Any, dict[str, Any]] = {
+    aten.index_put.default: {"IndexBackward0": aten._index_put_impl_.default},
+    aten.scatter_add.default: {"": aten.scatter_add_.default, "ScatterReduceBackward0": None},
+    aten.scatter.src: {"": aten.scatter_.src},
+    aten.index_add.default: {"": aten.index_add_.default, "IndexReduceBackward0": None},
+    aten.index_fill.int_Tensor: {"TraceBackward0": aten.index_fill_.int_Tensor},
+    aten.put.default: {"TakeBackward0": aten.put_.default},
+    aten.masked_scatter.default: {"MaskedSelectBackward0": aten.masked_scatter_.default},
+    aten.masked_fill.Scalar: {"Atan2Backward0": aten.masked_fill_.Scalar},
+    aten.logical_and.default: dict.fromkeys(("ClampBackward0", *_EXTREMES), aten.logical_and_.default),
+    aten.logical_or.default: dict.fromkeys(("ClampBackward0", *_EXTREMES), aten.logical_or_.default),
+    aten.sub.Tensor: dict.fromkeys(_CLASSIFIES, aten.sub_.Tensor),
+    aten.mul.Tensor: dict.fromkeys(_CLASSIFIES, aten.mul_.Tensor),
+}
+
+
+def in_place(func: Any, node: Any, previous: Any, is_own: bool) -> Any:
+    """What a node's formula calls on CUDA where it calls `func` for meta tensors. previous: what it called before; is_own: what would be
+    written over has been made by this node."""
+    by_node, name = IN_PLACE[func], node.name()
+    found = by_node.get(name, by_node.get(""))
+    if found is None:
+        return func
+    # These write over nothing where the pass is differentiated itself, and the gradient of a target multiplies `-input` to another tensor.
+    if name in _CLASSIFIES and (torch.is_grad_enabled() or not is_own or previous is aten.neg.default):
+        return func
+    return found
+
+
+def accumulated(node: Any, dtype: torch.dtype | None) -> torch.dtype | None:
+    """The type a node's formula sums up in on CUDA, where it names this one for meta tensors (`toAccumulateType`, `ATen/AccumulateType.h`)."""
+    if node.name() != "RenormBackward0" or dtype not in _NARROWER:
+        return dtype
+    return dtype if node._saved_self.dtype is dtype else _NARROWER[dtype]
+
+
+class Otherwise(NamedTuple):
+    """A formula that is another one on CUDA. last: what it calls last for meta tensors, the how manieth such call; keeps: what it calls on
+    CUDA too; formula: (node, the program's values, arguments of the last call) -> its result."""
+
+    last: Any
+    times: int
+    formula: Callable[[Any, ProgramValues, tuple[Any, ...]], Any]
+    keeps: frozenset[Any] = frozenset()
+
+
+def _masked(_node: Any, _values: ProgramValues, args: tuple[Any, ...]) -> torch.Tensor:
+    """`masked_fill_backward`: those under the mask are selected, and summed up by what follows."""
+    mask, grad, _ = args
+    return torch.masked_select(grad, mask)
+
+
+def _product(node: Any, values: ProgramValues, args: tuple[Any, ...]) -> Any:
+    """`prod_backward`: the result divided by each element, where none is zero, as is taken for granted of values nobody knows."""
+    grad, source, result = args[0], node._saved_self, node._saved_result
+    zeros = source == 0
+    known = values.known(zeros)
+    if not hasattr(node, "_saved_dim"):
+        if known is not None and not int(known.sum()):
+            zeros.nonzero()
+        del zeros
+        return grad.reshape(()) * (result / source)
+    counts = zeros.sum(dim := node._saved_dim - (node._saved_dim >> 63 << 64), True)  # saved without its sign
+    counts.sum()
+    found = grad * ((result if node._saved_keepdim else result.unsqueeze(dim)) / source)
+    del counts, zeros  # in the order of C++
+    return found
+
+
+OTHERWISE = {
+    "MaskedFillBackward1": Otherwise(aten.where.self, 1, _masked, frozenset({aten.masked_fill.Scalar})),
+    "ProdBackward0": Otherwise(aten.mul.Tensor, 2, _product),
+    "ProdBackward1": Otherwise(aten.mul.Tensor, 2, _product),
+}

@@ -1,0 +1,50 @@
+"""Gradients of distances between points: a row of products for every pair, summed up.
+
+Source: `aten/src/ATen/native/Distance.cpp` (`_cdist_backward`), `cuda/DistanceKernel.cu` (`cdist_backward_kernel_impl`,
+`pdist_backward_kernel_impl`); orders and sizes as PyTorch's own host code asks under the emulated runtime (torch 2.11).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Operator
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_copy_bytes, contiguous_strides
+from analyzer.runtimes.pytorch.scratch.reduction import sum_over
+from analyzer.runtimes.pytorch.scratch.script import Script, rule
+
+
+@rule("aten::_cdist_backward", name="distance-grad")
+def distance_gradient(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """Copies of what is not contiguous, then for every pair of points a row of numbers, which are summed over the other points."""
+    first, second = operator.tensor("x1"), operator.tensor("x2")
+    distances, grad = operator.tensor("cdist"), operator.tensor("grad", "grad_output")
+    if first is None or second is None or distances is None or grad is None:
+        return
+    copies = [script.temporary(contiguous_copy_bytes(tensor)) for tensor in (first, second, distances, grad)]
+    script.output(0)
+    if 0 in (first.element_count, second.element_count, grad.element_count) or not operator.argument("p"):
+        return
+    *batch, points, width = first.shape
+    shape = (*batch, second.shape[-2], points, width)
+    buffer = replace(first, shape=shape, stride=contiguous_strides(shape), offset=0)
+    pairs = script.temporary(bytes_of(buffer))
+    sum_over(script, device, buffer, (len(batch),))
+    script.release(pairs)
+    for token in copies[::-1]:
+        script.release(token)
+
+
+@rule("aten::_pdist_backward", name="pair-distance-grad")
+def pair_distance_gradient(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """For every pair of points a row of numbers, which are summed over the other points."""
+    source = operator.tensor("self")
+    script.outputs()
+    if source is None or not source.element_count or not operator.argument("p"):
+        return
+    points, width = source.shape
+    shape = (points - 1, points, width)
+    buffer = replace(source, shape=shape, stride=contiguous_strides(shape), offset=0)
+    script.temporary(bytes_of(buffer))
+    sum_over(script, device, buffer, (0,))

@@ -1,0 +1,82 @@
+"""Kernels whose memory their histories tell: results, copies of what is not contiguous, and temporaries as large as one of their tensors.
+
+`sequences.json` has the steps of each by the release of torch that was asked, written by `python -m benchmarks operators rules` from what
+PyTorch's own host code asked for on the emulated runtime, in three types and layouts. A step is one of
+
+    o           the next result                     x?          a copy of argument x, where it is not contiguous
+    x           as many bytes as tensor x           x:4         as many elements of 4 bytes
+    x[0]:4      of one dimension's size             x*y[1]      as many elements of x's type
+    =512        so many bytes                       -2          the third of the temporaries is given back
+    cublas      cuBLAS's workspace
+
+where x is an argument by its name, or o0, o1 for a result. What is not given back lives until the kernel is done.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import cache
+from pathlib import Path
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Operator, TensorMeta, dtype_bytes
+from analyzer.runtimes.pytorch.scratch.blas import take_workspace
+from analyzer.runtimes.pytorch.scratch.layout import contiguous_copy_bytes
+from analyzer.runtimes.pytorch.scratch.script import Script, rule
+
+PATH = Path(__file__).with_suffix(".json")
+
+
+@cache
+def table() -> dict[str, str]:
+    """The steps of every kernel ("aten::mode"), those of the newest release that was asked."""
+    found: dict[str, str] = {}
+    for release in json.loads(PATH.read_text("utf-8")).values():
+        found |= release
+    return found
+
+
+def _named(call: Operator, name: str) -> TensorMeta | None:
+    """A tensor of the call by its name in a step."""
+    if name[0] == "o" and name[1:].isdigit():
+        return call.outputs[int(name[1:])]
+    return call.tensor(name)
+
+
+def _bytes(call: Operator, size: str) -> int:
+    """Bytes of a step's size; 0 where a tensor it speaks of is not there."""
+    head, _, width = size.partition(":")
+    count, own = 1, 0
+    for part in head.split("*"):
+        name, _, dim = part.rstrip("]").partition("[")
+        tensor = _named(call, name)
+        if tensor is None:
+            return 0
+        count *= tensor.shape[int(dim)] if dim else math.prod(tensor.shape)
+        own = own or dtype_bytes(tensor.dtype)
+    return count * (int(width) if width else own)
+
+
+@rule(*table(), name="recorded-sequence")
+def recorded_sequence(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """The steps that all histories of the kernel have in common, by PyTorch's own host code without a GPU.
+
+    Source: `analyzer/runtimes/pytorch/scratch/sequences.json`, from torch 2.11 on the emulated runtime.
+    """
+    tokens: list[int] = []
+    results = 0
+    for step in table()[operator.name].split():
+        if step == "o":
+            script.output(results)
+            results += 1
+        elif step == "cublas":
+            take_workspace(script, device)
+            tokens.append(-1)
+        elif step.startswith("-"):
+            script.release(tokens[int(step[1:])])
+        elif step.endswith("?"):
+            tokens.append(script.temporary(contiguous_copy_bytes(_named(operator, step[:-1]))))
+        else:
+            size = int(step[1:]) if step.startswith("=") else _bytes(operator, step)
+            tokens.append(script.temporary(size))

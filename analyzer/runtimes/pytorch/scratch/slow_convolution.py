@@ -1,0 +1,60 @@
+"""Convolutions without cuDNN, called by their own names: windows as columns, one sample after the other, and cuBLAS.
+
+1. Input and weight are copied where they are not contiguous; where a sample has no batch it is given one.
+2. The columns of one sample: as many rows as a window has elements, and a column for each place of the result. A kernel of size 1 that
+   neither skips nor pads needs none.
+3. A transposed one with a bias adds it as a product with ones.
+
+Source: `aten/src/ATen/native/cuda/` `ConvolutionMM2d.cu`, `NaiveDilatedConvolution.cu`, `NaiveConvolutionTranspose2d.cu` and `3d.cu`,
+`DepthwiseConv2d.cu`; orders and sizes as PyTorch's own host code asks under the emulated runtime (torch 2.11).
+
+Not modelled: gradients.
+"""
+
+from __future__ import annotations
+
+import math
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Operator, dtype_bytes
+from analyzer.runtimes.pytorch.scratch.blas import take_workspace
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_copy_bytes
+from analyzer.runtimes.pytorch.scratch.script import Script, rule
+
+
+@rule(
+    "aten::_slow_conv2d_forward",
+    "aten::slow_conv_dilated2d",
+    "aten::slow_conv_dilated3d",
+    "aten::slow_conv_transpose2d",
+    "aten::slow_conv_transpose3d",
+    name="slow-convolution",
+)
+def slow_convolution(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """Copies of what is not contiguous, the result, then a sample's windows as columns, which cuBLAS multiplies."""
+    source, weight, result = operator.tensor("self"), operator.tensor("weight"), operator.outputs[0]
+    if source is None or weight is None or result is None:
+        return
+    transposed, volumes = "transpose" in operator.name, "3d" in operator.name
+    before = -1
+    if transposed and volumes:  # the result is made like the input first, and resized
+        before = script.temporary(bytes_of(source))
+    elif transposed:
+        before = script.temporary(contiguous_copy_bytes(source))
+        script.output(0)
+        script.release(before)
+    for tensor in (source, weight):
+        script.temporary(contiguous_copy_bytes(tensor))
+    script.outputs()
+    script.release(before)
+    kernel = operator.integers("kernel_size") or ()
+    width = dtype_bytes(source.dtype)
+    spatial, every = source.shape[-len(kernel) :], result.shape[-len(kernel) :]
+    window = math.prod(kernel)
+    plain = operator.name.endswith("_slow_conv2d_forward") and window == 1 and spatial == every
+    places, channels = (spatial, weight.shape[1]) if transposed else (every, source.shape[-len(kernel) - 1])
+    if not plain:
+        script.temporary(channels * window * math.prod(places) * width)
+    if transposed and operator.tensor("bias") is not None:
+        script.temporary(math.prod(every) * width)
+    take_workspace(script, device)

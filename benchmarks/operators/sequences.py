@@ -1,0 +1,237 @@
+"""Rules out of emulated histories: python -m benchmarks operators rules PYTHON
+
+Each kernel of `kernels.py` is called by itself, on tensors of several types, sizes and layouts. Where one sequence of steps explains all its
+histories (results, copies of what is not contiguous, temporaries as large as one of its tensors, what is given back early), that sequence
+is written to `analyzer/runtimes/pytorch/scratch/sequences.json`, by the release that was asked. `scratch/sequences.py` says how one is read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from analyzer.runtimes.pytorch.scratch import is_known
+from analyzer.runtimes.pytorch.scratch.registry import rule_for
+from analyzer.runtimes.pytorch.scratch.sequences import PATH
+from benchmarks.operators.compare import run_emulated
+
+_WORKSPACE = 32 * 2**20
+_WIDTHS = (1, 2, 4, 8)
+_NUMBER = 16  # bytes of the largest number that is a constant: what is more is a library's
+_MOST_STEPS, _MOST_TRIED = 60, 50_000
+_TYPES, _LAYOUTS = ("float32", "bfloat16", "float64"), ("contiguous", "transposed", "sliced")
+
+
+class Tensor(NamedTuple):
+    """A tensor of a call. name: the argument's, or o0, o1 for a result."""
+
+    name: str
+    shape: tuple[int, ...]
+    width: int
+    contiguous: bool
+
+    @property
+    def count(self) -> int:
+        """Its elements."""
+        return math.prod(self.shape)
+
+
+class History(NamedTuple):
+    """One call: its tensors, and what it asked for (freed bytes are negative)."""
+
+    given: dict[str, Tensor]
+    made: dict[str, Tensor]
+    events: tuple[int, ...]
+
+
+class State(NamedTuple):
+    """How far each history is explained: position, and bytes of every token taken so far (0: not taken there), None: given back."""
+
+    at: tuple[int, ...]
+    held: tuple[tuple[int | None, ...], ...]
+    results: int
+
+
+def _sizes(history: History, spec: str) -> int:
+    """Bytes of a size: "x", "x:4", "x[1]:4", "x*y[1]"."""
+    every = {**history.given, **history.made}
+    head, _, width = spec.partition(":")
+    product = 1
+    own = 0
+    for part in head.split("*"):
+        name, _, dim = part.rstrip("]").partition("[")
+        tensor = every[name]
+        product *= tensor.shape[int(dim)] if dim else tensor.count
+        own = own or tensor.width
+    return product * (int(width) if width else own)
+
+
+def specs(histories: Sequence[History]) -> Iterator[str]:
+    """Every size that could be meant, the plainest first."""
+    names = [
+        n
+        for n in {**histories[0].given, **histories[0].made}
+        if all(n in {**h.given, **h.made} for h in histories)
+    ]
+    yield from names
+    yield from (f"{name}:{width}" for name in names for width in _WIDTHS)
+    ranks = {name: min(len({**h.given, **h.made}[name].shape) for h in histories) for name in names}
+    dims = [f"{name}[{dim}]" for name in names for dim in (*range(ranks[name]), *range(-ranks[name], 0))]
+    yield from (f"{dim}:{width}" for dim in dims for width in _WIDTHS)
+    yield from (f"{name}*{dim}" for name in names for dim in dims)
+
+
+def explained(histories: Sequence[History]) -> str | None:
+    """The steps that explain all histories, as `scratch/sequences.py` reads them; None where there are none."""
+    every: dict[tuple[int, ...], str] = {}  # one name is enough for what is as large everywhere
+    for spec in specs(histories):
+        every.setdefault(tuple(_sizes(history, spec) for history in histories), spec)
+    start = State((0,) * len(histories), ((),) * len(histories), 0)
+    return _search(histories, every, start, (), set())
+
+
+def _search(
+    histories: Sequence[History],
+    every: dict[tuple[int, ...], str],
+    state: State,
+    steps: tuple[str, ...],
+    tried: set[State],
+) -> str | None:
+    if _over(histories, state):
+        return " ".join(steps)
+    if len(steps) >= _MOST_STEPS or state in tried or len(tried) > _MOST_TRIED:
+        return None
+    tried.add(state)
+    for step, after in _moves(histories, every, state):
+        found = _search(histories, every, after, (*steps, step), tried)
+        if found is not None:
+            return found
+    return None
+
+
+def _over(histories: Sequence[History], state: State) -> bool:
+    """Whether all that is left is what ends with the call, the last taken first."""
+    for history, at, held in zip(histories, state.at, state.held, strict=True):
+        rest = [-size for size in reversed(held) if size]
+        if list(history.events[at:]) != rest or state.results < len(history.made):
+            return False
+    return True
+
+
+def _moves(
+    histories: Sequence[History], every: dict[tuple[int, ...], str], state: State
+) -> Iterator[tuple[str, State]]:
+    """The next steps that fit all histories."""
+
+    def taken(sizes: Sequence[int | None], results: int = 0) -> State | None:
+        """The state after so many bytes are taken in each history. None: nothing is taken there."""
+        at = []
+        for history, place, size in zip(histories, state.at, sizes, strict=True):
+            if not size:
+                at.append(place)
+            elif place < len(history.events) and history.events[place] == size:
+                at.append(place + 1)
+            else:
+                return None
+        held = state.held
+        if not results:
+            held = tuple((*before, size or 0) for before, size in zip(held, sizes, strict=True))
+        return State(tuple(at), held, state.results + results)
+
+    if state.results < len(histories[0].made):
+        after = taken(
+            [h.made[f"o{state.results}"].count * h.made[f"o{state.results}"].width for h in histories], 1
+        )
+        if after is not None:
+            yield "o", after
+    for name in histories[0].given:
+        if not all(name in h.given for h in histories):
+            continue
+        sizes = [
+            None if h.given[name].contiguous else h.given[name].count * h.given[name].width for h in histories
+        ]
+        if any(sizes) and (after := taken(sizes)) is not None:
+            yield f"{name}?", after
+    for token in range(len(state.held[0])):
+        if (back := _given_back(histories, state, token)) is not None:
+            yield f"-{token}", back
+    if (after := taken([_WORKSPACE] * len(histories))) is not None:
+        yield "cublas", after._replace(held=tuple((*held[:-1], 0) for held in after.held))
+    for sizes, spec in every.items():
+        if any(sizes) and (after := taken(sizes)) is not None:
+            yield spec, after
+    first = {h.events[at] if at < len(h.events) else None for h, at in zip(histories, state.at, strict=True)}
+    if (
+        len(first) == 1
+        and (size := first.pop())
+        and 0 < size <= _NUMBER
+        and (after := taken([size] * len(histories))) is not None
+    ):
+        yield f"={size}", after
+
+
+def _given_back(histories: Sequence[History], state: State, token: int) -> State | None:
+    """The state after a token is given back in every history that has it."""
+    at, held, any_ = [], [], False
+    for history, place, before in zip(histories, state.at, state.held, strict=True):
+        size = before[token]
+        if size:
+            if place >= len(history.events) or history.events[place] != -size:
+                return None
+            any_ = True
+        at.append(place + bool(size))
+        held.append((*before[:token], None, *before[token + 1 :]))
+    return State(tuple(at), tuple(held), state.results) if any_ else None
+
+
+def histories(rows: Sequence[dict[str, Any]]) -> dict[str, list[History]]:
+    """Every history of each kernel, what PyTorch refuses left out."""
+    found: dict[str, list[History]] = {}
+    for row in rows:
+        if row["error"] or not row.get("call"):
+            continue
+        given = {name: Tensor(name, tuple(s), w, c) for name, (s, w, c) in row["call"]["given"].items()}
+        made = {f"o{i}": Tensor(f"o{i}", tuple(s), w, c) for i, (s, w, c) in enumerate(row["call"]["made"])}
+        found.setdefault(row["case"][0][1], []).append(History(given, made, tuple(row["parts"][0][1])))
+    return found
+
+
+def _is_described(name: str) -> bool:
+    """Whether somebody wrote a rule, or nothing needs one."""
+    rule = rule_for(name)
+    return is_known(name) and (rule is None or rule.name != "recorded-sequence")
+
+
+@click.command("rules")
+@click.argument("python")
+@click.option("--release", required=True, help="The release of its torch, as in 2.11.")
+@click.option("--recorded", type=Path, help="Histories that are there already; without it they are recorded.")
+def main(python: str, release: str, recorded: Path | None) -> None:
+    """Write the steps of every kernel whose histories determine them."""
+    from benchmarks.operators import database
+
+    if recorded is None:
+        recorded = Path(tempfile.mkdtemp()) / "kernels.jsonl"
+        groups = [
+            ("kernel", name, dtype, n)
+            for name in database.entries("kernel")
+            for dtype in _TYPES
+            for n in (1, 2)
+        ]
+        job = {"groups": groups, "layouts": _LAYOUTS, "ways": ["plain"], "limit": 12}
+        run_emulated(python, recorded, job)
+    every = histories([json.loads(line) for line in recorded.read_text("utf-8").splitlines()])
+    every = {name: some for name, some in every.items() if not _is_described(f"aten::{name}")}
+    found = {name: explained(some) for name, some in sorted(every.items())}
+    told = {f"aten::{name}": steps for name, steps in found.items() if steps}
+    table = {**json.loads(PATH.read_text("utf-8")), release: told}
+    PATH.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n", "utf-8")
+    click.echo(
+        f"{len(told)} of {len(found)}; not explained: {', '.join(sorted(set(every) - {n[6:] for n in told}))}"
+    )

@@ -1,0 +1,45 @@
+"""PyTorch's own tests, traced beside what its host code asked for under the emulated runtime (torch 2.11): a seeded sample of the cases, float32,
+eight times their size.
+
+`python -m benchmarks operators sample` draws it; `python -m benchmarks operators compare` goes through all of them.
+"""
+
+from __future__ import annotations
+
+import collections
+import gzip
+import json
+
+import pytest
+
+from benchmarks.operators.compare import Compared, compared
+from tests.paths import DATA
+
+RECORDED = DATA / "emulation/operators.json.gz"
+# What differs, by entry, and why.
+REASONS = {
+    "lu": "MAGMA's and cuSOLVER's work areas are not modelled: the estimate says at least",
+    "narrow_copy": "differentiated by releases after the one that was asked",
+    "sparse.sampled_addmm": "refused in plain words",
+}
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Compared]:
+    return list(compared(json.loads(gzip.decompress(RECORDED.read_bytes()))))
+
+
+def test_the_same_requests_in_the_same_order(found: list[Compared]) -> None:
+    counted = [one for one in found if one.kind not in ("invalid", "emulator", "other sample")]
+    assert len(counted) > 80
+    differing = collections.defaultdict(list)
+    for one in counted:
+        if one.kind != "same" and one.case[1] not in REASONS:
+            differing[one.case[1]].append((one.kind, one.at, one.sample))
+    assert not differing
+    assert {one.case[1] for one in counted if one.kind != "same"} == set(REASONS)
+
+
+def test_none_is_under_by_more_than_a_mebibyte(found: list[Compared]) -> None:
+    """But where the estimate says that it is no bound."""
+    assert not [one.case for one in found if one.under_bytes > 2**20 and not one.unknown]
