@@ -45,13 +45,10 @@ BENCHMARKS = {
         {"measure": "cuda_functions:measure", "table": "cuda_functions:main"},
     ),
     "cudnn": Benchmark(
-        "what cuDNN's plans take: calls are listed, asked on a GPU and merged", "analyzer/devices/profiles/*.npz",
+        "what cuDNN takes: recorded for machines without it, asked by a handle and by a description on a GPU", "analyzer/libraries/cudnn/recorded/*.npz",
         {
-            "shapes": "cudnn.shapes:main", "calls": "cudnn.calls:main", "every": "cudnn.every:main", "grids": "cudnn.grids:main",
-            "programs": "cudnn.programs:main", "targets": "cudnn.targets:main", "cases": "cudnn.cases:main", "ask": "cudnn.ask:main",
-            "plans": "cudnn.plans:plans", "winners": "cudnn.winners:main", "ladders": "cudnn.ladders:main",
+            "record": "cudnn.record:main", "both_ways": "cudnn.both_ways:main", "bounds": "cudnn.both_ways:bounds",
             "executed": "cudnn.executed:main", "attention": "cudnn.attention:main", "ctc": "cudnn.ctc:main",
-            "merge": "cudnn.merge:main", "votes": "cudnn.votes:main",
         },
     ),
     "damaged": Benchmark(
@@ -118,10 +115,6 @@ BENCHMARKS = {
     "onnx_operators": Benchmark(
         "what is known of each ONNX operator, and where", EVIDENCE + "OPERATORS.md",
         {"table": "onnx.operators:table", "show": "onnx.operators:show"},
-    ),
-    "onnx_plans": Benchmark(
-        "what cuDNN's frontend plans take, as ONNX Runtime asks for them", "analyzer/devices/profiles/h200.onnxruntime.npz",
-        {"list": "onnx.plans:calls", "measure": "onnx.plans:ask", "merge": "onnx.plans:merge"},
     ),
     "onnx_recorded": Benchmark("every recorded run of ONNX Runtime beside its prediction", "the terminal", {"score": "onnx.recorded:score"}),
     "onnx_variants": Benchmark(

@@ -78,7 +78,6 @@ _SEEN_SO = "published: processes on sixteen GPUs of compute capability 7.0 to 12
 _UNSEEN = "assumed from GPUs of compute capability 7.0 to 12.0 (benchmarks/gpu_profiles.py, rule 2)"
 # Compute capabilities nobody published a context of.
 _NOT_SEEN = ("10.0", "10.3")
-_RECORDED = ("7.5", "8.0", "8.6", "8.9", "9.0", "12.0")
 _TURING = "NVIDIA Turing GPU Architecture whitepaper"
 _AMPERE, _GA102 = (
     "NVIDIA A100 Tensor Core GPU Architecture whitepaper",
@@ -307,9 +306,6 @@ def _profile(
     if not hopper:
         cublas = "4096 KiB x 2 + 16 KiB x 8 = 8,519,680 B below compute capability 9"
     code = "assumed from h200, measured there; no public figure"
-    choices = "assumed: cuDNN's choices are those of the nearest compute capability"
-    if capability in _RECORDED:
-        choices = f"recorded: cuDNN 9.19's choices for compute capability {capability} (analyzer/libraries/cudnn/table.py)"
     families = {
         key: value for key, value in measured["modules_bytes"].items() if not key.startswith("local_memory")
     } | {"cublas": handle_mib * _MIB}
@@ -344,7 +340,6 @@ def _profile(
             "cublas_workspace_bytes": f"specified: aten/src/ATen/cuda/CublasHandlePool: {cublas}",
             "cublaslt_workspace_bytes": "specified: aten/src/ATen/cuda/CublasHandlePool.cpp (parseCUDABlasLtWorkspaceSize), the same on every GPU; which releases of torch take it: analyze explain cublaslt-workspace",
             "cudnn_device": "measured: cuDNN 9.19's own description of this GPU" if name == "h100" else "specified: NVIDIA's data sheets and white papers; CUDA C++ Programming Guide (benchmarks/gpu_profiles.py, cuDNN's description)",
-            "data": choices,
             **(_ON_THE_H100 if name == "h100" else {}),
         },
     }  # fmt: skip

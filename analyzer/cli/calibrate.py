@@ -32,15 +32,9 @@ if TYPE_CHECKING:
     metavar="PROFILE.json",
     default=Path("profile.json"),
     show_default=True,
-    help="Write the profile there; its table of convolutions goes next to it.",
+    help="Write the profile there.",
 )
 @click.option("--name", metavar="NAME", help="What the profile is called; the GPU's own name if not given.")
-@click.option(
-    "--convolution-seconds",
-    type=click.FloatRange(min=0),
-    metavar="S",
-    help="Time for cuDNN's choices (0: leave them out).",
-)
 @click.option(
     "--ranks",
     type=click.IntRange(min=1),
@@ -49,9 +43,7 @@ if TYPE_CHECKING:
     help="Also what NCCL takes for N ranks, on N GPUs of this machine.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar.")
-def command(
-    output: Path, name: str | None, convolution_seconds: float | None, ranks: int, quiet: bool
-) -> int:
+def command(output: Path, name: str | None, ranks: int, quiet: bool) -> int:
     """Measure this machine's GPU and write a profile for --device PROFILE.json; takes some minutes.
 
     An interrupted calibration goes on where it stopped when started again with the same -o.
@@ -62,11 +54,8 @@ def command(
     if output.suffix != ".json":
         raise OptionError(f"-o {output} is no .json file", "a profile's name ends in .json")
     check_writable("-o", output)
-    seconds = module.CONVOLUTION_SECONDS if convolution_seconds is None else convolution_seconds
     with nullcontext() if quiet or not sys.stderr.isatty() else _bar() as progress:
-        found = module.calibrate(
-            output, name=name, convolution_seconds=seconds, ranks=ranks, progress=progress
-        )
+        found = module.calibrate(output, name=name, ranks=ranks, progress=progress)
     deliver(_text(found), None)
     return 0
 
@@ -74,8 +63,7 @@ def command(
 def _text(found: Calibration) -> str:
     from analyzer.report.words import mib
 
-    whole = "" if found.complete else " (time was up; the rest is inferred)"
-    lines = [f"{found.profile}: written; {found.convolution_count:,} convolutions asked{whole}"]
+    lines = [f"{found.profile}: written"]
     exact = sum(check.predicted_bytes == check.measured_bytes for check in found.checks)
     lines.append(f"operators checked: {exact} of {len(found.checks)} peaks exactly as predicted")
     lines += [

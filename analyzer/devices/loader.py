@@ -186,7 +186,7 @@ def _read(path: Path) -> DeviceProfile:
     except ValueError as error:
         raise OptionError(f"the device profile {path} is no JSON: {error}") from None
     try:
-        return from_dict(content, path.resolve().parent)
+        return from_dict(content)
     except OptionError as error:
         raise OptionError(f"device profile {path}: {error.message}", error.hint) from None
 
@@ -268,10 +268,6 @@ CHECKS: dict[str, tuple[str, Callable[[Any], bool]]] = {
         "an object of cuDNN's field names to their values",
         lambda value: isinstance(value, dict) and isinstance(value.get("deviceVer"), int),
     ),
-    "data": (
-        "an object of topic to file name",
-        _is_mapping(lambda value: isinstance(value, str) and Path(value).name == value),
-    ),
 }
 OPTIONAL = frozenset(
     {
@@ -287,15 +283,17 @@ OPTIONAL = frozenset(
         "nccl",
         "releases",
         "cudnn_device",
-        "data",
     }
 )
+# Profiles written before cuDNN was asked name files of recorded choices there, which nobody reads any more.
+_LEFT = "data"
 
 
-def from_dict(content: Any, folder: Path) -> DeviceProfile:
-    """A profile from its JSON content; `folder` is where its data files lie. Raises OptionError naming the field."""
+def from_dict(content: Any) -> DeviceProfile:
+    """A profile from its JSON content. Raises OptionError naming the field."""
     if not isinstance(content, dict):
         raise OptionError("it must be a JSON object", f"fields: {', '.join(CHECKS)}")
+    content = {name: value for name, value in content.items() if name != _LEFT}
     for name in content:
         if name not in CHECKS:
             raise OptionError(
@@ -311,15 +309,10 @@ def from_dict(content: Any, folder: Path) -> DeviceProfile:
                 hint += ', which begins with "measured", "specified", "recorded", "published" or "assumed"'
             raise OptionError(f"the field {name!r} is {content[name]!r}", hint)
     for name in content["sources"]:
-        if name not in CHECKS:
+        if name not in CHECKS and name != _LEFT:
             raise OptionError(
                 f"'sources' speaks of an unknown field {name!r}", f"fields: {', '.join(CHECKS)}"
             )
-    data: dict[str, Path] = {}
-    for topic, file_name in content.get("data", {}).items():
-        data[topic] = folder / file_name
-        if not data[topic].is_file():
-            raise OptionError(f"the {topic} data file {data[topic]} is missing", "put it next to the profile")
     fields: Mapping[str, Any] = {
         **content,
         "compute_capability": tuple(content["compute_capability"]),
@@ -329,6 +322,5 @@ def from_dict(content: Any, folder: Path) -> DeviceProfile:
         "nvml_names": tuple(content.get("nvml_names", ())),
         "nccl": tuple(Topology(**part) for part in content.get("nccl", ())),
         "releases": {**RECORDED, **{name: parse(text) for name, text in content.get("releases", {}).items()}},
-        "data": data,
     }
     return DeviceProfile(**fields)

@@ -3,15 +3,13 @@
 A profile is a JSON file (`profiles/NAME.json`, or one written by `analyze calibrate`) with these fields, by the schema
 `schema.json`. `sources` says for each figure whether it is "measured" (where, with what versions), "specified" (by
 what public document), "recorded" (what a library answers for the GPU's public figures), "published" (measured by others) or "assumed"
-(from which profile). Larger tables (convolution workspaces, for example) lie in
-files of their own next to the JSON; `data` names them.
+(from which profile).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from analyzer.devices.topology import Topology
@@ -41,7 +39,6 @@ class DeviceProfile:
     nvml_names: the names NVML gives to this GPU model.
     nccl: what NCCL takes, for each number of ranks that was measured with GPUs of this model.
     cudnn_device: how cuDNN describes the GPU, in its own field names; empty: nobody can be asked about it.
-    data: topic -> file with a table of its own ("convolution", ...), an existing absolute path.
     releases: what the figures were measured with; once a runtime has put in what it is to predict, that
         (`analyzer/releases.py`).
     """
@@ -67,7 +64,6 @@ class DeviceProfile:
     nvml_names: tuple[str, ...] = ()
     nccl: tuple[Topology, ...] = ()
     cudnn_device: Mapping[str, Any] = field(default_factory=dict)
-    data: Mapping[str, Path] = field(default_factory=dict)
     releases: Mapping[str, Release] = field(default_factory=lambda: RECORDED)
 
     @property

@@ -1,11 +1,12 @@
-"""cuDNN's side of an emulated program: what the library would choose on the profile's GPU, from the tables, votes and formulas.
+"""cuDNN's side of an emulated program: what the library would choose on the profile's GPU, asked, or from records and formulas.
 
 1. A graph of operations is recognised by its operations: one convolution (forward, of the data or of the weights; with
    elementwise operations behind it as with it alone), or attention, which is two matrix products forward and five backward, or
    one operation of its own. Anything else is not answered.
-2. Convolutions: `libraries/cudnn/listing.py`. Channels-last where the tensors' strides say so.
+2. Convolutions: the list cuDNN itself gives (`libraries/cudnn/choices.py`); where it cannot be asked one plan, of the recorded or bounded bytes.
+   Which of the first ten wins benchmark mode's timing is as recorded, else the first. Channels-last where the tensors' strides say so.
 3. Batch norm, recurrent layers, dropout's state, attention, CTC losses: the formulas of `libraries/cudnn/`.
-4. What is not as measured is kept as a `Doubt`, once for each call: by vote, beyond what is modelled, from another GPU.
+4. What is not as measured is kept as a `Doubt`, once for each call: not asked, beyond what is modelled, from another GPU.
 
 Source of the numbers of kinds and attributes: NVIDIA cuDNN backend API reference; `cudnn_graph.h` of cuDNN 9 (the same in all of
 it). What PyTorch asks for: `aten/src/ATen/native/cudnn/` `Conv_v8.cpp`, `MHA.cpp`, `BatchNorm.cpp`, `RNN.cpp`, `LossCTC.cpp`.
@@ -23,13 +24,12 @@ from typing import Any
 from analyzer.devices import DeviceProfile
 from analyzer.emulation.questions import Question, Topic, Unanswered
 from analyzer.libraries.cudnn import ctc
-from analyzer.libraries.cudnn.asked import register
 from analyzer.libraries.cudnn.attention import backward_bytes, forward_bytes, frontend_bytes, is_measured
-from analyzer.libraries.cudnn.convolutions import ASKED, Workspace
-from analyzer.libraries.cudnn.listing import BENCHMARK, DEFAULT, TRIALS, listing
+from analyzer.libraries.cudnn.choices import ASKED, MEASURED, UNKNOWN, Workspace, choices_of
+from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution, Plan, strides_of
 from analyzer.libraries.cudnn.normalization import workspace_bytes
+from analyzer.libraries.cudnn.plans import DEFAULT, TIMED_PLANS, ConvolutionSettings
 from analyzer.libraries.cudnn.recurrent import ALGORITHMS, MODES, Recurrent, dropout_state_bytes
-from analyzer.libraries.cudnn.table import ELEMENT_BYTES, Convolution, strides_of, table_of_device
 
 _DTYPES = {0: "float32", 1: "float64", 2: "float16", 9: "bfloat16"}
 # Kinds of descriptors.
@@ -59,18 +59,15 @@ _FASTEST, _SLOWER, _STEP = 10**8, 10**10, 10**9
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """What the library was asked for, and how its bytes are known where they were not measured on this GPU.
-
-    under: the setting of `torch.backends.cudnn` with which these bytes are taken (`libraries/cudnn/listing.py`).
-    """
+    """What the library was asked for, and how its bytes are known where it did not answer itself. timed: only where plans are timed."""
 
     what: str
     workspace: Workspace
-    under: str = DEFAULT
+    timed: bool = False
 
     def __str__(self) -> str:
-        of, under = self.workspace, f" ({self.under})" if self.under else ""
-        return f"{self.what}: {of.nbytes:,} bytes of workspace{under}, {of.source} ({of.low_bytes:,} to {of.high_bytes:,})"
+        of = self.workspace
+        return f"{self.what}: {of.nbytes:,} bytes of workspace, {of.source} ({of.low_bytes:,} to {of.high_bytes:,})"
 
 
 class CudnnAnswers:
@@ -78,8 +75,7 @@ class CudnnAnswers:
 
     def __init__(self, profile: DeviceProfile) -> None:
         self._profile = profile
-        self._table = table_of_device(profile)
-        register(self._table, profile)
+        self._choices = choices_of(profile)
         self._doubts: dict[Doubt, None] = {}
         self.topics: Mapping[str, Topic] = {
             "cudnn.plans": self.plans,
@@ -90,11 +86,9 @@ class CudnnAnswers:
         }
 
     def doubts(self, *settings: str) -> tuple[Doubt, ...]:
-        """What was not measured, in the order it was asked for. settings: those of `torch.backends.cudnn` that the program
-        had at any time: "benchmark", "deterministic", "no_tf32". With "benchmark" its trials are among them, and which plan
-        wins, where nobody timed them."""
-        mine = {DEFAULT, *settings, *((TRIALS,) if BENCHMARK in settings else ())}
-        return tuple(doubt for doubt in self._doubts if doubt.under in mine)
+        """What cuDNN did not answer itself, in the order it was asked for. settings: those of `torch.backends.cudnn` that the program
+        had at any time; with "benchmark" which plan wins is among them, where nobody timed them."""
+        return tuple(doubt for doubt in self._doubts if not doubt.timed or "benchmark" in settings)
 
     def plans(self, question: Question) -> list[int]:
         """Workspace in bytes, numerical notes (a bit each) and nanoseconds of every plan."""
@@ -110,18 +104,26 @@ class CudnnAnswers:
         raise Unanswered(f"no plan is known for cuDNN's operations {', '.join(map(str, kinds))}")
 
     def _convolution(self, call: Convolution, fused: bool) -> list[int]:
-        found = listing(call, self._table)
         what = f"cuDNN convolution ({call.operation}, {call.dtype}, {_by(call.x_shape)} with {_by(call.w_shape)})"
         if fused:
             what += " with elementwise operations, taken as without"
-        for under, workspace in found.known.items():
-            self._note(Doubt(what, workspace, under), fused)
+        (plans,) = self._choices.plans([call])
+        first = self._choices.workspace(call, DEFAULT)
+        if not plans:
+            plans = (Plan(0, first.nbytes),)
+        elif first.source == UNKNOWN:
+            first = Workspace.known(plans[0].workspace_bytes, ASKED)
+        self._note(Doubt(what, first), fused)
+        winner = self._choices.workspace(call, ConvolutionSettings(benchmark=True))
+        self._note(Doubt(f"{what}, timed", winner, timed=True), False)
+        timed = [plan.workspace_bytes for plan in plans[:TIMED_PLANS]]
+        fastest = timed.index(winner.nbytes) if winner.nbytes in timed else 0
         answer: list[int] = []
-        for place, plan in enumerate(found.plans):
+        for place, plan in enumerate(plans):
             notes = (_TENSOR_CORE if plan.tensor_core else 0) | (
                 0 if plan.deterministic else _NONDETERMINISTIC
             )
-            took = _FASTEST if place == found.fastest else _SLOWER + _STEP * place
+            took = _FASTEST if place == fastest else _SLOWER + _STEP * place
             answer += [plan.workspace_bytes, notes, took]
         return answer
 
@@ -202,7 +204,7 @@ class CudnnAnswers:
         self._note(Doubt(what, Workspace(nbytes, nbytes if known else 0, nbytes, source)), True)
 
     def _note(self, doubt: Doubt, always: bool) -> None:
-        if always or doubt.workspace.source not in ("measured", ASKED):
+        if always or doubt.workspace.source not in (MEASURED, ASKED):
             self._doubts[doubt] = None
 
 

@@ -30,7 +30,8 @@ from analyzer.results.estimate import (
     Timeline,
 )
 from analyzer.runtimes.base import Description, Limit, Prediction, Runtime, Source
-from analyzer.runtimes.bounded import bounded
+from analyzer.runtimes.bounded import bounded, unasked
+from analyzer.runtimes.convolutions import notes_on_convolutions
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
 from analyzer.runtimes.ranges import (
     Range,
@@ -162,6 +163,7 @@ def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limi
             dict.fromkeys(
                 (
                     *prediction.notes,
+                    *notes_on_convolutions(profile, prediction.events),
                     *captured.notes,
                     *graph.notes,
                     *assumptions.notes,
@@ -254,6 +256,9 @@ def _assumed(
     orders = None if outcome.with_room is not None else orders_range(prediction, simulation)
     notes = () if orders is None else (_ORDERS.format(*(f"{nbytes / 2**20:,.0f}" for nbytes in orders)),)
     if profile.measured:
+        if unasked(prediction.events):
+            ends = (*reserved_range(prediction, simulation, measured=True), *(orders or ()))
+            orders = min(ends), max(ends)
         return _Assumed(reserved=orders, notes=notes)
     beside = max(device_used - simulation.peak_reserved, 0)
     found = {

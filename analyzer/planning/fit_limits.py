@@ -28,7 +28,7 @@ from analyzer.results.estimate import Estimate
 from analyzer.results.fit import Fit
 from analyzer.runtimes.base import Limit
 from analyzer.runtimes.batches import Figures
-from analyzer.runtimes.bounded import inferred
+from analyzer.runtimes.bounded import unasked
 
 _START, _WIDER = 16, 8
 # Batches whose sizes are worked out at once, where one after the other is tried: at first, and where that went on.
@@ -86,7 +86,7 @@ class Search:
             self.intervals = intervals_of(self.subject, self.start, high)
         low = bisected(self.start, high, self.runs)
         batch = self.without_gaps(low)
-        if low > batch and self.exactly(low) and not self.inferred(low):
+        if low > batch and self.exactly(low) and not self.unasked(low):
             batch = low
         while batch > 1 and not self.exactly(batch):
             batch -= 1
@@ -149,9 +149,9 @@ class Search:
             self.refused[batch] = error.message
             return False
 
-    def inferred(self, batch: int) -> bool:
+    def unasked(self, batch: int) -> bool:
         """Whether a size that the batch asks for was not measured for the very call."""
-        return inferred(self.at(batch).events)
+        return unasked(self.at(batch).events)
 
     def at(self, batch: int) -> Analysis:
         """The analysis of a batch on the device, or under the limit."""

@@ -64,7 +64,7 @@ def _figures(profile: DeviceProfile) -> Iterator[tuple[str, str]]:
     yield "per_thread_modules", ", ".join(profile.per_thread_modules)
     yield "cublas_workspace_bytes", f"{mib(profile.cublas_workspace_bytes)} MiB"
     yield "cublaslt_workspace_bytes", f"{mib(profile.cublaslt_workspace_bytes)} MiB"
-    yield "data", ", ".join(profile.data) or "another GPU's or compute capability's tables"
+    yield "cudnn_device", f"{profile.cudnn_device.get('deviceName', 'none')}, as cuDNN describes it"
 
 
 def render_json(profiles: Sequence[DeviceProfile], _: View = PLAIN) -> str:

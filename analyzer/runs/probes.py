@@ -1,24 +1,20 @@
 """Small programs run on a GPU to learn what a profile must know; each in a process of its own (`jobs`).
 
-1. **device**: what CUDA and NVML say of the GPU, and the process's bytes after a first kernel, cache empty.
+1. **device**: what CUDA, NVML and cuDNN say of the GPU, and the process's bytes after a first kernel, cache empty.
 2. **library FAMILY**: what the process grows by, outside the allocator, when the main thread uses the family's usual
    kernels, and again when another thread does; and by how much the allocator's peak grows meanwhile (a matrix product's
    operands, its result and its workspace, kept or given back). "kernels" is a small training step, which uses common
    kernels of all kinds.
-3. **convolutions**: cuDNN's choices for the calls of the shipped table (`libraries/cudnn/convolutions.py`), this process's
-   share of them, until the time is up. Nothing is executed (`cudnn`).
-4. **checks**: operators whose own memory the scratch rules predict (reductions, attention, normalisation, embedding,
+3. **checks**: operators whose own memory the scratch rules predict (reductions, attention, normalisation, embedding,
    sorting): the allocator's bytes and peak after each. `checks.CASES` runs under capture too, so that both are the
    same program.
-5. **communicators**: what NCCL takes for one rank of several (`communicators.py`).
+4. **communicators**: what NCCL takes for one rank of several (`communicators.py`).
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from analyzer.runs import communicators, machine
@@ -29,7 +25,6 @@ def run(probe: Mapping[str, Any]) -> dict[str, Any]:
     kinds: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
         "device": _device,
         "library": _library,
-        "convolutions": _convolutions,
         "checks": _checks,
         "communicators": communicators.run,
     }
@@ -61,6 +56,7 @@ def _outside() -> int:
 def _device(_: Mapping[str, Any]) -> dict[str, Any]:
     import torch
 
+    from analyzer.libraries.cudnn.backend import Cudnn
     from analyzer.runs.program import versions
 
     free, total = torch.cuda.mem_get_info()
@@ -80,6 +76,7 @@ def _device(_: Mapping[str, Any]) -> dict[str, Any]:
         "sm_count": properties.multi_processor_count,
         "max_threads_per_sm": properties.max_threads_per_multi_processor,
         "context_bytes": context,
+        "cudnn_device": Cudnn().device_json(),
         "versions": versions(),
     }
 
@@ -178,38 +175,6 @@ def _library(probe: Mapping[str, Any]) -> dict[str, Any]:
     with ThreadPoolExecutor(1) as other:
         other.submit(measure).result()
     return {"outside_bytes": outside, "peak_bytes": peaks}
-
-
-def _convolutions(probe: Mapping[str, Any]) -> dict[str, Any]:
-    """Ask cuDNN for this process's share of the calls.
-
-    Writes rows (group, family, batch, operation, a number for each of `FIGURES`) to `probe["file"]`; returns how far it came.
-    """
-    import numpy as np
-    import torch
-
-    from analyzer.libraries.cudnn.answers import figures
-    from analyzer.libraries.cudnn.table import FIGURES, OPERATIONS, call_of, grid_calls
-    from analyzer.runs.cudnn import Cudnn, CudnnError
-
-    torch.cuda.init()
-    started = time.monotonic()
-    cudnn = Cudnn()
-    rows: list[tuple[int, ...]] = []
-    complete = True
-    for group, family, batch, whole in grid_calls(probe["part"], probe["parts"]):
-        if time.monotonic() - started > probe["seconds"]:
-            complete = False
-            break
-        for number, operation in enumerate(OPERATIONS):
-            call = call_of(group, family, batch, operation)
-            try:
-                found = figures(cudnn.plans(call), call.dtype, whole=whole)
-            except CudnnError:
-                found = figures((), call.dtype, whole=whole)
-            rows.append((group, family, batch, number, *found))
-    np.save(Path(probe["file"]), np.array(rows, dtype=np.int64).reshape(-1, 4 + len(FIGURES)))
-    return {"count": len(rows), "complete": complete, "cudnn": cudnn.version}
 
 
 def _checks(_: Mapping[str, Any]) -> dict[str, Any]:

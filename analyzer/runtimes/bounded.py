@@ -2,9 +2,8 @@
 
 1. It runs when every request is served: blocks the allocator kept are given back and the request is tried again before it
    fails, as the allocator does; a convolution without room for its workspace goes on to cuDNN's next plans (`plans.py`).
-2. It is **in doubt** when it only runs through next plans that were inferred, not asked of cuDNN for that very call, or when it
-   no longer runs where inferred workspaces are larger by what they are off on average: that is a matter of a few megabytes
-   nobody measured. What is in doubt does not count as fitting.
+2. It is **in doubt** when it only runs through the next plans of a convolution cuDNN was not asked about, or when it no longer runs where
+   the workspaces of these are the largest they may be. What is in doubt does not count as fitting.
 
 `assemble.py` asks this of every analysis, so that `analyze`, `fit`, `what-if` and the others give one verdict.
 """
@@ -12,12 +11,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeGuard
 
 from analyzer.runtimes.base import Limit, Prediction
 from analyzer.runtimes.events import AllocationEvent, Malloc
 from analyzer.runtimes.timeline import Simulation, simulate
 
-_DOUBT = "that depends on a few megabytes of workspace nobody asked cuDNN for at this size"
+_DOUBT = "that depends on a workspace that cuDNN was not asked about (analyze explain cudnn-convolution)"
 
 
 def bounded(prediction: Prediction, limit: Limit) -> tuple[Simulation, str]:
@@ -26,26 +26,27 @@ def bounded(prediction: Prediction, limit: Limit) -> tuple[Simulation, str]:
     simulation = simulate(prediction.events, prediction.limited(*limit), places=True)
     if simulation.failure is not None:
         return simulation, ""
-    if _on_inferred_plans(prediction.events, simulation):
+    if _refused_unasked(prediction.events, simulation):
         return simulation, _DOUBT
-    if not inferred(prediction.events):
+    if not unasked(prediction.events):
         return simulation, ""
     larger = tuple(
-        replace(event, nbytes=event.nbytes + event.inferred)
-        if isinstance(event, Malloc) and event.inferred
-        else event
+        replace(event, nbytes=event.nbytes + event.assumed) if _is_unasked(event) else event
         for event in prediction.events
     )
     again = simulate(larger, prediction.limited(*limit))
-    return simulation, _DOUBT if again.failure is not None or _on_inferred_plans(larger, again) else ""
+    return simulation, _DOUBT if again.failure is not None or _refused_unasked(larger, again) else ""
 
 
-def inferred(events: tuple[AllocationEvent, ...]) -> bool:
-    """Whether a size among the requests was not measured for the very call."""
-    return any(isinstance(event, Malloc) and event.inferred for event in events)
+def unasked(events: tuple[AllocationEvent, ...]) -> bool:
+    """Whether there is a convolution among the requests whose workspace cuDNN was not asked about."""
+    return any(map(_is_unasked, events))
 
 
-def _on_inferred_plans(events: tuple[AllocationEvent, ...], simulation: Simulation) -> bool:
-    """Whether a call whose plans nobody asked had no room for its first."""
-    asked = [events[position] for position in simulation.refused]
-    return any(isinstance(event, Malloc) and event.inferred is not None for event in asked)
+def _is_unasked(event: AllocationEvent) -> TypeGuard[Malloc]:
+    return isinstance(event, Malloc) and event.plan != "" and event.basis == "bounded" and event.assumed > 0
+
+
+def _refused_unasked(events: tuple[AllocationEvent, ...], simulation: Simulation) -> bool:
+    """Whether such a convolution had no room for its first plan."""
+    return any(_is_unasked(events[position]) for position in simulation.refused)

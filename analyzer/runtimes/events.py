@@ -5,6 +5,7 @@ A runtime (`base.Runtime`) turns a captured program into a tuple of these; `time
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -21,9 +22,7 @@ class Malloc:
     fails: there was no room for it, and the program went on (it caught the error).
     rule: the name of the rule that decided its size (`analyze explain`), "" for none.
     plan, smaller: where there is no room, the plan so named is asked for less, in this order (`plans.py`); "": it is not.
-    inferred: bytes by which it may well be larger, its sizes being carried over from other calls; 0: measured for this very one,
-        but not what its plan is asked for instead; None: nothing is carried over.
-    assumed: bytes by which it may be larger or smaller on this GPU, having been asked for another one (`ranges.py`).
+    assumed: bytes by which it may be larger or smaller, since nobody was asked (`ranges.py`).
     """
 
     key: int
@@ -38,8 +37,7 @@ class Malloc:
     fails: bool = False
     rule: str = ""
     plan: str = ""
-    smaller: tuple[int, ...] = ()
-    inferred: int | None = None
+    smaller: Sequence[int] = ()
     assumed: int = 0
 
 

@@ -1,7 +1,7 @@
 """Between what a program's memory lies on a GPU that nobody has measured: what is taken from another one may be more, or less; and
 where threads ask for memory in an order that only a run has.
 
-1. A request whose bytes were not asked for this GPU may be off by `Malloc.assumed` bytes, up or down. One by a formula that was
+1. A workspace that cuDNN was not asked about may be off by `Malloc.assumed` bytes, up or down, on any GPU. One by a formula that was
    read off the H200 (attention, recurrent layers, transforms, ...) may be half as large, or half as large again.
 2. The program is simulated again with every such request at its least, and at its most: the reserved bytes of these are the range.
    Where the device has less than the program would take with room, the allocator holds what there is, and no more.
@@ -39,16 +39,16 @@ CODE_BYTES = 4 << 20
 _ASKED = "cudnn-convolution"
 
 
-def may_be_off(event: Malloc) -> int:
-    """Bytes by which a request may be larger or smaller on a GPU nobody measured."""
-    if event.assumed or event.rule == _ASKED or event.basis != "measured":
+def may_be_off(event: Malloc, *, measured: bool = False) -> int:
+    """Bytes by which a request may be larger or smaller. measured: on a GPU that was measured, where formulas hold."""
+    if measured or event.assumed or event.rule == _ASKED or event.basis != "measured":
         return event.assumed
     return event.nbytes // 2
 
 
-def reserved_range(prediction: Prediction, simulation: Simulation) -> Range:
-    """Least and most bytes the allocator may hold at its peak; `simulation`: the program with room."""
-    ends = [_simulated_with(prediction, sign) for sign in (-1, 1)]
+def reserved_range(prediction: Prediction, simulation: Simulation, *, measured: bool = False) -> Range:
+    """Least and most bytes the allocator may hold at its peak; `simulation`: the program with room. measured: see `may_be_off`."""
+    ends = [_simulated_with(prediction, sign, measured) for sign in (-1, 1)]
     found = [simulation.peak_reserved, *(end.peak_reserved for end in ends if end is not None)]
     return min(found), max(found)
 
@@ -127,13 +127,13 @@ def kept_and_spare(profile: DeviceProfile, usable_bytes: int | None = None) -> R
     return max(nbytes - least, 0), max(most - nbytes, 0) if nbytes >= profile.usable_bytes else 0
 
 
-def _simulated_with(prediction: Prediction, sign: int) -> Simulation | None:
+def _simulated_with(prediction: Prediction, sign: int, measured: bool) -> Simulation | None:
     """The program with every assumed request at its least or most; None where nothing is assumed."""
-    events = tuple(_moved(event, sign) for event in prediction.events)
+    events = tuple(_moved(event, sign, measured=measured) for event in prediction.events)
     return simulate(events, prediction.allocator()) if events != prediction.events else None
 
 
-def _moved(event: AllocationEvent, sign: int) -> AllocationEvent:
-    if not sign or not isinstance(event, Malloc) or not (off := may_be_off(event)):
+def _moved(event: AllocationEvent, sign: int, *, measured: bool = False) -> AllocationEvent:
+    if not sign or not isinstance(event, Malloc) or not (off := may_be_off(event, measured=measured)):
         return event
     return replace(event, nbytes=max(event.nbytes + sign * off, 1))

@@ -1,7 +1,7 @@
 """Turn the GPU of this machine into a profile: stage by stage, each resumable, nothing guessed.
 
-1. Stages: the device and its context; the library families; NCCL, if several ranks are asked for; cuDNN's choices for
-   convolutions; checks of the scratch rules. What each stage found is kept in `PROFILE.partial` until the last one is over: an interrupted calibration
+1. Stages: the device, how cuDNN describes it, and its context; the library families; NCCL, if several ranks are asked for; checks of the
+   scratch rules. What each stage found is kept in `PROFILE.partial` until the last one is over: an interrupted calibration
    goes on where it stopped.
 2. A family's modules are its growth outside the allocator at the first use. It counts **per thread** when a second
    thread adds at least half as much again: then its bytes are what the second adds, because the first also loads code.
@@ -9,14 +9,10 @@
 3. A workspace is by how much the allocator's peak grows at the first matrix product of a thread, beyond its operands and
    result: until torch 2.14 it is kept, since 2.15 given back with the call. cublasLt's is what a product with bias, which may take
    both, takes beyond that. Where it takes no more (torch 2.12 to 2.14 run it in cuBLAS's), 1 MiB is assumed for other releases.
-4. Convolutions: the calls of the H200's table in an order that puts common batch sizes first, shared by several
-   processes, until the time is up. They go into `PROFILE.convolutions.npz` next to the profile. Calls there was no
-   time for are taken from the shipped table where it was measured on this GPU model with this cuDNN; elsewhere they
-   stay unknown and are inferred when asked for.
-5. With several ranks, NCCL: communicators made and used by as many processes with a GPU each (`runs/communicators.py`). What
+4. With several ranks, NCCL: communicators made and used by as many processes with a GPU each (`runs/communicators.py`). What
    a communicator and its ring take is seen by a second one, because the first also load the library's code; what a message
    takes by one in the other direction.
-6. Checks change nothing in the profile. Where a rule predicts other than was measured, that is said.
+5. Checks change nothing in the profile. Where a rule predicts other than was measured, that is said.
 
 The profile obeys `devices/schema.json` and is used with `--device PROFILE.json`.
 """
@@ -25,26 +21,20 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from analyzer.devices import DeviceProfile
 from analyzer.devices.loader import from_dict
-from analyzer.libraries.cudnn.table import MODELLED_ON, measurements, table_of, write
 from analyzer.releases import parse, written
 from analyzer.runs import communicators, jobs, machine
 from analyzer.runs.probes import PRODUCT_BYTES
 
-CONVOLUTION_SECONDS = 360.0
 # `_getCUDABlasLtWorkspaceSize` of PyTorch, on GPUs of every compute capability.
 _ASSUMED_LT_BYTES = 1 << 20
 
@@ -60,11 +50,9 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """profile: the file written. convolution_count: choices asked of cuDNN. complete: all calls of the table."""
+    """profile: the file written. checks: the scratch rules beside what was measured."""
 
     profile: Path
-    convolution_count: int
-    complete: bool
     checks: tuple[Check, ...]
 
 
@@ -72,15 +60,13 @@ def calibrate(
     output: Path,
     *,
     name: str | None = None,
-    convolution_seconds: float = CONVOLUTION_SECONDS,
     ranks: int = 1,
     progress: Callable[[str, float], None] | None = None,
 ) -> Calibration:
-    """Measure this GPU and write its profile to `output` (a .json path); its table goes next to it.
+    """Measure this GPU and write its profile to `output` (a .json path).
 
     name: what the profile is called; by default the GPU's own name in lower case.
     ranks: GPUs of this machine whose NCCL communicators are measured; 1: none.
-    convolution_seconds: time for the convolutions; 0 leaves them out (the profile then takes the H200's).
     progress: told (stage, share done from 0 to 1).
     Raises MissingDependencyError without a GPU, or with fewer than `ranks`, RunError when a probe fails.
     """
@@ -96,27 +82,20 @@ def calibrate(
         return found[key]
 
     tell("device", 0.0)
-    device = stage("device", lambda: probe({"name": "device"}))
+    stage("device", lambda: probe({"name": "device"}))
     from analyzer.runs.probes import FAMILIES
 
     for number, family in enumerate(FAMILIES):
-        tell("libraries", 0.02 + 0.2 * number / len(FAMILIES))
+        tell("libraries", 0.02 + 0.6 * number / len(FAMILIES))
         stage(f"library {family}", partial(probe, {"name": "library", "family": family}))
     if ranks > 1:
-        tell("communicators", 0.22)
+        tell("communicators", 0.65)
         for count in (1, ranks):
             stage(f"communicators {count}", partial(communicators.measured, count))
-    tell("convolutions", 0.25)
-    table = output.with_name(f"{output.stem}.convolutions.npz")
-    grid: dict[str, Any] = {"count": 0, "complete": False}
-    if convolution_seconds > 0:
-        if not table.exists():
-            found.pop("convolutions", None)
-        grid = stage("convolutions", lambda: _convolutions(table, convolution_seconds, device, tell))
     tell("checks", 0.9)
-    document = profile(found, name, table.name if grid["count"] else None)
+    document = profile(found, name)
     output.write_text(json.dumps(document, indent=2) + "\n")
-    loaded = from_dict(document, output.resolve().parent)
+    loaded = from_dict(document)
     measured = stage("checks", lambda: probe({"name": "checks"}))["marks"]
     compared = tuple(
         Check(event.partition(".")[2], peak, theirs[2])
@@ -125,7 +104,7 @@ def calibrate(
     )
     unfinished.unlink()
     tell("done", 1.0)
-    return Calibration(output, grid["count"], grid["complete"], compared)
+    return Calibration(output, compared)
 
 
 def probe(description: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,7 +113,7 @@ def probe(description: Mapping[str, Any]) -> dict[str, Any]:
     return jobs.result_of(result, f"the probe {description['name']}")
 
 
-def profile(found: Mapping[str, Any], name: str | None, table: str | None) -> dict[str, Any]:
+def profile(found: Mapping[str, Any], name: str | None) -> dict[str, Any]:
     """The profile's JSON from what the stages found: modules by their growth, workspaces by the allocator's."""
     device = found["device"]
     versions = device["versions"]
@@ -173,6 +152,7 @@ def profile(found: Mapping[str, Any], name: str | None, table: str | None) -> di
         "cublas_workspace_bytes": workspace,
         "cublaslt_workspace_bytes": min(_ASSUMED_LT_BYTES, workspace) if within else own,
         "measured": True,
+        "cudnn_device": json.loads(device["cudnn_device"]),
         "releases": {
             name: written(parse(versions[name])) for name in ("torch", "cuda", "cudnn") if versions[name]
         },
@@ -185,6 +165,7 @@ def profile(found: Mapping[str, Any], name: str | None, table: str | None) -> di
                 ("compute_capability", "CUDA's device properties"),
                 ("sm_count", "CUDA's device properties"),
                 ("max_threads_per_sm", "CUDA's device properties"),
+                ("cudnn_device", "cuDNN's own description"),
                 ("context_bytes", "NVML's process figure after a first kernel, cache empty"),
                 ("first_kernel_bytes", "the same less what it is before"),
                 (
@@ -208,8 +189,6 @@ def profile(found: Mapping[str, Any], name: str | None, table: str | None) -> di
             f"measured: NVML's process figure minus the reservation, communicators made and used by each rank, {where}, NCCL "
             f"{connected[0]['nccl']}, {date.today().isoformat()}"
         )
-    if table is not None:
-        document["data"] = {"convolution": table}
     return document
 
 
@@ -244,59 +223,6 @@ def topology(found: Mapping[str, Any]) -> dict[str, Any]:
 def _growths(marks: Sequence[tuple[str, int]]) -> dict[str, int]:
     """Event -> bytes more than before it."""
     return {event: nbytes - before for (_, before), (event, nbytes) in itertools.pairwise(marks)}
-
-
-def _convolutions(
-    table: Path, seconds: float, device: Mapping[str, Any], tell: Callable[[str, float], None]
-) -> dict[str, Any]:
-    """cuDNN's choices, until the time is up: several processes ask, this one gathers and writes the table."""
-    parts = max(1, min(16, (os.cpu_count() or 2) - 1))
-    folder = table.with_name(f".{table.name}.parts")
-    folder.mkdir(exist_ok=True)
-    descriptions = [
-        {
-            "name": "convolutions",
-            "part": part,
-            "parts": parts,
-            "seconds": seconds,
-            "file": str((folder / f"{part}.npy").resolve()),
-        }
-        for part in range(parts)
-    ]
-    with ThreadPoolExecutor(parts) as pool:
-        futures = [pool.submit(probe, description) for description in descriptions]
-        done = []
-        for number, future in enumerate(futures):
-            done.append(future.result())
-            tell("convolutions", 0.25 + 0.6 * (number + 1) / parts)
-    rows = np.concatenate([np.load(str(description["file"])) for description in descriptions])
-    shipped = _same_hardware(device["nvml_name"], str(done[0]["cudnn"]))
-    arrays = table_of(rows, shipped)
-    about = {
-        "gpu": device["nvml_name"],
-        "driver": device["driver"],
-        "cudnn": str(done[0]["cudnn"]),
-        "torch": device["versions"]["torch"],
-        "date": date.today().isoformat(),
-        "method": "cuDNN backend API on the GPU, heuristic mode INSTANT then FALLBACK, nothing executed (analyze calibrate)",
-        "entries": str(len(rows)),
-        "others": "the shipped table, measured on the same GPU model with the same cuDNN"
-        if shipped
-        else "none",
-    }
-    write(table, arrays, about, small=False)
-    for path in folder.iterdir():
-        path.unlink()
-    folder.rmdir()
-    return {"count": len(rows), "complete": all(entry["complete"] for entry in done)}
-
-
-def _same_hardware(gpu: str, cudnn: str) -> bool:
-    """Whether the shipped table was measured on this GPU model with this cuDNN ("91900" is 9.19.0)."""
-    about = measurements(MODELLED_ON).about
-    number = int(cudnn)
-    version = f"{number // 10000}.{number // 100 % 100}.{number % 100}"
-    return about["gpu"].startswith(f"{gpu} (") and about["cudnn"].startswith(f"{version}.")
 
 
 def predicted_checks(device: DeviceProfile) -> list[tuple[str, int, int]]:

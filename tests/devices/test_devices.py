@@ -43,8 +43,8 @@ def test_every_profile(name: str) -> None:
         "releases",
         "modules_off_bytes",
     }
-    # What was measured has no range, and tables that say themselves where they are from.
-    lacking = {"context_range_bytes", "data"} if profile.measured else {"nccl"}
+    # What was measured has no range.
+    lacking = {"context_range_bytes"} if profile.measured else {"nccl"}
     smallest, largest = profile.capacity_range_bytes
     if smallest == largest:
         lacking |= {"capacity_range_bytes"}
@@ -128,8 +128,7 @@ MISTAKES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "number for truth": lambda content: content.update(measured=1),
     "empty name": lambda content: content.update(name=""),
     "empty nvml name": lambda content: content.update(nvml_names=[""]),
-    "data elsewhere": lambda content: content.update(data={"convolution": "../x.json"}),
-    "data in itself": lambda content: content.update(data={"convolution": ".."}),
+    "no version": lambda content: content.update(cudnn_device={"deviceName": "x"}),
 }
 
 
@@ -146,18 +145,10 @@ def test_loader_and_schema_refuse_the_same(mistake: str, tmp_path: Path) -> None
 
 
 def test_load_by_path(tmp_path: Path) -> None:
-    """A calibrated profile with a data file next to it."""
-    content = {**H200, "name": "mine", "data": {"convolution": "mine.convolution.json.gz"}}
+    content = {**H200, "name": "mine"}
     path = tmp_path / "mine.json"
     path.write_text(json.dumps(content))
-    with pytest.raises(OptionError, match="convolution data file"):
-        devices.load(str(path))
-    (tmp_path / "mine.convolution.json.gz").write_bytes(b"")
-    profile = devices.load(str(path))
-    assert profile.data == {"convolution": (tmp_path / "mine.convolution.json.gz").resolve()}
-    assert dataclasses.replace(profile, name="h200", data={}) == dataclasses.replace(
-        devices.load("h200"), data={}
-    )
+    assert dataclasses.replace(devices.load(str(path)), name="h200") == devices.load("h200")
 
 
 def test_faulty_files(tmp_path: Path) -> None:

@@ -53,14 +53,14 @@ def test_gigabytes_on_a_card_are_its_makers() -> None:
     assert devices.parse_size("24GB") == 24 * 10**9  # of a budget
 
 
-def test_a_profile_without_what_nvidia_smi_lists(tmp_path: Path) -> None:
+def test_a_profile_without_what_nvidia_smi_lists() -> None:
     """One calibrated before both figures were read has NVML's, of which CUDA may have less."""
-    older = loader.from_dict({**H200, "capacity_bytes": 24 << 30}, tmp_path)
+    older = loader.from_dict({**H200, "capacity_bytes": 24 << 30})
     assert older.capacity_range_bytes == ((24 << 30) - (560 << 20), 24 << 30)
-    both = loader.from_dict({**H200, "capacity_bytes": 23 << 30, "listed_bytes": 24 << 30}, tmp_path)
+    both = loader.from_dict({**H200, "capacity_bytes": 23 << 30, "listed_bytes": 24 << 30})
     assert both.capacity_range_bytes == (23 << 30, 23 << 30)
     with pytest.raises(OptionError, match="does not hold"):
-        loader.from_dict({**H200, "capacity_range_bytes": [2, 3]}, tmp_path)
+        loader.from_dict({**H200, "capacity_range_bytes": [2, 3]})
 
 
 def test_paths_are_told_from_names(tmp_path: Path) -> None:
@@ -82,18 +82,16 @@ H200: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_the_least_a_profile_may_say(tmp_path: Path) -> None:
-    profile = loader.from_dict(H200, tmp_path)
+def test_a_profile_may_name_tables_nobody_reads_any_more() -> None:
+    older = {**H200, "data": {"convolution": "x.convolutions.npz"}, "sources": {"data": "measured: before"}}
+    assert loader.from_dict(older).name == "x"
+
+
+def test_the_least_a_profile_may_say() -> None:
+    profile = loader.from_dict(H200)
     assert (profile.capacity_bytes, profile.sm_count, profile.compute_capability) == (1, 1, (0, 0))
-    assert (profile.measured, profile.per_thread_modules, profile.nvml_names, profile.data) == (
-        False,
-        (),
-        (),
-        {},
-    )
-    whole = loader.from_dict(
-        {**H200, "per_thread_modules": ["a"], "nvml_names": ["b"], "measured": True}, tmp_path
-    )
+    assert (profile.measured, profile.per_thread_modules, profile.nvml_names) == (False, (), ())
+    whole = loader.from_dict({**H200, "per_thread_modules": ["a"], "nvml_names": ["b"], "measured": True})
     assert (whole.measured, whole.per_thread_modules, whole.nvml_names) == (True, ("a",), ("b",))
 
 
@@ -117,13 +115,12 @@ def test_the_least_a_profile_may_say(tmp_path: Path) -> None:
         ("nvml_names", "x"),
         ("nvml_names", ["x", 1]),
         ("per_thread_modules", ["x", ""]),
-        ("data", {"a": "b/c"}),
         ("name", 5),
     ],
 )
-def test_each_field_is_checked_by_itself(field: str, value: Any, tmp_path: Path) -> None:
+def test_each_field_is_checked_by_itself(field: str, value: Any) -> None:
     with pytest.raises(OptionError, match=f"the field {field!r} is") as caught:
-        loader.from_dict({**H200, field: value}, tmp_path)
+        loader.from_dict({**H200, field: value})
     assert caught.value.hint.startswith(f"it must be {loader.CHECKS[field][0]}")
     assert ("which begins with" in caught.value.hint) == (field == "sources")
 

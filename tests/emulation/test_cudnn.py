@@ -10,10 +10,10 @@ import pytest
 from analyzer.devices import load
 from analyzer.emulation.cudnn import CudnnAnswers
 from analyzer.emulation.questions import Unanswered
-from analyzer.libraries.cudnn.convolutions import workspace
-from analyzer.libraries.cudnn.listing import listing
+from analyzer.libraries.cudnn.choices import choices_of
+from analyzer.libraries.cudnn.convolution import Convolution, Plan, strides_of
 from analyzer.libraries.cudnn.recurrent import Recurrent
-from analyzer.libraries.cudnn.table import Convolution, strides_of
+from tests.libraries.cudnn.fakes import FakeAsker, with_asker
 
 # ResNet-50's second stage at batch 32: measured.
 KNOWN = Convolution("forward", "float32", False, (32, 64, 56, 56), (64, 64, 3, 3), (1, 1), (1, 1), (1, 1))
@@ -56,75 +56,69 @@ def workspaces(told: list[int]) -> list[int]:
     return told[::3]
 
 
+PLANS = (Plan(67, 3000, tensor_core=True), Plan(25, 200, deterministic=False), Plan(1, 0))
+
+
 @pytest.mark.parametrize("name", ["forward", "data", "weight"])
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_convolution_is_recognised_and_its_plans_are_listed(name: str, last: bool, dtype: str) -> None:
-    call = Convolution(name, dtype, last, (32, 64, 56, 56), (128, 32, 3, 3), (1, 2), (2, 1), (1, 2))
-    told = CudnnAnswers(load("h200")).plans(question(operation(call)))
-    expected = listing(call, "h200")
-    assert workspaces(told) == [plan.workspace_bytes for plan in expected.plans]
-    assert [note & 1 for note in told[1::3]] == [plan.tensor_core for plan in expected.plans]
-    assert [not note & 16 for note in told[1::3]] == [plan.deterministic for plan in expected.plans]
-    assert told[2::3].index(min(told[2::3])) == expected.fastest
-    assert len(set(told[2::3])) == len(expected.plans)  # PyTorch forgets plans that take equally long
+def test_a_convolution_is_recognised_and_its_plans_are_listed(
+    name: str, last: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = Convolution(name, dtype, last, (32, 64, 57, 56), (128, 32, 3, 3), (1, 2), (2, 1), (1, 2))
+    asker = FakeAsker(dict.fromkeys([call], PLANS))
+    with_asker(monkeypatch, asker)
+    told = CudnnAnswers(load("a100-80gb")).plans(question(operation(call)))
+    assert {each.convolution() for each in asker.asked} == {call}
+    assert workspaces(told) == [3000, 200, 0]
+    assert [note & 1 for note in told[1::3]] == [1, 0, 0]
+    assert [not note & 16 for note in told[1::3]] == [True, False, True]
+    assert len(set(told[2::3])) == len(PLANS)  # PyTorch forgets plans that take equally long
 
 
-def test_three_dimensions_and_a_layout_that_only_one_tensor_shows() -> None:
+def test_three_dimensions_and_a_layout_that_only_one_tensor_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     call = Convolution(
         "forward", "float16", True, (2, 1, 8, 16, 16), (24, 1, 3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1)
     )
-    told = CudnnAnswers(load("h200")).plans(question(operation(call)))
-    assert workspaces(told) == [plan.workspace_bytes for plan in listing(call, "h200").plans]
+    with_asker(monkeypatch, FakeAsker({call: PLANS}))
+    told = CudnnAnswers(load("a100-80gb")).plans(question(operation(call)))
+    assert workspaces(told) == [3000, 200, 0]
 
 
 def test_the_list_of_the_heuristics_is_whole() -> None:
     assert CudnnAnswers(load("h200")).plans(question(operation(KNOWN), mode=2)) == []
 
 
-def test_what_was_measured_raises_no_doubt_and_what_was_voted_on_does() -> None:
+def test_what_is_recorded_raises_no_doubt_and_what_nobody_can_be_asked_about_does() -> None:
     asked = CudnnAnswers(load("h200"))
     asked.plans(question(operation(KNOWN)))
     assert asked.doubts() == ()
     unseen = Convolution("forward", "float32", False, (7, 61, 39, 39), (83, 61, 3, 3), (1, 1), (1, 1), (1, 1))
     for _ in range(2):
-        asked.plans(question(operation(unseen)))
+        told = asked.plans(question(operation(unseen)))
+    assert workspaces(told) == [choices_of(load("h200")).workspace(unseen).nbytes]
     (doubt,) = asked.doubts()
-    assert doubt.workspace.low_bytes <= doubt.workspace.nbytes <= doubt.workspace.high_bytes
+    assert doubt.workspace.low_bytes == 0 < doubt.workspace.nbytes < doubt.workspace.high_bytes
     assert str(doubt).startswith("cuDNN convolution (forward, float32, 7x61x39x39 with 83x61x3x3): ")
-    assert "inferred" in str(doubt)
-    assert [each.under for each in asked.doubts("no_tf32")] == ["", "no_tf32"]
+    assert "unknown" in str(doubt)
 
 
-def test_who_wins_the_trials_is_a_doubt_of_benchmark_mode_where_nobody_timed_them() -> None:
+def test_who_wins_the_trials_is_a_doubt_of_benchmark_mode_where_nobody_timed_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    call = replace(KNOWN, x_shape=(31, 64, 56, 57))
+    with_asker(monkeypatch, FakeAsker({call: PLANS}))
     asked = CudnnAnswers(load("h200"))
-    timed = Convolution("forward", "float32", False, (32, 64, 56, 56), (64, 64, 3, 3), (1, 1), (1, 1), (1, 1))
-    asked.plans(question(operation(timed)))
-    assert asked.doubts("benchmark") == ()
-    asked.plans(question(operation(replace(timed, x_shape=(1, 64, 56, 56)))))
-    doubt = asked.doubts("benchmark")[-1]
-    assert (doubt.under, doubt.workspace.low_bytes) == ("benchmark", 0)
-    plans = listing(replace(timed, x_shape=(1, 64, 56, 56)), "h200").plans
-    assert doubt.workspace.high_bytes >= max(plan.workspace_bytes for plan in plans)
-
-
-def test_another_gpu_has_its_own_figures_or_says_whose() -> None:
-    """Compute capability 8.0 has a table, 10.0 none."""
-    asked, told = CudnnAnswers(load("a100-80gb")), CudnnAnswers(load("b200"))
-    own = workspace(KNOWN, "sm80")
-    assert own.source == "measured" and asked.plans(question(operation(KNOWN)))[0] == own.nbytes
-    assert not asked.doubts()
-    assert (
-        told.plans(question(operation(KNOWN)))[0]
-        == CudnnAnswers(load("h200")).plans(question(operation(KNOWN)))[0]
-    )
-    assert "measured (transferred from h200)" in str(told.doubts()[0])
+    asked.plans(question(operation(call)))
+    assert asked.doubts() == ()
+    (doubt,) = asked.doubts("benchmark")
+    assert (doubt.workspace.low_bytes, doubt.workspace.high_bytes) == (0, 3000)
 
 
 def test_a_convolution_with_elementwise_operations_is_a_doubt() -> None:
     asked = CudnnAnswers(load("h200"))
     told = asked.plans(question(operation(KNOWN), {"kind": 13}, {"kind": 13}))
-    assert workspaces(told) == [plan.workspace_bytes for plan in listing(KNOWN, "h200").plans]
+    assert workspaces(told) == [choices_of(load("h200")).workspace(KNOWN).nbytes]
     assert "with elementwise operations, taken as without" in str(asked.doubts()[0])
 
 

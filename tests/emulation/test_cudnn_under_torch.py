@@ -15,9 +15,10 @@ import pytest
 from analyzer import emulate
 from analyzer.devices import load
 from analyzer.emulation import library
-from analyzer.libraries.cudnn.convolutions import ConvolutionSettings, trial
+from analyzer.libraries.cudnn.choices import choices_of
+from analyzer.libraries.cudnn.convolution import Convolution
+from analyzer.libraries.cudnn.plans import ConvolutionSettings
 from analyzer.libraries.cudnn.recurrent import Recurrent
-from analyzer.libraries.cudnn.table import Convolution
 from tests.emulation.native import compiled
 
 PYTHON = os.environ.get("ANALYZER_CUDA_PYTHON")
@@ -63,7 +64,10 @@ def test_pytorch_gets_the_plans_of_the_profiles_gpu(tmp_path: Path, monkeypatch:
     emulate(program, [str(told)], python=PYTHON, device="h200")
     found = json.loads(told.read_text())
     call = Convolution("forward", "float32", False, (16, 64, 56, 56), (64, 64, 3, 3), (1, 1), (1, 1), (1, 1))
-    assert trial(call, "h200", ConvolutionSettings(benchmark=True)).nbytes in found["trials"]
+    assert (
+        choices_of(load("h200")).workspaces([call], ConvolutionSettings(benchmark=True), trial=True)[0].nbytes
+        in found["trials"]
+    )
     assert found["attention"][-1] == 1057024
     layer = Recurrent("LSTM", "float32", 256, 512, 2, 1, 64, 128, dropout=True)
     assert layer.training_workspace_bytes() in found["lstm"]

@@ -267,8 +267,10 @@ print(torch.cuda.max_memory_allocated() - x.nbytes - layer.weight.nbytes, torch.
 def test_cudnns_settings_are_those_of_the_moment_of_the_call(run: Any, capsys: Any) -> None:
     """The stem of ResNet-50: 205,520,896 bytes of result, and what cuDNN takes under each setting; cached blocks go back
     after the trials."""
-    from analyzer.libraries.cudnn.convolutions import ConvolutionSettings, trial, workspace
-    from analyzer.libraries.cudnn.table import Convolution
+    from analyzer.devices import load
+    from analyzer.libraries.cudnn.choices import choices_of
+    from analyzer.libraries.cudnn.convolution import Convolution
+    from analyzer.libraries.cudnn.plans import ConvolutionSettings
 
     stem = Convolution("forward", "float32", False, (64, 3, 224, 224), (64, 3, 7, 7), (3, 3), (2, 2), (1, 1))
     result = 64 * 64 * 112 * 112 * 4
@@ -282,20 +284,22 @@ def test_cudnns_settings_are_those_of_the_moment_of_the_call(run: Any, capsys: A
         return 0 <= nbytes - wanted < 2 * MIB  # a block's end that is not worth splitting off
 
     default, reserved = taken("pass")
-    assert near(default, workspace(stem, "h200").nbytes)
-    strict = workspace(stem, "h200", ConvolutionSettings(allow_tf32=False)).nbytes
+    assert near(default, choices_of(load("h200")).workspace(stem).nbytes)
+    strict = choices_of(load("h200")).workspace(stem, ConvolutionSettings(allow_tf32=False)).nbytes
     for statement in (
         "torch.backends.cudnn.allow_tf32 = False",
         "torch.backends.cudnn.conv.fp32_precision = 'ieee'",
     ):
         assert near(taken(statement)[0], strict)
-    certain = workspace(stem, "h200", ConvolutionSettings(deterministic=True)).nbytes
+    certain = choices_of(load("h200")).workspace(stem, ConvolutionSettings(deterministic=True)).nbytes
     for statement in (
         "torch.backends.cudnn.deterministic = True",
         "torch.use_deterministic_algorithms(True, warn_only=True)",
     ):
         assert near(taken(statement)[0], certain)
-    tried = trial(stem, "h200", ConvolutionSettings(benchmark=True)).nbytes
+    tried = (
+        choices_of(load("h200")).workspaces([stem], ConvolutionSettings(benchmark=True), trial=True)[0].nbytes
+    )
     benchmark = taken("torch.backends.cudnn.benchmark = True")
     assert near(benchmark[0], tried) and tried > default + 8 * MIB
     assert (

@@ -1,4 +1,4 @@
-"""Calibration on a made-up GPU: a profile that is valid, loads and is used; stages that resume; the table of convolutions."""
+"""Calibration on a made-up GPU: a profile that is valid, loads and is used; stages that resume."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -19,9 +18,6 @@ from analyzer import releases
 from analyzer.devices import load
 from analyzer.devices.loader import PROFILES, from_dict
 from analyzer.errors import RunError
-from analyzer.libraries.cudnn.answers import CudnnPlan, figures
-from analyzer.libraries.cudnn.convolutions import ConvolutionSettings, trial, workspace
-from analyzer.libraries.cudnn.table import call_of, grid_calls, table_of, write
 from analyzer.runs import checks, communicators, machine
 from analyzer.runs.probes import PRODUCT_BYTES
 from analyzer.verify import calibrate
@@ -29,12 +25,6 @@ from analyzer.verify.calibrate import predicted_checks
 from tests.paths import DATA, MODELS, ROOT
 
 MIB = 2**20
-OPERATIONS = ("forward", "data", "weight")
-
-
-def one_plan(nbytes: int) -> tuple[int, ...]:
-    """What is told of a call with a single plan."""
-    return figures([CudnnPlan(1, nbytes)], "float16", whole=False)
 
 
 class FakeGpu:
@@ -54,7 +44,7 @@ class FakeGpu:
             return {
                 "nvml_name": "NVIDIA Pretend 24", "driver": "580.1", "capacity_bytes": 23 << 30, "listed_bytes": 24 << 30,
                 "driver_bytes": 9 * MIB, "first_kernel_bytes": 90 * MIB,
-                "compute_capability": [8, 9], "sm_count": 60, "max_threads_per_sm": 1536, "context_bytes": 300 * MIB,
+                "compute_capability": [8, 9], "sm_count": 60, "max_threads_per_sm": 1536, "context_bytes": 300 * MIB, "cudnn_device": '{"deviceVer": 890}',
                 "versions": {"torch": self.torch, "cuda": "13.0", "cudnn": "9.19.0"},
             }  # fmt: skip
         if description["name"] == "library":
@@ -72,15 +62,6 @@ class FakeGpu:
                 "cufft": {"outside_bytes": [0, 0], "peak_bytes": [0, 0]},
                 "kernels": {"outside_bytes": [132 * MIB, 0], "peak_bytes": [0, 0]},
             }[description["family"]]
-        if description["name"] == "convolutions":
-            rows = []
-            for number, (group, family, batch, _) in enumerate(grid_calls(description["part"], 50_000)):
-                rows += [
-                    (group, family, batch, operation, *one_plan(1000 * number + operation))
-                    for operation in range(3)
-                ]
-            np.save(description["file"], np.array(rows, dtype=np.int64))
-            return {"count": len(rows), "complete": False, "cudnn": 91900}
         # As a GPU of its compute capability and size does, whose sorts are other ones than an H200's.
         own = replace(load("h200"), compute_capability=(8, 9), sm_count=60, max_threads_per_sm=1536)
         predicted = predicted_checks(own)
@@ -103,7 +84,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
 def test_the_profile_is_valid_and_used(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     told: list[tuple[str, float]] = []
-    found = calibrate.calibrate(path, progress=lambda stage, share: told.append((stage, share)))
+    calibrate.calibrate(path, progress=lambda stage, share: told.append((stage, share)))
     document = json.loads(path.read_text())
     jsonschema.validate(document, json.loads((PROFILES.parent / "schema.json").read_text()))
     profile = load(path)
@@ -115,8 +96,7 @@ def test_the_profile_is_valid_and_used(tmp_path: Path) -> None:
     }  # fmt: skip
     assert profile.per_thread_modules == ("cublas",)
     assert (profile.cublas_workspace_bytes, profile.cublaslt_workspace_bytes) == (8_519_680, MIB)
-    assert profile.measured and profile.data["convolution"] == tmp_path / "mine.convolutions.npz"
-    assert found.convolution_count > 0 and not found.complete
+    assert profile.measured and profile.cudnn_device == {"deviceVer": 890}
     assert not (tmp_path / "mine.json.partial").exists()
     assert [share for _, share in told] == sorted(share for _, share in told) and told[-1] == ("done", 1.0)
 
@@ -139,16 +119,16 @@ def test_workspaces_of_every_release_are_seen(
     gpu: FakeGpu, tmp_path: Path, version: str, with_bias: int, how: str
 ) -> None:
     gpu.torch, gpu.with_bias_bytes = version, with_bias
-    calibrate.calibrate(tmp_path / "p.json", convolution_seconds=0)
+    calibrate.calibrate(tmp_path / "p.json")
     profile = load(tmp_path / "p.json")
     assert (profile.cublas_workspace_bytes, profile.cublaslt_workspace_bytes) == (8_519_680, MIB)
     assert profile.sources["cublaslt_workspace_bytes"].startswith(how)
     assert (profile.releases["torch"], profile.releases["cuda"]) == (releases.parse(version), (13, 0))
 
 
-def test_checks_say_what_differs_from_the_rules(gpu: FakeGpu, tmp_path: Path) -> None:
-    found = calibrate.calibrate(tmp_path / "p.json", convolution_seconds=0)
-    assert "convolutions" not in gpu.asked and found.convolution_count == 0
+@pytest.mark.usefixtures("gpu")
+def test_checks_say_what_differs_from_the_rules(tmp_path: Path) -> None:
+    found = calibrate.calibrate(tmp_path / "p.json")
     assert {check.name for check in found.checks} == set(checks.CASES)
     sort = next(check for check in found.checks if check.name == "sort")
     assert sort.measured_bytes == sort.predicted_bytes + MIB
@@ -158,58 +138,11 @@ def test_an_interrupted_calibration_goes_on_where_it_stopped(gpu: FakeGpu, tmp_p
     path = tmp_path / "p.json"
     gpu.fail_at = "library cusolver"
     with pytest.raises(RunError):
-        calibrate.calibrate(path, convolution_seconds=0)
+        calibrate.calibrate(path)
     assert not path.exists() and (tmp_path / "p.json.partial").exists()
     gpu.fail_at, gpu.asked = "", []
-    calibrate.calibrate(path, convolution_seconds=0)
+    calibrate.calibrate(path)
     assert gpu.asked == ["library cusolver", "library cufft", "library kernels", "checks"]
-
-
-def test_the_table_gives_back_what_was_asked(tmp_path: Path) -> None:
-    calls = list(grid_calls(7, 20_000))
-    rows = [
-        (*call[:3], number, *one_plan(100 * place + number))
-        for place, call in enumerate(calls)
-        for number in range(len(OPERATIONS))
-    ]
-    path = tmp_path / "t.convolutions.npz"
-    write(path, table_of(np.array(rows)), {})
-    for place, call in enumerate(calls):
-        for number, operation in enumerate(OPERATIONS):
-            for settings in (
-                ConvolutionSettings(),
-                ConvolutionSettings(deterministic=True),
-                ConvolutionSettings(allow_tf32=False),
-            ):
-                found = workspace(call_of(*call[:3], operation), str(path), settings)
-                assert (found.nbytes, found.source) == (100 * place + number, "measured")
-
-
-def test_parts_share_all_calls_and_common_batches_come_first() -> None:
-    parts = [list(grid_calls(part, 3)) for part in range(3)]
-    everything = [call for part in parts for call in part]
-    assert len(everything) == len(set(everything)) > 400_000
-    assert {batch for _, _, batch, _ in parts[0][:1000]} == {1}
-    assert 20_000 < sum(whole for *_, whole in everything) < len(everything) / 4
-
-
-def test_on_the_shipped_tables_own_hardware_the_rest_comes_from_it(tmp_path: Path) -> None:
-    calls = list(grid_calls(3, 100_000))
-    rows = np.array(
-        [(*call[:3], number, *one_plan(512)) for call in calls for number in range(len(OPERATIONS))]
-    )
-    path = tmp_path / "t.convolutions.npz"
-    write(path, table_of(rows, on_shipped=True), {}, small=False)
-    assert workspace(call_of(*calls[0][:3], "forward"), str(path)).nbytes == 512
-    for call in grid_calls(4, 100_000):
-        for operation in OPERATIONS:
-            asked = call_of(*call[:3], operation)
-            assert workspace(asked, str(path)).nbytes == workspace(asked, "h200").nbytes
-            tried = trial(asked, str(path), ConvolutionSettings(benchmark=True))
-            assert tried.nbytes == trial(asked, "h200", ConvolutionSettings(benchmark=True)).nbytes
-    assert calibrate._same_hardware("NVIDIA H200", "91900")
-    assert not calibrate._same_hardware("NVIDIA H200", "91800")
-    assert not calibrate._same_hardware("NVIDIA H20", "91900")
 
 
 def test_the_profile_it_wrote_on_the_h200_predicts_no_worse_than_the_shipped_one() -> None:
@@ -227,7 +160,7 @@ def test_the_profile_it_wrote_on_the_h200_predicts_no_worse_than_the_shipped_one
         )
         assert len(own) == len(theirs) == 180
         assert sum(own) <= sum(theirs) + 1e-6
-    profile = from_dict({**found["profile"], "data": {}}, ROOT)
+    profile = from_dict(found["profile"])
     like = load("h200")
     for figure in (
         "context_bytes",
@@ -278,12 +211,12 @@ def test_a_calibrated_topology_gives_other_programs_within_one_percent(
         communicators, "measured", lambda ranks: found_communicators()[0] if ranks == 2 else alone()
     )
     path = tmp_path / "pair.json"
-    calibrate.calibrate(path, convolution_seconds=0, ranks=2)
+    calibrate.calibrate(path, ranks=2)
     calibrated = json.loads(path.read_text())
     jsonschema.validate(calibrated, json.loads((PROFILES.parent / "schema.json").read_text()))
     assert "NCCL 2.28.9" in calibrated["sources"]["nccl"]
     profile = json.loads((PROFILES / "h200.json").read_text())
-    profile |= {"nccl": calibrated["nccl"], "name": "pair", "data": {}}
+    profile |= {"nccl": calibrated["nccl"], "name": "pair"}
     path.write_text(json.dumps(profile))
     from analyzer.pipeline import analyze
 

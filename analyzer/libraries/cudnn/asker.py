@@ -1,10 +1,10 @@
-"""cuDNN asked for a GPU that is described to it: one call, or many at once, and the answers kept.
+"""cuDNN asked for a GPU that is described to it: one question, or many at once, and the answers kept.
 
-1. The library is loaded by a process of its own (`runs/cudnn_answers.py`), started at the first call that nobody asked before.
+1. The library is loaded by a process of its own (`answering.py`), started at the first question that nobody asked before.
 2. An answer is kept on disk, in the user's cache folder (`ANALYZER_CACHE`, else where the system keeps caches), by release and
    description: a second analysis starts no process, and a folder of answers serves where there is no library. Without a folder that can
    be written to, answers last as long as this process.
-3. A release that knows no such GPU may crash. The call at which it ended has no answer; after `_MOST_ENDS` of these nobody is asked
+3. A release that knows no such GPU may crash. The question at which it ended has no answer; after `_MOST_ENDS` of these nobody is asked
    any more.
 
 Source: NVIDIA cuDNN backend API reference, `CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR`.
@@ -22,16 +22,14 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import astuple
 from pathlib import Path
-from typing import Any
 
 from platformdirs import user_cache_path
 
-from analyzer.libraries.cudnn.answers import CudnnPlan
+from analyzer.libraries.cudnn.convolution import Plan, Question
 from analyzer.libraries.cudnn.finding import Library
-from analyzer.libraries.cudnn.table import Convolution
-from analyzer.releases import RECORDED, Release
+from analyzer.libraries.cudnn.recorded import RELEASE
+from analyzer.releases import Release
 
 _ROOT = Path(__file__).resolve().parents[3]
 _AT_ONCE = 256
@@ -55,14 +53,14 @@ _DROPPED = ("LD_PRELOAD", "CUDNN_", "PYTHON", "CUDA_")
 class Asker:
     """One cuDNN and one GPU's description. Threads may share it; a forked child starts a process of its own.
 
-    library: whom to ask; None: only what the release of the tables answered before. description: the GPU's, JSON in cuDNN's field names. cache: the folder answers are kept in.
+    library: whom to ask; None: only what release `RELEASE` answered before. description: the GPU's, JSON in cuDNN's field names. cache: the folder answers are kept in.
     """
 
     def __init__(self, library: Library | None, description: str, cache: Path = _CACHE) -> None:
         self._library, self._description = library, description
         digest = hashlib.sha256(f"{self.release}\n{description}".encode()).hexdigest()[:16]
-        self._path = cache / "cudnn" / f"{digest}.plans.sqlite"
-        self._known: dict[Convolution, tuple[CudnnPlan, ...] | None] = {}
+        self._path = cache / "cudnn" / f"{digest}.sqlite"
+        self._known: dict[Question, tuple[Plan, ...] | None] = {}
         self._lock = threading.RLock()
         self._process: subprocess.Popen[str] | None = None
         self._owner = 0
@@ -72,24 +70,26 @@ class Asker:
     @property
     def release(self) -> Release | None:
         """The library's release, as its file says it."""
-        return RECORDED["cudnn"] if self._library is None else self._library.release
+        return RELEASE if self._library is None else self._library.release
 
-    def plans(self, call: Convolution) -> tuple[CudnnPlan, ...] | None:
-        """The plans of a call, in the order in which they are tried; None: cuDNN gives no answer."""
-        return self.ask([call])[0]
+    def plans(self, question: Question) -> tuple[Plan, ...] | None:
+        """The plans of a question, in the order in which they are tried; None: cuDNN gives no answer."""
+        return self.ask([question])[0]
 
-    def ask(self, calls: Sequence[Convolution]) -> list[tuple[CudnnPlan, ...] | None]:
-        """The plans of each call."""
+    def ask(self, questions: Sequence[Question]) -> list[tuple[Plan, ...] | None]:
+        """The plans of each question; a list of all plans answers a question for the first as well."""
         with self._lock:
             self._load()
-            missing = [call for call in dict.fromkeys(calls) if self._answer(call) is _UNASKED]
+            missing = [
+                question for question in dict.fromkeys(questions) if self._answer(question) is _UNASKED
+            ]
             for begin in range(0, len(missing), _AT_ONCE):
                 chunk = missing[begin : begin + _AT_ONCE]
                 found = self._asked(chunk)
                 if found is None and len(chunk) > 1:  # find the one that ends the library
-                    found = [(self._asked([call]) or [None])[0] for call in chunk]
+                    found = [(self._asked([question]) or [None])[0] for question in chunk]
                 self._keep(dict(zip(chunk, found or [None] * len(chunk), strict=True)))
-            answers = (self._answer(call) for call in calls)
+            answers = (self._answer(question) for question in questions)
             return [None if isinstance(answer, _Unasked) else answer for answer in answers]
 
     def close(self) -> None:
@@ -103,10 +103,11 @@ class Asker:
             process.kill()
             process.wait()
 
-    def _answer(self, call: Convolution) -> tuple[CudnnPlan, ...] | _Unasked | None:
-        return self._known.get(call, _UNASKED)
+    def _answer(self, question: Question) -> tuple[Plan, ...] | _Unasked | None:
+        whole = question._replace(whole=True)
+        return self._known.get(question, self._known.get(whole, _UNASKED))
 
-    def _asked(self, calls: Sequence[Convolution]) -> list[tuple[CudnnPlan, ...] | None] | None:
+    def _asked(self, questions: Sequence[Question]) -> list[tuple[Plan, ...] | None] | None:
         """What the process says; None where it has ended."""
         process = self._running()
         if process is None or process.stdin is None or process.stdout is None:
@@ -115,7 +116,7 @@ class Asker:
         watch.daemon = True
         watch.start()
         try:
-            process.stdin.write(json.dumps([astuple(call) for call in calls]) + "\n")
+            process.stdin.write(json.dumps(questions) + "\n")
             process.stdin.flush()
             found = json.loads(process.stdout.readline())
         except (OSError, ValueError):
@@ -124,7 +125,7 @@ class Asker:
             return None
         finally:
             watch.cancel()
-        return [tuple(map(plan_of, plans)) for plans in found]
+        return [tuple(map(Plan.read, plans)) for plans in found]
 
     def _running(self) -> subprocess.Popen[str] | None:
         """The process, started if need be; None where it does not start, or has ended too often."""
@@ -162,19 +163,17 @@ class Asker:
             with suppress(sqlite3.Error, ValueError, TypeError), sqlite3.connect(self._path) as file:
                 for asked, answered in file.execute("select question, answer from answers"):
                     plans = json.loads(answered)
-                    self._known[convolution_of(json.loads(asked))] = (
-                        None if plans is None else tuple(map(plan_of, plans))
+                    self._known[Question.read(json.loads(asked))] = (
+                        None if plans is None else tuple(map(Plan.read, plans))
                     )
 
-    def _keep(self, answers: dict[Convolution, tuple[CudnnPlan, ...] | None]) -> None:
+    def _keep(self, answers: dict[Question, tuple[Plan, ...] | None]) -> None:
         """Remember, and write down what the library itself answered."""
         self._known |= answers
         if self._library is None:
             return
         rows = [
-            (json.dumps(astuple(asked)), json.dumps([astuple(plan) for plan in plans]))
-            for asked, plans in answers.items()
-            if plans is not None
+            (json.dumps(asked), json.dumps(plans)) for asked, plans in answers.items() if plans is not None
         ]
         with suppress(sqlite3.Error, OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -183,22 +182,9 @@ class Asker:
                 file.executemany("insert or replace into answers values (?, ?)", rows)
 
 
-def convolution_of(fields: Sequence[Any]) -> Convolution:
-    """A convolution from its JSON."""
-    return Convolution(*(tuple(field) if isinstance(field, list) else field for field in fields))  # type: ignore[arg-type]
-
-
-def plan_of(fields: Sequence[Any]) -> CudnnPlan:
-    """A plan from its JSON."""
-    engine, nbytes, deterministic, tensor_core, knobs = fields
-    return CudnnPlan(
-        engine, nbytes, deterministic, tensor_core, tuple((kind, value) for kind, value in knobs)
-    )
-
-
 def command(library: Library) -> list[str]:
     """How the process is started."""
-    return [sys.executable, "-m", "analyzer.runs.cudnn_answers", library.path, library.cublaslt]
+    return [sys.executable, "-m", "analyzer.libraries.cudnn.answering", library.path, library.cublaslt]
 
 
 class _Unasked:

@@ -9,7 +9,8 @@
    128 bytes. The heads of a group are computed together, 16 at once; there are as many splits, a power of two from 4 to 64, as give
    at most two thread blocks a multiprocessor and each split 128 keys or more; up to 512 keys are not split.
 
-Measured: recorded workspaces (H200, torch 2.11, cuDNN 9.19; head sizes 32 to 256, sequences 49 to 4,096); rule 4: all of 3,094 calls
+Measured: all of 680 random calls, forward and backward, of an H100 (torch 2.11, cuDNN 9.19; head sizes 8 to 256, 1 to 4,096 positions, grouped
+heads, masks, dropout; `tests/data/h100/attention.jsonl.gz`); rule 4: all of 3,094 of an H200
 (`tests/data/h200/attention_single_query.json.gz`, by `benchmarks/cudnn/attention.py`).
 Not modelled: ragged batches. Not measured: a single query on 513 to 999 keys (taken by rule 4).
 """

@@ -16,7 +16,7 @@ Not modelled: that one kernel's local memory serves another's (a program with bo
 
 from __future__ import annotations
 
-from analyzer.libraries.cudnn.table import Convolution
+from analyzer.libraries.cudnn.convolution import Convolution
 
 FIVE, SEVEN = "local_memory_5x5", "local_memory_7x7"
 _LARGEST_SIDE = 16

@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from analyzer.libraries.cudnn.table import ELEMENT_BYTES
+from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES
 
 MODES = ("RNN_RELU", "RNN_TANH", "LSTM", "GRU")
 Algorithm = Literal["standard", "static", "small"]

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from analyzer.graph import Category
-from analyzer.libraries.cudnn.frontend_plans import doubt
 from analyzer.runtimes.events import AllocationEvent, Free, Malloc
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels.scratch import KernelSettings, Takes, scratch, unknown
+from analyzer.runtimes.onnxruntime.kernels.scratch.convolution import doubt
 from analyzer.runtimes.onnxruntime.kernels.scratch.lanes import taken
 from analyzer.runtimes.onnxruntime.options import SessionOptions
 from analyzer.runtimes.onnxruntime.rules import CONVOLUTION, scratch_rule
@@ -120,7 +120,7 @@ class SessionRecorder:
         takes, is_unknown = known
         if is_unknown and number == FIRST_RUN:
             self.unknown[node.operator] = self.unknown.get(node.operator, 0) + 1
-        rule, device = scratch_rule(node), self.settings.device
+        rule = scratch_rule(node)
         return [
             self.take(
                 nbytes,
@@ -129,7 +129,9 @@ class SessionRecorder:
                 node.index,
                 basis,
                 rule=rule,
-                assumed=doubt(nbytes, basis, device) if rule == CONVOLUTION and not device.measured else 0,
+                assumed=doubt(node, graph, self.settings)
+                if rule == CONVOLUTION and basis == "bounded"
+                else 0,
             )
             for nbytes, basis in takes
         ]

@@ -234,7 +234,6 @@ class Eager:
                     rule=step.rule,
                     plan=step.plan,
                     smaller=step.smaller,
-                    inferred=step.inferred,
                     assumed=step.assumed,
                 )
                 if step.tries:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from analyzer.devices import load
 from analyzer.libraries.cudnn import asker as module
-from analyzer.libraries.cudnn.answers import CudnnPlan
 from analyzer.libraries.cudnn.asker import Asker
+from analyzer.libraries.cudnn.convolution import OPERATIONS, Convolution, Plan, Question
 from analyzer.libraries.cudnn.finding import Library, within_reach
-from analyzer.libraries.cudnn.table import OPERATIONS, Convolution
 
 # The library tests may ask: beside this Python, or of the environment that this variable names.
 LIBRARIES = within_reach("", os.environ.get("ANALYZER_PYTHON", ""))
@@ -35,7 +33,7 @@ for line in sys.stdin:
     with open(sys.argv[1], "a") as log: log.write(line)
     found = []
     for question in json.loads(line):
-        batch = question[3][0]
+        batch = question[4][0]
         if batch == 13: os.abort()
         found.append([[1, batch, True, False, [[2, 5]]]])
     print(json.dumps(found), flush=True)
@@ -52,13 +50,13 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return sent
 
 
-def at(batch: int) -> Convolution:
-    return replace(CALL, x_shape=(batch, *CALL.x_shape[1:]))
+def at(batch: int) -> Question:
+    return Question.of(CALL)._replace(x_shape=(batch, *CALL.x_shape[1:]))
 
 
 def test_an_answer_is_kept_on_disk_and_nobody_is_asked_again(log: Path, tmp_path: Path) -> None:
     first = Asker(NOWHERE, '{"deviceVer": 900}', tmp_path)
-    assert first.plans(at(4)) == (CudnnPlan(1, 4, True, False, ((2, 5),)),)
+    assert first.plans(at(4)) == (Plan(1, 4, True, False, ((2, 5),)),)
     assert first.ask([at(4), at(5), at(5)])[1:] == [first.plans(at(5))] * 2
     first.close()
     again = Asker(NOWHERE, '{"deviceVer": 900}', tmp_path)
@@ -67,6 +65,13 @@ def test_an_answer_is_kept_on_disk_and_nobody_is_asked_again(log: Path, tmp_path
     other = Asker(NOWHERE, '{"deviceVer": 890}', tmp_path)
     assert other.plans(at(4)) and len(log.read_text().splitlines()) == 3
     other.close()
+
+
+def test_a_whole_list_answers_the_question_for_the_first(log: Path, tmp_path: Path) -> None:
+    asker = Asker(NOWHERE, '{"deviceVer": 900}', tmp_path)
+    assert asker.plans(at(4)._replace(whole=True)) == asker.plans(at(4))
+    assert len(log.read_text().splitlines()) == 1
+    asker.close()
 
 
 @pytest.mark.usefixtures("log")
@@ -108,7 +113,9 @@ def test_a_library_that_is_not_there_answers_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["t4", "a100-80gb", "h100", "h200", "rtx3090", "rtx4090", "rtx5090", "b300"])
 def test_cudnn_answers_for_a_gpu_that_is_not_there(name: str, tmp_path: Path) -> None:
     asker = Asker(LIBRARIES[0], json.dumps(dict(load(name).cudnn_device)), tmp_path)
-    found = asker.ask([replace(CALL, operation=operation) for operation in OPERATIONS])
+    found = asker.ask(
+        [Question.of(CALL)._replace(operation=operation, whole=True) for operation in OPERATIONS]
+    )
     asker.close()
     assert all(plans and len(plans) > 5 and plans[-1].workspace_bytes >= 0 for plans in found)
 
@@ -117,7 +124,9 @@ def test_cudnn_answers_for_a_gpu_that_is_not_there(name: str, tmp_path: Path) ->
 def test_figures_nobody_looked_up_decide_nothing(tmp_path: Path) -> None:
     """L2 and clocks halved and doubled: the first plan takes the same."""
     questions = [
-        replace(CALL, operation=operation, x_shape=(batch, *CALL.x_shape[1:]))
+        Question.of(CALL)._replace(
+            operation=operation, x_shape=(batch, *CALL.x_shape[1:]), y_shape=(batch, 64, 56, 56)
+        )
         for operation in OPERATIONS
         for batch in (1, 7, 32)
     ]

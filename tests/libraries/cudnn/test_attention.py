@@ -1,4 +1,4 @@
-"""cuDNN's attention against what PyTorch allocated for it on an H200."""
+"""cuDNN's attention against what PyTorch allocated for it on an H200, and on an H100 over a grid of calls."""
 
 from __future__ import annotations
 
@@ -54,3 +54,18 @@ def test_what_lies_between_the_measured_numbers_of_keys_says_so() -> None:
     assert not is_measured(1, 513)
     assert not is_measured(1, 999)
     assert is_measured(1, 1000)
+
+
+def test_every_call_of_the_grid_takes_what_was_allocated_for_it() -> None:
+    """`python -m benchmarks libraries measure OUT --part attention` on an H100: types, heads, masks, dropout, layouts, odd sizes."""
+    lines = gzip.decompress((DATA / "h100" / "attention.jsonl.gz").read_bytes()).decode().splitlines()
+    ran = [row for row in map(json.loads, lines) if len(row) == 14]
+    assert len(ran) == 680
+    for _, batch, heads, key_heads, queries, keys, size, values, causal, *_, forward, backward in ran:
+        nbytes = forward_bytes((batch, heads, queries, size), key_heads, keys, 132, causal=bool(causal))
+        results = [2 * batch * heads * queries * values, 4 * batch * heads * queries]
+        assert forward == [8, 8, *results, *([nbytes, -nbytes] if nbytes else ())]
+        full_heads = 2 * batch * heads * keys * (size + values) if key_heads != heads else 0
+        workspace = frontend_bytes(batch, heads, queries, size) + backward_bytes(full_heads)
+        gradients = (heads * queries * size, key_heads * keys * size, key_heads * keys * values)
+        assert backward[:4] == [*(2 * batch * each for each in gradients), workspace]

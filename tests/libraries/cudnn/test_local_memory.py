@@ -7,8 +7,8 @@ import json
 
 from analyzer.devices import load
 from analyzer.graph import TensorMeta
+from analyzer.libraries.cudnn.convolution import Convolution
 from analyzer.libraries.cudnn.local_memory import local_memory
-from analyzer.libraries.cudnn.table import Convolution
 from analyzer.runtimes.pytorch.scratch import kernel_allocations
 from tests.paths import DATA
 from tests.schemas import called

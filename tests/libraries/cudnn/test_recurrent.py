@@ -9,8 +9,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES
 from analyzer.libraries.cudnn.recurrent import ALGORITHMS, MODES, Recurrent, dropout_state_bytes
-from analyzer.libraries.cudnn.table import ELEMENT_BYTES
 from benchmarks.libraries.recurrent import TYPES, lengths
 from tests.paths import DATA
 

@@ -10,7 +10,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from analyzer import devices
-from analyzer.libraries.cudnn.frontend_plans import FrontendConvolution, workspace
+from analyzer.devices import DeviceProfile
+from analyzer.libraries.cudnn.choices import choices_of
+from analyzer.libraries.cudnn.convolution import Question
 from analyzer.runtimes.onnxruntime.kernels import declared, registered
 from analyzer.runtimes.onnxruntime.kernels.einsum import temporaries
 from analyzer.runtimes.onnxruntime.kernels.packing import cached
@@ -129,34 +131,46 @@ def test_einsum_by_hand() -> None:
     assert temporaries("ii->i", [(3, 3)], 4) is None
 
 
-RESNET_STEM = FrontendConvolution(
-    False, (64, 3, 224, 224), (64, 3, 7, 7), (64, 64, 112, 112), (2, 2), (3, 3), (1, 1), 1
+RESNET_STEM = Question(
+    "EXHAUSTIVE",
+    "forward",
+    "float32",
+    False,
+    (64, 3, 224, 224),
+    (64, 3, 7, 7),
+    (64, 64, 112, 112),
+    (3, 3),
+    (2, 2),
+    (1, 1),
 )
+
+
+def workspace(question: Question, device: DeviceProfile = H200) -> tuple[int, str]:
+    (found,) = choices_of(device).frontend([question])
+    return found.nbytes, found.source
 
 
 def test_convolution_workspaces() -> None:
     """Measured shapes give their figure, as the arena's log shows it; DEFAULT needs a small table."""
-    assert workspace(RESNET_STEM, "EXHAUSTIVE", H200) == (244_093_712, "measured")
-    layer = FrontendConvolution(
-        False, (64, 64, 56, 56), (64, 64, 3, 3), (64, 64, 56, 56), (1, 1), (1, 1), (1, 1), 1
+    assert workspace(RESNET_STEM) == (244_093_712, "measured")
+    layer = RESNET_STEM._replace(
+        x_shape=(64, 64, 56, 56),
+        w_shape=(64, 64, 3, 3),
+        y_shape=(64, 64, 56, 56),
+        padding=(1, 1),
+        stride=(1, 1),
     )
-    assert workspace(layer, "EXHAUSTIVE", H200) == (102_908_051, "measured")
-    assert workspace(RESNET_STEM, "DEFAULT", H200)[0] < 4096
+    assert workspace(layer) == (102_908_051, "measured")
+    assert workspace(RESNET_STEM._replace(searcher="DEFAULT"))[0] < 4096
 
 
-def test_unmeasured_convolutions_take_the_form_of_their_neighbour() -> None:
-    """A batch nobody measured scales the copies: x, w and y in NHWC order and 16 bytes."""
-    odd = FrontendConvolution(
-        False, (60, 3, 224, 224), (64, 3, 7, 7), (60, 64, 112, 112), (2, 2), (3, 3), (1, 1), 1
-    )
-    nbytes, basis = workspace(odd, "EXHAUSTIVE", H200)
-    x, w, y = 60 * 3 * 224 * 224 * 4, 64 * 3 * 49 * 4, 60 * 64 * 112 * 112 * 4
-    assert (nbytes, basis) == (x + w + y + 16, "bounded")
-
-
-def test_another_device_is_bounded_not_measured() -> None:
-    """Without a table of its own a device borrows the H200's and says so."""
-    assert workspace(RESNET_STEM, "EXHAUSTIVE", devices.load("rtx4090"))[1] == "bounded"
+def test_a_convolution_nobody_can_be_asked_about_lies_between_nothing_and_the_most() -> None:
+    """Between two recorded batches the figure is on the straight line; its range says that it is unknown."""
+    odd = RESNET_STEM._replace(x_shape=(60, 3, 224, 224), y_shape=(60, 64, 112, 112))
+    (found,) = choices_of(H200).frontend([odd])
+    assert (found.source, found.low_bytes) == ("unknown", 0)
+    assert 0 < found.nbytes < found.high_bytes
+    assert workspace(RESNET_STEM, devices.load("rtx4090"))[1] == "unknown"
 
 
 # Operands that say what to do rather than hold data, by the names ONNX gives them.

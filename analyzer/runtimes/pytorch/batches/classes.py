@@ -130,9 +130,9 @@ class Classes:
             holds &= whole
         return found, holds
 
-    def smaller(self, first: int) -> dict[int, tuple[int, ...]]:
+    def smaller(self, first: int) -> dict[int, Sequence[int]]:
         """What plans are asked for instead, by the number of their size; the first step's size has number `first`."""
-        found: dict[int, tuple[int, ...]] = {}
+        found: dict[int, Sequence[int]] = {}
         for allocations, steps in zip(self.latest, self.steps, strict=True):
             by_name = {
                 _name(step): step.smaller

@@ -114,7 +114,7 @@ class EagerBatches:
         return self._figures(batch, sizes, smaller, limit)
 
     def _figures(
-        self, batch: int, sizes: Integers, smaller: dict[int, tuple[int, ...]], limit: Limit | None
+        self, batch: int, sizes: Integers, smaller: dict[int, Sequence[int]], limit: Limit | None
     ) -> Figures:
         """A batch's sizes simulated. smaller: number of a size → what its plan is asked for instead."""
         if self._script is None:
@@ -199,7 +199,7 @@ def _numbered_keys(events: list[tuple[int, int]]) -> Integers:
 
 
 def _simulate(
-    script: _Script, sizes: list[int], smaller: dict[int, tuple[int, ...]], allocator: PyTorchAllocator
+    script: _Script, sizes: list[int], smaller: dict[int, Sequence[int]], allocator: PyTorchAllocator
 ) -> tuple[bool, int]:
     """A batch's sizes put into the script and simulated. Peaks count from the first iteration, as in `timeline`. Whether all
     requests were served, and how often a plan had no room.

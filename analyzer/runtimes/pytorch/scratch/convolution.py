@@ -10,9 +10,9 @@
 5. Backward: for each gradient wanted, data before weight: the result and copies of what it reads, its workspace; all
    but the result is given back before the next. The bias gradient is a plain sum over batch and positions, and runs
    last. Depthwise backward: weight before data, the incoming gradient contiguous.
-6. The workspace is cuDNN's choice, per call: `libraries/cudnn/convolutions.py`. Where there is no room for it, the call
+6. The workspace is cuDNN's choice, per call: `libraries/cudnn/choices.py`. Where there is no room for it, the call
    does not fail: PyTorch catches that, tries cuDNN's next plan, and keeps the one that ran for every equal call that
-   follows (`try_configs`, `run_single_conv`): `libraries/cudnn/ladders.py` says what these ask for.
+   follows (`try_configs`, `run_single_conv`): `libraries/cudnn/plans.py` says what these ask for.
 7. Benchmark mode takes a workspace for cuDNN's trials the first time a thread sees a convolution, as large as the largest
    any plan asks for, halved while there is no room, and has the allocator empty its cache after them
    (`generate_and_filter_plans`, `run_single_conv`, `_cudnn_get_conv_benchmark_empty_cache`). A few kernels it tries make
@@ -32,14 +32,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta
-from analyzer.libraries.cudnn.asked import register
-from analyzer.libraries.cudnn.batches import workspaces
-from analyzer.libraries.cudnn.convolutions import ASKED, ConvolutionSettings, trial
-from analyzer.libraries.cudnn.ladders import steps, was_asked
+from analyzer.libraries.cudnn.choices import UNKNOWN, Choices, NextPlans, choices_of
+from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution
 from analyzer.libraries.cudnn.local_memory import local_memory
-from analyzer.libraries.cudnn.table import ELEMENT_BYTES, Convolution, table_of_device
+from analyzer.libraries.cudnn.plans import ConvolutionSettings
 from analyzer.parametric.lanes import Lanes, NotTogether
 from analyzer.releases import Span
 from analyzer.runtimes.pytorch.scratch.layout import (
@@ -53,12 +53,8 @@ from analyzer.runtimes.pytorch.scratch.layout import (
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, part, rule
 
-# How far inferred workspaces are off on average, as a share (`libraries/cudnn/convolutions.py`, forward convolutions left out).
-_INFERRED_ERROR = 0.05
-# The same on a GPU that was asked without being there, by votes in its own table, and by another GPU's answers: 666 calls each of
-# five GPUs, left out of the tables (`tests/libraries/cudnn/test_elsewhere.py`): their bytes are 12 to 43 % off in all, and 36 to 95 %.
-_VOTED_ERROR, _TRANSFERRED_ERROR = 0.25, 0.5
-# What torch until 2.3 has is cuDNN 8, which was asked nothing: a published ResNet-50 took 236 MiB more with it than with cuDNN 9.1.
+# What torch until 2.3 has is cuDNN 8, which has no descriptions and was asked nothing: a published ResNet-50 took 236 MiB more with it than
+# with cuDNN 9.1.
 _CUDNN_8 = Span(until=(2, 3))
 
 
@@ -164,12 +160,11 @@ def _workspace(
     geometry: _Geometry,
     channels_last: bool,
 ) -> int:
-    """The workspace of one convolution is cuDNN's choice, call by call: what was measured for such a convolution, or,
-    far from all measured ones, a bound. With benchmark mode on, one as large as the largest any plan asks for comes
+    """The workspace of one convolution is cuDNN's choice, call by call: what it answered for such a convolution, recorded or asked of the
+    library itself, or, where nobody can be asked, a bound. With benchmark mode on, one as large as the largest any plan asks for comes
     first, the first time a convolution is seen, and the allocator's cache is emptied after it.
 
-    Source: `analyzer/libraries/cudnn/convolutions.py` and its table, measured on an H200;
-    `aten/src/ATen/native/cudnn/` `Conv_v8.cpp` (`run_conv_plan`) asks for it.
+    Source: `analyzer/libraries/cudnn/choices.py`; `aten/src/ATen/native/cudnn/` `Conv_v8.cpp` (`run_conv_plan`) asks for it.
     """
     if x.dtype not in ELEMENT_BYTES:
         return script.temporary(0)
@@ -184,51 +179,38 @@ def _workspace(
         geometry.stride,
         geometry.dilation,
     )
-    table = table_of_device(device)
-    register(table, device)
+    choices = choices_of(device)
     # PyTorch keeps the plan that ran for every later call that is the same.
     plan = f"{call!r} {settings.deterministic} {settings.allow_tf32}"
+    batch: Any = x.shape[0]
+    if isinstance(batch, Lanes):
+        return script.temporary(_at_batches(choices, call, batch, settings), Basis.MEASURED, plan)
     if settings.benchmark:
-        tried = trial(call, table, settings)
-        basis = Basis.MEASURED if tried.source.startswith("measured") else Basis.BOUNDED
+        (tried,) = choices.workspaces([call], settings, trial=True)
+        basis = Basis.BOUNDED if tried.source == UNKNOWN else Basis.MEASURED
         script.trials(tried.nbytes, basis, plan)
         if left := local_memory(call):
             script.library(left)
-    batch: Any = x.shape[0]
-    if isinstance(batch, Lanes):
-        return script.temporary(_at_batches(call, batch, table, settings), Basis.MEASURED, plan)
-    found, (nbytes, *following) = steps(call, table, settings)
-    known = not found.source.startswith("unknown")
-    basis = Basis.MEASURED if known else Basis.BOUNDED
-    measured = found.source == ASKED or (
-        was_asked(call, table) if settings == ConvolutionSettings() else found.source == "measured"
-    )
-    if measured and "transferred" not in found.source:
-        inferred = None
-    else:
-        inferred = 0 if found.source == "measured" else max(1, int(nbytes * _INFERRED_ERROR))
-    assumed = 0 if device.measured else int(nbytes * _error(found.source, device))
-    if found.source == ASKED:
-        assumed = max(assumed, found.high_bytes - nbytes, nbytes - found.low_bytes)
-    return script.temporary(nbytes, basis, plan, tuple(following), inferred, assumed)
+    found = choices.workspace(call, settings)
+    basis = Basis.BOUNDED if found.source == UNKNOWN else Basis.MEASURED
+    following = NextPlans(choices, call, settings, found.nbytes)
+    assumed = max(found.high_bytes - found.nbytes, found.nbytes - found.low_bytes)
+    if device.releases["torch"] in _CUDNN_8:
+        assumed = max(assumed, found.nbytes // 2)
+    return script.temporary(found.nbytes, basis, plan, following, assumed)
 
 
-def _error(source: str, device: DeviceProfile) -> float:
-    """How far a workspace of a GPU nobody measured may be off, as a share of it: another cuDNN's as much as another GPU's."""
-    if "transferred" in source or device.releases["torch"] in _CUDNN_8:
-        return _TRANSFERRED_ERROR
-    return 0.0 if source in ("measured", ASKED) else _VOTED_ERROR
-
-
-def _at_batches(call: Convolution, batches: Lanes, device: str, settings: ConvolutionSettings) -> Any:
-    """The same at many batch sizes; what is asked for instead where there is no room is left out."""
+def _at_batches(choices: Choices, call: Convolution, batches: Lanes, settings: ConvolutionSettings) -> Any:
+    """The same at many batch sizes, all asked at once; what is asked for instead where there is no room is left out."""
     others: tuple[Any, ...] = (*call.x_shape[1:], *call.w_shape)
-    if any(isinstance(size, Lanes) for size in others):
+    if settings.benchmark or any(isinstance(size, Lanes) for size in others):
         raise NotTogether
-    found = workspaces(call, batches.values, device, settings)
-    if found is None:
+    found = choices.workspaces(
+        [replace(call, x_shape=(batch, *call.x_shape[1:])) for batch in batches.values.tolist()], settings
+    )
+    if any(each.source == UNKNOWN for each in found):
         raise NotTogether
-    return Lanes(found)
+    return Lanes(np.array([each.nbytes for each in found], np.int64))
 
 
 @rule("aten::convolution", "aten::_convolution")

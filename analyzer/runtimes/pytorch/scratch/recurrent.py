@@ -19,8 +19,8 @@ from dataclasses import replace
 
 from analyzer.devices import DeviceProfile
 from analyzer.graph import Operator, TensorMeta
+from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES
 from analyzer.libraries.cudnn.recurrent import MODES, Algorithm, Recurrent, dropout_state_bytes
-from analyzer.libraries.cudnn.table import ELEMENT_BYTES
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     contiguous_copy_bytes,

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
 
@@ -61,8 +61,7 @@ class Take:
     """A temporary (or, with `keep`, a per-thread workspace named `keep`) of `nbytes` is taken, by the rule named.
 
     plan: of a cuDNN execution plan's workspace, which plan. smaller: the workspaces of its fallback plans, asked for one after the other where
-        there is no room. inferred: extrapolated from measured calls near it, and may be low by so many bytes; assumed: bytes by which it may be
-        off on another GPU.
+        there is no room. assumed: bytes by which it may be larger or smaller, since nobody was asked.
     tries: it is for cudnn.benchmark's trials of the plan so named: taken where the thread has no such plan yet, and once it is given
         back the allocator's cache is emptied.
     """
@@ -73,9 +72,8 @@ class Take:
     keep: str = ""
     rule: str = field(default="", compare=False)
     plan: str = ""
-    smaller: tuple[int, ...] = ()
+    smaller: Sequence[int] = ()
     tries: str = ""
-    inferred: int | None = None
     assumed: int = 0
 
 
@@ -121,17 +119,14 @@ class Script:
         nbytes: int,
         basis: Basis = Basis.EXACT,
         plan: str = "",
-        smaller: tuple[int, ...] = (),
-        inferred: int | None = None,
+        smaller: Sequence[int] = (),
         assumed: int = 0,
     ) -> int:
         """Take `nbytes` (0 takes nothing) until `release` or the operator's end. Returns a token for `release`."""
         token = self._next
         self._next += 1
         if nbytes > 0:
-            self.steps.append(
-                Take(token, nbytes, basis, "", self.rule, plan, smaller, inferred=inferred, assumed=assumed)
-            )
+            self.steps.append(Take(token, nbytes, basis, "", self.rule, plan, smaller, assumed=assumed))
             self._open.append(token)
         return token
 

@@ -18,8 +18,9 @@ import pytest
 
 from analyzer.devices import load
 from analyzer.graph import Argument, Category, Operator, Phase, Run, Storage, TensorMeta, dtype_bytes
-from analyzer.libraries.cudnn.convolutions import ConvolutionSettings, trial, workspace
-from analyzer.libraries.cudnn.table import Convolution
+from analyzer.libraries.cudnn.choices import choices_of
+from analyzer.libraries.cudnn.convolution import Convolution
+from analyzer.libraries.cudnn.plans import ConvolutionSettings
 from analyzer.runtimes.events import EmptyCache, Free, Malloc
 from analyzer.runtimes.pytorch.eager import Eager
 from analyzer.runtimes.pytorch.scratch import Basis, Give, Output, Take, kernel_allocations
@@ -152,9 +153,9 @@ def test_backward_makes_data_then_weight_then_bias() -> None:
     )
     assert [word for word in allocations if word.startswith("=")] == ["=0", "=1", "=2"]
     data, weight = (
-        workspace(
-            Convolution(operation, "float32", False, X.shape, W.shape, (1, 1), (1, 1), (1, 1)), "h200"
-        ).nbytes
+        choices_of(H200)
+        .workspace(Convolution(operation, "float32", False, X.shape, W.shape, (1, 1), (1, 1), (1, 1)))
+        .nbytes
         for operation in ("data", "weight")
     )
     assert allocations[:6] == ["=0", f"+{data}", f"-{data}", "=1", f"+{weight}", f"-{weight}"]
@@ -164,7 +165,7 @@ def test_transposed_convolution_is_the_data_gradient_of_its_twin() -> None:
     small, large = tensor((8, 64, 32, 32)), tensor((8, 32, 64, 64))
     weight = tensor((64, 32, 2, 2))
     twin = Convolution("data", "float32", False, large.shape, weight.shape, (0, 0), (2, 2), (1, 1))
-    nbytes = workspace(twin, "h200").nbytes
+    nbytes = choices_of(load("h200")).workspace(twin).nbytes
     arguments = (small, weight, None, (2, 2), (0, 0), (1, 1), True, (0, 0), 1)
     taken = [f"+{nbytes}", f"-{nbytes}"] if nbytes else []
     assert steps_of("aten::convolution", arguments, (large,)) == ["=0", *taken]
@@ -198,14 +199,14 @@ def test_native_depthwise_backward_makes_the_weight_first() -> None:
 def test_a_one_dimensional_convolution_runs_as_a_two_dimensional_one() -> None:
     x, weight, y = tensor((16, 64, 1000)), tensor((64, 64, 3)), tensor((16, 64, 1000))
     flat = Convolution("forward", "float32", False, (16, 64, 1, 1000), (64, 64, 1, 3), (0, 1), (1, 1), (1, 1))
-    nbytes = workspace(flat, "h200").nbytes
+    nbytes = choices_of(load("h200")).workspace(flat).nbytes
     arguments = (x, weight, None, (1,), (1,), (1,), False, (0,), 1)
     allocations = steps_of("aten::convolution", arguments, (y,))
     assert allocations == ["=0", *([f"+{nbytes}", f"-{nbytes}"] if nbytes else [])]
 
 
 def test_a_type_cudnn_was_not_asked_about_is_bounded() -> None:
-    x, weight = tensor((4, 8, 16, 16), "float64"), tensor((8, 8, 3, 3), "float64")
+    x, weight = tensor((4, 9, 16, 17), "float64"), tensor((9, 9, 3, 3), "float64")
     allocations = kernel_allocations(called(0, "aten::convolution", (x, weight, None, *ONE), (x,)), H200)
     takes = [step for step in allocations.steps if isinstance(step, Take)]
     assert [step.basis for step in takes] == [Basis.BOUNDED]
@@ -386,7 +387,7 @@ def test_a_one_dimensional_input_is_made_contiguous() -> None:
         call = Convolution(
             operation, "float32", False, (16, 64, 1, 1000), (64, 64, 1, 3), (0, 1), (1, 1), (1, 1)
         )
-        nbytes = workspace(call, "h200").nbytes
+        nbytes = choices_of(load("h200")).workspace(call).nbytes
         assert not nbytes or f"+{nbytes}" in plain
 
 
@@ -396,9 +397,9 @@ def test_one_number_serves_every_dimension_and_defaults_are_known() -> None:
     unpadded = steps_of("aten::convolution", (X, W, None, (1, 1), (0, 0), (1, 1), False, (0, 0), 1), (Y,))
     assert steps_of("aten::convolution", (X, W, None), (Y,)) == unpadded
     call = Convolution("forward", "float32", False, X.shape, W.shape, (0, 0), (1, 1), (1, 1))
-    assert f"+{workspace(call, 'h200').nbytes}" in unpadded
+    assert f"+{choices_of(H200).workspace(call).nbytes}" in unpadded
     strided = Convolution("forward", "float32", False, X.shape, W.shape, (1, 2), (2, 1), (3, 1))
-    nbytes = workspace(strided, "h200").nbytes
+    nbytes = choices_of(load("h200")).workspace(strided).nbytes
     allocations = steps_of("aten::convolution", (X, W, None, (2, 1), (1, 2), (3, 1), False, (0, 0), 1), (Y,))
     assert allocations == ["=0", *([f"+{nbytes}", f"-{nbytes}"] if nbytes else [])]
 
@@ -421,7 +422,7 @@ def cudnn_backward(
 
 def taken(operation: str, x: TensorMeta, weight: TensorMeta, last: bool) -> list[str]:
     call = Convolution(operation, x.dtype, last, x.shape, weight.shape, (1, 1), (1, 1), (1, 1))
-    nbytes = workspace(call, "h200").nbytes
+    nbytes = choices_of(load("h200")).workspace(call).nbytes
     return [f"+{nbytes}"] if nbytes else []
 
 
@@ -507,7 +508,13 @@ def test_benchmark_mode_tries_once_a_thread_and_empties_the_cache() -> None:
     assert tried.tries and tried.plan.startswith(tried.tries) and tried.plan != tried.tries
     assert tried.smaller[:2] == (tried.nbytes // 2, tried.nbytes // 4) and tried.smaller[-2:] == (1, 0)
     of = Convolution("forward", "float32", False, X.shape, W.shape, (1, 1), (1, 1), (1, 1))
-    assert tried.nbytes == trial(of, "h200", ConvolutionSettings(benchmark=True)).nbytes > FORWARD
+    assert (
+        tried.nbytes
+        == choices_of(load("h200"))
+        .workspaces([of], ConvolutionSettings(benchmark=True), trial=True)[0]
+        .nbytes
+        > FORWARD
+    )
 
     def asked(*phases: Phase) -> list[str]:
         operators = [replace(call, index=number, phase=phase) for number, phase in enumerate(phases)]

@@ -6,7 +6,7 @@
 2. Of an operator whose kernels nothing is known of only the results are counted, and it is named.
 
 Source: `core/providers/cuda/{nn,math,tensor,rnn,reduction}`, `contrib_ops/cuda`, `core/providers/cpu`,
-`core/mlas/lib/convolve.cpp`; convolutions: `libraries/cudnn/frontend_plans.py`.
+`core/mlas/lib/convolve.cpp`; convolutions: `libraries/cudnn/choices.py`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from analyzer.libraries.cudnn.frontend_plans import FrontendConvolution, workspace, workspaces
+from analyzer.libraries.cudnn.choices import UNKNOWN, Workspace, choices_of
+from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Question
 from analyzer.parametric.lanes import Lanes, NotTogether
 from analyzer.runtimes.onnxruntime.graph import Node, RuntimeGraph
 from analyzer.runtimes.onnxruntime.kernels.scratch.registry import (
@@ -21,14 +22,16 @@ from analyzer.runtimes.onnxruntime.rewrite.layout import NHWC
 _COLUMN_BYTES = 65536
 
 
-def convolution_of(node: Node, graph: RuntimeGraph) -> FrontendConvolution | None:
-    """The node's convolution, channels first, None if its shapes are unknown."""
+def convolution_of(node: Node, graph: RuntimeGraph) -> Question | None:
+    """The node's convolution, channels first, as cuDNN is asked about it; None if its shapes are unknown.
+
+    ConvTranspose is the gradient of the input of the convolution that makes its input of its output.
+    """
     x, w, y = (shape_of(graph, name) for name in (node.inputs[0], node.inputs[1], node.outputs[0]))
     nhwc = node.domain == NHWC
     if nhwc and x and y:
         x, y = (x[0], x[-1], *x[1:-1]), (y[0], y[-1], *y[1:-1])
-    groups = int(node.attributes.get("group", 1))
-    if len(x) < 3 or len(w) != len(x) or len(y) != len(x) or groups < 1:
+    if len(x) < 3 or len(w) != len(x) or len(y) != len(x) or int(node.attributes.get("group", 1)) < 1:
         return None
     rank = len(x) - 2
     ones = (1,) * rank
@@ -42,37 +45,72 @@ def convolution_of(node: Node, graph: RuntimeGraph) -> FrontendConvolution | Non
             for i in range(rank)
         ]
         pads = tuple(t // 2 for t in total) * 2
-    return FrontendConvolution(
-        node.op == "ConvTranspose", x, w, y, stride, tuple(pads[:rank]), dilation, groups,
-        graph.values[node.inputs[0]].dtype, nhwc,
-    )  # fmt: skip
+    padding = tuple(pads[:rank])
+    if rank == 1:  # the provider gives it a trailing axis of 1
+        x, w, y = (*x, 1), (*w, 1), (*y, 1)
+        stride, padding, dilation = (*stride, 1), (*padding, 0), (*dilation, 1)
+    transposed = node.op == "ConvTranspose"
+    if transposed:
+        x, y = y, x
+    return Question(
+        "",
+        "data" if transposed else "forward",
+        graph.values[node.inputs[0]].dtype,
+        nhwc,
+        x,
+        w,
+        y,
+        padding,
+        stride,
+        dilation,
+    )
 
 
 @rule("cuda", "Conv", "ConvTranspose")
 def _cuda_conv(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Takes:
-    """conv.cc: the workspace of the plan that cuDNN's frontend picks for the convolution, as measured
-    (`libraries/cudnn/frontend_plans.py`)."""
+    """conv.cc: the workspace of the first plan of the heuristics that are searched (`cudnn_conv_algo_search`), as cuDNN answers it
+    (`libraries/cudnn/choices.py`)."""
     found = convolution_of(node, graph)
-    if found is None:
+    if found is None or found.dtype not in ELEMENT_BYTES:
         return []
-    if any(isinstance(size, Lanes) for size in (*found.x, *found.w, *found.y)):
-        return _at_batches(found, settings)
-    return [workspace(found, settings.search, settings.device)]
+    if any(isinstance(size, Lanes) for size in (*found.x_shape, *found.w_shape, *found.y_shape)):
+        return _at_batches(found._replace(searcher=settings.search), settings)
+    taken = _taken(found, settings)
+    return [(taken.nbytes, "bounded" if taken.source == UNKNOWN else "measured")]
 
 
-def _at_batches(found: FrontendConvolution, settings: KernelSettings) -> Takes:
-    """The same at many batches at once. Raises NotTogether where they differ in more than the batch."""
-    batches: tuple[Any, Any] = (found.x[0], found.y[0])
-    others: tuple[Any, ...] = (*found.x[1:], *found.w, *found.y[1:])
+def doubt(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> int:
+    """Bytes by which the workspace of a convolution cuDNN was not asked about may be larger or smaller."""
+    found = convolution_of(node, graph)
+    if found is None or found.dtype not in ELEMENT_BYTES:
+        return 0
+    taken = _taken(found, settings)
+    return max(taken.high_bytes - taken.nbytes, taken.nbytes - taken.low_bytes)
+
+
+def _taken(question: Question, settings: KernelSettings) -> Workspace:
+    (taken,) = choices_of(settings.device).frontend([question._replace(searcher=settings.search)])
+    return taken
+
+
+def _at_batches(question: Question, settings: KernelSettings) -> Takes:
+    """The same at many batches at once. Raises NotTogether where they differ in more than the batch, or nobody can be asked."""
+    batches: tuple[Any, Any] = (question.x_shape[0], question.y_shape[0])
+    others: tuple[Any, ...] = (*question.x_shape[1:], *question.w_shape, *question.y_shape[1:])
     if any(isinstance(size, Lanes) for size in others) or not all(isinstance(b, Lanes) for b in batches):
         raise NotTogether
     every = batches[0].values.tolist()
     if every != batches[1].values.tolist():
         raise NotTogether
-    nbytes = workspaces(found, every, settings.search, settings.device)
-    if max(nbytes) > np.iinfo(np.int64).max:
+    found = choices_of(settings.device).frontend(
+        [
+            question._replace(x_shape=(batch, *question.x_shape[1:]), y_shape=(batch, *question.y_shape[1:]))
+            for batch in every
+        ]
+    )
+    if any(taken.source == UNKNOWN for taken in found):
         raise NotTogether
-    size: Any = Lanes(np.array(nbytes, np.int64))
+    size: Any = Lanes(np.array([taken.nbytes for taken in found], np.int64))
     return [(size, "measured")]
 
 
@@ -83,12 +121,12 @@ def _cpu_conv(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Take
     found = convolution_of(node, graph)
     if found is None:
         return []
-    kernel_ones = all(size == 1 for size in found.w[2:])
+    kernel_ones = all(size == 1 for size in found.w_shape[2:])
     if kernel_ones and not any(node.ints("pads")) and all(size == 1 for size in found.stride):
         return []
-    positions = math.prod(found.y[2:])
-    if found.w[0] // found.groups > positions:
-        return [(4 * positions * math.prod(found.w[1:]), "exact")]
+    positions = math.prod(found.y_shape[2:])
+    if found.w_shape[0] // found.convolution().groups > positions:
+        return [(4 * positions * math.prod(found.w_shape[1:]), "exact")]
     return [(_COLUMN_BYTES * settings.threads, "exact")]
 
 
@@ -98,4 +136,4 @@ def _cpu_conv_transpose(node: Node, graph: RuntimeGraph, settings: KernelSetting
     found = convolution_of(node, graph)
     if found is None:
         return []
-    return [(4 * found.w[1] * math.prod(found.w[2:]) * math.prod(found.x[2:]), "exact")]
+    return [(4 * found.w_shape[1] * math.prod(found.w_shape[2:]) * math.prod(found.y_shape[2:]), "exact")]

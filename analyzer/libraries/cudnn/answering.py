@@ -1,0 +1,53 @@
+"""The process that loads cuDNN and answers for a GPU that is not there: `python -m analyzer.libraries.cudnn.answering LIBRARY CUBLASLT`.
+
+A GPU's description comes as the first line of its input; what follows is a line of questions each (JSON), and a line of answers goes
+back. The library's 200 MB, and a crash of a release that knows no such GPU, stay in this process (`asker.py` is the other end).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+from collections.abc import Iterator
+
+from analyzer.libraries.cudnn.backend import Cudnn, CudnnError
+from analyzer.libraries.cudnn.convolution import PYTORCH, Plan, Question
+
+
+def wanted(question: Question, plans: Iterator[Plan]) -> Iterator[Plan]:
+    """All of the plans, or no more than are tried while there is room.
+
+    PyTorch takes the first, in deterministic mode the first that is, and without TF32 the first of float32 that is not on tensor cores.
+    """
+    deterministic, strict = False, question.dtype != "float32"
+    for plan in plans:
+        yield plan
+        deterministic |= plan.deterministic
+        strict |= not plan.tensor_core
+        if not question.whole and (question.searcher != PYTORCH or (deterministic and strict)):
+            return
+
+
+def main(library: str, cublaslt: str) -> None:
+    """Answer until the input ends."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever the library prints
+    if cublaslt:
+        ctypes.CDLL(cublaslt, mode=ctypes.RTLD_GLOBAL)
+    cudnn = Cudnn(library, device_json=sys.stdin.readline().strip())
+    print(json.dumps(cudnn.version), file=answers, flush=True)
+    for line in sys.stdin:
+        found = []
+        for fields in json.loads(line):
+            question = Question.read(fields)
+            try:
+                found.append(list(wanted(question, cudnn.plans(question))))
+            except CudnnError:
+                found.append([])
+        print(json.dumps(found), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,290 @@
+"""cuDNN's backend API through `ctypes`: the plans a convolution has and their workspaces. Nothing is launched, no tensor is allocated.
+
+PyTorch describes the convolution to the backend and takes the engine configurations of `CUDNN_HEUR_MODE_INSTANT`, then those of the
+fallback list. It drops those that convert inputs to a narrower type, in deterministic mode those noted as not deterministic, and
+for float32 without TF32 those on tensor cores; with benchmark off the first whose plan can be built runs. The same calls are made
+here, up to the plans' workspaces:
+
+1. Tensors are described by shape, strides of the memory format, type and alignment: 32 bytes for PyTorch (what allocator blocks
+   have), 16 for ONNX Runtime (the default of cuDNN's frontend).
+2. 1-D convolutions are 2-D ones of height 1, as in `Convolution.cpp`.
+3. The factors alpha and beta are float32, as PyTorch sets them (with float64 cuDNN leaves some engines out). The
+   compute type is float32 for float32 (TF32 allowed, PyTorch's default for convolutions), bfloat16 and float16.
+4. Engine 23 is left out of 3-D data gradients, as PyTorch leaves it out (`plan_errata_exception`).
+
+The place of a handle can be taken by a GPU's description (`CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR`): then neither a GPU nor a driver is needed.
+The heuristics take 2 milliseconds, each plan a third of one.
+Not modelled: a plan that builds but fails when it runs (PyTorch then goes on to the next).
+Source: `aten/src/ATen/native/cudnn/Conv_v8.cpp` (`get_generator_sources`, `filterEngineConfigs`, `run_single_conv`); the enumerators:
+`cudnn_graph.h` of cuDNN 9.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from analyzer.libraries.cudnn.convolution import HEURISTICS, PYTORCH, Plan, Question, strides_of
+
+DTYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
+# Kinds of attributes and of descriptors.
+_HANDLE, _DATA_TYPE, _INT64, _FLOAT, _MODE, _HEUR, _KNOB_TYPE, _NOTE, _DESCRIPTOR, _CHAR = (
+    0,
+    1,
+    3,
+    4,
+    7,
+    8,
+    9,
+    11,
+    15,
+    24,
+)
+_CONVOLUTION, _ENGINE, _ENGINECFG, _HEURISTIC, _PLAN, _KNOB, _GRAPH, _TENSOR, _DEVICE = (
+    1,
+    2,
+    3,
+    4,
+    5,
+    7,
+    15,
+    17,
+    38,
+)
+# Of an operation its descriptor, and its attributes for x, w, y, the convolution, alpha and beta.
+_OPERATIONS = {
+    "forward": (10, 704, 703, 705, 702, 700, 701),
+    "data": (12, 710, 709, 711, 708, 706, 707),
+    "weight": (11, 716, 715, 717, 714, 712, 713),
+}
+_DEVICE_NUMBER, _DEVICE_JSON = 2700, 2702
+_CUDNN_DEVICE_TYPE = 23
+_TENSOR_CORE, _DOWN_CONVERT, _NONDETERMINISTIC = 0, 1, 4
+_MOST_RESULTS, _MOST_KNOBS, _MOST_NOTES = 128, 32, 16
+# Engines whose bytes a description gives otherwise than a handle.
+SPLIT_ENGINES = {"forward": (62, 67), "data": (67, 71), "weight": (65, 68)}
+
+
+class CudnnError(RuntimeError):
+    """cuDNN refused a call."""
+
+
+class Cudnn:
+    """A cuDNN handle (or, without a GPU, a device's description) and the questions it answers.
+
+    library: path of `libcudnn.so.9`, or that library, loaded; None finds the one PyTorch's wheels bring, then the system's.
+    device_json: a GPU's description as `device_json()` gives it on a machine that has one; with it no GPU is needed.
+    Raises CudnnError where cuDNN knows no such descriptor (before 9.2) or refuses the device.
+    """
+
+    def __init__(self, library: str | ctypes.CDLL | None = None, device_json: str | None = None) -> None:
+        if not isinstance(library, ctypes.CDLL):
+            library = ctypes.CDLL(library or _beside_torch(), mode=ctypes.RTLD_GLOBAL)
+        self._lib = library
+        self._handle = ctypes.c_void_p()
+        self._device: ctypes.c_void_p | None = None
+        self._open: list[ctypes.c_void_p] = []
+        if device_json is None:
+            self._check(self._lib.cudnnCreate(ctypes.byref(self._handle)), "cudnnCreate")
+        else:
+            self._device = self._create(_DEVICE)
+            self._set(self._device, _DEVICE_JSON, _CHAR, ctypes.c_char, list(device_json.encode() + b"\0"))
+            self._finalize(self._device)
+            self._open.clear()
+
+    @property
+    def version(self) -> int:
+        """As cuDNN says it: 91900 is 9.19.0."""
+        self._lib.cudnnGetVersion.restype = ctypes.c_size_t
+        return int(self._lib.cudnnGetVersion())
+
+    def device_json(self, device: int = 0) -> str:
+        """cuDNN's own description of a GPU of this machine, which another machine can use in its place."""
+        descriptor = self._create(_DEVICE)
+        self._set(descriptor, _DEVICE_NUMBER, _CUDNN_DEVICE_TYPE, ctypes.c_int32, [device])
+        self._finalize(descriptor)
+        count = self._read(descriptor, _DEVICE_JSON, _CHAR, 0, None)
+        text = (ctypes.c_char * (count or 0))()
+        self._read(descriptor, _DEVICE_JSON, _CHAR, len(text), text)
+        self._close(0)
+        return text.value.decode()
+
+    def plans(self, question: Question) -> Iterator[Plan]:
+        """The plans that can be built, in the order in which they are tried; none: whoever asks raises an error.
+
+        Each is built when it is asked for.
+        """
+        mark = len(self._open)
+        try:
+            for configuration, engine in self._configurations(question):
+                index, notes = self._get(engine, 1301), self._notes(engine)
+                if question.searcher == PYTORCH and (_DOWN_CONVERT in notes or _is_errata(question, index)):
+                    continue
+                nbytes = self._workspace_bytes(configuration)
+                if nbytes is not None:
+                    split = index in SPLIT_ENGINES[question.operation]
+                    knobs = self._knobs(configuration) if split else ()
+                    yield Plan(index, nbytes, _NONDETERMINISTIC not in notes, _TENSOR_CORE in notes, knobs)
+        finally:
+            self._close(mark)
+
+    def candidates(
+        self, question: Question, unbuilt: Collection[int] = ()
+    ) -> Iterator[tuple[int, tuple[tuple[int, int], ...], int | None]]:
+        """Engine, knobs and bytes of workspace (None: it cannot be built) of every configuration, unfiltered.
+
+        unbuilt: engines whose plans are not built.
+        """
+        mark = len(self._open)
+        try:
+            for configuration, engine in self._configurations(question):
+                index = self._get(engine, 1301)
+                nbytes = None if index in unbuilt else self._workspace_bytes(configuration)
+                yield index, self._knobs(configuration), nbytes
+        finally:
+            self._close(mark)
+
+    def _configurations(self, question: Question) -> Iterator[tuple[ctypes.c_void_p, ctypes.c_void_p]]:
+        """Every configuration with its engine."""
+        graph = self._graph(question)
+        for mode in HEURISTICS[question.searcher]:
+            heuristic = self._create(_HEURISTIC)
+            self._set(heuristic, 201, _DESCRIPTOR, ctypes.c_void_p, [graph.value])
+            self._set(heuristic, 200, _HEUR, ctypes.c_int, [mode])
+            if self._device is not None:
+                self._set(heuristic, 204, _DESCRIPTOR, ctypes.c_void_p, [self._device.value])
+            if self._lib.cudnnBackendFinalize(heuristic) == 0:
+                for configuration in self._list(heuristic, 202, _ENGINECFG, _MOST_RESULTS):
+                    (engine,) = self._list(configuration, 300, _ENGINE, 1)
+                    yield configuration, engine
+
+    def _workspace_bytes(self, configuration: ctypes.c_void_p) -> int | None:
+        """What the configuration's plan takes; None where it cannot be built."""
+        plan = self._create(_PLAN)
+        if self._device is None:
+            self._set(plan, 400, _HANDLE, ctypes.c_void_p, [self._handle.value])
+        else:
+            self._set(plan, 407, _DESCRIPTOR, ctypes.c_void_p, [self._device.value])
+        self._set(plan, 401, _DESCRIPTOR, ctypes.c_void_p, [configuration.value])
+        return self._get(plan, 402) if self._lib.cudnnBackendFinalize(plan) == 0 else None
+
+    def _graph(self, question: Question) -> ctypes.c_void_p:
+        kind, x_name, w_name, y_name, conv_name, alpha, beta = _OPERATIONS[question.operation]
+        tensors = []
+        for uid, shape in zip(b"xwy", (question.x_shape, question.w_shape, question.y_shape), strict=True):
+            tensor = self._create(_TENSOR)
+            self._set(tensor, 901, _DATA_TYPE, ctypes.c_int, [DTYPES[question.dtype]])
+            self._set(tensor, 902, _INT64, ctypes.c_int64, shape)
+            self._set(tensor, 903, _INT64, ctypes.c_int64, strides_of(shape, question.channels_last))
+            self._set(tensor, 906, _INT64, ctypes.c_int64, [uid])
+            self._set(tensor, 900, _INT64, ctypes.c_int64, [32 if question.searcher == PYTORCH else 16])
+            self._finalize(tensor)
+            tensors.append(tensor)
+        conv = self._create(_CONVOLUTION)
+        compute = "float64" if question.dtype == "float64" else "float32"
+        self._set(conv, 100, _DATA_TYPE, ctypes.c_int, [DTYPES[compute]])
+        self._set(conv, 101, _MODE, ctypes.c_int, [1])
+        self._set(conv, 106, _INT64, ctypes.c_int64, [len(question.stride)])
+        for name, values in (
+            (102, question.dilation),
+            (103, question.stride),
+            (105, question.padding),
+            (104, question.padding),
+        ):
+            self._set(conv, name, _INT64, ctypes.c_int64, values)
+        self._finalize(conv)
+        operation = self._create(kind)
+        for name, descriptor in zip((x_name, w_name, y_name, conv_name), (*tensors, conv), strict=True):
+            self._set(operation, name, _DESCRIPTOR, ctypes.c_void_p, [descriptor.value])
+        self._set(operation, alpha, _FLOAT, ctypes.c_float, [1.0])
+        self._set(operation, beta, _FLOAT, ctypes.c_float, [0.0])
+        self._finalize(operation)
+        graph = self._create(_GRAPH)
+        if self._device is None:
+            self._set(graph, 800, _HANDLE, ctypes.c_void_p, [self._handle.value])
+        self._set(graph, 801, _DESCRIPTOR, ctypes.c_void_p, [operation.value])
+        self._finalize(graph)
+        return graph
+
+    def _knobs(self, configuration: ctypes.c_void_p) -> tuple[tuple[int, int], ...]:
+        """The configuration's knobs: (type, value), types as `cudnnBackendKnobType_t` has them."""
+        found = []
+        for choice in self._list(configuration, 302, _KNOB, _MOST_KNOBS):
+            kind = ctypes.c_int(0)
+            self._read(choice, 600, _KNOB_TYPE, 1, ctypes.byref(kind))
+            found.append((kind.value, self._get(choice, 601)))
+        return tuple(found)
+
+    def _notes(self, engine: ctypes.c_void_p) -> frozenset[int]:
+        """The engine's numerical notes."""
+        notes = (ctypes.c_int * _MOST_NOTES)()
+        count = self._read(engine, 1303, _NOTE, _MOST_NOTES, notes)
+        return frozenset(notes[: count or 0])
+
+    def _list(self, descriptor: ctypes.c_void_p, name: int, kind: int, most: int) -> list[ctypes.c_void_p]:
+        """The descriptors an attribute holds."""
+        wanted = [self._create(kind) for _ in range(most)]
+        array = (ctypes.c_void_p * most)(*[each.value for each in wanted])
+        return wanted[: self._read(descriptor, name, _DESCRIPTOR, most, array) or 0]
+
+    def _get(self, descriptor: ctypes.c_void_p, name: int) -> int:
+        value = ctypes.c_int64(0)
+        if self._read(descriptor, name, _INT64, 1, ctypes.byref(value)) is None:
+            raise CudnnError(f"cuDNN does not say attribute {name}")
+        return value.value
+
+    def _read(self, descriptor: ctypes.c_void_p, name: int, kind: int, most: int, into: Any) -> int | None:
+        """How many elements the attribute has, after at most `most` were written; None where cuDNN refuses."""
+        count = ctypes.c_int64(0)
+        status = self._lib.cudnnBackendGetAttribute(
+            descriptor, name, kind, ctypes.c_int64(most), ctypes.byref(count), into
+        )
+        return count.value if status == 0 else None
+
+    def _create(self, kind: int) -> ctypes.c_void_p:
+        descriptor = ctypes.c_void_p()
+        self._check(
+            self._lib.cudnnBackendCreateDescriptor(kind, ctypes.byref(descriptor)), f"descriptor {kind}"
+        )
+        self._open.append(descriptor)
+        return descriptor
+
+    def _set(
+        self, descriptor: ctypes.c_void_p, name: int, kind: int, element: Any, values: Sequence[Any]
+    ) -> None:
+        array = (element * len(values))(*values)
+        self._check(
+            self._lib.cudnnBackendSetAttribute(descriptor, name, kind, ctypes.c_int64(len(values)), array),
+            f"attribute {name} = {list(values)[:8]}",
+        )
+
+    def _finalize(self, descriptor: ctypes.c_void_p) -> None:
+        self._check(self._lib.cudnnBackendFinalize(descriptor), "finalize")
+
+    def _close(self, mark: int) -> None:
+        while len(self._open) > mark:
+            self._lib.cudnnBackendDestroyDescriptor(self._open.pop())
+
+    @staticmethod
+    def _check(status: int, what: str) -> None:
+        if status != 0:
+            raise CudnnError(f"cuDNN status {status} at {what}")
+
+
+def _is_errata(question: Question, engine: int) -> bool:
+    """Whether PyTorch leaves the engine out (`hardcoded_errata_json_handle_3d`; its other rules are for other versions)."""
+    return question.operation == "data" and engine == 23 and len(question.x_shape) > 4
+
+
+def _beside_torch() -> str:
+    """The libcudnn of the `nvidia-cudnn-cu*` wheels PyTorch depends on, or the system's."""
+    import importlib.util
+
+    found = importlib.util.find_spec("nvidia.cudnn")
+    for folder in list(found.submodule_search_locations or ()) if found else []:
+        path = Path(folder) / "lib" / "libcudnn.so.9"
+        if path.exists():
+            return str(path)
+    return "libcudnn.so.9"

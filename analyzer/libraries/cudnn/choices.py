@@ -1,0 +1,336 @@
+"""What cuDNN chooses on one GPU: each convolution is looked up where its answer is recorded, else asked of the library, else bounded.
+
+1. A recorded call (`recorded.py`) is what cuDNN answered, as long as the library within reach is of that release or there is none.
+2. Any other is asked of cuDNN itself (`asker.py`), for the GPU the profile describes. On compute capability 9 a few engines take other bytes
+   than a description says: `splits.py`.
+3. Engines built on cublasLt (forward 3, 6, 58; data 7, 50, 63; weight 17, 18, 62) ask for a device even then and are missing in its list. They
+   come first for most convolutions that are plain matrix products (`product_plan`): of 338 such calls of an H100 in 264, otherwise in 45 of
+   19,687 (`python -m benchmarks cudnn both_ways`). So such a product is taken to run there, and its range goes to what the list says.
+4. Where nobody can be asked, the workspace is unknown: between nothing and `most_bytes`. The figure is that of the same convolution
+   at the recorded batches around it, else that of `product_plan`, else a copy of input, weights and output in NCHW, which is what
+   kernels on tensor cores take there, and nothing in NHWC.
+5. **Settings** (`torch.backends.cudnn`) choose among the plans (`plans.py`).
+6. **Benchmark mode** takes, the first time a convolution is seen, one workspace as large as the largest of all its plans (`trial`), then runs
+   the fastest of the first ten. Which one that is only a GPU knows: recorded for the H200, elsewhere cuDNN's first, between nothing and the largest
+   of those ten.
+7. A GPU older releases did not know ran the kernels of the architecture before it (`_BEFORE`).
+
+Source: `aten/src/ATen/native/cudnn/Conv_v8.cpp` (`run_single_conv`, `get_plans_from_find`, `generate_and_filter_plans`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from analyzer.devices import DeviceProfile
+from analyzer.libraries.cudnn import plans as reading
+from analyzer.libraries.cudnn.asker import Asker
+from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution, Plan, Question
+from analyzer.libraries.cudnn.finding import Library, library_for
+from analyzer.libraries.cudnn.plans import DEFAULT, ConvolutionSettings
+from analyzer.libraries.cudnn.recorded import FIRST, RELEASE, TIMED, WINNER, Record, record
+from analyzer.libraries.cudnn.splits import by_handle
+from analyzer.releases import Release
+
+# The engine of `product_plan`: of none that is listed.
+PRODUCT = -1
+MEASURED, ASKED, UNKNOWN = "measured", "asked", "unknown"
+# What no plan takes more than, in copies of input, weights and output (channels rounded up to 8) and MiB besides: it held for all but
+# 0.1 % of 20,025 random convolutions of an H100 (`python -m benchmarks cudnn bounds`), by operation, dense and grouped.
+_MOST_COPIES = {"forward": (2, 9), "data": (2, 7), "weight": (6, 76)}
+_MOST_BESIDES = 32 << 20
+# Compute capability -> the last torch whose libraries do not know it, and the one whose kernels run there: CUDA 11.8's release notes name
+# 8.9 first, CUDA 11.1's 8.6; torch 2.0's wheels bring CUDA 11.7, torch 1.7's 11.0.
+_BEFORE = {(8, 9): ((2, 0), (8, 6)), (8, 6): ((1, 7), (8, 0))}
+# The recorded tables that are not called "sm86".
+_TABLES = {(9, 0): "h200", (7, 0): "sm75", (7, 2): "sm75", (8, 7): "sm86", (12, 1): "sm120"}
+# Of compute capability 7.5 cuDNN chooses the same with 40 to 56 multiprocessors, otherwise with 68 and more: those have no table.
+_LARGE_TURING_SMS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Bytes of workspace, the range they lie in, and how they are known: measured or asked of cuDNN (a range of one figure), or unknown."""
+
+    nbytes: int
+    low_bytes: int
+    high_bytes: int
+    source: str
+
+    @staticmethod
+    def known(nbytes: int, source: str) -> Workspace:
+        """A workspace that is just that."""
+        return Workspace(nbytes, nbytes, nbytes, source)
+
+
+class Choices:
+    """The convolutions of one GPU. asked: whether the library answered any question so far."""
+
+    def __init__(
+        self, record: Record | None, asker: Asker | None, sm_count: int, capability: tuple[int, int]
+    ) -> None:
+        self._record, self._asker = record, asker
+        self._sm_count, self._capability = sm_count, capability
+        self.asked = False
+        self._known: dict[tuple[Convolution, ConvolutionSettings, bool], Workspace] = {}
+
+    @property
+    def release(self) -> Release | None:
+        """Of the library that is asked; None where nobody is."""
+        return None if self._asker is None else self._asker.release
+
+    def workspace(self, call: Convolution, settings: ConvolutionSettings = DEFAULT) -> Workspace:
+        """What the plan that runs takes for one call."""
+        return self.workspaces([call], settings)[0]
+
+    def workspaces(
+        self, calls: Sequence[Convolution], settings: ConvolutionSettings = DEFAULT, *, trial: bool = False
+    ) -> list[Workspace]:
+        """The same for many at once. trial: what benchmark mode takes while it tries a call's plans instead."""
+        missing = [call for call in dict.fromkeys(calls) if (call, settings, trial) not in self._known]
+        asked: list[Convolution] = []
+        for call in missing:
+            found = self._recorded(call, settings, trial)
+            if found is None:
+                asked.append(call)
+            else:
+                self._known[call, settings, trial] = found
+        for call, plans in zip(asked, self.plans(asked, whole=settings.benchmark or trial), strict=True):
+            self._known[call, settings, trial] = self._of_plans(call, plans, settings, trial)
+        return [self._known[call, settings, trial] for call in calls]
+
+    def frontend(self, questions: Sequence[Question]) -> list[Workspace]:
+        """What ONNX Runtime takes: the first plan of the heuristics it searches with, for each question."""
+        found = [self._recorded_question(question) for question in questions]
+        asked = [question for question, known in zip(questions, found, strict=True) if known is None]
+        answers = iter(self._ask(asked))
+        return [
+            known or self._first(question, next(answers))
+            for question, known in zip(questions, found, strict=True)
+        ]
+
+    def plans(self, calls: Sequence[Convolution], *, whole: bool = True) -> list[tuple[Plan, ...] | None]:
+        """cuDNN's plans for each call in PyTorch's order, with a handle's bytes; None where nobody can be asked."""
+        answers = self._ask([Question.of(call, whole=whole) for call in calls])
+        return [
+            plans and tuple(product_plan(call) + [self.by_handle(call, plan) for plan in plans])
+            for call, plans in zip(calls, answers, strict=True)
+        ]
+
+    def _ask(self, questions: Sequence[Question]) -> list[tuple[Plan, ...] | None]:
+        if self._asker is None or not questions:
+            return [None] * len(questions)
+        answers = self._asker.ask(questions)
+        self.asked |= any(plans is not None for plans in answers)
+        return answers
+
+    def following(self, call: Convolution, settings: ConvolutionSettings, nbytes: int) -> tuple[int, ...]:
+        """Workspaces that are asked for one after the other where one of `nbytes` finds no room: those of the plans behind the first that take
+        less; where nobody can be asked, half and again half, down to nothing, which is to hold on to memory wherever there is some."""
+        (plans,) = self.plans([call])
+        if plans:
+            return tuple(size for size in reading.descending(plans, call.dtype, settings) if size < nbytes)
+        return tuple(nbytes >> times for times in range(1, nbytes.bit_length() + 1))
+
+    def _recorded(self, call: Convolution, settings: ConvolutionSettings, trial: bool) -> Workspace | None:
+        if self._record is None or not self._record_holds():
+            return None
+        source = self._source()
+        figure = settings.figure(call.dtype, trial=trial)
+        if figure is None:
+            return None
+        if settings.benchmark and not trial:
+            winner = self._record.answers(call, WINNER).get(call.x_shape[0])
+            if winner is not None and settings == ConvolutionSettings(benchmark=True):
+                return Workspace.known(winner, source)
+            first, timed = (self._record.answers(call, each).get(call.x_shape[0]) for each in (figure, TIMED))
+            if first is None or timed is None:
+                return None
+            return Workspace(min(first, timed), 0, max(first, timed), UNKNOWN)
+        nbytes = self._record.answers(call, figure).get(call.x_shape[0])
+        return None if nbytes is None else Workspace.known(nbytes, source)
+
+    def _recorded_question(self, question: Question) -> Workspace | None:
+        call = question.convolution()
+        if self._record is None or not self._record_holds() or call.y_shape != question.y_shape:
+            return None
+        table = record(f"{self._record.name}.frontend")
+        nbytes = None if table is None else table.answers(call, question.searcher).get(call.x_shape[0])
+        return None if nbytes is None else Workspace.known(nbytes, self._source())
+
+    def _first(self, question: Question, plans: tuple[Plan, ...] | None) -> Workspace:
+        call = question.convolution()
+        if plans:
+            return _asked([*product_plan(call), self.by_handle(call, plans[0])])
+        return self._unknown(call, question.searcher)
+
+    def _source(self) -> str:
+        """How a recorded answer is known: by a handle on the GPU itself, or by a description."""
+        return MEASURED if self._record is not None and self._record.name == "h200" else ASKED
+
+    def _record_holds(self) -> bool:
+        """Whether the record is of the release that would be asked."""
+        return self._asker is None or self._asker.release == RELEASE
+
+    def _of_plans(
+        self, call: Convolution, plans: tuple[Plan, ...] | None, settings: ConvolutionSettings, trial: bool
+    ) -> Workspace:
+        chosen = [] if plans is None else reading.passing(plans, call.dtype, settings)
+        if not chosen:
+            return self._unknown(call)
+        if trial:
+            return Workspace.known(max(plan.workspace_bytes for plan in chosen), ASKED)
+        first = chosen[0].workspace_bytes
+        if settings.benchmark:
+            timed = max(plan.workspace_bytes for plan in chosen[: reading.TIMED_PLANS])
+            return Workspace(first, 0, timed, UNKNOWN)
+        return _asked(chosen)
+
+    def _unknown(self, call: Convolution, figure: str = FIRST) -> Workspace:
+        """Nobody can be asked."""
+        most = most_bytes(call)
+        table = (
+            self._record
+            if figure == FIRST or self._record is None
+            else record(f"{self._record.name}.frontend")
+        )
+        known = table.answers(call, figure) if table is not None else {}
+        if known:
+            nbytes = min(_carried(known, call.x_shape[0]), most)
+        elif product := product_plan(call):
+            nbytes = product[0].workspace_bytes
+        else:
+            nbytes = 0 if call.channels_last else _copies(call)
+        return Workspace(nbytes, 0, max(nbytes, most), UNKNOWN)
+
+    def by_handle(self, call: Convolution, plan: Plan) -> Plan:
+        """The plan with the bytes a handle on the GPU says; it keeps its knobs where these are no more than a bound."""
+        if not plan.knobs or self._capability[0] != 9:
+            return plan._replace(knobs=())
+        nbytes, proven = by_handle(
+            call.operation, call.dtype, call.channels_last, call.x_shape, call.w_shape, call.padding, call.stride,
+            call.dilation, plan.engine, dict(plan.knobs), plan.workspace_bytes, self._sm_count,
+        )  # fmt: skip
+        return plan._replace(workspace_bytes=nbytes, knobs=() if proven else plan.knobs)
+
+
+class NextPlans(Sequence[int]):
+    """The workspaces that follow a refused one, asked for when they are needed: as good as never."""
+
+    __slots__ = ("_call", "_choices", "_found", "_nbytes", "_settings")
+
+    def __init__(
+        self, choices: Choices, call: Convolution, settings: ConvolutionSettings, nbytes: int
+    ) -> None:
+        self._choices, self._call, self._settings, self._nbytes = choices, call, settings, nbytes
+        self._found: tuple[int, ...] | None = None
+
+    def _sizes(self) -> tuple[int, ...]:
+        if self._found is None:
+            self._found = self._choices.following(self._call, self._settings, self._nbytes)
+        return self._found
+
+    def __bool__(self) -> bool:
+        return self._nbytes > 0
+
+    def __len__(self) -> int:
+        return len(self._sizes())
+
+    def __getitem__(self, place: int) -> int:  # type: ignore[override]
+        return self._sizes()[place]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._sizes())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NextPlans) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[object, ...]:
+        return id(self._choices), self._call, self._settings, self._nbytes
+
+
+def product_plan(call: Convolution) -> list[Plan]:
+    """The plan of a convolution that is one matrix product an image, which the list lacks: an empty list for any other.
+
+    Results and gradients of the input take nothing, a weight's gradient one float32 result an image where channels come first.
+    """
+    product = (
+        call.groups == 1 and set(call.w_shape[2:]) == set(call.stride) == {1} and set(call.padding) == {0}
+    )
+    if not product:
+        return []
+    partial = 0 if call.channels_last or call.operation != "weight" else 4
+    return [Plan(PRODUCT, partial * call.x_shape[0] * math.prod(call.w_shape), tensor_core=True)]
+
+
+def _asked(plans: Sequence[Plan]) -> Workspace:
+    """The workspace of the first plan. One with knobs takes at most what it says (`Choices.by_handle`); in the place of a product's
+    the next one may run."""
+    first, following = plans[0], plans[1 if plans[1:] and plans[0].engine == PRODUCT else 0]
+    nbytes, other = first.workspace_bytes, following.workspace_bytes
+    low = 0 if first.knobs or following.knobs else min(nbytes, other)
+    return Workspace(nbytes, low, max(nbytes, other), ASKED)
+
+
+def most_bytes(call: Convolution) -> int:
+    """What no plan of the call takes more than."""
+    copies = _MOST_COPIES[call.operation][call.groups > 1]
+    return copies * _copies(call, multiple=8) + _MOST_BESIDES
+
+
+def _copies(call: Convolution, multiple: int = 1) -> int:
+    """Bytes of input, weights and output, channels of a group rounded up to a multiple."""
+    groups = call.groups
+
+    def up(channels: int) -> int:
+        return -(-channels // multiple) * multiple
+
+    inputs, outputs = up(call.w_shape[1]), up(call.w_shape[0] // groups)
+    elements = (
+        call.x_shape[0]
+        * groups
+        * (inputs * math.prod(call.x_shape[2:]) + outputs * math.prod(call.y_shape[2:]))
+    )
+    return ELEMENT_BYTES[call.dtype] * (elements + groups * inputs * outputs * math.prod(call.w_shape[2:]))
+
+
+def _carried(known: dict[int, int], batch: int) -> int:
+    """Bytes at a batch from those at the recorded ones: on the straight line between its neighbours, beyond them in proportion."""
+    below = max((other for other in known if other <= batch), default=None)
+    above = min((other for other in known if other >= batch), default=None)
+    if below is None or above is None:
+        nearest = max(known) if above is None else min(known)
+        return known[nearest] * batch // nearest
+    if below == above:
+        return known[below]
+    return known[below] + (known[above] - known[below]) * (batch - below) // (above - below)
+
+
+def choices_of(profile: DeviceProfile) -> Choices:
+    """What cuDNN chooses on a profile's GPU, for the release of torch the figures are of."""
+    torch_release = profile.releases["torch"]
+    capability = (profile.compute_capability[0], profile.compute_capability[1])
+    until, before = _BEFORE.get(capability, ((0, 0), capability))
+    if torch_release <= until:
+        capability = before
+    table = _TABLES.get(capability, "sm{}{}".format(*capability))
+    if capability == (7, 5) and profile.sm_count > _LARGE_TURING_SMS:
+        table = ""
+    device = {**profile.cudnn_device, "deviceVer": 100 * capability[0] + 10 * capability[1]}
+    description = json.dumps(device, sort_keys=True) if profile.cudnn_device else ""
+    return _choices(table, description, library_for(torch_release), profile.sm_count, capability)
+
+
+@lru_cache(maxsize=16)
+def _choices(
+    table: str, description: str, library: Library | None, sm_count: int, capability: tuple[int, int]
+) -> Choices:
+    asker = Asker(library, description) if description else None
+    return Choices(record(table) if table else None, asker, sm_count, capability)

@@ -1,0 +1,147 @@
+"""One convolution as cuDNN is asked about it: what is computed, on what shapes, in what type and memory format.
+
+Standard library alone: the process that loads cuDNN (`answering.py`) imports this and nothing else of the project.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+OPERATIONS = ("forward", "data", "weight")
+ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
+# Who asks, and which of cuDNN's heuristics it asks in which order (`cudnnBackendHeurMode_t`): PyTorch (`Conv_v8.cpp`, `get_generator_sources`), and
+# ONNX Runtime's `cudnn_conv_algo_search` (`core/providers/cuda/nn/conv.cc`, `CreateCudnnFeExecutionPlan`).
+_INSTANT, _MODE_B, _FALLBACK = 0, 1, 2
+PYTORCH = "pytorch"
+HEURISTICS = {
+    PYTORCH: (_INSTANT, _FALLBACK),
+    "EXHAUSTIVE": (_MODE_B,),
+    "HEURISTIC": (_INSTANT,),
+    "DEFAULT": (_FALLBACK,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """One cuDNN convolution: x * w -> y; for "data" and "weight" the same shapes, other results.
+
+    operation: "forward", "data" (gradient of x) or "weight" (gradient of w).
+    x_shape, w_shape: (N, C, *spatial), (K, C/groups, *filter); padding, stride, dilation per spatial dimension.
+    channels_last: all three tensors lie in NHWC order.
+    """
+
+    operation: str
+    dtype: str
+    channels_last: bool
+    x_shape: tuple[int, ...]
+    w_shape: tuple[int, ...]
+    padding: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    @property
+    def groups(self) -> int:
+        """C divided by the filter's channels."""
+        return self.x_shape[1] // self.w_shape[1]
+
+    @property
+    def y_shape(self) -> tuple[int, ...]:
+        """(N, K, *spatial out)."""
+        spatial = tuple(
+            (size + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1
+            for size, kernel, pad, stride, dilation in zip(
+                self.x_shape[2:], self.w_shape[2:], self.padding, self.stride, self.dilation, strict=True
+            )
+        )
+        return (self.x_shape[0], self.w_shape[0], *spatial)
+
+    @property
+    def family(self) -> tuple[int, ...]:
+        """Everything but operation, dtype, layout and batch: C, spatial, K, C/groups, filter, padding, stride, dilation.
+
+        Always 18 numbers: two spatial dimensions are written as three, the first being 0.
+        """
+
+        def three(values: Sequence[int]) -> tuple[int, ...]:
+            return (*([0] * (3 - len(values))), *values)
+
+        parts = (self.x_shape[2:], self.w_shape[2:], self.padding, self.stride, self.dilation)
+        spatial, kernel, padding, stride, dilation = (three(part) for part in parts)
+        channels = self.x_shape[1]
+        return (channels, *spatial, *self.w_shape[:2], *kernel, *padding, *stride, *dilation)
+
+
+class Question(NamedTuple):
+    """What cuDNN is asked about one convolution. searcher: a key of `HEURISTICS`; y_shape: the result's, which ONNX may pad
+    on one side alone; whole: every plan is wanted, not only those that run while there is room."""
+
+    searcher: str
+    operation: str
+    dtype: str
+    channels_last: bool
+    x_shape: tuple[int, ...]
+    w_shape: tuple[int, ...]
+    y_shape: tuple[int, ...]
+    padding: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    whole: bool = False
+
+    @staticmethod
+    def of(call: Convolution, *, whole: bool = False) -> Question:
+        """PyTorch's question about a convolution."""
+        return Question(
+            PYTORCH, call.operation, call.dtype, call.channels_last, call.x_shape, call.w_shape, call.y_shape, call.padding,
+            call.stride, call.dilation, whole,
+        )  # fmt: skip
+
+    def convolution(self) -> Convolution:
+        """The convolution that is asked about."""
+        return Convolution(
+            self.operation, self.dtype, self.channels_last, self.x_shape, self.w_shape, self.padding, self.stride,
+            self.dilation,
+        )  # fmt: skip
+
+    @staticmethod
+    def read(fields: Sequence[Any]) -> Question:
+        """A question from its JSON."""
+        return Question._make(tuple(field) if isinstance(field, list) else field for field in fields)
+
+
+class Plan(NamedTuple):
+    """A plan that can be built: its engine's global index, its workspace in bytes, what cuDNN notes of it, and the knobs of engines whose
+    bytes depend on who is asked (`splits.py`)."""
+
+    engine: int
+    workspace_bytes: int
+    deterministic: bool = True
+    tensor_core: bool = False
+    knobs: tuple[tuple[int, int], ...] = ()
+
+    @staticmethod
+    def read(fields: Sequence[Any]) -> Plan:
+        """A plan from its JSON."""
+        engine, nbytes, deterministic, tensor_core, knobs = fields
+        return Plan(
+            int(engine),
+            int(nbytes),
+            bool(deterministic),
+            bool(tensor_core),
+            tuple((int(k), int(v)) for k, v in knobs),
+        )
+
+
+def strides_of(shape: Sequence[int], channels_last: bool) -> tuple[int, ...]:
+    """Strides of a packed tensor, in elements.
+
+    >>> strides_of((2, 3, 4, 5), False), strides_of((2, 3, 4, 5), True)
+    ((60, 20, 5, 1), (60, 1, 15, 3))
+    """
+    order = [0, *range(2, len(shape)), 1] if channels_last else list(range(len(shape)))
+    strides, step = [0] * len(shape), 1
+    for dimension in reversed(order):
+        strides[dimension] = step
+        step *= shape[dimension]
+    return tuple(strides)

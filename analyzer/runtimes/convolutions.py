@@ -1,0 +1,26 @@
+"""What a reader should know of the convolutions' workspaces: whom they were asked of, or how they can be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analyzer.devices import DeviceProfile
+from analyzer.libraries.cudnn.choices import choices_of
+from analyzer.releases import written
+from analyzer.runtimes.bounded import unasked
+from analyzer.runtimes.events import AllocationEvent
+
+_UNASKED = (
+    "cuDNN is not within reach, so what it takes for convolutions no record has is assumed, between bounds: pip install "
+    "'gpu-memory-analyzer[cudnn]' (0.9 GB), or name the Python of a CUDA build of torch in ANALYZER_PYTHON, and cuDNN itself is asked"
+)
+
+
+def notes_on_convolutions(profile: DeviceProfile, events: tuple[AllocationEvent, ...]) -> Iterator[str]:
+    """The notes of an analysis with these requests."""
+    choices = choices_of(profile)
+    if choices.asked and choices.release is not None:
+        gpu = profile.cudnn_device.get("deviceName", profile.name)
+        yield f"convolutions' workspaces were asked of cuDNN {written(choices.release)} for {gpu}"
+    if unasked(events):
+        yield _UNASKED

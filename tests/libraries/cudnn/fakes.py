@@ -1,0 +1,36 @@
+"""A cuDNN for tests: it answers what it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from analyzer.libraries.cudnn import choices
+from analyzer.libraries.cudnn.convolution import Convolution, Plan, Question
+
+
+class FakeAsker:
+    """Stands in for `Asker`. asked: every question that came. others: what any other convolution has."""
+
+    release = (9, 19)
+
+    def __init__(
+        self, plans: Mapping[Convolution, tuple[Plan, ...] | None], others: tuple[Plan, ...] | None = None
+    ) -> None:
+        self.plans, self.others = plans, others
+        self.asked: list[Question] = []
+
+    def ask(self, questions: Sequence[Question]) -> list[tuple[Plan, ...] | None]:
+        self.asked += questions
+        return [self.plans.get(question.convolution(), self.others) for question in questions]
+
+
+def with_asker(monkeypatch: pytest.MonkeyPatch, asker: FakeAsker) -> None:
+    """What `choices_of` gives asks this one."""
+
+    def made(table: str, _description: str, _library: Any, *figures: Any) -> choices.Choices:
+        return choices.Choices(choices.record(table) if table else None, asker, *figures)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(choices, "_choices", made)
