@@ -4,7 +4,7 @@
    SIGKILL left goes with the next one: a folder is in use as long as somebody holds its lock.
 2. `uppers` says which folder in it lies over which outside, after namespaces.py; the Python layer has one, `upper`, over everything.
 3. Kept for the next run, because it changes nothing that exists: what the hubs' libraries downloaded into their caches, file by file, where
-   there was none. A file of the program's own is none of that: the results of a dataset's `map` may be of a model without numbers.
+   there was none; and what cuDNN answered (`libraries/cudnn/asker.py`), whose file is ours. A file of the program's own is none of that: the results of a dataset's `map` may be of a model without numbers.
 """
 
 from __future__ import annotations
@@ -105,13 +105,13 @@ class Scratch:
                 )
 
     def keep_downloads(self, environment: Mapping[str, str]) -> None:
-        """Move to the hubs' caches what was downloaded for them, where no such file is yet."""
+        """Move to the hubs' caches what was downloaded for them, where no such file is yet, and to ours cuDNN's answers."""
         caches = hub_folders(environment)
         for path, lies in list(self.files()):
             if (
                 path.startswith(caches)
                 and not path.endswith((".incomplete", ".lock"))
-                and not os.path.lexists(path)
+                and (path.startswith(caches[-1]) or not os.path.lexists(path))
             ):
                 with contextlib.suppress(OSError):  # the next run downloads it again
                     _move(lies, path)
@@ -134,7 +134,7 @@ class Scratch:
 
 def hub_folders(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Where the hubs' libraries put what they download, with a slash behind (`huggingface_hub/constants.py`, `datasets/config.py`,
-    `torch/hub.py`)."""
+    `torch/hub.py`); the last is where cuDNN's answers are kept."""
     caches = environment.get("XDG_CACHE_HOME") or os.path.join(
         environment.get("HOME") or os.path.expanduser("~"), ".cache"
     )
@@ -147,6 +147,9 @@ def hub_folders(environment: Mapping[str, str]) -> tuple[str, ...]:
         environment.get("HF_XET_CACHE") or os.path.join(home, "xet"),
         os.path.join(environment.get("HF_DATASETS_CACHE") or os.path.join(home, "datasets"), "downloads"),
         os.path.join(torch, "hub"),
+        os.path.join(
+            environment.get("ANALYZER_CACHE") or os.path.join(caches, "gpu-memory-analyzer"), "cudnn"
+        ),
     )
     return tuple(os.path.realpath(folder) + "/" for folder in folders)
 

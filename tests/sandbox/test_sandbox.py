@@ -131,6 +131,26 @@ def test_downloads_of_hubs_are_kept_and_nothing_of_theirs_is_changed(
     }  # fmt: skip
 
 
+def test_what_cudnn_answered_is_kept(start: Any, folder: Path, tmp_path: Path) -> None:
+    answers = folder / "answers"
+    (answers / "cudnn").mkdir(parents=True)
+    (answers / "cudnn/a.sqlite").write_text("1")
+    for path in (answers, *answers.rglob("*")):
+        os.chown(path, folder.stat().st_uid, -1)
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, pathlib\nours = pathlib.Path(os.environ['ANALYZER_CACHE'])\n(ours / 'cudnn/a.sqlite').write_text('1 2')\n"
+        "(ours / 'other').write_text('3')\n"
+    )
+    ran = start(str(program), ANALYZER_CACHE=str(answers))
+    _, err = ran.communicate()
+    assert ran.returncode == 3, err
+    there = {
+        str(path.relative_to(answers)): path.read_text() for path in answers.rglob("*") if path.is_file()
+    }
+    assert there == {"cudnn/a.sqlite": "1 2"}
+
+
 def test_what_the_user_asked_for_is_written_outside(start: Any, folder: Path, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("import os; os.chdir('runs')\n")
