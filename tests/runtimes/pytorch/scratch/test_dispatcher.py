@@ -18,11 +18,12 @@ OF_PARTS = {
     func.name().removesuffix(".default")
     for func in (*sparse._HANDLERS, *sparse._OF_COMPRESSED, *sparse._ASKED, *compressed.ASKED)
 }
-# cuSOLVER's and MAGMA's, whose workspaces are asked of the libraries.
-LINEAR_ALGEBRA = (
-    "aten::linalg_", "aten::_linalg_", "aten::cholesky", "aten::_cholesky", "aten::geqrf", "aten::ormqr", "aten::lu_unpack",
-    "aten::triangular_solve",
-)  # fmt: skip
+# Work areas of cuSOLVER and MAGMA that no rule describes yet: estimates with them say "at least".
+WITHOUT_RULE = {
+    "_linalg_det", "_linalg_det.result", "_linalg_eigvals", "_linalg_slogdet", "_linalg_slogdet.sign", "_linalg_svd", "_linalg_svd.U",
+    "cholesky", "linalg_eig", "linalg_ldl_factor_ex", "linalg_ldl_solve", "linalg_lu", "linalg_matrix_exp", "ormqr",
+    "triangular_solve", "triangular_solve.X",
+}  # fmt: skip
 
 
 def is_counted(name: str) -> bool:
@@ -50,7 +51,7 @@ def unknown(dispatched: Mapping[str, Sequence[str]]) -> list[str]:
 def test_none_is_unknown(release: str) -> None:
     dispatched = DISPATCHED[release]
     assert sum(map(is_counted, dispatched)) > 1_000
-    assert [name for name in unknown(dispatched) if not name.startswith(LINEAR_ALGEBRA)] == []
+    assert {name.removeprefix("aten::") for name in unknown(dispatched)} == WITHOUT_RULE
 
 
 @pytest.mark.parametrize("release", DISPATCHED)

@@ -47,8 +47,6 @@ EXCEPTIONS = {
     "aten::ldexp": "captured in its parts",
     "aten::affine_grid_generator": "captured in its parts",
     "aten::_linalg_svd": "cuSOLVER's workspace",
-    "aten::linalg_inv_ex": "cuSOLVER's workspace",
-    "aten::linalg_cholesky_ex": "cuSOLVER's workspace",
     "aten::_linalg_check_errors": "unknown operator",
     "aten::allclose": "unknown operator",
     "aten::_unsafe_masked_index": "captured in its parts",

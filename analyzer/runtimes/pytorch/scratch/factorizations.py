@@ -1,0 +1,226 @@
+"""Factorizations and what is solved with them: cuSOLVER's work areas (`libraries/cusolver.py`), by how PyTorch chooses the routine.
+
+1. One matrix is cuSOLVER's, whose work area is given back at once. Of a batch, matrices are factorized one after the other, each with a work area
+   of its own, or all at once from an array of their addresses (cuBLAS, or cuSOLVER's batched routines); MAGMA keeps its arrays on the host.
+2. The choice is by the number of matrices and their size: LU at once up to 16 rows, or up to 128 of at most 16 matrices; R at once up to 256
+   rows, where there are two matrices or more, and one for every 16 rows; eigenvalues of float32 by Jacobi's method from 32 up to 512 rows.
+
+Source: `aten/src/ATen/native/cuda/linalg/` `BatchLinearAlgebra.cpp` and `BatchLinearAlgebraLib.cpp`, `BatchLinearAlgebra.cpp`; orders and sizes as PyTorch's own
+host code asks under the emulated runtime (torch 2.11, `tests/data/emulation/factorizations.json.gz`), of which work areas are an H100's.
+
+Not modelled: `linalg_lu`, determinants, singular values, general eigenvalues, least squares, exponentials: these stay without a rule.
+"""
+
+from __future__ import annotations
+
+import math
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Operator, TensorMeta, dtype_bytes
+from analyzer.libraries import cusolver
+from analyzer.runtimes.pytorch.scratch.blas import _SYSTEMS_IN_TURN, _UNKNOWNS_IN_TURN, take_workspace
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of
+from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
+
+_POINTER_BYTES, _INFO_BYTES, _INDEX_BYTES = 8, 4, 8
+_MANY = 1 << 30  # right sides
+_SURE = (Basis.EXACT, Basis.MEASURED)
+_ELEMENTS = {
+    "float32": cusolver.ELEMENTS["S"],
+    "float64": cusolver.ELEMENTS["D"],
+    "complex64": cusolver.ELEMENTS["C"],
+    "complex128": cusolver.ELEMENTS["Z"],
+}
+
+
+def _count(tensor: TensorMeta) -> int:
+    """How many matrices there are."""
+    return math.prod(tensor.shape[:-2])
+
+
+def _in_turn(script: Script, count: int, nbytes: int) -> None:
+    """A work area for one matrix after the other."""
+    for _ in range(count):
+        script.release(script.temporary(nbytes, Basis.MEASURED))
+
+
+def _at_once(script: Script, device: DeviceProfile, count: int, arrays: int = 1) -> None:
+    """By cuBLAS, from arrays of addresses."""
+    tokens = [script.temporary(count * _POINTER_BYTES) for _ in range(arrays)]
+    take_workspace(script, device)
+    for token in tokens[::-1]:
+        script.release(token)
+
+
+def _solvable(tensor: TensorMeta | None) -> TensorMeta | None:
+    """The matrices of a call, where they have elements of a type cuSOLVER has."""
+    return tensor if tensor is not None and tensor.element_count and tensor.dtype in _ELEMENTS else None
+
+
+@rule("aten::linalg_cholesky_ex", name="cholesky", sure=_SURE)
+def cholesky(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """The factor and what went wrong; then a work area, or of a batch an array of addresses."""
+    script.outputs()
+    matrix = _solvable(operator.tensor("self"))
+    if matrix is None:
+        return
+    if (count := _count(matrix)) > 1:
+        script.release(script.temporary(count * _POINTER_BYTES))
+    else:
+        upper = bool(operator.argument("upper", default=False))
+        _in_turn(script, 1, cusolver.potrf_bytes(_ELEMENTS[matrix.dtype], upper, matrix.shape[-1]))
+
+
+@rule("aten::cholesky_inverse", "aten::_cholesky_solve_helper", name="cholesky-solve")
+def cholesky_solve(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """A copy of the factor beside the result, and for one matrix what went wrong: before the result, where a system is solved."""
+    solved = operator.tensor("A")
+    matrix = _solvable(operator.tensor("A", "self"))
+    if matrix is None:
+        script.outputs()
+        return
+    alone = _count(matrix) == 1
+    if solved is not None:
+        script.temporary(_INFO_BYTES if alone else 0)
+    script.outputs()
+    copy = script.temporary(bytes_of(matrix))
+    if not alone:  # MAGMA's
+        take_workspace(script, device)
+    if solved is None and alone:
+        script.release(script.temporary(_INFO_BYTES))
+    script.release(copy)
+
+
+@rule("aten::linalg_lu_factor_ex", name="lu", sure=_SURE)
+def lu(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """The factors, pivots and what went wrong; then a work area for one square matrix, or addresses of several small ones. MAGMA takes the
+    others."""
+    script.outputs()
+    if (matrix := _solvable(operator.tensor("A"))) is not None:
+        _factorized(script, device, matrix)
+
+
+@rule("aten::lu_unpack", name="lu-unpack")
+def lu_unpack(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """The permutation as indices, of a batch copied for each matrix."""
+    script.outputs()
+    matrix = _solvable(operator.tensor("LU_data"))
+    if matrix is not None and operator.argument("unpack_pivots", default=True):
+        rows, count = matrix.shape[-2], _count(matrix)
+        indices = script.temporary(rows * _INDEX_BYTES)
+        copies = script.temporary(count * rows * _INDEX_BYTES if count > 1 else 0)
+        script.release(indices)
+        script.release(copies)
+
+
+@rule("aten::linalg_lu_solve", "aten::_linalg_solve_ex", "aten::linalg_inv_ex", name="lu-solve", sure=_SURE)
+def lu_solve(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """The factors first, where there are none yet (an inverse keeps neither them nor their pivots); then what solving takes."""
+    inverse = "inv" in operator.name
+    script.outputs()
+    matrix, result = _solvable(operator.tensor("A", "LU")), operator.outputs[0]
+    if matrix is None or result is None:
+        return
+    if inverse:
+        script.temporary(bytes_of(matrix))
+        script.temporary(_count(matrix) * matrix.shape[-1] * _INFO_BYTES)
+    if "lu_solve" not in operator.name:
+        _factorized(script, device, matrix)
+    vector = len(result.shape) < len(matrix.shape)
+    _solved(script, device, matrix, 1 if vector else result.shape[-1], bytes_of(result))
+
+
+def _factorized(script: Script, device: DeviceProfile, matrix: TensorMeta) -> None:
+    count, (rows, columns) = _count(matrix), matrix.shape[-2:]
+    if rows == columns and count == 1:
+        _in_turn(script, 1, cusolver.getrf_bytes(_ELEMENTS[matrix.dtype], rows, columns))
+    elif rows == columns and (rows <= 16 or (rows <= 128 and count <= 16)):
+        _at_once(script, device, count)
+    else:  # MAGMA's
+        take_workspace(script, device)
+
+
+def _solved(script: Script, device: DeviceProfile, matrix: TensorMeta, sides: int, nbytes: int) -> None:
+    """Systems with their factors: one after the other (`getrs`), at once, or as triangular systems, once their rows are permuted. nbytes: of
+    the right sides."""
+    unknowns, count = matrix.shape[-1], _count(matrix)
+    few = unknowns <= 128 and count <= 2
+    if (
+        unknowns != sides
+        and few
+        and unknowns > 8
+        and sides <= (_MANY if unknowns <= 32 else 64 if unknowns <= 64 else 2)
+    ):
+        script.release(script.temporary(_INFO_BYTES))
+    elif unknowns != sides and unknowns <= 8 and sides >= 256:  # MAGMA's
+        take_workspace(script, device)
+    elif unknowns <= 128 and sides <= (
+        16 if unknowns == sides else _MANY if unknowns <= 8 else 8 if unknowns <= 64 else 2
+    ):
+        _at_once(script, device, count, 2)
+    else:
+        row, rows = unknowns * _INDEX_BYTES, count * unknowns * _INDEX_BYTES
+        indices = script.temporary(row)
+        tokens = [script.temporary(rows)] if count > 1 else [indices]
+        if count > 1:
+            script.release(indices)
+        tokens += [script.temporary(row), script.temporary(rows), script.temporary(nbytes)]
+        if count > _SYSTEMS_IN_TURN or unknowns < _UNKNOWNS_IN_TURN:
+            _at_once(script, device, count, 2)
+            _at_once(script, device, count, 2)
+        take_workspace(script, device)
+        for token in tokens[::-1]:
+            script.release(token)
+
+
+@rule("aten::geqrf", "aten::linalg_qr", "aten::linalg_householder_product", name="qr", sure=_SURE)
+def qr(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """The factors; of `linalg_qr` the reflectors' scales beside them. R at once, from two arrays of addresses, or matrix after matrix with a work
+    area and its own report of what went wrong; then so is Q."""
+    script.outputs()
+    whole, product = operator.name.endswith("linalg_qr"), operator.name.endswith("householder_product")
+    matrix, q = _solvable(operator.tensor("A", "self", "input")), operator.outputs[0]
+    if matrix is None or q is None:
+        return
+    of, count, (rows, columns) = _ELEMENTS[matrix.dtype], _count(matrix), matrix.shape[-2:]
+    reflectors = min(rows, columns)
+    script.temporary(count * reflectors * dtype_bytes(matrix.dtype) if whole else 0)
+    if not product and rows <= 256 and count >= max(2, rows // 16):
+        _at_once(script, device, count, 2)
+    elif not product:
+        info = script.temporary(_INFO_BYTES)
+        _in_turn(script, count, cusolver.geqrf_bytes(of, rows, columns))
+        script.release(info)
+    if product or (whole and q.element_count):
+        if product and (scales := operator.tensor("tau")) is not None:
+            reflectors = scales.shape[-1]
+        info = script.temporary(_INFO_BYTES)
+        _in_turn(script, count, cusolver.orgqr_bytes(of, rows, q.shape[-1], reflectors))
+        script.release(info)
+
+
+@rule("aten::_linalg_eigh", name="symmetric-eigenvalues", sure=_SURE)
+def eigh(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """Eigenvectors are computed where the matrix was copied to: the second result, made first, or a temporary. Up to 32 rows a batch has one
+    work area; else each matrix one after the other. Then the host asks whether all went well.
+    """
+    matrix = _solvable(operator.tensor("A"))
+    if matrix is None:
+        script.outputs()
+        return
+    count, size = _count(matrix), matrix.shape[-1]
+    if operator.argument("compute_v", default=True):
+        script.output(1)
+    script.outputs()
+    if not operator.argument("compute_v", default=True):
+        script.temporary(bytes_of(matrix))
+    script.temporary(count * _INFO_BYTES)
+    of = _ELEMENTS[matrix.dtype]
+    if matrix.dtype == "float32" and 32 <= size <= 512 and (count == 1 or size > 32):
+        _in_turn(script, count, cusolver.syevj_bytes(of, 1, 0, size))
+    elif count > 1 and size <= 32:
+        _in_turn(script, 1, cusolver.syevd_bytes(of, 1, 0, size, count))
+    else:
+        _in_turn(script, count, cusolver.syevd_bytes(of, 1, 0, size))
+    for token in [script.temporary(1) for _ in range(2 if count == 1 else 1)]:
+        script.release(token)
