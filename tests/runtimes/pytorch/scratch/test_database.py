@@ -18,7 +18,6 @@ from tests.paths import DATA
 RECORDED = DATA / "emulation/operators.json.gz"
 # What differs, by entry, and why.
 REASONS = {
-    "lu": "MAGMA solves triangular systems of its backward pass through cuBLAS: its workspace",
     "narrow_copy": "differentiated by releases after the one that was asked",
     "sparse.sampled_addmm": "refused in plain words",
 }
