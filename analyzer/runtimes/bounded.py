@@ -48,5 +48,10 @@ def _is_unasked(event: AllocationEvent) -> TypeGuard[Malloc]:
 
 
 def _refused_unasked(events: tuple[AllocationEvent, ...], simulation: Simulation) -> bool:
-    """Whether such a convolution had no room for its first plan."""
-    return any(_is_unasked(events[position]) for position in simulation.refused)
+    """Whether a convolution had no room for its first plan, and nobody said what the next ones take."""
+    refused = (events[position] for position in simulation.refused)
+    return any(
+        _is_unasked(event) or not getattr(event.smaller, "known", True)
+        for event in refused
+        if isinstance(event, Malloc)
+    )

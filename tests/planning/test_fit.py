@@ -133,7 +133,7 @@ def test_a_session_fits_as_its_analysis_says() -> None:
 
 def test_what_nobody_measured_is_said_with_its_span() -> None:
     """A T4's context and library code are nobody's measurement: named with their bytes, and what they mean for the answer."""
-    found = fit(Small(), small_batch, mode="train", device="t4")
+    found = fit(Add(), megabytes, device="t4")
     said = " ".join(found.notes)
     assert "nobody has measured t4: assumed: context range, driver, first kernel, modules" in said
     assert "context and library code" in said

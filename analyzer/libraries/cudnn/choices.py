@@ -32,7 +32,7 @@ from analyzer.libraries.cudnn.asker import Asker
 from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution, Plan, Question
 from analyzer.libraries.cudnn.finding import Library, library_for
 from analyzer.libraries.cudnn.plans import DEFAULT, ConvolutionSettings
-from analyzer.libraries.cudnn.recorded import FIRST, RELEASE, TIMED, WINNER, Record, record
+from analyzer.libraries.cudnn.recorded import AFTER, FIRST, RELEASE, TIMED, WINNER, Record, record
 from analyzer.libraries.cudnn.splits import by_handle
 from analyzer.releases import Release
 
@@ -131,10 +131,24 @@ class Choices:
     def following(self, call: Convolution, settings: ConvolutionSettings, nbytes: int) -> tuple[int, ...]:
         """Workspaces that are asked for one after the other where one of `nbytes` finds no room: those of the plans behind the first that take
         less; where nobody can be asked, half and again half, down to nothing, which is to hold on to memory wherever there is some."""
-        (plans,) = self.plans([call])
-        if plans:
-            return tuple(size for size in reading.descending(plans, call.dtype, settings) if size < nbytes)
-        return tuple(nbytes >> times for times in range(1, nbytes.bit_length() + 1))
+        return self._following(call, settings, nbytes) or tuple(
+            nbytes >> times for times in range(1, nbytes.bit_length() + 1)
+        )
+
+    def follows(self, call: Convolution, settings: ConvolutionSettings, nbytes: int) -> bool:
+        """Whether `following` is what cuDNN answered."""
+        return bool(self._following(call, settings, nbytes))
+
+    def _following(self, call: Convolution, settings: ConvolutionSettings, nbytes: int) -> tuple[int, ...]:
+        sizes: Sequence[int] = ()
+        if self._record is not None and self._record_holds() and settings == DEFAULT:
+            batch = call.x_shape[0]
+            recorded = (self._record.answers(call, figure).get(batch) for figure in AFTER)
+            sizes = [size for size in recorded if size is not None]
+        if not sizes:
+            (plans,) = self.plans([call])
+            sizes = reading.descending(plans or (), call.dtype, settings)
+        return tuple(size for size in sizes if size < nbytes)
 
     def _recorded(self, call: Convolution, settings: ConvolutionSettings, trial: bool) -> Workspace | None:
         if self._record is None or not self._record_holds():
@@ -233,6 +247,11 @@ class NextPlans(Sequence[int]):
         if self._found is None:
             self._found = self._choices.following(self._call, self._settings, self._nbytes)
         return self._found
+
+    @property
+    def known(self) -> bool:
+        """Whether cuDNN itself answered them."""
+        return self._choices.follows(self._call, self._settings, self._nbytes)
 
     def __bool__(self) -> bool:
         return self._nbytes > 0

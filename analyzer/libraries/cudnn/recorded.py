@@ -29,6 +29,8 @@ FIRST, DETERMINISTIC, STRICT = "first", "deterministic", "strict"
 TRIAL, DETERMINISTIC_TRIAL, STRICT_TRIAL = "trial", "deterministic_trial", "strict_trial"
 TIMED, WINNER = "timed", "winner"
 FIGURES = (FIRST, DETERMINISTIC, STRICT, TRIAL, DETERMINISTIC_TRIAL, STRICT_TRIAL, TIMED, WINNER)
+# What is asked for one after the other where the first finds no room: the workspaces of the plans behind it that take less than all before.
+AFTER = tuple(f"after{place}" for place in range(1, 12))
 NO_PLAN, NOT_ASKED, AS_FIRST = -1, -2, -3
 # What may be as with the default settings. Besides there are ONNX Runtime's searches (`convolution.HEURISTICS`), in tables of their own.
 AS_FIRST_FIGURES = (DETERMINISTIC, STRICT, TRIAL, DETERMINISTIC_TRIAL, STRICT_TRIAL, TIMED)

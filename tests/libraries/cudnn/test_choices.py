@@ -104,6 +104,15 @@ def test_without_a_library_the_range_holds_and_says_so() -> None:
     assert list(NextPlans(choices_of(load("h200")), UNSEEN, DEFAULT, 3000))[:3] == [1500, 750, 375]
 
 
+def test_what_follows_without_a_library_is_recorded_or_nobody_s_answer() -> None:
+    choices = choices_of(load("h200"))
+    stem = Convolution("forward", "float32", False, (270, 3, 224, 224), (64, 3, 7, 7), (3, 3), (2, 2), (1, 1))
+    nbytes = choices.workspace(stem).nbytes
+    following = NextPlans(choices, stem, DEFAULT, nbytes)
+    assert (nbytes, list(following), following.known) == (1029649168, [0], True)
+    assert not NextPlans(choices, UNSEEN, DEFAULT, 3000).known
+
+
 def test_between_recorded_batches_the_figure_is_on_the_straight_line() -> None:
     choices = choices_of(load("h200"))
     at = {batch: choices.workspace(replace(KNOWN, x_shape=(batch, 64, 56, 56))) for batch in (16, 17, 32)}
