@@ -88,11 +88,14 @@ class Search:
         batch = self.without_gaps(low)
         if low > batch and self.exactly(low) and not self.unasked(low):
             batch = low
+        if batch > self.start and self.unasked(batch) and not self.exactly(batch):
+            # In doubt by what its convolutions may take at most, which is far more: so is every batch for a while.
+            batch = bisected(self.start, batch, self.exactly)
         while batch > 1 and not self.exactly(batch):
             batch -= 1
         while self.exactly(batch + 1) and batch < MOST:
             batch += 1
-        return self.found(batch)
+        return self.found(batch, low)
 
     def runs(self, batch: int) -> bool:
         """Whether every request of the batch's steps is served under the limit, evaluated. Of a batch that the program
@@ -205,8 +208,11 @@ class Search:
             shown = ", ".join(f"{batch:,}" for batch in batches[:3]) + (", ..." if len(batches) > 3 else "")
             yield f"at {shown} the program itself fails: {message}"
 
-    def found(self, batch: int) -> Fit:
-        perhaps = batch
+    def found(self, batch: int, evaluated: int = 0) -> Fit:
+        """The answer. evaluated: the largest batch that runs by its evaluated figures, where one was looked for."""
+        perhaps = max(batch, evaluated)
+        while perhaps > batch and not self.served(perhaps):
+            perhaps -= 1
         while perhaps < MOST and self.served(perhaps + 1):
             perhaps += 1
         refused = self.refused.get(perhaps + 1, "") if batch else ""

@@ -184,7 +184,8 @@ def _workspace(
     plan = f"{call!r} {settings.deterministic} {settings.allow_tf32}"
     batch: Any = x.shape[0]
     if isinstance(batch, Lanes):
-        return script.temporary(_at_batches(choices, call, batch, settings), Basis.MEASURED, plan)
+        sizes, basis = _at_batches(choices, call, batch, settings)
+        return script.temporary(sizes, basis, plan)
     if settings.benchmark:
         (tried,) = choices.workspaces([call], settings, trial=True)
         basis = Basis.BOUNDED if tried.source == UNKNOWN else Basis.MEASURED
@@ -200,7 +201,9 @@ def _workspace(
     return script.temporary(found.nbytes, basis, plan, following, assumed)
 
 
-def _at_batches(choices: Choices, call: Convolution, batches: Lanes, settings: ConvolutionSettings) -> Any:
+def _at_batches(
+    choices: Choices, call: Convolution, batches: Lanes, settings: ConvolutionSettings
+) -> tuple[Any, Basis]:
     """The same at many batch sizes, all asked at once; what is asked for instead where there is no room is left out."""
     others: tuple[Any, ...] = (*call.x_shape[1:], *call.w_shape)
     if settings.benchmark or any(isinstance(size, Lanes) for size in others):
@@ -208,9 +211,8 @@ def _at_batches(choices: Choices, call: Convolution, batches: Lanes, settings: C
     found = choices.workspaces(
         [replace(call, x_shape=(batch, *call.x_shape[1:])) for batch in batches.values.tolist()], settings
     )
-    if any(each.source == UNKNOWN for each in found):
-        raise NotTogether
-    return Lanes(np.array([each.nbytes for each in found], np.int64))
+    basis = Basis.BOUNDED if any(each.source == UNKNOWN for each in found) else Basis.MEASURED
+    return Lanes(np.array([each.nbytes for each in found], np.int64)), basis
 
 
 @rule("aten::convolution", "aten::_convolution")

@@ -94,7 +94,7 @@ def _taken(question: Question, settings: KernelSettings) -> Workspace:
 
 
 def _at_batches(question: Question, settings: KernelSettings) -> Takes:
-    """The same at many batches at once. Raises NotTogether where they differ in more than the batch, or nobody can be asked."""
+    """The same at many batches at once. Raises NotTogether where they differ in more than the batch."""
     batches: tuple[Any, Any] = (question.x_shape[0], question.y_shape[0])
     others: tuple[Any, ...] = (*question.x_shape[1:], *question.w_shape, *question.y_shape[1:])
     if any(isinstance(size, Lanes) for size in others) or not all(isinstance(b, Lanes) for b in batches):
@@ -108,10 +108,9 @@ def _at_batches(question: Question, settings: KernelSettings) -> Takes:
             for batch in every
         ]
     )
-    if any(taken.source == UNKNOWN for taken in found):
-        raise NotTogether
+    known = "bounded" if any(taken.source == UNKNOWN for taken in found) else "measured"
     size: Any = Lanes(np.array([taken.nbytes for taken in found], np.int64))
-    return [(size, "measured")]
+    return [(size, known)]
 
 
 @rule("cpu", "Conv", "com.microsoft.FusedConv")
