@@ -57,11 +57,22 @@ def load(name_or_path: str | Path) -> DeviceProfile:
     whole, sliced, part = text.partition(":")
     found = _meant(whole)
     if found is None:
+        if several := _several(text):
+            raise OptionError(f"{text!r} is no single device", several)
         raise OptionError(
             f"unknown device {text!r}",
             f'{did_you_mean(_MAKERS.sub("", _plain(whole)), (*names(), *_OTHER_NAMES))}known devices: {", ".join(names())}; or a size such as "24GiB", or a profile\'s path',
         )
     return slice_of(_known(found), part) if sliced else _known(found)
+
+
+def _several(text: str) -> str:
+    """Which command answers for several devices, where the name means that; "" where it does not."""
+    if _plain(text) in ("all", "any", "*"):
+        return "analyze fit TARGET --all-devices finds the largest batch on each; analyze grid takes devices: [...]"
+    if "," in text:
+        return f"analyze fit TARGET --device {text} finds the largest batch on each; analyze grid takes devices: [{text}]"
+    return ""
 
 
 def resolve(device: str | int | Path | None = None) -> tuple[DeviceProfile, str]:

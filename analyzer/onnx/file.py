@@ -44,6 +44,8 @@ _BULK = frozenset(
     {4, 5, 6, 7, 9, 10, 11}
 )  # TensorProto: float_data, int32_data, string_data, ..., raw_data, ...
 _DEEPEST = 100  # protobuf's own recursion limit
+# Of what is no tensor's content: a model of 20,000 nodes with their stack traces has some 100 MB in half a million fields.
+MOST_BYTES, MOST_FIELDS = 256 << 20, 4_000_000
 
 
 def load(path: str | Path) -> Any:
@@ -66,6 +68,9 @@ def load(path: str | Path) -> Any:
             with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as view:
                 data = without_bulk(view)
     except (OSError, ValueError) as error:
+        if isinstance(error, _TooLargeError):
+            hint = "weights belong into tensors, whose contents are not read: export it again"
+            raise TargetError(f"{shown} is too large: {error}", hint) from None
         if isinstance(error, _WireError):
             raise TargetError(
                 f"{shown} is truncated or is not an ONNX file ({error})", _not_onnx_hint(file)
@@ -272,13 +277,37 @@ class _WireError(ValueError):
     """The bytes are no protobuf message."""
 
 
+class _TooLargeError(_WireError):
+    """There is more of it than is read."""
+
+
 def without_bulk(view: Any) -> bytes:
     """The serialized model in `view` (bytes or a mapping) without tensor contents longer than KEEP_BYTES, skipped
     where they stand."""
-    return b"".join(_copy(view, 0, len(view), "model", 0))
+    return b"".join(_copy(view, 0, len(view), "model", 0, _Bounds()))
 
 
-def _copy(view: Any, start: int, end: int, kind: str, depth: int) -> list[bytes]:
+class _Bounds:
+    """How much has been read so far."""
+
+    def __init__(self) -> None:
+        self.nbytes = self.fields = 0
+
+    def keep(self, view: Any, start: int, end: int) -> bytes:
+        """This part of the file. Raises _TooLargeError where there is too much of it."""
+        self.nbytes += end - start
+        if self.nbytes > MOST_BYTES:
+            raise _TooLargeError(f"more than {MOST_BYTES >> 20} MiB of it are no tensor's content")
+        return bytes(view[start:end])
+
+    def field(self) -> None:
+        """One more field is read. Raises _TooLargeError where there are too many."""
+        self.fields += 1
+        if self.fields > MOST_FIELDS:
+            raise _TooLargeError(f"it has more than {MOST_FIELDS:,} fields")
+
+
+def _copy(view: Any, start: int, end: int, kind: str, depth: int, bounds: _Bounds) -> list[bytes]:
     if depth > _DEEPEST:
         raise _WireError("nested too deeply")
     inner = _MESSAGES[kind]
@@ -288,6 +317,9 @@ def _copy(view: Any, start: int, end: int, kind: str, depth: int) -> list[bytes]
     while place < end:
         field_start = place
         tag, place = _varint(view, place, end)
+        bounds.field()
+        if not tag >> 3:
+            raise _WireError(f"field 0 at byte {field_start}")
         wire = tag & 7
         if wire == 2:
             length, place = _varint(view, place, end)
@@ -297,10 +329,10 @@ def _copy(view: Any, start: int, end: int, kind: str, depth: int) -> list[bytes]
                 bulk = kind == "tensor" and tag >> 3 in _BULK
                 whole = element_type in _WHOLE_NUMBERS if kind == "tensor" else message != "tensor"
                 if (message or bulk) and (length > KEEP_BYTES or not whole):
-                    parts.append(view[kept:field_start])
+                    parts.append(bounds.keep(view, kept, field_start))
                     kept = place
                     if message:
-                        content = _copy(view, body, place, message, depth + 1)
+                        content = _copy(view, body, place, message, depth + 1, bounds)
                         parts += [_encode(tag), _encode(sum(map(len, content))), *content]
         elif wire == 0:
             number, place = _varint(view, place, end)
@@ -314,7 +346,7 @@ def _copy(view: Any, start: int, end: int, kind: str, depth: int) -> list[bytes]
             raise _WireError(f"wire type {wire} at byte {field_start}")
     if place != end:
         raise _WireError(f"a field ends at byte {place}, its message at {end}")
-    parts.append(view[kept:end])
+    parts.append(bounds.keep(view, kept, end))
     return parts
 
 

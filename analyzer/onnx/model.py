@@ -131,11 +131,19 @@ def _conditions(structure: Structure) -> Iterator[str]:
             yield from _conditions(graph)
 
 
+MOST_NODES = 250_000  # a language model exported operator by operator has some 20,000
+
+
 def _inlined(model: Any) -> Any:
-    """The model with its local functions replaced by their bodies."""
+    """The model with its local functions replaced by their bodies. Raises TargetError, also for more than `MOST_NODES` of it."""
     import onnx
     import onnx.inliner
 
+    if (count := _inlined_count(model)) > MOST_NODES:
+        raise TargetError(
+            f"the model's local functions come to {count:,} nodes where they are called: more than {MOST_NODES:,} are not read",
+            "export the model again without local functions",
+        )
     names = {(function.domain, function.name) for function in model.functions}
     try:
         inlined = onnx.inliner.inline_local_functions(model)
@@ -150,3 +158,22 @@ def _inlined(model: Any) -> Any:
             f"{node_name(left)} is a local function that calls itself", "export the model again"
         )
     return inlined
+
+
+def _inlined_count(model: Any) -> int:
+    """How many nodes the model has once every function is replaced by its body; one that calls itself counts as what it is left as."""
+    functions = {(function.domain, function.name): function for function in model.functions}
+    known: dict[tuple[str, str], int] = {}
+
+    def of(nodes: Any) -> int:
+        count = 0
+        for node in nodes:
+            called = (node.domain, node.op_type)
+            if called in functions and called not in known:
+                known[called] = 1  # until it is known: one that calls itself is not inlined
+                known[called] = of(functions[called].node)
+            inner = sum(of(attribute.g.node) for attribute in node.attribute if attribute.HasField("g"))
+            count += known.get(called, 1) + inner
+        return count
+
+    return of(model.graph.node)

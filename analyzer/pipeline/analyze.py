@@ -57,15 +57,17 @@ def analysis(
     target: str | os.PathLike[str] | torch.nn.Module,
     options: Options,
     progress: Callable[[str], None] | None = None,
+    needs: bool = True,
 ) -> Analysis:
-    """`target` analysed, with everything made on the way. Raises AnalyzerError."""
+    """`target` analysed, with everything made on the way. needs: also what a configuration takes with room, where the device has less; else
+    its figures are until where it gets. Raises AnalyzerError."""
     parsed = parse(target) if isinstance(target, (str, os.PathLike)) else target
     if options.parallel is not None:
         _check_parallel(parsed, options)
     if isinstance(parsed, Target) and parsed.kind == "config":
         from analyzer.pipeline.config import followed
 
-        return followed(parsed.name, options, progress)
+        return followed(parsed.name, options, progress, needs)
     _check_no_config(parsed, options)
     if isinstance(parsed, Target) and parsed.kind == "onnx":
         from analyzer.pipeline.onnx import captured_onnx, captured_onnx_training

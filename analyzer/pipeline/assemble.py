@@ -29,7 +29,7 @@ from analyzer.results.estimate import (
     SegmentRow,
     Timeline,
 )
-from analyzer.runtimes.base import Description, Limit, Prediction, Runtime, Source
+from analyzer.runtimes.base import UNLIMITED, Description, Limit, Prediction, Runtime, Source
 from analyzer.runtimes.bounded import bounded, unasked
 from analyzer.runtimes.convolutions import notes_on_convolutions
 from analyzer.runtimes.events import AllocationEvent, Event, Free, Malloc
@@ -94,7 +94,7 @@ def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limi
     """Ask the runtime, simulate what it asks for, and put the estimate together. Raises AnalyzerError.
 
     limit: bytes the allocator may hold, and whether it is the device that has no more (`Prediction.limited`); the figures are
-        then those under it, until where the program gets. None: what the device, or the budget, leaves it (`_on_device`).
+        then those under it, until where the program gets; UNLIMITED: with room, whatever the device has. None: what the device, or the budget, leaves it (`_on_device`).
     """
     graph, profile = captured.source.graph, captured.profile
     prediction = runtime.predict(captured.source, options, profile)
@@ -110,7 +110,9 @@ def assemble(captured: Captured, options: Options, runtime: Runtime, limit: Limi
         profile = profile.of_memory(usable)
         device_note = "; ".join(filter(None, (device_note, prediction.capped.note)))
     assumed = stands_in(options.device)
-    if limit is not None and prediction.limited is not None:
+    if limit == UNLIMITED:
+        outcome = _on_device(prediction, None)
+    elif limit is not None and prediction.limited is not None:
         simulation, doubt = bounded(prediction, limit)
         outcome = _Outcome(simulation, simulation.failure, None, doubt)
     else:

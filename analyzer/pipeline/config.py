@@ -16,6 +16,7 @@ from pathlib import Path
 
 from analyzer import parallelism
 from analyzer.analysis import Analysis
+from analyzer.devices import stands_in
 from analyzer.errors import AnalyzerError, OptionError, TargetError, did_you_mean
 from analyzer.options import Options, Unsaid
 from analyzer.pipeline.program import Followed, concluded, watched
@@ -31,6 +32,7 @@ from analyzer.recipes.recipe import (
 )
 from analyzer.recipes.source import script
 from analyzer.recipes.stored import stored
+from analyzer.runtimes.base import UNLIMITED
 from analyzer.targets import require_torch
 
 # Nothing is fetched, whatever the libraries would like to look up (huggingface_hub/constants.py), and no bars are drawn.
@@ -45,15 +47,49 @@ def script_of(name: str, options: Options) -> str:
     return script(recipe_of(name, options))
 
 
-def followed(name: str, options: Options, progress: Callable[[str], None] | None = None) -> Analysis:
-    """The analysis of a configuration, by following its program. Raises AnalyzerError."""
+def followed(
+    name: str, options: Options, progress: Callable[[str], None] | None = None, needs: bool = True
+) -> Analysis:
+    """The analysis of a configuration, by following its program. needs: also what it takes with room, where the device has less.
+
+    It is followed on a card without a limit; whether it runs on the device is then simulated, as of any target. Tokens that are
+    extrapolated are not among what can be simulated again: a program that makes some is followed on the device, and where that is
+    too small once more without a limit. Raises AnalyzerError.
+    """
     require_torch(f"{name} is built by transformers")
     recipe = recipe_of(name, options)
     require_packages(recipe)
     _check_known(recipe)
     options = dataclasses.replace(options, batch=recipe.batch)
+    on_device = not stands_in(options.device) and (_makes_tokens(recipe) or not needs)
+    analysis, found = _followed(recipe, options, progress, limitless=not on_device)
+    if needs and on_device and found.live.retries:
+        free, again = _followed(recipe, options, progress, limitless=True)
+        if again.ran.error is None:
+            analysis = _with_room(analysis, free)
+    estimate = analysis.estimate
+    if options.mode == "train":
+        estimate = dataclasses.replace(estimate, optimizer=recipe.optimizer)
+    if (stored := _stored(recipe)) is not None:
+        estimate = dataclasses.replace(estimate, notes=(stored, *estimate.notes))
+    return dataclasses.replace(analysis, estimate=estimate)
+
+
+def _with_room(analysis: Analysis, free: Analysis) -> Analysis:
+    """What ran on the device, or did not, with what it takes of one with room: where it ended, all figures are those."""
+    tight, needed = analysis.estimate, free.estimate.needed
+    if tight.out_of_memory is None:
+        return dataclasses.replace(analysis, estimate=dataclasses.replace(tight, with_room=needed))
+    estimate = dataclasses.replace(free.estimate, out_of_memory=tight.out_of_memory)
+    return dataclasses.replace(free, estimate=estimate)
+
+
+def _followed(
+    recipe: Recipe, options: Options, progress: Callable[[str], None] | None, limitless: bool
+) -> tuple[Analysis, Followed]:
+    """The analysis of the recipe's program, and what was followed. Raises AnalyzerError."""
     with _quiet():
-        found = _ran(recipe, options, progress)
+        found = _ran(recipe, options, progress, limitless)
     if recipe.lora is not None and not recipe.lora.targets and "`target_modules`" in str(found.ran.error):
         raise OptionError(
             f"peft {version('peft')} does not know which layers of a {recipe.config.document['model_type']} get adapters",
@@ -61,13 +97,12 @@ def followed(name: str, options: Options, progress: Callable[[str], None] | None
         )
     if isinstance(found.ran.error, AnalyzerError):
         raise found.ran.error
-    analysis = concluded(found, options, recipe.title, recipe.rank)
-    estimate = analysis.estimate
-    if options.mode == "train":
-        estimate = dataclasses.replace(estimate, optimizer=recipe.optimizer)
-    if (stored := _stored(recipe)) is not None:
-        estimate = dataclasses.replace(estimate, notes=(stored, *estimate.notes))
-    return dataclasses.replace(analysis, estimate=estimate)
+    whole = _makes_tokens(recipe) and limitless and options.budget is None
+    return concluded(found, options, recipe.title, recipe.rank, limit=UNLIMITED if whole else None), found
+
+
+def _makes_tokens(recipe: Recipe) -> bool:
+    return recipe.mode == "generate" or recipe.task == "grpo"
 
 
 def _stored(recipe: Recipe) -> str | None:
@@ -91,12 +126,16 @@ def _stored(recipe: Recipe) -> str | None:
     return f"{said}{weights * _MXFP4_BITS / 8 / 2**30:,.2f} GiB of its {weights * 2 / 2**30:,.2f}"
 
 
-def _ran(recipe: Recipe, options: Options, progress: Callable[[str], None] | None) -> Followed:
+def _ran(
+    recipe: Recipe, options: Options, progress: Callable[[str], None] | None, limitless: bool
+) -> Followed:
     """The recipe's program, followed."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "program.py"
         program.write_text(script(recipe), encoding="utf-8")
-        return watched(program, (), options, _OFFLINE, progress=progress, job=recipe.rank)
+        return watched(
+            program, (), options, _OFFLINE, progress=progress, job=recipe.rank, limitless=limitless
+        )
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from analyzer.pipeline.peers import Peers, Work
 from analyzer.ranks import Post, Rank
 from analyzer.results.estimate import Estimate
 from analyzer.runtimes import base
-from analyzer.runtimes.base import Source
+from analyzer.runtimes.base import Limit, Source
 from analyzer.sandbox import apart, current
 from analyzer.targets import require_torch
 
@@ -125,8 +125,9 @@ def watched(
     whole: bool = False,
     job: Rank | None = None,
     post: Post | None = None,
+    limitless: bool = False,
 ) -> Followed:
-    """The program followed. Otherwise as `follow`."""
+    """The program followed; `limitless`: every request is served, whatever the device has. Otherwise as `follow`."""
     one = job or Rank()
     if until not in ("end", "steady") and (isinstance(until, (bool, str)) or until < 1):
         raise OptionError(f"until is {until!r}", 'give "end", "steady", or a number of optimizer steps')
@@ -159,7 +160,7 @@ def watched(
                 )
             return runtime.profile(profile, said), alloc_conf(said.runtime_options)
 
-        live = Live(*settled(), settled)
+        live = Live(*settled(), settled, limitless)
         ran = captured_while_it_runs(
             main,
             live.profile,
@@ -180,9 +181,14 @@ def watched(
 
 
 def concluded(
-    followed: Followed, options: Options, name: str, one: Rank | None = None, notes: Sequence[str] = ()
+    followed: Followed,
+    options: Options,
+    name: str,
+    one: Rank | None = None,
+    notes: Sequence[str] = (),
+    limit: Limit | None = None,
 ) -> Analysis:
-    """The analysis of what was followed, under a name. notes: what is to be said besides."""
+    """The analysis of what was followed, under a name and a limit as `assemble` takes it. notes: what is to be said besides."""
     ran, one = followed.ran, one or Rank()
     captured = Captured(
         target=name + (f" (rank {one.rank} of {one.world_size})" if one.world_size > 1 else ""),
@@ -199,7 +205,7 @@ def concluded(
     )
     if ran.trained:
         options = replace(options, mode="train")
-    return assemble(captured, options, base.named(options.runtime or "pytorch"))
+    return assemble(captured, options, base.named(options.runtime or "pytorch"), limit)
 
 
 def place_of(script: str | os.PathLike[str]) -> tuple[str, Path | str]:

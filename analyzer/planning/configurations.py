@@ -46,12 +46,15 @@ def _training(recipe: Recipe, options: Options) -> Iterator[Variant]:
     if recipe.lora is None:
         yield "LoRA, r=16", RESULTS, {"lora": _LORA}
     if quantizes and recipe.bits is None:
-        yield "QLoRA" if recipe.lora is None else "4 bits", RESULTS, four_bits
-        yield (
-            ("QLoRA" if recipe.lora is None else "4 bits") + ", checkpointing, paged_adamw_8bit",
-            RESULTS,
-            {**four_bits, "gradient_checkpointing": True, "optimizer": "paged_adamw_8bit"},
-        )
+        name, recomputed = "QLoRA" if recipe.lora is None else "4 bits", {"gradient_checkpointing": True}
+        yield name, RESULTS, four_bits
+        if not recipe.checkpointing:
+            yield f"{name}, checkpointing", RESULTS, {**four_bits, **recomputed}
+        paged = {**four_bits, **recomputed, "optimizer": "paged_adamw_8bit"}
+        yield f"{name}, checkpointing, paged_adamw_8bit", RESULTS, paged
+    elif not recipe.checkpointing and recipe.optimizer != "paged_adamw_8bit":
+        changes = {"gradient_checkpointing": True, "optimizer": "paged_adamw_8bit"}
+        yield "checkpointing, paged_adamw_8bit", RESULTS, changes
     if "8bit" not in recipe.optimizer:
         yield "adamw_8bit", RESULTS, {"optimizer": "adamw_8bit"}
     if "paged" not in recipe.optimizer:

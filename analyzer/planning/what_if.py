@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
-from analyzer.options import Options, takes_options
+from analyzer.options import Options, changed, takes_options
 from analyzer.parallelism import parse
 from analyzer.pipeline import analysis
 from analyzer.planning.checkpoints import patterns, recomputable_bytes
@@ -75,10 +75,11 @@ def what_if(
     cheap = recomputable_bytes(base.graph) if trained else 0
     found = [Strategy("as it is", {}, base.estimate, recomputable=cheap)]
     work = _work(base, base_options)
-    for name, cost, changes in variants(base, base_options, target):
+    offered = variants(base, base_options, target)
+    for number, variant in enumerate(offered, start=1):
         if progress is not None:
-            progress(name)
-        found.append(_tried(target, base_options, base.estimate, work, (name, cost, changes), progress))
+            progress(f"{variant[0]} ({number} of {len(offered)})")
+        found.append(_tried(target, base_options, base.estimate, work, variant, progress))
     if largest:
         found = [_with_largest(target, base_options, strategy, progress) for strategy in found]
     return [found[0], *sorted(found[1:], key=lambda s: (s.estimate is None, -s.saved, s.cost, s.name))]
@@ -86,7 +87,7 @@ def what_if(
 
 def cheapest(strategies: list[Strategy]) -> Strategy | None:
     """The strategy that fits and costs least, None when none does: by cost, then operations, then what is left."""
-    fitting = [s for s in strategies if s.estimate is not None and s.estimate.fits()]
+    fitting = [s for s in strategies if s.estimate is not None and s.estimate.verdict() == "fits"]
     return min(fitting, key=lambda s: (s.cost, s.extra_compute, len(s.changes), -s.saved), default=None)
 
 
@@ -97,15 +98,21 @@ def first_that_fits(
     progress: Callable[[str], None] | None = None,
 ) -> Strategy | None:
     """The cheapest change that makes `base`, an analysis of the target, fit its device and budget: the first that does in the
-    order of `cheapest`, none after it is tried. None when none does. Raises AnalyzerError when the target cannot be opened
-    again."""
+    order of `cheapest`, none after it is tried; where none does for certain, the first that may. None when none does. Raises
+    AnalyzerError when the target cannot be opened again."""
     Subject(target, options)
-    work = _work(base, options)
-    for variant in sorted(variants(base, options, target), key=lambda v: (v[1], len(v[2]))):
-        tried = _tried(target, options, base.estimate, work, variant, progress)
-        if tried.estimate is not None and tried.estimate.fits():
+    work, perhaps = _work(base, options), None
+    ordered = sorted(variants(base, options, target), key=lambda v: (v[1], len(v[2])))
+    for number, variant in enumerate(ordered, start=1):
+        if progress is not None:
+            progress(f"{variant[0]} ({number} of {len(ordered)})")
+        tried = _tried(target, options, base.estimate, work, variant, progress, needs=False)
+        verdict = "" if tried.estimate is None else tried.estimate.verdict()
+        if verdict == "fits":
             return tried
-    return None
+        if verdict == "may not fit" and perhaps is None:
+            perhaps = tried
+    return perhaps
 
 
 def _is_config(target: Any) -> bool:
@@ -116,11 +123,13 @@ def _is_config(target: Any) -> bool:
     return isinstance(parsed, Target) and parsed.kind == "config"
 
 
-def _analysed(target: Any, options: Options, progress: Callable[[str], None] | None) -> Analysis:
+def _analysed(
+    target: Any, options: Options, progress: Callable[[str], None] | None, needs: bool = True
+) -> Analysis:
     batch = options.batch
     if batch is None or not options.inputs:
-        return analysis(target, options, progress)
-    return analysis(target, Subject(target, options).at(batch), progress)
+        return analysis(target, options, progress, needs)
+    return analysis(target, Subject(target, options).at(batch), progress, needs)
 
 
 def _tried(
@@ -130,14 +139,16 @@ def _tried(
     work: float,
     variant: tuple[str, int, dict[str, Any]],
     progress: Callable[[str], None] | None,
+    needs: bool = True,
 ) -> Strategy:
     name, cost, changes = variant
+    typed = changed(options, changes)
     try:
-        changed = replace(options, **changes)
-        found = _analysed(target, changed, progress)
+        other = replace(options, **changes)
+        found = _analysed(target, other, progress, needs)
     except AnalyzerError as error:
-        return Strategy(name, changes, None, cost, error=error.message)
-    extra = _work(found, changed) / work - 1 if work else 0.0
+        return Strategy(name, changes, None, cost, error=error.message, typed=typed)
+    extra = _work(found, other) / work - 1 if work else 0.0
     return Strategy(
         name,
         changes,
@@ -145,6 +156,7 @@ def _tried(
         cost,
         max(round(extra, 4), 0.0),
         base.needed.device_used - found.estimate.needed.device_used,
+        typed=typed,
     )
 
 
@@ -280,9 +292,9 @@ def _with_largest(
 
     if strategy.estimate is None:
         return strategy
-    changed = replace(options, **{**strategy.changes, "batch": None})
+    other = replace(options, **{**strategy.changes, "batch": None})
     try:
-        found = replace(strategy, largest=search(Subject(target, changed), None, progress).batch)
+        found = replace(strategy, largest=search(Subject(target, other), None, progress).batch)
     except AnalyzerError as error:
         found = replace(strategy, error=error.message)
     # A search leaves its captures in cycles, some hundred MiB; a command line collects none by itself.

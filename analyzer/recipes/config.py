@@ -20,6 +20,9 @@ CACHED = "hf:"
 _DTYPES = ("float32", "bfloat16", "float16")
 _LARGEST_BYTES = 16 * 2**20
 # Counts and sizes, which are not negative; and those that no model is without.
+# Counts of what is built one by one, and how many are: the largest public model has 126 layers, and 512 experts in one.
+_BUILT = re.compile(r"(\w+_)?(layers?|blocks|depth|experts?)(_num)?")
+MOST_BUILT = 4096
 _COUNTS = re.compile(
     r"(num|n)_\w+|\w*(hidden|vocab|intermediate|embedding)_size|d_(model|ff|kv)|(head|hidden)_dim"
 )
@@ -104,6 +107,11 @@ def _check_counts(path: Path, part: Mapping[str, Any]) -> None:
         elif (least or _COUNTS.fullmatch(name)) and isinstance(value, int | float) and value < least:
             raise TargetError(
                 f"{path}: {name} is {value!r}", f"it must be a whole number of at least {least}"
+            )
+        elif _BUILT.fullmatch(name) and isinstance(value, int) and value > MOST_BUILT:
+            raise TargetError(
+                f"{path}: {name} is {value:,}: more than {MOST_BUILT:,} are not built",
+                "correct it, or give a smaller one",
             )
 
 

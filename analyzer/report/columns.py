@@ -29,23 +29,33 @@ class Column:
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[str]:
     """The title's line and a line a row; cells of columns that went are left out."""
+    kept = _kept(columns, width)
+
+    def cell(number: int, text: str) -> str:
+        column = columns[number]
+        if not column.least:
+            return f"{text:>{column.width}}"
+        room = room_of(column, columns, width)
+        return f"{tail(text, room):<{room + 1}}"
+
+    titles = [column.title for column in columns]
+    return ["".join(cell(n, row[n]) for n in kept) for row in [titles, *rows]]
+
+
+def room_of(column: Column, columns: Sequence[Column], width: int) -> int:
+    """How many letters of a name in `column`, which may shrink, a table so wide shows."""
+    fixed = sum(columns[n].width for n in _kept(columns, width) if not columns[n].least)
+    return min(column.width, max(width - fixed, column.least)) - 1
+
+
+def _kept(columns: Sequence[Column], width: int) -> list[int]:
     kept = list(range(len(columns)))
     while sum(columns[n].least or columns[n].width for n in kept) > width:
         least_needed = max(kept, key=lambda n: columns[n].rank)
         if not columns[least_needed].rank:
             break
         kept.remove(least_needed)
-    fixed = sum(columns[n].width for n in kept if not columns[n].least)
-
-    def cell(number: int, text: str) -> str:
-        column = columns[number]
-        if not column.least:
-            return f"{text:>{column.width}}"
-        room = min(column.width, max(width - fixed, column.least))
-        return f"{tail(text, room - 1):<{room}}"
-
-    titles = [column.title for column in columns]
-    return ["".join(cell(n, row[n]) for n in kept) for row in [titles, *rows]]
+    return kept
 
 
 def within(lines: Sequence[str], width: int) -> list[str]:

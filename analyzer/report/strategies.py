@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from analyzer.report.columns import Column, table, within
+from analyzer.report.columns import Column, room_of, table, within
 from analyzer.report.formats import PLAIN, View
 from analyzer.report.text import subject
 from analyzer.report.words import clean, mib, percent, size
@@ -22,7 +23,7 @@ COSTS = ("free", "slower", "changes results", "more GPUs", "a larger GPU")
 
 
 def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
-    """What is run, then a line a strategy: device memory, what it saves, operations computed again, largest batch."""
+    """What is run, then of each strategy its device memory, what that saves, operations computed again, largest batch; and what to type."""
     base = strategies[0].estimate
     assert base is not None
     columns = [
@@ -33,15 +34,18 @@ def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
     columns += [Column("compute", 9, rank=2), Column("fits", 6, rank=3)]
     if any(strategy.largest is not None for strategy in strategies):
         columns.append(Column("largest", 9))
-    rows, failed = [], []
+    rows, below, failed = [], [], []
     for strategy in strategies:
-        found = strategy.estimate
+        found, name = strategy.estimate, clean(strategy.name)
         if found is None:
-            failed.append(f"{clean(strategy.name)} does not run: {clean(strategy.error)}")
+            failed.append(f"{name} does not run: {clean(strategy.error)}")
             continue
+        room = room_of(columns[0], columns, view.width)
+        first, *others = textwrap.wrap(name, room, subsequent_indent="  ", break_on_hyphens=False)
+        below.append([*others, *([f"    {clean(strategy.typed)}"] * bool(strategy.typed))])
         rows.append(
             [
-                clean(strategy.name),
+                first,
                 mib(found.needed.device_used),
                 percent(strategy.saved, base.needed.device_used),
                 f"+{100 * strategy.extra_compute:.0f} %" if strategy.extra_compute >= 0.005 else "-",
@@ -50,8 +54,12 @@ def render(strategies: Sequence[Strategy], view: View = PLAIN) -> str:
             ]
         )
     head = within([" · ".join([*subject(base), clean(base.device)]), ""], view.width)
+    titles, *lines = table(columns, rows, view.width)
+    body = [
+        part for line, more in zip(lines, below, strict=True) for part in (line, *within(more, view.width))
+    ]
     told = within([*failed, *_recomputable(strategies[0], base)], view.width)
-    return "\n".join([*head, *table(columns, rows, view.width), *told]) + "\n"
+    return "\n".join([*head, titles, *body, *told]) + "\n"
 
 
 def _recomputable(strategy: Strategy, base: Estimate) -> list[str]:
@@ -97,9 +105,10 @@ def _advice(strategy: Strategy | None, base: Estimate) -> str:
     extra = (
         f", {100 * strategy.extra_compute:.0f} % more operations" if strategy.extra_compute >= 0.005 else ""
     )
+    fits = "fits" if strategy.estimate.verdict() == "fits" else "may fit"
     return (
-        f"cheapest change that fits: {clean(strategy.name)}: {mib(strategy.estimate.device_used)} MiB of "
-        f"{mib(allowed)} ({COSTS[strategy.cost]}{extra})"
+        f"cheapest change that {fits}: {clean(strategy.name)}: {mib(strategy.estimate.device_used)} MiB of "
+        f"{mib(strategy.estimate.allowed_bytes)} ({COSTS[strategy.cost]}{extra}); add {clean(strategy.typed)}"
     )
 
 
@@ -108,6 +117,7 @@ def rows(strategies: Sequence[Strategy]) -> list[dict[str, object]]:
         {
             "name": strategy.name,
             "changes": {name: str(value) for name, value in strategy.changes.items()},
+            "options": strategy.typed,
             "cost": COSTS[strategy.cost],
             "extra_compute": strategy.extra_compute,
             "peak_allocated": found.peak_allocated if found else None,
@@ -115,6 +125,7 @@ def rows(strategies: Sequence[Strategy]) -> list[dict[str, object]]:
             "device_used": found.device_used if found else None,
             "saved": strategy.saved if found else None,
             "fits": found.fits() if found else None,
+            "verdict": found.verdict() if found else None,
             "largest": strategy.largest,
             "recomputable": strategy.recomputable,
             "error": strategy.error,

@@ -11,7 +11,8 @@ from analyzer.results.estimate import Estimate
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """One way to run the job. name: "amp bf16 + checkpoint layers.*". changes: options that differ from the base.
+    """One way to run the job. name: "amp bf16 + checkpoint layers.*". changes: options that differ from the base; typed: the same as the
+    command line takes them.
 
     estimate: what it needs, None where it does not run; error: what was said then.
     extra_compute: operations a sample added, as a share of the base's (0.33: a third more).
@@ -27,4 +28,5 @@ class Strategy:
     saved: int = 0
     error: str = ""
     largest: int | None = None
+    typed: str = ""
     recomputable: int = 0

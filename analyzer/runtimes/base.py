@@ -90,6 +90,9 @@ class Limit(NamedTuple):
     of_device: bool
 
 
+UNLIMITED = Limit(1 << 60, True)
+
+
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """What a runtime would do with a program. All sizes in bytes.

@@ -147,6 +147,7 @@ class PyTorchAllocator(Allocator):
         self.requested = self.peak_requested = 0
         self.reserved = self.peak_reserved = 0
         self.segment_events: list[SegmentEvent] = []
+        self.retries = 0  # how often all cached blocks were given back for a request (`num_alloc_retries`)
         self._pools: dict[Pool, FreeList] = {}
         self._segments: dict[int, Segment] = {}
         self._space = space or AddressSpace()
@@ -408,6 +409,7 @@ class PyTorchAllocator(Allocator):
         if block is None and self._release_oversize(size, pool):
             block = self._grow(size, pool)
         if block is None:
+            self.retries += 1
             self.empty_cache()
             block = self._grow(size, pool)
         if block is None:

@@ -23,7 +23,7 @@ from analyzer.allocators.pytorch.onward import has_fast_path, simulate_on
 from analyzer.devices import DeviceProfile
 from analyzer.errors import NotExtrapolated
 from analyzer.graph import Category, Death, Graph, Moment, Operator, Run
-from analyzer.runtimes.base import Prediction
+from analyzer.runtimes.base import UNLIMITED, Prediction
 from analyzer.runtimes.events import AllocationEvent, EmptyCache, Event, Free, Malloc, Use, Wait
 from analyzer.runtimes.plans import Plans
 from analyzer.runtimes.pytorch import extrapolation
@@ -60,10 +60,11 @@ class Live:
         profile: DeviceProfile,
         conf: str,
         settled: Callable[[], tuple[DeviceProfile, str]] | None = None,
+        limitless: bool = False,
     ) -> None:
-        """conf: the allocator's settings. settled: the profile and they, as the environment says them by now: programs set its
+        """conf: the allocator's settings. limitless: every request is served, whatever the device has. settled: the profile and they, as the environment says them by now: programs set its
         variables themselves, and PyTorch and cuBLAS read them when memory is first asked for, and when a handle is made."""
-        self._profile, self._conf, self._settled = profile, conf, settled
+        self._profile, self._conf, self._settled, self._limitless = profile, conf, settled, limitless
         self._program: AnyProgram | None = None
         self._eager: Eager | None = None
         self._process = Process()
@@ -80,20 +81,28 @@ class Live:
         self._extrapolated_peaks = (0, 0)
         self._readings: list[Reading] = []
         self._peaks = (0, 0, 0)
-        self.retries = self.failures = 0
+        self.failures = 0
         self.allocator = self.fresh()
         self._states = States(self.allocator, places=True)
 
     def fresh(self) -> PyTorchAllocator:
         """A new allocator with the program's settings, on a device of this size with the CUDA context on it."""
-        room = self._profile.usable_bytes - self._profile.context_bytes
         return make_allocator(
             self._conf,
             self._profile,
             space=self._process,
-            limit_bytes=room,
+            limit_bytes=self._room(self._profile.context_bytes),
             device_total_bytes=self._profile.capacity_bytes,
         )
+
+    def _room(self, besides: int) -> int:
+        """What the allocator may hold where the process holds so much besides."""
+        return UNLIMITED.nbytes if self._limitless else max(self._profile.usable_bytes - besides, 0)
+
+    @property
+    def retries(self) -> int:
+        """How often the allocator gave its cache back for a request."""
+        return self.allocator.retries
 
     @property
     def profile(self) -> DeviceProfile:
@@ -137,7 +146,7 @@ class Live:
             if any(name.startswith("cublas") for name in self._eager.libraries):
                 self._settled = None
             besides = device_used(0, self._eager.libraries, self._profile)
-            self.allocator.leave(max(self._profile.usable_bytes - besides, 0))
+            self.allocator.leave(self._room(besides))
             cudnn = sum(name.startswith("cudnn") for name in self._eager.libraries)
             for _ in range(cudnn - self._cudnn_threads):
                 self._cudnn_threads += 1

@@ -1,0 +1,94 @@
+"""Inputs without end are refused early, with the limit named: 10 seconds of processor and 1 GiB for each."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import helper
+
+GIB = 1 << 30
+FLOAT = helper.make_tensor_value_info("x", 1, [4])
+RESULT = helper.make_tensor_value_info("y", 1, [4])
+
+
+def one_node(path: Path) -> None:
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [FLOAT], [RESULT])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), path)
+
+
+def functions(folder: Path) -> Path:
+    """40 functions, each of which calls the next twice: 2^39 nodes where they are called."""
+    own = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
+    made = []
+    for number in range(40):
+        callee, domain = (f"f{number + 1}", "own") if number < 39 else ("Relu", "")
+        nodes = [
+            helper.make_node(callee, [a], [b], domain=domain)
+            for a, b in (("a", "b"), ("b", "c"))[: 1 + (number < 39)]
+        ]
+        made.append(helper.make_function("own", f"f{number}", ["a"], [nodes[-1].output[0]], nodes, own))
+    graph = helper.make_graph([helper.make_node("f0", ["x"], ["y"], domain="own")], "g", [FLOAT], [RESULT])
+    path = folder / "functions.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=own, functions=made), path)
+    return path
+
+
+def zeros_behind_a_model(folder: Path) -> Path:
+    path = folder / "sparse.onnx"
+    one_node(path)
+    with path.open("r+b") as stream:
+        stream.truncate(20 * GIB)
+    return path
+
+
+def a_comment_of_20_gib(folder: Path) -> Path:
+    """`ModelProto.doc_string`, field 6, most of which is a hole in the file."""
+    path = folder / "comment.onnx"
+    one_node(path)
+    length, written = 20 * GIB, bytearray([6 << 3 | 2])
+    while length > 0x7F:
+        written.append(length & 0x7F | 0x80)
+        length >>= 7
+    with path.open("r+b") as stream:
+        stream.seek(0, 2)
+        stream.write(bytes([*written, length]))
+        stream.truncate(stream.tell() + 20 * GIB)
+    return path
+
+
+def layers(folder: Path) -> Path:
+    path = folder / "config.json"
+    small = {"hidden_size": 64, "num_attention_heads": 4, "vocab_size": 100, "intermediate_size": 64}
+    path.write_text(json.dumps({"model_type": "llama", **small, "num_hidden_layers": 10**9}))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (functions, "549,755,813,888 nodes where they are called: more than 250,000 are not read"),
+        (zeros_behind_a_model, "is truncated or is not an ONNX file (field 0 at byte"),
+        (a_comment_of_20_gib, "more than 256 MiB of it are no tensor's content"),
+        (layers, "num_hidden_layers is 1,000,000,000: more than 4,096 are not built"),
+    ],
+)
+def test_inputs_without_end(made: Callable[[Path], Path], said: str, tmp_path: Path) -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ran = subprocess.run(
+        [sys.executable, "-m", "analyzer", str(made(tmp_path)), "-q"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (GIB, GIB)),  # noqa: PLW1509
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert ran.returncode == 2 and said in " ".join(ran.stderr.split()), ran.stderr
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 10
