@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from importlib import metadata
 
 
 class AnalyzerError(Exception):
@@ -74,3 +75,13 @@ def did_you_mean(name: str, known: Iterable[str], count: int = 1) -> str:
     """The beginning of a hint, "did you mean 'adam'? ", naming at most `count`; "" if nothing is close."""
     close = difflib.get_close_matches(name, list(known), n=count, cutoff=0.6)
     return f"did you mean {' or '.join(map(repr, close))}? " if close else ""
+
+
+def report_to() -> str:
+    """Who is told of a fault of this tool's own: the address the package names for issues, or whoever handed it out."""
+    try:
+        addresses = metadata.metadata("gpu-memory-analyzer").get_all("Project-URL") or []
+    except metadata.PackageNotFoundError:
+        addresses = []
+    named = dict(entry.split(", ", 1) for entry in addresses)
+    return named.get("Issues", "whoever you have analyzer from")

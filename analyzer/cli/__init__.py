@@ -24,10 +24,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from analyzer import __version__, sandbox
-from analyzer.errors import AnalyzerError, OptionError, did_you_mean
+from analyzer.errors import AnalyzerError, OptionError, did_you_mean, report_to
 
 DEFAULT = "estimate"
-ISSUES = "the project's issue tracker"
 _LETTERS = string.ascii_letters + "-_"  # a TARGET has a point or a colon besides
 _OWN_OPTIONS = ("-h", "--help", "--version")
 
@@ -163,7 +162,7 @@ def _without_debug(given: list[str]) -> list[str]:
 def _internal(error: Exception, debug: bool) -> int:
     return _failed(
         f"internal error, {type(error).__name__}: {error}",
-        f"please report it to {ISSUES} with the output of --debug",
+        f"please report it to {report_to()} with the output of --debug",
         error if debug else None,
     )
 

@@ -234,20 +234,54 @@ assert torch.cuda.memory_allocated() == 0
         ("torch.nn.Linear(3, 4).cuda()(torch.ones(2, 5, device='cuda'))", "PyTorch says the same"),
         (
             "x = torch.randn(3, device='cuda')\nassert x[0].item() < 0",
-            "raised by the program or one of its libraries, after",
+            "raised by the program itself, after it has read values",
         ),
-        ("torch.cuda.jiterator._create_jit_fn('', 'f')", "may be analyzer's own fault"),
+        ("import sys\nraise ValueError('--lr must be positive')", "raised by the program itself"),
+        ("import argparse\nargparse.Namespace(lr=1).learning_rate", "raised by the program itself"),
+        (
+            "torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=-1)",
+            "PyTorch refuses these arguments, and would on a GPU",
+        ),
+        ("torch.nn.Linear(2, 2).load_state_dict({})", "PyTorch refuses these arguments, and would on a GPU"),
+        ("torch.randn('a', device='cuda')", "PyTorch refuses these arguments, and would on a GPU"),
+        ("open('nowhere/data.bin')", "the program itself fails here: it runs in "),
+        ("torch.load('nowhere/model.pt')", "the program itself fails here: it runs in "),
+        ("import numpy\nnumpy.zeros(3).reshape(2, 2)", "raised by the program itself"),
+        (
+            "import fractions\nfractions.Fraction('x')",
+            "raised by one of the program's libraries; if it does not happen on a GPU",
+        ),
+        ("torch.nn.Linear(2, 2)(torch.ones(1, 2).cuda())", "a tensor was left on the host"),
+        ("torch._C._cuda_nobody_has_this()", "may be analyzer's own fault"),
         ("import a_package_nobody_has", "install a_package_nobody_has beside analyzer"),
         (
             "try:\n    import a_package_nobody_has\nexcept ImportError as e:\n    raise ImportError('needs more') from e",
             "install a_package_nobody_has beside analyzer",
         ),
     ],
-    ids=["shapes", "a stand-in", "missing here", "package", "a package behind it"],
+    ids=[
+        "shapes",
+        "a stand-in",
+        "an option",
+        "a name",
+        "an argument of PyTorch's",
+        "a file's contents",
+        "a type",
+        "a file",
+        "a checkpoint",
+        "an extension",
+        "a library",
+        "a device",
+        "missing here",
+        "package",
+        "a package behind it",
+    ],
 )
 def test_whose_fault_an_error_is(run: Any, text: str, hint: str) -> None:
-    """ "The program itself" only where PyTorch on a CPU says the same."""
-    assert any(hint in note for note in run(f"import torch\n{text}\n").notes)
+    """ "The program itself" where it raises, or PyTorch on a CPU says the same; this tool only where neither is so."""
+    notes = run(f"import torch\n{text}\n").notes
+    assert any(hint in note for note in notes), notes
+    assert any("own fault" in note for note in notes) == ("own fault" in hint or "if it does not" in hint)
 
 
 CONVOLUTION = """

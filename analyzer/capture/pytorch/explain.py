@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from analyzer.errors import CaptureError
+from analyzer.errors import CaptureError, report_to
 from analyzer.graph import Phase
 from analyzer.targets import missing_package
 
@@ -26,25 +26,27 @@ def explained(error: Exception, recorder: Recorder) -> CaptureError:
     failed, path = recorder.failed
     module = f" in module {path}" if path and failed == id(error) else ""
     text = " ".join(str(error).split())[:300]
-    known = _in_a_program(error) if recorder.values.stands_in else None
-    if known is not None:
-        hint = known
-    elif "device meta" in text or re.search(r"devices.*\bmeta\b", text):
-        hint = "a tensor was left on the host: register_buffer moves it with the module, .to(x.device) where it is made"
+    if recorder.values.stands_in:
+        hint = _in_a_program(error) or _whose_fault(error, recorder)
+    elif _left_on_the_host(text):
+        hint = _ON_THE_HOST
     elif "meta" in text.lower():
         hint = "the model makes shapes or branches from data; give the analysis a version that does not"
     elif recorder.phase is Phase.LOSS:
         hint = "check that the loss takes the model's output and these targets, and that they suit each other"
     elif recorder.phase is Phase.OPTIMIZER:
         hint = "the optimizer must step on dense gradients, without a closure"
-    elif recorder.values.stands_in:
-        hint = _whose_fault(error, recorder)
     else:
         hint = "check that the input's shape and dtype (--input NAME=3x224x224:float32) suit the model"
     # That tensors here are meta tensors is none of the user's business.
     text = re.sub(r"\bmeta tensor", "tensor without data", text)
-    text = re.sub(r"(devices?(?: |.*, .* and |.*, ))meta\b", r"\1cuda:0", text)
+    text = re.sub(r"(devices?(?: |.*, .* and |.*, )|got )meta\b", r"\1cuda:0", text)
     return CaptureError(f"{place}{module}: {type(error).__name__}: {text}", hint)
+
+
+def _left_on_the_host(text: str) -> bool:
+    """Whether an operator says that its tensors lie on different devices."""
+    return "device meta" in text or re.search(r"devices.*\bmeta\b|\bgot meta\b", text) is not None
 
 
 def _whose_fault(error: Exception, recorder: Recorder) -> str:
@@ -52,17 +54,29 @@ def _whose_fault(error: Exception, recorder: Recorder) -> str:
     call = recorder.failed_call
     reading = ", after it has read values that stand in for real ones (the notes name the lines)"
     stood_in = reading if recorder.values.stood_in else ""
+    if _left_on_the_host(str(error)):
+        return _ON_THE_HOST
     if call is not None and call.error in map(id, _chain(error)):
         if call.fails_on_a_cpu():
             return f"the program itself fails here{stood_in}: PyTorch says the same of these shapes and types on a CPU"
-        return _REPORT.format(why=f"{call.func.name()} could not be followed")
-    frames = traceback.extract_tb(error.__traceback__)
-    if frames and not frames[-1].filename.startswith(_OURS):
+        return _report(f"{call.func.name()} could not be followed")
+    if isinstance(error, OSError):
+        return f"the program itself fails here{stood_in}: it runs in {Path.cwd()}, with the files and rights there are here"
+    raised = traceback.extract_tb(error.__traceback__)[-1:]
+    file, line = (raised[0].filename, raised[0].line or "") if raised else ("", "")
+    in_python = file.startswith(_TORCH) and not file.startswith(_OF_THE_GPU) and line.startswith("raise")
+    if in_python or _PARSER.match(str(error)):
+        return f"PyTorch refuses these arguments{stood_in}, and would on a GPU"
+    # What is missing in PyTorch, or in what stands here for a part of it, shows in the line that asks for it.
+    missing = re.search(r"torch|SimpleNamespace|<locals>", f"{error}") is not None
+    if not file.startswith(_OURS) and not missing:
+        if not recorder.places.is_library(file):
+            return f"raised by the program itself{stood_in}"
         return (
-            f"raised by the program or one of its libraries{stood_in}; if it does not happen on a GPU, "
-            + _REPORT.format(why="something was answered otherwise than there")
+            f"raised by one of the program's libraries{stood_in}; if it does not happen on a GPU, "
+            + _report("something was answered otherwise than there")
         )
-    return _REPORT.format(why="something PyTorch has on a GPU is missing here")
+    return _report("something PyTorch has on a GPU is missing here")
 
 
 def _chain(error: BaseException) -> list[BaseException]:
@@ -88,11 +102,24 @@ def _in_a_program(error: Exception) -> str | None:
     return None
 
 
-_OURS = (f"{Path(torch.__file__).parent}/", f"{Path(__file__).parents[2]}/")
-_REPORT = (
-    "this may be analyzer's own fault ({why}): please report it to the project's issue tracker with the script and the "
-    "output of analyze run --debug"
+def _report(why: str) -> str:
+    return (
+        f"this may be analyzer's own fault ({why}): please report it to {report_to()}, with the script and the output of analyze run "
+        "--debug"
+    )
+
+
+_ON_THE_HOST = (
+    "a tensor was left on the host: register_buffer moves it with the module, .to(x.device) where it is made"
 )
+_TORCH = f"{Path(torch.__file__).parent}/"
+_OURS = (_TORCH, f"{Path(__file__).parents[2]}/")
+# Where PyTorch's Python code raises because there is no GPU.
+_OF_THE_GPU = tuple(
+    f"{_TORCH}{room}/" for room in ("cuda", "backends", "distributed", "accelerator", "_dynamo", "_inductor")
+)
+# How PyTorch's parser of arguments begins: "linear(): argument 'input' must be Tensor, not list".
+_PARSER = re.compile(r"\w+\(\)(:| received| missing)")
 # What a program wants of a machine with a GPU, by what its error says: the first that matches.
 _HINTS = (
     (

@@ -29,7 +29,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _device as _default_device
 from torch.utils._python_dispatch import _disable_current_modes
 
-from analyzer.capture.pytorch.device.host import SIZED, Gradients, HostMemory, Pinned
+from analyzer.capture.pytorch.device.host import SIZED, Gradients, HostMemory, Pinned, is_filled
 from analyzer.capture.pytorch.kernels.slices import SLICES_WHOLE, sliced_whole
 from analyzer.capture.pytorch.patches import replaced
 from analyzer.capture.pytorch.recording.copies import to_device, to_host
@@ -175,6 +175,8 @@ class FakeCuda(TorchFunctionMode):
         for kind in types:
             if kind.__module__ == _NESTED and func != self._nested:
                 return self._of_nested(kind, func, types, args, kwargs)
+        if self._host is not None and torch.is_grad_enabled() and _mixed(args, kwargs) and not _writes(func):
+            args, kwargs = self._host.together(args, kwargs)
         return func(*args, **kwargs)
 
     def _of_nested(self, kind: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -266,7 +268,8 @@ class FakeCuda(TorchFunctionMode):
         Not modelled: PyTorch formats a CUDA tensor on the GPU, which takes a few small blocks for a moment.
         """
         if not self._on_gpu(tensor):
-            return str(tensor.__repr__(**kwargs))
+            text = str(tensor.__repr__(**kwargs))
+            return text if self._is_meta(tensor) else text.replace(", device='meta'", "")
         value = self._recorder.values.known(tensor)
         if value is None:
             return str(tensor.__repr__(**kwargs)).replace("device='meta'", f"device='{self._recorder.gpu}'")
@@ -527,6 +530,23 @@ def _real(values: Iterable[Any], some: bool = True, inner: bool = False) -> bool
         elif kind not in _PLAIN:
             return False
     return not some
+
+
+def _mixed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether there are both, tensors without memory and real ones of fractions, among these."""
+    filled = bare = False
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        for part in value if type(value) in (tuple, list) else (value,):
+            if isinstance(part, torch.Tensor):
+                bare = bare or part.is_meta
+                filled = filled or is_filled(part)
+    return filled and bare
+
+
+def _writes(func: Any) -> bool:
+    """Whether a function is one that writes into its first argument."""
+    name = getattr(func, "__name__", "")
+    return name.endswith("_") and not name.endswith("__")
 
 
 class _Again(TorchFunctionMode):

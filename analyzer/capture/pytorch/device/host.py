@@ -7,7 +7,9 @@
 3. One without memory that was filled (`torch.zeros`, `ones`, `rand`, `randn`) becomes real, up to `REAL_BYTES`, where the
    program first takes or writes single rows or elements of it (`x[i]`, `x[i, 0, a] = 1`), as programs do that make or read
    their samples one by one: an operator on a real host tensor is followed by nobody, and costs what it costs.
-4. Pinned memory is host memory. Processes forked from this one (data loaders' workers) have all their tensors real.
+4. Where gradients are followed through a call of tensors with and without memory, all go without: what real ones are worth is lost from
+   there on, and the gradients they get are zeros.
+5. Pinned memory is host memory. Processes forked from this one (data loaders' workers) have all their tensors real.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ from typing import TYPE_CHECKING, Any
 import numpy
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_iter, tree_map
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
+    from analyzer.capture.pytorch.recording.storages import Storages
 
 LARGE_BYTES = 1 << 20
 REAL_BYTES = 1 << 28
@@ -98,6 +102,46 @@ class HostMemory:
             real = func(tensor.shape, dtype=tensor.dtype, **drawn)
         torch._C._swap_tensor_impl(tensor, real)
         return True
+
+    def together(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a call that gradients are followed through, none of them real where one in host memory is not."""
+        tensors = [value for value in tree_iter((args, kwargs)) if isinstance(value, torch.Tensor)]
+        bare = [tensor for tensor in tensors if tensor.is_meta]
+        if not all(map(self._recorder.storages.in_host_memory, bare)) or not any(
+            t.requires_grad for t in tensors
+        ):
+            return args, kwargs
+
+        def without(value: Any) -> Any:
+            if not is_filled(value):
+                return value
+            return _WithoutNumbers.apply(value, self._recorder.storages)
+
+        return tree_map(without, args), tree_map(without, kwargs)
+
+
+def is_filled(value: Any) -> bool:
+    """Whether it is a real host tensor of fractions: others have no gradients, and their values may decide a shape."""
+    return isinstance(value, torch.Tensor) and value.is_cpu and value.is_floating_point()
+
+
+class _WithoutNumbers(torch.autograd.Function):
+    """A real host tensor as one without memory; its gradient is zeros."""
+
+    @staticmethod
+    def forward(ctx: Any, real: torch.Tensor, storages: Storages) -> torch.Tensor:  # type: ignore[override]
+        ctx.like = real.shape, real.dtype
+        with _disable_current_modes():
+            made = torch.empty_like(real, device=_META)
+        return storages.host(made)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        shape, dtype = ctx.like
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            return torch.zeros(shape, dtype=dtype, device="cpu"), None
 
 
 # Who holds the storage of a tensor nobody else looks at, while Python holds the storage too.
