@@ -27,11 +27,16 @@ _SILENCE_SECONDS = 30.0
 
 def complain(kind: str, message: str, hint: str = "") -> None:
     """One line `analyze: kind: message` on stderr, and one for the hint. Names in it are cleaned."""
-    with suppress(OSError):  # a full or closed stderr changes no exit code
-        _write(
-            sys.stderr, f"analyze: {kind}: {clean(message)}\n" + (f"  hint: {clean(hint)}\n" if hint else "")
-        )
-        sys.stderr.flush()
+    said = f"analyze: {kind}: {clean(message)}\n" + (f"  hint: {clean(hint)}\n" if hint else "")
+    for stream in filter(None, (sys.stderr, sys.__stderr__)):
+        try:
+            _write(stream, said)
+            stream.flush()
+            return
+        except OSError:  # a full or closed stderr changes no exit code
+            return
+        except (AttributeError, ValueError):  # what a target put in its place, or closed
+            continue
 
 
 def check_writable(option: str, path: Path | None) -> None:
@@ -247,7 +252,7 @@ class _Spinner:
 
 def _write(stream: TextIO, text: str) -> None:
     try:
-        text.encode(stream.encoding or "utf-8")
+        text.encode(getattr(stream, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
         text = ascii_only(text)
     stream.write(text)

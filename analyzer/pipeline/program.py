@@ -87,6 +87,7 @@ def follow(
     like any other. job: the rank where its machine has another number of them than `Rank.of` takes it to have. post: brings
     what other ranks say by value (None: they are followed beside this one where it asks). Raises AnalyzerError."""
     one = job or Rank.of(rank, ranks)
+    name = " ".join((place_of(script)[0], *map(str, args)))
     with apart() as box:
         followed = watched(
             script,
@@ -100,7 +101,6 @@ def follow(
             post=post,
         )
         notes = box.notes()
-    name = " ".join((place_of(script)[0], *map(str, args)))
     return concluded(followed, options, name, one, notes), followed.ran.error
 
 

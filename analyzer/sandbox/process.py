@@ -78,8 +78,8 @@ class First:
                 pickle.dump(answer, answers)
                 answers.flush()
 
-    def finish(self, status: int, complain: Complain) -> int:
-        """Keep what is to be kept, remove the rest; the exit code."""
+    def finish(self, status: int, asked: int, complain: Complain) -> int:
+        """Keep what is to be kept, remove the rest; the exit code. asked: the signal that asked for the end, or 0."""
         try:
             if self.code is not None:
                 self._scratch.keep_downloads(self._environment)
@@ -95,20 +95,20 @@ class First:
             self._scratch.drop()
         if self.code is not None:
             return self.code
+        if asked:
+            return 128 + asked
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
-            if number in _HANDED_ON:
-                return 128 + number
-            hint = (
-                "the kernel ends a process so when memory runs out"
-                if number == signal.SIGKILL
-                else "the line it was at stands above"
-            )
+            hints = {
+                signal.SIGKILL: "the kernel ends a process so when memory runs out",
+                **dict.fromkeys(_HANDED_ON, "the program sent it to itself, or something else did"),
+            }
+            hint = hints.get(number, "the line it was at stands above: a library in C failed there")
             complain(f"the program was ended by signal {number} ({signal.strsignal(number)})", hint)
         else:
             complain(
                 f"the program ended the process before its end (exit code {os.WEXITSTATUS(status)})",
-                "a library in C called exit: nothing is known of what it would have taken",
+                "it called exit in C, or another program in its place: what it would have taken is not known",
             )
         return 2
 
@@ -182,22 +182,25 @@ def _ends_with(parent: int) -> None:
 def _wait(child: int, first: First, asks: IO[bytes], answers: IO[bytes], complain: Complain) -> NoReturn:
     """Serve the second process until it has ended, then end as it did."""
     threading.Thread(target=first.serve, args=(asks, answers), daemon=True).start()
-    status = _waited(child, (*_HANDED_ON, signal.SIGCHLD))
-    code = first.finish(status, complain)
+    code = first.finish(*_waited(child, (*_HANDED_ON, signal.SIGCHLD)), complain)
     os._exit(code)
 
 
-def _waited(child: int, signals: Sequence[signal.Signals]) -> int:
-    """The status of the process when it has ended; signals are handed on meanwhile."""
+def _waited(child: int, signals: Sequence[signal.Signals]) -> tuple[int, int]:
+    """The status of the process when it has ended, and the last that asked for it meanwhile, or 0."""
+    asked = 0
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
-            return status
+            return status, asked
         if hasattr(signal, "sigwaitinfo"):
             got = signal.sigwaitinfo(signals)
             number, from_terminal = got.si_signo, got.si_code == _FROM_TERMINAL
         else:  # macOS does not say who sent it
             number, from_terminal = signal.sigwait(signals), sys.stdin.isatty()
-        if number != signal.SIGCHLD and not (number in (signal.SIGINT, signal.SIGQUIT) and from_terminal):
+        if number == signal.SIGCHLD:
+            continue
+        asked = number
+        if number not in (signal.SIGINT, signal.SIGQUIT) or not from_terminal:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, number)

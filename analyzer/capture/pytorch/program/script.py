@@ -450,12 +450,34 @@ def _forget(folder: str, modules_before: set[str]) -> None:
 
 
 @contextlib.contextmanager
+def _streams_and_folder() -> Iterator[None]:
+    """Afterwards standard streams, also by their descriptors, and the working folder are what they were: a program may log to a file
+    of its own."""
+    here, streams = Path.cwd(), (sys.stdin, sys.stdout, sys.stderr)
+    copies = {}
+    for number in (1, 2):
+        with contextlib.suppress(OSError):  # closed by the caller
+            copies[number] = os.dup(number)
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr, *streams[1:]):
+            with contextlib.suppress(Exception):  # whatever the program made of it
+                stream.flush()
+        for number, copy in copies.items():
+            os.dup2(copy, number)
+            os.close(copy)
+        sys.stdin, sys.stdout, sys.stderr = streams
+        os.chdir(here)
+
+
+@contextlib.contextmanager
 def as_main(
     script: Path | str, arguments: Sequence[str], environment: Mapping[str, str]
 ) -> Iterator[Callable[[], object]]:
     """Yields what runs the script as `python SCRIPT ARGUMENTS` would (a module's name: `python -m MODULE`).
 
-    Arguments, path, environment, `__main__` and torch's global settings are the caller's again afterwards.
+    Arguments, path, environment, working folder, streams, `__main__` and torch's global settings are the caller's again afterwards.
     """
     folder = str(Path(script).resolve().parent) if isinstance(script, Path) else str(Path.cwd())
     arguments_before, path_before, environment_before = sys.argv, sys.path.copy(), os.environ.copy()
@@ -472,10 +494,11 @@ def as_main(
     sys.path.insert(0, folder)
     os.environ.update(environment)
     try:
-        if isinstance(script, Path):
-            yield lambda: runpy.run_path(str(script), run_name="__main__")
-        else:
-            yield lambda: runpy.run_module(script, run_name="__main__", alter_sys=True)
+        with _streams_and_folder():
+            if isinstance(script, Path):
+                yield lambda: runpy.run_path(str(script), run_name="__main__")
+            else:
+                yield lambda: runpy.run_module(script, run_name="__main__", alter_sys=True)
     finally:
         sys.argv, sys.path[:] = arguments_before, path_before
         _forget(folder, modules_before)
