@@ -5,58 +5,87 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
+import click
 import pytest
 
+from analyzer.cli import group
+from tests.documents import commands
 from tests.fresh import Fresh, fresh
 from tests.paths import ROOT
 from tests.report.browser import chromium
 
-# A block of commands, and the block of what they print if one follows.
-BLOCKS = re.compile(
-    r"^```sh\n(?P<commands>.*?)^```\n(?:\n(?:<!--.*?-->\n)?```text\n(?P<output>.*?)^```\n)?", re.M | re.S
-)
-TUTORIAL = ROOT / "docs/tutorial.md"
-# What the README calls by a name of the reader's own.
+CONFIGS = "benchmarks/language_models/configs"
+# Of an environment with a CUDA build of torch, as `tests/emulation` names it.
+cuda_python = os.environ.get("ANALYZER_CUDA_PYTHON")
+
+# What the pages call by names of the reader's own.
+NET = """
+import torch
+
+def make_model():
+    return torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
+
+def make_batch(batch):
+    return torch.empty(batch, 64), torch.empty(batch, dtype=torch.long)
+"""
 PROGRAM = """
 import argparse
 import torch
+from net import make_model
 parser = argparse.ArgumentParser()
-parser.add_argument("--batch-size", type=int)
-batch = parser.parse_args().batch_size
-model = torch.nn.Linear(64, 8).cuda()
+parser.add_argument("--batch-size", type=int, default=8)
+parser.add_argument("--epochs", type=int, default=1)
+asked = parser.parse_args()
+model = make_model().cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for _ in range(2):
+for _ in range(2 * asked.epochs):
     optimizer.zero_grad()
-    model(torch.randn(batch, 64).cuda()).sum().backward()
+    model(torch.randn(asked.batch_size, 64).cuda()).sum().backward()
     optimizer.step()
 """
+RANKS = """
+import os
+import torch
+import torch.distributed as dist
+from net import make_model
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+model = torch.nn.parallel.DistributedDataParallel(make_model().cuda())
+model(torch.randn(8, 64).cuda()).sum().backward()
+dist.destroy_process_group()
+"""
+FILES = {"net.py": NET, "train.py": PROGRAM, "lora.py": PROGRAM, "ddp.py": RANKS}
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Fresh:
-    made = fresh(tmp_path_factory.mktemp("fresh"))
-    (made.folder / "train.py").write_text(PROGRAM)
-    return made
+    return fresh(tmp_path_factory.mktemp("fresh"))
 
 
-def typed(place: Fresh, commands: str) -> str:
-    """What the commands print, one after the other; each must succeed."""
-    printed = []
-    for command in commands.splitlines():
-        ran = place.run(command)
-        assert ran.returncode == 0, f"{command}\n{ran.stderr}"
-        printed.append(ran.stdout)
-    return "".join(printed)
+@pytest.fixture
+def own_place(place: Fresh, tmp_path: Path) -> Fresh:
+    """The environment, and a folder of one's own with what the pages talk of."""
+    shutil.copytree(place.folder / "models", tmp_path / "models")
+    shutil.copytree(ROOT / CONFIGS, tmp_path / CONFIGS)
+    shutil.copy(ROOT / CONFIGS / "qwen2.5-0.5b/config.json", tmp_path)
+    for name, source in FILES.items():
+        (tmp_path / name).write_text(source)
+    if cuda_python is not None:
+        for name in ("other_venv", "venv"):
+            (tmp_path / name).symlink_to(Path(cuda_python).parents[1])
+    return replace(place, folder=tmp_path)
 
 
 def test_the_environment_has_the_wheel_and_nothing_of_the_checkout(place: Fresh) -> None:
@@ -65,38 +94,137 @@ def test_the_environment_has_the_wheel_and_nothing_of_the_checkout(place: Fresh)
     assert place.run("analyze --version").stdout.startswith("analyze 0.")
 
 
-def test_the_tutorial_prints_what_it_says(place: Fresh) -> None:
+def typed(place: Fresh, page: Path, *kinds: str) -> str:
+    """The page, its blocks of these kinds typed in order, with what each then printed; what they end with is as the page says."""
+    made = page.read_text()
+    for block in commands.blocks(page):
+        if block.kind in ("", *kinds):
+            printed = ""
+            for command in block.commands:
+                ran = place.run(command.replace(".venv/bin/", ""))
+                code = block.code if command == block.commands[-1] else 0
+                assert ran.returncode == code, f"{page.name}: {command}\n{ran.stdout}\n{ran.stderr}"
+                assert ran.stdout or " -o " in command or command.startswith("eval "), command
+                printed += ran.stdout
+            if block.output is not None:
+                before = block.whole.partition("```text")[0]
+                made = made.replace(block.whole, f"{before}```text\n{printed}```\n")
+    return made
+
+
+@pytest.mark.parametrize("page", commands.PAGES, ids=lambda page: page.name)
+def test_a_page_prints_what_it_says(own_place: Fresh, page: Path) -> None:
     """`UPDATE_TUTORIAL=1 pytest tests/test_documentation.py` writes the outputs anew: look at the difference."""
-    page = TUTORIAL.read_text()
-    blocks = list(BLOCKS.finditer(page))
-    assert sum(block["output"] is not None for block in blocks) >= 4
-    made = page
-    for block in blocks:
-        printed = typed(place, block["commands"])
-        if block["output"] is not None:
-            whole = block[0]
-            made = made.replace(whole, f"{whole.partition('```text')[0]}```text\n{printed}```\n")
+    made = typed(own_place, page)
     if os.environ.get("UPDATE_TUTORIAL"):
-        TUTORIAL.write_text(made)
-    else:
-        assert made == page, "run: UPDATE_TUTORIAL=1 pytest tests/test_documentation.py"
-    html = (place.folder / "resnet50.html").read_text()
-    assert html.startswith("<!DOCTYPE html>") and (place.folder / "resnet50.svg").stat().st_size > 1000
+        page.write_text(made)
+    assert made == page.read_text(), "run: UPDATE_TUTORIAL=1 pytest tests/test_documentation.py"
+    if page.name == "tutorial.md":
+        assert (own_place.folder / "resnet50.html").read_text().startswith("<!DOCTYPE html>")
+        assert (own_place.folder / "resnet50.svg").stat().st_size > 1000
 
 
-def test_the_readmes_commands_run(place: Fresh) -> None:
-    """The first two, which install, are what CI runs; their output here is that of the installed command."""
+@pytest.mark.campaign
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("page", commands.PAGES, ids=lambda page: page.name)
+def test_a_page_prints_what_it_says_in_full(own_place: Fresh, page: Path) -> None:
+    """Its long commands too, and those that need a CUDA build of torch where `ANALYZER_CUDA_PYTHON` names one."""
+    for name, text in re.findall(
+        r"^```yaml\n(?:# (\S+)\n)?(targets: .*?)^```", page.read_text(), re.M | re.S
+    ):
+        (own_place.folder / (name or "grid.yaml")).write_text(text)
+    kinds = ("campaign", "cuda") if cuda_python is not None else ("campaign",)
+    assert typed(own_place, page, *kinds) == page.read_text()
+
+
+def test_the_readme_shows_what_the_installed_command_prints(place: Fresh) -> None:
     page = (ROOT / "README.md").read_text()
-    install, tests, *others = BLOCKS.finditer(page)
-    assert "pip install" in install["commands"] and tests["commands"].strip().endswith("pytest")
-    first = install["commands"].strip().rpartition(" && ")[2].removeprefix(".venv/bin/")
-    shown = re.search(r"<!-- output of: analyze .*? -->\n```text\n(.*?)^```", page, re.M | re.S)
-    assert shown is not None and place.run(first).stdout == shown[1]
-    commands = [line for block in others for line in block["commands"].splitlines()]
-    assert len(commands) >= 3
-    for command in commands:
-        ran = place.run(command.replace(".venv/bin/", ""))
-        assert ran.returncode == 0, f"{command}\n{ran.stderr}"
+    shown = re.search(r"<!-- output of: (analyze .*?) -->\n```text\n(.*?)^```", page, re.M | re.S)
+    install, tests, *_ = commands.blocks(ROOT / "README.md")
+    assert shown is not None and install.commands[0].endswith(f"&& .venv/bin/{shown[1]}")
+    assert tests.commands[0].endswith("pytest")  # CI types both
+    assert place.run(shown[1]).stdout == shown[2]
+
+
+def prepared(place: Fresh) -> None:
+    """What the examples of `--help` name besides."""
+    small = "analyze models/cnn.onnx --device t4 --format json"
+    for command in (
+        f"{small} --batch 4 -o before.json",
+        f"{small} --batch 4 -o after.json",
+        "cp before.json estimate.json",
+    ):
+        assert place.run(command).returncode == 0
+    (place.folder / "grid.yaml").write_text("targets: [models/cnn.onnx]\nbatches: [1, 2]\ndevices: [t4]\n")
+    shutil.copy(ROOT / "analyzer/devices/profiles/t4.json", place.folder / "mine.json")
+
+
+def typed_help(place: Fresh, names: Iterable[str], *kinds: str) -> list[str]:
+    prepared(place)
+    done = []
+    for name in names:
+        for example in commands.of_help()[name]:
+            kind, _ = commands.OF_HELP.get(example, ("", ""))
+            if kind in ("", *kinds):
+                ran = place.run(example)
+                assert ran.returncode == 0, f"{example}\n{ran.stdout}\n{ran.stderr}"
+                assert ran.stdout or " -o " in example, example
+                done.append(example)
+    return done
+
+
+def test_the_examples_of_help_run(own_place: Fresh) -> None:
+    """Those that need no torch, every time; the rest stands in the pages too, or in the campaign."""
+    light = ("devices", "explain", "compare", "report", "grid")
+    assert len(typed_help(own_place, light)) == 2 * len(light)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(3600)
+def test_all_examples_of_help_run(own_place: Fresh) -> None:
+    names = list(commands.of_help())
+    kinds = ("campaign", "cuda") if cuda_python is not None else ("campaign",)
+    done = typed_help(own_place, names, *kinds)
+    left = [kind for kind, _ in commands.OF_HELP.values() if kind not in kinds]
+    assert len(done) + len(left) == sum(map(len, commands.of_help().values()))
+
+
+def accepted(line: str) -> None:
+    """Raises for a command line with an option that the command does not have."""
+    names = group.list_commands(click.Context(group))
+    words = shlex.split(line.partition("   #")[0].partition(" | ")[0])[1:]
+    name = words.pop(0) if words and words[0] in names else "estimate"
+    follows = name in ("run", "emulate") or words[:1] == ["run"]
+    if name == "verify" and follows:
+        from analyzer.cli._verify_run import command
+    else:
+        command = group.get_command(click.Context(group), name)
+    known = {option for param in command.params for option in (*param.opts, *param.secondary_opts)}
+    for word in words:
+        if word == "--" or (follows and word.endswith(".py")):  # what follows is the script's
+            break
+        if word.startswith("-") and word != "-":
+            assert word.partition("=")[0] in known | {"--debug", "--help", "--version"}, f"{line}: {word}"
+
+
+@pytest.mark.parametrize("page", commands.PAGES, ids=lambda page: page.name)
+def test_no_page_names_an_option_that_is_not_there(page: Path) -> None:
+    """Of commands that every run types and of those it does not, and of those inside sentences."""
+    lines = [line for block in commands.blocks(page) for line in block.commands]
+    for line in [*lines, *commands.spans(page)]:
+        if line.removeprefix(".venv/bin/").startswith("analyze "):
+            accepted(line.removeprefix(".venv/bin/"))
+
+
+def test_what_no_run_types_is_little_and_says_why() -> None:
+    """Where there is no GPU and no network nothing else is left out."""
+    marked = [block for page in commands.PAGES for block in commands.blocks(page) if block.kind]
+    assert all(len(block.why.split()) >= 3 for block in marked if block.kind)
+    never = [block for block in marked if block.kind in ("gpu", "network")]
+    assert sum(len(block.commands) for block in never) <= 3, [block.commands for block in never]
+    assert sum(kind in ("gpu", "network") for kind, _ in commands.OF_HELP.values()) <= 3
+    examples = {example for some in commands.of_help().values() for example in some}
+    assert set(commands.OF_HELP) <= examples
 
 
 # A user's own files, none of which this repository has seen: a model, an ONNX file made of it, a model of transformers.
@@ -146,9 +274,19 @@ def make_batch(batch):
 }
 
 
+def said(place: Fresh, lines: str) -> str:
+    """What these commands print, one after the other; each must succeed."""
+    printed = []
+    for line in lines.splitlines():
+        ran = place.run(line)
+        assert ran.returncode == 0, f"{line}\n{ran.stderr}"
+        printed.append(ran.stdout)
+    return "".join(printed)
+
+
 @pytest.fixture
 def own(place: Fresh) -> Fresh:
-    for name, source in OWN.items():
+    for name, source in {**FILES, **OWN}.items():
         (place.folder / name).write_text(source)
     shutil.copy(ROOT / "benchmarks/networks/torchvision_cpu.py", place.folder)
     return place
@@ -156,37 +294,27 @@ def own(place: Fresh) -> Fresh:
 
 def test_a_users_own_models(own: Fresh) -> None:
     """A model of one's own made an ONNX file, and a transformers model, by the command the README begins with."""
-    typed(own, "python export.py")
-    shown = typed(own, "analyze mine.onnx --batch 8 --device t4")
+    said(own, "python export.py")
+    shown = said(own, "analyze mine.onnx --batch 8 --device t4")
     assert shown.startswith("fits: ") and "mine.onnx · onnxruntime · inference · batch 8" in shown
-    shown = typed(own, "analyze hugging.py --mode train --batch 4 --optimizer adamw --device t4")
+    shown = said(own, "analyze hugging.py --mode train --batch 4 --optimizer adamw --device t4")
     assert shown.startswith("fits: ") and "optimizer state" in shown
 
 
 @pytest.mark.campaign
 def test_a_users_own_way(own: Fresh) -> None:
     """Further: a script, a training step compared with a larger one, the largest batch and the next."""
-    assert typed(own, "analyze run --device t4 train.py --batch-size 8").startswith("fits: ")
+    assert said(own, "analyze run --device t4 train.py --batch-size 8").startswith("fits: ")
     model = "analyze mine.py --mode train --device t4 --format json"
-    assert typed(own, f"{model} --batch 16 -o small.json\n{model} --batch 32 -o large.json") == ""
+    assert said(own, f"{model} --batch 16 -o small.json\n{model} --batch 32 -o large.json") == ""
     grown = own.run("analyze compare small.json large.json")
     assert grown.returncode == 1 and grown.stdout.startswith("needs more: ")
-    typed(own, "python export.py")
+    said(own, "python export.py")
     for target in ("mine.onnx", "mine.py --mode train", "hugging.py --mode train"):
-        largest = typed(own, f"analyze fit {target} --device 1GiB").split()[2].replace(",", "")
-        assert typed(own, f"analyze {target} --batch {largest} --device 1GiB").startswith("fits: ")
+        largest = said(own, f"analyze fit {target} --device 1GiB").split()[2].replace(",", "")
+        assert said(own, f"analyze {target} --batch {largest} --device 1GiB").startswith("fits: ")
         beyond = own.run(f"analyze {target} --batch {int(largest) + 1} --device 1GiB")
         assert beyond.returncode == 1 and beyond.stdout.startswith("does not fit: ")
-
-
-def test_the_recipes_commands_run(place: Fresh) -> None:
-    page = (ROOT / "docs/howto.md").read_text()
-    commands = [line for block in BLOCKS.finditer(page) for line in block["commands"].splitlines()]
-    commands = [command for command in commands if "your own script" not in command]
-    assert len(commands) >= 7
-    for command in commands:
-        ran = place.run(command)
-        assert ran.returncode == 0 and (ran.stdout or "-o " in command), f"{command}\n{ran.stderr}"
 
 
 @pytest.fixture(scope="module")
