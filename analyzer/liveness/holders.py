@@ -96,7 +96,12 @@ def _unread(graph: Graph, position: int, storages: Collection[int]) -> dict[int,
         born, died = view.nodes[index]["birth"], view.nodes[index]["death"]
         if born is not None and born <= position and (died is None or died > position):
             maker = graph.program[born]
-            if isinstance(maker, Run) and tracked(~maker.operator) and until(index) in together:
+            if (
+                isinstance(maker, Run)
+                and tracked(index)
+                and tracked(~maker.operator)
+                and until(index) in together
+            ):
                 results.append((born, index, maker.operator))
     tape = nx.subgraph_view(view, filter_node=tracked, filter_edge=lambda a, b: view[a][b]["kind"] != "write")
     behind: dict[int, int] = {}

@@ -87,7 +87,7 @@ def test_inputs_without_end(made: Callable[[Path], Path], said: str, tmp_path: P
         text=True,
         timeout=60,
         check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (GIB, GIB)),  # noqa: PLW1509
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (GIB, GIB)),
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert ran.returncode == 2 and said in " ".join(ran.stderr.split()), ran.stderr
