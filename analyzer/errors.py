@@ -83,5 +83,5 @@ def report_to() -> str:
         addresses = metadata.metadata("gpu-memory-analyzer").get_all("Project-URL") or []
     except metadata.PackageNotFoundError:
         addresses = []
-    named = dict(entry.split(", ", 1) for entry in addresses)
+    named: dict[str, str] = dict(entry.split(", ", 1) for entry in addresses)
     return named.get("Issues", "whoever you have analyzer from")

@@ -99,7 +99,7 @@ class First:
             return 128 + asked
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
-            hints = {
+            hints: dict[int, str] = {
                 signal.SIGKILL: "the kernel ends a process so when memory runs out",
                 **dict.fromkeys(_HANDED_ON, "the program sent it to itself, or something else did"),
             }

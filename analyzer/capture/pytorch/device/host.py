@@ -117,7 +117,7 @@ class HostMemory:
         def without(value: Any) -> Any:
             if not is_filled(value):
                 return value
-            return _WithoutNumbers.apply(value, self._recorder.storages)
+            return _WithoutNumbers.apply(value, self._recorder.storages)  # type: ignore[no-untyped-call]
 
         return tree_map(without, args), tree_map(without, kwargs)
 
@@ -131,7 +131,7 @@ class _WithoutNumbers(torch.autograd.Function):
     """A real host tensor as one without memory; its gradient is zeros."""
 
     @staticmethod
-    def forward(ctx: Any, real: torch.Tensor, storages: Storages) -> torch.Tensor:  # type: ignore[override]
+    def forward(ctx: Any, real: torch.Tensor, storages: Storages) -> torch.Tensor:
         ctx.like = real.shape, real.dtype
         with _disable_current_modes():
             made = torch.empty_like(real, device=_META)

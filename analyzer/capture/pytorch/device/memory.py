@@ -39,8 +39,11 @@ class Ahead(Protocol):
 class Memory(Protocol):
     """The memory of the pretended device. `follow` raises an exception `out_of_memory` recognises."""
 
-    retries: int
     failures: int
+
+    @property
+    def retries(self) -> int:
+        """How often the allocator gave its cache back for a request."""
 
     @property
     def allocator(self) -> AllocatorState:
