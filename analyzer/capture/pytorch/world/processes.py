@@ -5,19 +5,26 @@
    where the program is followed as one of several ranks and has not joined the others itself: that of this rank runs
    while it is started, those of others are over at once.
 3. Any other process the program starts with a function of its own runs for real and is not followed: noted. Data loaders'
-   workers are no such processes.
+   workers are no such processes. Where it asks for the GPU, which it has not, the program ends with that reason, whatever it waits for.
 
-Source: `torch/multiprocessing/spawn.py`; `multiprocessing/process.py`.
+Source: `torch/multiprocessing/spawn.py`; `multiprocessing/process.py`; a fork's refusal is `torch.cuda._lazy_init`'s.
 """
 
 from __future__ import annotations
 
 import multiprocessing.process
 import os
+import signal
+import threading
 from collections.abc import Callable
+from multiprocessing.connection import Connection, Pipe
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
+
+from analyzer.errors import CaptureError
+from analyzer.graph import Birth, Run
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
@@ -59,6 +66,74 @@ class _Joined:
         return []
 
 
+_REFUSED = "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method"
+
+
+class _Tells:
+    """The function of a process that is not followed, which tells through `connection` when it asks for the GPU."""
+
+    def __init__(self, function: Callable[..., Any], connection: Connection) -> None:
+        self.function, self.connection = function, connection
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it in the new process, which the pretended device has gone with if it is a fork."""
+
+        def refuse(*_: Any) -> None:
+            self.connection.send("asked")
+            raise RuntimeError(_REFUSED if _in_fork else "processes of the program's own have no GPU here")
+
+        if _in_fork:
+            _in_fork[-1](refuse)
+        else:
+            torch.cuda._lazy_init = refuse
+        return self.function(*args, **kwargs)
+
+
+_in_fork: list[Callable[[Callable[[], None]], None]] = []
+
+
+def _start_watched(start: Callable[[Any], None], process: Any, recorder: Recorder, place: str) -> None:
+    """Start a process that is not followed; the program's main thread gets a CaptureError when it asks for the GPU."""
+    name = process._target.__code__.co_name
+    heard, told = Pipe(duplex=False)
+
+    def refuse_use(refuse: Callable[[], None]) -> None:
+        happened, storages = recorder.storages.happened, recorder.storages
+
+        def happens(moment: Any) -> None:
+            if isinstance(moment, Run) or (
+                isinstance(moment, Birth) and storages.all[moment.storage].on_device
+            ):
+                refuse()
+            happened(moment)
+
+        storages.happened = happens  # type: ignore[method-assign]
+
+    def ended(*_: Any) -> None:
+        raise CaptureError(
+            f"{place} starts a process of its own ({name}), which asks for the GPU: only the program's first process is followed",
+            "follow what it does in a script of its own; ranks are followed with --nproc-per-node",
+        )
+
+    def listen() -> None:
+        try:
+            heard.recv()
+        except EOFError:
+            return
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR2)
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGUSR2, ended)
+        threading.Thread(target=listen, daemon=True).start()
+    process._target = _Tells(process._target, told)
+    _in_fork.append(refuse_use)
+    try:
+        start(process)
+    finally:
+        _in_fork.pop()
+    told.close()
+
+
 def processes(rank: Rank, recorder: Recorder, enough: Callable[[int, str, str], None]) -> dict[str, Any]:
     """Names of functions that start processes -> what they do where one rank is followed.
 
@@ -90,11 +165,11 @@ def processes(rank: Rank, recorder: Recorder, enough: Callable[[int, str, str], 
             if number == rank.rank:
                 process.run()
             return
+        place = recorder.places.line() or "the program"
         recorder.note(
-            f"{recorder.places.line() or 'the program'} starts a process of its own ({code.co_name}), which is not followed: what it "
-            "takes of a GPU is not counted"
+            f"{place} starts a process of its own ({code.co_name}), which is not followed: what it takes of a GPU is not counted"
         )
-        start(process)
+        _start_watched(start, process, recorder, place)
 
     return {
         "torch.multiprocessing.spawn": spawn,

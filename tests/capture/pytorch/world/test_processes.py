@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,3 +75,21 @@ def test_a_barrier_keeps_its_tensor_until_the_next(tmp_path: Path) -> None:
         "for _ in range(3):\n    dist.barrier()\n    assert torch.cuda.memory_allocated() == 512",
     )
     assert found.estimate.peak_allocated == 2 * 512
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_a_process_that_asks_for_the_gpu_ends_the_wait_for_it(tmp_path: Path, method: str) -> None:
+    (tmp_path / "program.py").write_text(
+        "import torch\n"
+        "def work(queue):\n    queue.put(torch.ones(4, device='cuda').shape)\n"
+        "if __name__ == '__main__':\n"
+        "    import multiprocessing\n"
+        "    weights = torch.zeros(2**20, device='cuda')\n"
+        f"    context = multiprocessing.get_context('{method}')\n"
+        "    queue = context.Queue()\n    context.Process(target=work, args=(queue,)).start()\n    queue.get()\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-m", "analyzer", "run", "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=90, check=False
+    )  # fmt: skip
+    assert ran.returncode == 2 and "4,194,304" in ran.stdout
+    assert "program.py:9 starts a process of its own (work), which asks for the GPU" in ran.stderr
