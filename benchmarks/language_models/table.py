@@ -36,7 +36,7 @@ _BEGIN, _END = "<!-- table: benchmarks/language_models/table.py -->", "<!-- end 
 def asked(name: str, use: str) -> dict[str, Any]:
     """What `analyze` says of one configuration in one use."""
     config = HERE / "configs" / name
-    command = [sys.executable, "-m", "analyzer", str(config), *USES[use], "--device", "1000GiB", "-q"]
+    command = [sys.executable, "-m", "analyzer", str(config), *USES[use], "-q"]
     command += ["--release", "torch=2.11", "--format", "json"]
     begun = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
@@ -78,20 +78,16 @@ def main() -> None:
     )
     given = parser.parse_args()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rows": {}}
-    for row in results["rows"].values():
-        for use in given.again:
-            row.pop(use, None)
     results["made"] = {
         "date": f"{datetime.datetime.now(datetime.UTC):%d %B %Y}",
         "figures": "torch 2.11, CUDA 13.0, an H200's context",
     }
-    for name in (
-        given.only
-        if given.only is not None
-        else [p.name for p in sorted((HERE / "configs").iterdir()) if p.is_dir()]
-    ):
+    everything = [path.name for path in sorted((HERE / "configs").iterdir()) if path.is_dir()]
+    for name in everything if given.only is None else given.only:
+        rows = results["rows"].setdefault(name, {})
+        for use in given.again:
+            rows.pop(use, None)
         for use in USES:
-            rows = results["rows"].setdefault(name, {})
             if use not in rows:
                 rows[use] = asked(name, use)
                 print(name, use, rows[use], flush=True)

@@ -163,7 +163,7 @@ PATCHES: dict[str, Patch] = {
     **{
         f"torch.distributed.distributed_c10d.{name}": Patch("process groups of a world that is not there", cuda_only=True)
         for name in (
-            "ProcessGroupNCCL", "ProcessGroupGloo", "_NCCL_AVAILABLE", "rendezvous", "broadcast_object_list", "batch_isend_irecv",
+            "ProcessGroupNCCL", "ProcessGroupGloo", "_NCCL_AVAILABLE", "default_pg_nccl_timeout", "rendezvous", "broadcast_object_list", "batch_isend_irecv",
             "_register_process_group",
         )
     },
@@ -186,6 +186,7 @@ PATCHES: dict[str, Patch] = {
     "torch._C._distributed_c10d.FakeProcessGroup._set_sequence_number_for_group": Patch(
         "backends of other names count their collectives; the fake one refuses to", cuda_only=True
     ),
+    "torch._C._distributed_c10d.Logger.set_runtime_stats_and_log": Patch("times nobody reads; it says on stderr that no GPU has them"),
     "torch.nn.parallel.distributed._verify_param_shape_across_processes": Patch(
         "C++ compares values with other ranks: they have the same"
     ),

@@ -23,6 +23,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -232,6 +233,8 @@ def _replacements(
         c10d + "ProcessGroupGloo": _backend([]),
         c10d + "_register_process_group": register,
         c10d + "_NCCL_AVAILABLE": True,
+        c10d + "default_pg_nccl_timeout": timedelta(minutes=10),  # kProcessGroupNCCLDefaultTimeout
+        "torch._C._distributed_c10d.Logger.set_runtime_stats_and_log": lambda _: None,
         c10d + "rendezvous": rendezvous,
         "torch._C._distributed_c10d.FakeProcessGroup._set_sequence_number_for_group": lambda _: None,
         **objects(recorder, messages, used, post),
