@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from analyzer.errors import AnalyzerError
 from analyzer.options import Options
+from analyzer.planning.countdown import Countdown
 from analyzer.planning.fit import largest
 from analyzer.planning.subject import Progress, Subject
 from analyzer.recipes.config import opened
@@ -28,14 +29,15 @@ def over_lengths(
     notes: tuple[str, ...] = ()
     length = options.length or FIRST
     alive = set(range(len(devices)))
+    lengths = (last // length).bit_length()
+    steps = Countdown(lengths * len(devices), progress)
     while alive and length <= last:
         row: list[Fit | None] = [None] * len(devices)
         try:
             sized = subject.of_length(length)  # what is captured for one device serves the others
             for place in sorted(alive):
-                if progress is not None:
-                    progress(f"length {length:,} on {devices[place]}")
-                row[place] = fit = largest(sized.on(devices[place]), None, progress)
+                steps.begin(f"length {length:,} on {devices[place]}")
+                row[place] = fit = largest(sized.on(devices[place]), None, steps.tell)
                 if fit.batch == 0:
                     alive.discard(place)
         except AnalyzerError as error:

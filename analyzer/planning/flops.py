@@ -7,6 +7,7 @@ Not modelled: operators torch has no formula for count as none.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from analyzer.graph import Argument, Graph, Operator, TensorMeta
@@ -19,18 +20,23 @@ def flops(graph: Graph) -> int:
 
 def flops_of(operator: Operator) -> int:
     """Of one operator."""
-    import torch
-    from torch.utils.flop_counter import flop_registry
-
     namespace, _, name = operator.name.partition("::")
-    packet = getattr(getattr(torch.ops, namespace, None), name.partition(".")[0], None)
-    formula: Any = flop_registry.get(packet)
+    formula = _formula(namespace, name.partition(".")[0])
     if formula is None:
         return 0
     shapes = tuple(_shape(output) for output in operator.outputs)
     keywords = {key: _shape(value) for key, value in operator.keywords.items()}
     out = shapes[0] if len(shapes) == 1 else shapes
     return int(formula(*map(_shape, operator.arguments), **keywords, out_val=out))
+
+
+@cache
+def _formula(namespace: str, name: str) -> Any:
+    """torch's own, None where it has none."""
+    import torch
+    from torch.utils.flop_counter import flop_registry
+
+    return flop_registry.get(getattr(getattr(torch.ops, namespace, None), name, None))
 
 
 def _shape(value: Argument) -> Any:

@@ -32,6 +32,7 @@ from analyzer.options import Options, changed, takes_options
 from analyzer.parallelism import parse
 from analyzer.pipeline import analysis
 from analyzer.planning.checkpoints import patterns, recomputable_bytes
+from analyzer.planning.countdown import Countdown
 from analyzer.planning.subject import Subject
 from analyzer.results.estimate import Estimate
 from analyzer.results.strategy import Strategy
@@ -76,12 +77,14 @@ def what_if(
     found = [Strategy("as it is", {}, base.estimate, recomputable=cheap)]
     work = _work(base, base_options)
     offered = variants(base, base_options, target)
-    for number, variant in enumerate(offered, start=1):
-        if progress is not None:
-            progress(f"{variant[0]} ({number} of {len(offered)})")
-        found.append(_tried(target, base_options, base.estimate, work, variant, progress))
+    steps = Countdown(len(offered) + largest, progress)
     if largest:
-        found = [_with_largest(target, base_options, strategy, progress) for strategy in found]
+        steps.begin("as it is")
+        found = [_with_largest(target, base_options, found[0], steps.tell)]
+    for variant in offered:
+        steps.begin(variant[0])
+        tried = _tried(target, base_options, base.estimate, work, variant, steps.tell)
+        found.append(_with_largest(target, base_options, tried, steps.tell) if largest else tried)
     return [found[0], *sorted(found[1:], key=lambda s: (s.estimate is None, -s.saved, s.cost, s.name))]
 
 
@@ -103,10 +106,10 @@ def first_that_fits(
     Subject(target, options)
     work, perhaps = _work(base, options), None
     ordered = sorted(variants(base, options, target), key=lambda v: (v[1], len(v[2])))
-    for number, variant in enumerate(ordered, start=1):
-        if progress is not None:
-            progress(f"{variant[0]} ({number} of {len(ordered)})")
-        tried = _tried(target, options, base.estimate, work, variant, progress, needs=False)
+    steps = Countdown(len(ordered), progress)
+    for variant in ordered:
+        steps.begin(variant[0])
+        tried = _tried(target, options, base.estimate, work, variant, steps.tell, needs=False)
         verdict = "" if tried.estimate is None else tried.estimate.verdict()
         if verdict == "fits":
             return tried
@@ -294,7 +297,7 @@ def _with_largest(
         return strategy
     other = replace(options, **{**strategy.changes, "batch": None})
     try:
-        found = replace(strategy, largest=search(Subject(target, other), None, progress).batch)
+        found = replace(strategy, largest=search(Subject(target, other), None, progress, span=False).batch)
     except AnalyzerError as error:
         found = replace(strategy, error=error.message)
     # A search leaves its captures in cycles, some hundred MiB; a command line collects none by itself.
