@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ torch = pytest.importorskip("torch")
 import analyzer  # noqa: E402
 from analyzer import Estimate  # noqa: E402
 from tests.models.torchvision_cpu import torchvision_schemas  # noqa: E402, F401
+from tests.sandbox.folders import state  # noqa: E402
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 MEASURED = {
@@ -37,6 +39,23 @@ def checked_distributions(monkeypatch: pytest.MonkeyPatch) -> None:
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     """No library asks a hub for anything."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def unchanged() -> Iterator[None]:
+    """A prediction changes nothing: the programs' folder and the one they ran in are what they were."""
+
+    def found() -> tuple[dict[str, tuple[object, ...]], set[str]]:
+        kept = {
+            name: known
+            for name, known in state(PROGRAMS).items()
+            if "__pycache__" not in name and name != "."
+        }
+        return kept, {path.name for path in Path.cwd().iterdir() if not path.name.startswith(".")}
+
+    before = found()
+    yield
+    assert found() == before
 
 
 def run(name: str, *args: str, needs: str = "", **options: Any) -> Estimate:
