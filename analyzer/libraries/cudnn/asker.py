@@ -24,8 +24,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
 from analyzer.libraries.cudnn.convolution import Plan, Question
 from analyzer.libraries.cudnn.finding import Library
 from analyzer.libraries.cudnn.recorded import RELEASE
@@ -38,10 +36,12 @@ _SECONDS = 120.0
 
 
 def _folder() -> Path:
-    """Where answers are kept; nowhere for a user without a home."""
+    """Where answers are kept; nowhere for a user without a home, or in another environment, whose program is emulated."""
     try:
+        from platformdirs import user_cache_path
+
         return Path(os.environ.get("ANALYZER_CACHE") or user_cache_path("gpu-memory-analyzer"))
-    except RuntimeError:
+    except (ImportError, RuntimeError):
         return Path(os.devnull)
 
 
