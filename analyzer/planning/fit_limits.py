@@ -48,7 +48,7 @@ class Search:
         self.refused: dict[int, str] = {}
         first = self.smallest = self.first()
         self.capacity = first.estimate.allowed_bytes
-        self.captured = {} if limit is not None else {self.start: first}
+        self.captured: dict[int, Analysis] = {}
         self.known: dict[int, bool] = {}
         self.easy: dict[int, bool] = {}
         self.intervals: Intervals | None = None
@@ -165,7 +165,7 @@ class Search:
             captured = (
                 self.intervals.captured_at(batch)
                 if self.intervals is not None
-                else self.subject.captured(batch, record_guards=True)
+                else self.subject.captured(batch)
             )
             self.captured[batch] = self.subject.assembled(captured, batch, limit)
         return self.captured[batch]

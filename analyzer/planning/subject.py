@@ -213,7 +213,7 @@ class Subject:
     def analysis(self, batch: int, limit: Limit | None = None) -> Analysis:
         """A fresh analysis at a batch, under a limit as `assemble` takes it. Raises AnalyzerError."""
         if self.runtime is not None:
-            return self.assembled(self.captured(batch, record_guards=True), batch, limit)
+            return self.assembled(self.captured(batch), batch, limit)
         return analysis(self._target, self.at(batch), self._progress)
 
     def assembled(self, captured: Captured, batch: int, limit: Limit | None = None) -> Analysis:

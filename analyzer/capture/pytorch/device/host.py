@@ -108,7 +108,7 @@ class HostMemory:
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of a call that gradients are followed through, none of them real where one in host memory is not."""
         tensors = [value for value in tree_iter((args, kwargs)) if isinstance(value, torch.Tensor)]
-        bare = [tensor for tensor in tensors if tensor.is_meta]
+        bare = [tensor for tensor in tensors if tensor.is_meta and tensor.layout is torch.strided]
         if not all(map(self._recorder.storages.in_host_memory, bare)) or not any(
             t.requires_grad for t in tensors
         ):

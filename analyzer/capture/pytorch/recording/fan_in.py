@@ -142,6 +142,8 @@ class FanIn:
             return False
         if not isinstance(second, torch.Tensor) or first.device.type != "meta" or first.shape != second.shape:
             return False
+        if first.layout is not torch.strided:
+            return False
         if not called_by_engine() or _counts(first) != self._unshared or not _dense(first):
             return False
         if not self._is_own(first):

@@ -3,10 +3,9 @@
 Many of PyTorch's meta kernels are Python code that takes a millisecond; a program calls them with the same shapes in
 every layer and step.
 
-1. One process asks once: the next capture, of another batch or under other options, has most shapes in common.
-2. The key is the operator and all its arguments: of a tensor its shape, strides, offset and type, of anything else its type
+1. The key is the operator and all its arguments: of a tensor its shape, strides, offset and type, of anything else its type
    and value; and the default type.
-3. Only calls on meta tensors alone, of operators that change nothing, return no views and whose results' sizes do not
+2. Only calls on meta tensors alone, of operators that change nothing, return no views and whose results' sizes do not
    depend on values, and only results with storages of their own, as large as their shape and strides say. And of optimizers'
    `_foreach_` operators that change a list in place and return nothing: their meta kernels make a result for each tensor and
    drop it.
@@ -32,7 +31,7 @@ class _ASKED:
 
 
 class MetaCache:
-    """Answers so far."""
+    """Answers for one capture."""
 
     def __init__(self) -> None:
         # By the operator's identity, which is cheaper than its hash, and the rest; the operator stays alive.
@@ -71,9 +70,6 @@ class MetaCache:
             self._known.clear()
         self._known[key] = func, *(seen or (_ASKED, ()))
         return out
-
-
-REMEMBERED = MetaCache()
 
 
 def _tell(values: Iterable[Any], parts: list[Any]) -> bool:

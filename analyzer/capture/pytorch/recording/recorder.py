@@ -31,7 +31,7 @@ from analyzer.capture.pytorch.module import step
 from analyzer.capture.pytorch.recording.calls import DispatchedCall
 from analyzer.capture.pytorch.recording.failing import FailedCall
 from analyzer.capture.pytorch.recording.fan_in import FanIn, Formula
-from analyzer.capture.pytorch.recording.meta_cache import REMEMBERED
+from analyzer.capture.pytorch.recording.meta_cache import MetaCache
 from analyzer.capture.pytorch.recording.parts import has_parts, inside, unwraps_itself
 from analyzer.capture.pytorch.recording.places import Places
 from analyzer.capture.pytorch.recording.refused import reason
@@ -131,6 +131,7 @@ class Recorder(TorchDispatchMode):
         self._kernels: Mapping[Any, Callable[..., Any]] = {}
         self._by_shapes: frozenset[Any] = frozenset()
         self._schemas: dict[int, Schema] = {}
+        self._results = MetaCache()
         self._fan_in = FanIn(self.storages.number_of, self.storages.count)
         self._closed = False
         if memory is not None:
@@ -275,7 +276,7 @@ class Recorder(TorchDispatchMode):
             if out is None:
                 kernel = schema.kernel or func
                 if schema.remembered:
-                    out = REMEMBERED.call(kernel, args, kwargs)
+                    out = self._results.call(kernel, args, kwargs)
                 else:
                     out = kernel(*args, **kwargs)
         except RuntimeError as error:  # NotImplementedError is one
