@@ -80,16 +80,14 @@ def fits(
             yield device, error
 
 
-def largest(
-    subject: Subject, limit: str | int | None = None, progress: Progress | None = None, span: bool = True
-) -> Fit:
-    """As `fit`, of a target that is open. span: also between which batches the answer lies where a device is not known for sure."""
+def largest(subject: Subject, limit: str | int | None = None, progress: Progress | None = None) -> Fit:
+    """As `fit`, of a target that is open."""
     nbytes = None if limit is None else _bytes(limit)
     if nbytes is None and subject.options.device is None:
         # The answer is about a device, also where it is one nobody named.
         subject = subject.on(resolve(None)[0].name)
     if subject.runtime is not None and subject.runtime.takes_limits:
-        return Search(subject, nbytes, progress, span).answer()
+        return Search(subject, nbytes, progress).answer()
     return by_analyses(subject, nbytes, progress)
 
 

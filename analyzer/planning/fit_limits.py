@@ -40,11 +40,9 @@ class Search:
     allocator may hold, None where the device, or a budget, says it: `capacity` then, less what the process takes besides. last: the limit of the batch evaluated last, as
     `bound` says it."""
 
-    def __init__(
-        self, subject: Subject, limit: int | None, progress: Progress | None, span: bool = True
-    ) -> None:
+    def __init__(self, subject: Subject, limit: int | None, progress: Progress | None) -> None:
         """limit: bytes the allocator may hold; None: what the device has. Raises AnalyzerError where no batch can be analysed."""
-        self.subject, self.progress, self.limit, self.spans = subject, progress, limit, span
+        self.subject, self.progress, self.limit = subject, progress, limit
         self.refused: dict[int, str] = {}
         first = self.smallest = self.first()
         self.capacity = first.estimate.allowed_bytes
@@ -174,7 +172,7 @@ class Search:
         """The largest batches with the most and the least that the process may hold beside the allocator, and CUDA have of the device."""
         known, needed = self.smallest.estimate.certainty, self.smallest.estimate.needed
         in_doubt = known.beside_range or known.kept_bytes or known.spare_bytes
-        if not (self.spans and in_doubt) or self.limit is not None or self.intervals is None:
+        if not in_doubt or self.limit is not None or self.intervals is None:
             return ()
         beside = needed.device_used - needed.peak_reserved
         least, most = known.beside_range or (beside, beside)

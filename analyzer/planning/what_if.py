@@ -297,7 +297,7 @@ def _with_largest(
         return strategy
     other = replace(options, **{**strategy.changes, "batch": None})
     try:
-        found = replace(strategy, largest=search(Subject(target, other), None, progress, span=False).batch)
+        found = replace(strategy, largest=search(Subject(target, other), None, progress).batch)
     except AnalyzerError as error:
         found = replace(strategy, error=error.message)
     # A search leaves its captures in cycles, some hundred MiB; a command line collects none by itself.

@@ -6,9 +6,7 @@ every layer and step.
 1. The key is the operator and all its arguments: of a tensor its shape, strides, offset and type, of anything else its type
    and value; and the default type.
 2. Only calls on meta tensors alone, of operators that change nothing, return no views and whose results' sizes do not
-   depend on values, and only results with storages of their own, as large as their shape and strides say. And of optimizers'
-   `_foreach_` operators that change a list in place and return nothing: their meta kernels make a result for each tensor and
-   drop it.
+   depend on values, and only results with storages of their own, as large as their shape and strides say.
 
 Not modelled: complex types, whose tensors may be lazily conjugated; these are asked every time.
 """
@@ -51,8 +49,6 @@ class MetaCache:
             _, kind, made = known
             if kind is _ASKED:
                 return func(*args, **kwargs)
-            if kind is type(None):
-                return None
             if kind is torch.Tensor:
                 shape, stride, dtype = made[0]  # type: ignore[misc]
                 return torch.empty_strided(shape, stride, dtype=dtype, device=_META)
@@ -95,8 +91,6 @@ def _tell(values: Iterable[Any], parts: list[Any]) -> bool:
 def _seen(out: Any, inputs: set[int]) -> tuple[type, tuple[_Made | None, ...]] | None:
     """How results are made again; None where that is not known. inputs: the storages of what they were made from."""
     kind = type(out)
-    if out is None:
-        return kind, ()
     results = (out,) if kind is torch.Tensor else out
     if kind not in (torch.Tensor, tuple, list):
         return None

@@ -67,7 +67,7 @@ class Schema:
         self.remembered = (
             func.namespace == "aten"
             and (kernel is None or by_shapes)
-            and (not schema.is_mutable or (self.name.startswith("aten::_foreach_") and not schema.returns))
+            and not schema.is_mutable
             and not self.sized_by_values
             and all(returned.alias_info is None for returned in schema.returns)
         )
