@@ -533,7 +533,7 @@ def _real(values: Iterable[Any], some: bool = True, inner: bool = False) -> bool
 
 
 # Subclasses have ways of their own, and a tracer's would write down that they were asked.
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
 def _mixed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -541,7 +541,7 @@ def _mixed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     filled = bare = False
     for value in (*args, *kwargs.values()) if kwargs else args:
         for part in value if type(value) in (tuple, list) else (value,):
-            if type(part) in _PLAIN:
+            if type(part) in _TENSORS:
                 bare = bare or (part.is_meta and part.layout is torch.strided)
                 filled = filled or is_filled(part)
     return filled and bare
