@@ -532,16 +532,14 @@ def _real(values: Iterable[Any], some: bool = True, inner: bool = False) -> bool
     return not some
 
 
-# Subclasses have ways of their own, and a tracer's would write down that they were asked.
-_TENSORS = (torch.Tensor, torch.nn.Parameter)
-
-
 def _mixed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether there are both, tensors without memory and real ones of fractions, among these."""
     filled = bare = False
     for value in (*args, *kwargs.values()) if kwargs else args:
         for part in value if type(value) in (tuple, list) else (value,):
-            if type(part) in _TENSORS:
+            if (
+                type(part) in _TENSORS
+            ):  # a subclass has ways of its own, and a tracer's would write down what it is asked
                 bare = bare or (part.is_meta and part.layout is torch.strided)
                 filled = filled or is_filled(part)
     return filled and bare
