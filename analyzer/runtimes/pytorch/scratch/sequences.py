@@ -3,11 +3,15 @@
 `sequences.json` has the steps of each by the release of torch that was asked, written by `python -m benchmarks operators rules` from what
 PyTorch's own host code asked for on the emulated runtime, in three types and layouts. A step is one of
 
-    o           the next result                     x?          a copy of argument x, where it is not contiguous
-    x           as many bytes as tensor x           x:4         as many elements of 4 bytes
-    x[0]:4      of one dimension's size             x*y[1]      as many elements of x's type
-    =512        so many bytes                       -2          the third of the temporaries is given back
-    cublas      cuBLAS's workspace
+    o         the next result
+    x?        a copy of argument x, where it is not contiguous
+    x         as many bytes as tensor x
+    x:4       as many elements of 4 bytes
+    x[0]:4    of one dimension's size
+    x*y[1]    as many elements of x's type
+    =512      so many bytes
+    -2        the third of the temporaries is given back
+    cublas    cuBLAS's workspace
 
 where x is an argument by its name, or o0, o1 for a result. What is not given back lives until the kernel is done.
 """
