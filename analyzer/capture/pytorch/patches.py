@@ -349,9 +349,11 @@ def _replace(where: str, replacement: Any, stack: contextlib.ExitStack) -> None:
             return
         raise
     own = name in vars(owner)
-    original = vars(owner)[name] if own else None
+    # A setting of a build with CUDA (`torch.backends.cudnn.benchmark_limit`) is its module's class's, and cannot be taken away.
+    setting = isinstance(owner, ModuleType) and hasattr(type(owner), name)
+    original = vars(owner)[name] if own else getattr(owner, name) if setting else None
     setattr(owner, name, replacement)
-    if own:
+    if own or setting:
         stack.callback(setattr, owner, name, original)
     else:
         stack.callback(delattr, owner, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -146,3 +147,26 @@ def test_nothing_is_replaced_in_any_other_way() -> None:
         if file != own / "capture" / "pytorch" / "patches.py":
             assert "setattr(torch" not in text and "library.Library(" not in text, file
     assert Path(patches.__file__).is_relative_to(own)
+
+
+def test_a_setting_of_a_module_s_class_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `torch.backends.cudnn.benchmark_limit` of a build with CUDA, a descriptor that nobody can delete."""
+
+    class Setting:
+        value = 10
+
+        def __get__(self, *_: object) -> int:
+            return self.value
+
+        def __set__(self, _: object, value: int) -> None:
+            self.value = value
+
+    class Backend(ModuleType):
+        limit = Setting()
+
+    backend = Backend("torch.backends.made_up")
+    monkeypatch.setattr(torch.backends, "made_up", backend, raising=False)
+    monkeypatch.setitem(PATCHES, "torch.backends.made_up.limit", patches.Patch("a test"))
+    with replaced({"torch.backends.made_up.limit": 3}):
+        assert backend.limit == 3
+    assert backend.limit == 10
