@@ -133,7 +133,7 @@ def watched(
         raise OptionError(f"until is {until!r}", 'give "end", "steady", or a number of optimizer steps')
     name, place = place_of(script)
     require_torch(f"{name} is a PyTorch program")
-    from analyzer.capture.pytorch.program.script import as_main
+    from analyzer.capture.pytorch.program.as_main import as_main
     from analyzer.capture.pytorch.program.script import follow as captured_while_it_runs
     from analyzer.runtimes.pytorch.live import Live
     from analyzer.runtimes.pytorch.settings import alloc_conf

@@ -29,7 +29,7 @@ def run(script: str, module: bool, arguments: list[str]) -> dict[str, Any]:
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    from analyzer.capture.pytorch.program.script import as_main
+    from analyzer.capture.pytorch.program.as_main import as_main
 
     started = time.monotonic()
     before = machine.process_bytes(), machine.device_bytes()

@@ -106,12 +106,12 @@ class Scratch:
 
     def keep_downloads(self, environment: Mapping[str, str]) -> None:
         """Move to the hubs' caches what was downloaded for them, where no such file is yet, and to ours cuDNN's answers."""
-        caches = hub_folders(environment)
+        caches, own = hub_folders(environment), answers_folder(environment)
         for path, lies in list(self.files()):
             if (
                 path.startswith(caches)
                 and not path.endswith((".incomplete", ".lock"))
-                and (path.startswith(caches[-1]) or not os.path.lexists(path))
+                and (path.startswith(own) or not os.path.lexists(path))
             ):
                 with contextlib.suppress(OSError):  # the next run downloads it again
                     _move(lies, path)
@@ -134,10 +134,8 @@ class Scratch:
 
 def hub_folders(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Where the hubs' libraries put what they download, with a slash behind (`huggingface_hub/constants.py`, `datasets/config.py`,
-    `torch/hub.py`); the last is where cuDNN's answers are kept."""
-    caches = environment.get("XDG_CACHE_HOME") or os.path.join(
-        environment.get("HOME") or os.path.expanduser("~"), ".cache"
-    )
+    `torch/hub.py`), and this package cuDNN's answers."""
+    caches = _caches(environment)
     home = environment.get("HF_HOME") or os.path.join(caches, "huggingface")
     torch = environment.get("TORCH_HOME") or os.path.join(caches, "torch")
     folders = (
@@ -147,11 +145,19 @@ def hub_folders(environment: Mapping[str, str]) -> tuple[str, ...]:
         environment.get("HF_XET_CACHE") or os.path.join(home, "xet"),
         os.path.join(environment.get("HF_DATASETS_CACHE") or os.path.join(home, "datasets"), "downloads"),
         os.path.join(torch, "hub"),
-        os.path.join(
-            environment.get("ANALYZER_CACHE") or os.path.join(caches, "gpu-memory-analyzer"), "cudnn"
-        ),
     )
-    return tuple(os.path.realpath(folder) + "/" for folder in folders)
+    return (*(os.path.realpath(folder) + "/" for folder in folders), answers_folder(environment))
+
+
+def answers_folder(environment: Mapping[str, str]) -> str:
+    """Where cuDNN's answers are kept (`libraries/cudnn/asker.py`), with a slash behind."""
+    own = environment.get("ANALYZER_CACHE") or os.path.join(_caches(environment), "gpu-memory-analyzer")
+    return os.path.realpath(os.path.join(own, "cudnn")) + "/"
+
+
+def _caches(environment: Mapping[str, str]) -> str:
+    home = environment.get("HOME") or os.path.expanduser("~")
+    return environment.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")
 
 
 def _move(source: str, target: str) -> None:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.libraries.cudnn.convolution import HEURISTICS, PYTORCH, Plan, Question, strides_of
+from analyzer.libraries.cudnn.splits import ENGINES
 
 DTYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
 # Kinds of attributes and of descriptors.
@@ -63,8 +64,6 @@ _DEVICE_NUMBER, _DEVICE_JSON = 2700, 2702
 _CUDNN_DEVICE_TYPE = 23
 _TENSOR_CORE, _DOWN_CONVERT, _NONDETERMINISTIC = 0, 1, 4
 _MOST_RESULTS, _MOST_KNOBS, _MOST_NOTES = 128, 32, 16
-# Engines whose bytes a description gives otherwise than a handle.
-SPLIT_ENGINES = {"forward": (62, 67), "data": (67, 71), "weight": (65, 68)}
 
 
 class CudnnError(RuntimeError):
@@ -124,7 +123,7 @@ class Cudnn:
                     continue
                 nbytes = self._workspace_bytes(configuration)
                 if nbytes is not None:
-                    split = index in SPLIT_ENGINES[question.operation]
+                    split = index in ENGINES[question.operation]
                     knobs = self._knobs(configuration) if split else ()
                     yield Plan(index, nbytes, _NONDETERMINISTIC not in notes, _TENSOR_CORE in notes, knobs)
         finally:

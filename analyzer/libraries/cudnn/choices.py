@@ -29,7 +29,7 @@ from functools import lru_cache
 from analyzer.devices import DeviceProfile
 from analyzer.libraries.cudnn import plans as reading
 from analyzer.libraries.cudnn.asker import Asker
-from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, Convolution, Plan, Question
+from analyzer.libraries.cudnn.convolution import ELEMENT_BYTES, HEURISTICS, Convolution, Plan, Question
 from analyzer.libraries.cudnn.finding import Library, library_for
 from analyzer.libraries.cudnn.plans import DEFAULT, ConvolutionSettings
 from analyzer.libraries.cudnn.recorded import AFTER, FIRST, RELEASE, TIMED, WINNER, Record, record
@@ -130,16 +130,7 @@ class Choices:
 
     def following(self, call: Convolution, settings: ConvolutionSettings, nbytes: int) -> tuple[int, ...]:
         """Workspaces that are asked for one after the other where one of `nbytes` finds no room: those of the plans behind the first that take
-        less; where nobody can be asked, half and again half, down to nothing, which is to hold on to memory wherever there is some."""
-        return self._following(call, settings, nbytes) or tuple(
-            nbytes >> times for times in range(1, nbytes.bit_length() + 1)
-        )
-
-    def follows(self, call: Convolution, settings: ConvolutionSettings, nbytes: int) -> bool:
-        """Whether `following` is what cuDNN answered."""
-        return bool(self._following(call, settings, nbytes))
-
-    def _following(self, call: Convolution, settings: ConvolutionSettings, nbytes: int) -> tuple[int, ...]:
+        less. None where nobody can be asked."""
         sizes: Sequence[int] = ()
         if self._record is not None and self._record_holds() and settings == DEFAULT:
             batch = call.x_shape[0]
@@ -172,9 +163,15 @@ class Choices:
         call = question.convolution()
         if self._record is None or not self._record_holds() or call.y_shape != question.y_shape:
             return None
-        table = record(f"{self._record.name}.frontend")
-        nbytes = None if table is None else table.answers(call, question.searcher).get(call.x_shape[0])
+        nbytes = self._answers(call, question.searcher).get(call.x_shape[0])
         return None if nbytes is None else Workspace.known(nbytes, self._source())
+
+    def _answers(self, call: Convolution, figure: str) -> dict[int, int]:
+        """What is recorded of a call by its batch; ONNX Runtime's searches are in a table of their own."""
+        table = self._record
+        if table is not None and figure in HEURISTICS:
+            table = record(f"{table.name}.frontend")
+        return {} if table is None else table.answers(call, figure)
 
     def _first(self, question: Question, plans: tuple[Plan, ...] | None) -> Workspace:
         call = question.convolution()
@@ -207,13 +204,7 @@ class Choices:
     def _unknown(self, call: Convolution, figure: str = FIRST) -> Workspace:
         """Nobody can be asked."""
         most = most_bytes(call)
-        table = (
-            self._record
-            if figure == FIRST or self._record is None
-            else record(f"{self._record.name}.frontend")
-        )
-        known = table.answers(call, figure) if table is not None else {}
-        if known:
+        if known := self._answers(call, figure):
             nbytes = min(_carried(known, call.x_shape[0]), most)
         elif product := product_plan(call):
             nbytes = product[0].workspace_bytes
@@ -244,6 +235,12 @@ class NextPlans(Sequence[int]):
         self._found: tuple[int, ...] | None = None
 
     def _sizes(self) -> tuple[int, ...]:
+        """As cuDNN answered; else half and again half, down to nothing, which is to hold on to memory wherever there is some."""
+        return self._answered() or tuple(
+            self._nbytes >> times for times in range(1, self._nbytes.bit_length() + 1)
+        )
+
+    def _answered(self) -> tuple[int, ...]:
         if self._found is None:
             self._found = self._choices.following(self._call, self._settings, self._nbytes)
         return self._found
@@ -251,7 +248,7 @@ class NextPlans(Sequence[int]):
     @property
     def known(self) -> bool:
         """Whether cuDNN itself answered them."""
-        return self._choices.follows(self._call, self._settings, self._nbytes)
+        return bool(self._answered())
 
     def __bool__(self) -> bool:
         return self._nbytes > 0

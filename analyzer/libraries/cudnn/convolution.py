@@ -1,6 +1,6 @@
 """One convolution as cuDNN is asked about it: what is computed, on what shapes, in what type and memory format.
 
-Standard library alone: the process that loads cuDNN (`answering.py`) imports this and nothing else of the project.
+Standard library alone: the process that loads cuDNN (`answering.py`) imports no other library.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-_ENGINES = {"forward": (62, 67), "data": (67, 71), "weight": (65, 68)}
+ENGINES = {"forward": (62, 67), "data": (67, 71), "weight": (65, 68)}
 _TILE, _TILE_K, _SPLITS_OFF, _CLUSTER_M, _CLUSTER_N = 2, 13, 25, 27, 28  # cudnnBackendKnobType_t
 _TILES = {0: (128, 128), 1: (128, 64), 2: (128, 32), 3: (256, 128), 4: (256, 64), 5: (64, 64), 6: (128, 256)}
 _TILES |= {7: (64, 128), 8: (64, 32), 9: (64, 256), 16: (256, 32), 18: (64, 192), 19: (128, 192)}
@@ -57,7 +57,7 @@ def by_handle(
     `described_bytes` by a description. sm_count: of the GPU; how 132 run clusters is known, of others only
     that an SM runs one block.
     """
-    if engine not in _ENGINES[operation]:
+    if engine not in ENGINES[operation]:
         return described_bytes, True
     tile, cluster = _TILES.get(knobs.get(_TILE, -1)), knobs.get(_CLUSTER_M, 0) * knobs.get(_CLUSTER_N, 0)
     slots = _SLOTS.get(sm_count, {}).get(cluster)

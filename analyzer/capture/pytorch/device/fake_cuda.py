@@ -29,7 +29,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _device as _default_device
 from torch.utils._python_dispatch import _disable_current_modes
 
-from analyzer.capture.pytorch.device.host import SIZED, Gradients, HostMemory, Pinned, is_filled
+from analyzer.capture.pytorch.device.host import PLAIN_TENSORS, SIZED, Gradients, HostMemory, Pinned
 from analyzer.capture.pytorch.kernels.slices import SLICES_WHOLE, sliced_whole
 from analyzer.capture.pytorch.patches import replaced
 from analyzer.capture.pytorch.recording.copies import to_device, to_host
@@ -175,8 +175,8 @@ class FakeCuda(TorchFunctionMode):
         for kind in types:
             if kind.__module__ == _NESTED and func != self._nested:
                 return self._of_nested(kind, func, types, args, kwargs)
-        if self._host is not None and torch.is_grad_enabled() and _mixed(args, kwargs) and not _writes(func):
-            args, kwargs = self._host.together(args, kwargs)
+        if self._host is not None and torch.is_grad_enabled():
+            args, kwargs = self._host.together(func, args, kwargs)
         return func(*args, **kwargs)
 
     def _of_nested(self, kind: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -501,7 +501,6 @@ _PLAIN = frozenset(
         numpy.bool_, numpy.int32, numpy.int64, numpy.float32, numpy.float64,
     }
 )  # fmt: skip
-_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
 _GETITEM, _SETITEM = torch.Tensor.__getitem__, torch.Tensor.__setitem__
 _CALLS = frozenset({BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, MethodWrapperType})
 _MODULES = frozenset({"torch.nn.functional", "torch.functional", "torch._tensor"})
@@ -519,36 +518,17 @@ def _real(values: Iterable[Any], some: bool = True, inner: bool = False) -> bool
     """Whether these are real host tensors and plain values alone. some: with a tensor among them. inner: parts of a sequence."""
     for value in values:
         kind = type(value)
-        if kind in _TENSORS:
+        if kind in PLAIN_TENSORS:
             if not value.is_cpu:
                 return False
             some = False
         elif kind is tuple or kind is list:
             if inner or not _real(value, False, True):
                 return False
-            some = some and not any(type(part) in _TENSORS for part in value)
+            some = some and not any(type(part) in PLAIN_TENSORS for part in value)
         elif kind not in _PLAIN:
             return False
     return not some
-
-
-def _mixed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether there are both, tensors without memory and real ones of fractions, among these."""
-    filled = bare = False
-    for value in (*args, *kwargs.values()) if kwargs else args:
-        for part in value if type(value) in (tuple, list) else (value,):
-            if (
-                type(part) in _TENSORS
-            ):  # a subclass has ways of its own, and a tracer's would write down what it is asked
-                bare = bare or (part.is_meta and part.layout is torch.strided)
-                filled = filled or is_filled(part)
-    return filled and bare
-
-
-def _writes(func: Any) -> bool:
-    """Whether a function is one that writes into its first argument."""
-    name = getattr(func, "__name__", "")
-    return name.endswith("_") and not name.endswith("__")
 
 
 class _Again(TorchFunctionMode):

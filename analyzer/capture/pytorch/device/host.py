@@ -104,27 +104,55 @@ class HostMemory:
         return True
 
     def together(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments of a call that gradients are followed through, none of them real where one in host memory is not."""
+        """The arguments of a call that gradients are followed through, none of them real where one in host memory is not; as they are where
+        the call writes into its first one."""
+        if not _mixed(args, kwargs) or _writes(func):
+            return args, kwargs
         tensors = [value for value in tree_iter((args, kwargs)) if isinstance(value, torch.Tensor)]
-        bare = [tensor for tensor in tensors if tensor.is_meta and tensor.layout is torch.strided]
-        if not all(map(self._recorder.storages.in_host_memory, bare)) or not any(
+        in_host_memory = self._recorder.storages.in_host_memory
+        if not all(map(in_host_memory, filter(_is_bare, tensors))) or not any(
             t.requires_grad for t in tensors
         ):
             return args, kwargs
 
         def without(value: Any) -> Any:
-            if not is_filled(value):
+            if not isinstance(value, torch.Tensor) or not _is_filled(value):
                 return value
             return _WithoutNumbers.apply(value, self._recorder.storages)  # type: ignore[no-untyped-call]
 
         return tree_map(without, args), tree_map(without, kwargs)
 
 
-def is_filled(value: Any) -> bool:
+# A subclass has ways of its own, and a tracer's would write down what it is asked.
+PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
+
+
+def _mixed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether there are both, tensors without memory and real ones of fractions, among these."""
+    filled = bare = False
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        for part in value if type(value) in (tuple, list) else (value,):
+            if type(part) in PLAIN_TENSORS:
+                bare = bare or _is_bare(part)
+                filled = filled or _is_filled(part)
+    return filled and bare
+
+
+def _writes(func: Any) -> bool:
+    """Whether a function is one that writes into its first argument."""
+    name = getattr(func, "__name__", "")
+    return name.endswith("_") and not name.endswith("__")
+
+
+def _is_bare(tensor: torch.Tensor) -> bool:
+    return tensor.is_meta and tensor.layout is torch.strided
+
+
+def _is_filled(tensor: torch.Tensor) -> bool:
     """Whether it is a real host tensor of fractions: others have no gradients, and their values may decide a shape."""
-    return isinstance(value, torch.Tensor) and value.is_cpu and value.is_floating_point()
+    return tensor.is_cpu and tensor.is_floating_point()
 
 
 class _WithoutNumbers(torch.autograd.Function):

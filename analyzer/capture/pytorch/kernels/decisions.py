@@ -16,6 +16,7 @@ import torch
 from analyzer.capture.pytorch.kernels.attention import AttentionChoice, attention_math
 from analyzer.capture.pytorch.kernels.results import flat_rnn_count
 from analyzer.capture.pytorch.patches import registered
+from analyzer.capture.pytorch.recording.formulas import cumprod_backward
 from analyzer.releases import Span
 
 if TYPE_CHECKING:
@@ -391,19 +392,6 @@ def grid_sampler(x: Any, grid: Any, mode: int, padding: int, align: bool) -> Any
     if taken and x.dim() == 4 and (mode, padding, align) == (0, 0, True) and x.size(1) <= 1024:
         return aten.cudnn_grid_sampler(x, grid)
     return (aten.grid_sampler_2d if x.dim() == 4 else aten.grid_sampler_3d)(x, grid, mode, padding, align)
-
-
-def cumprod_backward(grad: Any, x: Any, dim: int, output: Any) -> Any:
-    """`ReduceOps.cpp`: a running sum from the end, where no element is zero, which is asked and taken for granted here; for meta
-    tensors the formula that does not ask, which takes several times as much."""
-    if x.numel() <= 1 or x.size(dim) == 1:
-        return grad
-    weighted = output.conj() * grad
-    zeros = x == 0
-    zeros.any()
-    found = weighted.flip(dim).cumsum(dim).flip(dim).div(x.conj())
-    del zeros, weighted  # in the order of C++
-    return found
 
 
 def choices(alike: Alike) -> dict[Any, Callable[..., Any]]:

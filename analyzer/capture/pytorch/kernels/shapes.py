@@ -57,13 +57,8 @@ def _new(like: torch.Tensor, *shape: int) -> torch.Tensor:
 def _convolved(x: Any, weight: Any, size: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1) -> Any:  # fmt: skip
     """`cuda/` `DepthwiseConv2d.cu`, `DepthwiseConv3d.cu`, `ConvolutionMM2d.cu`, `NaiveDilatedConvolution.cu`: contiguous."""
     del bias
-    rank = len(size)
-    groups = x.size(-rank - 1) // weight.size(1)
-    each = [
-        value if isinstance(value, (list, tuple)) else [value] * rank for value in (stride, padding, dilation)
-    ]
-    found = aten.convolution.default(x, weight, None, *each, False, [0] * rank, groups)
-    return _new(x, *found.shape)
+    groups = x.size(-len(size) - 1) // weight.size(1)
+    return _windows(x, weight, (stride, padding, dilation), len(size), groups=groups)
 
 
 def _transposed(
@@ -71,12 +66,18 @@ def _transposed(
 ) -> Any:  # fmt: skip
     """`cuda/NaiveConvolutionTranspose3d.cu`: contiguous."""
     del bias
-    rank = len(size)
-    stride, padding, output_padding, dilation = (
+    return _windows(x, weight, (stride, padding, dilation), len(size), output_padding)
+
+
+def _windows(
+    x: Any, weight: Any, geometry: tuple[Any, ...], rank: int, output_padding: Any = None, groups: int = 1
+) -> Any:
+    """What such a convolution makes, transposed where there is an output padding. geometry: each a number, or one for each dimension."""
+    *each, more = (
         value if isinstance(value, (list, tuple)) else [value] * rank
-        for value in (stride, padding, output_padding, dilation)
+        for value in (*geometry, output_padding or 0)
     )
-    found = aten.convolution.default(x, weight, None, stride, padding, dilation, True, output_padding, 1)
+    found = aten.convolution.default(x, weight, None, *each, output_padding is not None, more, groups)
     return _new(x, *found.shape)
 
 

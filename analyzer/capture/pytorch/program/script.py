@@ -21,14 +21,12 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import runpy
 import site
 import sys
 import sysconfig
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -431,83 +429,3 @@ def _site_folders() -> tuple[str, ...]:
     """Where installed packages and Python's own library lie: lines there are not the user's."""
     folders = {*site.getsitepackages(), site.getusersitepackages(), *sysconfig.get_paths().values()}
     return tuple(f"{folder}/" for folder in folders if folder not in ("", sys.prefix, sys.base_prefix))
-
-
-def _forget(folder: str, modules_before: set[str]) -> None:
-    """The next program is as in a process of its own: nobody remembers the modules beside this one's script, accelerate not how
-    it was set up, and bitsandbytes not which parameters have settings of their own."""
-    for name in sys.modules.keys() - modules_before:
-        file = getattr(sys.modules[name], "__file__", None)
-        if file is not None and Path(file).is_relative_to(folder) and "site-packages" not in file:
-            del sys.modules[name]
-    state = sys.modules.get("accelerate.state")
-    if state is not None:
-        state.AcceleratorState._reset_state(True)
-        state.GradientState._reset_state()
-    optimizers = sys.modules.get("bitsandbytes.optim.optimizer")
-    if optimizers is not None:
-        optimizers.GlobalOptimManager._instance = None
-
-
-@contextlib.contextmanager
-def _streams_and_folder() -> Iterator[None]:
-    """Afterwards standard streams, also by their descriptors, and the working folder are what they were: a program may log to a file
-    of its own."""
-    here, streams = Path.cwd(), (sys.stdin, sys.stdout, sys.stderr)
-    copies = {}
-    for number in (1, 2):
-        with contextlib.suppress(OSError):  # closed by the caller
-            copies[number] = os.dup(number)
-    try:
-        yield
-    finally:
-        for stream in (sys.stdout, sys.stderr, *streams[1:]):
-            with contextlib.suppress(Exception):  # whatever the program made of it
-                stream.flush()
-        for number, copy in copies.items():
-            os.dup2(copy, number)
-            os.close(copy)
-        sys.stdin, sys.stdout, sys.stderr = streams
-        os.chdir(here)
-
-
-@contextlib.contextmanager
-def as_main(
-    script: Path | str, arguments: Sequence[str], environment: Mapping[str, str]
-) -> Iterator[Callable[[], object]]:
-    """Yields what runs the script as `python SCRIPT ARGUMENTS` would (a module's name: `python -m MODULE`).
-
-    Arguments, path, environment, working folder, streams, `__main__` and torch's global settings are the caller's again afterwards.
-    """
-    folder = str(Path(script).resolve().parent) if isinstance(script, Path) else str(Path.cwd())
-    arguments_before, path_before, environment_before = sys.argv, sys.path.copy(), os.environ.copy()
-    cudnn = torch.backends.cudnn
-    flags = {name: getattr(cudnn, name) for name in ("benchmark", "deterministic", "allow_tf32", "enabled")}
-    dtype, grad, matmul = (
-        torch.get_default_dtype(),
-        torch.is_grad_enabled(),
-        torch.backends.cuda.matmul.allow_tf32,
-    )
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    modules_before = set(sys.modules)
-    sys.argv = [str(script), *arguments]
-    sys.path.insert(0, folder)
-    os.environ.update(environment)
-    try:
-        with _streams_and_folder():
-            if isinstance(script, Path):
-                yield lambda: runpy.run_path(str(script), run_name="__main__")
-            else:
-                yield lambda: runpy.run_module(script, run_name="__main__", alter_sys=True)
-    finally:
-        sys.argv, sys.path[:] = arguments_before, path_before
-        _forget(folder, modules_before)
-        os.environ.clear()
-        os.environ.update(environment_before)
-        torch.set_default_dtype(dtype)
-        torch.set_grad_enabled(grad)
-        if torch.are_deterministic_algorithms_enabled() != deterministic:  # saying it imports the compiler
-            torch.use_deterministic_algorithms(deterministic)
-        torch.backends.cuda.matmul.allow_tf32 = matmul
-        for name, value in flags.items():
-            setattr(cudnn, name, value)

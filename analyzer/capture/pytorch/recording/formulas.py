@@ -5,7 +5,7 @@ active. On CUDA such a formula
 
 1. writes into what it has just made (`IN_PLACE`, by what it calls for meta tensors and the node whose formula it is);
 2. or asks for values, and computes less (`OTHERWISE`, by the node): what the other way makes is not recorded, and its last call is what is
-   computed instead.
+   computed instead; `cumprod_backward` is an operator of its own, which is decided for.
 
 Source: `torch/csrc/autograd/FunctionsManual.cpp`; of indexing, `aten/src/ATen/native/` `TensorAdvancedIndexing.cpp` and `ReduceOps.cpp`.
 """
@@ -100,3 +100,16 @@ OTHERWISE = {
     "ProdBackward0": Otherwise(aten.mul.Tensor, 2, _product),
     "ProdBackward1": Otherwise(aten.mul.Tensor, 2, _product),
 }
+
+
+def cumprod_backward(grad: Any, x: Any, dim: int, output: Any) -> Any:
+    """`ReduceOps.cpp`: a running sum from the end, where no element is zero, which is asked and taken for granted here; for meta
+    tensors the formula that does not ask, which takes several times as much."""
+    if x.numel() <= 1 or x.size(dim) == 1:
+        return grad
+    weighted = output.conj() * grad
+    zeros = x == 0
+    zeros.any()
+    found = weighted.flip(dim).cumsum(dim).flip(dim).div(x.conj())
+    del zeros, weighted  # in the order of C++
+    return found

@@ -36,8 +36,10 @@ def most(call: DispatchedCall, at_most: Callable[[torch.Tensor], int | None] = l
     """How many results there are at most; None where the arguments' shapes do not tell. at_most: how many elements of a tensor are
     not zero at most, where more than its size is known of it."""
     match call.name:
-        case "aten::unique_consecutive" if call.argument("dim") is not None:
-            return int(call.argument("self").size(call.argument("dim")))
+        case "aten::unique_dim" | "aten::unique_dim_consecutive" | "aten::unique_consecutive" if (
+            dim := call.argument("dim")
+        ) is not None:
+            return int(call.argument("self").size(dim))
         case "aten::unique_consecutive" | "aten::_unique2" | "aten::_unique":
             return int(call.argument("self").numel())
         case "aten::nonzero":
@@ -53,8 +55,6 @@ def most(call: DispatchedCall, at_most: Callable[[torch.Tensor], int | None] = l
             return (int(masks[0].numel()) if known is None else known) if masks else None
         case "aten::bincount":
             return int(call.argument("minlength") or call.argument("self").numel())
-        case "aten::unique_dim" | "aten::unique_dim_consecutive":
-            return int(call.argument("self").size(call.argument("dim")))
         case "torchvision::nms":
             return int(call.argument("dets").size(0))
         case _:

@@ -24,10 +24,11 @@ import torch
 import torch.distributed as dist
 
 from analyzer.errors import CaptureError
-from analyzer.graph import Birth, Run
+from analyzer.graph import Birth, Moment, Run
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
+    from analyzer.capture.pytorch.recording.storages import Storages
     from analyzer.ranks import Rank
 
 
@@ -70,44 +71,48 @@ _REFUSED = "Cannot re-initialize CUDA in forked subprocess. To use CUDA with mul
 
 
 class _Tells:
-    """The function of a process that is not followed, which tells through `connection` when it asks for the GPU."""
+    """The function of a process that is not followed, which tells through `connection` when it asks for the GPU. recorder: of the pretended
+    device, which a fork has with it, and a process that is spawned has not."""
 
-    def __init__(self, function: Callable[..., Any], connection: Connection) -> None:
-        self.function, self.connection = function, connection
+    def __init__(
+        self, function: Callable[..., Any], connection: Connection, recorder: Recorder | None = None
+    ) -> None:
+        self.function, self.connection, self.recorder = function, connection, recorder
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Tells, (self.function, self.connection)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it in the new process, which the pretended device has gone with if it is a fork."""
-
-        def refuse(*_: Any) -> None:
-            self.connection.send("asked")
-            raise RuntimeError(_REFUSED if _in_fork else "processes of the program's own have no GPU here")
-
-        if _in_fork:
-            _in_fork[-1](refuse)
+        """Call it in the new process."""
+        if self.recorder is None:
+            torch.cuda._lazy_init = self._refuse
         else:
-            torch.cuda._lazy_init = refuse
+            self._refuse_use(self.recorder.storages)
         return self.function(*args, **kwargs)
 
+    def _refuse(self) -> None:
+        self.connection.send("asked")
+        raise RuntimeError(
+            "processes of the program's own have no GPU here" if self.recorder is None else _REFUSED
+        )
 
-_in_fork: list[Callable[[Callable[[], None]], None]] = []
+    def _refuse_use(self, storages: Storages) -> None:
+        happened = storages.happened
+
+        def happens(moment: Moment) -> None:
+            if isinstance(moment, Run) or (
+                isinstance(moment, Birth) and storages.all[moment.storage].on_device
+            ):
+                self._refuse()
+            happened(moment)
+
+        storages.happened = happens  # type: ignore[method-assign]
 
 
 def _start_watched(start: Callable[[Any], None], process: Any, recorder: Recorder, place: str) -> None:
     """Start a process that is not followed; the program's main thread gets a CaptureError when it asks for the GPU."""
     name = process._target.__code__.co_name
     heard, told = Pipe(duplex=False)
-
-    def refuse_use(refuse: Callable[[], None]) -> None:
-        happened, storages = recorder.storages.happened, recorder.storages
-
-        def happens(moment: Any) -> None:
-            if isinstance(moment, Run) or (
-                isinstance(moment, Birth) and storages.all[moment.storage].on_device
-            ):
-                refuse()
-            happened(moment)
-
-        storages.happened = happens  # type: ignore[method-assign]
 
     def ended(*_: Any) -> None:
         raise CaptureError(
@@ -125,12 +130,8 @@ def _start_watched(start: Callable[[Any], None], process: Any, recorder: Recorde
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGUSR2, ended)
         threading.Thread(target=listen, daemon=True).start()
-    process._target = _Tells(process._target, told)
-    _in_fork.append(refuse_use)
-    try:
-        start(process)
-    finally:
-        _in_fork.pop()
+    process._target = _Tells(process._target, told, recorder)
+    start(process)
     told.close()
 
 

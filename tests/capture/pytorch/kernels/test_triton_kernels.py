@@ -14,7 +14,8 @@ torch = pytest.importorskip("torch")
 
 import analyzer  # noqa: E402
 from analyzer.capture.pytorch.kernels.triton_absent import release  # noqa: E402
-from analyzer.capture.pytorch.program.script import as_main, follow  # noqa: E402
+from analyzer.capture.pytorch.program.as_main import as_main  # noqa: E402
+from analyzer.capture.pytorch.program.script import follow  # noqa: E402
 from analyzer.devices import load  # noqa: E402
 
 MIB = 1 << 20

@@ -12,7 +12,8 @@ torch = pytest.importorskip("torch")
 
 import analyzer  # noqa: E402
 from analyzer import Estimate  # noqa: E402
-from analyzer.capture.pytorch.program.script import as_main, follow  # noqa: E402
+from analyzer.capture.pytorch.program.as_main import as_main  # noqa: E402
+from analyzer.capture.pytorch.program.script import follow  # noqa: E402
 from analyzer.capture.pytorch.values.answers import BY_NUMBERS  # noqa: E402
 from analyzer.capture.pytorch.values.effort import (  # noqa: E402
     _CALL,
