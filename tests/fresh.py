@@ -77,7 +77,9 @@ def fresh(folder: Path) -> Fresh:
     # Behind the environment's own packages: an editable install of this checkout is not reached by a plain path.
     (packages / "dependencies.pth").write_text("\n".join(PACKAGES) + "\n")
     command = place / "bin/analyze"
-    command.write_text(f"#!{place}/bin/python\nimport sys\nfrom analyzer.cli import main\nsys.exit(main())\n")
+    # As pip writes it: a process that is started anew imports this file and must not run it again.
+    starts = "if __name__ == '__main__':\n    sys.exit(main())\n"
+    command.write_text(f"#!{place}/bin/python\nimport sys\nfrom analyzer.cli import main\n{starts}")
     command.chmod(0o755)
     work = folder / "work"
     shutil.copytree(ROOT / "models", work / "models", ignore=shutil.ignore_patterns("__pycache__"))

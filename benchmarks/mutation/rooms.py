@@ -63,7 +63,7 @@ ROOMS = (
         "cuDNN",
         ("analyzer/libraries/cudnn",),
         ("tests/libraries/cudnn",),
-        ("tests/libraries/cudnn/test_convolutions.py",),
+        ("tests/libraries/cudnn/test_choices.py",),
     ),
     Room("graph", ("analyzer/parametric", "analyzer/graph"), ("tests/parametric", "tests/graph")),
 )

@@ -75,19 +75,27 @@ def _cuda_conv(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> Tak
     found = convolution_of(node, graph)
     if found is None or found.dtype not in ELEMENT_BYTES:
         return []
-    if any(isinstance(size, Lanes) for size in (*found.x_shape, *found.w_shape, *found.y_shape)):
+    if _at_many(found):
         return _at_batches(found._replace(searcher=settings.search), settings)
     taken = _taken(found, settings)
     return [(taken.nbytes, "bounded" if taken.source == UNKNOWN else "measured")]
 
 
 def doubt(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> int:
-    """Bytes by which the workspace of a convolution cuDNN was not asked about may be larger or smaller."""
+    """Bytes by which the workspace of a convolution cuDNN was not asked about may be larger or smaller. A search over many batches at once
+    keeps no ranges."""
     found = convolution_of(node, graph)
-    if found is None or found.dtype not in ELEMENT_BYTES:
+    if found is None or found.dtype not in ELEMENT_BYTES or _at_many(found):
         return 0
     taken = _taken(found, settings)
     return max(taken.high_bytes - taken.nbytes, taken.nbytes - taken.low_bytes)
+
+
+def _at_many(question: Question) -> bool:
+    """Whether a size is another one at each of many batches."""
+    return any(
+        isinstance(size, Lanes) for size in (*question.x_shape, *question.w_shape, *question.y_shape)
+    )
 
 
 def _taken(question: Question, settings: KernelSettings) -> Workspace:
