@@ -93,9 +93,7 @@ def doubt(node: Node, graph: RuntimeGraph, settings: KernelSettings) -> int:
 
 def _at_many(question: Question) -> bool:
     """Whether a size is another one at each of many batches."""
-    return any(
-        isinstance(size, Lanes) for size in (*question.x_shape, *question.w_shape, *question.y_shape)
-    )
+    return any(isinstance(size, Lanes) for size in (*question.x_shape, *question.w_shape, *question.y_shape))
 
 
 def _taken(question: Question, settings: KernelSettings) -> Workspace:
