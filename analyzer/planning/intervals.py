@@ -164,7 +164,7 @@ class Intervals:
         """Raises AnalyzerError, the same one again for a batch that failed before."""
         if batch not in self.captured:
             try:
-                self.captured[batch] = self.subject.captured(batch, record_guards=True)
+                self.captured[batch] = self.subject.captured(batch)
             except AnalyzerError as error:
                 self.captured[batch] = error
         found = self.captured[batch]
@@ -174,9 +174,10 @@ class Intervals:
 
     def captured_at(self, batch: int) -> Captured:
         """What was captured at a batch, also outside the range: one step where later steps repeat it. Raises AnalyzerError."""
-        if batch not in self.captured and self._repetition is not None:
+        known = batch in self.captured or self.subject.has_captured(batch)
+        if not known and self._repetition is not None:
             try:
-                first = self.subject.captured(batch, steps=1, record_guards=True)
+                first = self.subject.captured(batch, steps=1)
                 graph = self._repetition.with_all_steps(first.source.graph)
                 self.captured[batch] = replace(first, source=replace(first.source, graph=graph))
             except (AnalyzerError, NotTheSame):

@@ -61,7 +61,7 @@ class Subject:
         self._program: Program | None = None
         self._file: OpenedModel | None = None
         self._before: Captured | None = None  # another capture of the file under these options
-        self._captures: dict[tuple[int, int | None, bool], list[tuple[Any, Captured]]] = {}
+        self._captures: dict[tuple[int, int | None], list[tuple[Any, Captured]]] = {}
         # Of a range of batches what `intervals.py` found, on any device.
         self.intervals: dict[tuple[int, int], Any] = {}
         self._samples: int | None = None  # of a configuration's batch, where the length is what is planned
@@ -165,22 +165,26 @@ class Subject:
         inputs: Any = dict(zip(given, resized, strict=True)) if named else resized
         return replace(options, inputs=inputs, targets=targets)
 
-    def captured(self, batch: int, steps: int | None = None, record_guards: bool = False) -> Captured:
+    def has_captured(self, batch: int) -> bool:
+        """Whether the batch was captured with all its steps, on whatever device."""
+        return bool(self._captures.get((batch, None)))
+
+    def captured(self, batch: int, steps: int | None = None) -> Captured:
         """The program captured at a batch, with as many steps as the options say or fewer; where there is a `runtime`.
 
-        record_guards: whether its comparisons of sizes are recorded. Raises AnalyzerError.
+        Its comparisons of sizes are recorded. Raises AnalyzerError.
         """
         assert self.runtime is not None
-        known = self._captures.setdefault((batch, steps, record_guards), [])
+        known = self._captures.setdefault((batch, steps), [])
         for device, found in known:
             moved = self.moved(found, device)
             if moved is not None:
                 return moved
-        made = self._made(self.at(batch), self.runtime, steps, record_guards)
+        made = self._made(self.at(batch), self.runtime, steps)
         known.append((self.options.device, made))
         return made
 
-    def _made(self, options: Options, runtime: Runtime, steps: int | None, record_guards: bool) -> Captured:
+    def _made(self, options: Options, runtime: Runtime, steps: int | None) -> Captured:
         """A fresh capture."""
         if self._program is None:
             from analyzer.onnx.model import opened
@@ -193,7 +197,9 @@ class Subject:
 
         if steps is not None:
             options = replace(options, steps=min(steps, options.steps))
-        return captured_program(self._program, self.name, options, runtime, self._progress, record_guards)
+        return captured_program(
+            self._program, self.name, options, runtime, self._progress, record_guards=True
+        )
 
     def moved(self, found: Captured, device: str | int | None) -> Captured | None:
         """What was captured for a device, on this one; None where it is another program here."""

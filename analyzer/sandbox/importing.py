@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import importlib.abc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 
 @contextlib.contextmanager
@@ -45,15 +45,24 @@ def once_imported(name: str, tell: Callable[[ModuleType], None]) -> Iterator[Non
         sys.meta_path.remove(finder)
 
 
-def exchange(holder: Any, name: str, made: Any) -> None:
-    """Put something in a function's place: in a class, or in every module that has it by its own name. made: None removes it."""
-    old = vars(holder).get(name)
-    if made is None:
-        delattr(holder, name)
-        return
-    setattr(holder, name, made)
-    if old is not None and isinstance(holder, ModuleType):
-        exchange_all({name: (old, made)})
+Replacement: TypeAlias = tuple[Any, str, Any]
+
+
+def exchange(replacements: Iterable[Replacement]) -> list[Replacement]:
+    """Put things in functions' places: in a class, or in every module that has one by its own name; None removes it. What puts all back."""
+    back, pairs = [], {}
+    for holder, name, made in list(replacements):
+        old = vars(holder).get(name)
+        back.append((holder, name, old))
+        if made is None:
+            delattr(holder, name)
+            continue
+        setattr(holder, name, made)
+        if old is not None and isinstance(holder, ModuleType):
+            pairs[name] = old, made
+    if pairs:  # modules are gone through once for all of them: there may be thousands
+        exchange_all(pairs)
+    return back
 
 
 def exchange_all(pairs: dict[str, tuple[Any, Any]]) -> None:

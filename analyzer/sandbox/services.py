@@ -67,9 +67,7 @@ class Services:
         with contextlib.ExitStack() as stack:
 
             def imported(module: ModuleType) -> None:
-                for holder, name, made in told[module.__name__](module):
-                    stack.callback(exchange, holder, name, vars(holder).get(name))
-                    exchange(holder, name, made)
+                stack.callback(exchange, exchange(told[module.__name__](module)))
 
             for name in told:
                 stack.enter_context(once_imported(name, imported))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -289,8 +288,8 @@ def test_saved_for_backward_against_the_definition(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("operator_count", [20_000])
-def test_a_large_program_is_quick(operator_count: int) -> None:
-    """Half a second for 20,000 operators with three reads each, the networkx view included."""
+def test_a_large_program(operator_count: int) -> None:
+    """20,000 operators with three reads each: half a second, the networkx view included (`benchmarks/`)."""
 
     def meta(index: int) -> TensorMeta:
         return TensorMeta(index, (256,), (1,), "float32")
@@ -301,8 +300,4 @@ def test_a_large_program_is_quick(operator_count: int) -> None:
     )
     storages = tuple(Storage(i, 1024, Category.ACTIVATION) for i in range(operator_count))
     graph = Graph("pytorch", storages, operators, tuple(Run(i) for i in range(operator_count)))
-    started = time.process_time()
-    found = peak(graph, "last_use")
-    seconds = time.process_time() - started
-    assert found.nbytes == 1024 * 501
-    assert seconds < 0.5 * 4  # four times the aim: the machine may be busy
+    assert peak(graph, "last_use").nbytes == 1024 * 501

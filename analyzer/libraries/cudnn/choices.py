@@ -155,7 +155,7 @@ class Choices:
             first, timed = (self._record.answers(call, each).get(call.x_shape[0]) for each in (figure, TIMED))
             if first is None or timed is None:
                 return None
-            return Workspace(min(first, timed), 0, max(first, timed), UNKNOWN)
+            return _bounded(min(first, timed), max(first, timed))
         nbytes = self._record.answers(call, figure).get(call.x_shape[0])
         return None if nbytes is None else Workspace.known(nbytes, source)
 
@@ -198,7 +198,7 @@ class Choices:
         first = chosen[0].workspace_bytes
         if settings.benchmark:
             timed = max(plan.workspace_bytes for plan in chosen[: reading.TIMED_PLANS])
-            return Workspace(first, 0, timed, UNKNOWN)
+            return _bounded(first, timed)
         return _asked(chosen)
 
     def _unknown(self, call: Convolution, figure: str = FIRST) -> Workspace:
@@ -210,7 +210,7 @@ class Choices:
             nbytes = product[0].workspace_bytes
         else:
             nbytes = 0 if call.channels_last else _copies(call)
-        return Workspace(nbytes, 0, max(nbytes, most), UNKNOWN)
+        return _bounded(nbytes, max(nbytes, most))
 
     def by_handle(self, call: Convolution, plan: Plan) -> Plan:
         """The plan with the bytes a handle on the GPU says; it keeps its knobs where these are no more than a bound."""
@@ -295,12 +295,17 @@ def _asked(plans: Sequence[Plan]) -> Workspace:
     return Workspace(nbytes, low, max(nbytes, other), ASKED)
 
 
+def _bounded(nbytes: int, most: int) -> Workspace:
+    """Between nothing and the most; one byte at least, where it may be more: a request that is not there has no range."""
+    return Workspace(max(nbytes, min(most, 1)), 0, most, UNKNOWN)
+
+
 def _level(question: Question, found: Workspace) -> Workspace:
     """Of a grouped convolution in NHWC heuristics mode B puts engine 67, with copies, and 0, without, nearly level: which is first by a
     description need not be by a handle. An efficientnet_b0 on an H200 took nothing where a description says 193 MB."""
     if question.searcher != "EXHAUSTIVE" or not question.channels_last or question.convolution().groups == 1:
         return found
-    return Workspace(found.nbytes, 0, found.high_bytes, UNKNOWN) if found.high_bytes else found
+    return _bounded(found.nbytes, found.high_bytes)
 
 
 def most_bytes(call: Convolution) -> int:
