@@ -170,7 +170,7 @@ def test_a_convolution_nobody_can_be_asked_about_lies_between_nothing_and_the_mo
     (found,) = choices_of(H200).frontend([odd])
     assert (found.source, found.low_bytes) == ("unknown", 0)
     assert 0 < found.nbytes < found.high_bytes
-    assert workspace(RESNET_STEM, devices.load("rtx4090"))[1] == "unknown"
+    assert workspace(RESNET_STEM, devices.load("b200"))[1] == "unknown"
 
 
 # Operands that say what to do rather than hold data, by the names ONNX gives them.
