@@ -243,6 +243,7 @@ PATCHES: dict[str, Patch] = {
         "hooks on saved tensors run inside operators, where the torch-function mode is left; they must see CUDA tensors"
     ),
     "torch.clear_autocast_cache": Patch("the cache of casts of meta tensors is ours (`autocast.py`)"),
+    "torch.set_autocast_enabled": Patch("a call's handler cannot see whether autocast was on for the call (`autocast.py`)"),
     "torch.amp.GradScaler._maybe_opt_step": Patch(
         "in a real run, steps are taken although random weights overflow (`runs/program.py`)"
     ),
@@ -289,7 +290,8 @@ RELIED_ON: dict[str, str] = {
     "torch._C._swap_tensor_impl": "a tensor that becomes another one and stays the same object (`host.py`)",
     "torch._C._len_torch_function_stack": "whether a torch-function mode is on (`fake_cuda.py`)",
     "torch._C._dispatch_has_kernel_for_dispatch_key": "whether an operator is composite (`schema.py`)",
-    "torch._C._ExcludeDispatchKeyGuard": "leaving autocast inside its own kernels (`autocast.py`)",
+    "torch._C._ExcludeDispatchKeyGuard": "leaving autocast inside its own kernels (`autocasting.py`)",
+    "torch._C._ForceDispatchKeyGuard": "autocast for the parts of a composite operator (`autocasting.py`)",
     "torch._C._dispatch_tls_set_dispatch_key_included": "switching AutocastCUDA on for meta tensors (`autocast.py`)",
 }
 

@@ -9,11 +9,14 @@ meta tensors. This module registers kernels with the same policies under the sam
    `promote`: to the widest floating-point type among the arguments. Arguments are cast last to first, as the compiler
    evaluates them (recorded order of allocations).
 3. Casts of float32 leaves that require grad are cached until the outermost autocast context ends
-   (`cached_cast`, `aten/src/ATen/autocast_mode.cpp`); the cached copies live as long as anything saved them.
-4. `_cudnn_rnn`, whatever the autocast type: weights are copied into one flat buffer of float16, not cached; then cell, hidden and
+   (`cached_cast`, `aten/src/ATen/autocast_mode.cpp`); the cached copies live as long as anything saved them. In inference mode none is
+   cached, and one that is first needed without gradients is made with them (pull request 165068, torch 2.11).
+4. In inference mode no autograd key takes a composite operator apart, so the recorder does, behind autocast, which then acts on the
+   parts (`device/autocasting.py`), as in the library.
+5. `_cudnn_rnn`, whatever the autocast type: weights are copied into one flat buffer of float16, not cached; then cell, hidden and
    input are cast (`aten/src/ATen/cudnn/AutocastRNN.cpp`).
 
-Not modelled: `rms_norm`, which PyTorch casts to float32 since 2.12 (the measurements are of 2.11). Banned functions
+Not modelled: `rms_norm`, which PyTorch casts to float32 since 2.12 (the measurements are of 2.11); inference mode before 2.11. Banned functions
 (`binary_cross_entropy`) are left to PyTorch's own kernel, which raises.
 """
 
@@ -25,11 +28,10 @@ from typing import Any
 
 import torch
 
+from analyzer.capture.pytorch.device import autocasting
+from analyzer.capture.pytorch.device.autocasting import KEY
 from analyzer.capture.pytorch.kernels.results import flat_rnn_count
 from analyzer.capture.pytorch.patches import registered, replaced
-
-_KEY = torch._C.DispatchKey.AutocastCUDA
-_WITHOUT = torch._C.DispatchKeySet(_KEY)
 
 LOWER_PRECISION = [
     "_convolution.deprecated",
@@ -191,12 +193,14 @@ class _CastCache:
             and tensor.is_leaf
             and not tensor._is_view()
             and torch.is_autocast_cache_enabled()
+            and not torch.is_inference_mode_enabled()
         )
         if not cacheable:
             return tensor.to(dtype)
         entry = self._copies.get(id(tensor))
         if entry is None:
-            entry = self._copies[id(tensor)] = (tensor, tensor.to(dtype))
+            with torch.enable_grad():
+                entry = self._copies[id(tensor)] = (tensor, tensor.to(dtype))
         return entry[1]
 
     def cast_all(self, arguments: Any, dtype: torch.dtype) -> Any:
@@ -237,7 +241,7 @@ def _kernel(operator: Any, policy: str, cache: _CastCache) -> Callable[..., Any]
         return None
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        with torch._C._ExcludeDispatchKeyGuard(_WITHOUT):
+        with autocasting.at_work():
             dtype = target((args, tuple(kwargs.values())))
             if dtype is not None:
                 cast = {name: cache.cast_all(value, dtype) for name, value in reversed(kwargs.items())}
@@ -267,7 +271,7 @@ def _rnn_kernel(cache: _CastCache) -> Callable[..., Any]:
     """Weights go into one flat buffer of float16, then cell, hidden state and input are cast."""
 
     def kernel(x: Any, weights: Any, stride0: int, buffer: Any, hx: Any, cx: Any, *rest: Any) -> Any:
-        with torch._C._ExcludeDispatchKeyGuard(_WITHOUT):
+        with autocasting.at_work():
             dtype = torch.float16
             if weights[0].dtype not in (dtype, torch.float64):
                 flat = torch.zeros(flat_rnn_count(weights, stride0), dtype=dtype, device=x.device)
@@ -292,20 +296,27 @@ def _rnn_kernel(cache: _CastCache) -> Callable[..., Any]:
 def cuda_autocast() -> Iterator[None]:
     """While open, `torch.autocast("cuda")` acts on meta tensors as it does on CUDA tensors."""
     cache = _CastCache()
-    clear = torch.clear_autocast_cache
+    clear, enable = torch.clear_autocast_cache, torch.set_autocast_enabled
 
     def clear_both() -> None:
         cache.clear()
         clear()
 
-    included = torch._C._dispatch_tls_is_dispatch_key_included(_KEY)
+    def enabled(*arguments: Any) -> None:
+        enable(*arguments)
+        if arguments[0] == "cuda" or len(arguments) == 1:
+            autocasting.state.enabled = bool(arguments[-1])
+
+    before, autocasting.state.enabled = autocasting.state.enabled, torch.is_autocast_enabled("cuda")
+    included = torch._C._dispatch_tls_is_dispatch_key_included(KEY)
     with registered("AutocastCUDA", _kernels(cache), override=True):
-        torch._C._dispatch_tls_set_dispatch_key_included(_KEY, True)
+        torch._C._dispatch_tls_set_dispatch_key_included(KEY, True)
         try:
-            with replaced({"torch.clear_autocast_cache": clear_both}):
+            with replaced({"torch.clear_autocast_cache": clear_both, "torch.set_autocast_enabled": enabled}):
                 yield
         finally:
-            torch._C._dispatch_tls_set_dispatch_key_included(_KEY, included)
+            autocasting.state.enabled = before
+            torch._C._dispatch_tls_set_dispatch_key_included(KEY, included)
             cache.clear()
 
 

@@ -459,6 +459,11 @@ def rms_norm_backward(
     )
 
 
+def mish_backward(grad: Any, x: Any) -> Any:
+    """`ActivationMishKernel.cu`: one kernel on CUDA, its formula elsewhere; laid out as the elementwise product is."""
+    return torch.mul(grad, x)
+
+
 # Operators that have a kernel of their own on CUDA and are composite elsewhere, and the releases of torch that have it.
 KERNELS: dict[Any, Callable[..., Any]] = {
     getattr(aten, name).default: kernel
@@ -487,7 +492,9 @@ FIRST_FLASH = Span(until=(2, 1))
 def cuda_choices(alike: Alike) -> Iterator[dict[Any, Callable[..., Any]]]:
     """While open, meta tensors take CUDA's decisions; yields the table, for modes that see composite operators."""
     table = choices(alike)
-    kernels = dict(KERNELS) if alike.device.releases["torch"] in HAS_KERNELS else {}
+    kernels = {aten.mish_backward.default: mish_backward}
+    if alike.device.releases["torch"] in HAS_KERNELS:
+        kernels |= KERNELS
     if alike.device.releases["torch"] in FIRST_FLASH:
         kernels[aten._scaled_dot_product_flash_attention.default] = first_flash
     with registered("AutogradMeta", table), registered("Meta", kernels):

@@ -23,6 +23,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_iter, tree_map
 
+from analyzer.capture.pytorch.device import autocasting
 from analyzer.capture.pytorch.device.alike import Alike
 from analyzer.capture.pytorch.device.cudnn import settings_of
 from analyzer.capture.pytorch.device.current_stream import Current
@@ -240,10 +241,11 @@ class Recorder(TorchDispatchMode):
             with self, self.values.standing_in():
                 return schema.choice(*args, **kwargs)
         if schema.composite:
-            with self:
-                result = func.decompose(*args, **kwargs)
-            if result is not NotImplemented:
-                return result
+            with (
+                self,
+                autocasting.again(),
+            ):  # as the library does: `decompose` would take decompositions in Python
+                return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
         if self.places.phase is Phase.BACKWARD:
             func, args = self._fan_in.on_cuda(func, args, kwargs)
             if type(func) is Formula:

@@ -120,7 +120,7 @@ def embedding_bag_grad(operator: Operator, device: DeviceProfile, script: Script
         return
     weights = operator.integer("num_weights")
     by_frequency = bool(operator.integer("scale_grad_by_freq"))
-    _sorted_gradient(script, device, grad, indices, weights, by_frequency)
+    _sorted_gradient(script, device, grad, indices, weights, by_frequency, bags=True)
 
 
 def _sorted_gradient(
@@ -130,8 +130,10 @@ def _sorted_gradient(
     indices: TensorMeta,
     weights: int,
     by_frequency: bool,
+    *,
+    bags: bool = False,
 ) -> None:
-    """Rows of a gradient added up by sorting their indices (`embedding_backward_cuda_kernel`)."""
+    """Rows of a gradient added up by sorting their indices (`embedding_backward_cuda_kernel`); of bags never by atomic additions."""
     count = indices.element_count
     width = dtype_bytes(indices.dtype)
     array = count * width
@@ -159,7 +161,7 @@ def _sorted_gradient(
     columns = grad.shape[-1]
     lanes = -(-columns // 32) * 32
     blocks = -(-segments * lanes // min(lanes, 1024))
-    atomic = script.torch_release in _ADDS_ATOMICALLY
+    atomic = script.torch_release in _ADDS_ATOMICALLY and not bags
     if atomic and blocks < device.sm_count * _ATOMIC_BLOCKS_PER_SM and partial > 4 * blocks:
         script.temporary(partial * width)
         if accumulator_bytes(grad.dtype) != dtype_bytes(grad.dtype):

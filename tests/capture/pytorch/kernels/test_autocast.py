@@ -355,3 +355,46 @@ class TestAttention:
 
         graph = inference(Model(forward), torch.empty(2, 4, 16, 64), amp="bf16")
         assert set(types(graph, "_scaled_dot_product_cudnn_attention")[0]) == {"bfloat16"}
+
+
+class TestInferenceMode:
+    """What reaches the recorder whole there is taken apart with autocast at work, as in the library."""
+
+    def test_casts_are_not_cached(self) -> None:
+        class Twice(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.linear = nn.Linear(8, 8)
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16):
+                    return self.linear(self.linear(x))
+
+        graph = inference(Twice(), torch.empty(4, 8))
+        assert casts(graph) == [
+            ((8,), "bfloat16"),
+            ((8, 8), "bfloat16"),
+            ((4, 8), "bfloat16"),
+            ((8,), "bfloat16"),
+            ((8, 8), "bfloat16"),
+        ]
+
+    def test_parts_of_a_composite_operator_are_cast(self) -> None:
+        class Enlarged(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.convolution = nn.Conv2d(3, 3, 1, bias=False)
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16):
+                    return F.interpolate(self.convolution(x), size=[7, 7], mode="nearest-exact")
+
+        graph = inference(Enlarged(), torch.empty(2, 3, 5, 5))
+        assert types(graph, "_upsample_nearest_exact2d") == (["float32"], ["float32"])
+        assert "arange" not in {short(operator) for operator in graph.operators}
+
+
+def test_the_gradient_of_mish_is_one_kernel() -> None:
+    graph = step(nn.Sequential(nn.Linear(8, 8), nn.Mish()), torch.empty(4, 8))
+    assert "mish_backward" in {short(operator) for operator in graph.operators}
+    assert "softplus" not in {short(operator) for operator in graph.operators}
