@@ -492,7 +492,7 @@ FIRST_FLASH = Span(until=(2, 1))
 def cuda_choices(alike: Alike) -> Iterator[dict[Any, Callable[..., Any]]]:
     """While open, meta tensors take CUDA's decisions; yields the table, for modes that see composite operators."""
     table = choices(alike)
-    kernels = {aten.mish_backward.default: mish_backward}
+    kernels: dict[Any, Callable[..., Any]] = {aten.mish_backward.default: mish_backward}
     if alike.device.releases["torch"] in HAS_KERNELS:
         kernels |= KERNELS
     if alike.device.releases["torch"] in FIRST_FLASH:
