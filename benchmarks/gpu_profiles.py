@@ -1,7 +1,7 @@
 """The profiles of GPUs nobody here has measured: public figures, and what follows from them.
 
-Run: `python -m benchmarks gpu_profiles table`. Writes `analyzer/devices/profiles/NAME.json` for every line of `_GPUS`; the H200's, which was measured, is not
-touched. Rules:
+Run: `python -m benchmarks gpu_profiles table`. Writes `analyzer/devices/profiles/NAME.json` for every line of `_GPUS`; the H100's and the
+H200's, which were measured, are not touched: the first is what `analyze calibrate --ranks 2` wrote on two of them on 24 November 2026. Rules:
 
 1. Memory, multiprocessors and compute capability are NVIDIA's own figures. Of the memory there are two: what nvidia-smi lists
    (`listed_bytes`), and what CUDA has to give (`total_memory`: `capacity_bytes`), which is 0.1 to 4 % less (`_CUDA`). Looked up in public material
@@ -163,8 +163,6 @@ _CUDA = {
     "rtx-pro-5000": (48358, 48364, 48404, "47.23 GiB torch 2.13; 47.26, 47.27 GiB"),
     "rtx-pro-6000": (97239, 97250, 97290, "97,250 torch 2.7; 97,247 llama.cpp; 94.96 to 95.01 GiB"),
 }  # fmt: skip
-# Read on an H100, driver 580 (`tests/data/h100/fit.json`): `total_memory`, bytes; public logs have 81,081 to 81,090 MiB.
-_H100_BYTES = 85_017_493_504
 
 # Name, MiB, compute capability, multiprocessors, where the last is from, NVML's names.
 _GPUS = (
@@ -204,7 +202,6 @@ _GPUS = (
     ("rtx4080super", 16376, "8.9", 80, _ADA_SUPER, "NVIDIA GeForce RTX 4080 SUPER"),
     ("rtx4090", 24564, "8.9", 128, _ADA, "NVIDIA GeForce RTX 4090"),
     ("rtx6000-ada", 49140, "8.9", 142, _ADA, "NVIDIA RTX 6000 Ada Generation"),
-    ("h100", 81559, "9.0", 132, f"{_HOPPER}, SXM5", "NVIDIA H100 80GB HBM3"),
     ("h100-pcie", 81559, "9.0", 114, f"{_HOPPER}, PCIe", "NVIDIA H100 PCIe"),
     ("h100-nvl", 95830, "9.0", 132, "NVIDIA H100 NVL product brief: 16,896 CUDA cores at 128 per SM", "NVIDIA H100 NVL"),
     ("gh200", 97871, "9.0", 132, "NVIDIA GH200 Grace Hopper Superchip data sheet, 96 GB", "NVIDIA GH200 480GB|NVIDIA GH200 120GB"),
@@ -247,19 +244,12 @@ _CLOCKS = {
 
 def cudnn_device(name: str, nvml: str, mib: int, capability: str, sms: int) -> dict[str, Any]:
     """cuDNN's description of a GPU, in its own field names."""
-    if name == "h100":  # what the GPU says of itself: cuDNN 9.19, driver 580.159.04, 24 November 2026
-        shared_kib, blocks, l2_kib, sm_mhz, memory_mhz, nbytes = 227, 32, 51200, 1980, 2619, 85017493504
-    else:
-        (shared_kib, blocks), (l2_kib, sm_mhz, memory_mhz), nbytes = (
-            _BLOCKS[capability],
-            _CLOCKS[name],
-            mib * _MIB,
-        )
+    (shared_kib, blocks), (l2_kib, sm_mhz, memory_mhz) = _BLOCKS[capability], _CLOCKS[name]
     return {
         "deviceName": nvml.split("|", maxsplit=1)[0] or f"NVIDIA {name}",
         "deviceVer": int(float(capability) * 100 + 0.5),
         "multiProcessorCount": sms,
-        "totalGlobalMem": nbytes,
+        "totalGlobalMem": mib * _MIB,
         "l2CacheSize": l2_kib << 10,
         "smClockRateKHz": 1000 * sm_mhz,
         "memClockRateKHz": 1000 * memory_mhz,
@@ -299,8 +289,6 @@ def _profile(
         else (context * 3 // 4, context * 5 // 4)
     )
     hopper = float(capability) >= 9
-    if name == "h100":
-        context = least = most = measured["context_bytes"]
     handle_mib = 24 if float(capability) >= 12 else 64 if hopper else 8
     cublas = "32 MiB on compute capability 9.x, 10.x, 12.x"
     if not hopper:
@@ -319,7 +307,7 @@ def _profile(
         "context_bytes": context,
         "context_range_bytes": [least, most],
         "driver_bytes": measured["driver_bytes"],
-        "first_kernel_bytes": measured["first_kernel_bytes"] if name == "h100" else context * 18 // 100,
+        "first_kernel_bytes": context * 18 // 100,
         "modules_bytes": families,
         "per_thread_modules": measured["per_thread_modules"],
         "cublas_workspace_bytes": measured["cublas_workspace_bytes"] if hopper else 8_519_680,
@@ -339,26 +327,13 @@ def _profile(
             "per_thread_modules": code,
             "cublas_workspace_bytes": f"specified: aten/src/ATen/cuda/CublasHandlePool: {cublas}",
             "cublaslt_workspace_bytes": "specified: aten/src/ATen/cuda/CublasHandlePool.cpp (parseCUDABlasLtWorkspaceSize), the same on every GPU; which releases of torch take it: analyze explain cublaslt-workspace",
-            "cudnn_device": "measured: cuDNN 9.19's own description of this GPU" if name == "h100" else "specified: NVIDIA's data sheets and white papers; CUDA C++ Programming Guide (benchmarks/gpu_profiles.py, cuDNN's description)",
-            **(_ON_THE_H100 if name == "h100" else {}),
+            "cudnn_device": "specified: NVIDIA's data sheets and white papers; CUDA C++ Programming Guide (benchmarks/gpu_profiles.py, cuDNN's description)",
         },
     }  # fmt: skip
 
 
-_ON_THE_H100 = {
-    "modules_bytes": "measured: NVML process figure minus reserved minus context, exact in those of GPT-2 and ViT, 2 to 4 MiB more in the others, 23 "
-    "trainings on an H100 (tests/data/h100/fit.json); cusolver and cufft assumed from h200"
-} | dict.fromkeys(
-    ("context_bytes", "context_range_bytes", "driver_bytes", "first_kernel_bytes"),
-    "measured: NVML's process figure and mem_get_info, fresh and after a first kernel, 23 processes on an H100, driver 580, torch "
-    "2.11.0+cu130 (tests/data/h100/fit.json)",
-)
-
-
 def _memory(name: str, listed_mib: int) -> dict[str, Any]:
     """The fields of a GPU's memory."""
-    if name == "h100":
-        return {"capacity_bytes": _H100_BYTES, "listed_bytes": listed_mib * _MIB}
     least, taken, most, _ = _CUDA[name]
     found = {"capacity_bytes": taken * _MIB, "listed_bytes": listed_mib * _MIB}
     return found if least == most else {**found, "capacity_range_bytes": [least * _MIB, most * _MIB]}
@@ -370,8 +345,6 @@ def _memory_sources(name: str, listed_mib: int) -> dict[str, str]:
         "listed_bytes": f"specified: total memory as nvidia-smi lists it for this model ({listed_mib:,} MiB)"
         + (", seen in public logs of it" if name in _SEEN else "")
     }
-    if name == "h100":
-        return found | {"capacity_bytes": "measured: total_memory, H100, driver 580, torch 2.11.0+cu130"}
     least, _, most, seen = _CUDA[name]
     kind = "assumed" if seen.startswith(("older", "none")) else "published"
     found["capacity_bytes"] = f"{kind}: total_memory in public logs from Linux, MiB: {seen}"

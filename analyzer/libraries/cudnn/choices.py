@@ -155,7 +155,7 @@ class Choices:
             first, timed = (self._record.answers(call, each).get(call.x_shape[0]) for each in (figure, TIMED))
             if first is None or timed is None:
                 return None
-            return _bounded(min(first, timed), max(first, timed))
+            return Workspace(min(first, timed), 0, max(first, timed), UNKNOWN)
         nbytes = self._record.answers(call, figure).get(call.x_shape[0])
         return None if nbytes is None else Workspace.known(nbytes, source)
 
@@ -198,7 +198,7 @@ class Choices:
         first = chosen[0].workspace_bytes
         if settings.benchmark:
             timed = max(plan.workspace_bytes for plan in chosen[: reading.TIMED_PLANS])
-            return _bounded(first, timed)
+            return Workspace(first, 0, timed, UNKNOWN)
         return _asked(chosen)
 
     def _unknown(self, call: Convolution, figure: str = FIRST) -> Workspace:
