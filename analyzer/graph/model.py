@@ -103,7 +103,7 @@ class Operator:
     source: "file.py:123" of the line in the user's code, "" when there is none.
     stream: the stream it runs on, 0 being the default one.
     handle: which of the libraries' handles its thread has, 0 being the main thread's.
-    settings: what the program had set that the kernel's choice follows ("benchmark", "deterministic", "no_tf32" of cuDNN's).
+    settings: what the program had set that the kernel's choice follows ("benchmark", "deterministic", "no_tf32", "no_cudnn").
     scope: for ONNX the module path the exporter recorded for the node ("layer1.0.conv1"), "" where it recorded none.
     """
 

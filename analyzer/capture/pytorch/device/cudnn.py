@@ -1,7 +1,7 @@
 """What a program has set of cuDNN at the moment of a call: `Operator.settings` of convolutions.
 
 1. "benchmark" (`torch.backends.cudnn.benchmark`), "deterministic" (`.deterministic`, or
-   `torch.use_deterministic_algorithms`), "no_tf32" (`.allow_tf32` off, or `.conv.fp32_precision` "ieee").
+   `torch.use_deterministic_algorithms`), "no_tf32" (`.allow_tf32` off, or `.conv.fp32_precision` "ieee"), "no_cudnn" (`.enabled` off).
 2. They are read when the convolution is called, in the backward pass too: PyTorch keeps nothing of the forward pass's.
 
 Source: `aten/src/ATen/native/Convolution.cpp` (`convolution`, `convolution_backward`), `aten/src/ATen/Context.cpp`.
@@ -28,7 +28,7 @@ def settings_of(func: Any) -> frozenset[str]:
     if func not in CONVOLUTIONS:
         return _NONE
     of = torch._C
-    found = []
+    found = [] if of._get_cudnn_enabled() else ["no_cudnn"]
     if of._get_cudnn_benchmark():
         found.append("benchmark")
     if of._get_cudnn_deterministic() or of._get_deterministic_algorithms():

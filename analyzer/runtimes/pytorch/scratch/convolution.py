@@ -42,6 +42,7 @@ from analyzer.libraries.cudnn.local_memory import local_memory
 from analyzer.libraries.cudnn.plans import ConvolutionSettings
 from analyzer.parametric.lanes import Lanes, NotTogether
 from analyzer.releases import Span
+from analyzer.runtimes.pytorch.scratch import without_cudnn
 from analyzer.runtimes.pytorch.scratch.layout import (
     bytes_of,
     contiguous_copy_bytes,
@@ -52,10 +53,12 @@ from analyzer.runtimes.pytorch.scratch.layout import (
 )
 from analyzer.runtimes.pytorch.scratch.reduction import sum_over
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, part, rule
+from analyzer.runtimes.pytorch.scratch.without_cudnn import Windows
 
 # What torch until 2.3 has is cuDNN 8, which has no descriptions and was asked nothing: a published ResNet-50 took 236 MiB more with it than
 # with cuDNN 9.1.
 _CUDNN_8 = Span(until=(2, 3))
+_NO_CUDNN = "no_cudnn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,13 @@ def _geometry(operator: Operator, spatial_count: int) -> _Geometry:
         bool(operator.argument("transposed")),
         operator.integer("groups", default=1),
     )
+
+
+def _windows(source: TensorMeta, weight: TensorMeta, result: TensorMeta, geometry: _Geometry) -> Windows:
+    """The same as PyTorch's own kernels see it."""
+    ones = {*geometry.stride, *weight.shape[2:]} == {1} and set(geometry.padding) == {0}
+    dilated = any(step != 1 for step in geometry.dilation)
+    return Windows(source, weight, result, geometry.groups, geometry.transposed, not ones, dilated)
 
 
 def _as_2d(tensor: TensorMeta) -> TensorMeta:
@@ -229,10 +239,17 @@ def convolution(operator: Operator, device: DeviceProfile, script: Script) -> No
         script.temporary(contiguous_copy_bytes(source))
         source, weight, result = _as_2d(contiguous_like(source)), _as_2d(weight), _as_2d(result)
         geometry = _geometry_as_2d(geometry)
-    if _is_depthwise(source, weight, geometry) and not _cudnn_takes_depthwise(source, weight, geometry):
+    off = _NO_CUDNN in operator.settings
+    if _is_depthwise(source, weight, geometry) and (
+        off or not _cudnn_takes_depthwise(source, weight, geometry)
+    ):
         script.temporary(contiguous_copy_bytes(source))
         script.temporary(contiguous_copy_bytes(weight))
         script.output(0)
+        return
+    if off:
+        bias = operator.tensor("bias") is not None
+        without_cudnn.forward(script, device, _windows(source, weight, result, geometry), bias)
         return
     channels_last = _wants_channels_last(source, weight)
     script.temporary(_copy_bytes(source, channels_last))
@@ -265,8 +282,14 @@ def convolution_grad(operator: Operator, device: DeviceProfile, script: Script) 
         script.temporary(contiguous_copy_bytes(source))
         source, weight, grad = _as_2d(contiguous_like(source)), _as_2d(weight), _as_2d(grad)
         geometry = _geometry_as_2d(geometry)
-    if _is_depthwise(source, weight, geometry) and not _cudnn_takes_depthwise(source, weight, geometry):
+    off = _NO_CUDNN in operator.settings
+    if _is_depthwise(source, weight, geometry) and (
+        off or not _cudnn_takes_depthwise(source, weight, geometry)
+    ):
         _depthwise_backward(script, grad, source, weight, wanted)
+    elif off:
+        without_cudnn.backward(script, device, _windows(source, weight, grad, geometry), grad, wanted)
+        return
     else:
         _cudnn_backward(script, device, _settings(operator), (grad, source, weight), geometry, wanted)
     if wanted[2]:

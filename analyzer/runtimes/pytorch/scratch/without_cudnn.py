@@ -1,0 +1,190 @@
+"""Convolutions of a program that has switched cuDNN off (`torch.backends.cudnn.enabled`), and their gradients.
+
+1. PyTorch's own kernels run: a sample's windows as columns, and cuBLAS (`slow_convolution.py`). Which one follows from the shape: transposed;
+   dilated, or of volumes; else the plain one. Depthwise ones are `convolution.py`'s.
+2. With several groups each is one convolution of copies of its channels, and their results are joined.
+3. Gradients: the plain kernel makes the input's, its columns, the bias's, then the weight's; the dilated one all results, then the
+   columns, and a sum of the bias a sample; the transposed one takes columns for the input's and again for the weight's. A gradient
+   that is not contiguous is copied.
+
+Source: `aten/src/ATen/native/Convolution.cpp` (`_select_conv_backend`, `convolution_backward`), `cuda/ConvolutionMM2d.cu`,
+`cuda/NaiveDilatedConvolution.cu`, `cuda/NaiveConvolutionTranspose2d.cu` and `3d.cu`; order and sizes as PyTorch's own host code asks under
+the emulated runtime (torch 2.11, tests/data/emulation/without_cudnn.json).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import TensorMeta, dtype_bytes
+from analyzer.runtimes.pytorch.scratch.blas import take_workspace
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_copy_bytes
+from analyzer.runtimes.pytorch.scratch.reduction import sum_over
+from analyzer.runtimes.pytorch.scratch.script import Script
+
+_PLANE, _VOLUME = 4, 5
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """How a convolution moves: its input, weight and result (bytes of all groups), and what it does between them."""
+
+    source: TensorMeta
+    weight: TensorMeta
+    result: TensorMeta
+    groups: int
+    transposed: bool
+    moved: bool
+    dilated: bool
+
+    @property
+    def columns(self) -> int:
+        """Bytes of one sample's columns, of one group."""
+        places, channels = (
+            (self.source.shape[2:], self.weight.shape[1])
+            if self.transposed
+            else (self.result.shape[2:], self.source.shape[1] // self.groups)
+        )
+        return (
+            channels * math.prod(self.weight.shape[2:]) * math.prod(places) * dtype_bytes(self.source.dtype)
+        )
+
+    @property
+    def bias(self) -> int:
+        """Bytes of one group's bias."""
+        return self.result.shape[1] // self.groups * dtype_bytes(self.source.dtype)
+
+    @property
+    def plain(self) -> bool:
+        """Whether `_slow_conv2d` runs."""
+        return not self.transposed and not self.dilated and len(self.weight.shape) == _PLANE
+
+    def share(self, tensor: TensorMeta) -> int:
+        """Bytes of one group's part."""
+        return bytes_of(tensor) // self.groups
+
+
+def forward(script: Script, device: DeviceProfile, windows: Windows, bias: bool) -> None:
+    """The result, and what it takes."""
+    copies = [script.temporary(contiguous_copy_bytes(tensor)) for tensor in (windows.source, windows.weight)]
+    if windows.groups == 1:
+        _one_forward(script, device, windows, bias, 0)
+    else:
+        parts = []
+        for _ in range(windows.groups):
+            copy = script.temporary(windows.share(windows.source))
+            parts.append(_one_forward(script, device, windows, bias, windows.share(windows.result)))
+            script.release(copy)
+        script.output(0)
+        for part in parts:
+            script.release(part)
+    for copy in reversed(copies):
+        script.release(copy)
+
+
+def _one_forward(script: Script, device: DeviceProfile, windows: Windows, bias: bool, nbytes: int) -> int:
+    """One group: a temporary of `nbytes`, or the result."""
+    volumes = windows.transposed and len(windows.weight.shape) == _VOLUME
+    # The result is made like the input first, and resized.
+    before = script.temporary(windows.share(windows.source)) if volumes else -1
+    made = script.temporary(nbytes)
+    if not nbytes:
+        script.output(0)
+    script.release(before)
+    held = []
+    if not windows.plain or windows.moved:
+        held.append(script.temporary(windows.columns))
+    if windows.transposed and bias:
+        held.append(script.temporary(math.prod(windows.result.shape[2:]) * dtype_bytes(windows.source.dtype)))
+    take_workspace(script, device)
+    for token in reversed(held):
+        script.release(token)
+    return made
+
+
+def backward(
+    script: Script, device: DeviceProfile, windows: Windows, grad: TensorMeta, wanted: tuple[bool, ...]
+) -> None:
+    """The gradients that are wanted (of input, weight, bias), and what they take."""
+    if wanted[0] or wanted[1]:
+        copy = script.temporary(contiguous_copy_bytes(windows.source))
+    else:
+        copy = -1
+    if windows.groups == 1:
+        _one_backward(script, device, windows, grad, wanted, None)
+    else:
+        sizes = (windows.share(windows.source), windows.share(windows.weight), windows.bias)
+        parts: list[tuple[int, int]] = []
+        for _ in range(windows.groups):
+            copies = [script.temporary(windows.share(tensor)) for tensor in (grad, windows.source)]
+            parts += _one_backward(script, device, windows, grad, wanted, sizes)
+            for token in reversed(copies):
+                script.release(token)
+        for index, want in enumerate(wanted):
+            if want:
+                script.output(index)
+        for _, part in sorted(parts, key=lambda part: -part[0]):
+            script.release(part)
+    script.release(copy)
+
+
+def _one_backward(
+    script: Script,
+    device: DeviceProfile,
+    windows: Windows,
+    grad: TensorMeta,
+    wanted: tuple[bool, ...],
+    sizes: tuple[int, int, int] | None,
+) -> list[tuple[int, int]]:
+    """One group: the results, or temporaries of these sizes, which are returned, each with its result's place."""
+    made: list[tuple[int, int]] = []
+
+    def result(index: int) -> None:
+        if not wanted[index]:
+            return
+        if sizes is None:
+            script.output(index)
+        else:
+            made.append((index, script.temporary(sizes[index])))
+
+    def columns() -> int:
+        token = script.temporary(windows.columns)
+        take_workspace(script, device)
+        return token
+
+    copied = contiguous_copy_bytes(grad) if sizes is None else 0
+    if windows.transposed:
+        for index, before in ((0, (0,)), (1, (1, 2))):
+            copy = script.temporary(copied) if index == 0 and wanted[0] else -1
+            for each in before:
+                result(each)
+            if wanted[index]:
+                copy = script.temporary(copied) if index else copy
+                script.release(columns())
+            script.release(copy)
+        return made
+    copy = script.temporary(copied)
+    taken = -1
+    if windows.plain:
+        result(0)
+        if wanted[0]:
+            taken = columns()
+        result(2)
+        if wanted[2]:
+            sum_over(script, device, grad, (0, *range(2, len(grad.shape))))
+        result(1)
+        if wanted[1] and not wanted[0]:
+            taken = columns()
+    else:
+        for index in range(len(wanted)):
+            result(index)
+        if wanted[0] or wanted[1]:
+            taken = columns()
+        samples = grad.shape[0] if wanted[2] and isinstance(grad.shape[0], int) else 0
+        for _ in range(samples):
+            script.release(script.temporary(windows.bias))
+    script.release(taken)
+    script.release(copy)
+    return made
