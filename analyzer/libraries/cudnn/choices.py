@@ -210,7 +210,7 @@ class Choices:
             nbytes = product[0].workspace_bytes
         else:
             nbytes = 0 if call.channels_last else _copies(call)
-        return _bounded(nbytes, max(nbytes, most))
+        return Workspace(nbytes, 0, max(nbytes, most), UNKNOWN)
 
     def by_handle(self, call: Convolution, plan: Plan) -> Plan:
         """The plan with the bytes a handle on the GPU says; it keeps its knobs where these are no more than a bound."""
@@ -295,17 +295,12 @@ def _asked(plans: Sequence[Plan]) -> Workspace:
     return Workspace(nbytes, low, max(nbytes, other), ASKED)
 
 
-def _bounded(nbytes: int, most: int) -> Workspace:
-    """Between nothing and the most; one byte at least, where it may be more: a request that is not there has no range."""
-    return Workspace(max(nbytes, min(most, 1)), 0, most, UNKNOWN)
-
-
 def _level(question: Question, found: Workspace) -> Workspace:
     """Of a grouped convolution in NHWC heuristics mode B puts engine 67, with copies, and 0, without, nearly level: which is first by a
     description need not be by a handle. An efficientnet_b0 on an H200 took nothing where a description says 193 MB."""
     if question.searcher != "EXHAUSTIVE" or not question.channels_last or question.convolution().groups == 1:
         return found
-    return _bounded(found.nbytes, found.high_bytes)
+    return Workspace(found.nbytes, 0, found.high_bytes, UNKNOWN) if found.high_bytes else found
 
 
 def most_bytes(call: Convolution) -> int:
