@@ -10,14 +10,18 @@ import pytest
 
 from analyzer.devices import load
 from analyzer.graph import Operator, TensorMeta
+from analyzer.libraries.cudnn.convolution import strides_of
 from analyzer.runtimes.pytorch.scratch import Give, Output, Take, kernel_allocations
 from analyzer.runtimes.pytorch.scratch.layout import bytes_of
 from tests.paths import DATA
-from tests.runtimes.pytorch.scratch.test_convolution import tensor
 from tests.schemas import called
 
 ROWS = json.loads((DATA / "emulation/without_cudnn.json").read_text())
 H100 = load("h100")
+
+
+def tensor(shape: tuple[int, ...], dtype: str, *, channels_last: bool = False) -> TensorMeta:
+    return TensorMeta(0, shape, strides_of(shape, channels_last), dtype)
 
 
 def results(row: dict[str, Any]) -> tuple[TensorMeta, TensorMeta, TensorMeta, TensorMeta, dict[str, Any]]:
