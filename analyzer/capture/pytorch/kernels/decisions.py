@@ -459,11 +459,6 @@ def rms_norm_backward(
     )
 
 
-def mish_backward(grad: Any, x: Any) -> Any:
-    """`ActivationMishKernel.cu`: one kernel on CUDA, its formula elsewhere; laid out as the elementwise product is."""
-    return torch.mul(grad, x)
-
-
 # Operators that have a kernel of their own on CUDA and are composite elsewhere, and the releases of torch that have it.
 KERNELS: dict[Any, Callable[..., Any]] = {
     getattr(aten, name).default: kernel
@@ -492,7 +487,8 @@ FIRST_FLASH = Span(until=(2, 1))
 def cuda_choices(alike: Alike) -> Iterator[dict[Any, Callable[..., Any]]]:
     """While open, meta tensors take CUDA's decisions; yields the table, for modes that see composite operators."""
     table = choices(alike)
-    kernels: dict[Any, Callable[..., Any]] = {aten.mish_backward.default: mish_backward}
+    # `ActivationMishKernel.cu`: one kernel, its result laid out as the elementwise product is.
+    kernels: dict[Any, Callable[..., Any]] = {aten.mish_backward.default: torch.mul}
     if alike.device.releases["torch"] in HAS_KERNELS:
         kernels |= KERNELS
     if alike.device.releases["torch"] in FIRST_FLASH:

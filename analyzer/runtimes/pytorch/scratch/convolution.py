@@ -125,9 +125,13 @@ def _copy_bytes(tensor: TensorMeta, channels_last: bool) -> int:
     return 0 if fits else bytes_of(tensor)
 
 
-def _is_depthwise(source: TensorMeta, weight: TensorMeta, geometry: _Geometry) -> bool:
+def _runs_depthwise(source: TensorMeta, weight: TensorMeta, geometry: _Geometry, off: bool) -> bool:
+    """Whether PyTorch's own depthwise kernel runs. off: cuDNN is."""
     channels = source.shape[1]
-    return not geometry.transposed and channels == geometry.groups > 1 and weight.shape[0] % channels == 0
+    depthwise = (
+        not geometry.transposed and channels == geometry.groups > 1 and weight.shape[0] % channels == 0
+    )
+    return depthwise and (off or not _cudnn_takes_depthwise(source, weight, geometry))
 
 
 def _cudnn_takes_depthwise(source: TensorMeta, weight: TensorMeta, geometry: _Geometry) -> bool:
@@ -240,9 +244,7 @@ def convolution(operator: Operator, device: DeviceProfile, script: Script) -> No
         source, weight, result = _as_2d(contiguous_like(source)), _as_2d(weight), _as_2d(result)
         geometry = _geometry_as_2d(geometry)
     off = _NO_CUDNN in operator.settings
-    if _is_depthwise(source, weight, geometry) and (
-        off or not _cudnn_takes_depthwise(source, weight, geometry)
-    ):
+    if _runs_depthwise(source, weight, geometry, off):
         script.temporary(contiguous_copy_bytes(source))
         script.temporary(contiguous_copy_bytes(weight))
         script.output(0)
@@ -283,9 +285,7 @@ def convolution_grad(operator: Operator, device: DeviceProfile, script: Script) 
         source, weight, grad = _as_2d(contiguous_like(source)), _as_2d(weight), _as_2d(grad)
         geometry = _geometry_as_2d(geometry)
     off = _NO_CUDNN in operator.settings
-    if _is_depthwise(source, weight, geometry) and (
-        off or not _cudnn_takes_depthwise(source, weight, geometry)
-    ):
+    if _runs_depthwise(source, weight, geometry, off):
         _depthwise_backward(script, grad, source, weight, wanted)
     elif off:
         without_cudnn.backward(script, device, _windows(source, weight, grad, geometry), grad, wanted)

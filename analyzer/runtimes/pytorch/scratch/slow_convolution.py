@@ -13,13 +13,11 @@ Not modelled: gradients.
 
 from __future__ import annotations
 
-import math
-
 from analyzer.devices import DeviceProfile
-from analyzer.graph import Operator, dtype_bytes
-from analyzer.runtimes.pytorch.scratch.blas import take_workspace
+from analyzer.graph import Operator
 from analyzer.runtimes.pytorch.scratch.layout import bytes_of, contiguous_copy_bytes
 from analyzer.runtimes.pytorch.scratch.script import Script, rule
+from analyzer.runtimes.pytorch.scratch.without_cudnn import Windows, products
 
 
 @rule(
@@ -48,13 +46,7 @@ def slow_convolution(operator: Operator, device: DeviceProfile, script: Script) 
     script.outputs()
     script.release(before)
     kernel = operator.integers("kernel_size") or ()
-    width = dtype_bytes(source.dtype)
-    spatial, every = source.shape[-len(kernel) :], result.shape[-len(kernel) :]
-    window = math.prod(kernel)
-    plain = operator.name.endswith("_slow_conv2d_forward") and window == 1 and spatial == every
-    places, channels = (spatial, weight.shape[1]) if transposed else (every, source.shape[-len(kernel) - 1])
-    if not plain:
-        script.temporary(channels * window * math.prod(places) * width)
-    if transposed and operator.tensor("bias") is not None:
-        script.temporary(math.prod(every) * width)
-    take_workspace(script, device)
+    plain = operator.name.endswith("_slow_conv2d_forward")
+    same = set(kernel) == {1} and source.shape[-len(kernel) :] == result.shape[-len(kernel) :]
+    windows = Windows(source, weight, result, 1, transposed, not same, not plain and not transposed)
+    products(script, device, windows, operator.tensor("bias") is not None)

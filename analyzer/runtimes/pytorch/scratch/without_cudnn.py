@@ -29,7 +29,10 @@ _PLANE, _VOLUME = 4, 5
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """How a convolution moves: its input, weight and result (bytes of all groups), and what it does between them."""
+    """A convolution, with or without a batch: its input, weight and result, of all groups, and how it moves.
+
+    moved: a window is larger than one place, or skips or pads. dilated: the kernel of dilated windows runs.
+    """
 
     source: TensorMeta
     weight: TensorMeta
@@ -42,10 +45,11 @@ class Windows:
     @property
     def columns(self) -> int:
         """Bytes of one sample's columns, of one group."""
+        rank = len(self.weight.shape) - 2
         places, channels = (
-            (self.source.shape[2:], self.weight.shape[1])
+            (self.source.shape[-rank:], self.weight.shape[1])
             if self.transposed
-            else (self.result.shape[2:], self.source.shape[1] // self.groups)
+            else (self.result.shape[-rank:], self.source.shape[-rank - 1] // self.groups)
         )
         return (
             channels * math.prod(self.weight.shape[2:]) * math.prod(places) * dtype_bytes(self.source.dtype)
@@ -84,6 +88,18 @@ def forward(script: Script, device: DeviceProfile, windows: Windows, bias: bool)
         script.release(copy)
 
 
+def products(script: Script, device: DeviceProfile, windows: Windows, bias: bool) -> list[int]:
+    """A sample's columns, the ones that add a transposed one's bias, and cuBLAS; what is still held."""
+    held = []
+    if not windows.plain or windows.moved:
+        held.append(script.temporary(windows.columns))
+    if windows.transposed and bias:
+        places = windows.result.shape[2 - len(windows.weight.shape) :]
+        held.append(script.temporary(math.prod(places) * dtype_bytes(windows.source.dtype)))
+    take_workspace(script, device)
+    return held
+
+
 def _one_forward(script: Script, device: DeviceProfile, windows: Windows, bias: bool, nbytes: int) -> int:
     """One group: a temporary of `nbytes`, or the result."""
     volumes = windows.transposed and len(windows.weight.shape) == _VOLUME
@@ -93,13 +109,7 @@ def _one_forward(script: Script, device: DeviceProfile, windows: Windows, bias: 
     if not nbytes:
         script.output(0)
     script.release(before)
-    held = []
-    if not windows.plain or windows.moved:
-        held.append(script.temporary(windows.columns))
-    if windows.transposed and bias:
-        held.append(script.temporary(math.prod(windows.result.shape[2:]) * dtype_bytes(windows.source.dtype)))
-    take_workspace(script, device)
-    for token in reversed(held):
+    for token in reversed(products(script, device, windows, bias)):
         script.release(token)
     return made
 
@@ -108,10 +118,7 @@ def backward(
     script: Script, device: DeviceProfile, windows: Windows, grad: TensorMeta, wanted: tuple[bool, ...]
 ) -> None:
     """The gradients that are wanted (of input, weight, bias), and what they take."""
-    if wanted[0] or wanted[1]:
-        copy = script.temporary(contiguous_copy_bytes(windows.source))
-    else:
-        copy = -1
+    copy = script.temporary(contiguous_copy_bytes(windows.source) if wanted[0] or wanted[1] else 0)
     if windows.groups == 1:
         _one_backward(script, device, windows, grad, wanted, None)
     else:
@@ -156,13 +163,16 @@ def _one_backward(
 
     copied = contiguous_copy_bytes(grad) if sizes is None else 0
     if windows.transposed:
-        for index, before in ((0, (0,)), (1, (1, 2))):
-            copy = script.temporary(copied) if index == 0 and wanted[0] else -1
-            for each in before:
-                result(each)
-            if wanted[index]:
-                copy = script.temporary(copied) if index else copy
-                script.release(columns())
+        if wanted[0]:
+            copy = script.temporary(copied)
+            result(0)
+            script.release(columns())
+            script.release(copy)
+        result(1)
+        result(2)
+        if wanted[1]:
+            copy = script.temporary(copied)
+            script.release(columns())
             script.release(copy)
         return made
     copy = script.temporary(copied)
