@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from analyzer.analysis import Analysis
 from analyzer.devices import parse_size, resolve
 from analyzer.errors import AnalyzerError, InputError
 from analyzer.options import Options, takes_options
@@ -22,11 +23,12 @@ from analyzer.planning.fit_analyses import by_analyses
 from analyzer.planning.fit_limits import Search
 from analyzer.planning.subject import Progress, Subject
 from analyzer.results.fit import Fit
+from analyzer.runtimes.events import Malloc
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Fit", "fit", "fits", "largest"]
+__all__ = ["Fit", "fit", "fits", "largest", "largest_batch"]
 
 
 @takes_options
@@ -83,12 +85,32 @@ def fits(
 def largest(subject: Subject, limit: str | int | None = None, progress: Progress | None = None) -> Fit:
     """As `fit`, of a target that is open."""
     nbytes = None if limit is None else _bytes(limit)
-    if nbytes is None and subject.options.device is None:
-        # The answer is about a device, also where it is one nobody named.
-        subject = subject.on(resolve(None)[0].name)
+    if nbytes is None:
+        subject = _on_device(subject)
     if subject.runtime is not None and subject.runtime.takes_limits:
         return Search(subject, nbytes, progress).answer()
     return by_analyses(subject, nbytes, progress)
+
+
+def largest_batch(subject: Subject, known: Analysis, progress: Progress | None = None) -> int:
+    """The batch that `largest` answers, and no more of it. known: the target's analysis at some batch.
+
+    Where no request in it is a convolution's workspace, which another batch may decide otherwise, batches are only evaluated: the
+    answer itself is not captured once more.
+    """
+    subject = _on_device(subject)
+    if subject.runtime is None or not subject.runtime.takes_limits:
+        return by_analyses(subject, None, progress).batch
+    if not any(isinstance(event, Malloc) and event.plan for event in known.events):
+        found = Search(subject, None, progress, known).by_figures()
+        if found is not None:
+            return found
+    return Search(subject, None, progress).largest()[0]
+
+
+def _on_device(subject: Subject) -> Subject:
+    """The answer is about a device, also where it is one nobody named."""
+    return subject.on(resolve(None)[0].name) if subject.options.device is None else subject
 
 
 def _bytes(limit: str | int) -> int:

@@ -40,11 +40,14 @@ class Search:
     allocator may hold, None where the device, or a budget, says it: `capacity` then, less what the process takes besides. last: the limit of the batch evaluated last, as
     `bound` says it."""
 
-    def __init__(self, subject: Subject, limit: int | None, progress: Progress | None) -> None:
-        """limit: bytes the allocator may hold; None: what the device has. Raises AnalyzerError where no batch can be analysed."""
+    def __init__(
+        self, subject: Subject, limit: int | None, progress: Progress | None, known: Analysis | None = None
+    ) -> None:
+        """limit: bytes the allocator may hold; None: what the device has. known: an analysis of some batch, in place of the smallest's.
+        Raises AnalyzerError where no batch can be analysed."""
         self.subject, self.progress, self.limit = subject, progress, limit
         self.refused: dict[int, str] = {}
-        first = self.smallest = self.first()
+        first = self.smallest = known or self.first()
         self.capacity = first.estimate.allowed_bytes
         self.captured: dict[int, Analysis] = {}
         self.known: dict[int, bool] = {}
@@ -76,15 +79,15 @@ class Search:
         return Limit(max(self.capacity - (found.device_used - found.peak_reserved), 0), True)
 
     def answer(self) -> Fit:
-        """Doubling and bisection over evaluated batches, then the answer and the one beyond it captured themselves."""
+        """The largest batch with all there is to say of it."""
+        return self.found(*self.largest())
+
+    def largest(self) -> tuple[int, int]:
+        """Doubling and bisection over evaluated batches, then the answer and the one beyond it captured themselves: the answer,
+        and the largest that runs by its evaluated figures."""
         if not self.exactly(self.start):
-            return self.found(0)
-        high = _START
-        self.intervals = intervals_of(self.subject, self.start, high)
-        while self.runs(high) and high < MOST:
-            high = min(_WIDER * high, MOST)
-            self.intervals = intervals_of(self.subject, self.start, high)
-        low = bisected(self.start, high, self.runs)
+            return 0, 0
+        low = self.evaluated_from(self.start)
         batch = self.without_gaps(low)
         if low > batch and self.exactly(low) and not self.unasked(low):
             batch = low
@@ -95,7 +98,22 @@ class Search:
             batch -= 1
         while self.exactly(batch + 1) and batch < MOST:
             batch += 1
-        return self.found(batch, low)
+        return batch, low
+
+    def by_figures(self) -> int | None:
+        """The largest batch by evaluated figures alone; None where two samples do not run, or not all batches up to there."""
+        low = self.evaluated_from(2)
+        return low if low > 1 and self.without_gaps(low) == low else None
+
+    def evaluated_from(self, start: int) -> int:
+        """The largest batch that runs by its evaluated figures, with one above it that does not; the smallest runs. start: where
+        what is evaluated begins."""
+        high = _START
+        self.intervals = intervals_of(self.subject, start, high)
+        while self.runs(high) and high < MOST:
+            high = min(_WIDER * high, MOST)
+            self.intervals = intervals_of(self.subject, start, high)
+        return bisected(self.start, high, self.runs)
 
     def runs(self, batch: int) -> bool:
         """Whether every request of the batch's steps is served under the limit, evaluated. Of a batch that the program

@@ -27,7 +27,6 @@ from dataclasses import dataclass, replace
 from analyzer.analysis import Analysis
 from analyzer.errors import AnalyzerError
 from analyzer.parametric.numbers import NotTheSame
-from analyzer.parametric.steps import RepeatedSteps
 from analyzer.pipeline.assemble import Captured
 from analyzer.planning.subject import Subject
 from analyzer.runtimes.base import Limit
@@ -74,7 +73,6 @@ class Intervals:
         """Raises AnalyzerError when neither end of the range can be captured."""
         self.subject = subject
         self.captured: dict[int, Captured | AnalyzerError] = {}
-        self._repetition: RepeatedSteps | None = None
         self.intervals: tuple[Interval, ...] = ()
         if subject.runtime is not None:
             with uncollected():
@@ -175,10 +173,11 @@ class Intervals:
     def captured_at(self, batch: int) -> Captured:
         """What was captured at a batch, also outside the range: one step where later steps repeat it. Raises AnalyzerError."""
         known = batch in self.captured or self.subject.has_captured(batch)
-        if not known and self._repetition is not None:
+        repetition = None if known else self.subject.repetition()
+        if repetition is not None:
             try:
                 first = self.subject.captured(batch, steps=1)
-                graph = self._repetition.with_all_steps(first.source.graph)
+                graph = repetition.with_all_steps(first.source.graph)
                 self.captured[batch] = replace(first, source=replace(first.source, graph=graph))
             except (AnalyzerError, NotTheSame):
                 pass  # what all steps say of it is what the user should read
@@ -213,11 +212,10 @@ class Intervals:
     def _found(self, low: int, high: int) -> list[Interval]:
         found: list[Interval] = []
         for end in (high, low):
+            if self.subject.repetition() is not None:
+                break
             try:
-                whole = self._at(end)
-                with contextlib.suppress(NotTheSame):
-                    if self.subject.model is not None and self.subject.options.steps > 1:
-                        self._repetition = RepeatedSteps(whole.source.graph)
+                self._at(end)
                 break
             except AnalyzerError:
                 continue

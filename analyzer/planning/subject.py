@@ -18,7 +18,10 @@ from typing import TYPE_CHECKING, Any
 from analyzer.analysis import Analysis
 from analyzer.devices import DeviceProfile, resolve
 from analyzer.errors import OptionError, TargetError
+from analyzer.graph import Graph
 from analyzer.options import Options
+from analyzer.parametric.numbers import NotTheSame
+from analyzer.parametric.steps import RepeatedSteps
 from analyzer.pipeline import analysis
 from analyzer.pipeline.assemble import Captured, assemble, check_runtime
 from analyzer.runtimes import base
@@ -62,6 +65,9 @@ class Subject:
         self._file: OpenedModel | None = None
         self._before: Captured | None = None  # another capture of the file under these options
         self._captures: dict[tuple[int, int | None], list[tuple[Any, Captured]]] = {}
+        self._repeated: list[
+            tuple[Graph, RepeatedSteps | None]
+        ] = []  # what `repetition` found of captured graphs
         # Of a range of batches what `intervals.py` found, on any device.
         self.intervals: dict[tuple[int, int], Any] = {}
         self._samples: int | None = None  # of a configuration's batch, where the length is what is planned
@@ -122,12 +128,19 @@ class Subject:
         """The same with other options."""
         other = copy.copy(self)
         other.options, other._before, other._captures, other.intervals = options, None, {}, {}
+        other._repeated = []
+        return other
+
+    def alike(self, runtime_options: Mapping[str, Any]) -> Subject:
+        """The same under other settings of its runtime, of which a captured program knows nothing: PyTorch's."""
+        other = self.under(replace(self.options, runtime_options=runtime_options))
+        other._captures, other.intervals, other._repeated = self._captures, self.intervals, self._repeated
         return other
 
     def on(self, device: str | int | None) -> Subject:
         """The same on another device; what was captured on this one serves there too, where it is the same program."""
         other = self.under(replace(self.options, device=device))
-        other._captures, other.intervals = self._captures, self.intervals
+        other._captures, other.intervals, other._repeated = self._captures, self.intervals, self._repeated
         return other
 
     @property
@@ -168,6 +181,22 @@ class Subject:
     def has_captured(self, batch: int) -> bool:
         """Whether the batch was captured with all its steps, on whatever device."""
         return bool(self._captures.get((batch, None)))
+
+    def repetition(self) -> RepeatedSteps | None:
+        """How later steps repeat the first, by a capture of all steps; None where they do not, or there is no such capture yet. One
+        sample's says nothing of several: its program is another."""
+        wholes = [batch for batch, steps in self._captures if steps is None and batch > 1]
+        if not wholes or self._program is None or self.options.steps == 1:
+            return None
+        graph = self.captured(wholes[0]).source.graph
+        known = [found for whole, found in self._repeated if whole is graph]
+        if not known:
+            try:
+                known = [RepeatedSteps(graph)]
+            except NotTheSame:
+                known = [None]
+            self._repeated.append((graph, known[0]))
+        return known[0]
 
     def captured(self, batch: int, steps: int | None = None) -> Captured:
         """The program captured at a batch, with as many steps as the options say or fewer; where there is a `runtime`.

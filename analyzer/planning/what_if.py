@@ -22,8 +22,10 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from analyzer.analysis import Analysis
@@ -69,23 +71,82 @@ def what_if(
 
     largest: also the largest batch of each on the device; takes a search each. Raises AnalyzerError when the base fails.
     """
-    said = {"inputs": inputs, **options}
-    base_options = Options.of(said)
-    base = _analysed(target, base_options, progress)
-    trained = base_options.mode == "train" and base.graph.framework == "pytorch"
+    said = Options.of({"inputs": inputs, **options})
+    searches = _Searches(target) if largest else None
+    try:
+        return _side_by_side(target, said, searches, progress)
+    finally:
+        if searches is not None:
+            gc.unfreeze()
+
+
+def _side_by_side(
+    target: Any, options: Options, searches: _Searches | None, progress: Callable[[str], None] | None
+) -> list[Strategy]:
+    base = _analysed(target, options, progress, searches=searches)
+    trained = options.mode == "train" and base.graph.framework == "pytorch"
     cheap = recomputable_bytes(base.graph) if trained else 0
     found = [Strategy("as it is", {}, base.estimate, recomputable=cheap)]
-    work = _work(base, base_options)
-    offered = variants(base, base_options, target)
-    steps = Countdown(len(offered) + largest, progress)
-    if largest:
+    work = _work(base, options)
+    offered = variants(base, options, target)
+    steps = Countdown(len(offered) + (searches is not None), progress)
+    if searches is not None:
+        searches.expect([{}, *(changes for _, _, changes in offered)])
         steps.begin("as it is")
-        found = [_with_largest(target, base_options, found[0], steps.tell)]
+        found = [searches.with_largest(found[0], options, base, steps.tell)]
     for variant in offered:
         steps.begin(variant[0])
-        tried = _tried(target, base_options, base.estimate, work, variant, steps.tell)
-        found.append(_with_largest(target, base_options, tried, steps.tell) if largest else tried)
+        found.append(_tried(target, options, base.estimate, work, variant, steps.tell, searches=searches))
     return [found[0], *sorted(found[1:], key=lambda s: (s.estimate is None, -s.saved, s.cost, s.name))]
+
+
+class _Searches:
+    """The largest batch of each strategy. Strategies that differ in the allocator's settings alone are one captured program: it is kept
+    until the last of them."""
+
+    def __init__(self, target: Any) -> None:
+        self._target = target
+        self._open: dict[str, Subject] = {}
+        self._to_come: Counter[str] = Counter()
+
+    def expect(self, every: Iterable[Mapping[str, Any]]) -> None:
+        """The changes of the strategies there will be."""
+        self._to_come.update(map(_program_of, every))
+
+    def subject(self, options: Options, changes: Mapping[str, Any]) -> Subject:
+        """The target under a strategy's options, any batch. Raises AnalyzerError."""
+        known = self._open.get(_program_of(changes))
+        if known is None:
+            known = self._open[_program_of(changes)] = Subject(self._target, replace(options, batch=None))
+        elif known.model is None:
+            return Subject(self._target, replace(options, batch=None))
+        return known.alike(options.runtime_options)
+
+    def with_largest(
+        self, strategy: Strategy, options: Options, found: Analysis, progress: Callable[[str], None] | None
+    ) -> Strategy:
+        """`strategy`, analysed as `found`, with its largest batch, or with what was said instead."""
+        from analyzer.planning.fit import largest_batch
+
+        program = _program_of(strategy.changes)
+        try:
+            largest = largest_batch(self.subject(options, strategy.changes), found, progress)
+            strategy = replace(strategy, largest=largest)
+        except AnalyzerError as error:
+            strategy = replace(strategy, error=error.message)
+        self._to_come[program] -= 1
+        if self._to_come[program] <= 0:
+            self._open.pop(program, None)
+        # A search leaves its captures in cycles, some hundred MiB, and a command line collects none by itself. What is kept is
+        # not looked through again and again.
+        gc.collect()
+        gc.freeze()
+        return strategy
+
+
+def _program_of(changes: Mapping[str, Any]) -> str:
+    """What a strategy changes of the program itself."""
+    return repr(sorted((name, repr(value)) for name, value in changes.items() if name != "runtime_options"))
 
 
 def cheapest(strategies: list[Strategy]) -> Strategy | None:
@@ -127,9 +188,18 @@ def _is_config(target: Any) -> bool:
 
 
 def _analysed(
-    target: Any, options: Options, progress: Callable[[str], None] | None, needs: bool = True
+    target: Any,
+    options: Options,
+    progress: Callable[[str], None] | None,
+    needs: bool = True,
+    changes: Mapping[str, Any] = MappingProxyType({}),
+    searches: _Searches | None = None,
 ) -> Analysis:
     batch = options.batch
+    if batch is not None and searches is not None:
+        subject = searches.subject(options, changes)
+        if subject.runtime is not None and subject.model is not None:
+            return subject.analysis(batch)  # a search goes on from what is captured here
     if batch is None or not options.inputs:
         return analysis(target, options, progress, needs)
     return analysis(target, Subject(target, options).at(batch), progress, needs)
@@ -143,16 +213,17 @@ def _tried(
     variant: tuple[str, int, dict[str, Any]],
     progress: Callable[[str], None] | None,
     needs: bool = True,
+    searches: _Searches | None = None,
 ) -> Strategy:
     name, cost, changes = variant
     typed = changed(options, changes)
     try:
         other = replace(options, **changes)
-        found = _analysed(target, other, progress, needs)
+        found = _analysed(target, other, progress, needs, changes, searches)
     except AnalyzerError as error:
         return Strategy(name, changes, None, cost, error=error.message, typed=typed)
     extra = _work(found, other) / work - 1 if work else 0.0
-    return Strategy(
+    strategy = Strategy(
         name,
         changes,
         found.estimate,
@@ -161,6 +232,7 @@ def _tried(
         base.needed.device_used - found.estimate.needed.device_used,
         typed=typed,
     )
+    return strategy if searches is None else searches.with_largest(strategy, other, found, progress)
 
 
 def _work(found: Analysis, options: Options) -> float:
@@ -285,21 +357,4 @@ def _frugal(base: Analysis, options: Options, target: Any) -> list[tuple[str, in
         found.append((name, 2, {"optimizer": name}))
     if options.optimizer != "sgd":
         found.append(("sgd", 2, {"optimizer": "sgd"}))
-    return found
-
-
-def _with_largest(
-    target: Any, options: Options, strategy: Strategy, progress: Callable[[str], None] | None
-) -> Strategy:
-    from analyzer.planning.fit import largest as search
-
-    if strategy.estimate is None:
-        return strategy
-    other = replace(options, **{**strategy.changes, "batch": None})
-    try:
-        found = replace(strategy, largest=search(Subject(target, other), None, progress).batch)
-    except AnalyzerError as error:
-        found = replace(strategy, error=error.message)
-    # A search leaves its captures in cycles, some hundred MiB; a command line collects none by itself.
-    gc.collect()
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -15,8 +16,11 @@ from analyzer.capture.pytorch.module.blocks import stacks
 from analyzer.cli import main
 from analyzer.options import Options
 from analyzer.pipeline import analysis
+from analyzer.pipeline.assemble import Captured
 from analyzer.planning.checkpoints import gain, patterns
+from analyzer.planning.fit import fit
 from analyzer.planning.flops import flops
+from analyzer.planning.subject import Subject
 from analyzer.planning.what_if import cheapest, variants, what_if
 from analyzer.report import formats
 from tests.paths import MODELS
@@ -137,6 +141,39 @@ def test_operations_of_a_product_by_hand() -> None:
     """Two products of 512 x 256 x 1024 in a block's forward pass, two operations each, four blocks."""
     found = analysis(Tower(), Options(inputs=INPUTS, device="h200", steps=1))
     assert flops(found.graph) == 4 * 2 * 2 * 512 * 256 * 1024
+
+
+@pytest.mark.parametrize("convolves", [False, True])
+def test_the_largest_batch_is_what_fit_finds(convolves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every strategy, with the same estimates as without the search; a program without convolutions is captured a few times each, and
+    not once more for settings of the allocator."""
+    captures: list[str] = []
+    made = Subject._made
+
+    def counted(subject: Subject, options: Options, *arguments: Any) -> Captured:
+        captures.append(str(options.shown()))
+        return made(subject, options, *arguments)
+
+    monkeypatch.setattr(Subject, "_made", counted)
+    model = (
+        nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(10))
+        if convolves
+        else Tower()
+    )
+    inputs = (
+        (torch.empty(16, 3, 32, 32, device="meta"),) if convolves else (torch.empty(16, 256, device="meta"),)
+    )
+    if convolves:
+        model(torch.empty(1, 3, 32, 32))
+    said: dict[str, Any] = {"batch": 16, "mode": "train", "optimizer": "adamw", "device": "700MiB"}
+    found = what_if(model, inputs, largest=True, **said)
+    count = len(captures)
+    assert [replace(s, largest=None) for s in found] == what_if(model, inputs, **said)
+    for strategy in found:
+        options = {**said, **strategy.changes}
+        size = options.pop("batch")
+        assert strategy.largest == fit(model, tuple(t[:size] for t in inputs), **options).batch, strategy.name
+    assert convolves or count <= 6 * len(found)
 
 
 def test_the_cheapest_change_that_fits() -> None:
