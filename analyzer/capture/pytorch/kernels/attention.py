@@ -6,7 +6,8 @@ Source: `aten/src/ATen/native/transformers/cuda/sdp_utils.cpp` (constraints and 
 1. Order of preference: on compute capability 9.x and 10.x since torch 2.11 (with cuDNN > 9.15.1, which its CUDA 13 wheels
    have) cuDNN, flash, efficient, math; elsewhere flash, efficient, math.
 2. cuDNN: float16/bfloat16, sm80 or newer, head sizes ≤ 128 (256 on 9.0; on 10.x since torch 2.14) and multiples of 8, key length > 1,
-   query length > 1 with dropout, last stride 1. Since torch 2.12 it is not taken with dropout. What releases differ in is what their own
+   query length > 1 with dropout, last stride 1, a mask of two or four dimensions
+   (`check_attn_mask_shape`). Since torch 2.12 it is not taken with dropout. What releases differ in is what their own
    binaries choose (`torch._fused_sdp_choice`, emulated; `tests/data/releases`).
 3. flash: float16/bfloat16, sm80 or newer, no mask, equal head sizes ≤ 256, square when causal, last stride 1.
 4. efficient: float16, float32, bfloat16 (sm80+), sm50 or newer, head size aligned for tensor cores, last stride 1,
@@ -92,13 +93,14 @@ class AttentionChoice:
         return q.dtype in allowed and q.dtype == k.dtype == v.dtype
 
     def _cudnn(self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool) -> bool:
+        del is_causal
         if (
             not torch.backends.cuda.cudnn_sdp_enabled()
             or self._capability < (8, 0)
             or not self._half(q, k, v)
         ):
             return False
-        if mask is not None and (mask.requires_grad or mask.dim() not in (2, 3, 4)):
+        if mask is not None and (mask.requires_grad or mask.dim() not in (2, 4)):
             return False
         if dropout_p and self._release not in CUDNN_DROPS_OUT:
             return False
@@ -106,12 +108,7 @@ class AttentionChoice:
         widest = 256 if wide else 128
         sizes = q.size(3) <= widest and v.size(3) <= widest and q.size(3) % 8 == 0 and v.size(3) % 8 == 0
         lengths = k.size(2) != 1 and not (dropout_p and q.size(2) == 1)
-        return (
-            sizes
-            and lengths
-            and not (is_causal and mask is not None)
-            and self._dense(q, k, v, mask, gqa, True)
-        )
+        return sizes and lengths and self._dense(q, k, v, mask, gqa, True)
 
     def _flash(self, q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, gqa: bool) -> bool:
         if (
