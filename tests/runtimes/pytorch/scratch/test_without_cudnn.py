@@ -88,3 +88,38 @@ def test_a_call_asks_for_what_the_binary_asks_for(row: dict[str, Any]) -> None:
     kept = H100.cublas_workspace_bytes
     for call, seen in ((forward, row["forward"]), (backward, row["backward"])):
         assert sizes(call) == [nbytes for nbytes in seen if nbytes != kept], call.name
+
+
+PLANE, VOLUME = tensor((2, 12, 36, 25), "float32"), tensor((2, 12, 9, 10, 11), "float32")
+TURNED = replace(tensor((2, 12, 25, 36), "float32"), stride=(12 * 900, 900, 1, 25))
+BIAS = tensor((8,), "float32")
+
+
+def square(*shape: int) -> TensorMeta:
+    return tensor(shape, "float32")
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "weight", "result", "moves", "expected"),
+    [
+        ("_slow_conv2d_forward", PLANE, square(8, 12, 3, 3), square(2, 8, 34, 23), ((1, 1), (0, 0)), [50048, 337824, -337824]),
+        ("_slow_conv2d_forward", PLANE, square(8, 12, 1, 1), square(2, 8, 36, 25), ((1, 1), (0, 0)), [57600]),
+        ("_slow_conv2d_forward", TURNED, square(8, 12, 3, 3), square(2, 8, 13, 18), ((2, 2), (1, 1)), [86400, 14976, 101088, -101088, -86400]),
+        ("slow_conv_dilated2d", PLANE, square(8, 12, 3, 3), square(2, 8, 32, 21), ((1, 1), (0, 0), (2, 2)), [43008, 290304, -290304]),
+        ("slow_conv_dilated3d", VOLUME, square(8, 12, 3, 3, 3), square(2, 8, 5, 6, 7), ((1,) * 3, (0,) * 3, (2,) * 3), [13440, 272160, -272160]),
+        ("slow_conv_transpose2d", PLANE, square(12, 8, 3, 3), square(2, 8, 73, 51), ((2, 2), (0, 0), (0, 0), (1, 1)), [238272, 259200, 14892, -14892, -259200]),
+        ("slow_conv_transpose3d", VOLUME, square(12, 8, 3, 3, 3), square(2, 8, 11, 12, 13), ((1,) * 3, (0,) * 3, (0,) * 3, (1,) * 3), [95040, 109824, -95040, 855360, 6864, -6864, -855360]),
+    ],
+)  # fmt: skip
+def test_called_by_their_own_names(
+    name: str,
+    source: TensorMeta,
+    weight: TensorMeta,
+    result: TensorMeta,
+    moves: tuple[tuple[int, ...], ...],
+    expected: list[int],
+) -> None:
+    """As torch 2.11's own host code asks, emulated as an H100."""
+    call = (source, weight, weight.shape[2:], BIAS, *moves)
+    found = sizes(called(0, f"aten::{name}", call, (result,)))
+    assert [size for size in found if size] == expected
