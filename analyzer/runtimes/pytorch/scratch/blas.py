@@ -288,6 +288,11 @@ def triangular(operator: Operator, device: DeviceProfile, script: Script) -> Non
     )
     given = matrix.shape[:-2] == result.shape[:-2] and (is_contiguous(matrix) or is_contiguous(columns))
     script.temporary(0 if given else systems * unknowns**2 * dtype_bytes(matrix.dtype))
+    triangular_systems(script, device, systems, unknowns)
+
+
+def triangular_systems(script: Script, device: DeviceProfile, systems: int, unknowns: int) -> None:
+    """What solving a stack of triangular systems takes besides result and copies."""
     if systems > _SYSTEMS_IN_TURN or unknowns < _UNKNOWNS_IN_TURN:
         basis = Basis.EXACT if unknowns <= _UNKNOWNS_OF_CUBLAS else Basis.BOUNDED
         script.temporary(systems * _POINTER_BYTES, basis)

@@ -8,7 +8,7 @@
 Source: `aten/src/ATen/native/cuda/linalg/` `BatchLinearAlgebra.cpp` and `BatchLinearAlgebraLib.cpp`, `BatchLinearAlgebra.cpp`; orders and sizes as PyTorch's own
 host code asks under the emulated runtime (torch 2.11, `tests/data/emulation/factorizations.json.gz`), of which work areas are an H100's.
 
-Not modelled: `linalg_lu`, determinants, singular values, general eigenvalues, least squares, exponentials: these stay without a rule.
+Not modelled: least squares, exponentials. `decompositions.py` has determinants, eigenvalues and singular values.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from analyzer.runtimes.pytorch.scratch.blas import _SYSTEMS_IN_TURN, _UNKNOWNS_I
 from analyzer.runtimes.pytorch.scratch.layout import bytes_of
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
-_POINTER_BYTES, _INFO_BYTES, _INDEX_BYTES = 8, 4, 8
+POINTER_BYTES, INFO_BYTES, INDEX_BYTES = 8, 4, 8
 _MANY = 1 << 30  # right sides
 _SURE = (Basis.EXACT, Basis.MEASURED)
-_ELEMENTS = {
+ELEMENTS = {
     "float32": cusolver.ELEMENTS["S"],
     "float64": cusolver.ELEMENTS["D"],
     "complex64": cusolver.ELEMENTS["C"],
@@ -33,12 +33,12 @@ _ELEMENTS = {
 }
 
 
-def _count(tensor: TensorMeta) -> int:
+def count_of(tensor: TensorMeta) -> int:
     """How many matrices there are."""
     return math.prod(tensor.shape[:-2])
 
 
-def _in_turn(script: Script, count: int, nbytes: int) -> None:
+def in_turn(script: Script, count: int, nbytes: int) -> None:
     """A work area for one matrix after the other."""
     for _ in range(count):
         script.release(script.temporary(nbytes, Basis.MEASURED))
@@ -46,48 +46,48 @@ def _in_turn(script: Script, count: int, nbytes: int) -> None:
 
 def _at_once(script: Script, device: DeviceProfile, count: int, arrays: int = 1) -> None:
     """By cuBLAS, from arrays of addresses."""
-    tokens = [script.temporary(count * _POINTER_BYTES) for _ in range(arrays)]
+    tokens = [script.temporary(count * POINTER_BYTES) for _ in range(arrays)]
     take_workspace(script, device)
     for token in tokens[::-1]:
         script.release(token)
 
 
-def _solvable(tensor: TensorMeta | None) -> TensorMeta | None:
+def solvable(tensor: TensorMeta | None) -> TensorMeta | None:
     """The matrices of a call, where they have elements of a type cuSOLVER has."""
-    return tensor if tensor is not None and tensor.element_count and tensor.dtype in _ELEMENTS else None
+    return tensor if tensor is not None and tensor.element_count and tensor.dtype in ELEMENTS else None
 
 
 @rule("aten::linalg_cholesky_ex", name="cholesky", sure=_SURE)
 def cholesky(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """The factor and what went wrong; then a work area, or of a batch an array of addresses."""
     script.outputs()
-    matrix = _solvable(operator.tensor("self"))
+    matrix = solvable(operator.tensor("self"))
     if matrix is None:
         return
-    if (count := _count(matrix)) > 1:
-        script.release(script.temporary(count * _POINTER_BYTES))
+    if (count := count_of(matrix)) > 1:
+        script.release(script.temporary(count * POINTER_BYTES))
     else:
         upper = bool(operator.argument("upper", default=False))
-        _in_turn(script, 1, cusolver.potrf_bytes(_ELEMENTS[matrix.dtype], upper, matrix.shape[-1]))
+        in_turn(script, 1, cusolver.potrf_bytes(ELEMENTS[matrix.dtype], upper, matrix.shape[-1]))
 
 
 @rule("aten::cholesky_inverse", "aten::_cholesky_solve_helper", name="cholesky-solve")
 def cholesky_solve(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """A copy of the factor beside the result, and for one matrix what went wrong: before the result, where a system is solved."""
     solved = operator.tensor("A")
-    matrix = _solvable(operator.tensor("A", "self"))
+    matrix = solvable(operator.tensor("A", "self"))
     if matrix is None:
         script.outputs()
         return
-    alone = _count(matrix) == 1
+    alone = count_of(matrix) == 1
     if solved is not None:
-        script.temporary(_INFO_BYTES if alone else 0)
+        script.temporary(INFO_BYTES if alone else 0)
     script.outputs()
     copy = script.temporary(bytes_of(matrix))
     if not alone:  # MAGMA's
         take_workspace(script, device)
     if solved is None and alone:
-        script.release(script.temporary(_INFO_BYTES))
+        script.release(script.temporary(INFO_BYTES))
     script.release(copy)
 
 
@@ -96,19 +96,19 @@ def lu(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The factors, pivots and what went wrong; then a work area for one square matrix, or addresses of several small ones. MAGMA takes the
     others."""
     script.outputs()
-    if (matrix := _solvable(operator.tensor("A"))) is not None:
-        _factorized(script, device, matrix)
+    if (matrix := solvable(operator.tensor("A"))) is not None:
+        factorized(script, device, matrix, bool(operator.argument("pivot", default=True)))
 
 
 @rule("aten::lu_unpack", name="lu-unpack")
 def lu_unpack(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """The permutation as indices, of a batch copied for each matrix."""
     script.outputs()
-    matrix = _solvable(operator.tensor("LU_data"))
+    matrix = solvable(operator.tensor("LU_data"))
     if matrix is not None and operator.argument("unpack_pivots", default=True):
-        rows, count = matrix.shape[-2], _count(matrix)
-        indices = script.temporary(rows * _INDEX_BYTES)
-        copies = script.temporary(count * rows * _INDEX_BYTES if count > 1 else 0)
+        rows, count = matrix.shape[-2], count_of(matrix)
+        indices = script.temporary(rows * INDEX_BYTES)
+        copies = script.temporary(count * rows * INDEX_BYTES if count > 1 else 0)
         script.release(indices)
         script.release(copies)
 
@@ -118,32 +118,41 @@ def lu_solve(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The factors first, where there are none yet (an inverse keeps neither them nor their pivots); then what solving takes."""
     inverse = "inv" in operator.name
     script.outputs()
-    matrix, result = _solvable(operator.tensor("A", "LU")), operator.outputs[0]
+    matrix, result = solvable(operator.tensor("A", "LU")), operator.outputs[0]
     if matrix is None or result is None:
         return
     if inverse:
         script.temporary(bytes_of(matrix))
-        script.temporary(_count(matrix) * matrix.shape[-1] * _INFO_BYTES)
+        script.temporary(count_of(matrix) * matrix.shape[-1] * INFO_BYTES)
     if "lu_solve" not in operator.name:
-        _factorized(script, device, matrix)
+        factorized(script, device, matrix)
     vector = len(result.shape) < len(matrix.shape)
     _solved(script, device, matrix, 1 if vector else result.shape[-1], bytes_of(result))
 
 
-def _factorized(script: Script, device: DeviceProfile, matrix: TensorMeta) -> None:
-    count, (rows, columns) = _count(matrix), matrix.shape[-2:]
+def factorized(script: Script, device: DeviceProfile, matrix: TensorMeta, pivoted: bool = True) -> None:
+    """LU factors, in place. Without pivots these are counted up, and of one complex matrix what is no number is replaced."""
+    count, (rows, columns) = count_of(matrix), matrix.shape[-2:]
     if rows == columns and count == 1:
-        _in_turn(script, 1, cusolver.getrf_bytes(_ELEMENTS[matrix.dtype], rows, columns))
+        in_turn(script, 1, cusolver.getrf_bytes(ELEMENTS[matrix.dtype], rows, columns))
+        if not pivoted and ELEMENTS[matrix.dtype].is_complex:
+            tokens = [
+                script.temporary(n) for n in (dtype_bytes(matrix.dtype), rows * columns, bytes_of(matrix))
+            ]
+            for token in tokens[::-1]:
+                script.release(token)
     elif rows == columns and (rows <= 16 or (rows <= 128 and count <= 16)):
         _at_once(script, device, count)
     else:  # MAGMA's
         take_workspace(script, device)
+    if not pivoted:
+        script.release(script.temporary(min(rows, columns) * INFO_BYTES))
 
 
 def _solved(script: Script, device: DeviceProfile, matrix: TensorMeta, sides: int, nbytes: int) -> None:
     """Systems with their factors: one after the other (`getrs`), at once, or as triangular systems, once their rows are permuted. nbytes: of
     the right sides."""
-    unknowns, count = matrix.shape[-1], _count(matrix)
+    unknowns, count = matrix.shape[-1], count_of(matrix)
     few = unknowns <= 128 and count <= 2
     if (
         unknowns != sides
@@ -151,7 +160,7 @@ def _solved(script: Script, device: DeviceProfile, matrix: TensorMeta, sides: in
         and unknowns > 8
         and sides <= (_MANY if unknowns <= 32 else 64 if unknowns <= 64 else 2)
     ):
-        script.release(script.temporary(_INFO_BYTES))
+        script.release(script.temporary(INFO_BYTES))
     elif unknowns != sides and unknowns <= 8 and sides >= 256:  # MAGMA's
         take_workspace(script, device)
     elif unknowns <= 128 and sides <= (
@@ -159,7 +168,7 @@ def _solved(script: Script, device: DeviceProfile, matrix: TensorMeta, sides: in
     ):
         _at_once(script, device, count, 2)
     else:
-        row, rows = unknowns * _INDEX_BYTES, count * unknowns * _INDEX_BYTES
+        row, rows = unknowns * INDEX_BYTES, count * unknowns * INDEX_BYTES
         indices = script.temporary(row)
         tokens = [script.temporary(rows)] if count > 1 else [indices]
         if count > 1:
@@ -179,23 +188,23 @@ def qr(operator: Operator, device: DeviceProfile, script: Script) -> None:
     area and its own report of what went wrong; then so is Q."""
     script.outputs()
     whole, product = operator.name.endswith("linalg_qr"), operator.name.endswith("householder_product")
-    matrix, q = _solvable(operator.tensor("A", "self", "input")), operator.outputs[0]
+    matrix, q = solvable(operator.tensor("A", "self", "input")), operator.outputs[0]
     if matrix is None or q is None:
         return
-    of, count, (rows, columns) = _ELEMENTS[matrix.dtype], _count(matrix), matrix.shape[-2:]
+    of, count, (rows, columns) = ELEMENTS[matrix.dtype], count_of(matrix), matrix.shape[-2:]
     reflectors = min(rows, columns)
     script.temporary(count * reflectors * dtype_bytes(matrix.dtype) if whole else 0)
     if not product and rows <= 256 and count >= max(2, rows // 16):
         _at_once(script, device, count, 2)
     elif not product:
-        info = script.temporary(_INFO_BYTES)
-        _in_turn(script, count, cusolver.geqrf_bytes(of, rows, columns))
+        info = script.temporary(INFO_BYTES)
+        in_turn(script, count, cusolver.geqrf_bytes(of, rows, columns))
         script.release(info)
     if product or (whole and q.element_count):
         if product and (scales := operator.tensor("tau")) is not None:
             reflectors = scales.shape[-1]
-        info = script.temporary(_INFO_BYTES)
-        _in_turn(script, count, cusolver.orgqr_bytes(of, rows, q.shape[-1], reflectors))
+        info = script.temporary(INFO_BYTES)
+        in_turn(script, count, cusolver.orgqr_bytes(of, rows, q.shape[-1], reflectors))
         script.release(info)
 
 
@@ -204,23 +213,23 @@ def eigh(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     """Eigenvectors are computed where the matrix was copied to: the second result, made first, or a temporary. Up to 32 rows a batch has one
     work area; else each matrix one after the other. Then the host asks whether all went well.
     """
-    matrix = _solvable(operator.tensor("A"))
+    matrix = solvable(operator.tensor("A"))
     if matrix is None:
         script.outputs()
         return
-    count, size = _count(matrix), matrix.shape[-1]
+    count, size = count_of(matrix), matrix.shape[-1]
     if operator.argument("compute_v", default=True):
         script.output(1)
     script.outputs()
     if not operator.argument("compute_v", default=True):
         script.temporary(bytes_of(matrix))
-    script.temporary(count * _INFO_BYTES)
-    of = _ELEMENTS[matrix.dtype]
+    script.temporary(count * INFO_BYTES)
+    of = ELEMENTS[matrix.dtype]
     if matrix.dtype == "float32" and 32 <= size <= 512 and (count == 1 or size > 32):
-        _in_turn(script, count, cusolver.syevj_bytes(of, 1, 0, size))
+        in_turn(script, count, cusolver.syevj_bytes(of, 1, 0, size))
     elif count > 1 and size <= 32:
-        _in_turn(script, 1, cusolver.syevd_bytes(of, 1, 0, size, count))
+        in_turn(script, 1, cusolver.syevd_bytes(of, 1, 0, size, count))
     else:
-        _in_turn(script, count, cusolver.syevd_bytes(of, 1, 0, size))
+        in_turn(script, count, cusolver.syevd_bytes(of, 1, 0, size))
     for token in [script.temporary(1) for _ in range(2 if count == 1 else 1)]:
         script.release(token)

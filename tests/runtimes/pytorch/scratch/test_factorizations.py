@@ -1,6 +1,7 @@
-"""Linear algebra's rules beside what PyTorch's own host code asked for under the emulated runtime (torch 2.11, `tests/emulation/programs/factorizations.py`).
+"""Linear algebra's rules beside what PyTorch's own host code asked for under the emulated runtime (torch 2.11, `tests/emulation/programs/`
+`factorizations.py` and `decompositions.py`).
 
-2,214 calls: float32 and complex128, one matrix to twenty, 4 to 520 rows.
+2,214 calls and 5,332: float32, complex64 and complex128, one matrix to twenty, 4 to 1,100 rows.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import gzip
 import json
 from typing import Any
 
+import pytest
+
 from analyzer.graph import Operator, TensorMeta
 from analyzer.graph.dtype import nbytes_of
 from analyzer.runtimes.pytorch.scratch import Give, Take, kernel_allocations
@@ -17,7 +20,8 @@ from tests.paths import DATA
 from tests.runtimes.pytorch.scratch.handwritten import H200, tensor
 from tests.schemas import called
 
-RECORDED = DATA / "emulation/factorizations.json.gz"
+# By program, how many operators it calls and how often.
+RECORDED = {"factorizations": (12, 2_214), "decompositions": (12, 5_332)}
 
 
 def argument(value: Any) -> Any:
@@ -44,16 +48,20 @@ def told(operator: Operator) -> list[int]:
     return [size for size in events if size]
 
 
-def test_every_request_in_order() -> None:
+@pytest.mark.parametrize("program", RECORDED)
+def test_every_request_in_order(program: str) -> None:
     differing = collections.defaultdict(list)
     checked = collections.Counter[str]()
-    for name, given, results, events in json.loads(gzip.decompress(RECORDED.read_bytes())):
-        operator = called(0, name, tuple(map(argument, given)), tuple(map(argument, results)), {})
+    rows = json.loads(gzip.decompress((DATA / f"emulation/{program}.json.gz").read_bytes()))
+    for name, given, results, events, *keywords in rows:
+        operator = called(
+            0, name, tuple(map(argument, given)), tuple(map(argument, results)), *(keywords or [{}])
+        )
         checked[name] += 1
-        if (found := told(operator)) != events:
+        if (found := told(operator)) != [size for size in events if size]:
             differing[name].append((given, found, events))
     assert not differing, {name: (len(found), found[:2]) for name, found in differing.items()}
-    assert len(checked) == 12 and sum(checked.values()) > 2_000
+    assert (len(checked), sum(checked.values())) == RECORDED[program]
 
 
 def test_cublas_and_magma_take_the_threads_workspace_and_cusolver_does_not() -> None:

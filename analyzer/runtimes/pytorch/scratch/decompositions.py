@@ -1,0 +1,274 @@
+"""Determinants, eigenvalues, singular values and their kin: results, the copies they are computed in, and cuSOLVER's work areas.
+
+1. A determinant is that of the LU factors: the product of the diagonal, and the sign that the pivots say.
+2. General eigenvalues: the matrix must be finite, which is looked for first where vectors are wanted; then a copy of it, and one work area for
+   all matrices. Real matrices whose eigenvalues are all real are told apart at the end.
+3. Singular values: by Jacobi's method, where the program names no driver: of at most 32 x 32 all matrices at once, of others
+   one after the other. gesvd works on the transposed matrix where that is taller. Where only values are wanted, vectors are written to
+   memory that nobody sees.
+4. What a routine reports of every matrix is looked at by the host at the end.
+
+Source: `aten/src/ATen/native/LinearAlgebra.cpp`, `BatchLinearAlgebra.cpp`, `native/cuda/linalg/BatchLinearAlgebra.cpp` and `BatchLinearAlgebraLib.cpp`; orders
+and sizes as PyTorch's own host code asks under the emulated runtime (torch 2.11, `tests/data/emulation/decompositions.json.gz`), of which
+work areas are an H100's.
+
+Not modelled: a matrix for which Jacobi's method does not converge (gesvd follows then); `linalg_matrix_exp`, whose steps depend on norms.
+"""
+
+from __future__ import annotations
+
+from analyzer.devices import DeviceProfile
+from analyzer.graph import Operator, TensorMeta, dtype_bytes
+from analyzer.libraries import cusolver
+from analyzer.runtimes.pytorch.scratch.blas import triangular_systems
+from analyzer.runtimes.pytorch.scratch.factorizations import (
+    ELEMENTS,
+    INDEX_BYTES,
+    INFO_BYTES,
+    POINTER_BYTES,
+    count_of,
+    factorized,
+    in_turn,
+    solvable,
+)
+from analyzer.runtimes.pytorch.scratch.layout import bytes_of
+from analyzer.runtimes.pytorch.scratch.reduction import ReductionKernel, reduce, reduced_dims
+from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
+
+_SURE = (Basis.EXACT, Basis.MEASURED)
+_ONE_BYTE = 1
+_AT_ONCE = 32  # rows and columns of matrices of a batch that Jacobi's method takes together
+_COMPLEX = {"float32": "complex64", "float64": "complex128"}
+_LOGIC = ReductionKernel(1)
+
+
+def _looked_at(script: Script, count: int) -> None:
+    """The host asks whether all went well."""
+    for token in [script.temporary(_ONE_BYTE) for _ in range(2 if count == 1 else 1)]:
+        script.release(token)
+
+
+def _all(script: Script, device: DeviceProfile, elements: int) -> None:
+    """Whether every one of so many flags is set."""
+    found = script.temporary(_ONE_BYTE)
+    flags = TensorMeta(0, (elements,), (1,), "bool", 0)
+    reduce(script, device, flags, reduced_dims(flags, None), ("bool",), kernel=_LOGIC)
+    script.release(found)
+
+
+def _complex_bytes(matrix: TensorMeta) -> int:
+    """Bytes of a complex element of the matrix's precision."""
+    return dtype_bytes(_COMPLEX.get(matrix.dtype, matrix.dtype))
+
+
+@rule("aten::_linalg_det", "aten::_linalg_slogdet", name="determinant", sure=_SURE)
+def determinant(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """The result, the factors and pivots, and what factorizing takes; then the diagonal and the pivots are looked through."""
+    script.outputs()
+    matrix = solvable(operator.tensor("A"))
+    if matrix is None:
+        return
+    count, rows, width = count_of(matrix), matrix.shape[-1], dtype_bytes(matrix.dtype)
+    logarithm = operator.name.endswith("_slogdet")
+    script.temporary(count * INFO_BYTES)
+    factorized(script, device, matrix)
+    held = [] if logarithm else [script.temporary(count * width)]
+    counted = [script.temporary(rows * INFO_BYTES), script.temporary(count * rows)]
+    swaps = script.temporary(count * INDEX_BYTES)
+    script.release(script.temporary(count * rows * INDEX_BYTES))
+    for token in counted[::-1]:
+        script.release(token)
+    if logarithm:
+        signs = script.temporary(count * rows * width)
+        script.release(script.temporary(count * width))
+        script.release(signs)
+        script.release(swaps)
+        sizes = script.temporary(count * rows * (width // 2 if _is_complex(matrix) else width))
+        if _is_complex(matrix):
+            script.release(script.temporary(count * rows * width))
+        script.release(sizes)
+    else:
+        script.release(swaps)
+    for token in held:
+        script.release(token)
+
+
+def _is_complex(matrix: TensorMeta) -> bool:
+    return ELEMENTS[matrix.dtype].is_complex
+
+
+@rule("aten::linalg_lu", name="lu-whole", sure=_SURE)
+def linalg_lu(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """Permutation, L and U, and the factors they are taken from."""
+    script.outputs()
+    matrix = solvable(operator.tensor("A"))
+    if matrix is None:
+        return
+    count, (rows, columns) = count_of(matrix), matrix.shape[-2:]
+    pivots = count * min(rows, columns) * INFO_BYTES
+    factors = script.temporary(bytes_of(matrix))
+    script.temporary(pivots)
+    script.temporary(count * INFO_BYTES)
+    pivoted = bool(operator.argument("pivot", default=True))
+    factorized(script, device, matrix, pivoted)
+    script.release(factors)
+    if pivoted:
+        indices = script.temporary(rows * INDEX_BYTES)
+        copies = script.temporary(count * rows * INDEX_BYTES if count > 1 else 0)
+        script.release(indices)
+        script.release(copies)
+
+
+@rule("aten::cholesky", name="cholesky-checked", sure=_SURE)
+def cholesky(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """As `linalg_cholesky_ex`, and the host asks how it went."""
+    script.outputs()
+    matrix = solvable(operator.tensor("self"))
+    if matrix is None:
+        return
+    count = count_of(matrix)
+    script.temporary(count * INFO_BYTES)
+    if count > 1:
+        script.release(script.temporary(count * POINTER_BYTES))
+    else:
+        upper = bool(operator.argument("upper", default=False))
+        in_turn(script, 1, cusolver.potrf_bytes(ELEMENTS[matrix.dtype], upper, matrix.shape[-1]))
+    _looked_at(script, count)
+
+
+@rule("aten::linalg_ldl_factor_ex", name="ldl", sure=_SURE)
+def ldl_factor(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """The factors, pivots and what went wrong, then one work area for all matrices."""
+    script.outputs()
+    matrix = solvable(operator.tensor("self"))
+    if matrix is not None:
+        in_turn(script, 1, cusolver.sytrf_bytes(ELEMENTS[matrix.dtype], matrix.shape[-1]))
+
+
+@rule("aten::linalg_ldl_solve", name="ldl-solve")
+def ldl_solve(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """The result; the pivots as the interface of 64 bits takes them, and a report."""
+    script.outputs()
+    matrix = solvable(operator.tensor("LD"))
+    if matrix is not None:
+        script.temporary(count_of(matrix) * matrix.shape[-1] * INDEX_BYTES)
+        script.temporary(INFO_BYTES)
+
+
+@rule("aten::triangular_solve", name="triangular-solve-old")
+def triangular_solve(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """The result and a copy of the matrix; then as `linalg_solve_triangular`."""
+    script.outputs()
+    matrix = solvable(operator.tensor("A"))
+    if matrix is not None:
+        triangular_systems(script, device, count_of(matrix), matrix.shape[-1])
+
+
+@rule("aten::ormqr", name="reflected", sure=_SURE)
+def ormqr(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """The result, a report, and a work area for one matrix after the other."""
+    script.outputs()
+    reflectors, scales, other = (operator.tensor(name) for name in ("self", "input2", "input3"))
+    if solvable(other) is None or reflectors is None or scales is None or other is None:
+        return
+    of, left = ELEMENTS[other.dtype], bool(operator.argument("left", default=True))
+    script.temporary(INFO_BYTES)
+    rows, columns = other.shape[-2:]
+    nbytes = cusolver.ormqr_bytes(of, left, rows, columns, scales.shape[-1])
+    in_turn(script, count_of(other), nbytes)
+
+
+@rule("aten::_linalg_eigvals", "aten::linalg_eig", name="eigenvalues", sure=_SURE)
+def eigenvalues(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """Whether all is finite, where vectors are wanted; report, vectors, values and a copy of the matrix, and a work area; then the results."""
+    matrix = solvable(operator.tensor("self"))
+    if matrix is None:
+        script.outputs()
+        return
+    vectors = operator.name.endswith("linalg_eig")
+    real, count, size = not _is_complex(matrix), count_of(matrix), matrix.shape[-1]
+    elements, width = matrix.element_count, _complex_bytes(matrix)
+    if vectors:
+        _finite(script, device, matrix)
+    script.temporary(count * INFO_BYTES)
+    made = script.temporary(elements * width if vectors else 0)
+    values = script.temporary(count * size * width)
+    parts = [script.temporary(count * size * width if real else 0)]
+    copy = script.temporary(bytes_of(matrix))
+    parts.append(script.temporary(bytes_of(matrix) if real and vectors else 0))
+    in_turn(script, 1, cusolver.geev_bytes(ELEMENTS[matrix.dtype], int(vectors), size))
+    script.release(copy)
+    if real:
+        flags = script.temporary(count * size)
+        _all(script, device, count * size)
+        script.release(flags)
+        for token in parts[::-1]:
+            script.release(token)
+    script.output(0)
+    if vectors:
+        script.output(1)
+    script.release(made)
+    script.release(values)
+    _looked_at(script, count)
+
+
+def _finite(script: Script, device: DeviceProfile, matrix: TensorMeta) -> None:
+    """Whether every element is finite: of complex ones both parts."""
+    elements, parts = matrix.element_count, 2 if _is_complex(matrix) else 1
+    found = []
+    for _ in range(parts):
+        size = script.temporary(bytes_of(matrix) // parts)
+        first, second = script.temporary(elements), script.temporary(elements)
+        found.append(script.temporary(elements))
+        for token in (second, first, size):
+            script.release(token)
+    for token in found[1:]:
+        script.release(token)
+    _all(script, device, elements)
+    script.release(found[0])
+
+
+@rule("aten::_linalg_svd", name="singular-values", sure=_SURE)
+def svd(operator: Operator, _device: DeviceProfile, script: Script) -> None:
+    """The results, a report and a copy of the matrix; then by driver: all vectors where only values are wanted, and the work area."""
+    matrix = solvable(operator.tensor("A"))
+    if matrix is None:
+        script.outputs()
+        return
+    vectors = bool(operator.argument("compute_uv", default=True))
+    full = bool(operator.argument("full_matrices", default=False))
+    driver = operator.argument("driver")
+    if vectors:
+        script.output(0)
+        script.output(2)
+    script.output(1)
+    count, (rows, columns), of = count_of(matrix), matrix.shape[-2:], ELEMENTS[matrix.dtype]
+    width, least, most = dtype_bytes(matrix.dtype), min(rows, columns), max(rows, columns)
+    script.temporary(count * INFO_BYTES)
+    copy = script.temporary(bytes_of(matrix))
+    held: list[int] = []
+    if driver == "gesvd":
+        held.append(script.temporary(cusolver.gesvd_bytes(of, most, least), Basis.MEASURED))
+        held.append(script.temporary(least * (width // 2 if of.is_complex else width)))
+        held.append(script.temporary(least * least * width if vectors else 0))
+    elif driver == "gesvda":
+        if not vectors:
+            held += [
+                script.temporary(count * most * least * width),
+                script.temporary(count * least * least * width),
+            ]
+        in_turn(script, 1, cusolver.gesvda_bytes(of, int(vectors), most, least, count))
+    elif rows <= _AT_ONCE and columns <= _AT_ONCE:
+        if not vectors or (not full and rows > columns):
+            held.append(script.temporary(count * rows * rows * width))
+        if not vectors or (not full and columns > rows):
+            held.append(script.temporary(count * columns * columns * width))
+        in_turn(script, 1, cusolver.gesvdj_batched_bytes(of, int(vectors), rows, columns, count))
+    else:
+        if not vectors:
+            held += [script.temporary(rows * least * width), script.temporary(columns * least * width)]
+        in_turn(script, 1, cusolver.gesvdj_bytes(of, int(vectors), int(not full), rows, columns))
+    for token in held[::-1]:
+        script.release(token)
+    script.release(copy)
+    _looked_at(script, count)
