@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import io
 import json
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib import resources
 from typing import Any
 
@@ -48,12 +48,11 @@ class Record:
         self._arrays: dict[str, npt.NDArray[Any]] = {}
         self.name = name
         self.about: dict[str, str] = json.loads(str(self._file["about"]))
-        self._rows = {tuple(row): place for place, row in enumerate(self._file["family"].tolist())}
 
     def answers(self, call: Convolution, figure: str = FIRST) -> dict[int, int]:
         """Bytes of a figure by batch, of the convolution at whatever batches it was asked."""
         group = f"{call.dtype}.{'nhwc' if call.channels_last else 'nchw'}"
-        family = self._rows.get(call.family)
+        family = self._rows.get(np.array(call.family, self._array("family").dtype).tobytes())
         member = member_of(group, call.operation, figure)
         if family is None or member not in self._file:
             return {}
@@ -65,6 +64,13 @@ class Record:
             found = np.where(found == AS_FIRST, self._array(f"{group}.{call.operation}")[start:stop], found)
         batches = self._array(f"{group}.batch")[start:stop].tolist()
         return {batch: nbytes for batch, nbytes in zip(batches, found.tolist(), strict=True) if nbytes >= 0}
+
+    @cached_property
+    def _rows(self) -> dict[bytes, int]:
+        """Where each family stands, by its numbers as they lie in memory: made in no time, which keys of numbers would not be."""
+        families = self._array("family")
+        raw, width = families.tobytes(), families.dtype.itemsize * families.shape[1]
+        return {raw[start : start + width]: start // width for start in range(0, len(raw), width)}
 
     def _array(self, member: str) -> npt.NDArray[Any]:
         if member not in self._arrays:
