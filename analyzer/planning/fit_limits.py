@@ -5,8 +5,8 @@
 2. Doubling and bisection, as a trial finder goes, give a batch that runs with one that does not right above it. Fragmented
    memory is not monotonic: so the batches below are tried too, down to where no block had to be given back. The batch
    above a **gap** is the answer only where no size it asks for is inferred (each was measured at that very batch); else it
-   is the largest with every smaller batch running. Gaps below the answer are named (`gaps`), and so are larger batches that
-   would run (`also`).
+   is the largest with every smaller batch running. Gaps below the answer are named (`gaps`), of a program with convolutions the nearest, and so are larger batches
+   that would run (`also`).
 3. What is simulated makes a request smaller where it may be and there is no room (`runtimes/plans.py`). A batch of which it is in
    doubt whether it runs (`runtimes/bounded.py`) is no answer; it is named in the notes.
 4. A batch at which the program itself fails is no answer, and says nothing of memory: the next one does. What was said is
@@ -29,10 +29,14 @@ from analyzer.results.fit import Fit
 from analyzer.runtimes.base import Limit
 from analyzer.runtimes.batches import Figures
 from analyzer.runtimes.bounded import unasked
+from analyzer.runtimes.events import Malloc
 
 _START, _WIDER = 16, 8
-# Batches whose sizes are worked out at once, where one after the other is tried: at first, and where that went on.
-_FIRST_TOGETHER, _TOGETHER = 256, 1024
+# Batches whose sizes are worked out at once, where one after the other is tried: few at first (cuDNN may have to be asked about each), and
+# twice as many whenever that went on, up to so many.
+_FIRST_TOGETHER, _TOGETHER = 8, 1024
+# Batches below an answer that are looked at for gaps, where each asks cuDNN about all convolutions and none can change the answer.
+_ASKED_BELOW = 16
 
 
 class Search:
@@ -88,8 +92,10 @@ class Search:
         if not self.exactly(self.start):
             return 0, 0
         low = self.evaluated_from(self.start)
-        batch = self.without_gaps(low)
-        if low > batch and self.exactly(low) and not self.unasked(low):
+        asked = any(isinstance(event, Malloc) and event.plan for event in self.smallest.events)
+        sure = asked and self.exactly(low) and not self.unasked(low)
+        batch = self.without_gaps(low, _ASKED_BELOW if sure else low)
+        if low > batch and (sure or (self.exactly(low) and not self.unasked(low))):
             batch = low
         if batch > self.start and self.unasked(batch) and not self.exactly(batch):
             # In doubt by what its convolutions may take at most, which is far more: so is every batch for a while.
@@ -108,12 +114,25 @@ class Search:
     def evaluated_from(self, start: int) -> int:
         """The largest batch that runs by its evaluated figures, with one above it that does not; the smallest runs. start: where
         what is evaluated begins."""
-        high = _START
+        high, reach = _START, MOST
         self.intervals = intervals_of(self.subject, start, high)
         while self.runs(high) and high < MOST:
-            high = min(_WIDER * high, MOST)
-            self.intervals = intervals_of(self.subject, start, high)
-        return bisected(self.start, high, self.runs)
+            reach, high = self.beyond(high), min(_WIDER * high, MOST)
+            self.intervals = intervals_of(self.subject, start, min(reach, high))
+            if reach < high:
+                if not self.runs(reach):
+                    break
+                reach, self.intervals = MOST, intervals_of(self.subject, start, high)
+        return bisected(self.start, high, lambda batch: batch < reach and self.runs(batch))
+
+    def beyond(self, batch: int) -> int:
+        """A batch that will not run, a quarter beyond where memory ends if it goes on growing as it does: what lies beyond that may be another
+        program, which would be sought out for nothing."""
+        assert self.intervals is not None
+        half, whole = self.intervals.at(batch // 2), self.intervals.at(batch)
+        grows = max(whole.peak_reserved - half.peak_reserved, 1) / (batch - batch // 2)
+        left = int((self.bound(whole)[0] - whole.peak_reserved) / grows)
+        return max((batch + left) * 5 // 4, 2 * batch)
 
     def runs(self, batch: int) -> bool:
         """Whether every request of the batch's steps is served under the limit, evaluated. Of a batch that the program
@@ -143,13 +162,13 @@ class Search:
             return True, True
         return not (bounded or self.intervals.at(batch, bound)).fails, False
 
-    def without_gaps(self, batch: int) -> int:
-        """The largest batch up to `batch` with all below it running."""
+    def without_gaps(self, batch: int, most: int = MOST) -> int:
+        """The largest batch up to `batch` with all below it running. most: how many are looked at."""
         assert self.intervals is not None
         lowest, below, prepared, together = batch, batch, batch, _FIRST_TOGETHER
-        while below > 1:
+        while below > max(batch - most, 1):
             if below == prepared:
-                prepared, together = max(below - together, 0), _TOGETHER
+                prepared, together = max(below - together, 0), min(2 * together, _TOGETHER)
                 self.intervals.prepare(range(prepared + 1, below + 1))
             if not self.runs(below):
                 lowest = below - 1

@@ -338,7 +338,7 @@ class Estimate:
         limit = self.allowed_bytes if nbytes is None else nbytes
         least, most = self.device_range
         known, sure = self.within(limit), self.certainty
-        if known and self.at_least:
+        if (known and self.at_least) or (not known and self.doubt and limit >= self.allowed_bytes):
             return "may not fit"
         given = min(limit, max(limit, self.usable_bytes) - sure.kept_bytes)
         given_at_most = limit + sure.spare_bytes if limit >= self.usable_bytes else limit

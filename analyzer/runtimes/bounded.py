@@ -3,7 +3,7 @@
 1. It runs when every request is served: blocks the allocator kept are given back and the request is tried again before it
    fails, as the allocator does; a convolution without room for its workspace goes on to cuDNN's next plans (`plans.py`).
 2. It is **in doubt** when it only runs through the next plans of a convolution cuDNN was not asked about, or when it no longer runs where
-   the workspaces of these are the largest they may be. What is in doubt does not count as fitting.
+   the workspaces of these are the largest they may be, or only where they are the smallest. What is in doubt does not count as fitting.
 
 `assemble.py` asks this of every analysis, so that `analyze`, `fit`, `what-if` and the others give one verdict.
 """
@@ -25,17 +25,26 @@ def bounded(prediction: Prediction, limit: Limit) -> tuple[Simulation, str]:
     assert prediction.limited is not None
     simulation = simulate(prediction.events, prediction.limited(*limit), places=True)
     if simulation.failure is not None:
-        return simulation, ""
+        runs = unasked(prediction.events) and _off(prediction, limit, -1).failure is None
+        return simulation, _DOUBT if runs else ""
     if _refused_unasked(prediction.events, simulation):
         return simulation, _DOUBT
     if not unasked(prediction.events):
         return simulation, ""
-    larger = tuple(
-        replace(event, nbytes=event.nbytes + event.assumed) if _is_unasked(event) else event
+    larger = _off(prediction, limit, 1)
+    return simulation, _DOUBT if larger.failure is not None or _refused_unasked(
+        prediction.events, larger
+    ) else ""
+
+
+def _off(prediction: Prediction, limit: Limit, sign: int) -> Simulation:
+    """What happens where the workspaces cuDNN was not asked about are the largest, or the smallest, that they may be."""
+    assert prediction.limited is not None
+    events = tuple(
+        replace(event, nbytes=max(event.nbytes + sign * event.assumed, 1)) if _is_unasked(event) else event
         for event in prediction.events
     )
-    again = simulate(larger, prediction.limited(*limit))
-    return simulation, _DOUBT if again.failure is not None or _refused_unasked(larger, again) else ""
+    return simulate(events, prediction.limited(*limit))
 
 
 def unasked(events: tuple[AllocationEvent, ...]) -> bool:
