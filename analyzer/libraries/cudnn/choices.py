@@ -206,10 +206,10 @@ class Choices:
         most = most_bytes(call)
         if known := self._answers(call, figure):
             nbytes = min(_carried(known, call.x_shape[0]), most)
-        elif product := product_plan(call):
-            nbytes = product[0].workspace_bytes
         else:
-            nbytes = 0 if call.channels_last else _copies(call)
+            product = product_plan(call)
+            guess = product[0].workspace_bytes if product else 0 if call.channels_last else _copies(call)
+            nbytes = max(guess, 1)  # a request that is not made has no range
         return Workspace(nbytes, 0, max(nbytes, most), UNKNOWN)
 
     def by_handle(self, call: Convolution, plan: Plan) -> Plan:

@@ -104,6 +104,12 @@ def test_without_a_library_the_range_holds_and_says_so() -> None:
     assert list(NextPlans(choices_of(load("h200")), UNSEEN, DEFAULT, 3000))[:3] == [1500, 750, 375]
 
 
+def test_a_workspace_that_may_be_none_is_asked_for_so_that_its_range_counts() -> None:
+    """In NHWC kernels on tensor cores take nothing, as far as is known: where nobody answers that is no certainty."""
+    found = choices_of(load("a100-80gb")).workspace(replace(UNSEEN, dtype="float16", channels_last=True))
+    assert (found.nbytes, found.low_bytes, found.source) == (1, 0, UNKNOWN) and found.high_bytes > 2**20
+
+
 def test_what_follows_without_a_library_is_recorded_or_nobody_s_answer() -> None:
     choices = choices_of(load("h200"))
     stem = Convolution("forward", "float32", False, (270, 3, 224, 224), (64, 3, 7, 7), (3, 3), (2, 2), (1, 1))
