@@ -47,6 +47,11 @@ def calls(dtype, batch, n):
             for driver in (None, "gesvd", "gesvdj", "gesvda"):
                 if driver != "gesvda" or not full:
                     yield aten._linalg_svd.default, (matrix, full, vectors), {"driver": driver}
+    for matrix in (square, tall, wide, drawn(n + 200, n)):
+        rows = matrix.shape[-2]
+        yield aten.linalg_lstsq.default, (matrix, drawn(rows, 5))
+        if not batch:
+            yield aten.linalg_lstsq.default, (matrix, drawn(rows))
     for k in (1, 7, 100):
         yield aten.triangular_solve.default, (drawn(n, k), square)
     reflectors, scales = aten.geqrf(tall)

@@ -467,7 +467,24 @@ def cudnn_ctc_loss(log_probs: Any, *_: Any, **__: Any) -> Any:
     return torch.empty(log_probs.size(1), dtype=log_probs.dtype, device=META), _like(log_probs)
 
 
+def linalg_lstsq(matrix: Any, other: Any, rcond: Any = None, *, driver: str | None = None) -> Any:
+    """`BatchLinearAlgebra.cpp`: on CUDA only gels, which takes the rank to be full; the solution lies in the memory of the right sides."""
+    del rcond
+    if driver not in (None, "gels"):
+        raise RuntimeError("torch.linalg.lstsq: parameter `driver` should be one of (gels), on the GPU")
+    vector = matrix.dim() - 1 == other.dim() and other.shape == matrix.shape[:-1]
+    sides = other.unsqueeze(-1) if vector else other
+    (rows, columns), batch = matrix.shape[-2:], matrix.shape[:-2]
+    memory = matrix.new_empty((*batch, sides.shape[-1], max(rows, columns))).mT
+    solution = memory[..., :columns, :]
+    width = (*batch, sides.shape[-1]) if rows > columns else (0,)
+    residuals = matrix.new_empty(width, dtype=torch.empty(0, dtype=matrix.dtype, device=META).real.dtype)
+    rank, values = matrix.new_empty(0, dtype=torch.int64), residuals.new_empty(0)
+    return solution.squeeze(-1) if vector else solution, residuals, rank, values
+
+
 META_KERNELS: dict[Any, Callable[..., Any]] = {
+    aten.linalg_lstsq.default: linalg_lstsq,
     aten.convolution.default: convolution,
     aten.convolution_backward.default: convolution_backward,
     aten._scaled_dot_product_cudnn_attention.default: cudnn_attention,

@@ -291,10 +291,11 @@ def triangular(operator: Operator, device: DeviceProfile, script: Script) -> Non
     triangular_systems(script, device, systems, unknowns)
 
 
-def triangular_systems(script: Script, device: DeviceProfile, systems: int, unknowns: int) -> None:
-    """What solving a stack of triangular systems takes besides result and copies."""
+def triangular_systems(script: Script, device: DeviceProfile, systems: int, unknowns: int) -> list[int]:
+    """What solving a stack of triangular systems takes besides result and copies: tokens of what is held until the operator's end."""
+    held = []
     if systems > _SYSTEMS_IN_TURN or unknowns < _UNKNOWNS_IN_TURN:
         basis = Basis.EXACT if unknowns <= _UNKNOWNS_OF_CUBLAS else Basis.BOUNDED
-        script.temporary(systems * _POINTER_BYTES, basis)
-        script.temporary(systems * _POINTER_BYTES, basis)
+        held = [script.temporary(systems * _POINTER_BYTES, basis) for _ in range(2)]
     take_workspace(script, device)
+    return held

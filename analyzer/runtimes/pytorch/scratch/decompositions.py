@@ -26,6 +26,8 @@ from analyzer.runtimes.pytorch.scratch.factorizations import (
     INDEX_BYTES,
     INFO_BYTES,
     POINTER_BYTES,
+    addressed,
+    at_once,
     count_of,
     factorized,
     in_turn,
@@ -176,6 +178,61 @@ def ormqr(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     rows, columns = other.shape[-2:]
     nbytes = cusolver.ormqr_bytes(of, left, rows, columns, scales.shape[-1])
     in_turn(script, count_of(other), nbytes)
+
+
+@rule("aten::linalg_lstsq", name="least-squares", sure=_SURE)
+def lstsq(operator: Operator, device: DeviceProfile, script: Script) -> None:
+    """A report; the right sides, in whose memory the solution lies; a copy of the matrix, factorized as `qr`'s, of a wide one transposed; a
+    product with the reflectors and a triangular system. Of a batch of tall ones that is factorized at once cuBLAS solves all. Then the
+    residuals, of complex numbers from their squares.
+    """
+    matrix, solution = solvable(operator.tensor("self")), operator.outputs[0]
+    if matrix is None or solution is None:
+        script.outputs()
+        return
+    of, count, (rows, columns) = ELEMENTS[matrix.dtype], count_of(matrix), matrix.shape[-2:]
+    width, least, most = dtype_bytes(matrix.dtype), min(rows, columns), max(rows, columns)
+    sides = 1 if len(solution.shape) < len(matrix.shape) else solution.shape[-1]
+    script.temporary(count * INFO_BYTES)
+    script.output(0, count * most * sides * width)
+    copy, wide, together = script.temporary(bytes_of(matrix)), columns > rows, at_once(most, count)
+    if together and not wide:
+        second = script.temporary(bytes_of(matrix))
+        addressed(script, device, count, 2)
+        script.release(second)
+    else:
+        scales = script.temporary(count * least * width)
+        turned = script.temporary(bytes_of(matrix) if wide else 0)
+        if together:
+            addressed(script, device, count, 2)
+        else:
+            _reported(script, count, cusolver.geqrf_bytes(of, most, least))
+        if wide:
+            _triangular(script, device, count, least)
+        _reported(script, count, cusolver.ormqr_bytes(of, True, most, sides, least))
+        if not wide:
+            _triangular(script, device, count, least)
+        script.release(turned)
+        script.release(scales)
+    if rows > columns:
+        if of.is_complex:
+            script.release(script.temporary(count * (rows - columns) * sides * width))
+        script.output(1)
+    script.release(copy)
+    _looked_at(script, count)
+
+
+def _triangular(script: Script, device: DeviceProfile, count: int, unknowns: int) -> None:
+    """A triangular system, and nothing of it left."""
+    for token in triangular_systems(script, device, count, unknowns)[::-1]:
+        script.release(token)
+
+
+def _reported(script: Script, count: int, nbytes: int) -> None:
+    """A report, and a work area for one matrix after the other."""
+    info = script.temporary(INFO_BYTES)
+    in_turn(script, count, nbytes)
+    script.release(info)
 
 
 @rule("aten::_linalg_eigvals", "aten::linalg_eig", name="eigenvalues", sure=_SURE)

@@ -8,7 +8,7 @@
 Source: `aten/src/ATen/native/cuda/linalg/` `BatchLinearAlgebra.cpp` and `BatchLinearAlgebraLib.cpp`, `BatchLinearAlgebra.cpp`; orders and sizes as PyTorch's own
 host code asks under the emulated runtime (torch 2.11, `tests/data/emulation/factorizations.json.gz`), of which work areas are an H100's.
 
-Not modelled: least squares, exponentials. `decompositions.py` has determinants, eigenvalues and singular values.
+Not modelled: exponentials. `decompositions.py` has determinants, eigenvalues, singular values and least squares.
 """
 
 from __future__ import annotations
@@ -44,12 +44,17 @@ def in_turn(script: Script, count: int, nbytes: int) -> None:
         script.release(script.temporary(nbytes, Basis.MEASURED))
 
 
-def _at_once(script: Script, device: DeviceProfile, count: int, arrays: int = 1) -> None:
+def addressed(script: Script, device: DeviceProfile, count: int, arrays: int = 1) -> None:
     """By cuBLAS, from arrays of addresses."""
     tokens = [script.temporary(count * POINTER_BYTES) for _ in range(arrays)]
     take_workspace(script, device)
     for token in tokens[::-1]:
         script.release(token)
+
+
+def at_once(rows: int, count: int) -> bool:
+    """Whether so many matrices are factorized into Q and R together."""
+    return rows <= 256 and count >= max(2, rows // 16)
 
 
 def solvable(tensor: TensorMeta | None) -> TensorMeta | None:
@@ -142,7 +147,7 @@ def factorized(script: Script, device: DeviceProfile, matrix: TensorMeta, pivote
             for token in tokens[::-1]:
                 script.release(token)
     elif rows == columns and (rows <= 16 or (rows <= 128 and count <= 16)):
-        _at_once(script, device, count)
+        addressed(script, device, count)
     else:  # MAGMA's
         take_workspace(script, device)
     if not pivoted:
@@ -166,7 +171,7 @@ def _solved(script: Script, device: DeviceProfile, matrix: TensorMeta, sides: in
     elif unknowns <= 128 and sides <= (
         16 if unknowns == sides else _MANY if unknowns <= 8 else 8 if unknowns <= 64 else 2
     ):
-        _at_once(script, device, count, 2)
+        addressed(script, device, count, 2)
     else:
         row, rows = unknowns * INDEX_BYTES, count * unknowns * INDEX_BYTES
         indices = script.temporary(row)
@@ -175,8 +180,8 @@ def _solved(script: Script, device: DeviceProfile, matrix: TensorMeta, sides: in
             script.release(indices)
         tokens += [script.temporary(row), script.temporary(rows), script.temporary(nbytes)]
         if count > _SYSTEMS_IN_TURN or unknowns < _UNKNOWNS_IN_TURN:
-            _at_once(script, device, count, 2)
-            _at_once(script, device, count, 2)
+            addressed(script, device, count, 2)
+            addressed(script, device, count, 2)
         take_workspace(script, device)
         for token in tokens[::-1]:
             script.release(token)
@@ -194,8 +199,8 @@ def qr(operator: Operator, device: DeviceProfile, script: Script) -> None:
     of, count, (rows, columns) = ELEMENTS[matrix.dtype], count_of(matrix), matrix.shape[-2:]
     reflectors = min(rows, columns)
     script.temporary(count * reflectors * dtype_bytes(matrix.dtype) if whole else 0)
-    if not product and rows <= 256 and count >= max(2, rows // 16):
-        _at_once(script, device, count, 2)
+    if not product and at_once(rows, count):
+        addressed(script, device, count, 2)
     elif not product:
         info = script.temporary(INFO_BYTES)
         in_turn(script, count, cusolver.geqrf_bytes(of, rows, columns))
