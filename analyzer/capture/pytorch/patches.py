@@ -88,6 +88,7 @@ PATCHES: dict[str, Patch] = {
     },
     "torch.ops.load_library": Patch("torchvision's library for CUDA cannot be loaded beside a CPU build (`detection.py`)"),
     "torch.set_default_tensor_type": Patch("takes the CUDA types of `legacy_types.py`"),
+    "torch.Tensor._make_wrapper_subclass": Patch("a wrapper lies where what it wraps does: autograd's engine looks for its GPU"),
     "torch.Tensor.__new__": Patch("`torch.Tensor(2, 3)` is a tensor of the default type, which may be the GPU's"),
     **{
         _GPU + name: Patch("CUDA graphs: what is captured takes its memory from a pool of its own (`device/graphs.py`)")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -75,6 +75,7 @@ def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
         **graphs(recorder),
         **legacy_types(),
         "ops.load_library": loading(),
+        "Tensor._make_wrapper_subclass": staticmethod(_wrapper(torch.Tensor._make_wrapper_subclass)),
         **Pinned().functions(),
     }
     if recorder.memory is not None:
@@ -91,6 +92,20 @@ def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
         found["set_default_tensor_type"] = choose
         with replaced({f"torch.{name}": answer for name, answer in found.items()}):
             yield
+
+
+def _wrapper(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Tensors that wrap others lie where those really do: the engine looks for the GPU that a wrapper names."""
+
+    def placed(value: Any) -> Any:
+        on_gpu = str(value).startswith("cuda") if isinstance(value, (str, torch.device)) else False
+        return torch.device("meta") if on_gpu else value
+
+    def made(cls: type, size: Any, *args: Any, **kwargs: Any) -> Any:
+        named = {name: placed(value) for name, value in kwargs.items()}
+        return make(cls, size, *map(placed, args), **named)
+
+    return made
 
 
 def _answers(device: DeviceProfile, recorder: Recorder) -> dict[str, Any]:
