@@ -36,6 +36,7 @@ NO_PLAN, NOT_ASKED, AS_FIRST = -1, -2, -3
 AS_FIRST_FIGURES = (DETERMINISTIC, STRICT, TRIAL, DETERMINISTIC_TRIAL, STRICT_TRIAL, TIMED)
 # The release all tables are of.
 RELEASE: Release = (9, 19)
+_LARGEST = np.iinfo(np.int32).max
 Integers = npt.NDArray[np.int64]
 
 
@@ -52,7 +53,9 @@ class Record:
     def answers(self, call: Convolution, figure: str = FIRST) -> dict[int, int]:
         """Bytes of a figure by batch, of the convolution at whatever batches it was asked."""
         group = f"{call.dtype}.{'nhwc' if call.channels_last else 'nchw'}"
-        family = self._rows.get(np.array(call.family, self._array("family").dtype).tobytes())
+        family = (
+            None if max(call.family) > _LARGEST else self._rows.get(np.array(call.family, np.int32).tobytes())
+        )
         member = member_of(group, call.operation, figure)
         if family is None or member not in self._file:
             return {}
