@@ -23,7 +23,7 @@ from analyzer.planning.fit_analyses import by_analyses
 from analyzer.planning.fit_limits import Search
 from analyzer.planning.subject import Progress, Subject
 from analyzer.results.fit import Fit
-from analyzer.runtimes.events import Malloc
+from analyzer.runtimes.bounded import convolves
 
 if TYPE_CHECKING:
     import torch
@@ -101,7 +101,7 @@ def largest_batch(subject: Subject, known: Analysis, progress: Progress | None =
     subject = _on_device(subject)
     if subject.runtime is None or not subject.runtime.takes_limits:
         return by_analyses(subject, None, progress).batch
-    if not any(isinstance(event, Malloc) and event.plan for event in known.events):
+    if not convolves(known.events):
         found = Search(subject, None, progress, known).by_figures()
         if found is not None:
             return found

@@ -5,8 +5,8 @@
 2. Doubling and bisection, as a trial finder goes, give a batch that runs with one that does not right above it. Fragmented
    memory is not monotonic: so the batches below are tried too, down to where no block had to be given back. The batch
    above a **gap** is the answer only where no size it asks for is inferred (each was measured at that very batch); else it
-   is the largest with every smaller batch running. Gaps below the answer are named (`gaps`), of a program with convolutions the nearest, and so are larger batches
-   that would run (`also`).
+   is the largest with every smaller batch running. Gaps below the answer are named (`gaps`), of a program with
+   convolutions the nearest, and so are larger batches that would run (`also`).
 3. What is simulated makes a request smaller where it may be and there is no room (`runtimes/plans.py`). A batch of which it is in
    doubt whether it runs (`runtimes/bounded.py`) is no answer; it is named in the notes.
 4. A batch at which the program itself fails is no answer, and says nothing of memory: the next one does. What was said is
@@ -28,8 +28,7 @@ from analyzer.results.estimate import Estimate
 from analyzer.results.fit import Fit
 from analyzer.runtimes.base import Limit
 from analyzer.runtimes.batches import Figures
-from analyzer.runtimes.bounded import unasked
-from analyzer.runtimes.events import Malloc
+from analyzer.runtimes.bounded import convolves, unasked
 
 _START, _WIDER = 16, 8
 # Batches whose sizes are worked out at once, where one after the other is tried: few at first (cuDNN may have to be asked about each), and
@@ -92,10 +91,9 @@ class Search:
         if not self.exactly(self.start):
             return 0, 0
         low = self.evaluated_from(self.start)
-        asked = any(isinstance(event, Malloc) and event.plan for event in self.smallest.events)
-        sure = asked and self.exactly(low) and not self.unasked(low)
-        batch = self.without_gaps(low, _ASKED_BELOW if sure else low)
-        if low > batch and (sure or (self.exactly(low) and not self.unasked(low))):
+        sure = self.exactly(low) and not self.unasked(low)
+        batch = self.without_gaps(low, _ASKED_BELOW if sure and convolves(self.smallest.events) else MOST)
+        if sure:
             batch = low
         if batch > self.start and self.unasked(batch) and not self.exactly(batch):
             # In doubt by what its convolutions may take at most, which is far more: so is every batch for a while.
@@ -127,9 +125,12 @@ class Search:
 
     def beyond(self, batch: int) -> int:
         """A batch that will not run, a quarter beyond where memory ends if it goes on growing as it does: what lies beyond that may be another
-        program, which would be sought out for nothing."""
+        program, which would be sought out for nothing. `MOST` where the program refuses what would say how it grows."""
         assert self.intervals is not None
-        half, whole = self.intervals.at(batch // 2), self.intervals.at(batch)
+        try:
+            half, whole = self.intervals.at(batch // 2), self.intervals.at(batch)
+        except AnalyzerError:
+            return MOST
         grows = max(whole.peak_reserved - half.peak_reserved, 1) / (batch - batch // 2)
         left = int((self.bound(whole)[0] - whole.peak_reserved) / grows)
         return max((batch + left) * 5 // 4, 2 * batch)

@@ -212,10 +212,9 @@ class Intervals:
     def _found(self, low: int, high: int) -> list[Interval]:
         found: list[Interval] = []
         for end in (high, low):
-            if self.subject.repetition() is not None:
-                break
             try:
-                self._at(end)
+                if self.subject.repetition() is None:
+                    self._at(end)
                 break
             except AnalyzerError:
                 continue

@@ -65,9 +65,8 @@ class Subject:
         self._file: OpenedModel | None = None
         self._before: Captured | None = None  # another capture of the file under these options
         self._captures: dict[tuple[int, int | None], list[tuple[Any, Captured]]] = {}
-        self._repeated: list[
-            tuple[Graph, RepeatedSteps | None]
-        ] = []  # what `repetition` found of captured graphs
+        # Of captured graphs what `repetition` found.
+        self._repeated: list[tuple[Graph, RepeatedSteps | None]] = []
         # Of a range of batches what `intervals.py` found, on any device.
         self.intervals: dict[tuple[int, int], Any] = {}
         self._samples: int | None = None  # of a configuration's batch, where the length is what is planned
@@ -133,13 +132,15 @@ class Subject:
 
     def alike(self, runtime_options: Mapping[str, Any]) -> Subject:
         """The same under other settings of its runtime, of which a captured program knows nothing: PyTorch's."""
-        other = self.under(replace(self.options, runtime_options=runtime_options))
-        other._captures, other.intervals, other._repeated = self._captures, self.intervals, self._repeated
-        return other
+        return self._sharing(replace(self.options, runtime_options=runtime_options))
 
     def on(self, device: str | int | None) -> Subject:
         """The same on another device; what was captured on this one serves there too, where it is the same program."""
-        other = self.under(replace(self.options, device=device))
+        return self._sharing(replace(self.options, device=device))
+
+    def _sharing(self, options: Options) -> Subject:
+        """The same with other options, under which what was captured serves too."""
+        other = self.under(options)
         other._captures, other.intervals, other._repeated = self._captures, self.intervals, self._repeated
         return other
 
@@ -185,18 +186,23 @@ class Subject:
     def repetition(self) -> RepeatedSteps | None:
         """How later steps repeat the first, by a capture of all steps; None where they do not, or there is no such capture yet. One
         sample's says nothing of several: its program is another."""
-        wholes = [batch for batch, steps in self._captures if steps is None and batch > 1]
+        wholes = [
+            batch
+            for batch, steps in self._captures
+            if steps is None and batch > 1 and self.has_captured(batch)
+        ]
         if not wholes or self._program is None or self.options.steps == 1:
             return None
         graph = self.captured(wholes[0]).source.graph
-        known = [found for whole, found in self._repeated if whole is graph]
-        if not known:
-            try:
-                known = [RepeatedSteps(graph)]
-            except NotTheSame:
-                known = [None]
-            self._repeated.append((graph, known[0]))
-        return known[0]
+        for whole, known in self._repeated:
+            if whole is graph:
+                return known
+        try:
+            found: RepeatedSteps | None = RepeatedSteps(graph)
+        except NotTheSame:
+            found = None
+        self._repeated.append((graph, found))
+        return found
 
     def captured(self, batch: int, steps: int | None = None) -> Captured:
         """The program captured at a batch, with as many steps as the options say or fewer; where there is a `runtime`.

@@ -32,9 +32,8 @@ def bounded(prediction: Prediction, limit: Limit) -> tuple[Simulation, str]:
     if not unasked(prediction.events):
         return simulation, ""
     larger = _off(prediction, limit, 1)
-    return simulation, _DOUBT if larger.failure is not None or _refused_unasked(
-        prediction.events, larger
-    ) else ""
+    in_doubt = larger.failure is not None or _refused_unasked(prediction.events, larger)
+    return simulation, _DOUBT if in_doubt else ""
 
 
 def _off(prediction: Prediction, limit: Limit, sign: int) -> Simulation:
@@ -45,6 +44,11 @@ def _off(prediction: Prediction, limit: Limit, sign: int) -> Simulation:
         for event in prediction.events
     )
     return simulate(events, prediction.limited(*limit))
+
+
+def convolves(events: tuple[AllocationEvent, ...]) -> bool:
+    """Whether there is a convolution's workspace among the requests, which one of cuDNN's plans decides."""
+    return any(isinstance(event, Malloc) and event.plan != "" for event in events)
 
 
 def unasked(events: tuple[AllocationEvent, ...]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 import torch
@@ -158,3 +159,28 @@ def test_an_answer_says_whether_it_is_certain() -> None:
     edge = fit(Add(), megabytes, device="t4")
     assert edge.verdict == "may not fit" and edge.device_bound
     assert fit(Add(), megabytes, device="h200", limit=100 * MIB).verdict == "fits"
+
+
+class Choosy(nn.Module):
+    """Takes neither 8 nor 16 samples, from which a search would see how memory grows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(256, 256)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[0] in (8, 16):
+            raise ValueError("no such batch")
+        return torch.relu(self.layer(x))
+
+
+def test_a_program_may_refuse_the_batches_a_search_begins_with() -> None:
+    def made(batch: int) -> tuple[Any, Any]:
+        return (torch.empty(batch, 4096, 256, device="meta"),), ()
+
+    refusing = fit(Choosy(), made, mode="infer", device="1GiB")
+    assert (
+        refusing.batch
+        == fit(nn.Sequential(nn.Linear(256, 256), nn.ReLU()), made, mode="infer", device="1GiB").batch
+        > 16
+    )
