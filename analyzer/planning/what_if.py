@@ -94,9 +94,12 @@ def _side_by_side(
         searches.expect([{}, *(changes for _, _, changes in offered)])
         steps.begin("as it is")
         found = [searches.with_largest(found[0], options, base, steps.tell)]
+        searches.done({})
     for variant in offered:
         steps.begin(variant[0])
         found.append(_tried(target, options, base.estimate, work, variant, steps.tell, searches=searches))
+        if searches is not None:
+            searches.done(variant[2])
     return [found[0], *sorted(found[1:], key=lambda s: (s.estimate is None, -s.saved, s.cost, s.name))]
 
 
@@ -115,11 +118,10 @@ class _Searches:
 
     def subject(self, options: Options, changes: Mapping[str, Any]) -> Subject:
         """The target under a strategy's options, any batch. Raises AnalyzerError."""
-        known = self._open.get(_program_of(changes))
-        if known is None:
-            known = self._open[_program_of(changes)] = Subject(self._target, replace(options, batch=None))
-        elif known.model is None:
-            return Subject(self._target, replace(options, batch=None))
+        program = _program_of(changes)
+        known = self._open.get(program)
+        if known is None or known.model is None:
+            known = self._open[program] = Subject(self._target, replace(options, batch=None))
         return known.alike(options.runtime_options)
 
     def with_largest(
@@ -128,12 +130,15 @@ class _Searches:
         """`strategy`, analysed as `found`, with its largest batch, or with what was said instead."""
         from analyzer.planning.fit import largest_batch
 
-        program = _program_of(strategy.changes)
         try:
             largest = largest_batch(self.subject(options, strategy.changes), found, progress)
-            strategy = replace(strategy, largest=largest)
         except AnalyzerError as error:
-            strategy = replace(strategy, error=error.message)
+            return replace(strategy, error=error.message)
+        return replace(strategy, largest=largest)
+
+    def done(self, changes: Mapping[str, Any]) -> None:
+        """A strategy is over, however it ended: what none of the next needs is forgotten."""
+        program = _program_of(changes)
         self._to_come[program] -= 1
         if self._to_come[program] <= 0:
             self._open.pop(program, None)
@@ -141,7 +146,6 @@ class _Searches:
         # not looked through again and again.
         gc.collect()
         gc.freeze()
-        return strategy
 
 
 def _program_of(changes: Mapping[str, Any]) -> str:

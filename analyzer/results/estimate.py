@@ -333,7 +333,7 @@ class Estimate:
 
         "may not fit": the figure does, and it is a lower bound (`at_least`), or on this GPU, which nobody measured, or in another order of
         the program's threads, more may be taken, or the driver may keep what is needed; or it does not, and less may, or the driver may have
-        more to give.
+        more to give, or it runs with the least that cuDNN's workspaces may be (`doubt`).
         """
         limit = self.allowed_bytes if nbytes is None else nbytes
         least, most = self.device_range

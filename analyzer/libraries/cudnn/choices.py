@@ -43,6 +43,8 @@ MEASURED, ASKED, UNKNOWN = "measured", "asked", "unknown"
 # 0.1 % of 20,025 random convolutions of an H100 (`python -m benchmarks cudnn bounds`), by operation, dense and grouped.
 _MOST_COPIES = {"forward": (2, 9), "data": (2, 7), "weight": (6, 76)}
 _MOST_BESIDES = 32 << 20
+# In place of nothing, where that is a guess: a request that is not made has no range.
+_LEAST = 1
 # Compute capability -> the last torch whose libraries do not know it, and the one whose kernels run there: CUDA 11.8's release notes name
 # 8.9 first, CUDA 11.1's 8.6; torch 2.0's wheels bring CUDA 11.7, torch 1.7's 11.0.
 _BEFORE = {(8, 9): ((2, 0), (8, 6)), (8, 6): ((1, 7), (8, 0))}
@@ -206,10 +208,10 @@ class Choices:
         most = most_bytes(call)
         if known := self._answers(call, figure):
             nbytes = min(_carried(known, call.x_shape[0]), most)
+        elif product := product_plan(call):
+            nbytes = max(product[0].workspace_bytes, _LEAST)
         else:
-            product = product_plan(call)
-            guess = product[0].workspace_bytes if product else 0 if call.channels_last else _copies(call)
-            nbytes = max(guess, 1)  # a request that is not made has no range
+            nbytes = _LEAST if call.channels_last else _copies(call)
         return Workspace(nbytes, 0, max(nbytes, most), UNKNOWN)
 
     def by_handle(self, call: Convolution, plan: Plan) -> Plan:

@@ -532,16 +532,25 @@ def _real(values: Iterable[Any], some: bool = True, inner: bool = False) -> bool
 
 
 class _Again(TorchFunctionMode):
-    """A mode that is entered once more, from inside itself. Where a wrapper of tensors on the GPU lies it is made to lie (`functions.py`): what
-    is made like its parts lies where they do."""
+    """A mode that is entered once more, from inside itself.
+
+    In a backward pass autograd names the device of a wrapper, which is where its parts really lie (`functions.py`): what is made like
+    those on the GPU lies there too.
+    """
 
     def __init__(self, mode: FakeCuda) -> None:
         super().__init__()
         self._mode = mode
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        device = kwargs.get("device") if kwargs and args and isinstance(args[0], torch.Tensor) else None
-        if device == META and self._mode._on_gpu(args[0]):
+        if (
+            kwargs
+            and kwargs.get("device") == META
+            and args
+            and isinstance(args[0], torch.Tensor)
+            and torch._C._current_autograd_node() is not None
+            and self._mode._on_gpu(args[0])
+        ):
             kwargs = {**kwargs, "device": self._mode._recorder.gpu}
         return self._mode.__torch_function__(func, types, args, kwargs)
 

@@ -25,12 +25,15 @@ from analyzer.runtimes.pytorch.scratch.factorizations import (
     ELEMENTS,
     INDEX_BYTES,
     INFO_BYTES,
-    POINTER_BYTES,
     addressed,
     at_once,
+    choleskied,
     count_of,
     factorized,
     in_turn,
+    looked_at,
+    permuted,
+    reported,
     solvable,
 )
 from analyzer.runtimes.pytorch.scratch.layout import bytes_of
@@ -42,12 +45,6 @@ _ONE_BYTE = 1
 _AT_ONCE = 32  # rows and columns of matrices of a batch that Jacobi's method takes together
 _COMPLEX = {"float32": "complex64", "float64": "complex128"}
 _LOGIC = ReductionKernel(1)
-
-
-def _looked_at(script: Script, count: int) -> None:
-    """The host asks whether all went well."""
-    for token in [script.temporary(_ONE_BYTE) for _ in range(2 if count == 1 else 1)]:
-        script.release(token)
 
 
 def _all(script: Script, device: DeviceProfile, elements: int) -> None:
@@ -63,6 +60,11 @@ def _complex_bytes(matrix: TensorMeta) -> int:
     return dtype_bytes(_COMPLEX.get(matrix.dtype, matrix.dtype))
 
 
+def _real_bytes(matrix: TensorMeta) -> int:
+    """Bytes of a real number of the matrix's precision."""
+    return dtype_bytes(matrix.dtype) // (2 if _is_complex(matrix) else 1)
+
+
 @rule("aten::_linalg_det", "aten::_linalg_slogdet", name="determinant", sure=_SURE)
 def determinant(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """The result, the factors and pivots, and what factorizing takes; then the diagonal and the pivots are looked through."""
@@ -74,7 +76,7 @@ def determinant(operator: Operator, device: DeviceProfile, script: Script) -> No
     logarithm = operator.name.endswith("_slogdet")
     script.temporary(count * INFO_BYTES)
     factorized(script, device, matrix)
-    held = [] if logarithm else [script.temporary(count * width)]
+    product = script.temporary(0 if logarithm else count * width)
     counted = [script.temporary(rows * INFO_BYTES), script.temporary(count * rows)]
     swaps = script.temporary(count * INDEX_BYTES)
     script.release(script.temporary(count * rows * INDEX_BYTES))
@@ -84,15 +86,12 @@ def determinant(operator: Operator, device: DeviceProfile, script: Script) -> No
         signs = script.temporary(count * rows * width)
         script.release(script.temporary(count * width))
         script.release(signs)
-        script.release(swaps)
-        sizes = script.temporary(count * rows * (width // 2 if _is_complex(matrix) else width))
-        if _is_complex(matrix):
-            script.release(script.temporary(count * rows * width))
+    script.release(swaps)
+    if logarithm:
+        sizes = script.temporary(count * rows * _real_bytes(matrix))
+        script.release(script.temporary(count * rows * width if _is_complex(matrix) else 0))
         script.release(sizes)
-    else:
-        script.release(swaps)
-    for token in held:
-        script.release(token)
+    script.release(product)
 
 
 def _is_complex(matrix: TensorMeta) -> bool:
@@ -115,10 +114,7 @@ def linalg_lu(operator: Operator, device: DeviceProfile, script: Script) -> None
     factorized(script, device, matrix, pivoted)
     script.release(factors)
     if pivoted:
-        indices = script.temporary(rows * INDEX_BYTES)
-        copies = script.temporary(count * rows * INDEX_BYTES if count > 1 else 0)
-        script.release(indices)
-        script.release(copies)
+        permuted(script, matrix)
 
 
 @rule("aten::cholesky", name="cholesky-checked", sure=_SURE)
@@ -130,12 +126,8 @@ def cholesky(operator: Operator, _device: DeviceProfile, script: Script) -> None
         return
     count = count_of(matrix)
     script.temporary(count * INFO_BYTES)
-    if count > 1:
-        script.release(script.temporary(count * POINTER_BYTES))
-    else:
-        upper = bool(operator.argument("upper", default=False))
-        in_turn(script, 1, cusolver.potrf_bytes(ELEMENTS[matrix.dtype], upper, matrix.shape[-1]))
-    _looked_at(script, count)
+    choleskied(operator, matrix, script)
+    looked_at(script, count)
 
 
 @rule("aten::linalg_ldl_factor_ex", name="ldl", sure=_SURE)
@@ -206,10 +198,10 @@ def lstsq(operator: Operator, device: DeviceProfile, script: Script) -> None:
         if together:
             addressed(script, device, count, 2)
         else:
-            _reported(script, count, cusolver.geqrf_bytes(of, most, least))
+            reported(script, count, cusolver.geqrf_bytes(of, most, least))
         if wide:
             _triangular(script, device, count, least)
-        _reported(script, count, cusolver.ormqr_bytes(of, True, most, sides, least))
+        reported(script, count, cusolver.ormqr_bytes(of, True, most, sides, least))
         if not wide:
             _triangular(script, device, count, least)
         script.release(turned)
@@ -219,20 +211,13 @@ def lstsq(operator: Operator, device: DeviceProfile, script: Script) -> None:
             script.release(script.temporary(count * (rows - columns) * sides * width))
         script.output(1)
     script.release(copy)
-    _looked_at(script, count)
+    looked_at(script, count)
 
 
 def _triangular(script: Script, device: DeviceProfile, count: int, unknowns: int) -> None:
     """A triangular system, and nothing of it left."""
     for token in triangular_systems(script, device, count, unknowns)[::-1]:
         script.release(token)
-
-
-def _reported(script: Script, count: int, nbytes: int) -> None:
-    """A report, and a work area for one matrix after the other."""
-    info = script.temporary(INFO_BYTES)
-    in_turn(script, count, nbytes)
-    script.release(info)
 
 
 @rule("aten::_linalg_eigvals", "aten::linalg_eig", name="eigenvalues", sure=_SURE)
@@ -266,7 +251,7 @@ def eigenvalues(operator: Operator, device: DeviceProfile, script: Script) -> No
         script.output(1)
     script.release(made)
     script.release(values)
-    _looked_at(script, count)
+    looked_at(script, count)
 
 
 def _finite(script: Script, device: DeviceProfile, matrix: TensorMeta) -> None:
@@ -306,7 +291,7 @@ def svd(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     held: list[int] = []
     if driver == "gesvd":
         held.append(script.temporary(cusolver.gesvd_bytes(of, most, least), Basis.MEASURED))
-        held.append(script.temporary(least * (width // 2 if of.is_complex else width)))
+        held.append(script.temporary(least * _real_bytes(matrix)))
         held.append(script.temporary(least * least * width if vectors else 0))
     elif driver == "gesvda":
         if not vectors:
@@ -328,4 +313,4 @@ def svd(operator: Operator, _device: DeviceProfile, script: Script) -> None:
     for token in held[::-1]:
         script.release(token)
     script.release(copy)
-    _looked_at(script, count)
+    looked_at(script, count)

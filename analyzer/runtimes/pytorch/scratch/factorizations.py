@@ -23,6 +23,7 @@ from analyzer.runtimes.pytorch.scratch.layout import bytes_of
 from analyzer.runtimes.pytorch.scratch.script import Basis, Script, rule
 
 POINTER_BYTES, INFO_BYTES, INDEX_BYTES = 8, 4, 8
+_ONE_BYTE = 1
 _MANY = 1 << 30  # right sides
 _SURE = (Basis.EXACT, Basis.MEASURED)
 ELEMENTS = {
@@ -42,6 +43,19 @@ def in_turn(script: Script, count: int, nbytes: int) -> None:
     """A work area for one matrix after the other."""
     for _ in range(count):
         script.release(script.temporary(nbytes, Basis.MEASURED))
+
+
+def reported(script: Script, count: int, nbytes: int) -> None:
+    """A report of what went wrong, and a work area for one matrix after the other."""
+    info = script.temporary(INFO_BYTES)
+    in_turn(script, count, nbytes)
+    script.release(info)
+
+
+def looked_at(script: Script, count: int) -> None:
+    """The host asks whether all went well."""
+    for token in [script.temporary(_ONE_BYTE) for _ in range(2 if count == 1 else 1)]:
+        script.release(token)
 
 
 def addressed(script: Script, device: DeviceProfile, count: int, arrays: int = 1) -> None:
@@ -69,6 +83,11 @@ def cholesky(operator: Operator, _device: DeviceProfile, script: Script) -> None
     matrix = solvable(operator.tensor("self"))
     if matrix is None:
         return
+    choleskied(operator, matrix, script)
+
+
+def choleskied(operator: Operator, matrix: TensorMeta, script: Script) -> None:
+    """A Cholesky factor, in place: one matrix with a work area, several from their addresses."""
     if (count := count_of(matrix)) > 1:
         script.release(script.temporary(count * POINTER_BYTES))
     else:
@@ -111,11 +130,16 @@ def lu_unpack(operator: Operator, _device: DeviceProfile, script: Script) -> Non
     script.outputs()
     matrix = solvable(operator.tensor("LU_data"))
     if matrix is not None and operator.argument("unpack_pivots", default=True):
-        rows, count = matrix.shape[-2], count_of(matrix)
-        indices = script.temporary(rows * INDEX_BYTES)
-        copies = script.temporary(count * rows * INDEX_BYTES if count > 1 else 0)
-        script.release(indices)
-        script.release(copies)
+        permuted(script, matrix)
+
+
+def permuted(script: Script, matrix: TensorMeta) -> None:
+    """The pivots as a permutation of rows."""
+    rows, count = matrix.shape[-2], count_of(matrix)
+    indices = script.temporary(rows * INDEX_BYTES)
+    copies = script.temporary(count * rows * INDEX_BYTES if count > 1 else 0)
+    script.release(indices)
+    script.release(copies)
 
 
 @rule("aten::linalg_lu_solve", "aten::_linalg_solve_ex", "aten::linalg_inv_ex", name="lu-solve", sure=_SURE)
@@ -202,15 +226,11 @@ def qr(operator: Operator, device: DeviceProfile, script: Script) -> None:
     if not product and at_once(rows, count):
         addressed(script, device, count, 2)
     elif not product:
-        info = script.temporary(INFO_BYTES)
-        in_turn(script, count, cusolver.geqrf_bytes(of, rows, columns))
-        script.release(info)
+        reported(script, count, cusolver.geqrf_bytes(of, rows, columns))
     if product or (whole and q.element_count):
         if product and (scales := operator.tensor("tau")) is not None:
             reflectors = scales.shape[-1]
-        info = script.temporary(INFO_BYTES)
-        in_turn(script, count, cusolver.orgqr_bytes(of, rows, q.shape[-1], reflectors))
-        script.release(info)
+        reported(script, count, cusolver.orgqr_bytes(of, rows, q.shape[-1], reflectors))
 
 
 @rule("aten::_linalg_eigh", name="symmetric-eigenvalues", sure=_SURE)
@@ -236,5 +256,4 @@ def eigh(operator: Operator, _device: DeviceProfile, script: Script) -> None:
         in_turn(script, 1, cusolver.syevd_bytes(of, 1, 0, size, count))
     else:
         in_turn(script, count, cusolver.syevd_bytes(of, 1, 0, size))
-    for token in [script.temporary(1) for _ in range(2 if count == 1 else 1)]:
-        script.release(token)
+    looked_at(script, count)
