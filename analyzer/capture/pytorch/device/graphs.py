@@ -4,6 +4,9 @@
    the same pool (`graph_pool_handle`, `CUDAGraph.pool`) share it (`c10/cuda/CUDACachingAllocator.cpp`, `PrivatePool`).
    Blocks are kept apart by stream in the same way, so a capture runs on a stream nobody else has.
 2. `replay` runs kernels on memory that is there already.
+3. The first graph to be captured takes two tensors for the seed and offset of random numbers, on the stream that is current, before its
+   pool is used; they go with the last graph (`CUDAGeneratorState::register_graph`, aten/src/ATen/cuda/CUDAGeneratorImpl.cpp).
+4. `torch.cuda.graph` makes a stream of its own current while it captures, the same for all graphs (`torch/cuda/graphs.py`).
 
 Not modelled: segments of such a pool stay although the cache is emptied, as long as a graph uses them.
 """
@@ -11,6 +14,7 @@ Not modelled: segments of such a pool stay although the cache is emptied, as lon
 from __future__ import annotations
 
 import itertools
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,6 +30,13 @@ def graphs(recorder: Recorder) -> dict[str, Any]:
     """Name below `torch` -> CUDA graphs of the pretended device."""
     pools = itertools.count(1)
     capturing: list[int] = []
+    registered = set[int]()
+    seeds: list[torch.Tensor] = []
+
+    def unregister(number: int) -> None:
+        registered.discard(number)
+        if not registered:
+            seeds.clear()
 
     def new_pool() -> tuple[int, int]:
         return (0, next(pools))
@@ -38,6 +49,11 @@ def graphs(recorder: Recorder) -> dict[str, Any]:
 
         def capture_begin(self, pool: Any = None, *_: Any, **__: Any) -> None:
             """From here on memory comes from the pool."""
+            if not seeds:
+                seeds.extend(torch.empty(1, dtype=torch.int64, device="cuda") for _ in range(2))
+            if id(self) not in registered:
+                registered.add(id(self))
+                weakref.finalize(self, unregister, id(self)).atexit = False
             self._pool = new_pool() if pool is None else pool
             self._before = recorder.streams.now()
             recorder.streams.made_any = True
@@ -64,16 +80,25 @@ def graphs(recorder: Recorder) -> dict[str, Any]:
     class graph:
         """`torch.cuda.graph`, which empties the cache before it captures (`torch/cuda/graphs.py`)."""
 
-        def __init__(self, cuda_graph: CUDAGraph, pool: Any = None, *_: Any, **__: Any) -> None:
+        default_capture_stream: Any = None
+
+        def __init__(
+            self, cuda_graph: CUDAGraph, pool: Any = None, stream: Any = None, *_: Any, **__: Any
+        ) -> None:
             self._graph, self._pool = cuda_graph, pool
+            if stream is None and graph.default_capture_stream is None:
+                graph.default_capture_stream = torch.cuda.Stream()
+            self._stream = stream or graph.default_capture_stream
 
         def __enter__(self) -> None:
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
+            self._stream.__enter__()
             self._graph.capture_begin(self._pool)
 
         def __exit__(self, *_: object) -> None:
             self._graph.capture_end()
+            self._stream.__exit__()
 
     return {
         "cuda.CUDAGraph": CUDAGraph,

@@ -234,11 +234,15 @@ assert torch.cuda.memory_reserved() == 2 << 20  # all but 512 bytes of it free
 with torch.cuda.graph(graph):
     assert torch.cuda.is_current_stream_capturing()
     made = torch.zeros(1 << 18, device="cuda")
-assert torch.cuda.memory_reserved() == 4 << 20
+assert torch.cuda.memory_reserved() == 6 << 20  # the seed's segment, of the capturing stream, and the pool's
+assert held() == 512 + 1024 + (1 << 20)
 other = torch.cuda.CUDAGraph()
 with torch.cuda.graph(other, pool=graph.pool()):
     more = torch.zeros(1 << 18, device="cuda")
-assert torch.cuda.memory_reserved() == 4 << 20
+assert torch.cuda.memory_reserved() == 6 << 20
+graph.reset()
+other.reset()
+assert held() == 512 + 1024 + (2 << 20)
 graph.replay()
 model = torch.nn.Linear(64, 64).cuda()
 graphed = torch.cuda.make_graphed_callables(model, (torch.randn(8, 64, device="cuda"),))
