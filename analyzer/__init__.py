@@ -24,8 +24,7 @@ from analyzer.errors import (
 )
 
 if TYPE_CHECKING:
-    from analyzer.pipeline.analyze import analyze
-    from analyzer.pipeline.program import run
+    from analyzer.engines.door import analyze, run
     from analyzer.planning.compare import compare
     from analyzer.planning.curve import sweep
     from analyzer.planning.fit import fit
@@ -58,8 +57,8 @@ __all__ = [
     "what_if",
 ]
 _LAZY = {
-    "analyze": "analyzer.pipeline",
-    "run": "analyzer.pipeline",
+    "analyze": "analyzer.engines.door",
+    "run": "analyzer.engines.door",
     "emulate": "analyzer.runs.emulated",
     "sweep": "analyzer.planning.curve",
     "fit": "analyzer.planning.fit",

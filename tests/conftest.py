@@ -27,6 +27,7 @@ import analyzer.allocators
 # Whatever cuDNN this machine has, and whatever it was asked before: tests say themselves whom they ask.
 os.environ["ANALYZER_CUDNN"] = "none"
 os.environ["ANALYZER_CACHE"] = os.devnull
+os.environ.pop("ANALYZER_PYTHON", None)
 
 # A checkout from which the package was installed without `-e` has no compiled core beside its sources: these are what is tested.
 with contextlib.suppress(pytest.skip.Exception):  # without a C compiler the simulators answer

@@ -165,7 +165,7 @@ def test_what_goes_into_the_estimate() -> None:
 
 def test_the_signature_of_analyze_shows_every_option() -> None:
     shown = inspect.signature(analyzer.analyze).parameters
-    assert set(shown) == {"target", "progress", *FIELDS}
+    assert set(shown) == {"target", "engine", "python", "progress", *FIELDS}
     for name, field in FIELDS.items():
         if name == "inputs":  # which may also be said by position
             assert shown[name].default is None and shown[name].kind is shown[name].POSITIONAL_OR_KEYWORD

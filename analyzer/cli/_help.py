@@ -16,7 +16,7 @@ _KINDS = {
         "cache", "prefill_chunk", "beams", "sample", "packed", "precompute_reference", "load", "write_script",
     ),
     "What it runs on": (
-        "device", "all_devices", "budget", "limit", "runtime", "runtime_options", "strict", "force", "emulated", "python", "no_network", "no_graph", "workers", "ray",
+        "device", "all_devices", "budget", "limit", "runtime", "runtime_options", "strict", "force", "engine", "emulated", "python", "no_network", "no_graph", "workers", "ray",
     ),
     "What is shown": (
         "by", "depth", "form", "output", "plot", "top", "dump_graph", "verbose", "quiet", "largest", "tolerance", "journal", "keep_outputs",

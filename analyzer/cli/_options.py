@@ -145,6 +145,25 @@ def sandbox_options(function: _Function) -> _Function:
     return keep(network(function))
 
 
+def engine_options(function: _Function) -> _Function:
+    """`--engine` and `--python`: who runs a PyTorch program."""
+    engine = click.option(
+        "--engine",
+        type=click.Choice(("auto", "trace", "emulate")),
+        default="auto",
+        show_default=True,
+        help="trace: follow it; emulate: PyTorch's own CUDA build runs it, without a GPU; auto: trace, and emulate where tracing "
+        "cannot account for something.",
+    )
+    python = click.option(
+        "--python",
+        metavar="PATH",
+        help="The Python, or its environment's folder, whose PyTorch is emulated (default: ANALYZER_PYTHON, this one, or one of "
+        "'analyze engine list').",
+    )
+    return engine(python(function))
+
+
 def debug_option(function: _Function) -> _Function:
     """`--debug` of a command whose words may be a program's; the command line itself looks at it (`analyzer.cli.main`)."""
     return click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")(

@@ -112,12 +112,24 @@ def keep_apart(target: str, outputs: Path | None = None, network: bool = True, l
     check_writable("--keep-outputs", None if outputs is None or outputs.is_dir() else outputs)
     kept = None if outputs is None else str(outputs.absolute())
     try:
-        sandbox.enter(replace_file, lambda message, hint: complain("error", message, hint), kept, network)
+        sandbox.enter(
+            replace_file,
+            lambda message, hint: complain("error", message, hint),
+            kept,
+            network,
+            {"emulate": _start_emulated},
+        )
     except OSError as error:
         raise OptionError(
             f"there is no place for what the program writes: {error.strerror or error}",
             "name a folder in TMPDIR",
         ) from None
+
+
+def _start_emulated(request: str) -> str:
+    from analyzer.engines.emulated import start
+
+    return start(request)
 
 
 def wants_color(path: Path | None) -> bool:

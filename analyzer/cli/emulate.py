@@ -78,8 +78,8 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     """Run SCRIPT with its ARGUMENTS by a CUDA build of PyTorch, and say what it took of a GPU that is not there.
 
     PyTorch runs as it is; the CUDA runtime below it answers as the device would: memory is addresses, kernels compute nothing. So the figures
-    are those of that very release. What a kernel would compute has a stand-in, which the notes name with its line; integers and
-    truth values of up to 65,536 elements are really computed. --assume FILE.py:LINE=VALUE says what is read at a line. What the
+    are those of that very release. What a kernel would compute has a stand-in, which the notes name with its line; tensors of
+    up to 65,536 elements that depend on nothing larger are really computed. --assume FILE.py:LINE=VALUE says what is read at a line. What the
     script prints goes to stderr. Options of this command come before SCRIPT, the script's own after it. As under `analyze run`, it
     changes nothing.
 

@@ -11,7 +11,7 @@ import click
 
 from analyzer.cli._estimates import show
 from analyzer.cli._help import Command
-from analyzer.cli._options import analysis_keywords, analysis_options, view_options
+from analyzer.cli._options import analysis_keywords, analysis_options, engine_options, view_options
 from analyzer.cli._output import (
     STDOUT,
     check_writable,
@@ -43,6 +43,7 @@ _BESIDE = {"--dump-graph": "dump_graph", "--write-script": "write_script"}
     ),
 )
 @analysis_options
+@engine_options
 @view_options
 @click.option(
     "--dump-graph",
@@ -85,11 +86,16 @@ def command(target: str, **options: Any) -> int:
         write_file("--write-script", beside["--write-script"], script_of(target, given))
     keep_apart(target, loss=options["loss"])
     with working(target, options["quiet"]) as tell:
-        from analyzer import pipeline
+        from analyzer.engines.door import Door
 
-        found = pipeline.analysis(target, given, tell)
-    estimate = found.estimate
+        engine = "trace" if "--dump-graph" in beside and options["engine"] == "auto" else options["engine"]
+        answer = Door(engine, options["python"], tell=tell).target(target, given)
+    estimate, found = answer.estimate, answer.analysis
     if "--dump-graph" in beside:
+        if found is None:
+            raise OptionError(
+                "what is emulated has no graph to dump", "leave --engine emulate or --dump-graph out"
+            )
         from analyzer.pipeline.dump import dump
         from analyzer.report.words import clean
 
@@ -101,7 +107,7 @@ def command(target: str, **options: Any) -> int:
     )
     with redirect_stdout(sys.stderr) if piped else nullcontext():
         code = show(estimate, options, limited)
-        if code and options["form"] == "text" and options["output"] is None:
+        if code and found is not None and options["form"] == "text" and options["output"] is None:
             _advise(target, given, found, options["quiet"])
     return code
 

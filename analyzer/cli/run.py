@@ -13,6 +13,7 @@ from analyzer.cli._options import (
     SCRIPT_SETTINGS,
     assumptions,
     debug_option,
+    engine_options,
     options_named,
     pairs,
     sandbox_options,
@@ -87,6 +88,7 @@ def _no_such_option(word: str) -> OptionError:
     metavar="R|all",
     help="The rank to follow; all: one after another, the worst decides.",
 )
+@engine_options
 @sandbox_options
 @options_named("device", "budget", "runtime_options", "assume", "release", "strict")
 @view_options
@@ -105,6 +107,9 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     With --nproc-per-node it runs as one rank of a job that is not there: what other ranks would send is taken to be what
     this one holds.
 
+    Where following it is not enough (an operator nobody described, compiled code, an error of its own), and a CUDA build of PyTorch is
+    within reach, it is run once more by that, without a GPU (`analyze emulate`); a note says so. 'analyze engine install' brings one.
+
     Exit code 0: it ran, and fits the device and budget given; 1: it ran out of memory, does not fit, or is not known to; 2: bad
     usage, or a program that ended before its end (an error, an exit code of its own, Ctrl-C): the estimate is of what ran until then.
     """
@@ -115,8 +120,8 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
     name = f"-m {script}" if options["module"] else script
     error: BaseException | None = None
     with working(script, options["quiet"]) as tell:
+        from analyzer.engines.door import Door
         from analyzer.options import Options
-        from analyzer.pipeline.program import follow
         from analyzer.pipeline.ranks import every_rank
         from analyzer.ranks import Rank
 
@@ -133,10 +138,14 @@ def command(script: str, arguments: tuple[str, ...], **options: Any) -> int:
         launched = options["nproc_per_node"] is not None
         job = Rank(0 if everyone else options["rank"], local * options["nnodes"], local, launched)
         if everyone:
+            if options["engine"] == "emulate":
+                raise OptionError("--rank all follows every rank", "name one, or leave --engine out")
             estimate = every_rank(name, arguments, known, options["until"], job, tell)
         else:
-            found, error = follow(name, arguments, known, {}, options["until"], progress=tell, job=job)
-            estimate = found.estimate
+            kept = None if options["keep_outputs"] is None else str(options["keep_outputs"].absolute())
+            door = Door(options["engine"], options["python"], kept, not options["no_network"], tell)
+            answer = door.program(name, arguments, known, {}, options["until"], job)
+            estimate, error = answer.estimate, answer.error
     code = show(estimate, options, limited=options["device"] is not None)
     if isinstance(error, AnalyzerError):
         sys.stdout.flush()

@@ -35,12 +35,13 @@ MOST_RANKS = 16  # native/emulated.h, DEVICES
 @dataclass(frozen=True, slots=True)
 class EmulatedProgram:
     """What is run: a file, or a module by its name (`place`), with its arguments; what it is called (`name`). packages: folders it may
-    import from besides its own."""
+    import from besides its own. until: "end", a number of optimizer steps, or "steady" (`inside/record.py`)."""
 
     name: str
     place: Path | str
     arguments: tuple[str, ...] = ()
     packages: tuple[Path, ...] = ()
+    until: str | int = "end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,7 @@ def _ran(
                     "packages": [str(path) for path in program.packages],
                     "kernels": launches.by_name(),
                     "assume": dict(options.assume),
+                    "until": program.until,
                     "device": one.local_rank,
                     "figures": rank == job.rank,
                 }

@@ -164,7 +164,9 @@ def estimate_of(
         options = replace(options, mode="train")
     estimate = assemble(captured, options, _Emulated()).estimate
     kept = tuple(note for note in estimate.notes if note in captured.notes)
-    return replace(estimate, installed={}, device_assumed=stands_in(options.device), notes=kept)
+    return replace(
+        estimate, engine="emulate", installed={}, device_assumed=stands_in(options.device), notes=kept
+    )
 
 
 class _Emulated(base.Runtime):
@@ -187,7 +189,7 @@ def _none() -> Any:
 
 # No clock tells here how a step beside a GPU compares with the watchdog's pauses (`native/watchdog.c`), or how far the device lags behind.
 _LATER = {
-    "reduces": "gradient buckets that DDP replaces, and what its hooks make of them, are taken to be given back when the next step's gradients "
+    "reduces": "gradient buckets that DDP replaces, and what its hooks make of them, are assumed to be given back when the next step's gradients "
     "are reduced (the first step's: at the next collective); NCCL's watchdog looks every 100 ms only, so where steps are shorter they live "
     "longer, and the peak is higher by up to as much as the gradients",
     "sends": "what is sent to another rank is through at once; where the device lags behind the host, its memory serves again later, and the "

@@ -3,45 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from analyzer.analysis import Analysis
 from analyzer.errors import OptionError
-from analyzer.options import Options, takes_options
+from analyzer.options import Options
 from analyzer.pipeline.assemble import assemble, check_runtime, check_trains
-from analyzer.results.estimate import Estimate
 from analyzer.runtimes import base
-from analyzer.spec import TensorSpec
 from analyzer.targets import Target, parse, require_torch
 
 if TYPE_CHECKING:
     import torch
-
-
-@takes_options
-def analyze(
-    target: str | os.PathLike[str] | torch.nn.Module,
-    inputs: Sequence[Any] | Mapping[str, TensorSpec] | None = None,
-    *,
-    progress: Callable[[str], None] | None = None,
-    **options: Any,
-) -> Estimate:
-    """Predict what `target` needs of a GPU.
-
-    target: an `nn.Module` (on any device, also meta: neither changed nor run, weights not copied), `model.onnx`,
-        `file.py[:attr]`, `package.module:attr`, `program.pt2`, `config.json` (its folder, `hf:ORG/NAME`).
-    inputs, targets: tensors on any device or `TensorSpec`s, in the order the model and the loss take them; only
-        shape, strides and dtype are read. For ONNX a mapping from input name to TensorSpec.
-    batch: for targets that make their own batch, and for ONNX graphs.
-    loss: `loss(output, *targets)`, or "cross_entropy", "mse", "sum". optimizer: a name of `torch.optim` in lower case
-        (with "_fused" for the fused kernels), or a function from parameters to an optimizer.
-    device: a profile's name, a profile's JSON file, or a size ("24GiB"); this machine's GPU if known, else h200.
-    runtime_options: "cublas_workspace" and "alloc_conf" for PyTorch; ONNX Runtime's provider and session options.
-    progress: told what is under way. Every other option is a field of `analyzer.options.Options`.
-    Raises AnalyzerError (a subclass says which kind) for everything a user can mend.
-    """
-    return analysis(target, Options.of({"inputs": inputs, **options}), progress).estimate
 
 
 def _check_batches(options: Options, what: str) -> None:

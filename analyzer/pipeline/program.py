@@ -18,7 +18,6 @@ from analyzer.options import Options
 from analyzer.pipeline.assemble import Captured, assemble
 from analyzer.pipeline.peers import Peers, Work
 from analyzer.ranks import Post, Rank
-from analyzer.results.estimate import Estimate
 from analyzer.runtimes import base
 from analyzer.runtimes.base import Limit, Source
 from analyzer.sandbox import apart, current
@@ -27,46 +26,6 @@ from analyzer.targets import require_torch
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.program.script import Ran
     from analyzer.runtimes.pytorch.live import Live
-
-
-def run(
-    script: str | os.PathLike[str],
-    args: Sequence[str] = (),
-    *,
-    environment: Mapping[str, str] | None = None,
-    device: str | int | None = None,
-    ranks: int = 1,
-    rank: int = 0,
-    runtime_options: Mapping[str, Any] | None = None,
-    until: str | int = "end",
-    assume: Mapping[str, Any] | None = None,
-    release: Mapping[str, str] | None = None,
-    keep_outputs: str | os.PathLike[str] | None = None,
-    network: bool = True,
-    progress: Callable[[str], None] | None = None,
-) -> Estimate:
-    """Predict what a program needs of a GPU, by running it on one that is not there.
-
-    script: a file, run as `python SCRIPT ARGS` would, or `-m` and a module's name as the script "-m MODULE".
-    ranks, rank: of a job started by `torchrun`, which of how many is followed (`analyzer/ranks.py`).
-    environment: variables it sees besides its own. device: as in `analyzer.analyze`.
-    until: "end"; a number of optimizer steps after which it ends; or "steady": after the step from which on steps ask for
-        the same and the allocator is laid out as before.
-    runtime_options: "cublas_workspace" and "alloc_conf", as in `analyzer.analyze`.
-    assume: {"train.py:12": 512}: the value read, or the size of the result, at a line where only data tells.
-    release: {"torch": "2.8"}: figures of another release than by default (`analyzer/releases.py`).
-    keep_outputs: a folder for the files it writes, which are dropped otherwise: they go to an overlay (`analyzer/sandbox`). network:
-        whether it may connect to other machines.
-    Raises TargetError for a script that cannot be found, OptionError. A program that raises, ends itself with another exit
-    code than 0, or cannot be followed any further, gives the estimate up to there: `Estimate.incomplete` says why, and such
-    an estimate never fits. One that finds no memory says so in `Estimate.out_of_memory`.
-    """
-    options = Options.of(
-        {"device": device, "runtime_options": runtime_options, "assume": assume, "release": release}
-    )
-    with apart(keep_outputs, network):
-        found, _ = follow(script, args, options, environment or {}, until, ranks, rank, progress)
-    return found.estimate
 
 
 def follow(

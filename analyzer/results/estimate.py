@@ -222,6 +222,7 @@ class Estimate:
     budget_bytes: device memory it may use at most, as the caller said. device_assumed: nobody named a device and none is here.
     modelled: what the figures depend on ("torch", "onnxruntime", "cuda", "cudnn", ...) -> the release they are of ("2.11");
         empty in an estimate saved before it was kept. installed: those of them that are installed in another release.
+    engine: "trace" where the program or graph was followed, "emulate" where PyTorch's own CUDA build ran it (`analyzer.emulate`).
     """
 
     target: str
@@ -267,6 +268,7 @@ class Estimate:
     modelled: Mapping[str, str] = field(default_factory=dict)
     installed: Mapping[str, str] = field(default_factory=dict)
     driver_bytes: int = 0
+    engine: str = "trace"
 
     def top(self, n: int = 10) -> tuple[TensorRow, ...]:
         """The n largest allocations alive at the peak, largest first."""

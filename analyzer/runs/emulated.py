@@ -97,8 +97,11 @@ def of_script(
     python: str | os.PathLike[str] | None,
     environment: Mapping[str, str],
     job: Rank,
+    until: str | int = "end",
+    packages: Sequence[Path] = (),
 ) -> Emulated:
-    """A script emulated. Raises AnalyzerError; OptionError for what means something for targets alone."""
+    """A script emulated. until: as in `analyzer.run`; packages: folders it may import from behind its own. Raises AnalyzerError;
+    OptionError for what means something for targets alone."""
     usual = Options()
     for field in fields(Options):
         if field.name not in OF_SCRIPTS and getattr(options, field.name) != getattr(usual, field.name):
@@ -107,7 +110,8 @@ def of_script(
                 f"{flag} is of targets, and {words} is run as a script",
                 f"name a model in it: {words}:make_model",
             )
-    return followed(script(words, args), options, python, environment, job)
+    program = replace(script(words, args), until=until, packages=tuple(packages))
+    return followed(program, options, python, environment, job)
 
 
 def of_target(

@@ -20,7 +20,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -161,15 +161,16 @@ def enter(
     complain: Callable[[str, str], None],
     keep: str | None = None,
     network: bool = True,
+    also: Mapping[str, Callable[..., Any]] | None = None,
 ) -> None:
-    """Go on in a sandbox, to the process's end. write, complain: how files and errors are written outside. Nothing happens in a process
-    that is not the command line's own."""
+    """Go on in a sandbox, to the process's end. write, complain: how files and errors are written outside. also: what else the process
+    outside does when it is asked (`Outside.ask`). Nothing happens in a process that is not the command line's own."""
     global _current  # noqa: PLW0603
     if not own_process or _current is not None:
         return
     from analyzer.sandbox.process import divide
 
-    divided = divide(write, complain, keep, network)
+    divided = divide(write, complain, keep, network, also or {})
     if divided is not None:
         scratch, protection, outside = divided
         _current = Sandbox(scratch, protection, keep, network, outside)

@@ -19,7 +19,7 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, NoReturn
 
 from analyzer.sandbox import landlock, namespaces
@@ -54,13 +54,23 @@ class Outside:
 class First:
     """The first process, while the second works."""
 
-    def __init__(self, scratch: Scratch, write: Callable[..., None], keep: str | None) -> None:
+    def __init__(
+        self,
+        scratch: Scratch,
+        write: Callable[..., None],
+        keep: str | None,
+        also: Mapping[str, Callable[..., Any]],
+    ) -> None:
         self._scratch, self._keep = scratch, keep
         self._environment: dict[str, str] = dict(os.environ)
         self._does: dict[str, Callable[..., Any]] = {
             "write": write, "written": scratch.written, "environment": self._environment.update, "done": self._done,
+            "keep nothing": self._keep_nothing, **also,
         }  # fmt: skip
         self.code: int | None = None
+
+    def _keep_nothing(self) -> None:
+        self._keep = None
 
     def _done(self, code: int) -> None:
         self.code = code
@@ -114,7 +124,11 @@ class First:
 
 
 def divide(
-    write: Callable[..., None], complain: Complain, keep: str | None, network: bool
+    write: Callable[..., None],
+    complain: Complain,
+    keep: str | None,
+    network: bool,
+    also: Mapping[str, Callable[..., Any]],
 ) -> tuple[Scratch, str, Outside] | None:
     """Go on in a second process: its overlay, what protects it (a key of `PROTECTIONS` of the package), and the first, which never
     returns from here. None: this process has threads, or cannot fork."""
@@ -124,7 +138,7 @@ def divide(
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     for protection in ("namespaces", "landlock", "functions"):
-        outside = _forked(protection, scratch, First(scratch, write, keep), complain, network)
+        outside = _forked(protection, scratch, First(scratch, write, keep, also), complain, network)
         if outside is not None:
             return scratch, protection, outside
     raise AssertionError("where nothing is asked of the kernel, it refuses nothing")

@@ -14,9 +14,9 @@ import click
 import numpy as np
 import torch
 
+from analyzer import analyze
 from analyzer.capture.pytorch.capture import capture_pytorch
 from analyzer.devices import load
-from analyzer.pipeline import analyze
 from analyzer.targets import load as load_target
 from analyzer.targets import parse
 from benchmarks.experiments import plots

@@ -100,7 +100,7 @@ def test_the_profile_is_valid_and_used(tmp_path: Path) -> None:
     assert not (tmp_path / "mine.json.partial").exists()
     assert [share for _, share in told] == sorted(share for _, share in told) and told[-1] == ("done", 1.0)
 
-    from analyzer.pipeline import analyze
+    from analyzer import analyze
 
     estimate = analyze(MODELS / "linear.py", batch=1, device=str(path))
     assert estimate.device == "nvidia-pretend-24"
@@ -218,7 +218,7 @@ def test_a_calibrated_topology_gives_other_programs_within_one_percent(
     profile = json.loads((PROFILES / "h200.json").read_text())
     profile |= {"nccl": calibrated["nccl"], "name": "pair"}
     path.write_text(json.dumps(profile))
-    from analyzer.pipeline import analyze
+    from analyzer import analyze
 
     for row in json.loads((DATA / "h200" / "ranks_targets.json").read_text()):
         if row["name"] not in ("llama_tp", "llama_fsdp2_offload") or row["rank"] != 1:

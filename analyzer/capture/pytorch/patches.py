@@ -194,6 +194,7 @@ PATCHES: dict[str, Patch] = {
     "torch.compile": Patch("what a compiler would make of a program is not followed: it runs as eager code (`compiling.py`)"),
     "torch.jit.trace": Patch("what is traced runs as eager code, as often as it would (`tracing.py`)"),
     "torch.jit.ScriptModule": Patch("its classes are plain modules, as with PYTORCH_JIT=0 (`tracing.py`)"),
+    "torch.jit.ScriptFunction.__call__": Patch("a caveat says that TorchScript runs it (`tracing.py`)"),
     "torch.jit.script_method": Patch("what TorchScript's interpreter would run is run as eager code (`tracing.py`)"),
     "torch.export.export": Patch("its fake tensors are not the pretended device's (`exporting.py`)"),
     **{
@@ -212,6 +213,7 @@ PATCHES: dict[str, Patch] = {
         for name in (*build.names(), "_C._cuda_getDeviceCount", "_C._cuda_set_cudnn_benchmark_limit", "backends.cudnn.benchmark_limit")
     },
     "torch._C._get_accelerator": Patch("the kind of device FSDP and device meshes are made for"),
+    "torch.UntypedStorage._set_from_file": Patch("what a file holds is not read into memory that is not there (`files.py`)"),
     "torch.UntypedStorage.resize_": Patch("memory given back or taken by a storage that stays the same object"),
     "torch.backends.cudnn.is_acceptable": Patch(
         "meta tensors stand for CUDA tensors, which cuDNN takes in its types (no bfloat16, so recurrent layers of that type "

@@ -56,12 +56,16 @@ class AfterTorch(importlib.abc.MetaPathFinder):
             from record import OperatorRecorder
         finally:
             sys.path.remove(folder)
-        self.recorder = OperatorRecorder(self._job["kernels"], self._job["device"], self._job["assume"])
+            for name in ("record", "values", "places", "lines"):  # the program's own modules may be called so
+                sys.modules.pop(name, None)
+        self.recorder = OperatorRecorder(
+            self._job["kernels"], self._job["device"], self._job["assume"], self._job["until"]
+        )
 
 
 def main() -> None:
     """JOB: a JSON file with "script", "module" (whether it is a module's name), "arguments", "kernels" (`allocators/process.py`),
-    "device" (whose history it is), "assume" (place -> value, `ProcessValues`), "packages" (folders to import from besides) and "figures" (whether
+    "device" (whose history it is), "assume" (place -> value, `ProcessValues`), "packages" (folders to import from besides), "until" (`OperatorRecorder`) and "figures" (whether
     anyone wants them); OUT: where what was seen is written."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it does not outlive whoever started it
     for name in ("LD_PRELOAD", "LD_LIBRARY_PATH"):  # as before, for whatever the program starts
@@ -82,6 +86,7 @@ def main() -> None:
             runpy.run_module(script, run_name="__main__", alter_sys=True)
         else:
             sys.path[0] = str(Path(script).resolve().parent)
+            sys.path += job["packages"]
             runpy.run_path(script, run_name="__main__")
     except SystemExit as error:
         code = error.code
@@ -91,12 +96,18 @@ def main() -> None:
         ended = {"how": "interrupted"}
     except BaseException as error:
         kind = type(error).__name__
-        ended = {
-            "how": {"OutOfMemoryError": "memory", "Stuck": "stuck"}.get(kind, "error"),
-            "kind": kind,
-            "message": str(error),
-        }
-        if ended["how"] == "error":
+        ended = (
+            {}
+            if kind == "Enough"
+            else {
+                "how": {"OutOfMemoryError": "memory", "Stuck": "stuck"}.get(kind, "error"),
+                "kind": kind,
+                "message": str(error),
+            }
+        )
+        if not ended:
+            ended = {"how": "ended"}
+        elif ended["how"] == "error":
             traceback.print_exc()
     found: dict[str, Any] = {"ended": ended}
     if job["figures"] and watch.recorder is not None and sys.modules["torch"].cuda.is_initialized():

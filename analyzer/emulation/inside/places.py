@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import weakref
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -33,13 +34,17 @@ def _self(frame: FrameType) -> Any:
 
 
 class SourcePlaces:
-    """What is known of the program's code. `roots`: the outermost modules seen."""
+    """What is known of the program's code. No module is kept alive for it: what the program drops must be gone when it would be."""
 
     def __init__(self) -> None:
         self._files: dict[str, bool] = {}
-        self._names: dict[int, str] = {}
+        self._names = weakref.WeakKeyDictionary[torch.nn.Module, str]()
         self._made: dict[int, tuple[str, str]] = {}
-        self.roots: list[torch.nn.Module] = []
+        self._roots = weakref.WeakSet[torch.nn.Module]()
+
+    def roots(self) -> list[torch.nn.Module]:
+        """The outermost modules seen that are still there."""
+        return list(self._roots)
 
     def here(self) -> tuple[str, str, str]:
         """(line "file.py:12", module's path, phase) of the operator under way."""
@@ -86,11 +91,11 @@ class SourcePlaces:
         return line, self._name(inner, outer), phase or "forward"
 
     def _name(self, inner: torch.nn.Module, outer: torch.nn.Module) -> str:
-        found = self._names.get(id(inner))
+        found = self._names.get(inner)
         if found is None:
-            if not any(outer is root for root in self.roots):
-                self.roots.append(outer)
+            if outer not in self._roots:
+                self._roots.add(outer)
                 for name, module in outer.named_modules():
-                    self._names.setdefault(id(module), name)
-            found = self._names.setdefault(id(inner), type(inner).__name__)
+                    self._names.setdefault(module, name)
+            found = self._names.setdefault(inner, type(inner).__name__)
         return found

@@ -86,11 +86,22 @@ def _traced(by: Any) -> Iterator[None]:
         torch_c._set_tracing_state(before)
 
 
-class OperatorRecorder:
-    """Sees every operator that runs on the device, on every thread."""
+class Enough(BaseException):
+    """The program has run as far as was asked: it ends here."""
 
-    def __init__(self, kernels: dict[str, list[str]], device: int, assume: dict[str, Any]) -> None:
+
+class OperatorRecorder:
+    """Sees every operator that runs on the device, on every thread.
+
+    until: "end"; a number of optimizer steps; or "steady": the step from which on each asks for as much as the one before and leaves as much.
+    """
+
+    def __init__(
+        self, kernels: dict[str, list[str]], device: int, assume: dict[str, Any], until: Any = "end"
+    ) -> None:
         self._device = device
+        self._until = until
+        self._before: tuple[int, ...] = ()
         self._inside = threading.local()
         self._keys = _below()
         self._seen = 0
@@ -216,6 +227,15 @@ class OperatorRecorder:
             [p for group in optimizer.param_groups for p in group["params"]],
             (t for state in optimizer.state.values() for t in state.values()),
         )
+        if self._until == "steady" and len(self.steps) > 1:
+            stats = torch._C._cuda_memoryStats(self._device)
+            held = (stats[name]["all"]["current"] for name in ("allocated_bytes", "reserved_bytes"))
+            step = (self.steps[-1] - self.steps[-2], *held)
+            if step == self._before:
+                raise Enough
+            self._before = step
+        if self._until == len(self.steps):
+            raise Enough
 
     def _roles(self, parameters: Any, states: Any = (), buffers: Any = ()) -> None:
         """What lies where now, by address: [request count, {address: category}]."""
@@ -235,7 +255,7 @@ class OperatorRecorder:
         """Everything seen."""
         self._hook.remove()
         torch.cuda.synchronize()
-        for root in self.places.roots:
+        for root in self.places.roots():
             self._roles(root.parameters(), (), root.buffers())
         snapshot = torch.cuda.memory._snapshot()
         stats = torch.cuda.memory_stats(self._device)
@@ -274,7 +294,7 @@ class OperatorRecorder:
             "others": sum(s["total_size"] for s in snapshot["segments"] if s["device"] != self._device),
             "reduces": any(
                 isinstance(module, torch.nn.parallel.DistributedDataParallel)
-                for root in self.places.roots
+                for root in self.places.roots()
                 for module in root.modules()
             ),
             "sends": bool(_RUNTIME.emulated_sent_messages(self._device)),

@@ -1,14 +1,13 @@
-"""Values in device memory: those of integers, truth values and single numbers are really computed, on the CPU, beside the kernels
-that do nothing.
+"""Values in device memory: those of small tensors are really computed, on the CPU, beside the kernels that do nothing.
 
 1. What a tensor holds is kept by the emulated runtime, by address (`native/contents.c`): copies from the host, and what is computed here.
-2. An operator whose inputs are all known, and whose results are small (`MOST_ELEMENTS` integers or truth values, `MOST_FLOATS` numbers), is run
-   once more on the CPU; what it draws comes from a generator of its own.
+2. An operator whose inputs are all known, and whose results are small (`MOST_ELEMENTS`), is run once more on the CPU; what it draws comes
+   from a generator of its own.
 3. An integer or truth value that depends on numbers nobody computed gets a stand-in: what a healthy run would most likely have. Gradients
    are finite, nothing is a NaN, `all` is true, `any` and comparisons are false, indices are 0, or in order where something is sorted. What is
    computed from a stand-in is one, too.
 4. The size of a result that depends on data comes from known values; else it is the largest it can be.
-5. A stand-in, or an unknown number (which reads 1), that is brought to the host is listed with its line. One that a `while` waits for
+5. A stand-in that a check reads (`assert`, an `if` that raises) is what passes it (`lines.py`). A stand-in, or an unknown number (which reads 1), that is brought to the host is listed with its line. One that a `while` waits for
    ends the program with its line when nothing has changed for `MOST_WAITS` reads.
 6. What the user says of a line (`--assume FILE.py:LINE=VALUE`) is what is read there, in every element, or how large a result is.
 7. What other ranks send is as known as it is there (`native/nccl.c`).
@@ -16,18 +15,16 @@ that do nothing.
 
 from __future__ import annotations
 
-import ast
 import ctypes
 import os
 import struct
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
+import lines  # beside this file
 import torch
 
 MOST_ELEMENTS = 65536
-MOST_FLOATS = 1
 MOST_WAITS = 1000
 _LARGE_NORM = 100.0
 _RUNTIME = ctypes.CDLL(None)  # the runtime was loaded before everything else
@@ -37,8 +34,8 @@ _WRITERS = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernou
 _SIZED = ("nonzero", "masked_select", "masked_scatter_backward", "index", "index_put", "index_put_", "_index_put_impl_", "_unique", "_unique2", "unique_dim", "unique_dim_consecutive", "unique_consecutive", "repeat_interleave", "_coalesce")  # fmt: skip
 # Products that coalesce a sparse matrix first (aten/src/ATen/native/sparse/cuda/SparseCUDATensorMath.cu).
 _COALESCING = ("mm", "addmm", "mv", "addmv", "bmm", "_sparse_addmm")
-# They look at numbers they have computed before they go on (LinearAlgebra.cpp, BatchLinearAlgebra.cpp of aten/src/ATen/native).
-_ASKING = ("linalg_eig", "linalg_matrix_exp")
+# They look at numbers before they go on (LinearAlgebra.cpp, BatchLinearAlgebra.cpp, DistributionTemplates.h of aten/src/ATen/native).
+_ASKING = ("linalg_eig", "linalg_matrix_exp", "normal")
 
 
 class Stuck(Exception):
@@ -73,9 +70,8 @@ def _extent(tensor: torch.Tensor) -> int:
 
 
 def _small(tensor: torch.Tensor) -> bool:
-    count = MOST_FLOATS if tensor.is_floating_point() or tensor.is_complex() else MOST_ELEMENTS
     return (
-        tensor.numel() <= count
+        tensor.numel() <= MOST_ELEMENTS
         and type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.layout == torch.strided
     )
@@ -105,8 +101,6 @@ class ProcessValues:
         self._has_ranks = os.environ.get("WORLD_SIZE", "1") != "1"
         self._waits = Counter[str]()
         self._waited: tuple[str, Any] = ("", None)
-        self._loops: dict[str, bool] = {}
-        self._assertions: dict[str, bool] = {}
         self.reads = Counter[str]()
 
     def call(self, func: Any, run: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -123,7 +117,7 @@ class ProcessValues:
         there = any(tensor.is_cuda for tensor in given)
         sizes = self._sizes(op, args, kwargs, tainted) if op.sized and there else []
         if op.name in _ASKING and there:
-            sizes = self._asked_within(op, args[0])
+            sizes = self._asked_within(op, given[0])
         if op.name in _COALESCING and there:
             sizes = [
                 self._coalesced(t) for t in given if t.layout == torch.sparse_coo and not t.is_coalesced()
@@ -352,9 +346,9 @@ class ProcessValues:
         return sizes
 
     def _asked_within(self, op: _Operator, matrices: torch.Tensor) -> list[int]:
-        """What a kernel reads of its own: that no number is infinite; of an exponential that all matrices need the highest degree, are
+        """What a kernel reads of its own: that no number is infinite, no deviation negative; of an exponential that all matrices need the highest degree, are
         scaled alike and squared once, before which the norm of one alone is read: a large one."""
-        if op.name == "linalg_eig":
+        if op.name != "linalg_matrix_exp":
             return [1]
         self._list("the degree of matrix_exp depends on norms: taken to be the highest")
         count, wide = matrices.shape[:-2].numel(), matrices.dtype in (torch.float64, torch.complex128)
@@ -416,9 +410,11 @@ class ProcessValues:
             return result
         if op.name == "_local_scalar_dense":
             found = value.reshape(-1)[0].item()
-            if tainted:
-                self._wait(found)
-            return found
+            if not tainted:
+                return found
+            passes = lines.passes(lines.reading()) if isinstance(found, bool) else None
+            self._wait(found)
+            return found if passes is None else passes
         result.copy_(value.expand(result.shape) if value.dim() else value)
         return result
 
@@ -431,7 +427,7 @@ class ProcessValues:
             return torch.equal(one, other)
         if first.data_ptr() == second.data_ptr() and first.stride() == second.stride():
             return first.shape == second.shape
-        asserted = self._asserts(self._line())
+        asserted: bool = lines.asserts(self._line())
         self._list(f"torch.equal compares what is not computed: {'equal' if asserted else 'not equal'}")
         return asserted
 
@@ -468,55 +464,7 @@ class ProcessValues:
             self._waited = (line, found)
             self._waits[line] = 0
         self._waits[line] += 1
-        if self._waits[line] >= MOST_WAITS and self._decides_a_loop(line):
+        if self._waits[line] >= MOST_WAITS and lines.decides_a_loop(line):
             raise Stuck(
                 f"{line}: the loop waits for a value that is not computed; it has been {found} for {MOST_WAITS:,} reads"
             )
-
-    def _decides_a_loop(self, line: str) -> bool:
-        """Whether a line decides how long a `while` goes on: it is its condition, or that of an `if` in it that leaves it."""
-        found = self._loops.get(line)
-        if found is None:
-            tree, number = _source(line)
-            found = self._loops[line] = any(
-                _spans(loop.test, number) or any(_leaves(inner, number) for inner in ast.walk(loop))
-                for loop in ast.walk(tree)
-                if isinstance(loop, ast.While)
-            )
-        return found
-
-    def _asserts(self, line: str) -> bool:
-        """Whether a line is part of an assertion: `assert`, or an `if` that does nothing but raise."""
-        found = self._assertions.get(line)
-        if found is None:
-            tree, number = _source(line)
-            found = self._assertions[line] = any(
-                (
-                    isinstance(node, ast.Assert)
-                    or (isinstance(node, ast.If) and isinstance(node.body[0], ast.Raise))
-                )
-                and _spans(node.test, number)
-                for node in ast.walk(tree)
-            )
-        return found
-
-
-def _source(line: str) -> tuple[ast.Module, int]:
-    """The file of a line, and its number; an empty file where it cannot be read."""
-    path, _, number = line.rpartition(":")
-    try:
-        return ast.parse(Path(path).read_text("utf-8")), int(number)
-    except (OSError, SyntaxError, ValueError):
-        return ast.Module([], []), 0
-
-
-def _spans(node: ast.expr, line: int) -> bool:
-    return node.lineno <= line <= (node.end_lineno or node.lineno)
-
-
-def _leaves(node: ast.AST, line: int) -> bool:
-    return (
-        isinstance(node, ast.If)
-        and _spans(node.test, line)
-        and any(isinstance(inner, (ast.Break, ast.Return)) for inner in ast.walk(node))
-    )

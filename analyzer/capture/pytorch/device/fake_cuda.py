@@ -33,7 +33,7 @@ from analyzer.capture.pytorch.device.host import PLAIN_TENSORS, SIZED, Gradients
 from analyzer.capture.pytorch.kernels.slices import SLICES_WHOLE, sliced_whole
 from analyzer.capture.pytorch.patches import replaced
 from analyzer.capture.pytorch.recording.copies import to_device, to_host
-from analyzer.capture.pytorch.recording.parts import is_sparse
+from analyzer.capture.pytorch.recording.parts import is_sparse, unwraps_itself
 from analyzer.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -331,7 +331,7 @@ class FakeCuda(TorchFunctionMode):
     def _data_ptr(self, tensor: torch.Tensor) -> int:
         """A made-up address, different for each storage: code compares addresses to find aliases. A wrapper has none
         (`DTensor`, whose recurrent layers are not flattened for that)."""
-        if tensor.device.type != "meta" or hasattr(type(tensor), "__tensor_flatten__"):
+        if tensor.device.type != "meta" or unwraps_itself(type(tensor)):
             return int(tensor.data_ptr())
         return self.address(tensor.untyped_storage()) + int(tensor.storage_offset()) * tensor.element_size()
 

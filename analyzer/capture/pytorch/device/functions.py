@@ -24,6 +24,7 @@ from analyzer.capture.pytorch.device.streams import streams
 from analyzer.capture.pytorch.kernels.attention import AttentionChoice
 from analyzer.capture.pytorch.kernels.detection import loading
 from analyzer.capture.pytorch.patches import replaced
+from analyzer.capture.pytorch.recording.parts import wraps
 
 if TYPE_CHECKING:
     from analyzer.capture.pytorch.recording.recorder import Recorder
@@ -102,6 +103,7 @@ def _wrapper(make: Callable[..., Any]) -> Callable[..., Any]:
         return torch.device("meta") if on_gpu else value
 
     def made(cls: type, size: Any, *args: Any, **kwargs: Any) -> Any:
+        wraps(cls)
         named = {name: placed(value) for name, value in kwargs.items()}
         return make(cls, size, *map(placed, args), **named)
 

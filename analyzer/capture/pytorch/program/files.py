@@ -3,7 +3,8 @@
 1. A CUDA tensor, or a large host tensor (`host.py`), that is pickled, or saved by `torch.save` or safetensors, is a tensor
    of zeros in the file; of its kind otherwise: shape, strides, type, shared storage, the device it was on. The notes say so.
 2. A tensor that was saved on a GPU is on the GPU again when it is loaded, unless the program says otherwise
-   (`map_location`): its storage is requested while the file is read, as PyTorch does (`torch/serialization.py`).
+   (`map_location`): its storage is requested while the file is read, as PyTorch does (`torch/serialization.py`). In the format before
+   zip files it is filled afterwards, in the memory it has (`THPStorage_readFileRaw`, torch/csrc/serialization.cpp).
 3. Zeros come from memory the operating system maps when it is written to, which it never is: saving needs no memory here.
 
 Not modelled: storages shared by several tensors of one file are on the GPU once for each tensor after loading; tensors
@@ -13,6 +14,7 @@ handed to other processes through queues.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 # Before PyTorch's own way of putting storages on a GPU, which has 20 (`register_package`).
 _PRIORITY = 5
+_COUNT_BYTES = 8  # before the elements of a storage in the format before zip files
 
 
 class Files:
@@ -76,6 +79,21 @@ class Files:
             return None
         return torch.empty(storage.nbytes(), dtype=torch.uint8, device="cuda").untyped_storage()
 
+    def _filled(self) -> Any:
+        """`UntypedStorage._set_from_file`, which reads the number of elements, and the elements."""
+        original: Any = torch.UntypedStorage._set_from_file
+
+        def fill(storage: Any, file: Any, offset: int | None, is_real_file: bool, element_size: int) -> Any:
+            if not self._recorder.storages.place_of(storage):
+                return original(storage, file, offset, is_real_file, element_size)
+            if offset is not None:
+                file.seek(offset)
+            file.seek(_COUNT_BYTES + storage.nbytes(), os.SEEK_CUR)
+            self._recorder.storages.wait(self._recorder.streams.now())
+            return storage
+
+        return fill
+
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
         """While open, files are written and read as the module docstring says."""
@@ -83,7 +101,11 @@ class Files:
         before = packages.copy()
         torch.serialization.register_package(_PRIORITY, self.where, self.restored)
         try:
-            with replaced({"torch.Tensor._reduce_ex_internal": self._reduced()}), self._safetensors():
+            patches = {
+                "torch.Tensor._reduce_ex_internal": self._reduced(),
+                "torch.UntypedStorage._set_from_file": self._filled(),
+            }
+            with replaced(patches), self._safetensors():
                 yield
         finally:
             packages[:] = before

@@ -54,7 +54,14 @@ from analyzer.capture.pytorch.program.generating import Tokens
 from analyzer.capture.pytorch.program.loading import reading_in_order
 from analyzer.capture.pytorch.program.repetition import Repetition
 from analyzer.capture.pytorch.program.threads import Threads
-from analyzer.capture.pytorch.program.tracing import ScriptModule, script_method, tracing
+from analyzer.capture.pytorch.program.tracing import (
+    CAVEAT,
+    ScriptModule,
+    is_scripted,
+    script_method,
+    scripted,
+    tracing,
+)
 from analyzer.capture.pytorch.recording.parts import inside
 from analyzer.capture.pytorch.recording.recorder import Recorder
 from analyzer.capture.pytorch.values.assumptions import Assumptions
@@ -279,6 +286,7 @@ def follow(
                     "torch.jit.trace": tracing(recorder),
                     "torch.jit.ScriptModule": ScriptModule,
                     "torch.jit.script_method": script_method(recorder),
+                    "torch.jit.ScriptFunction.__call__": scripted(recorder),
                 }
             ),
             world(rank, recorder, post) as communicators,
@@ -367,6 +375,8 @@ def _told(recorder: Recorder, phases: Phases) -> Iterator[None]:
     backward = torch.autograd.backward
 
     def watched_call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if is_scripted(self):
+            recorder.caveat(CAVEAT)
         path = phases.module(self)
         here = recorder.places.here
         here.modules.append(path)

@@ -1,4 +1,4 @@
-"""`torch.jit.trace` and `torch.jit.ScriptModule` in a program that is followed: what they compile stays eager code.
+"""TorchScript in a program that is followed: what `torch.jit.trace` and `torch.jit.ScriptModule` compile stays eager code.
 
 1. PyTorch runs what it traces once; to check the trace (`check_trace`, the default) it traces it once more and runs both
    traces and the original again, whose results, with what autograd has kept for them, live until they are compared
@@ -7,8 +7,10 @@
    a traced one is answered by a trace that was made outside all that watches the program, where that is possible.
 3. A class of the program's that is a `ScriptModule` is a plain module, and `script_method` gives its function back, as with
    `PYTORCH_JIT=0` (`torch/jit/_script.py`): TorchScript's interpreter calls kernels that only a real GPU has.
+4. What `torch.jit.script` compiles runs by TorchScript's interpreter, operator by operator.
 
-Not modelled: what TorchScript's own execution keeps otherwise than eager code; a note says so.
+Not modelled: what TorchScript keeps otherwise than eager code once it has profiled a graph and differentiates it by itself
+(`torch/csrc/jit/runtime/graph_executor.cpp`). A caveat says so where anything of it is called.
 """
 
 from __future__ import annotations
@@ -28,8 +30,10 @@ if TYPE_CHECKING:
 _COMPILED = torch.jit.ScriptModule
 _CHECKS = 3  # results that live beside one another while they are compared
 _MOST_BYTES = 1 << 28  # of a module that is traced for real besides
-_NOTE = "what torch.jit.trace returns is followed as the eager code it was made of"
-_SCRIPT_NOTE = "methods that torch.jit.script_method compiles are followed as the eager code they are"
+CAVEAT = (
+    "TorchScript is assumed to take what eager code does: once it has profiled a graph, it fuses operators and keeps other tensors for the "
+    "backward pass"
+)
 
 
 class TracedModule(torch.nn.Module):
@@ -66,7 +70,7 @@ def tracing(recorder: Recorder) -> Callable[..., Any]:
         named = example_kwarg_inputs or {}
         if example_inputs is None:
             inputs = ()
-        recorder.note(_NOTE)
+        recorder.caveat(CAVEAT)
 
         def run() -> Any:
             given = tree_map_only(torch.Tensor, lambda t: t.detach().clone(), (tuple(inputs), named))
@@ -99,10 +103,26 @@ def script_method(recorder: Recorder) -> Callable[[Any], Any]:
     """What stands for `torch.jit.script_method`."""
 
     def call(function: Any) -> Any:
-        recorder.note(_SCRIPT_NOTE)
+        recorder.caveat(CAVEAT)
         return function
 
     return call
+
+
+def scripted(recorder: Recorder) -> Callable[..., Any]:
+    """What stands for `torch.jit.ScriptFunction.__call__`."""
+    run = torch.jit.ScriptFunction.__call__
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder.caveat(CAVEAT)
+        return run(self, *args, **kwargs)
+
+    return call
+
+
+def is_scripted(module: torch.nn.Module) -> bool:
+    """Whether TorchScript's interpreter runs it."""
+    return isinstance(module, _COMPILED)
 
 
 def _traced_outside(trace: Any, module: torch.nn.Module, inputs: Any, named: Any, options: Any) -> Any:

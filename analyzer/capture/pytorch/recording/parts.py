@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,10 +47,19 @@ def compressed_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, 
         return aten.ccol_indices.default(tensor), aten.row_indices.default(tensor), values
 
 
-@functools.cache
+# Types of wrappers that a program made, by `torch.Tensor._make_wrapper_subclass`.
+_wrappers = weakref.WeakSet[type]()
+
+
+def wraps(kind: type) -> None:
+    """Register a type whose tensors have no memory of their own: its `__torch_dispatch__` says what operators do."""
+    if kind.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:  # type: ignore[attr-defined]
+        _wrappers.add(kind)
+
+
 def unwraps_itself(kind: type) -> bool:
     """Whether tensors of this type are wrappers that say what operators do to what they wrap."""
-    return hasattr(kind, "__tensor_flatten__")
+    return hasattr(kind, "__tensor_flatten__") or kind in _wrappers
 
 
 def inside(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -62,7 +71,10 @@ def inside(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     if not unwraps_itself(type(tensor)):
         yield tensor
         return
-    for name in tensor.__tensor_flatten__()[0]:  # type: ignore[attr-defined]
-        part = getattr(tensor, name)
-        if isinstance(part, torch.Tensor):
+    if hasattr(tensor, "__tensor_flatten__"):
+        parts = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
+    else:
+        parts = list(vars(tensor).values())
+    for part in parts:
+        if isinstance(part, torch.Tensor) and part is not tensor:
             yield from inside(part)

@@ -125,7 +125,7 @@ class Storages:
 
     def in_host_memory(self, tensor: torch.Tensor) -> bool:
         """Whether a meta tensor stands for one in host memory."""
-        index = self.live.get(next(inside(tensor)).untyped_storage()._cdata)
+        index = self.live.get(next(inside(tensor), tensor).untyped_storage()._cdata)
         return index is not None and not self.all[index].on_device
 
     def on_host(self, tensor: torch.Tensor) -> bool:
@@ -139,7 +139,7 @@ class Storages:
 
     def nowhere(self, tensor: torch.Tensor) -> bool:
         """Whether the program itself made it a meta tensor: it has no memory anywhere."""
-        return self.live.get(next(inside(tensor)).untyped_storage()._cdata) in self._nowhere
+        return self.live.get(next(inside(tensor), tensor).untyped_storage()._cdata) in self._nowhere
 
     @contextlib.contextmanager
     def making_nowhere(self) -> Iterator[None]:

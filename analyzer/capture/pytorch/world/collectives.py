@@ -40,7 +40,7 @@ c10d = torch.ops.c10d
 # The operator wraps what it is given; its shape function for tensors without memory would make a new one.
 WRAPPING = {"_c10d_functional::_wrap_tensor_autograd.default": torch.ops.aten.alias.default}
 _LATER = (
-    "gradient buckets DDP replaces, and what its hooks make of them, are taken to be given back when the next gradients are "
+    "gradient buckets DDP replaces, and what its hooks make of them, are assumed to be given back when the next gradients are "
     "reduced (the first step's: at the next collective); NCCL's watchdog looks every 100 ms only, so where steps are shorter "
     "they live longer, and the peak is higher by up to as much as the gradients"
 )

@@ -297,7 +297,24 @@ assert torch.jit.trace(lambda x: x * 2, x)(x).shape == x.shape
 assert torch.jit.script(net.layer)(x).is_cuda
 """
     )
-    assert any("torch.jit.trace" in note for note in found.notes)
+    assert found.caveats[0].startswith("TorchScript is assumed to take what eager code does")
+    assert found.caveats[0] in found.notes
+
+
+@pytest.mark.parametrize("called", ["scripted(x)", "module(x)"])
+def test_what_torchscript_runs_is_said_where_it_is_called(
+    followed: Callable[[str], Estimate], called: str
+) -> None:
+    text = """
+@torch.jit.script
+def scripted(x: torch.Tensor):
+    return x * 2 + 1
+module = torch.jit.script(torch.nn.Linear(8, 8).cuda())
+x = torch.ones(8, 8, device="cuda")
+"""
+    assert followed(text).caveats == ()
+    (caveat,) = followed(text + called).caveats
+    assert caveat.startswith("TorchScript is assumed")
 
 
 def test_script_modules_are_followed_as_the_eager_code_they_are(followed: Callable[[str], Estimate]) -> None:
@@ -324,7 +341,7 @@ net(x).sum().backward()
     )
     eager = followed(text.replace("BASE", "torch.nn.Module").replace("DECORATOR", ""))
     assert scripted.peak_allocated == eager.peak_allocated
-    assert any("torch.jit.script_method" in note for note in scripted.notes)
+    assert scripted.caveats[0].startswith("TorchScript is assumed")
 
 
 def test_arrays_of_more_values_than_anyone_looks_at(followed: Callable[[str], Estimate]) -> None:
@@ -495,3 +512,50 @@ def test_a_cumulative_product_of_what_is_not_zero(followed: Callable[[str], Esti
     )
     full = 4 * 512 * 65
     assert list(found.allocations.requested[3:]) == [full, full // 4, 1, full, full, full, full]
+
+
+def test_a_pickled_tensor_is_read_into_the_memory_it_gets(followed: Callable[[str], Estimate]) -> None:
+    """Pickles hold tensors in the format before zip files: storages come first, what they hold afterwards."""
+    followed(
+        """
+import copy, io, pickle
+x = torch.zeros(1 << 20, device="cuda")
+back = pickle.loads(pickle.dumps({"a": x, "b": [x[:10], 7]}))
+assert back["b"][1] == 7 and back["a"].is_cuda and back["a"].shape == x.shape
+assert held() == 12 << 20 and torch.cuda.max_memory_allocated() == 12 << 20  # views are pickled with all of their storage
+file = io.BytesIO()
+torch.save(x, file, _use_new_zipfile_serialization=False)
+file.seek(0)
+again = torch.load(file)
+assert held() == torch.cuda.max_memory_allocated() == 16 << 20
+"""
+    )
+
+
+def test_a_wrapper_without_parts_it_names_has_no_memory(followed: Callable[[str], Estimate]) -> None:
+    """Its own `__torch_dispatch__` says what operators do (int8 weights that are made floats when they are used)."""
+    followed(
+        """
+class Int8(torch.Tensor):
+    @staticmethod
+    def __new__(cls, values, scale):
+        return torch.Tensor._make_wrapper_subclass(cls, values.shape, dtype=torch.float32, device=values.device)
+
+    def __init__(self, values, scale):
+        self.values_, self.scale = values, scale
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.detach.default:
+            return Int8(args[0].values_, args[0].scale)
+        plain = lambda t: t.values_.float() * t.scale if isinstance(t, Int8) else t
+        return func(*map(plain, args), **(kwargs or {}))
+
+weight = torch.nn.Parameter(
+    Int8(torch.zeros(1024, 1024, dtype=torch.int8, device="cuda"), torch.ones(1024, 1, device="cuda")), requires_grad=False
+)
+assert held() == (1 << 20) + 4096
+out = torch.nn.functional.linear(torch.ones(8, 1024, device="cuda", requires_grad=True), weight)
+assert out.shape == (8, 1024) and out.is_cuda
+"""
+    )

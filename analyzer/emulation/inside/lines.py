@@ -1,0 +1,97 @@
+"""What a line of the program does with a value it reads: whether a loop waits for it, whether a check fails by it.
+
+A line is "path:12". Files that cannot be read, or parsed, do nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+_OWN = str(Path(__file__).parent)
+
+
+def reading() -> str:
+    """The line that reads a value now, a library's too: the innermost one that is not of this folder."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
+        frame = frame.f_back
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+@functools.lru_cache(maxsize=1024)
+def decides_a_loop(line: str) -> bool:
+    """Whether it decides how long a `while` goes on: it is its condition, or that of an `if` in it that leaves it."""
+    tree, number = _source(line)
+    return any(
+        _spans(loop.test, number) or any(_leaves(inner, number) for inner in ast.walk(loop))
+        for loop in ast.walk(tree)
+        if isinstance(loop, ast.While)
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def asserts(line: str) -> bool:
+    """Whether it is part of a check: `assert`, or an `if` that does nothing but raise."""
+    return any(True for _ in _checks(line))
+
+
+@functools.lru_cache(maxsize=1024)
+def passes(line: str) -> bool | None:
+    """The truth value by which the check of this line passes; None: it is no check, or several values decide."""
+    wanted = {value for test, truth in _checks(line) for value in _needed(test, truth)}
+    return wanted.pop() if len(wanted) == 1 else None
+
+
+def _checks(line: str) -> Iterator[tuple[ast.expr, bool]]:
+    """The conditions of checks on this line, and the truth value by which each passes."""
+    tree, number = _source(line)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assert) and _spans(node.test, number):
+            yield node.test, True
+        elif isinstance(node, ast.If) and isinstance(node.body[-1], ast.Raise) and _spans(node.test, number):
+            yield node.test, False
+
+
+def _needed(test: ast.expr, truth: bool) -> Iterator[bool | None]:
+    """The values that parts of a condition need for it to be `truth`; None: one of several."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _needed(test.operand, not truth)
+    elif isinstance(test, ast.BoolOp):
+        if isinstance(test.op, ast.And) is truth:
+            for value in test.values:
+                yield from _needed(value, truth)
+        else:
+            yield None
+    else:
+        yield truth
+
+
+def _source(line: str) -> tuple[ast.Module, int]:
+    """The file of a line, and its number; an empty file where it cannot be read."""
+    path, _, number = line.rpartition(":")
+    return _parsed(path), int(number) if number.isdigit() else 0
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(path: str) -> ast.Module:
+    try:
+        return ast.parse(Path(path).read_text("utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return ast.Module([], [])
+
+
+def _spans(node: ast.expr, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
+def _leaves(node: ast.AST, line: int) -> bool:
+    return (
+        isinstance(node, ast.If)
+        and _spans(node.test, line)
+        and any(isinstance(inner, (ast.Break, ast.Return)) for inner in ast.walk(node))
+    )

@@ -1,0 +1,278 @@
+"""One door for PyTorch programs and targets: traced, and emulated where tracing leaves a doubt.
+
+1. "trace" and "emulate" are what they say. "auto" traces, and where that leaves a doubt (`doubts.py`) and a CUDA build of PyTorch is
+   within reach (`reach.py`), the same is run by it on the emulated runtime. A note says what tracing met and whose figures these are.
+2. Where emulation gets no further either, the traced estimate stands, with what the emulated one ended in.
+3. Without a CUDA build the traced estimate stands, with a note that names the command which installs one.
+4. The second run finds nothing of what the first one wrote (`emulated.py`).
+
+Not emulated: ONNX files, modules of this process, jobs of several machines, and what only `analyze TARGET` has (`--parallel`).
+"""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analyzer import releases, sandbox
+from analyzer.analysis import Analysis
+from analyzer.engines.doubts import doubt_of
+from analyzer.engines.emulated import Request, emulate
+from analyzer.errors import AnalyzerError, CaptureError, MissingDependencyError, OptionError
+from analyzer.options import Options, takes_options
+from analyzer.ranks import Rank
+from analyzer.results.estimate import Estimate
+from analyzer.spec import TensorSpec
+
+if TYPE_CHECKING:
+    import torch
+
+    from analyzer.emulation.launch import Torch
+
+ENGINES = ("auto", "trace", "emulate")
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """estimate: what is known. analysis: of the traced program, where the estimate is its. error: what ended a program early."""
+
+    estimate: Estimate
+    analysis: Analysis | None = None
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """engine: one of `ENGINES`. python: the Python whose PyTorch is emulated, None: whichever is within reach. keep, network: as in
+    `analyzer.run`. Raises OptionError for another engine."""
+
+    engine: str = "auto"
+    python: str | os.PathLike[str] | None = None
+    keep: str | None = None
+    network: bool = True
+    tell: Tell | None = None
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise OptionError(f"there is no engine {self.engine!r}", f"one of {', '.join(ENGINES)}")
+
+    def program(
+        self,
+        script: str | os.PathLike[str],
+        args: Sequence[str],
+        options: Options,
+        environment: Mapping[str, str],
+        until: str | int = "end",
+        job: Rank | None = None,
+    ) -> Answer:
+        """A whole program, as one rank of a job. Raises AnalyzerError."""
+        from analyzer.pipeline.program import follow
+
+        def request(torch: Torch) -> Request:
+            from analyzer.runs import jobs
+
+            known = replace(options, runtime_options={}, release={}, strict=False)
+            return Request(
+                os.fspath(script),
+                str(torch.python),
+                jobs.describe("", known)["options"],
+                tuple(map(str, args)),
+                until=until,
+                environment={**jobs.environment_of(options), **environment},
+                packages=_packages(torch),
+                job=asdict(job or Rank()),
+                keep=self.keep,
+                network=self.network,
+            )
+
+        def trace() -> Answer:
+            with sandbox.apart(self.keep, self.network):
+                found, error = follow(script, args, options, environment, until, progress=self.tell, job=job)
+            return Answer(found.estimate, found, error)
+
+        several = job is not None and job.world_size > job.local_world_size
+        return self._answered(trace, request, options, lambda: "jobs of several machines" if several else "")
+
+    def target(self, target: str | os.PathLike[str] | torch.nn.Module, options: Options) -> Answer:
+        """A target as `analyzer.analyze` takes it. Raises AnalyzerError."""
+        from analyzer import pipeline
+
+        def trace() -> Answer:
+            found = pipeline.analysis(target, options, self.tell)
+            return Answer(found.estimate, found)
+
+        def request(torch: Torch) -> Request:
+            from analyzer.runs import jobs
+
+            described = jobs.describe(target, options)
+            return Request(described["target"], str(torch.python), described["options"], is_target=True)
+
+        def unless() -> str:
+            if not isinstance(target, (str, os.PathLike)):
+                return "modules of this process"
+            if options.parallel is not None:
+                return "targets with --parallel"
+            other = options.runtime not in (None, "pytorch") or os.fspath(target).lower().endswith(".onnx")
+            return "programs of other runtimes than PyTorch" if other else ""
+
+        return self._answered(trace, request, options, unless)
+
+    def _answered(
+        self,
+        trace: Callable[[], Answer],
+        request: Callable[[Torch], Request],
+        options: Options,
+        unless: Callable[[], str],
+    ) -> Answer:
+        """unless: what is not emulated, "" where this is."""
+        from analyzer.engines.reach import within_reach
+
+        if self.engine == "emulate":
+            if what := unless():
+                raise OptionError(f"{what} are not emulated", "leave --engine out")
+            torch = within_reach(self.python)
+            if torch is None:
+                raise MissingDependencyError("no CUDA build of PyTorch is within reach", _install_hint())
+            return Answer(self._emulated(request(torch)))
+        stands: Answer | None = None
+        failed: AnalyzerError | None = None
+        try:
+            stands = trace()
+            doubt = doubt_of(stands.estimate)
+        except (CaptureError, MissingDependencyError) as error:
+            failed, doubt = error, error.message
+        if self.engine == "trace" or doubt is None or unless():
+            if stands is None:
+                assert failed is not None
+                raise failed
+            return stands
+        torch = within_reach(self.python)
+        if torch is None or not _is_of(torch, options):
+            said = _install_hint()
+        else:
+            if self.tell is not None:
+                self.tell(f"tracing met: {doubt}; emulating torch {torch.version}")
+            try:
+                found = self._emulated(request(torch))
+                ended = found.incomplete
+            except AnalyzerError as error:
+                ended = error.message
+            if ended is None:
+                said = f"tracing met: {doubt}; so torch {torch.version} itself was run, emulated"
+                return Answer(_noted(found, said))
+            said = f"emulated, torch {torch.version} gets no further: {ended}"
+        if stands is None:
+            assert failed is not None
+            raise type(failed)(failed.message, "; ".join(filter(None, (failed.hint, said)))) from failed
+        return replace(stands, estimate=_noted(stands.estimate, f"tracing met: {doubt}; {said}"))
+
+    def _emulated(self, request: Request) -> Estimate:
+        found = emulate(request)
+        box = sandbox.current()
+        if box is not None and box.outside is not None and found.incomplete is None:
+            box.outside.ask(
+                "keep nothing"
+            )  # of what the traced program wrote: what the emulated one did is kept
+        return found
+
+
+def _is_of(torch: Torch, options: Options) -> bool:
+    """Whether figures of that build are those of the release that was asked for."""
+    wanted = options.release.get("torch")
+    return wanted is None or releases.parse(torch.version) == releases.parse(wanted)
+
+
+def _noted(estimate: Estimate, note: str) -> Estimate:
+    return replace(estimate, notes=(note, *estimate.notes))
+
+
+def _install_hint() -> str:
+    from analyzer.engines import store
+
+    return f"PyTorch's own CUDA build runs it without a GPU: analyze engine install {store.DEFAULT}"
+
+
+def _packages(torch: Torch) -> tuple[str, ...]:
+    """This Python's packages, for an environment that was made for it and has PyTorch alone."""
+    from analyzer.engines import store
+
+    return (sysconfig.get_path("purelib"),) if store.home() in torch.python.parents else ()
+
+
+@takes_options
+def analyze(
+    target: str | os.PathLike[str] | torch.nn.Module,
+    inputs: Sequence[Any] | Mapping[str, TensorSpec] | None = None,
+    *,
+    engine: str = "auto",
+    python: str | os.PathLike[str] | None = None,
+    progress: Tell | None = None,
+    **options: Any,
+) -> Estimate:
+    """Predict what `target` needs of a GPU.
+
+    target: an `nn.Module` (on any device, also meta: neither changed nor run, weights not copied), `model.onnx`,
+        `file.py[:attr]`, `package.module:attr`, `program.pt2`, `config.json` (its folder, `hf:ORG/NAME`).
+    inputs, targets: tensors on any device or `TensorSpec`s, in the order the model and the loss take them; only
+        shape, strides and dtype are read. For ONNX a mapping from input name to TensorSpec.
+    batch: for targets that make their own batch, and for ONNX graphs.
+    loss: `loss(output, *targets)`, or "cross_entropy", "mse", "sum". optimizer: a name of `torch.optim` in lower case
+        (with "_fused" for the fused kernels), or a function from parameters to an optimizer.
+    device: a profile's name, a profile's JSON file, or a size ("24GiB"); this machine's GPU if known, else h200.
+    runtime_options: "cublas_workspace" and "alloc_conf" for PyTorch; ONNX Runtime's provider and session options.
+    engine, python: as in `analyzer.run`. progress: told what is under way. Every other option is a field of
+    `analyzer.options.Options`. Raises AnalyzerError (a subclass says which kind) for everything a user can mend.
+    """
+    return (
+        Door(engine, python, tell=progress).target(target, Options.of({"inputs": inputs, **options})).estimate
+    )
+
+
+def run(
+    script: str | os.PathLike[str],
+    args: Sequence[str] = (),
+    *,
+    environment: Mapping[str, str] | None = None,
+    device: str | int | None = None,
+    ranks: int = 1,
+    rank: int = 0,
+    runtime_options: Mapping[str, Any] | None = None,
+    until: str | int = "end",
+    assume: Mapping[str, Any] | None = None,
+    release: Mapping[str, str] | None = None,
+    keep_outputs: str | os.PathLike[str] | None = None,
+    network: bool = True,
+    engine: str = "auto",
+    python: str | os.PathLike[str] | None = None,
+    progress: Tell | None = None,
+) -> Estimate:
+    """Predict what a program needs of a GPU, by running it on one that is not there.
+
+    script: a file, run as `python SCRIPT ARGS` would, or `-m` and a module's name as the script "-m MODULE".
+    ranks, rank: of a job started by `torchrun`, which of how many is followed (`analyzer/ranks.py`).
+    environment: variables it sees besides its own. device: as in `analyzer.analyze`.
+    until: "end"; a number of optimizer steps after which it ends; or "steady": after the step from which on steps ask for
+        the same and the allocator is laid out as before.
+    runtime_options: "cublas_workspace" and "alloc_conf", as in `analyzer.analyze`.
+    assume: {"train.py:12": 512}: the value read, or the size of the result, at a line where only data tells.
+    release: {"torch": "2.8"}: figures of another release than by default (`analyzer/releases.py`).
+    keep_outputs: a folder for the files it writes, which are dropped otherwise: they go to an overlay (`analyzer/sandbox`). network:
+        whether it may connect to other machines.
+    engine: "trace"; "emulate" (`analyzer.emulate`); or "auto": traced, and emulated where tracing leaves a doubt and a CUDA build of
+        PyTorch is within reach. python: the Python (or its environment's folder) that has one; None: the one that the variable
+        ANALYZER_PYTHON names, this one, or one that `analyze engine install` made. `Estimate.engine` says whose figures they are.
+    Raises TargetError for a script that cannot be found, OptionError. A program that raises, ends itself with another exit
+    code than 0, or cannot be followed any further, gives the estimate up to there: `Estimate.incomplete` says why, and such
+    an estimate never fits. One that finds no memory says so in `Estimate.out_of_memory`.
+    """
+    options = Options.of(
+        {"device": device, "runtime_options": runtime_options, "assume": assume, "release": release}
+    )
+    keep = None if keep_outputs is None else str(Path(keep_outputs).absolute())
+    door = Door(engine, python, keep, network, progress)
+    return door.program(script, args, options, environment or {}, until, Rank.of(rank, ranks)).estimate

@@ -1,0 +1,125 @@
+"""A program or target emulated as a request that can go to another process, with an overlay of its own.
+
+A process in a mount namespace sees what the program wrote there before (`sandbox/`), so it asks the process outside to start this module:
+`python -m analyzer.engines.emulated REQUEST.json ANSWER.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from analyzer import sandbox
+from analyzer.errors import AnalyzerError, RunError
+from analyzer.ranks import Rank
+from analyzer.results.estimate import Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is emulated, in plain values: a script with its arguments or a target, the Python that runs it, and `jobs.describe`'s options.
+
+    packages: folders it may import from behind its own. keep, network: as in `analyzer.run`. job: the fields of `Rank`.
+    """
+
+    words: str
+    python: str
+    options: Mapping[str, Any]
+    arguments: tuple[str, ...] = ()
+    is_target: bool = False
+    until: str | int = "end"
+    environment: Mapping[str, str] = field(default_factory=dict)
+    packages: tuple[str, ...] = ()
+    job: Mapping[str, Any] = field(default_factory=dict)
+    keep: str | None = None
+    network: bool = True
+
+
+def emulate(request: Request) -> Estimate:
+    """The estimate, by a run that finds nothing of what an earlier one wrote. Raises AnalyzerError."""
+    box = sandbox.current()
+    if box is None or box.outside is None:
+        with sandbox.apart(request.keep, request.network):
+            return _here(request)
+    from analyzer.report.json import from_dict
+
+    answer = json.loads(box.outside.ask(START, json.dumps(asdict(request))))
+    if "estimate" not in answer:
+        raise RunError(answer["error"], answer["hint"])
+    return from_dict(answer["estimate"])
+
+
+START = "emulate"  # what `start` is called by the process that asks for it
+
+
+def start(request: str) -> str:
+    """Run a request in a process of its own; what it answers, as JSON. Called outside of every overlay."""
+    with tempfile.TemporaryDirectory(prefix="analyze-request-") as folder:
+        asked, answer = Path(folder) / "request.json", Path(folder) / "answer.json"
+        asked.write_text(request, "utf-8")
+        root = str(Path(__file__).parents[2])
+        paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+        done = subprocess.run(
+            [sys.executable, "-m", "analyzer.engines.emulated", str(asked), str(answer)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            stdout=sys.stderr.fileno(),
+            check=False,
+        )
+        if answer.exists():
+            return answer.read_text("utf-8")
+    error = f"the process that emulates ended with exit code {done.returncode}"
+    return json.dumps({"error": error, "hint": "what it wrote last stands above"})
+
+
+def _here(request: Request) -> Estimate:
+    from analyzer.runs import emulated, jobs
+
+    options = jobs.options_of({"options": request.options})
+    if request.is_target:
+        return emulated.of_target(request.words, options, request.python, request.environment).estimate
+    return emulated.of_script(
+        request.words,
+        request.arguments,
+        options,
+        request.python,
+        request.environment,
+        Rank(**request.job),
+        until=request.until,
+        packages=tuple(map(Path, request.packages)),
+    ).estimate
+
+
+def _main(asked: Path, answer: Path) -> None:
+    from analyzer.report.json import to_dict
+
+    request = Request(**json.loads(asked.read_text("utf-8")))
+
+    def write(text: str) -> None:
+        answer.write_text(text, "utf-8")
+
+    def complain(message: str, hint: str) -> None:
+        print(f"analyze: error: {message}\n  hint: {hint}", file=sys.stderr)
+
+    sandbox.own_process = True
+    sandbox.enter(write, complain, request.keep, request.network)
+    try:
+        found: dict[str, Any] = {"estimate": to_dict(_here(request))}
+    except AnalyzerError as error:
+        found = {"error": error.message, "hint": error.hint}
+    box = sandbox.current()
+    if box is None or box.outside is None:
+        write(json.dumps(found))
+    else:
+        box.outside.ask("write", json.dumps(found))
+    sandbox.finish(0)
+
+
+if __name__ == "__main__":
+    _main(Path(sys.argv[1]), Path(sys.argv[2]))

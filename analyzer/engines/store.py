@@ -1,0 +1,224 @@
+"""Environments with a CUDA build of PyTorch that this package makes for itself, in the user's cache folder.
+
+1. `install` asks pip what it would take, says how much that is, downloads wheel by wheel, and installs what lies there. What was
+   interrupted goes on with the wheels that are complete; an environment counts from the moment its `engine.json` is written.
+2. torch's companions that this Python has (torchvision, torchaudio) come along, in the release that fits; other packages a
+   program imports are found in this Python's own folder (`door.py`).
+
+Source: pip's installation report (https://pip.pypa.io/en/stable/reference/installation-report/).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import urllib.request
+import venv
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from analyzer import releases
+from analyzer.errors import OptionError, RunError, did_you_mean
+
+DEFAULT = "torch==" + ".".join(map(str, releases.RECORDED["torch"])) + ".0"
+_REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(\[[\w,-]+\])?(==(?P<version>[\w.+!-]+))?")
+_ENGINES = ("torch", "vllm")
+_BESIDE_TORCH = ("torchvision", "torchaudio")
+_UNPACKED = (
+    2.0  # bytes on disk for a byte downloaded, measured: torch 2.11.0 with CUDA 13 (docs/EMULATION.md)
+)
+_ASK_SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """An environment. packages: what was asked for; nbytes: what it takes on disk; complete: whether its installation ended."""
+
+    name: str
+    folder: Path
+    packages: tuple[str, ...] = ()
+    nbytes: int = 0
+    complete: bool = False
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return self.folder / "bin" / "python"
+
+
+@dataclass(frozen=True, slots=True)
+class _Wheel:
+    url: str
+    name: str
+    nbytes: int | None
+
+
+def home() -> Path:
+    """The folder the environments lie in."""
+    from platformdirs import user_cache_path
+
+    return Path(os.environ.get("ANALYZER_CACHE") or user_cache_path("gpu-memory-analyzer")) / "engines"
+
+
+def every() -> Iterator[Engine]:
+    """Every environment there is, also those whose installation did not end."""
+    for folder in sorted(home().glob("*/")):
+        try:
+            said = json.loads((folder / "engine.json").read_text("utf-8"))
+            yield Engine(folder.name, folder, tuple(said["packages"]), int(said["bytes"]), True)
+        except (OSError, ValueError, KeyError, TypeError):
+            yield Engine(folder.name, folder)
+
+
+def installed(package: str, near: releases.Release) -> list[Engine]:
+    """The complete environments made for this package, the release nearest to `near` first."""
+
+    def distance(engine: Engine) -> tuple[int, int]:
+        release = releases.parse(engine.name.partition("-")[2])
+        return abs(release[0] - near[0]), abs(release[1] - near[1])
+
+    found = (engine for engine in every() if engine.complete and engine.name.startswith(f"{package}-"))
+    return sorted(found, key=distance)
+
+
+def install(requirements: Sequence[str], tell: Callable[[str], None]) -> Engine:
+    """Make an environment with these packages ("torch==2.11.0"), the first of which names it. tell: is told of sizes and progress.
+
+    Raises OptionError for what names no package, RunError where pip fails or there is no room on the disk.
+    """
+    asked = [_REQUIREMENT.fullmatch(text) for text in requirements]
+    for text, found in zip(requirements, asked, strict=True):
+        if found is None:
+            raise OptionError(f"{text!r} is no requirement", f"write NAME==VERSION, such as {DEFAULT}")
+    first = asked[0]
+    assert first is not None
+    if first["name"] not in _ENGINES:
+        hint = did_you_mean(first["name"], _ENGINES) or f"one of {', '.join(_ENGINES)} first; "
+        raise OptionError(f"{first['name']} is no engine", f"{hint}such as: analyze engine install {DEFAULT}")
+    wanted = [*requirements, "numpy"]
+    if first["name"] == "torch":
+        named = {found["name"] for found in asked if found is not None}
+        wanted += [name for name in _BESIDE_TORCH if name not in named and find_spec(name) is not None]
+    folder = home() / f"{first['name']}-{first['version'] or 'latest'}"
+    python = folder / "bin" / "python"
+    if not python.exists():
+        tell(f"an environment in {folder}")
+        venv.create(folder, with_pip=find_spec("pip") is None)
+    (folder / "engine.json").unlink(missing_ok=True)
+    tell("pip looks for what it takes")
+    wheels = _resolved(python, wanted)
+    known = sum(wheel.nbytes or 0 for wheel in wheels)
+    more = " at least" if any(wheel.nbytes is None for wheel in wheels) else ""
+    tell(
+        f"{len(wheels)} packages{more}, {known / 1e9:.1f} GB to download, about {known * _UNPACKED / 1e9:.0f} GB on disk"
+    )
+    _check_room(folder, known)
+    _download(python, folder / "wheels", wheels, tell)
+    tell("installing")
+    _pip(
+        python,
+        "install",
+        "--no-deps",
+        "--no-index",
+        *(str(folder / "wheels" / wheel.name) for wheel in wheels),
+    )
+    shutil.rmtree(folder / "wheels")
+    nbytes = sum(entry.lstat().st_size for entry in folder.rglob("*"))
+    (folder / "engine.json").write_text(json.dumps({"packages": wanted, "bytes": nbytes}), "utf-8")
+    return Engine(folder.name, folder, tuple(wanted), nbytes, True)
+
+
+def remove(name: str) -> Engine:
+    """Remove an environment by its name ("torch-2.11.0", "torch==2.11.0"). Raises OptionError for one that is not there."""
+    known = {engine.name: engine for engine in every()}
+    engine = known.get(name.replace("==", "-"))
+    if engine is None:
+        there = f"there are {', '.join(known)}" if known else "there is none"
+        raise OptionError(f"no engine {name!r} is installed", did_you_mean(name, known) or there)
+    shutil.rmtree(engine.folder)
+    return engine
+
+
+def _resolved(python: Path, wanted: Sequence[str]) -> list[_Wheel]:
+    """What pip would install."""
+    said = _pip(
+        python, "install", "--dry-run", "--ignore-installed", "--only-binary=:all:", "--report", "-", *wanted
+    )
+    entries = json.loads(said)["install"]
+    urls = [entry["download_info"]["url"] for entry in entries]
+    with ThreadPoolExecutor(8) as pool:
+        sizes = pool.map(_size, urls)
+        return [
+            _Wheel(_pinned(entry), _file(url), size)
+            for entry, url, size in zip(entries, urls, sizes, strict=True)
+        ]
+
+
+def _pinned(entry: dict[str, Any]) -> str:
+    """The address of a wheel, with the hash pip is to find."""
+    url = str(entry["download_info"]["url"])
+    digest = (entry["download_info"].get("archive_info") or {}).get("hashes", {}).get("sha256")
+    return f"{url}#sha256={digest}" if digest else url
+
+
+def _file(url: str) -> str:
+    return unquote(urlsplit(url).path.rpartition("/")[2])
+
+
+def _size(url: str) -> int | None:
+    """The bytes of a file, None where nobody says."""
+    try:
+        if urlsplit(url).scheme == "file":
+            return Path(unquote(urlsplit(url).path)).stat().st_size
+        with urllib.request.urlopen(
+            urllib.request.Request(url, method="HEAD"), timeout=_ASK_SECONDS
+        ) as answer:
+            return int(answer.headers["Content-Length"])
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _check_room(folder: Path, nbytes: int) -> None:
+    needed, free = int(nbytes * (1 + _UNPACKED)), shutil.disk_usage(folder).free
+    if needed > free:
+        raise RunError(
+            f"{folder} lies on a disk with {free / 1e9:.1f} GB free, and about {needed / 1e9:.1f} GB are needed while installing",
+            "make room, or name another folder in ANALYZER_CACHE",
+        )
+
+
+def _download(python: Path, folder: Path, wheels: Sequence[_Wheel], tell: Callable[[str], None]) -> None:
+    """Every wheel; those that are there are kept, after pip has looked at their hashes."""
+    total = sum(wheel.nbytes or 0 for wheel in wheels)
+    done = 0
+    for number, wheel in enumerate(wheels):
+        tell(f"{number} of {len(wheels)} downloaded, {done / 1e9:.1f} of {total / 1e9:.1f} GB: {wheel.name}")
+        _pip(python, "download", "--no-deps", "--dest", str(folder), wheel.url)
+        done += wheel.nbytes or 0
+
+
+def _pip(python: Path, *words: str) -> str:
+    """What pip prints. Raises RunError in its words."""
+    pip = (
+        [str(python), "-m", "pip"]
+        if find_spec("pip") is None
+        else [sys.executable, "-m", "pip", "--python", str(python)]
+    )
+    command = [*pip, "--quiet", "--disable-pip-version-check", *words]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode:
+        said = [line for line in done.stderr.strip().splitlines() if "ERROR" in line] or ["it said nothing"]
+        raise RunError(
+            f"pip {words[0]} ended with exit code {done.returncode}: {said[0].removeprefix('ERROR: ')}",
+            "what was downloaded is kept: the same command goes on from there",
+        )
+    return done.stdout
