@@ -2,7 +2,8 @@
 
 1. What a tensor holds is kept by the emulated runtime, by address (`native/contents.c`): copies from the host, and what is computed here.
 2. An operator whose inputs are all known, and whose results are small (`MOST_ELEMENTS`), is run once more on the CPU; what it draws comes
-   from a generator of its own.
+   from a generator of its own. Integers and truth values made of small ones may be larger (`LARGE_BYTES`), until `LARGE_WORK` bytes of such
+   were read and written.
 3. An integer or truth value that depends on numbers nobody computed gets a stand-in: what a healthy run would most likely have. Gradients
    are finite, nothing is a NaN, `all` is true, `any` and comparisons are false, indices are 0, or in order where something is sorted. What is
    computed from a stand-in is one, too.
@@ -25,6 +26,8 @@ import lines  # beside this file
 import torch
 
 MOST_ELEMENTS = 65536
+LARGE_BYTES = 1 << 27
+LARGE_WORK = 1 << 31
 MOST_WAITS = 1000
 _LARGE_NORM = 100.0
 _RUNTIME = ctypes.CDLL(None)  # the runtime was loaded before everything else
@@ -69,9 +72,13 @@ def _extent(tensor: torch.Tensor) -> int:
     return (last + 1) * tensor.element_size()
 
 
-def _small(tensor: torch.Tensor) -> bool:
+def _is_number(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _small(tensor: torch.Tensor, most: int = MOST_ELEMENTS) -> bool:
     return (
-        tensor.numel() <= MOST_ELEMENTS
+        tensor.numel() <= most
         and type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.layout == torch.strided
     )
@@ -87,6 +94,12 @@ def _tensors(args: Any, kwargs: dict[str, Any]) -> list[torch.Tensor]:
     return found
 
 
+def _rows(target: torch.Tensor, mask: torch.Tensor, values: torch.Tensor) -> int | None:
+    """How many of a mask are true through which rows are written; None where one is written to all."""
+    one_a_row = values.dim() == target.dim() - mask.dim() + 1 and values.shape[0] != 1
+    return values.shape[0] if one_a_row else None
+
+
 class ProcessValues:
     """The values of one process. `reads`: "line: what" -> how often it was read; `assumed`: what was asked for of what is assumed."""
 
@@ -97,6 +110,10 @@ class ProcessValues:
         self.assumed = set[str]()
         self._operators: dict[Any, _Operator] = {}
         self._stand_ins: set[int] = set()
+        self._work_left = LARGE_WORK
+        self._counts: dict[
+            int, tuple[int, int]
+        ] = {}  # of masks by address: their elements, and how many of them are true
         self._generator = torch.Generator()
         self._has_ranks = os.environ.get("WORLD_SIZE", "1") != "1"
         self._waits = Counter[str]()
@@ -143,7 +160,14 @@ class ProcessValues:
         there = any(tensor.is_cuda for tensor in given) or (
             device is not None and torch.device(device).type == "cuda"
         )
-        return there and all(tensor.numel() <= MOST_ELEMENTS for tensor in given)
+        return there and all(map(self._fits, given))
+
+    def _fits(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is small enough for its values to be kept."""
+        if tensor.numel() <= MOST_ELEMENTS:
+            return _small(tensor)
+        room = min(LARGE_BYTES, self._work_left)
+        return not _is_number(tensor) and _small(tensor, room // tensor.element_size())
 
     def _known(self, given: list[torch.Tensor], written: list[Any]) -> dict[int, torch.Tensor] | None:
         """Copies on the CPU of these tensors, by identity; None where one is not known. written: those whose values do not matter."""
@@ -153,7 +177,7 @@ class ProcessValues:
                 found[id(tensor)] = tensor
                 continue
             copy = self._value(tensor)
-            if copy is None and any(tensor is one for one in written) and _small(tensor):
+            if copy is None and any(tensor is one for one in written) and self._fits(tensor):
                 copy = torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
             if copy is None:
                 return None
@@ -161,15 +185,22 @@ class ProcessValues:
         return found
 
     def _value(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        return self._held(tensor) if _small(tensor) else None
+        if not self._fits(tensor):
+            return None
+        self._spend(tensor)
+        return self._held(tensor, LARGE_BYTES)
+
+    def _spend(self, tensor: torch.Tensor) -> None:
+        if tensor.numel() > MOST_ELEMENTS:
+            self._work_left = max(self._work_left - _extent(tensor), 0)
 
     @staticmethod
-    def _held(tensor: torch.Tensor) -> torch.Tensor | None:
-        """What the device's memory holds there, a copy; None where not all of it is known."""
+    def _held(tensor: torch.Tensor, most: int = 8 * MOST_ELEMENTS) -> torch.Tensor | None:
+        """What the device's memory holds there, a copy; None where not all of it is known, or there is more."""
         nbytes = _extent(tensor)
         if nbytes == 0:
             return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
-        if nbytes > 8 * MOST_ELEMENTS:
+        if nbytes > most:
             return None
         content = bytearray(nbytes)
         into = (ctypes.c_char * nbytes).from_buffer(content)
@@ -203,9 +234,11 @@ class ProcessValues:
         )
         if stand_in:
             _RUNTIME.emulated_mark(ctypes.c_uint64(tensor.data_ptr()), ctypes.c_uint64(nbytes))
+        self._counts.pop(tensor.data_ptr(), None)
         (self._stand_ins.add if stand_in else self._stand_ins.discard)(tensor.data_ptr())
 
     def _forget(self, tensor: torch.Tensor) -> None:
+        self._counts.pop(tensor.data_ptr(), None)
         _RUNTIME.emulated_forget(ctypes.c_uint64(tensor.data_ptr()), ctypes.c_uint64(_extent(tensor)))
         self._stand_ins.discard(tensor.data_ptr())
 
@@ -232,17 +265,13 @@ class ProcessValues:
         if op.name == "_amp_foreach_non_finite_check_and_unscale_":  # all gradients are finite
             return
         computed = None
-        if known is not None and all(_small(t) for t in flat):
+        if known is not None and all(map(self._fits, flat)):
             computed = self._computed(op, func, args, kwargs, known)
         for i, tensor in enumerate(flat):
             if computed is not None and i < len(computed) and computed[i].shape == tensor.shape:
+                self._spend(tensor)
                 self._keep(tensor, computed[i], tainted)
-            elif (
-                _small(tensor)
-                and not tensor.is_floating_point()
-                and not tensor.is_complex()
-                and not op.name.startswith(("empty", "new_empty"))
-            ):
+            elif _small(tensor) and not _is_number(tensor) and not op.name.startswith(("empty", "new_empty")):
                 self._keep(tensor, self._stand_in(op, args, tensor), True)
             else:
                 self._forget(tensor)
@@ -320,12 +349,21 @@ class ProcessValues:
         else:
             asked = [args[0]]
         said = self._said()
+        if said is None and "index_put" in op.name and len(asked) == len(args[1]) == 1:
+            said = _rows(args[0], asked[0], args[2])
+            if said is not None:
+                self._counts[asked[0].data_ptr()] = asked[0].numel(), said
         if said is not None:
             return [int(said)] * (4 if "unique" in op.name else len(asked))
         sizes = []
         for tensor in asked:
             value = self._value(tensor) if tensor.is_cuda else tensor
-            if value is None or tainted or self._stands_in(tensor):
+            elements, count = self._counts.get(tensor.data_ptr(), (-1, 0))
+            unknown = value is None or tainted or self._stands_in(tensor)
+            if unknown and elements == tensor.numel() and "unique" not in op.name:
+                sizes.append(count)
+                continue
+            if unknown:
                 self._list(
                     f"the size of {op.name}'s result depends on data: taken to be the largest, {tensor.numel():,}"
                 )
@@ -393,7 +431,7 @@ class ProcessValues:
         value = None if known is None else known.get(id(source))
         if value is None:
             value = self._value(source)
-        is_number = source.is_floating_point() or source.is_complex()
+        is_number = _is_number(source)
         if op.name == "equal":
             return self._equal(source, args[1], tainted)
         if value is None and (unknown or source.numel() > MOST_ELEMENTS):

@@ -146,7 +146,12 @@ ANSWER int cublasGetVectorAsync(int n, int size, const void *from, int step_from
 
 /* -- for inside/values.py ---------------------------------------------------------------------------------------------- */
 ANSWER int emulated_peek(uint64_t address, uint64_t bytes, void *into) { int found; LOCKED found = contents_get(address, bytes, into); return found; }
-ANSWER void emulated_poke(uint64_t address, uint64_t bytes, const void *from) { LOCKED contents_set(address, bytes, from); }
+ANSWER void emulated_poke(uint64_t address, uint64_t bytes, const void *from) {
+  LOCKED {
+    contents_forget(address, bytes);
+    put(place(address), address, bytes, from, 0);
+  }
+}
 ANSWER void emulated_mark(uint64_t address, uint64_t bytes) { LOCKED contents_mark(address, bytes, 1); }
 ANSWER int emulated_was_sent_a_stand_in(uint64_t address, uint64_t bytes) { int found; LOCKED found = contents_stand_in(address, bytes); return (found & 2) != 0; }
 ANSWER void emulated_forget(uint64_t address, uint64_t bytes) { LOCKED contents_forget(address, bytes); }

@@ -3,6 +3,7 @@
 1. A number written through a mask alone (`x[mask] = 0`) fills by the mask: nothing is looked up (`canDispatchToMaskedFill`).
 2. Any other number on the host is copied to the GPU first, then the indices. A mask on the host is looked through there: the
    positions where it is true are copied, all dimensions in one piece.
+3. Rows that are written through a mask alone say how many of it are true.
 
 Masks on the GPU are looked through by the kernel itself (`runtimes/pytorch/scratch/selection.py`).
 
@@ -34,6 +35,10 @@ def _on_device(recorder: Recorder, func: Any, args: tuple[Any, ...], _: Any) -> 
     target, indices, *rest = args
     if recorder.storages.on_host(target):
         return NotImplemented
+    if rest and len(indices) == 1 and is_mask(mask := indices[0]):
+        values, missing = rest[0], target.dim() - mask.dim() + 1
+        if values.dim() == missing and values.size(0) != 1:
+            recorder.values.selects(mask, values.size(0))
     with recorder:
         if rest and rest[0].dim() == 0 and recorder.storages.on_host(rest[0]):
             mask = None if any(rest[1:2]) else _alone(recorder, indices, target)

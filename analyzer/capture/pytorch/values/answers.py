@@ -128,6 +128,10 @@ class ProgramValues:
             return
         self._known.follow(func, args, kwargs, inputs, results, written)
 
+    def selects(self, mask: torch.Tensor, count: int) -> None:
+        """So many elements of a mask are true."""
+        self._known.selects(mask, count)
+
     @contextlib.contextmanager
     def standing_in(self) -> Iterator[None]:
         """While open, what is left empty is the result of an operator, which nobody has computed."""

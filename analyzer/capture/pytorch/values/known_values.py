@@ -14,7 +14,7 @@ changes and views stay right.
    but its type and shape matters; one of a few integers that is left empty (`new_empty`) is written in parts, all of which
    may be known: it is zeros until then.
 6. How many elements of a copy of a host tensor are not zero is counted when it is copied, of matrices and masks too large to
-   be followed, and known until the copy is written to.
+   be followed, and known until the copy is written to. So it is of a mask through which rows of a known number are written.
 7. A whole program brings real data with it, whose values would be followed through every layer. They are, as a CPU computes them,
    while that is little work (`effort.py`): an adaptive solver's steps are those of its numbers. A tensor that is left empty is
    zeros until it is written. Afterwards only small floating-point tensors are known, for schedules and counters.
@@ -23,7 +23,10 @@ changes and views stay right.
 9. An order (`sort`, `argsort`) has every place once: what is compared with one of them is equal once in each row.
 10. How many different values there are (`unique`), and up to which they go (`bincount`), is known of what is known.
 
-Not modelled: tensors over `LIMIT` elements; numbers drawn on the GPU.
+11. Integers and truth values made of small ones may be larger than `LIMIT` (a mask of all pairs, or triplets, of labels), up to
+    `LARGE_BYTES` each, until `LARGE_WORK` bytes of such were read and written.
+
+Not modelled: what is larger; numbers drawn on the GPU.
 """
 
 from __future__ import annotations
@@ -41,6 +44,8 @@ from analyzer.capture.pytorch.values.unknown_sizes import result as of_size
 
 aten = torch.ops.aten
 LIMIT = 1 << 20
+LARGE_BYTES = 1 << 27
+LARGE_WORK = 1 << 31
 _MOST_COUNTED = 1 << 26
 _UNKNOWABLE = ("empty", "rand", "bernoulli", "multinomial", "normal", "uniform", "exponential", "new_empty")
 _SMALL_EMPTY = 1 << 12
@@ -86,6 +91,7 @@ class KnownValues:
         self.standing_in = (
             False  # an operator is done by what stands in for it: what that leaves empty nobody has computed
         )
+        self._large_left = LARGE_WORK
         self._numbers: set[int] = set()  # twins that hold numbers of the program's, or what was made of them
         self._twins: dict[int, torch.UntypedStorage] = {}
         self._drawn: set[int] = set()  # storages of numbers drawn evenly from 0 to 1
@@ -101,9 +107,27 @@ class KnownValues:
 
     def _most(self, tensor: torch.Tensor) -> int:
         """Elements of the largest tensor of this type that is followed."""
-        if self.effort is None or not tensor.is_floating_point():
+        if self.effort is not None and tensor.is_floating_point():
+            return self.effort.most
+        if tensor.is_floating_point() or tensor.is_complex() or tensor.numel() <= LIMIT:
             return LIMIT
-        return self.effort.most
+        return max(LIMIT, min(LARGE_BYTES, self._large_left) // tensor.element_size())
+
+    def _is_room(self, tensors: list[torch.Tensor], results: list[torch.Tensor]) -> bool:
+        """Whether an operator among large tensors is followed, and its part of the work spent. Copies of the host's are not: what a
+        program loads is seldom asked for its values."""
+        large = [
+            tensor
+            for tensor in (*tensors, *results)
+            if tensor.numel() > LIMIT and not tensor.is_floating_point()
+        ]
+        if not large:
+            return True
+        nbytes = sum(tensor.numel() * tensor.element_size() for tensor in large)
+        if nbytes > self._large_left or any(tensor.device.type == "cpu" for tensor in large):
+            return False
+        self._large_left -= nbytes
+        return True
 
     def asked(self, tensor: torch.Tensor) -> bool:
         """The program decides something by this value; whether numbers of its own have a part in it."""
@@ -145,6 +169,11 @@ class KnownValues:
             return int(twin.count_nonzero())
         shape, count = self._counts.get(tensor.untyped_storage()._cdata, (None, 0))
         return count if shape == tensor.shape else None
+
+    def selects(self, mask: torch.Tensor, count: int) -> None:
+        """So many elements of a mask are true: as many rows are written where it is."""
+        if self._count(mask) is None:
+            self._counts[mask.untyped_storage()._cdata] = mask.shape, count
 
     def _counted(self, host: torch.Tensor, copy: torch.Tensor) -> None:
         """A copy of a matrix or a mask on the device: adjacencies and the like are asked where they are not zero. Floating-point
@@ -220,11 +249,10 @@ class KnownValues:
             if not is_mask(index):
                 indices.append(index)
                 continue
-            twin = self.twin(index)
-            if twin is None:
+            count = self._count(index)
+            if count is None:
                 return None
-            count = int(twin.count_nonzero())
-            indices += [torch.empty(count, dtype=torch.long, device="meta") for _ in range(twin.dim())]
+            indices += [torch.empty(count, dtype=torch.long, device="meta") for _ in range(index.dim())]
         return func(call.argument("self"), indices)
 
     def _counting(self, call: DispatchedCall) -> Any:
@@ -292,6 +320,8 @@ class KnownValues:
             if twin is None or tensor.numel() > self._most(tensor):
                 return self._decided(func, args, tensors, results)
             twins[id(tensor)] = twin
+        if not self._is_room(tensors, results):
+            return False
         numbers = self._made_of_numbers(tensors, results)
         if numbers and not self._affordable(func, args, tensors, results):
             return False

@@ -559,3 +559,30 @@ out = torch.nn.functional.linear(torch.ones(8, 1024, device="cuda", requires_gra
 assert out.shape == (8, 1024) and out.is_cuda
 """
     )
+
+
+def test_masks_of_all_triplets_of_labels_are_computed(followed: Callable[[str], Estimate]) -> None:
+    """Integers that a program's own constants decide are known, though there are many of them."""
+    found = followed(
+        """
+labels = torch.arange(384, device="cuda") % 24
+same = labels[:, None, None] == labels[None, :, None]
+mask = same & (labels[None, None, :] != labels[:, None, None])
+assert mask.nonzero().shape == (384 * 16 * 368, 3)
+"""
+    )
+    assert not any("depend" in note for note in found.notes)
+
+
+def test_rows_written_through_a_mask_say_how_many_of_it_are_true(followed: Callable[[str], Estimate]) -> None:
+    followed(
+        """
+rows = torch.randn(480, 64, device="cuda", requires_grad=True)
+mask = torch.randn(1000, 64, device="cuda").sum(1) > 0
+out = torch.zeros(1000, 64, device="cuda").index_put((mask,), rows)
+out.sum().backward()
+assert rows.grad.shape == (480, 64) and out[mask].shape == (480, 64)
+mask.logical_not_()
+assert out[mask].shape == (1000, 64)  # another mask, of which nobody knows
+"""
+    )

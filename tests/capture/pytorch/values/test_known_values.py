@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from analyzer.capture.pytorch.values.known_values import LIMIT
+from analyzer.capture.pytorch.values.known_values import LARGE_BYTES, LARGE_WORK
 from analyzer.errors import CaptureError
 from tests.capture.pytorch.captures import Model, inference, names, step, traced
 
@@ -134,9 +134,20 @@ class TestUnknown:
             value(function)
 
     def test_large_tensors_are_not_followed(self) -> None:
-        assert value(lambda: arange(LIMIT)[-1].item()) == LIMIT - 1
+        most = LARGE_BYTES // 8
+        assert value(lambda: arange(most)[-1].item()) == most - 1
         with pytest.raises(CaptureError):
-            value(lambda: arange(LIMIT + 1)[-1].item())
+            value(lambda: arange(most + 1)[-1].item())
+
+    def test_large_ones_are_followed_until_their_work_is_done(self) -> None:
+        def forward(_: Any, x: Any) -> Any:
+            many = arange(LARGE_BYTES // 8)
+            for _ in range(LARGE_WORK // LARGE_BYTES):
+                many = many + 1
+            return x[: many[0].item()]
+
+        with pytest.raises(CaptureError):
+            inference(Model(forward), torch.empty(3))
 
     def test_the_line_and_the_module_are_named(self) -> None:
         def forward(_: Any, x: Any) -> Any:
