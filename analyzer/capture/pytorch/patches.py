@@ -194,6 +194,7 @@ PATCHES: dict[str, Patch] = {
     "torch.compile": Patch("what a compiler would make of a program is not followed: it runs as eager code (`compiling.py`)"),
     "torch.jit.trace": Patch("what is traced runs as eager code, as often as it would (`tracing.py`)"),
     "torch.jit.ScriptModule": Patch("its classes are plain modules, as with PYTORCH_JIT=0 (`tracing.py`)"),
+    "torch.jit.is_scripting": Patch("attention keeps what it drops since torch 2.12, in figures of an older one (`attention.py`)"),
     "torch.jit.ScriptFunction.__call__": Patch("a caveat says that TorchScript runs it (`tracing.py`)"),
     "torch.jit.script_method": Patch("what TorchScript's interpreter would run is run as eager code (`tracing.py`)"),
     "torch.export.export": Patch("its fake tensors are not the pretended device's (`exporting.py`)"),

@@ -21,7 +21,7 @@ from analyzer.capture.pytorch.device.host import Pinned
 from analyzer.capture.pytorch.device.legacy_types import default_tensor_type, legacy_types
 from analyzer.capture.pytorch.device.memory import answers
 from analyzer.capture.pytorch.device.streams import streams
-from analyzer.capture.pytorch.kernels.attention import AttentionChoice
+from analyzer.capture.pytorch.kernels.attention import KEEPS_PROJECTIONS, AttentionChoice, is_scripting
 from analyzer.capture.pytorch.kernels.detection import loading
 from analyzer.capture.pytorch.patches import replaced
 from analyzer.capture.pytorch.recording.parts import wraps
@@ -79,6 +79,8 @@ def cuda_functions(device: DeviceProfile, recorder: Recorder) -> Iterator[None]:
         "Tensor._make_wrapper_subclass": staticmethod(_wrapper(torch.Tensor._make_wrapper_subclass)),
         **Pinned().functions(),
     }
+    if device.releases["torch"] in KEEPS_PROJECTIONS:
+        found["jit.is_scripting"] = is_scripting
     if recorder.memory is not None:
         found |= answers(recorder.memory, recorder.storages.happened)
     resize = torch.UntypedStorage.resize_

@@ -15,12 +15,19 @@ Source: `aten/src/ATen/native/transformers/cuda/sdp_utils.cpp` (constraints and 
    for every kernel (`check_last_dim_stride_equals_1_dense`).
 5. A boolean mask becomes an additive one in the query's type; efficient pads the mask's last stride to 8 elements.
 6. `math` is PyTorch's own composite code, which runs as it is.
+7. `multi_head_attention_forward` drops the projections it has no use for any more, outside of TorchScript, since torch 2.12
+   (`torch/nn/functional.py`); until then they lived to its end.
 
 Not modelled: nested tensors, `sdpa_kernel` contexts other than those that switch a backend off.
 """
 
 from __future__ import annotations
 
+import ast
+import functools
+import inspect
+import sys
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,7 +41,25 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 # Releases that prefer cuDNN where it can; that take it with dropout; that take it for wide heads on compute capability 10.x.
 PREFERS_CUDNN, CUDNN_DROPS_OUT, WIDE_HEADS = Span(since=(2, 11)), Span(until=(2, 11)), Span(since=(2, 14))
+KEEPS_PROJECTIONS = Span(until=(2, 11))
 _HALF = (torch.float16, torch.bfloat16)
+
+
+@functools.cache
+def _drops() -> frozenset[int]:
+    """The lines of `multi_head_attention_forward` that ask for TorchScript before they drop something."""
+    lines, first = inspect.getsourcelines(F.multi_head_attention_forward)
+    tree = ast.parse(textwrap.dedent("".join(lines)))
+    asking = (
+        node for node in ast.walk(tree) if isinstance(node, ast.If) and isinstance(node.body[0], ast.Delete)
+    )
+    return frozenset(first - 1 + node.lineno for node in asking)
+
+
+def is_scripting() -> bool:
+    """What stands for `torch.jit.is_scripting` where the release of the figures keeps what the installed one drops."""
+    caller = sys._getframe(1)
+    return caller.f_code is F.multi_head_attention_forward.__code__ and caller.f_lineno in _drops()
 
 
 class AttentionChoice:

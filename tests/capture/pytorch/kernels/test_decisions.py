@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import analyzer
 from analyzer.capture.pytorch.device.alike import Alike
 from analyzer.capture.pytorch.kernels.attention import AttentionChoice
 from analyzer.capture.pytorch.module.by_name import optimizer, optimizer_names
@@ -535,3 +537,24 @@ class TestOptimizers:
 
         graph = step(nn.Linear(4, 4), torch.empty(2, 4), optimizer=lambda p: Clipped(p, lr=0.1))
         assert any(n.startswith("_foreach_clamp_m") for n in names(graph, "optimizer"))
+
+
+@pytest.mark.parametrize(("release", "peak"), [("2.11", 13 << 19), ("2.12", 6 << 20)])
+def test_attention_keeps_its_projections_until_torch_2_11(tmp_path: Path, release: str, peak: int) -> None:
+    """What is dropped before the result is copied makes the peak; 13 << 19 is what torch 2.11 itself takes, emulated."""
+    script = tmp_path / "attention.py"
+    script.write_text(
+        f"""
+import torch
+layer = torch.nn.MultiheadAttention(512, 4).cuda().train()
+x = torch.ones(64, 8, 512, device="cuda")
+with torch.no_grad():
+    layer(x, x, x)
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    layer(x, x, x)
+    assert torch.cuda.max_memory_allocated() - before == {peak}
+"""
+    )
+    estimate = analyzer.run(script, device="h200", release={"torch": release}, engine="trace")
+    assert estimate.incomplete is None
