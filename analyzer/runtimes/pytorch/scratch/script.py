@@ -31,9 +31,10 @@ rule unless it says `replace=True`.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
 
@@ -148,6 +149,14 @@ class Script:
         if token in self._open:
             self._open.remove(token)
             self.steps.append(Give(token))
+
+    @contextlib.contextmanager
+    def function(self) -> Iterator[None]:
+        """While open, a function of PyTorch's runs: at its end it gives back what it holds, the last taken first."""
+        before = set(self._open)
+        yield
+        for token in [token for token in reversed(self._open) if token not in before]:
+            self.release(token)
 
     def workspace(self, name: str, nbytes: int, basis: Basis = Basis.EXACT) -> None:
         """A library workspace kept for good, one per thread; only the first request of a thread allocates."""

@@ -6,7 +6,8 @@
    indices. A dimension that is not the fast one is copied first.
 3. `topk` copies what is not contiguous. Few long rows are shared by several thread blocks, with counts per block and
    256-bin histograms of digits (until torch 2.9 summed up within the last block of a row). A block of 256 threads takes 4 to 64 elements a thread: as many as it needs for all
-   blocks to run at once, at 40 of a multiprocessor's 65,536 registers a thread.
+   blocks to run at once, at 40 of a multiprocessor's 65,536 registers a thread. More than 4,096 values a row are then sorted as `sort`
+   does, into other tensors, from which they are copied back (`TensorTopK.cpp`).
 4. The median of all elements is picked from the sorted ones.
 5. `randperm` sorts random keys with the positions: as many bits as make repeated keys rare enough, so 32-bit keys up
    to about 30,000 positions, 64-bit keys above.
@@ -147,19 +148,24 @@ def median(operator: Operator, device: DeviceProfile, script: Script) -> None:
 @rule("aten::topk", sure=(Basis.EXACT, Basis.MEASURED))
 def topk(operator: Operator, device: DeviceProfile, script: Script) -> None:
     """What is not contiguous is copied. Few long rows are shared by several thread blocks: counts a block, 256-bin
-    histograms of digits, and the temporary of CUB's scan, twice.
+    histograms of digits, and the temporary of CUB's scan, twice. More than 4,096 values a row are sorted afterwards, into other tensors.
     """
-    source = operator.tensor("self")
+    source, values = operator.tensor("self"), operator.outputs[0]
     script.outputs()
-    if source is None or source.element_count == 0:
+    if source is None or values is None or not source.element_count or not values.element_count:
         return
     dim = operator.integer("dim", default=-1)
-    size, stride = _along(source, dim)
-    if stride != 1 and source.shape:
-        script.temporary(bytes_of(source))
-    else:
+    with script.function():
         script.temporary(contiguous_copy_bytes(source))
-    topk_temporaries(script, device, source, size)
+        topk_temporaries(script, device, source, _along(source, dim)[0])
+    if _along(values, dim)[0] > _SMALL_SORT and operator.argument("sorted") is not False:
+        indices = values.element_count * _INDEX_BYTES
+        with script.function():
+            script.temporary(indices)
+            script.temporary(values.element_count * dtype_bytes(values.dtype))
+            with script.function():
+                sort_rows(script, device, values, dim)
+            script.release(script.temporary(indices))  # gathered
 
 
 def topk_temporaries(script: Script, device: DeviceProfile, source: TensorMeta, size: int) -> None:
