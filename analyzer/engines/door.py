@@ -168,8 +168,9 @@ class Door:
             said = f"emulated, torch {torch.version} gets no further: {ended}"
         if stands is None:
             assert failed is not None
-            raise type(failed)(failed.message, "; ".join(filter(None, (failed.hint, said)))) from failed
-        return replace(stands, estimate=_noted(stands.estimate, f"tracing met: {doubt}; {said}"))
+            raise _hinted(failed, said) from failed
+        met = _hinted(stands.error, said) if isinstance(stands.error, AnalyzerError) else stands.error
+        return replace(stands, estimate=_noted(stands.estimate, f"tracing met: {doubt}; {said}"), error=met)
 
     def _emulated(self, request: Request) -> Estimate:
         found = emulate(request)
@@ -185,6 +186,10 @@ def _is_of(torch: Torch, options: Options) -> bool:
     """Whether figures of that build are those of the release that was asked for."""
     wanted = options.release.get("torch")
     return wanted is None or releases.parse(torch.version) == releases.parse(wanted)
+
+
+def _hinted(error: AnalyzerError, said: str) -> AnalyzerError:
+    return type(error)(error.message, "; ".join(filter(None, (said, error.hint))))
 
 
 def _noted(estimate: Estimate, note: str) -> Estimate:
