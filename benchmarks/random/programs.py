@@ -64,8 +64,10 @@ _BETWEEN = (
 def programs(draw: Draw) -> str:
     """The text of a program that trains, or runs, a network of its own on the GPU."""
     pick: Callable[..., str] = lambda *options: str(draw(st.sampled_from(options)))  # noqa: E731
-    number: Callable[[int, int], int] = lambda least, most: int(str(draw(st.integers(least, most))))  # noqa: E731
-    n = number(1, 9) * number(1, 37)
+    number: Callable[[int, int], int] = lambda least, most: int(
+        str(draw(st.sampled_from(range(least, most + 1))))
+    )  # noqa: E731
+    n = number(2, 2500)
     body, x = _network(pick, number, n)
     trains = pick("True", "True", "False")
     amp = pick("", "bfloat16", "float16")

@@ -34,7 +34,7 @@ _RUNTIME = ctypes.CDLL(None)  # the runtime was loaded before everything else
 _SORTS = ("sort", "argsort", "topk")
 _FALSE_IF_HEALTHY = ("any", "eq", "ne", "lt", "le", "gt", "ge", "logical", "isnan", "isinf", "isin")
 _WRITERS = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "geometric_", "log_normal_", "cauchy_")  # fmt: skip
-_SIZED = ("nonzero", "masked_select", "masked_scatter_backward", "index", "index_put", "index_put_", "_index_put_impl_", "_unique", "_unique2", "unique_dim", "unique_dim_consecutive", "unique_consecutive", "repeat_interleave", "_coalesce")  # fmt: skip
+_SIZED = ("nonzero", "masked_select", "masked_scatter_backward", "index", "index_put", "index_put_", "_index_put_impl_", "_unique", "_unique2", "unique_dim", "unique_dim_consecutive", "unique_consecutive", "repeat_interleave", "_coalesce", "bincount")  # fmt: skip
 # Products that coalesce a sparse matrix first (aten/src/ATen/native/sparse/cuda/SparseCUDATensorMath.cu).
 _COALESCING = ("mm", "addmm", "mv", "addmv", "bmm", "_sparse_addmm")
 # They look at numbers before they go on (LinearAlgebra.cpp, BatchLinearAlgebra.cpp, DistributionTemplates.h of aten/src/ATen/native).
@@ -342,6 +342,8 @@ class ProcessValues:
             asked = [args[1]]
         elif op.name == "_coalesce":
             return [self._coalesced(args[0])]
+        elif op.name == "bincount":
+            return self._extremes(args[0], tainted)
         elif op.name == "repeat_interleave":
             if kwargs.get("output_size") is not None:
                 return []
@@ -392,6 +394,18 @@ class ProcessValues:
         count, wide = matrices.shape[:-2].numel(), matrices.dtype in (torch.float64, torch.complex128)
         norm = int.from_bytes(struct.pack("<d" if wide else "<f", _LARGE_NORM), "little")
         return [1, count, 1] if count > 1 else [norm, 1, 1, 1]
+
+    def _extremes(self, tensor: torch.Tensor, tainted: bool) -> list[int]:
+        """The least, of which a type without a sign has none to be asked for, and the largest of these; both 0 where that is not known."""
+        value, said = self._value(tensor), self._said()
+        if said is not None:
+            ends = [0, int(said) - 1]
+        elif value is None or tainted or self._stands_in(tensor) or not value.numel():
+            self._list("the size of bincount's result depends on data: taken to be what its minlength says")
+            ends = [0, 0]
+        else:
+            ends = [int(value.min()), int(value.max())]
+        return ends[tensor.dtype == torch.uint8 :]
 
     def _coalesced(self, tensor: torch.Tensor) -> int:
         """How many places a sparse tensor has entries at."""

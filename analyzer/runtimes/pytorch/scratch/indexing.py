@@ -217,7 +217,10 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
     given = tuple(index for index in indices if index is not None)
     if target is None or values is None or not given:
         return
-    indices, held = looked_through(script, device, indices, selected(target, indices, values, written=True))
+    unsafe = operator.integer("unsafe")
+    autograd = unsafe or (operator.phase is Phase.BACKWARD and operator.integer("accumulate"))
+    count = selected(target, indices, values, written=not autograd)  # autograd's are as many as were taken
+    indices, held = looked_through(script, device, indices, count)
     given = tuple(index for index in indices if index is not None)
     if not operator.integer("accumulate"):
         _match_strides(script, indices)
@@ -233,7 +236,6 @@ def index_put(operator: Operator, device: DeviceProfile, script: Script) -> None
             indexed *= target.shape[dim]
     row //= max(indexed, 1)
     array = count * _INDEX_BYTES
-    unsafe = operator.integer("unsafe")
     checked = not unsafe and operator.phase is not Phase.BACKWARD
     linear = None
     for entry in given:
