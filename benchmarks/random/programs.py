@@ -63,10 +63,13 @@ _BETWEEN = (
 @st.composite
 def programs(draw: Draw) -> str:
     """The text of a program that trains, or runs, a network of its own on the GPU."""
-    pick: Callable[..., str] = lambda *options: str(draw(st.sampled_from(options)))  # noqa: E731
-    number: Callable[[int, int], int] = lambda least, most: int(
-        str(draw(st.sampled_from(range(least, most + 1))))
-    )  # noqa: E731
+
+    def pick(*options: str) -> str:
+        return str(draw(st.sampled_from(options)))
+
+    def number(least: int, most: int) -> int:
+        return int(str(draw(st.sampled_from(range(least, most + 1)))))
+
     n = number(2, 2500)
     body, x = _network(pick, number, n)
     trains = pick("True", "True", "False")
